@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import numpy as np
 from numpy.typing import NDArray
 
-from cfk_plugin.data._display import card, facts
+from cfk_plugin.data.display import card, facts
 from cfk_plugin.data.region import Interval, json_value, natural, sorted_values, to_text
 from cfk_plugin.errors import ModelError, PolicyError, quiet, require
 

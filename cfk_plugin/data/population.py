@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from cfk_plugin.data._display import card, doing, facts, share, table
+from cfk_plugin.data.display import card, doing, facts, share, table
 from cfk_plugin.data.domain import Codes, Domain, Numbers, Rows
 from cfk_plugin.data.intake import Encoder, whole_number
 from cfk_plugin.data.policy import PrivacyPolicy

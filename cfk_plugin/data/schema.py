@@ -15,7 +15,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from pandas.api import types
 
-from cfk_plugin.data._display import Telling
+from cfk_plugin.data.display import Telling
 from cfk_plugin.data.region import Phrase, to_text
 from cfk_plugin.data.values import as_pandas, is_numeric, to_number, unhashable, why_inexact
 from cfk_plugin.errors import SchemaError

@@ -21,7 +21,7 @@ from cfk_plugin.dp.domain import PublicDomain, PublicEncoder, numbers_of
 from cfk_plugin.dp.forest import Likelihood
 from cfk_plugin.errors import ModelError, quiet
 from cfk_plugin.metrics.heom import TIE, Heom, HeomCodes, differences
-from cfk_plugin.protection.kernels import scan_rows
+from cfk_plugin.protection.partition import scan_rows
 
 _PARTS = np.arange(1, 8) / 8
 _WEIGHTS = np.array([0, 0.05, 0.1, 0.2, 0.3, 0.45, 0.7, 1, 1.5, 2.2])

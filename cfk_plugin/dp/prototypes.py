@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from cfk_plugin.data.intake import require_features, select
 from cfk_plugin.data.model import Goal, LabelModel
 from cfk_plugin.data.population import Population, check_population
-from cfk_plugin.data.provenance import declarations_of, environment_of
 from cfk_plugin.data.schema import Schema
 from cfk_plugin.dp.answer_rows import Mover, ServedRows, balanced_weight, check_unfitted, fit_surrogate, medoids
 from cfk_plugin.dp.domain import PublicDomain
@@ -32,6 +31,7 @@ from cfk_plugin.errors import (
     PopulationError,
     PrivacyLeakWarning,
 )
+from cfk_plugin.metrics.provenance import declarations_of, environment_of
 from cfk_plugin.records.budget import BudgetAccountant
 from cfk_plugin.records.logger import RunLogger, observe
 from cfk_plugin.release.explanations import Explanations, Request, ResultContext

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import chain
-from itertools import count as count_from
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,28 +14,17 @@ from cfk_plugin.data.domain import UNKNOWN
 from cfk_plugin.data.intake import Intake
 from cfk_plugin.data.model import Ahead, Labels
 from cfk_plugin.data.policy import Mask
-from cfk_plugin.protection._moves import (
-    AT_ONCE,
-    TIE,
-    Candidates,
-    Given,
-    Keys,
-    Moves,
-    Points,
-    Pools,
-    Probe,
-    nearest_first,
-    target_of,
-)
+from cfk_plugin.metrics.heom import Heom, HeomCodes
 from cfk_plugin.protection.axes import Codes, Floats, Ints
-from cfk_plugin.protection.catalogue import Catalogue, spread
+from cfk_plugin.protection.catalogue import Catalogue
+from cfk_plugin.protection.moves import TIE, Keys, Pairs, Points, Pools, Probe, Search, nearest_first, target_of
 
 _BLOCK = 1 << 22  # distances held at once
 _TRIED, _REVERTED = 16, 8  # nearest entries that are looked at in one go, and how many true answers are moved
 _NEAR, _MIXED = 24, 48  # nearest regions and private values that are combined, and nearest combinations looked at
-_RESTARTS = 6  # how often moving begins anew where something was lost
-_SHOWN = 4  # combinations that it learns from then
 _FURTHER = 8  # rounds in which more answers are looked for, where there is one
+_NEARNESS = 0.5  # weight of the distance against that of diversity, which is 1: DiCE's own
+_RIDGE = 1e-9  # two answers at one point are as alike as can be, and no error
 _OWN, _ANCHOR = -1, -2  # private values that are no entry's: the query's own, and the explainer's counterfactual's
 
 
@@ -63,21 +51,6 @@ class CatalogueAnswers(NamedTuple):
         if not known:
             return Ahead()
         return Ahead(np.repeat(at, [*map(len, cells)]), np.concatenate(cells), np.concatenate(known))
-
-
-class _Pairs(NamedTuple):
-    """A query, the entry whose region may answer it, and whose private values go with it: an entry's, or others."""
-
-    query: Ints
-    entry: Ints
-    part: Ints
-    distance: Floats
-
-    def take(self, at: Ints) -> _Pairs:
-        return _Pairs(self.query[at], self.entry[at], self.part[at], self.distance[at])
-
-    def joined(self, others: _Pairs) -> _Pairs:
-        return _Pairs(*(np.concatenate(both) for both in zip(self, others, strict=True)))
 
 
 class Anchors(NamedTuple):
@@ -185,7 +158,7 @@ def nearest(catalogue: Catalogue, counterfactuals: Intake, open_to: Mask, groups
 
 def _candidates(
     catalogue: Catalogue, asked: _Asked, pools: Pools, given: Given, query: Ints, open_to: Mask, *, revert: bool
-) -> Iterator[_Pairs]:
+) -> Iterator[Pairs]:
     """Yield what may answer some queries, in rounds from near to far."""
     if asked.anchors is not None:
         yield _in_own_group(catalogue, asked, asked.anchors, query, revert=revert)
@@ -209,7 +182,7 @@ def _candidates(
         entry = line[:, first : first + _TRIED]
         distance = np.take_along_axis(away, entry, axis=1)
         at, place = np.nonzero(np.isfinite(distance))
-        some = _Pairs(query[at], entry[at, place], entry[at, place], distance[at, place])
+        some = Pairs(query[at], entry[at, place], entry[at, place], distance[at, place])
         mixes = revert and not first
         yield some.joined(_mixed(catalogue, asked, pools, query, regions, parts)) if mixes else some
 
@@ -220,12 +193,12 @@ def _limits_of(catalogue: Catalogue, limits: Constraints) -> tuple[Constraints, 
     return limits.only(schema.quasi_identifiers), limits.only(schema.private)
 
 
-def _in_own_group(catalogue: Catalogue, asked: _Asked, anchors: Anchors, query: Ints, *, revert: bool) -> _Pairs:
+def _in_own_group(catalogue: Catalogue, asked: _Asked, anchors: Anchors, query: Ints, *, revert: bool) -> Pairs:
     """Return anchors in their own groups: with their private values as they are, and as the entry that they are."""
     groups, nowhere = anchors.groups[query], np.zeros(len(query))
     weakest, itself = catalogue.weakest_of(groups), catalogue.own(anchors.counterfactuals.take(query), groups)
-    kept = _Pairs(query, weakest, np.full(len(query), _ANCHOR), nowhere).take(np.flatnonzero(revert & (weakest >= 0)))
-    pairs = kept.joined(_Pairs(query, itself, itself, nowhere).take(np.flatnonzero(itself >= 0)))
+    kept = Pairs(query, weakest, np.full(len(query), _ANCHOR), nowhere).take(np.flatnonzero(revert & (weakest >= 0)))
+    pairs = kept.joined(Pairs(query, itself, itself, nowhere).take(np.flatnonzero(itself >= 0)))
     quasi, private = _limits_of(catalogue, asked.limits.take(pairs.query))
     fits = quasi.admits({n: catalogue.offered(n).take(catalogue.group_at[pairs.entry]) for n in quasi.rules})
     if not revert:
@@ -233,7 +206,7 @@ def _in_own_group(catalogue: Catalogue, asked: _Asked, anchors: Anchors, query: 
     return pairs.take(np.flatnonzero(fits))
 
 
-def _mixed(catalogue: Catalogue, asked: _Asked, pools: Pools, query: Ints, regions: Floats, parts: Floats) -> _Pairs:
+def _mixed(catalogue: Catalogue, asked: _Asked, pools: Pools, query: Ints, regions: Floats, parts: Floats) -> Pairs:
     """Return the nearest combinations of a region and private values that come from elsewhere."""
     part, nowhere = np.append([_ANCHOR, _OWN], catalogue.distinct), np.zeros(len(query))
     parts = np.column_stack(
@@ -253,12 +226,12 @@ def _mixed(catalogue: Catalogue, asked: _Asked, pools: Pools, query: Ints, regio
     at, place = np.nonzero(np.isfinite(distance))
     which, width = line[at, place], private.shape[1]
     entry = catalogue.weakest[group[at, which // width]]
-    pairs = _Pairs(query[at], entry, part[private[at, which % width]], distance[at, place])
+    pairs = Pairs(query[at], entry, part[private[at, which % width]], distance[at, place])
     return pairs.take(np.flatnonzero(~catalogue.is_wide(entry)))
 
 
 def _results(
-    catalogue: Catalogue, asked: _Asked, pools: Pools, pairs: _Pairs, given: Given, *, revert: bool
+    catalogue: Catalogue, asked: _Asked, pools: Pools, pairs: Pairs, given: Given, *, revert: bool
 ) -> Iterator[Candidates]:
     """Yield what some pairs come to, of those that are true and begin with new private values; from near to far."""
     pairs = pairs.take(np.lexsort((np.round(pairs.distance / TIE), pairs.query)))
@@ -269,7 +242,7 @@ def _results(
     target = target_of(pools, asked.limits, pairs.query, points) if revert else points
     several = given.several[pairs.query]
     is_other |= pairs.part != pairs.entry
-    search = _Search(Probe(catalogue, pools), pools, pairs, points, target, is_other)
+    search = Search(Probe(catalogue, pools), pools, pairs, points, target, is_other)
 
     def is_given(at: Ints, moved: Points) -> Mask:
         return ~given.is_new(pairs.query[at], start[at], given.keys(pools, moved, pairs.entry[at]))
@@ -289,113 +262,7 @@ def _results(
         yield Candidates(pairs.query[at], pairs.entry[at], pools.frame(moved), start[at], leaving, distance, said)
 
 
-IsGiven = Callable[[Ints, Points], Mask]
-
-
-class _Search:
-    """Finds which pairs of some queries are true, from near to far, and what those come to.
-
-    Private values that are not their entry's are tried at a few combinations, and whether a combination is lost is seen
-    of the result. What is learnt from one that loses some holds for its query alone.
-    """
-
-    def __init__(self, probe: Probe, pools: Pools, pairs: _Pairs, start: Points, target: Points, is_other: Mask):
-        self._probe, self._pools, self._pairs, self._is_other = probe, pools, pairs, is_other
-        self._start, self._target = start, target
-        self._query = np.unique(pairs.query, return_inverse=True)[1]
-        self._first = np.searchsorted(self._query, self._query)
-        self._fixed = pairs.distance - pools.gaps(start, target).sum(axis=1)
-        self._good = ~(is_other & probe.catalogue.is_wide(pairs.entry))
-        self._known, self._done = ~self._good, np.zeros(len(is_other), dtype=bool)
-        self._more = [probe.catalogue.no_cells] * len(is_other)
-        self.said: dict[int, Labels] = {}  # by pair, the labels of the combinations of its region
-
-    def _before(self, flags: Mask) -> Ints:
-        """Return how many of the same query come before each."""
-        counts: Ints = np.cumsum(flags) - flags
-        return counts - counts[self._first]
-
-    def _true(self, count: int, wanted: Mask, several: Mask) -> Ints:
-        """Return the first true ones of each query, or all."""
-        while True:
-            is_open = ~self._known & wanted & ~self._done
-            at = np.flatnonzero(is_open & (several | (self._before(self._good & self._known) < count)))
-            if not len(at):
-                break
-            at = at[self._before(is_open)[at] < max(AT_ONCE // len(np.unique(self._query[at])), 2 * count)]
-            entry, tell = self._pairs.entry[at], self._is_other[at]
-            self._good[at] = self._probe.keeps(self._start.take(at), entry, self._more, at, tell)
-            self._known[at] = True
-        true = self._good & self._known
-        return np.flatnonzero(true & wanted & ~self._done & (several | (self._before(true) < count)))
-
-    def next(
-        self, count: int, wanted: Mask, several: Mask, start: Keys, is_given: IsGiven | None
-    ) -> tuple[Ints, Points, Floats] | None:
-        """Return the nearest result of the next true pairs of each query, or all of them where several are wanted."""
-        over, found, used = np.zeros(len(wanted), dtype=bool), list[tuple[Ints, Points, Floats]](), list[Ints]()
-        for attempt in count_from(0):  # once nothing is moved, what loses some is none that is true
-            some = self._true(count, wanted & ~over, several)
-            if not len(some):
-                break
-            if several[some].any():  # so many of them, and the first of all that begin alike
-                keys = np.column_stack([self._query[some], start[some].astype(np.int64)])
-                is_first = np.zeros(len(some), dtype=bool)
-                is_first[np.unique(keys, axis=0, return_index=True)[1]] = True
-                kept = ~several[some] | is_first | (self._before(self._good & self._known)[some] < count)
-                self._done[some[~kept]] = True
-                some = some[kept]
-            at, points, distance, lost = self._moved(some, several, is_given, moves=attempt < _RESTARTS)
-            kept = np.array([not len(cells) for cells in lost], dtype=bool)
-            found.append((at[kept], points.take(kept), distance[kept]))
-            self._done[at[kept]] = True
-            over |= np.isin(self._query, self._query[at[kept & ~several[at]]])
-            used.append(some)
-            for i, cells in zip(at[~kept].tolist(), [cells for cells in lost if len(cells)], strict=True):
-                self._learn(i, cells)
-        for some in used:  # they had their turn
-            self._done[some] = True
-        if not found:
-            return None
-        return (
-            np.concatenate([at for at, *_ in found]),
-            Points(*(np.concatenate(each) for each in zip(*(points for _, points, _ in found), strict=True))),
-            np.concatenate([distance for *_, distance in found]),
-        )
-
-    def _moved(
-        self, some: Ints, several: Mask, is_given: IsGiven | None, *, moves: bool
-    ) -> tuple[Ints, Points, Floats, list[Codes]]:
-        """Move pairs; return those that are the nearest of their query or wanted besides, and what each has lost."""
-        start, entry, query, alone = self._start.take(some), self._pairs.entry[some], self._query[some], ~several[some]
-        moving = Moves(self._probe, self._pools, entry, start, self._target.take(some), [self._more[i] for i in some])
-        movable = self._probe.catalogue.is_movable(entry) & moves
-        away = moving.go(query, self._fixed[some], movable, best_alone=alone)
-        line = np.lexsort((np.round(away / TIE), query))
-        is_nearest = np.zeros(len(some), dtype=bool)
-        is_nearest[line[np.unique(query[line], return_index=True)[1]]] = True
-        chosen = np.flatnonzero(np.isfinite(away) & (is_nearest | ~alone))
-        points = moving.points.take(chosen)
-        if is_given is not None:  # what would become an answer that was given stays as it is
-            points = points.either(start.take(chosen), is_given(some[chosen], points))
-        asked = np.flatnonzero(self._is_other[some[chosen]] | points.differ(start.take(chosen)))
-        lost, at = [self._probe.catalogue.no_cells] * len(chosen), some[chosen].tolist()
-        for i in at:
-            self.said.pop(i, None)
-        for i, cells, labels in zip(
-            asked.tolist(), *self._probe.lost(points.take(asked), entry[chosen[asked]]), strict=True
-        ):
-            lost[i], self.said[at[i]] = cells, labels
-        return some[chosen], points, away[chosen], lost
-
-    def _learn(self, i: int, cells: Codes) -> None:
-        alike = (self._query == self._query[i]) & (self._pairs.entry == self._pairs.entry[i])
-        for j in np.flatnonzero(alike).tolist():
-            self._more[j] = np.concatenate([self._more[j], cells[spread(len(cells), _SHOWN)]])
-        self._known[alike & self._is_other & self._good] = False
-
-
-def _points(catalogue: Catalogue, asked: _Asked, pools: Pools, pairs: _Pairs) -> tuple[Points, Mask]:
+def _points(catalogue: Catalogue, asked: _Asked, pools: Pools, pairs: Pairs) -> tuple[Points, Mask]:
     """Return the permitted point of each region that is nearest to the query, with the private values of the pair.
 
     Also, where these are others, as they would not be permitted.
@@ -425,3 +292,120 @@ def _points(catalogue: Catalogue, asked: _Asked, pools: Pools, pairs: _Pairs) ->
         regions = catalogue.offered(name).take(catalogue.group_at[pairs.entry])
         points.at[:, j], points.numbers[:, j] = limits.nearest(name, regions, pairs.query, regions.of)
     return points, changed
+
+
+class Candidates(NamedTuple):
+    """What could be answered: each is true for who asks."""
+
+    asker: Ints  # near to far for each
+    entry: Ints
+    rows: pd.DataFrame  # the point that an answer asks for, its private values as they would leave
+    start: Keys  # private values that it began with, before they were moved
+    leaving: Keys  # and those that it has now
+    distance: Floats
+    said: list[Labels | None]  # see `CatalogueAnswers`
+
+
+class Given:
+    """The answers so far. No two to the same query have the same private values, or began with the same.
+
+    So nobody can take two of them for one record's, and intersect their regions. Of what is left the nearest is given,
+    or, where an asker wants several, what adds the most to them: each time the least ``0.5 d(c, x) - g(c)``, where d is
+    the summed HEOM distance to the query and g the factor by which c raises det K, ``K_ij = 1 / (1 + d(c_i, c_j))``.
+    These are proximity, diversity and weights of DiCE (Mothilal, Sharma, Tan 2020, section 3). What another answer lies
+    on the way to, d(x, a) + d(a, c) = d(x, c), asks for more than that one and is given where nothing else is left.
+    """
+
+    def __init__(self, catalogue: Catalogue, queries: pd.DataFrame, who: Ints, wanted: Ints) -> None:
+        self._catalogue, self._queries, self.left = catalogue, queries, wanted.copy()  # per asker
+        self.several = wanted > 1
+        self._who = np.unique(who, return_inverse=True)[1]  # several askers may be one person
+        counts = np.bincount(self._who, wanted) if len(who) else np.zeros(1)
+        self._count, self._most = np.zeros(len(counts), dtype=np.int64), int(counts.max())
+        shape = len(counts), self._most
+        self._start, self._leaving = np.zeros(shape, dtype=np.uint64), np.zeros(shape, dtype=np.uint64)
+        self._way = np.zeros(shape)  # how far from the query
+        self._alike = np.tile(np.eye(self._most), (len(counts), 1, 1))
+        schema, domains = catalogue.partition.population.schema, catalogue.partition.population.domains
+        widths = {n: domains[n].width for n in schema.quasi_identifiers if domains[n].attribute.kind == "numeric"}
+        widths |= catalogue.private_values[0].ranges
+        self._heom = Heom([*widths], [name for name in schema.features if name not in widths], widths)
+        self._numbers = np.zeros((*shape, len(self._heom.numeric)))
+        self._codes = np.zeros((*shape, len(self._heom.categorical)), dtype=np.uint64)
+        self.found: list[tuple[Ints, Ints, Floats, pd.DataFrame, list[Labels | None]]] = []
+
+    def has_any(self, asker: Ints) -> Mask:
+        """Say of askers whether their queries have an answer."""
+        return np.asarray(self._count[self._who[asker]] > 0)
+
+    def keys(self, pools: Pools, points: Points, entry: Ints) -> Keys:
+        """Return what points are recognised by: their private values, or where there are none, their regions."""
+        if self._most == 1:
+            return np.zeros(len(entry), dtype=np.uint64)
+        if not len(pools.private):
+            return self._catalogue.region_at[self._catalogue.group_at[entry]].astype(np.uint64)
+        codes = pools.codes(points)
+        columns = [*(codes.numbers + 0.0).T, *codes.codes.T]
+        return np.asarray(pd.util.hash_pandas_object(pd.DataFrame(dict(enumerate(columns))), index=False), np.uint64)
+
+    def is_new(self, asker: Ints, start: Keys, leaving: Keys | None = None) -> Mask:
+        """Say of what would be given to some askers whether their queries have no answer that is recognised by it."""
+        person = self._who[asker]
+        known = self._start[person] == start[:, None]
+        if leaving is not None:
+            known |= self._leaving[person] == leaving[:, None]
+        known &= np.arange(self._most) < self._count[person][:, None]
+        return np.asarray(~known.any(axis=1))
+
+    def add(self, results: Candidates) -> None:
+        """Give what is best for whoever wants an answer, until nobody can be given another one."""
+        if self._most == 1:  # the same, without what others are compared by
+            line = np.lexsort((np.round(results.distance / TIE), results.asker))
+            self._note(results, line[np.unique(results.asker[line], return_index=True)[1]])
+            return
+        leaving, points = results.leaving, self._heom.encode(results.rows)
+        way = self._heom.parts(points, self._heom.encode(self._queries.take(results.asker))).sum(axis=1)
+        while len(at := np.flatnonzero(self._may_be_given(results, leaving))):
+            asker, person = results.asker[at], self._who[results.asker[at]]
+            apart = self._apart(person, points.take(at))
+            alike, beyond = 1 / (1 + apart), (self._way[person] + apart <= way[at, None] + TIE).any(axis=1)
+            score = _NEARNESS * results.distance[at] - self._gained(person, alike)
+            is_one, several = results.distance[at], self.several[asker]
+            line = np.lexsort((np.round(np.where(several, score, is_one) / TIE), several & beyond, asker))
+            best = line[np.unique(asker[line], return_index=True)[1]]
+            self._give(results, at[best], leaving, points, way, alike[best])
+
+    def _may_be_given(self, results: Candidates, leaving: Keys) -> Mask:
+        return (self.left[results.asker] > 0) & self.is_new(results.asker, results.start, leaving)
+
+    def _apart(self, person: Ints, points: HeomCodes) -> Floats:
+        """Return how far some points are from every answer that the person has; infinitely where there is none."""
+        apart = np.full((len(person), self._most), np.inf)
+        for slot in range(int(self._count[person].max())):
+            given, has = HeomCodes(self._numbers[person, slot], self._codes[person, slot]), slot < self._count[person]
+            apart[has, slot] = self._heom.parts(points, given).sum(axis=1)[has]
+        return apart
+
+    def _gained(self, person: Ints, alike: Floats) -> Floats:
+        """Return the factor by which det K grows with each point."""
+        among = self._alike[person] + _RIDGE * np.eye(self._most)
+        return np.asarray(1 - (alike * np.linalg.solve(among, alike[:, :, None])[:, :, 0]).sum(axis=1))
+
+    def _give(
+        self, results: Candidates, at: Ints, leaving: Keys, points: HeomCodes, way: Floats, alike: Floats
+    ) -> None:
+        person = self._who[results.asker[at]]
+        slot = self._count[person]
+        self._start[person, slot], self._leaving[person, slot] = results.start[at], leaving[at]
+        self._numbers[person, slot], self._codes[person, slot] = points.numbers[at], points.codes[at]
+        self._way[person, slot] = way[at]
+        self._alike[person, slot], self._alike[person, :, slot] = alike, alike
+        self._alike[person, slot, slot] = 1.0
+        self._note(results, at)
+
+    def _note(self, results: Candidates, at: Ints) -> None:
+        asker = results.asker[at]
+        self._count[self._who[asker]] += 1
+        self.left[asker] -= 1
+        said = list(map(results.said.__getitem__, at.tolist()))
+        self.found.append((asker, results.entry[at], results.distance[at], results.rows.take(at), said))

@@ -26,7 +26,7 @@ from numba.core.caching import NullCache
 from numba.core.compiler import CompileResult
 from numba.core.serialize import dumps
 
-from cfk_plugin.data._display import is_watched
+from cfk_plugin.data.display import is_watched
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _HERE = Path(__file__).parent  # where kernels are

@@ -37,7 +37,6 @@ from cfk_plugin.protection.axes import (
     region_of,
     within,
 )
-from cfk_plugin.protection.hull import headcount, localise
 
 _NEIGHBOURHOOD = 4  # the first region is sought among the nearest cells that hold this many times k
 _OPENING = 64  # nodes spent on it beyond one per person
@@ -464,7 +463,9 @@ def _solve(task: _Problem) -> Solution:
         found = _branch(task, rows, cap, nodes, task.node_limit, opening=False)
         bound, nodes = found.lower_bound, found.nodes
         if opening.weight and not found.weight:
-            found = opening._replace(weight=int(headcount(*around, opening.cells, rows)), nodes=nodes)
+            both = kernels.localise(*around, np.append(opening.cells, rows), task.banned[:0], np.empty(0))
+            hull, span = kernels.first_hull(both, len(opening.cells) + 1), len(opening.cells)
+            found = opening._replace(weight=int(kernels.headcount(both, hull, span)), nodes=nodes)
         if found.weight:
             bound = found.cost if bound >= found.cost - 2 * kernels.TOLERANCE else bound
             return found._replace(lower_bound=bound, cells=task.space.original[found.cells])
@@ -481,7 +482,7 @@ def _branch(
 ) -> Solution:
     tree, axes = task.space.tree, task.space.axes
     banned, near = within(axes, task.anchor, task.place, task.banned, cap)
-    p = localise(tree, axes, task.anchor, task.place, rows, banned, near)
+    p = kernels.localise(tree, axes, task.anchor, task.place, rows, banned, near)
     hull, stack = kernels.begin(p, task.need, cap, task.penalty, nodes)
     best = np.empty(hull.low.shape[0], np.int64)
     while True:

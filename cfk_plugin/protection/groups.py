@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from cfk_plugin.data._display import advance
+from cfk_plugin.data.display import advance
 from cfk_plugin.data.model import Goal, LabelModel, RowOracle, rows_for_cells
 from cfk_plugin.data.policy import Mask, PrivacyPolicy
 from cfk_plugin.data.population import Population

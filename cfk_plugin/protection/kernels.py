@@ -1,23 +1,201 @@
-"""Branch and bound over hulls that hold the anchor.
+"""Branch and bound over hulls that hold the anchor, and the problem around it.
 
-At each node the candidates are ordered by the cost of the hull with each of them alone; the cheapest is
-included, searched, then excluded. A hull is visited once: what an excluded cell belongs to was seen before.
+Every cell near the anchor becomes one row. A hierarchy turns into an interval, because every hull that holds the
+anchor is an ancestor of its leaf, and the ancestors form a chain ordered by cost. At each node the candidates are
+ordered by the cost of the hull with each of them alone; the cheapest is included, searched, then excluded. A hull is
+visited once: what an excluded cell belongs to was seen before.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from cfk_plugin.protection.axes import Floats, Ints, longer
+from cfk_plugin.protection.axes import NOMINAL, TREE, AxisArrays, CellTree, Codes, Floats, Ints, tree_cost
 from cfk_plugin.protection.compiled import inner, jit
-from cfk_plugin.protection.hull import SET, Hull, Local, engulfs, extend, first_hull, joined, retract
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+# The problem around one anchor, and the tests a search makes on hulls.
 
-Singles: TypeAlias = "NDArray[np.float32]"
+WIDE = 16
+RANGE, SET, GAP = 0, 1, 2  # how an axis behaves here; GAP is a RANGE where "missing" (NaN) occurs
+
+
+class Local(NamedTuple):
+    """Rows of one search: first the cells that may join, then the forbidden ones.
+
+    ``place`` is the coordinate on RANGE and GAP axes, ``code`` the global code on SET axes; ``unit`` is the
+    cost of one value of a SET axis and ``most`` the cost of a whole axis. ``near`` is the cost of the hull of the
+    anchor and each forbidden cell, ascending. Row -1 is the anchor.
+    """
+
+    mode: NDArray[np.int8]
+    most: Floats
+    unit: Floats
+    wide: NDArray[np.bool_]
+    place: Floats
+    code: Ints
+    weight: Ints
+    near: Floats
+    cells: int
+    codes: int
+
+
+class Hull(NamedTuple):
+    """The hull at each depth of a search; ``member`` marks the values of SET axes at the current depth.
+
+    ``low > high`` on a GAP axis: the hull holds no number there.
+    """
+
+    low: Floats
+    high: Floats
+    size: Ints
+    gap: NDArray[np.bool_]
+    added: Ints
+    member: NDArray[np.bool_]
+    slot: Ints
+
+
+def localise(
+    tree: CellTree, axes: AxisArrays, anchor: Codes, place: Floats, rows: Ints, banned: Codes, near: Floats
+) -> Local:
+    """Lay out the cells ``rows`` of the index, the forbidden cells and, last, the anchor."""
+    q, n = len(anchor), len(rows)
+    total = n + len(banned) + 1
+    mode, unit, wide = np.zeros(q, np.int8), np.zeros(q), np.zeros(q, np.bool_)
+    x, code, weight = np.zeros((total, q)), np.zeros((total, q), np.int64), np.zeros(total, np.int64)
+    p = Local(mode, axes.weight, unit, wide, x, code, weight, near, n, int(axes.offset[q]))
+    _write(p, tree, axes, anchor, place, rows, banned)
+    return p
+
+
+@jit
+def _write(p: Local, tree: CellTree, axes: AxisArrays, anchor: Codes, place: Floats, rows: Ints, banned: Codes) -> None:
+    mode, unit, wide, x, code, n, total = p.mode, p.unit, p.wide, p.place, p.code, p.cells, p.weight.size
+    for j in range(anchor.size):
+        kind, base, missing = axes.kind[j], axes.offset[j], axes.missing[j]
+        if kind == NOMINAL:
+            mode[j], unit[j] = SET, axes.weight[j] / axes.card[j]
+            wide[j] = axes.card[j] >= WIDE
+        for i in range(total):
+            c = tree.codes[rows[i], j] if i < n else (banned[i - n, j] if i < total - 1 else anchor[j])
+            if kind == NOMINAL:
+                code[i, j] = base + c
+            elif kind == TREE:
+                x[i, j] = tree_cost(axes, j, anchor[j], c)
+            elif missing >= 0 and c == missing:
+                mode[j], x[i, j] = GAP, np.nan
+            else:
+                x[i, j] = axes.position[base + c] if c >= 0 else place[j]
+    for i in range(n):
+        p.weight[i] = tree.weight[rows[i]]
+
+
+def first_hull(p: Local, depth: int) -> Hull:
+    """Room for hulls down to ``depth``; depth 0 holds the anchor alone."""
+    q, v, is_set = len(p.mode), p.place[-1], p.mode == SET
+    low, high, gap = np.zeros((depth, q)), np.zeros((depth, q)), np.zeros((depth, q), np.bool_)
+    added, member = np.full((depth, q), -1, np.int64), np.zeros(p.codes, np.bool_)
+    member[p.code[-1, is_set]] = True
+    gap[0] = ~is_set & np.isnan(v)
+    low[0] = np.where(is_set, 0.0, np.where(gap[0], np.inf, v))
+    high[0] = np.where(is_set, 0.0, np.where(gap[0], -np.inf, v))
+    return Hull(low, high, np.ones((depth, q), np.int64), gap, added, member, np.full(p.codes, -1))
+
+
+@inner
+def joined(p: Local, hull: Hull, d: int, i: int, limit: float) -> tuple[float, bool]:
+    """Cost of the hull at depth ``d`` once row ``i`` joins (or a number >= limit), and whether it is inside.
+
+    The sum runs over the axes in the same order everywhere, so equal hulls have equal floats and a larger
+    hull never costs less: comparisons need no tolerance.
+    """
+    cost, inside = 0.0, True
+    for j in range(p.mode.size):
+        mode = p.mode[j]
+        if mode == SET:
+            size = hull.size[d, j]
+            if not hull.member[p.code[i, j]]:
+                size += 1
+                inside = False
+            if size > 1:
+                cost += p.unit[j] * size
+        else:
+            v, low, high = p.place[i, j], hull.low[d, j], hull.high[d, j]
+            gap = hull.gap[d, j]
+            if mode == GAP and np.isnan(v):
+                inside = inside and gap
+                gap = True
+            if v < low:
+                low = v
+                inside = False
+            if v > high:
+                high = v
+                inside = False
+            if low <= high:
+                cost += p.most[j] if gap else min(high - low, p.most[j])
+        if cost >= limit:
+            return cost, False
+    return cost, inside
+
+
+@inner
+def engulfs(p: Local, hull: Hull, d: int, i: int, b: int) -> bool:
+    """Whether the hull at depth ``d``, once row ``i`` joins, contains row ``b``."""
+    for j in range(p.mode.size):
+        mode = p.mode[j]
+        if mode == SET:
+            if p.code[b, j] != p.code[i, j] and not hull.member[p.code[b, j]]:
+                return False
+            continue
+        v, w = p.place[b, j], p.place[i, j]
+        if mode == GAP and np.isnan(v):
+            if not (np.isnan(w) or hull.gap[d, j]):
+                return False
+        elif (v < hull.low[d, j] and not w <= v) or (v > hull.high[d, j] and not w >= v):
+            return False
+    return True
+
+
+@inner
+def extend(p: Local, hull: Hull, d: int, i: int) -> None:
+    """Make depth ``d + 1`` the hull of depth ``d`` and row ``i``."""
+    e = d + 1
+    for j in range(p.mode.size):
+        low, high, size, gap = hull.low[d, j], hull.high[d, j], hull.size[d, j], hull.gap[d, j]
+        hull.added[e, j] = -1
+        if p.mode[j] == SET:
+            c = p.code[i, j]
+            if not hull.member[c]:
+                hull.member[c] = True
+                hull.added[e, j] = c
+                size += 1
+        elif np.isnan(p.place[i, j]):
+            gap = True
+        else:
+            low, high = min(low, p.place[i, j]), max(high, p.place[i, j])
+        hull.low[e, j], hull.high[e, j], hull.size[e, j], hull.gap[e, j] = low, high, size, gap
+
+
+@inner
+def retract(p: Local, hull: Hull, d: int) -> None:
+    """Leave depth ``d``: take back the values that it added to SET axes."""
+    for j in range(p.mode.size):
+        if hull.added[d, j] >= 0:
+            hull.member[hull.added[d, j]] = False
+
+
+@jit
+def headcount(p: Local, hull: Hull, span: int) -> int:
+    """Weight of the rows after the first ``span`` that lie in the hull of these."""
+    for d in range(span):
+        extend(p, hull, d, d)
+    held = 0
+    for i in range(span, p.cells):
+        if joined(p, hull, span, i, np.inf)[1]:
+            held += p.weight[i]
+    return held
 
 
 # Lower bounds: what any completion of a partial region must cost.
@@ -232,13 +410,10 @@ def _block(p: Local, hull: Hull, s: Stack, d: int, rows: Ints, limit: float) -> 
 def begin(p: Local, need: int, cap: float, penalty: float, nodes: int) -> tuple[Hull, Stack]:
     """First frame of a search for regions that cost less than ``cap``, with ``nodes`` spent already."""
     depth, room = min(need, 32) + 1, 4 * len(p.weight) + 64
-    hull = first_hull(p, depth)
     item, seen, block = (np.empty(room, np.int64) for _ in range(3))
-    first, last, following, block_first, block_last, held = (np.zeros(depth, np.int64) for _ in range(6))
+    frames = (np.zeros(depth, np.int64) for _ in range(6))
     chosen, counter, cost = np.full(depth, -1, np.int64), np.zeros(4, np.int64), np.full(1, cap)
-    s = Stack(
-        item, np.empty(room), seen, block, first, last, following, block_first, block_last, held, chosen, counter, cost
-    )
+    hull, s = first_hull(p, depth), Stack._make((item, np.empty(room), seen, block, *frames, chosen, counter, cost))
     counter[DEPTH], counter[NODES] = -1, nodes
     _open(p, hull, s, 0, np.arange(len(p.weight)), np.zeros(p.cells), need, penalty)
     return hull, s
@@ -278,9 +453,7 @@ def _copy(source: Ints, count: int, to: Ints) -> None:
 
 
 @jit
-def explore(
-    p: Local, hull: Hull, s: Stack, need: int, penalty: float, nodes: int, until_found: bool, best: Ints
-) -> int:
+def explore(p: Local, hull: Hull, s: Stack, need: int, penalty: float, nodes: int, once: bool, best: Ints) -> int:
     """Continue a search until it is done, has spent ``nodes`` in all, or (if asked) found a region.
 
     Returns a status; on FULL or SHALLOW nothing was lost and the caller provides more room. ``best`` takes
@@ -328,7 +501,7 @@ def explore(
             d = e
             continue
         retract(p, hull, e)
-        if until_found and s.counter[BEST_WEIGHT] > 0:
+        if once and s.counter[BEST_WEIGHT] > 0:
             status = PAUSED
             break
     s.counter[DEPTH] = d
@@ -339,12 +512,9 @@ def roomier(hull: Hull, s: Stack, best: Ints) -> tuple[Hull, Stack, Ints]:
     def twice(a: NDArray[Any]) -> NDArray[Any]:
         return np.concatenate([a, np.zeros_like(a)])
 
-    per_frame = ("first", "last", "next", "block_first", "block_last", "held", "chosen")
-    lists = ("item", "key", "seen", "block")
-    per_hull = ("low", "high", "size", "gap", "added")
-    deeper = hull._replace(**{name: twice(getattr(hull, name)) for name in per_hull})
-    larger = s._replace(**{name: twice(getattr(s, name)) for name in per_frame + lists})
-    return deeper, larger, twice(best)
+    deeper = {name: twice(a) for name, a in hull._asdict().items() if name not in ("member", "slot")}
+    larger = {name: twice(a) for name, a in s._asdict().items() if name not in ("counter", "cost")}
+    return hull._replace(**deeper), s._replace(**larger), twice(best)
 
 
 @jit
@@ -360,167 +530,3 @@ def open_bound(p: Local, s: Stack, need: int) -> float:
                     least = min(least, float(s.key[t]))
                     break
     return least
-
-
-# Nearest rows: a tree over all attributes of the training rows, for distances that add up over attributes.
-
-
-class RowTree(NamedTuple):
-    """A k-d tree over rows: node ``t`` holds rows ``start[t]:stop[t]``; its children are ``child[t]`` and the next.
-
-    Columns are numbers between 0 and 1, infinite where missing, and then codes of categories.
-    """
-
-    start: Ints
-    stop: Ints
-    child: Ints
-    low: NDArray[np.float32]
-    high: NDArray[np.float32]
-    rows: NDArray[np.float32]
-
-
-@inner
-def _away(low: Any, high: Any, t: int, place: Floats, numbers: int, limit: float) -> float:
-    """Least distance of a place to a box, or any number above the limit; a row is a box as well."""
-    total = 0.0
-    for j in range(place.size):
-        below, above, x = low[t, j], high[t, j], place[j]
-        if j >= numbers:
-            total += 0.0 if below <= x <= above else 1.0
-        elif x == np.inf:
-            total += 0.0 if above == np.inf else 1.0
-        elif above == np.inf:
-            total += min(max(below - x, 0.0), 1.0)
-        else:
-            total += max(below - x, x - above, 0.0)
-        if total > limit:
-            return total
-    return total
-
-
-@inner
-def _insert(best: Floats, away: float) -> None:
-    """Put a number among the least ones, where it belongs to them."""
-    at = best.size
-    while at > 0 and best[at - 1] > away:
-        if at < best.size:
-            best[at] = best[at - 1]
-        at -= 1
-    if at < best.size:
-        best[at] = away
-
-
-@jit
-def nearest_rows(
-    tree: RowTree, place: Floats, numbers: int, k: int, slack: float, exclude_same: bool
-) -> tuple[Ints, Floats, float]:
-    """Find all rows that can be among the k nearest, where distances are right within the slack.
-
-    Returns rows, their distances, and the limit above which it turned out that they cannot.
-    """
-    best, found, apart, size = np.full(k, np.inf), np.empty(64, np.int64), np.empty(64), 0
-    todo, bound, top = np.empty(256, np.int64), np.empty(256), 1
-    todo[0], bound[0] = 0, 0.0
-    while top > 0:
-        top -= 1
-        t, limit = todo[top], best[k - 1] + slack
-        if bound[top] > limit:
-            continue
-        if tree.child[t] >= 0:
-            a = tree.child[t]
-            b, near = a + 1, _away(tree.low, tree.high, a, place, numbers, limit)
-            far = _away(tree.low, tree.high, b, place, numbers, limit)
-            if far < near:
-                a, b, near, far = b, a, far, near
-            if top + 2 > todo.size:
-                todo, bound = longer(todo), longer(bound)
-            todo[top], bound[top], todo[top + 1], bound[top + 1] = b, far, a, near
-            top += 2
-            continue
-        for i in range(tree.start[t], tree.stop[t]):
-            away = _away(tree.rows, tree.rows, i, place, numbers, best[k - 1] + slack)
-            if away > best[k - 1] + slack:
-                continue
-            if size == found.size:
-                found, apart = longer(found), longer(apart)
-            found[size], apart[size] = i, away
-            size += 1
-            if away > slack or not exclude_same:
-                _insert(best, away)
-    return found[:size], apart[:size], best[k - 1] + slack
-
-
-# Nearest rows of many features: where a tree would tell few rows apart, all are scanned in single precision.
-
-_AT_ONCE = 4096  # rows whose sums stay in a core's cache
-
-
-@inner
-def _add_apart(total: Singles, row: Singles, x: Any, from_missing: Any) -> None:
-    for i in range(total.size):
-        away = abs(row[i] - x)
-        total[i] += from_missing if np.isnan(away) else away
-
-
-@inner
-def _add_present(total: Singles, row: Singles) -> None:
-    for i in range(total.size):
-        total[i] += np.float32(not np.isnan(row[i]))
-
-
-@inner
-def _add_other(total: Singles, row: Singles, x: Any) -> None:
-    for i in range(total.size):
-        total[i] += np.float32(row[i] != x)
-
-
-@inner
-def _within(total: Singles, limit: Any, at: Ints) -> int:
-    """Note which numbers are not above the limit, and return how many; blocks without any are passed quickly."""
-    few = np.int32(0)
-    for i in range(total.size):
-        few += np.int32(total[i] <= limit)
-    found = 0
-    for i in range(total.size if few else 0):
-        if total[i] <= limit:
-            at[found] = i
-            found += 1
-    return found
-
-
-@jit
-def scan_rows(
-    rows: Singles, cost: Singles, places: Singles, from_missing: Singles, numbers: int, slack: Floats, rounding: float
-) -> tuple[Ints, Ints]:
-    """Find all rows that can be nearest to some places, where sums are right within the slack and their rounding.
-
-    `rows` has a line for each feature: numbers, NaN where missing, then codes. A number at ``places[i, j]`` is
-    ``from_missing[i, j]`` away from a missing one; the cost of a row is added. Returns place and row of each pair,
-    and of some that cannot.
-    """
-    best, total, at = np.empty(len(places)), np.empty(_AT_ONCE, np.float32), np.empty(_AT_ONCE, np.int64)
-    who, found, size = np.empty(256, np.int64), np.empty(256, np.int64), 0
-    for start in range(0, cost.size, _AT_ONCE):
-        stop = min(start + _AT_ONCE, cost.size)
-        near = total[: stop - start]
-        for i in range(len(places)):
-            near[:] = cost[start:stop]
-            for j in range(len(rows)):
-                row, x = rows[j, start:stop], places[i, j]
-                if j >= numbers:
-                    _add_other(near, row, x)
-                elif np.isnan(x):
-                    _add_present(near, row)
-                else:
-                    _add_apart(near, row, x, from_missing[i, j])
-            if start == 0:
-                best[i] = near.min()
-            limit = np.float32(best[i] + abs(best[i]) * rounding + slack[i])
-            few = _within(near, limit, at)
-            for r in at[:few]:
-                if size == who.size:
-                    who, found = longer(who), longer(found)
-                who[size], found[size] = i, start + r
-                best[i] = min(best[i], near[r])
-                size += 1
-    return who[:size], found[:size]

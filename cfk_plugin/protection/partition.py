@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cfk_plugin.data._display import Telling
+from cfk_plugin.data.display import Telling
 from cfk_plugin.data.domain import CodeIndex, Domain
 from cfk_plugin.data.policy import Mask
 from cfk_plugin.data.population import Population
@@ -20,21 +20,16 @@ from cfk_plugin.data.values import to_number
 from cfk_plugin.errors import HostOnly, PopulationError
 from cfk_plugin.hookspecs import Proposal, Task
 from cfk_plugin.metrics.heom import TIE, Heom, HeomCodes, smallest
-from cfk_plugin.protection.axes import Axis, AxisArrays, CellIndex, Codes, Floats, Ints, region_of
-from cfk_plugin.protection.kernels import RowTree, nearest_rows
+from cfk_plugin.protection.axes import Axis, AxisArrays, CellIndex, Codes, Floats, Ints, longer, region_of
+from cfk_plugin.protection.compiled import inner, jit
+
+Singles: TypeAlias = "NDArray[np.float32]"
 
 _COMPARED = 1 << 14  # most rows of which all are compared
 _AT_ONCE = 1 << 18  # pairs of rows that are compared at once
 
 # Distance of a record to a region or cell: a number differs by what it is outside, divided by the population's range; a
 # category, a rank and a missing value by 0 inside, else 1. Distances are sums over the quasi-identifiers.
-
-
-def _numbers(domain: Domain, codes: Codes, numbers: Floats) -> Floats:
-    """Return numbers, those of known codes as the population has them."""
-    found, is_known = numbers.astype(np.float64), (codes >= 0) & (codes < len(domain.values))
-    found[is_known] = domain.values[codes[is_known]]
-    return found
 
 
 class RegionDistance(HostOnly):
@@ -78,12 +73,176 @@ def _ends(parts: Sequence[Part]) -> Floats:
 
 def _outside(domain: Domain, codes: Codes, numbers: Floats, ends: Floats) -> Floats:
     """Return how far each number is outside of each range, shape (n, ranges)."""
-    (low, high, missing), number = ends, _numbers(domain, codes, numbers)[:, None]
+    (low, high, missing), number = ends, domain.numbers_of(codes, numbers)[:, None]
     with np.errstate(invalid="ignore"):
         away = np.maximum(0, np.maximum(low - number, number - high)) / (domain.width or np.inf)
     away = np.where(low > high, 1.0, np.nan_to_num(away, nan=1.0, posinf=1.0))
     is_missing = (codes == domain.missing_code) & domain.has_missing
     return np.where(is_missing[:, None], 1 - missing, away)
+
+
+# Nearest rows: a tree over all attributes of the training rows, for distances that add up over attributes.
+
+
+class RowTree(NamedTuple):
+    """A k-d tree over rows: node ``t`` holds rows ``start[t]:stop[t]``; its children are ``child[t]`` and the next.
+
+    Columns are numbers between 0 and 1, infinite where missing, and then codes of categories.
+    """
+
+    start: Ints
+    stop: Ints
+    child: Ints
+    low: NDArray[np.float32]
+    high: NDArray[np.float32]
+    rows: NDArray[np.float32]
+
+
+@inner
+def _away(low: Any, high: Any, t: int, place: Floats, numbers: int, limit: float) -> float:
+    """Least distance of a place to a box, or any number above the limit; a row is a box as well."""
+    total = 0.0
+    for j in range(place.size):
+        below, above, x = low[t, j], high[t, j], place[j]
+        if j >= numbers:
+            total += 0.0 if below <= x <= above else 1.0
+        elif x == np.inf:
+            total += 0.0 if above == np.inf else 1.0
+        elif above == np.inf:
+            total += min(max(below - x, 0.0), 1.0)
+        else:
+            total += max(below - x, x - above, 0.0)
+        if total > limit:
+            return total
+    return total
+
+
+@inner
+def _insert(best: Floats, away: float) -> None:
+    """Put a number among the least ones, where it belongs to them."""
+    at = best.size
+    while at > 0 and best[at - 1] > away:
+        if at < best.size:
+            best[at] = best[at - 1]
+        at -= 1
+    if at < best.size:
+        best[at] = away
+
+
+@jit
+def nearest_rows(
+    tree: RowTree, place: Floats, numbers: int, k: int, slack: float, exclude_same: bool
+) -> tuple[Ints, Floats, float]:
+    """Find all rows that can be among the k nearest, where distances are right within the slack.
+
+    Returns rows, their distances, and the limit above which it turned out that they cannot.
+    """
+    best, found, apart, size = np.full(k, np.inf), np.empty(64, np.int64), np.empty(64), 0
+    todo, bound, top = np.empty(256, np.int64), np.empty(256), 1
+    todo[0], bound[0] = 0, 0.0
+    while top > 0:
+        top -= 1
+        t, limit = todo[top], best[k - 1] + slack
+        if bound[top] > limit:
+            continue
+        if tree.child[t] >= 0:
+            a = tree.child[t]
+            b, near = a + 1, _away(tree.low, tree.high, a, place, numbers, limit)
+            far = _away(tree.low, tree.high, b, place, numbers, limit)
+            if far < near:
+                a, b, near, far = b, a, far, near
+            if top + 2 > todo.size:
+                todo, bound = longer(todo), longer(bound)
+            todo[top], bound[top], todo[top + 1], bound[top + 1] = b, far, a, near
+            top += 2
+            continue
+        for i in range(tree.start[t], tree.stop[t]):
+            away = _away(tree.rows, tree.rows, i, place, numbers, best[k - 1] + slack)
+            if away > best[k - 1] + slack:
+                continue
+            if size == found.size:
+                found, apart = longer(found), longer(apart)
+            found[size], apart[size] = i, away
+            size += 1
+            if away > slack or not exclude_same:
+                _insert(best, away)
+    return found[:size], apart[:size], best[k - 1] + slack
+
+
+# Nearest rows of many features: where a tree would tell few rows apart, all are scanned in single precision.
+
+_AT_ONCE = 4096  # rows whose sums stay in a core's cache
+
+
+@inner
+def _add_apart(total: Singles, row: Singles, x: Any, from_missing: Any) -> None:
+    for i in range(total.size):
+        away = abs(row[i] - x)
+        total[i] += from_missing if np.isnan(away) else away
+
+
+@inner
+def _add_present(total: Singles, row: Singles) -> None:
+    for i in range(total.size):
+        total[i] += np.float32(not np.isnan(row[i]))
+
+
+@inner
+def _add_other(total: Singles, row: Singles, x: Any) -> None:
+    for i in range(total.size):
+        total[i] += np.float32(row[i] != x)
+
+
+@inner
+def _within(total: Singles, limit: Any, at: Ints) -> int:
+    """Note which numbers are not above the limit, and return how many; blocks without any are passed quickly."""
+    few = np.int32(0)
+    for i in range(total.size):
+        few += np.int32(total[i] <= limit)
+    found = 0
+    for i in range(total.size if few else 0):
+        if total[i] <= limit:
+            at[found] = i
+            found += 1
+    return found
+
+
+@jit
+def scan_rows(
+    rows: Singles, cost: Singles, places: Singles, from_missing: Singles, numbers: int, slack: Floats, rounding: float
+) -> tuple[Ints, Ints]:
+    """Find all rows that can be nearest to some places, where sums are right within the slack and their rounding.
+
+    `rows` has a line for each feature: numbers, NaN where missing, then codes. A number at ``places[i, j]`` is
+    ``from_missing[i, j]`` away from a missing one; the cost of a row is added. Returns place and row of each pair,
+    and of some that cannot.
+    """
+    best, total, at = np.empty(len(places)), np.empty(_AT_ONCE, np.float32), np.empty(_AT_ONCE, np.int64)
+    who, found, size = np.empty(256, np.int64), np.empty(256, np.int64), 0
+    for start in range(0, cost.size, _AT_ONCE):
+        stop = min(start + _AT_ONCE, cost.size)
+        near = total[: stop - start]
+        for i in range(len(places)):
+            near[:] = cost[start:stop]
+            for j in range(len(rows)):
+                row, x = rows[j, start:stop], places[i, j]
+                if j >= numbers:
+                    _add_other(near, row, x)
+                elif np.isnan(x):
+                    _add_present(near, row)
+                else:
+                    _add_apart(near, row, x, from_missing[i, j])
+            if start == 0:
+                best[i] = near.min()
+            limit = np.float32(best[i] + abs(best[i]) * rounding + slack[i])
+            few = _within(near, limit, at)
+            for r in at[:few]:
+                if size == who.size:
+                    who, found = longer(who), longer(found)
+                who[size], found[size] = i, start + r
+                best[i] = min(best[i], near[r])
+                size += 1
+    return who[:size], found[:size]
 
 
 class Neighbors(HostOnly):
@@ -209,7 +368,7 @@ class NearestCells(HostOnly):
 
     def _coded(self, codes: Codes, numbers: Floats) -> HeomCodes:
         is_numeric = self._is_numeric
-        columns = [_numbers(self._domains[j], codes[:, j], numbers[:, j]) for j in np.flatnonzero(is_numeric)]
+        columns = [self._domains[j].numbers_of(codes[:, j], numbers[:, j]) for j in np.flatnonzero(is_numeric)]
         known = np.array(columns).reshape(len(columns), len(codes)).T
         return HeomCodes(known, np.asfortranarray(codes[:, ~is_numeric], np.uint64))
 
@@ -249,9 +408,7 @@ class Partition(HostOnly):
     population: Population
     regions: tuple[Region, ...]  # one per group; groups with the same region are one to an adversary
     group_of_row: Ints  # of each training row; -1 for none
-    side_of_group: NDArray[
-        np.int64
-    ]  # of groups that must not be mixed: the predicted outcome if only eligible rows count
+    side_of_group: Ints  # of groups that must not be mixed: the predicted outcome if only eligible rows count
     classes: Mapping[int, Classes] | None = None  # by side, where they cannot be found from rows
 
     _refusal = PopulationError, "a {} holds training rows and refuses to be pickled; rebuild it instead"

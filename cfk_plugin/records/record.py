@@ -46,7 +46,7 @@ class RunRecord:
     recount: list[dict[str, Any]] = field(default_factory=list)
     quasi_identifiers: list[str] = field(default_factory=list)  # attributes with an NCP of their own
     people: int = 0  # in the population, where that may be said; else 0
-    population: dict[str, Any] | None = None  # said once per run; see `cfk_plugin.data.provenance`
+    population: dict[str, Any] | None = None  # said once per run; see `cfk_plugin.metrics.provenance`
     environment: dict[str, Any] | None = None
 
     @classmethod

@@ -12,16 +12,16 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from cfk_plugin.data._display import advance, card, doing, facts
 from cfk_plugin.data.constraints import Rules, rules_of
+from cfk_plugin.data.display import advance, card, doing, facts
 from cfk_plugin.data.intake import Counterfactual, as_table, require_features, whole_number
 from cfk_plugin.data.model import Goal, LabelModel, RowOracle, thresholded
 from cfk_plugin.data.policy import NOT_STOPPED, PrivacyPolicy, policy_or
 from cfk_plugin.data.population import Population, check_population
-from cfk_plugin.data.provenance import environment_of, facts_of
 from cfk_plugin.data.region import Region
 from cfk_plugin.errors import HostOnly, InfeasibleError, InputError, NotFittedError, PolicyError
 from cfk_plugin.hookspecs import Finding, Progress, Protector, ReleaseRecord
+from cfk_plugin.metrics.provenance import environment_of, facts_of
 from cfk_plugin.plugins import load_plugins
 from cfk_plugin.protection.catalogue import catalogue_to_arrays
 from cfk_plugin.protection.groups import Effort

@@ -14,8 +14,8 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import pandas as pd
 
-from cfk_plugin.data._display import advance, card, doing, facts
 from cfk_plugin.data.constraints import Constraints, Rules, rules_of
+from cfk_plugin.data.display import advance, card, doing, facts
 from cfk_plugin.data.domain import Numbers, Rows
 from cfk_plugin.data.intake import require_features, select, take_in
 from cfk_plugin.data.policy import PrivacyPolicy

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self, overload
 import numpy as np
 import pandas as pd
 
-from cfk_plugin.data._display import card, marked, table
+from cfk_plugin.data.display import card, marked, table
 from cfk_plugin.data.intake import require_features
 from cfk_plugin.data.region import Phrase, part_contains, part_of, part_to_text, to_text
 from cfk_plugin.data.values import as_pandas
@@ -85,7 +85,7 @@ def _labels(attribute: str, found: object) -> tuple[str, ...]:
 class ResultContext:
     """What is known of a result, for the data holder's records; nothing in it leads to a training row."""
 
-    population: Mapping[str, Any] | None = None  # see `cfk_plugin.data.provenance`, for the next as well
+    population: Mapping[str, Any] | None = None  # see `cfk_plugin.metrics.provenance`, for the next as well
     environment: Mapping[str, Any] | None = None
     seconds: float | None = None  # of the call, per entry
     attribute: str | None = None  # what the groups are groups of

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from cfk_plugin.data._display import doing
+from cfk_plugin.data.display import doing
 from cfk_plugin.data.domain import UNKNOWN, Domain
 from cfk_plugin.data.model import Goal, OutcomeClasses, RowOracle
 from cfk_plugin.data.policy import PrivacyPolicy

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, get_args
 
-from cfk_plugin.data._display import Telling, card, facts, marked, picture, table
+from cfk_plugin.data.display import Telling, card, facts, marked, picture, table
 from cfk_plugin.data.intake import require_person
 from cfk_plugin.data.policy import NOT_STOPPED, Outcome, PrivacyPolicy, plain_settings, sha256_of
 from cfk_plugin.data.region import (

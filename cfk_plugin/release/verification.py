@@ -15,8 +15,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from cfk_plugin.data._display import Telling
 from cfk_plugin.data.constraints import Constraints, Offers
+from cfk_plugin.data.display import Telling
 from cfk_plugin.data.domain import INVALID, UNEXPECTED_MISSING, UNKNOWN, Domain, bin_of, bin_part
 from cfk_plugin.data.intake import Intake
 from cfk_plugin.data.model import Grid, Judge, Oracle, rows_for_cells

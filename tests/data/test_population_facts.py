@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Schema
-from cfk_plugin.data.provenance import FEW, declarations_of, facts_of
+from cfk_plugin.metrics.provenance import FEW, declarations_of, facts_of
 
 
 def table(*sizes: int) -> pd.DataFrame:

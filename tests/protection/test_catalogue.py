@@ -433,9 +433,8 @@ def test_answers_do_not_depend_on_batch_or_order_of_queries_or_table_or_on_block
     for place, i in enumerate(order):
         assert turned[place] == {**whole[i], "query": place}
         assert i % 5 or anonymizer.explain(queries.iloc[[i]])[0].to_dict() == {**whole[i], "query": 0}
-    for module in ("answers", "_moves"):  # how much the model is asked for at once
-        monkeypatch.setattr(f"cfk_plugin.protection.{module}.AT_ONCE", 8)
-    monkeypatch.setattr("cfk_plugin.protection._moves._FEW_ROWS", 8)
+    for bound in ("AT_ONCE", "_FEW_ROWS"):  # how much the model is asked for at once
+        monkeypatch.setattr(f"cfk_plugin.protection.moves.{bound}", 8)
     monkeypatch.setattr("cfk_plugin.protection.answers._BLOCK", 50)
     for module in ("catalogue", "entries"):
         monkeypatch.setattr(f"cfk_plugin.protection.{module}.ASKED", 40)

@@ -33,8 +33,8 @@ from cfk_plugin import (
     protect,
     track,
 )
-from cfk_plugin.data.provenance import environment_of
 from cfk_plugin.errors import TrackingError
+from cfk_plugin.metrics.provenance import environment_of
 from cfk_plugin.records import run as runs
 from cfk_plugin.records.logger import observe
 from cfk_plugin.records.record import RunRecord, recount_table

@@ -22,7 +22,7 @@ from cfk_plugin import (
     Suppressed,
     protect,
 )
-from cfk_plugin.data._display import profile, share
+from cfk_plugin.data.display import profile, share
 from cfk_plugin.data.region import Part
 from cfk_plugin.errors import InputError
 from prototyped import prototypes

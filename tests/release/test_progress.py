@@ -11,16 +11,16 @@ import pytest
 
 SCRIPT = """
 import threading, time
-from cfk_plugin.data import _display
-_display._AFTER = _display._EVERY = 0.05
+from cfk_plugin.data import display
+display._AFTER = display._EVERY = 0.05
 """
 WAITS = (
     SCRIPT
     + """
-with _display.doing("counting people"):
+with display.doing("counting people"):
     time.sleep(0.2)
-    with _display.doing("finding answers"):
-        _display.advance and _display.advance(3, 10)
+    with display.doing("finding answers"):
+        display.advance and display.advance(3, 10)
         time.sleep(0.2)
 print("done")
 """
@@ -28,7 +28,7 @@ print("done")
 FITS = (
     SCRIPT
     + """
-_display._AFTER = _display._EVERY = 1e-4
+display._AFTER = display._EVERY = 1e-4
 import pandas as pd
 from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Schema
 table = pd.DataFrame({"age": range(60), "pay": [i % 30 for i in range(60)]})

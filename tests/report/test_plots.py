@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 
 from cfk_plugin import Explanations, KAnonymizer, Population, PrivacyPolicy, Schema
 from cfk_plugin.audit.result import AttackReport
-from cfk_plugin.data._display import profile
+from cfk_plugin.data.display import profile
 from cfk_plugin.errors import InputError
 from cfk_plugin.frontier import Frontier, frontier
 from cfk_plugin.metrics import POOLED, GroupGap, group_gap
