@@ -262,6 +262,8 @@ class Domain(HostOnly):
     def inside(self, part: Part) -> NDArray[np.bool_]:
         """Say of every code whether its value is inside one part of a region."""
         allowed = np.zeros(self.size, dtype=bool)
+        if isinstance(part, Interval) and part.levels is None and part.low is not None and not self.is_numeric:
+            part = frozenset({part.low})  # a category that is written as a number
         if not isinstance(part, Interval):
             for value in part:
                 code = self.missing_code if value is None else self.code(value)

@@ -320,3 +320,23 @@ def test_nothing_changes_where_nothing_is_said() -> None:
     free = anonymizer.explain(asks)
     assert plain(free) == plain(anonymizer.explain(asks, features_to_vary="all", permitted_range={}))
     assert {entry.certificate.permitted_pureness for entry in free.released} == {None}
+
+
+@pytest.mark.parametrize("form", [{}, {"private_values": "bins"}, {"rare_values": "withhold"}])
+@pytest.mark.parametrize("guarantee", ["catalogue", "reciprocal"])
+def test_a_private_category_that_is_written_as_a_number_is_a_category(guarantee: str, form: dict[str, Any]) -> None:
+    numbers = {"clerk": 1, "nurse": 2, "smith": 10}
+    train = table(0).assign(job=lambda rows: rows["job"].map(numbers))
+    schema = Schema.from_frame(
+        train, quasi_identifiers=QUASI, ordinal={"grade": LEVELS}, nominal=["zip", "job"], bins={"pay": [20, 40, 70]}
+    )
+    policy = PrivacyPolicy(k=K, guarantee=guarantee, min_pureness=0, **form)  # type: ignore[arg-type]
+    asks = refused(30).assign(job=lambda rows: rows["job"].map(numbers))
+    found = train[model(train) == "yes"].head(len(asks)).reset_index(drop=True).assign(job=asks["job"])
+    people = Population.from_frame(train, schema, key=b"key")
+    private = protect(lambda _: found, model=model, population=people, policy=policy, desired="yes")
+    answers = private.explain(asks, features_to_vary=[name for name in FEATURES if name != "job"])
+    assert answers.released
+    assert {entry.reason for entry in answers.suppressed} <= {"no_actionable_answer", "pureness_below_minimum"}
+    shown = [(entry.query, entry.released["job"]) for entry in answers.generalized if "job" in entry.released]
+    assert all(int(value) == asks["job"][query] for query, value in shown)
