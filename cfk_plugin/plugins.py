@@ -130,7 +130,12 @@ class PluginManager:
                 "For several answers, none, or methods of its own, see docs/how-to/write-an-adapter.md"
             )
         if not is_source:
-            raise PluginError(f"an adapter returned {type(source).__name__}, which is no CounterfactualSource")
+            parts = ("name", "instance_based", "generate", "methods", "restore")
+            missing = [part for part in parts if not hasattr(source, part)]
+            raise PluginError(
+                f"an adapter returned {type(source).__name__}, which is no CounterfactualSource: it has no "
+                f"{' and no '.join(missing)}"
+            )
         return source
 
     def raw_methods(self) -> list[RawMethod]:

@@ -10,6 +10,8 @@ import random
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
+from traceback import extract_tb
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
@@ -18,8 +20,16 @@ import pandas as pd
 
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.region import Region
-from cfk_plugin.errors import quiet
-from cfk_plugin.hookspecs import AdaptContext, CounterfactualBatch, CounterfactualSource, NoneFoundError, RankingSource
+from cfk_plugin.errors import CFKError, quiet
+from cfk_plugin.hookspecs import (
+    AdaptContext,
+    CounterfactualBatch,
+    CounterfactualSource,
+    NoneFoundError,
+    RankingSource,
+    constraints_of,
+    desired_of,
+)
 from cfk_plugin.plugins import load_plugins
 from cfk_plugin.release.explanations import Explanations
 from cfk_plugin.release.results import Certificate, Entry, GeneralizedCounterfactual, Suppressed
@@ -75,14 +85,16 @@ def check_adapter(
     AssertionError
         Naming the rule that is broken. No message holds a value.
     """
-    source = load_plugins(plugins).adapt(explainer, AdaptContext(tuple(features), target))
-    forwarded = _check_source(source)
-    with _unchanged(explainer, queries):
+    source = _adapted(explainer, queries, features, target, plugins)
+    with _calling("`name`, `instance_based`, `methods` or `forwarded`"):
+        forwarded = _check_source(source)
+    with _unchanged(explainer, queries), _calling("`generate`"):
         batch = source.generate(queries, **options)
-    _check_batch(source, batch, queries, features)
+    _check_batch(source, batch, queries, features, options)
     with _unchanged(explainer, queries):
         if deterministic:
-            again = source.generate(queries, **options)
+            with _calling("`generate`, asked again,"):
+                again = source.generate(queries, **options)
             same = np.array_equal(batch.slot, again.slot) and np.array_equal(batch.query, again.query)
             same = same and batch.frame.equals(again.frame)
             assert same, "the same question got another answer"
@@ -139,19 +151,47 @@ def check_candidates(
     AssertionError
         Naming the rule that is broken.
     """
-    source = load_plugins(plugins).adapt(explainer, AdaptContext(tuple(features), target))
+    source = _adapted(explainer, queries, features, target, plugins)
     assert isinstance(source, RankingSource), "`candidates(queries, m)` is missing"
-    with _unchanged(explainer, queries):
+    with _unchanged(explainer, queries), _calling("`candidates`"):
         batch = source.candidates(queries, m, **options)
-    _check_batch(source, batch, queries, features)
+    _check_batch(source, batch, queries, features, options)
     assert (np.bincount(batch.query, minlength=len(queries)) == m).all(), "each query must have m slots, found or not"
     return batch
+
+
+def _adapted(
+    explainer: Any, queries: pd.DataFrame, features: Sequence[str], target: str | None, plugins: Iterable[Any]
+) -> CounterfactualSource:
+    assert isinstance(queries, pd.DataFrame), f"give queries as a DataFrame, not as {type(queries).__name__}"
+    missing = [name for name in features if name not in queries.columns]
+    assert not missing, f"the queries lack features: {', '.join(missing)}"
+    with _calling("`cfk_adapt`"):
+        return load_plugins(plugins).adapt(explainer, AdaptContext(tuple(features), target))
+
+
+@contextmanager
+def _calling(what: str) -> Iterator[None]:
+    """Make whatever an adapter raises a broken rule: with its text if it is ours, else with its class and its line."""
+    try:
+        yield
+    except AssertionError as broken:
+        reason = str(broken)  # of a rule that was checked in here
+    except CFKError as error:
+        reason = f"{what} raised {type(error).__name__}: {error}"
+    except Exception as error:  # noqa: BLE001 - an author is to hear where, and nobody a value
+        last = extract_tb(error.__traceback__)[-1]
+        reason = f"{what} raised {type(error).__name__} in {Path(last.filename).name}, line {last.lineno}"
+    else:
+        return
+    raise AssertionError(reason)
 
 
 def _check_source(source: CounterfactualSource) -> Sequence[str]:
     assert isinstance(source.name, str), "`name` must be a short text"
     assert isinstance(source.instance_based, bool), "`instance_based` must be True or False"
-    assert all(callable(method) for method in source.methods.values()), "`methods` must map names to callables"
+    is_map = isinstance(source.methods, Mapping) and all(callable(method) for method in source.methods.values())
+    assert is_map, "`methods` must map names to callables"
     forwarded: Sequence[str] = getattr(source, "forwarded", ())
     is_closed = isinstance(forwarded, (tuple, list)) and all(isinstance(name, str) for name in forwarded)
     assert is_closed, "`forwarded` must be a tuple of names"
@@ -161,11 +201,22 @@ def _check_source(source: CounterfactualSource) -> Sequence[str]:
 
 
 def _check_batch(
-    source: CounterfactualSource, batch: CounterfactualBatch, queries: pd.DataFrame, features: Sequence[str]
+    source: CounterfactualSource,
+    batch: CounterfactualBatch,
+    queries: pd.DataFrame,
+    features: Sequence[str],
+    options: Mapping[str, Any],
 ) -> None:
-    """Check columns and slots, and that no `repr` shows a text or number of four or more characters."""
+    """Check columns, slots, goal, constraints, and that no `repr` shows a text or number of four or more characters."""
+    made = "CounterfactualBatch.one_each(frame, found) makes one"
+    assert isinstance(batch, CounterfactualBatch), f"a CounterfactualBatch is due, not {type(batch).__name__}; {made}"
     _check_slots(batch, len(queries), features)
-    shown = repr(source) + repr(batch)
+    is_said = desired_of(options) is None or batch.desired is not None
+    assert is_said, "the call names an outcome and the batch does not: give it `desired_of(options)`"
+    is_said = set(constraints_of(options)) <= set(batch.constraints)
+    assert is_said, "the call says what may change and the batch does not: give it `constraints_of(options)`"
+    with _calling("`__repr__`"):
+        shown = repr(source) + repr(batch)
     values = {str(value) for table in (queries, batch.frame) for column in table for value in table[column]}
     leaked = [value for value in values - {"True", "False", "None"} if len(value) >= 4 and value in shown]
     assert not leaked, "a repr shows a value of a row"

@@ -16,7 +16,7 @@ import pytest
 from applicants import DICE, FEATURES, NICE, QUERIES, ROWS, dice_of, label, nice_of
 from cfk_adapters import dice, function, nearest, nice
 from cfk_adapters.nearest import NearestUnlikeNeighbour
-from cfk_plugin.hookspecs import CounterfactualBatch, hookimpl
+from cfk_plugin.hookspecs import CounterfactualBatch, ask, constraints_of, desired_of, hookimpl
 from cfk_plugin.testing import check_adapter, check_candidates
 
 ADAPTERS = [dice, nice, nearest, function]
@@ -139,7 +139,23 @@ def giving(answer: Callable[[pd.DataFrame], pd.DataFrame]) -> Callable[[Good, pd
 
 
 KEEPS = "`restore` keeps values"
+
+
+def failing(*_: Any, **__: Any) -> Any:
+    raise KeyError(ASKED.to_string())
+
+
 BROKEN: list[tuple[str, Any, str]] = [
+    ("generate", lambda _, queries: queries + 1, "CounterfactualBatch is due, not DataFrame; .*one_each"),
+    ("generate", lambda _, queries: None, "CounterfactualBatch is due, not NoneType"),
+    ("generate", failing, r"`generate` raised KeyError in test_contract.py, line \d+$"),
+    ("generate", lambda _, q: ask(failing), "`generate` raised ExplainerError: the explainer raised KeyError"),
+    ("generate", lambda _, q: CounterfactualBatch(q, np.arange(9), np.arange(3)), "one slot per row"),
+    ("cfk_adapt", hookimpl(lambda self, explainer: failing()), "`cfk_adapt` raised PluginError: .*KeyError"),
+    ("cfk_adapt", hookimpl(lambda self, explainer: object()), "is no CounterfactualSource: it has no name and no"),
+    ("cfk_adapt", hookimpl(lambda self, explainer: None), "no adapter knows an explainer"),
+    ("instance_based", "yes", "`instance_based` must be True or False"),
+    ("__repr__", failing, "`__repr__` raised KeyError"),
     ("generate", doing(lambda queries, _: queries.insert(0, "new", 1)), "queries were changed"),
     ("generate", doing(lambda q, _: q.__setitem__("age", q["age"].astype(float))), "queries were changed|dtypes"),
     ("generate", doing(lambda _, explainer: setattr(explainer, "last", 1)), "gained or lost attributes"),
@@ -191,6 +207,34 @@ def test_an_adapter_is_told_the_rule_that_it_breaks_and_no_value(name: str, valu
         checked(other(name, value))
     values = np.concatenate([ASKED, ASKED + 10_000]).ravel()
     assert not [value for value in values if str(value) in str(broken.value)]
+
+
+@pytest.mark.parametrize(
+    ("said", "rule"), [({"desired": 1}, "names an outcome"), ({"features_to_vary": ["age"]}, "says what may change")]
+)
+def test_a_goal_and_constraints_of_a_call_must_be_passed_on(said: dict[str, Any], rule: str) -> None:
+    def saying(told: bool) -> Any:
+        def generate(self: Good, queries: pd.DataFrame, **options: Any) -> CounterfactualBatch:
+            known = (desired_of(options), constraints_of(options)) if told else ()
+            return CounterfactualBatch.one_each(self.explainer.answer(queries), np.ones(3, dtype=bool), *known)
+
+        return other("generate", generate)
+
+    own = {"arguments": {"answer": ([ASKED], {})}, **said}
+    for told in (True, False):
+        adapter = saying(told)
+        adapter.methods = {}
+        with nullcontext() if told else pytest.raises(AssertionError, match=rule):
+            checked(adapter, **own)
+
+
+def test_queries_that_cannot_be_asked_are_named() -> None:
+    for queries, reason in (
+        (ASKED.to_numpy(), "as a DataFrame, not as ndarray"),
+        (ASKED[["age"]], "lack features: income"),
+    ):
+        with pytest.raises(AssertionError, match=reason):
+            check_adapter(Library(), queries, NAMES, plugins=[Good()])
 
 
 def test_methods_are_called_as_the_author_says() -> None:
