@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Any
+from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import numpy as np
@@ -39,7 +40,7 @@ def serving() -> Iterator[tuple[str, Counter[str]]]:
             else:
                 answer = label(rows).tolist()
             body = json.dumps(answer).encode()
-            self.send_response(200)
+            self.send_response(500 if self.path == "/broken" else 200)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
@@ -58,8 +59,12 @@ def serving() -> Iterator[tuple[str, Counter[str]]]:
 
 def post(url: str, rows: pd.DataFrame) -> Any:
     body = json.dumps({"columns": list(rows), "data": rows.astype(object).to_numpy().tolist()}).encode()
-    with urlopen(Request(url, body, {"Content-Type": "application/json"}), timeout=30) as answer:
-        return json.load(answer)
+    try:
+        with urlopen(Request(url, body, {"Content-Type": "application/json"}), timeout=30) as answer:
+            return json.load(answer)
+    except HTTPError as error:
+        with error:  # it is the answer, too, and open
+            raise ValueError(error.read().decode()) from None
 
 
 @pytest.mark.parametrize(("guarantee", "most"), [("reciprocal", {"/explain": 1, "/predict": 1})])
@@ -93,11 +98,12 @@ def test_an_explainer_behind_http_is_asked_once_whatever_the_guarantee() -> None
 
 
 def test_what_a_server_says_when_it_fails_does_not_leave() -> None:
-    with serving() as (url, _):
+    with serving() as (url, asked):
 
         def explain(queries: pd.DataFrame) -> pd.DataFrame:
-            return pd.DataFrame(post(f"{url}/explain", queries[["age"]]), columns=queries.columns)
+            return pd.DataFrame(post(f"{url}/broken", queries), columns=queries.columns)
 
         private = protect(explain, model=label, population=POPULATION, policy=PrivacyPolicy(k=4), desired=1)
         answers = private.explain(QUERIES)
+        assert asked == {"/broken": 1}
         assert {entry.reason for entry in answers} == {"explainer_failed"}
