@@ -169,36 +169,51 @@ def _as_trained(path: Path, train: pd.DataFrame) -> pd.DataFrame:
     return table
 
 
-@command("show", "cfk budget show ledger.db\ncfk budget show ledger.db --json", budget)
+@command("show", "cfk budget show ledger.db\ncfk budget show ledger.db --next 0.5 --delta 1e-6", budget)
 def budget_show(
     url: opt.LedgerUrl,
     key_file: opt.KeyFile = None,
     as_json: Annotated[bool, typer.Option("--json", help="JSON, with every ceiling and every fit.")] = False,
+    next_epsilon: Annotated[
+        float | None, typer.Option("--next", help="ε of a next fit: what it would lead to.")
+    ] = None,
+    delta: Annotated[float, typer.Option(help="δ of the next fit, whose noise is Gaussian then.")] = 0.0,
 ) -> int:
-    """Show every account: its ceiling, what was spent, what is left."""
-    from cfk_plugin.records.budget import accounts, format_amount
+    """Show every account: its ceiling, what was spent, what is left, and what a next fit would lead to."""
+    from cfk_plugin.records.budget import Budget, Order, accounts, format_amount
 
+    if next_epsilon is None and delta:
+        raise InputError("--delta is that of the next fit; give its ε, too, with --next")
+    asked = None if next_epsilon is None else Budget.read(next_epsilon, delta)
+    order = None if asked is None else Order.of(asked)
     with _opened(url, key_file) as book:
         known = accounts(book)
+    then = [asked and account.after(asked, rho=order and order.rho) for account in known]
     if as_json:
-        content = {"accounts": [_plain_account(account) for account in known]}
+        content = {"accounts": [_plain_account(*both) for both in zip(known, then, strict=True)]}
         console().file.write(json.dumps(content, indent=1) + "\n")
         return 0
     if not known:
         say("no budget was used in this ledger")
         return 0
-    rows = []
-    for account in known:
+    rows: list[tuple[str, ...]] = []
+    for account, after in zip(known, then, strict=True):
+        said = [] if after is None else [*map(format_amount, after.spent)] if _may(after) else ["refused", ""]
         last = account.spends[-1].at[:10] if account.spends else "–"
         for at, symbol in enumerate("εδ"):
             amounts = map(format_amount, (account.ceiling[at], account.spent[at], account.left[at]))
             whole = (account.name, str(len(account.spends)), last) if at == 0 else ("", "", "")
-            rows.append((whole[0], symbol, *amounts, *whole[1:]))
-    show(("account", "", "ceiling", "spent", "left", "fits", "last"), rows, box=None, pad_edge=False)
+            rows.append((whole[0], symbol, *amounts, *whole[1:], *said[at : at + 1]))
+    heads = ("account", "", "ceiling", "spent", "left", "fits", "last", *(["then"] if asked else []))
+    show(heads, rows, box=None, pad_edge=False)
     return 0
 
 
-def _plain_account(account: Account) -> dict[str, Any]:
+def _may(after: Account) -> bool:
+    return after.is_within(after.ceiling)
+
+
+def _plain_account(account: Account, after: Account | None) -> dict[str, Any]:
     amounts = {name: getattr(account, name)._asdict() for name in ("ceiling", "spent", "left")}
     return {
         "account": account.name,
@@ -207,6 +222,7 @@ def _plain_account(account: Account) -> dict[str, Any]:
         "last": account.spends[-1].at if account.spends else None,
         "ceilings": [ceiling._asdict() for ceiling in account.ceilings],
         "spends": [asdict(spend) for spend in account.spends],
+        **({} if after is None else {"next": {"spent": after.spent._asdict(), "refused": not _may(after)}}),
     }
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cfk_plugin.errors import BudgetError, HostOnly, MissingDependencyError
+from cfk_plugin.records.budget import Budget, Order
 
 Counts = NDArray[np.float64]
 Counting = Callable[[NDArray[np.int32]], Counts]
@@ -39,7 +39,7 @@ class PrivateRows(HostOnly):
     ) -> None:
         self.person = rows_per_person
         self._concentrated = delta > 0
-        self._total = _rho_of(epsilon, delta) if self._concentrated else epsilon
+        self._total = rho_of(epsilon, delta) or epsilon
         self._left = [share * self._total * (1 - _ROOM) for share in shares]
         self.answers: list[NoisedCounts] = []  # all counts that were given
         self._open(codes, epsilon, delta)
@@ -188,21 +188,10 @@ def _opendp() -> Any:
     return dp
 
 
-@cache
-def _rho_of(epsilon: float, delta: float) -> float:
-    """Return the largest rho that OpenDP converts to at most this epsilon, by bisection."""
-    dp = _opendp()
-    space = dp.atom_domain(T=int), dp.absolute_distance(T=float)
-
-    def loss(rho: float) -> float:
-        gaussian = dp.m.make_gaussian(*space, scale=1 / math.sqrt(2 * rho))
-        return float(dp.c.make_zCDP_to_approxDP(gaussian).map(1.0).epsilon(delta))
-
-    low, high = 1e-12, max(1.0, 2 * epsilon)
-    for _ in range(60):
-        middle = math.sqrt(low * high)
-        low, high = (middle, high) if loss(middle) <= epsilon else (low, middle)
-    return low * (1 - _ROOM)
+def rho_of(epsilon: float, delta: float) -> float | None:
+    """Return the largest zero-concentrated loss that is within a budget; None where it is pure."""
+    order = Order.of(Budget.read(epsilon, delta))
+    return None if order is None else order.rho
 
 
 class SeededRows(PrivateRows):

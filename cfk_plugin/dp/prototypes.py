@@ -22,7 +22,7 @@ from cfk_plugin.data.schema import Schema
 from cfk_plugin.dp.answer_rows import Mover, ServedRows, balanced_weight, check_unfitted, fit_surrogate, medoids
 from cfk_plugin.dp.domain import PublicDomain
 from cfk_plugin.dp.forest import Forest, shares
-from cfk_plugin.dp.noise import PrivateRows, SeededRows
+from cfk_plugin.dp.noise import PrivateRows, SeededRows, rho_of
 from cfk_plugin.errors import (
     BudgetError,
     ModelError,
@@ -315,7 +315,8 @@ class DPPrototypes:
             )
         accountant = self.accountant or BudgetAccountant.default() or self._account
         if accountant is not None:
-            accountant.spend(population, self.epsilon, self.delta, what=type(self).__name__)
+            rho = rho_of(self.epsilon, self.delta)
+            accountant.spend(population, self.epsilon, self.delta, what=type(self).__name__, rho=rho)
         self._account = accountant
         self.spent_ = self.epsilon if accountant is None else accountant.spent(population).epsilon
 

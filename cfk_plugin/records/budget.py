@@ -12,10 +12,13 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
+
+import numpy as np
 
 from cfk_plugin.errors import BudgetError, HostOnly
 
@@ -28,6 +31,9 @@ if TYPE_CHECKING:
 # A float stands for the decimal that Python writes for it: 0.1 is one tenth, so that ten fits of
 # 0.1 fit in 1. It differs from that decimal by less than 1.2 parts in 10^16, and so does a sum of whatever length, as
 # decimals are added exactly.
+
+
+_UP = 1 + 1e-9  # what is computed and not added exactly is taken to be so much more
 
 
 class Budget(NamedTuple):
@@ -78,12 +84,49 @@ def _round(value: Fraction, towards: float) -> float:
     return found
 
 
+class Order(NamedTuple):
+    """An order of Rényi differential privacy at which losses are added: rho loses ``alpha * rho``, pure epsilon itself.
+
+    What is within `most` is (epsilon, delta)-differentially private, whatever is chosen after looking at what (Feldman,
+    Zrnic 2021, whose order is fixed before); `rest` is what the conversion adds (Canonne, Kamath, Steinke 2020).
+    """
+
+    alpha: float
+    most: float
+    rest: float
+
+    @property
+    def rho(self) -> float:
+        """The largest zero-concentrated loss that is within (epsilon, delta)."""
+        return self.most / self.alpha
+
+    @classmethod
+    @cache
+    def of(cls, budget: Budget) -> Order | None:
+        """Return the order at which the largest rho is within a budget; None where its delta is 0."""
+        if not budget.delta:
+            return None
+        alpha = 1 + np.geomspace(1e-3, 1e6, 20_000)
+        rest = np.log1p(-1 / alpha) - (math.log(budget.delta) + np.log(alpha)) / (alpha - 1)
+        best = int(((budget.epsilon - rest) / alpha).argmax())
+        return cls(float(alpha[best]), budget.epsilon - float(rest[best]), float(rest[best]))
+
+
+_RHO = re.compile(r"; rho = (\d[\d.e+-]*)$")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spend:
     epsilon: float
     delta: float
     what: str
     at: str  # UTC
+
+    @property
+    def rho(self) -> float | None:
+        """Its zero-concentrated loss, where the mechanism told it."""
+        found = _RHO.search(self.what)
+        return None if found is None else float(found[1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,17 +141,35 @@ class Account:
 
     @property
     def spent(self) -> Budget:
-        """Sum of the spends, rounded up."""
-        return Budget(*(_round(value, math.inf) for value in self._total()))
+        """What all spends lose together, rounded up: their sum, or less where they are concentrated."""
+        total = Budget(*(_round(value, math.inf) for value in self._total()))
+        order, used = self._concentrated(self.ceiling) if self.ceilings else (None, 0.0)
+        if order is None or (used + order.rest >= total.epsilon and total.delta <= self.ceiling.delta):
+            return total
+        return Budget(float(f"{(used + order.rest) * (1 + 1e-5):.6g}"), self.ceiling.delta)
 
     @property
     def left(self) -> Budget:
         return self.left_of(self.ceiling)
 
     def left_of(self, ceiling: Budget) -> Budget:
-        """Return what a ceiling leaves: never below 0, and rounded down, so that it can be spent."""
+        """Return what a ceiling leaves to a next spend: never below 0, and rounded down, so that it can be spent."""
         left = (most - value for value, most in zip(self._total(), _decimals(ceiling), strict=True))
-        return Budget(*(_round(max(value, Fraction(0)), -math.inf) for value in left))
+        found = Budget(*(_round(max(value, Fraction(0)), -math.inf) for value in left))
+        order, used = self._concentrated(ceiling)
+        pure = 0.0 if order is None else order.most / _UP - used
+        return found if pure <= found.epsilon else Budget(pure, 0.0)
+
+    def after(self, asked: Budget, what: str = "", rho: float | None = None) -> Account:
+        """Return the account as it would be after a further spend."""
+        what = what if rho is None else f"{what}; rho = {float(rho)!r}"
+        return replace(self, spends=[*self.spends, Spend(**asked._asdict(), what=what, at="")])
+
+    def is_within(self, ceiling: Budget) -> bool:
+        """Say whether the spends are within a ceiling: their sum, or what they lose at the ceiling's order."""
+        order, used = self._concentrated(ceiling)
+        added = all(value <= most for value, most in zip(self._total(), _decimals(ceiling), strict=True))
+        return added or (order is not None and used * _UP <= order.most)
 
     def check_ceiling(self, ceiling: Budget) -> None:
         """Refuse an accountant's ceiling that is above the one on record; a lower one takes its place."""
@@ -118,14 +179,24 @@ class Account:
                 f"give it the one on record, or raise that with cfk budget raise LEDGER --account {self.name}"
             )
 
-    def excess(self, ceiling: Budget, asked: Budget) -> BudgetError | None:
-        amounts = zip(self._total(), _decimals(asked), _decimals(ceiling), strict=True)
-        if all(spent + more <= most for spent, more, most in amounts):
+    def excess(self, ceiling: Budget, asked: Budget, rho: float | None = None) -> BudgetError | None:
+        if self.after(asked, rho=rho).is_within(ceiling):
             return None
         return BudgetError(
             f"the budget of {self.name} has {self.left_of(ceiling)} left of {ceiling}, and {asked} was asked for; "
             "nothing was spent. Ask for no more than is left, or use what was fitted before, which costs nothing"
         )
+
+    def _concentrated(self, ceiling: Budget) -> tuple[Order | None, float]:
+        """Return the order of a ceiling and what is lost there; no order where none of the spends told its rho.
+
+        A spend with a delta that told none can only be added.
+        """
+        order, rhos = Order.of(ceiling), [spend.rho for spend in self.spends]
+        if order is None or not any(rhos) or any(s.delta and not rho for s, rho in zip(self.spends, rhos, strict=True)):
+            return None, 0.0
+        used = math.fsum(order.alpha * r if r else s.epsilon for s, r in zip(self.spends, rhos, strict=True))
+        return order, used
 
     def _total(self) -> tuple[Fraction, Fraction]:
         epsilon = delta = Fraction(0)
@@ -231,9 +302,10 @@ class BudgetAccountant(HostOnly):
 
     Notes
     -----
-    Basic composition: fits with (ε₁, δ₁), …, (εₙ, δₙ) are (Σε, Σδ)-differentially private together, also where one was
-    chosen after looking at others; they have to agree in what neighboring tables are. The first spend puts the ceiling
-    on record; a lower one lowers it for all, a higher one needs ``cfk budget raise``. A copy is the same accountant.
+    Fits with (ε₁, δ₁), …, (εₙ, δₙ) are (Σε, Σδ)-differentially private together, also where one was chosen after
+    looking at others; fits with Gaussian noise lose less, and more of them fit (see the page "Keep a privacy budget").
+    They have to agree in what neighboring tables are. The first spend puts the ceiling on record; a lower one lowers it
+    for all, a higher one needs ``cfk budget raise``. A copy is the same accountant.
 
     Examples
     --------
@@ -268,7 +340,7 @@ class BudgetAccountant(HostOnly):
 
     @property
     def epsilon(self) -> float:
-        """Ceiling of Σε."""
+        """Ceiling of ε."""
         return self._ceiling.epsilon
 
     @property
@@ -300,7 +372,15 @@ class BudgetAccountant(HostOnly):
             raise BudgetError("this accountant has a scope, and only one account: give the population, or nothing")
         return _check_name(account)
 
-    def spend(self, account: Population | str | None, epsilon: float, delta: float = 0.0, *, what: str) -> None:
+    def spend(
+        self,
+        account: Population | str | None,
+        epsilon: float,
+        delta: float = 0.0,
+        *,
+        what: str,
+        rho: float | None = None,
+    ) -> None:
         """Put a spend on record, before any row is read; it is never given back.
 
         What fails afterwards has spent: nobody can tell how much of the data it has shown.
@@ -313,6 +393,9 @@ class BudgetAccountant(HostOnly):
             As for the ceiling. Rows drawn with a seed are not differentially private at any ε, and no spend.
         what : str
             What it is spent on; goes on record, so no value of a row may be in it.
+        rho : float, optional
+            Where `delta` is above 0 and the mechanism is rho-zCDP, as Gaussian noise is: such spends compose to less
+            than their sum. It goes on record behind `what`.
 
         Raises
         ------
@@ -323,6 +406,8 @@ class BudgetAccountant(HostOnly):
         """
         name, asked = self.account(account), Budget.read(epsilon, delta)
         text, token = _check_text("what a budget is spent on", what), secrets.token_hex(16)
+        if _RHO.search(text) or (rho is not None and not (delta and 0 < _number("rho", rho) < math.inf)):
+            raise BudgetError("rho is a finite number above 0, beside a delta above 0, and not in the text; give rho=")
 
         def change(chain: Chain) -> BudgetError | None:
             chain.lock(chain.accounts, [name])
@@ -333,15 +418,18 @@ class BudgetAccountant(HostOnly):
             # Even if nothing can be spent under it: it was lowered to stop spends.
             if not known.ceilings or self._ceiling != known.ceiling:
                 chain.write(chain.ceilings, [_row(name, self._ceiling)])
-            refusal = known.excess(self._ceiling, asked)
+            refusal = known.excess(self._ceiling, asked, rho)
             if refusal is None:
-                chain.write(chain.spends, [{**_row(name, asked), "what": text, "token": token}])
+                said = known.after(asked, text, rho).spends[-1].what
+                chain.write(chain.spends, [{**_row(name, asked), "what": said, "token": token}])
             return refusal
 
         if refusal := self._run(change, "settle"):
             raise refusal
 
-    def check(self, account: Population | str | None, epsilon: float, delta: float = 0.0) -> None:
+    def check(
+        self, account: Population | str | None, epsilon: float, delta: float = 0.0, *, rho: float | None = None
+    ) -> None:
         """Raise what `spend` would raise now, without spending; others may spend in between.
 
         Raises
@@ -350,7 +438,7 @@ class BudgetAccountant(HostOnly):
             As of `spend`.
         """
         asked = Budget.read(epsilon, delta)
-        if refusal := self._allowed(account).excess(self._ceiling, asked):
+        if refusal := self._allowed(account).excess(self._ceiling, asked, rho):
             raise refusal
 
     def remaining(self, account: Population | str | None = None) -> Budget:

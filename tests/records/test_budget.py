@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 import os
 import pickle
 import subprocess
@@ -24,6 +25,7 @@ from hypothesis import strategies as st
 import budget_workload
 from cfk_plugin import BudgetAccountant, Ledger, Population, Schema
 from cfk_plugin.errors import BudgetError, LedgerError
+from cfk_plugin.records.budget import Budget, Order
 from commands import cfk
 
 Open = Callable[..., BudgetAccountant]
@@ -224,6 +226,78 @@ def test_spends_never_exceed_the_ceiling_and_what_is_left_can_be_spent(
         assert accountant.spent()[at] >= float(written)
 
 
+def gaussian(accountant: BudgetAccountant, epsilon: float, delta: float, times: int = 1) -> float:
+    rho = Order.of(Budget(epsilon, delta)).rho  # type: ignore[union-attr] - a delta has an order
+    for _ in range(times):
+        accountant.spend(None, epsilon, delta, what="fit", rho=rho)
+    return rho
+
+
+@pytest.mark.parametrize(
+    ("ceiling", "fit", "fits"),
+    [((1.0, 1e-5), (0.3, 1e-6), 12), ((3.0, 1e-6), (0.5, 1e-8), 40), ((0.5, 1e-9), (0.1, 1e-9), 22)],
+)
+def test_fits_with_gaussian_noise_lose_what_another_accountant_says_and_not_their_sum(
+    ceiling: tuple[float, float], fit: tuple[float, float], fits: int
+) -> None:
+    accounting = pytest.importorskip("dp_accounting", reason="a second opinion on the composition")
+    accountant, other = BudgetAccountant(*ceiling), accounting.rdp.RdpAccountant(1 + np.geomspace(1e-2, 1e3, 2000))
+    for number in range(1, fits + 1):
+        rho = gaussian(accountant, *fit)
+        other.compose(accounting.GaussianDpEvent(1 / math.sqrt(2 * rho)))
+        assert accountant.spent().epsilon >= min(other.get_epsilon(ceiling[1]) * (1 - 1e-4), number * fit[0])
+    assert ceiling[0] * 0.95 < accountant.spent().epsilon <= ceiling[0] < fits * fit[0] / 3
+    assert accountant.spent().epsilon == pytest.approx(other.get_epsilon(ceiling[1]), rel=1e-3)
+    assert accountant.spent().delta == ceiling[1]
+    with pytest.raises(BudgetError, match="nothing was spent"):
+        gaussian(accountant, *fit)
+    assert [spend.rho for spend in accountant.spends()] == [rho] * fits
+
+
+def test_what_is_concentrated_is_added_at_one_order_and_pure_epsilons_to_it() -> None:
+    """By hand: at order alpha, rho loses alpha rho, and epsilon is what leaves delta = exp((alpha - 1)(loss - eps))."""
+    accountant = BudgetAccountant(2.0, 1e-6)
+    rho = gaussian(accountant, 0.4, 1e-8, times=9)
+    accountant.spend(None, 0.25, what="pure")
+    alpha = Order.of(Budget(2.0, 1e-6)).alpha  # type: ignore[union-attr]
+    loss = (
+        9 * alpha * rho + 0.25 + (math.log(1e6) + (alpha - 1) * math.log(1 - 1 / alpha) - math.log(alpha)) / (alpha - 1)
+    )
+    assert accountant.spent().epsilon == pytest.approx(loss, rel=2e-5)
+    assert accountant.spent().epsilon >= loss
+    left = accountant.remaining()
+    assert left == (pytest.approx(2.0 - loss, abs=1e-6), 0.0)
+    accountant.spend(None, *left, what="the rest")
+    assert accountant.spent().epsilon == pytest.approx(2.0, rel=2e-5)
+
+
+def test_spends_that_told_no_rho_can_only_be_added() -> None:
+    accountant = BudgetAccountant(1.0, 1e-5)
+    accountant.spend(None, 0.3, 1e-6, what="told nothing")
+    gaussian(accountant, 0.3, 1e-6, times=2)
+    assert accountant.spent() == (0.9, 3e-6)
+    with pytest.raises(BudgetError):
+        gaussian(accountant, 0.3, 1e-6)
+    for wrong in (
+        {"rho": 0.1},
+        {"rho": -1.0, "delta": 1e-7},
+        {"rho": math.inf, "delta": 1e-7},
+        {"rho": "1", "delta": 1e-7},
+    ):
+        with pytest.raises(BudgetError, match="rho"):
+            accountant.spend(None, 0.01, what="fit", **wrong)  # type: ignore[arg-type]
+    with pytest.raises(BudgetError, match="not in the text"):
+        accountant.spend(None, 0.01, 1e-7, what="fit; rho = 1e-9")
+
+
+def test_one_fit_may_use_the_whole_ceiling_and_a_lower_one_is_kept_to() -> None:
+    accountant = BudgetAccountant(1.0, 1e-6, scope="a")
+    gaussian(accountant, 1.0, 1e-6)
+    assert accountant.spent() == (1.0, 1e-6)
+    with pytest.raises(BudgetError):
+        gaussian(accountant, 0.01, 1e-6)
+
+
 @pytest.mark.parametrize(("parts", "of"), [(10, 10), (3, 10), (7, 1000), (29, 1000)])
 def test_equal_parts_fill_a_ceiling_exactly_and_not_a_bit_more_fits(parts: int, of: int) -> None:
     accountant = BudgetAccountant(parts / of, scope="parts")
@@ -412,6 +486,27 @@ def test_show_lists_accounts_with_what_is_left_and_raise_says_from_where_to_wher
     Path("key").write_bytes(b"k" * 32)
     Path("key").chmod(0o600)
     assert "another key" in refused("show", "ledger.db", "--key-file", "key")
+
+
+def test_show_says_what_a_next_fit_would_lead_to_and_spends_nothing(folder: Path) -> None:
+    accountant = BudgetAccountant(1.0, 1e-5, ledger="ledger.db", scope="patients")
+    gaussian(accountant, 0.3, 1e-6, times=3)
+    next_, before = ("budget show", "ledger.db", "--next", 0.3), accountant.spent()
+    pure, concentrated = (
+        json.loads(cfk(*next_, *more, "--json").stdout)["accounts"][0]["next"] for more in ((), ("--delta", 1e-6))
+    )
+    assert pure == {
+        "spent": {"epsilon": pytest.approx(before.epsilon + 0.3, rel=1e-4), "delta": 1e-5},
+        "refused": False,
+    }
+    assert accountant.spent() == before
+    gaussian(accountant, 0.3, 1e-6)
+    assert concentrated == {"spent": dict(zip(("epsilon", "delta"), accountant.spent(), strict=True)), "refused": False}
+    lines = cfk("budget show", "ledger.db", "--next", 2).stdout.splitlines()
+    assert lines[0].split()[-1] == "then"
+    assert lines[1].split()[-1] == "refused"
+    assert "with --next" in refused("show", "ledger.db", "--delta", 1e-6)
+    accountant.close()
 
 
 @pytest.mark.parametrize(
