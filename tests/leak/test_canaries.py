@@ -428,9 +428,9 @@ def test_generators_that_fail_to_name_candidates(watch: Watch) -> None:
     adapter = Hook("adapt", lambda explainer: Source(explainer))  # noqa: PLW0108 - a hook's argument goes by its name
     for answer in answers:
         watch.explain(answer, policy=POLICIES["nominal"], candidates=2, plugins=[adapter], desired=1)
-    assert len(watch.errors) == 3
-    assert [len(result.released) for result in watch.results] == [0, 0, 1]
-    assert [len(result) for result in watch.results] == [len(QUERIES)] * 3
+    assert len(watch.errors) == 4
+    assert [len(result.released) for result in watch.results] == [0, 1]
+    assert [len(result) for result in watch.results] == [len(QUERIES)] * 2
 
 
 UNREADABLE: list[Any] = [
@@ -631,7 +631,10 @@ def test_files_and_reports(
     first = watch.results[0]
     assert len(first.released) == 3
     with mlflow.start_run() as started:
-        assert watch.explain(quote, queries, **asked).log() == started.info.run_id
+        failed = watch.explain(answer, queries, **asked, plugins=[Hook("detect", quote)])
+        assert failed.log() == started.info.run_id
+        assert not failed.released
+    assert watch.explain(quote, queries, **asked) is None
     (tmp_path / "result.json").write_text(first.to_json(), encoding="utf-8")
     first.to_frame().astype(str).to_parquet(tmp_path / "result.parquet")
     first.audit_frame().to_csv(tmp_path / "audit.csv")
