@@ -33,6 +33,7 @@ PANELS = {
 }
 PUBLISHED = {  # Pawelczyk, Lakkaraju, Neel (2023), table 2: AUC and TPR at FPR 0.01
     ("adult", "scfe"): {"membership_cfd": (0.4971, 0.0121), "membership_cfd_lrt": (0.4988, 0.0158)},
+    ("adult", "cadex"): {},
     ("adult", "growing-spheres"): {"membership_cfd": (0.5038, 0.0097), "membership_cfd_lrt": (0.5103, 0.0095)},
     ("adult", "c-chvae"): {"membership_cfd": (0.5008, 0.0157), "membership_cfd_lrt": (0.5066, 0.0134)},
     ("diabetes130", "scfe"): {"membership_cfd": (0.5051, 0.0093), "membership_cfd_lrt": (0.5050, 0.0113)},
