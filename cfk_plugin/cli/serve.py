@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,6 +20,72 @@ if TYPE_CHECKING:
     from cfk_plugin.serving.handler import Answer
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answering:
+    """Who answers, and with what."""
+
+    explainer: Annotated[
+        str | None,
+        typer.Argument(help="MLflow URI: an explainer, or a model of log_protected_model; none with a catalogue."),
+    ] = None
+    bundle: Annotated[Path | None, typer.Option(help="Sealed population with its policy (KAnonymizer.seal).")] = None
+    model: Annotated[str | None, typer.Option("--model", "-m", help="The model that is explained.")] = None
+    desired: Annotated[str | None, typer.Option("--desired", "-d", help="The outcome wanted, as for protect.")] = None
+    threshold: opt.Threshold = None
+    k: opt.K = None
+    ledger: Annotated[str | None, typer.Option(help="Ledger of releases: SQLite file or postgresql URL.")] = None
+    track: opt.Track = False
+    experiment: opt.Experiment = None
+    most: Annotated[int, typer.Option(help="Queries that one request may hold.", min=1)] = 1000
+
+    def answer(self) -> Answer:
+        """Return what answers queries."""
+        from cfk_plugin._files import load_model
+        from cfk_plugin.records.ledger import Ledger
+        from cfk_plugin.records.logger import RunLogger
+        from cfk_plugin.serving.handler import handler_for, opened
+        from cfk_plugin.serving.pyfunc import answer_of_model, load_inner
+
+        if self.explainer is not None and self.bundle is None and self.model is None:
+            answer = answer_of_model(load_model(self.explainer))
+            if answer is None:
+                raise InputError(
+                    "this is no model of log_protected_model; to protect an explainer give --bundle and --model"
+                )
+            given = {
+                "--desired": self.desired,
+                "--threshold": self.threshold,
+                "--k": self.k,
+                "--ledger": self.ledger,
+                "--track": self.track or self.experiment,
+            }
+            if names := [name for name, value in given.items() if value]:
+                raise InputError(f"a protected model brings its own settings; leave out {', '.join(names)}")
+            return answer
+        if self.bundle is None or self.model is None or self.desired is None:
+            raise InputError(
+                "an explainer needs --bundle (from KAnonymizer.seal), --model and --desired; a model of "
+                "log_protected_model needs none of them, and a bundle with a catalogue no explainer"
+            )
+        population, policy = opened(self.bundle)
+        asked = load_model(self.model, self.threshold)
+        outcome = _outcome(self.desired, asked, population)
+        try:
+            inner = None if self.explainer is None else load_inner(self.explainer)
+        except ModelError as error:
+            raise InputError(f"{self.explainer}: {error}") from None
+        return handler_for(
+            population,
+            policy if self.k is None else replace(policy, k=self.k),
+            inner,
+            most=self.most,
+            model=asked,
+            desired=outcome,
+            ledger=Ledger(self.ledger) if self.ledger else None,
+            track=RunLogger(experiment=self.experiment, run_name="served") if self.track or self.experiment else False,
+        ).answer
+
+
 @command(
     "serve",
     "cfk serve models:/patients-explained/1\n"
@@ -27,18 +93,7 @@ if TYPE_CHECKING:
     "cfk serve --bundle catalogue.cfk --model models:/credit/7 --desired 1 --host 0.0.0.0 --tokens tokens.txt",
 )
 def serve(
-    explainer: Annotated[
-        str | None,
-        typer.Argument(help="MLflow URI: an explainer, or a model of log_protected_model; none with a catalogue."),
-    ] = None,
-    bundle: Annotated[Path | None, typer.Option(help="Sealed population with its policy (KAnonymizer.seal).")] = None,
-    model: Annotated[str | None, typer.Option("--model", "-m", help="The model that is explained.")] = None,
-    desired: Annotated[str | None, typer.Option("--desired", "-d", help="The outcome wanted, as for protect.")] = None,
-    threshold: opt.Threshold = None,
-    k: opt.K = None,
-    ledger: Annotated[str | None, typer.Option(help="Ledger of releases: SQLite file or postgresql URL.")] = None,
-    track: opt.Track = False,
-    experiment: opt.Experiment = None,
+    who: Answering,
     name: Annotated[str, typer.Option(help="Of the model in KServe's protocols.")] = "explainer",
     tokens: Annotated[Path | None, typer.Option(help="File of bearer tokens, one on each line; read again.")] = None,
     rate: Annotated[int | None, typer.Option(help="Requests a minute of each token, else address.", min=1)] = None,
@@ -52,7 +107,6 @@ def serve(
     timeout: Annotated[float, typer.Option(help="Seconds after which a request is answered with 504.", min=0.1)] = 60,
     read_timeout: Annotated[float, typer.Option(help="Seconds to send a request in.", min=0.1)] = 10,
     threads: Annotated[int, typer.Option(help="Requests that are worked on at the same time.", min=1)] = 16,
-    most: Annotated[int, typer.Option(help="Queries that one request may hold.", min=1)] = 1000,
 ) -> int:
     """Answer queries over HTTP with protected explanations, in front of a registered explainer or from a catalogue.
 
@@ -72,18 +126,10 @@ def serve(
     tls, holders = _tls(tls_cert, tls_key, client_ca), Tokens(tokens) if tokens else None
     limits = Limits(timeout, threads, read_timeout)
     shared = bound(host, port) if workers > 1 else None
-    settings: dict[str, Any] = {
-        "threshold": threshold,
-        "k": k,
-        "ledger": ledger,
-        "track": track,
-        "experiment": experiment,
-    }
 
     def work() -> int:
-        answer = _answer(explainer, bundle, model, desired, most, **settings)
         limit = Throttle(max(1, rate // workers)) if rate else None  # workers do not know what others let through
-        app = make_app(answer, limits, name=name, tokens=holders, rate=limit)
+        app = make_app(who.answer(), limits, name=name, tokens=holders, rate=limit)
         return run(app, host, port, limits, console(stderr=True), shared=shared, **tls)
 
     if workers == 1:
@@ -94,65 +140,6 @@ def serve(
 
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-
-
-def _answer(
-    explainer: str | None,
-    bundle: Path | None,
-    model: str | None,
-    desired: str | None,
-    most: int,
-    *,
-    threshold: float | None,
-    k: int | None,
-    ledger: str | None,
-    track: bool,
-    experiment: str | None,
-) -> Answer:
-    from cfk_plugin._files import load_model
-    from cfk_plugin.records.ledger import Ledger
-    from cfk_plugin.records.logger import RunLogger
-    from cfk_plugin.serving.handler import handler_for, opened
-    from cfk_plugin.serving.pyfunc import answer_of_model, load_inner
-
-    if explainer is not None and bundle is None and model is None:
-        answer = answer_of_model(load_model(explainer))
-        if answer is None:
-            raise InputError(
-                "this is no model of log_protected_model; to protect an explainer give --bundle and --model"
-            )
-        given = {
-            "--desired": desired,
-            "--threshold": threshold,
-            "--k": k,
-            "--ledger": ledger,
-            "--track": track or experiment,
-        }
-        if names := [name for name, value in given.items() if value]:
-            raise InputError(f"a protected model brings its own settings; leave out {', '.join(names)}")
-        return answer
-    if bundle is None or model is None or desired is None:
-        raise InputError(
-            "an explainer needs --bundle (from KAnonymizer.seal), --model and --desired; a model of "
-            "log_protected_model needs none of them, and a bundle with a catalogue no explainer"
-        )
-    population, policy = opened(bundle)
-    asked = load_model(model, threshold)
-    outcome = _outcome(desired, asked, population)
-    try:
-        inner = None if explainer is None else load_inner(explainer)
-    except ModelError as error:
-        raise InputError(f"{explainer}: {error}") from None
-    return handler_for(
-        population,
-        policy if k is None else replace(policy, k=k),
-        inner,
-        most=most,
-        model=asked,
-        desired=outcome,
-        ledger=Ledger(ledger) if ledger else None,
-        track=RunLogger(experiment=experiment, run_name="served") if track or experiment else False,
-    ).answer
 
 
 def _tls(cert: Path | None, key: Path | None, client_ca: Path | None) -> dict[str, Any]:

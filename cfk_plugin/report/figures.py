@@ -46,7 +46,7 @@ def _figure(name: str, section: int, method: str = "", **amount: Any) -> Metric:
 
 
 def _of_population(evidence: Evidence) -> Iterator[Metric]:
-    facts = latest_population(evidence)
+    facts = evidence.latest("population")
     people = facts.get("people")
     for name in ("unique", "below_k"):
         count = facts.get(name)  # text where the run hides it, which stays hidden
@@ -55,11 +55,6 @@ def _of_population(evidence: Evidence) -> Iterator[Metric]:
             share = {"value": count / people, "n": people}
         yield _figure(name, POPULATION, "before protection", **share)
     yield _figure("near_native_tolerance", RELEASES, "calibrated on the population", value=facts.get("tolerance"))
-
-
-def latest_population(evidence: Evidence) -> Mapping[str, Any]:
-    """Return what the latest run says of its population; nothing where none does."""
-    return next((run.population for run in reversed(evidence.runs) if run.population is not None), {})
 
 
 def latest_comparison(evidence: Evidence) -> Sequence[Mapping[str, Any]]:
@@ -148,7 +143,7 @@ def _of_utility(evidence: Evidence, pooled: Pooled) -> Iterator[Metric]:
     yield _share("flips", int((pureness > 0.5).sum()), len(pureness), VALIDITY)
     if len(true := pooled.of_all("true")):
         yield _share("true_rate", int(true.sum()), len(true), VALIDITY)
-    people = latest_population(evidence).get("people")
+    people = evidence.latest("population").get("people")
     known = len(k) > 0 and (isinstance(people, int) or not len(pooled.suppressed))
     cost = float(k.sum() + (people if isinstance(people, int) else 0) * len(pooled.suppressed)) if known else None
     yield _figure("cdm", UTILITY, "sum over releases", value=cost, n=len(pooled))
@@ -335,7 +330,7 @@ def _part(amount: Amount, total: int, control: Control) -> Amount:
 
 def _before(evidence: Evidence, k: int, labels: list[str]) -> tuple[Amount, ...] | None:
     """Return the share of people per bin, where the run says it for this k; its own bins are of 11 people and more."""
-    facts = latest_population(evidence)
+    facts = evidence.latest("population")
     people = facts.get("people")
     if facts.get("k") != k or not isinstance(people, int) or people < LEAST or not facts.get("classes"):
         return None
@@ -405,9 +400,7 @@ def _pureness(pooled: Pooled, control: Control, floor: float | None) -> Distribu
 
 def _frontier(evidence: Evidence) -> Distribution | None:
     """NCP and pureness of the counterfactuals that are released at every k, as it was logged last."""
-    found = next((run.frontier for run in reversed(evidence.runs) if run.frontier is not None), None)
-    points = [] if found is None else list(found.get("points", ()))
-    if not points:
+    if not (points := evidence.latest("frontier").get("points")):
         return None
     names = {"NCP": "common_ncp_mean", "pureness": "common_pureness_mean"}
     series = {title: tuple(_logged(point.get(name)) for point in points) for title, name in names.items()}

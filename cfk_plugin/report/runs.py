@@ -103,6 +103,10 @@ class Evidence:
     until: int | None = None
     uncounted: Mapping[str, int] = field(default_factory=dict)
 
+    def latest(self, name: str) -> Mapping[str, Any]:
+        """Return a document of the latest run that has it; nothing where none does."""
+        return next((found for run in reversed(self.runs) if (found := getattr(run, name)) is not None), {})
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Pooled:

@@ -31,7 +31,6 @@ from cfk_plugin.report.data import (
     load,
 )
 from cfk_plugin.report.disclosure import Control, kind_of
-from cfk_plugin.report.figures import latest_population
 from cfk_plugin.report.inputs import Asked
 from cfk_plugin.report.runs import Evidence, Pooled, RunEvidence
 
@@ -295,7 +294,7 @@ def title_of(data: ReportData, name: str) -> str:
 
 def circumstances(evidence: Evidence, pooled: Pooled, dp: DpStatement | None) -> Circumstances:
     """Return what the limits depend on: guarantees, ledger, private values, what was released."""
-    facts = latest_population(evidence)
+    facts = evidence.latest("population")
     roles = {attribute["name"]: attribute["role"] for attribute in facts.get("attributes", ())}
     known = [(run.environment or {}).get("ledger") for run in pooled.runs]
     stated = [run.params["cfk.guarantee"] for run in pooled.runs if "cfk.guarantee" in run.params]
@@ -326,7 +325,7 @@ def of_milliseconds(value: int | None) -> str | None:
 
 def population_summary(evidence: Evidence, figures: Mapping[str, Metric], control: Control) -> PopulationSummary:
     """Describe the population before protection, in bands."""
-    facts = latest_population(evidence)
+    facts = evidence.latest("population")
     prints = {run.population.get("fingerprint") for run in evidence.runs if run.population is not None}
 
     def shown(name: str, exact: Amount) -> Amount:
@@ -362,7 +361,7 @@ def columns(evidence: Evidence, control: Control) -> tuple[Column, ...]:
             ),
             "bounds_source": attribute.get("bounds") or "not needed",
         }
-        for attribute in latest_population(evidence).get("attributes", ())
+        for attribute in evidence.latest("population").get("attributes", ())
     )
 
 
@@ -429,8 +428,7 @@ def _deviations(pooled: Pooled, policies: int, settings: Mapping[str, tuple[str,
 
 def dp_statement(evidence: Evidence) -> DpStatement | None:
     """Return what is guaranteed of the latest prototypes; None where there are none."""
-    found = next((run.prototype for run in reversed(evidence.runs) if run.prototype is not None), None)
-    if found is None:
+    if not (found := evidence.latest("prototype")):
         return None
     stated = {name: value for name, value in found.items() if name != "covers"}
     certificate = PrototypeCertificate(**{**stated, "inferred": tuple(stated.get("inferred", ()))})
@@ -445,7 +443,7 @@ def dp_statement(evidence: Evidence) -> DpStatement | None:
 
 def environment_of(evidence: Evidence) -> Environment:
     """Return versions of packages and plugins, of the latest run that says them."""
-    found = next((run.environment for run in reversed(evidence.runs) if run.environment is not None), {})
+    found = evidence.latest("environment")
     plugins = {run.tags["cfk.plugins"] for run in evidence.runs if "cfk.plugins" in run.tags}
     return {
         "packages": dict(found.get("packages", {})),

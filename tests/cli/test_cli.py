@@ -184,7 +184,10 @@ SCHEMAS = {
     "a list": ("[]", "no object at the top"),
     "unknown key": ('{"quasi_identifiers": ["age"], "secret": []}', "unknown key secret"),
     "no quasi-identifiers": ('{"sensitive": ["salary"]}', "quasi_identifiers is missing"),
-    "a string for a list": ('{"quasi_identifiers": "age"}', "quasi_identifiers must be a list of columns"),
+    "a string for a list": (
+        '{"quasi_identifiers": "age"}',
+        "quasi-identifier columns must be a list of names, not one string",
+    ),
     "unknown column": ('{"quasi_identifiers": ["agee"]}', "unknown column agee"),
     "bounds of the wrong form": (
         '{"quasi_identifiers": ["age"], "bounds": {"age": 3}}',
