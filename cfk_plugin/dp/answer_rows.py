@@ -16,6 +16,7 @@ import scipy.special
 from numpy.typing import NDArray
 
 from cfk_plugin.data.domain import mix
+from cfk_plugin.data.intake import table_of
 from cfk_plugin.data.model import Goal, LabelModel
 from cfk_plugin.dp.domain import PublicDomain, PublicEncoder, numbers_of
 from cfk_plugin.dp.forest import Likelihood
@@ -194,8 +195,8 @@ class Mover:
 
     def _frame(self, points: _Points, names: list[str]) -> pd.DataFrame:
         columns = enumerate(self.domain.columns)
-        return pd.DataFrame(
-            {c.name: c.restore(points.codes[:, j], points.numbers[:, j]) for j, c in columns if c.name in names}
+        return table_of(
+            {c.name: c.restore(points.codes[:, j], points.numbers[:, j]).array for j, c in columns if c.name in names}
         )
 
     def _gaps(self, points: _Points, own: _Points) -> NDArray[np.float64]:

@@ -122,13 +122,16 @@ class PublicColumn:
 
     def pick(self, at: NDArray[np.integer[Any]]) -> pd.Series:
         """Return declared values by their place (a missing one after the last), in their declared type."""
-        dtype = self.attribute.dtype
-        if dtype == "category":
+        if self.attribute.dtype == "category":
             places = np.where(at < self.listed, at, -1).astype(np.int64)
             return pd.Series(pd.Categorical.from_codes(places, pd.Index(self.values)))
-        values = pd.Series(list(self.values)) if dtype is None else conform(pd.Series(list(self.values)), dtype)
-        pool = pd.Series([*values.tolist(), None] if self.attribute.nullable else values)
-        return pool.take(at).reset_index(drop=True)
+        return pd.Series(self._pool.take(at))
+
+    @cached_property
+    def _pool(self) -> Any:
+        dtype, values = self.attribute.dtype, pd.Series(list(self.values))
+        values = values if dtype is None else conform(values, dtype)
+        return (pd.Series([*values.tolist(), None]) if self.attribute.nullable else values).array
 
     def to_dtype(self, drawn: pd.Series) -> pd.Series:
         """Return numbers in their declared type, dates from seconds; whole ones with gaps are float64."""

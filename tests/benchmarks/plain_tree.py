@@ -4,41 +4,22 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import combinations
-from typing import Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from cfk_plugin import Population
-from cfk_plugin.data.model import Goal
 from cfk_plugin.dp import PublicDomain
-from cfk_plugin.dp.answer_rows import ServedRows
 from cfk_plugin.dp.forest import Edge, Forest, _on_simplex
 from cfk_plugin.dp.noise import Marginal, PrivateRows
 
 
-class PlainTree:
-    """One-way counts, a spanning tree by report-noisy-max, its two-way counts, 20,000 rows, the nearest of them."""
-
-    def __init__(self, epsilon: float, delta: float = 0.0, model_access: str = "public") -> None:
-        self.epsilon, self.delta = epsilon, delta
-
-    def fit(self, population: Population, model: Any, desired: Any) -> PlainTree:
-        domain = PublicDomain.of(population)
-        turns = len(domain.columns) - 1
-        shares = [0.2, *[0.2 / turns] * turns, 0.6]
-        rows = PrivateRows(domain.codes_to_count(population, 1), self.epsilon, self.delta, shares)
-        tree, random = measure(rows, domain.sizes), np.random.default_rng()
-        codes = tree.sample(20_000, random)
-        drawn = domain.draw(codes, random)
-        self.served = ServedRows.of(domain, drawn, model.predict(drawn), np.zeros(len(drawn)))
-        self.goal = Goal(desired)
-        return self
-
-    def generate(self, queries: pd.DataFrame) -> tuple[pd.DataFrame, NDArray[np.bool_]]:
-        at = self.served.nearest(queries, self.goal, None)
-        return self.served.frame.take(np.maximum(at, 0)).reset_index(drop=True), at >= 0
+def plain_tree_codes(population: Population, epsilon: float, rows: int) -> NDArray[np.int32]:
+    """Draw rows from one-way counts, a spanning tree by report-noisy-max, and its two-way counts."""
+    domain = PublicDomain.of(population)
+    turns = len(domain.columns) - 1
+    asked = PrivateRows(domain.codes_to_count(population, 1), epsilon, 0.0, [0.2, *[0.2 / turns] * turns, 0.6])
+    return measure(asked, domain.sizes).sample(rows, np.random.default_rng())
 
 
 def measure(rows: PrivateRows, sizes: tuple[int, ...]) -> Forest:

@@ -1,17 +1,29 @@
-"""Utility of differentially private prototypes, beside the plain tree, native neighbours and rows of nobody.
+"""Distance against likeness: differentially private prototypes beside other ways to spend the same epsilon.
 
     .venv/bin/python tests/benchmarks/prototypes.py --data ../shared/data --tables adult german --epsilon 0.1 1
 
+Everybody answers the same queries of the same forest: the nearest of 60,000 rows that were drawn from noised counts of
+single columns ("histograms"), from a plain tree, or from MST of the package dpmm, and `DPPrototypes`, with the default
+plausibility and, at the epsilons of ``--frontier``, with others. MST needs an environment of its own
+(``--synthesizer PYTHON``, where dpmm is installed), has a delta of 1e-6 beside the same epsilon, and takes minutes;
+what it drew is kept in ``--kept FOLDER`` as TABLE-EPSILON.npy. Without either it is left out.
+
 "singled out" is the share of answers whose quasi-identifiers exactly one training person has, "outside" the same among
-equally many people who are not in the table: what chance gives. All methods answer the same queries of the same forest.
-Domains of the tables are taken for published: bounds and levels of their code books, bins as below. Prints a Markdown
-table; figures are means over the fits.
+equally many people who are not in the table: what chance gives. "density" is the log of a kernel density of people who
+are not in the table and have the desired outcome; its bandwidth is chosen by leaving each out. Domains are taken for
+published: bounds and levels of code books, bins as below. Prints Markdown tables; ``--json FILE`` keeps all figures.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from time import process_time
 from typing import Any
@@ -19,15 +31,18 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from scipy.special import logsumexp
 from sklearn.pipeline import Pipeline
 
 from cfk_adapters.nearest import NearestUnlikeNeighbour
 from cfk_plugin import DPPrototypes, Population, Schema
+from cfk_plugin.data.model import Goal
 from cfk_plugin.dp import PublicDomain
+from cfk_plugin.dp.answer_rows import ServedRows
 from cfk_plugin.metrics import utility
-from plain_tree import PlainTree
+from plain_tree import plain_tree_codes
 from printing import DATA, arguments, heading, line
-from tables import forest, read, split
+from tables import TABLES, forest, read, split
 
 BINS = {
     "adult": {
@@ -42,7 +57,30 @@ BINS = {
         "age": [19, 23, 26, 29, 32, 36, 40, 45, 50, 60, 76],
     },
 }
-FIGURES = ("flips", "L1", "changed", "nn1", "unseen", "singled out", "outside", "fit s", "ms/query")
+FIGURES = ("flips", "L1", "changed", "nn1", "unseen", "density", "singled out", "outside", "fit s", "ms/query")
+BETTER = {
+    "L1": 1,
+    "nn1": 1,
+    "unseen": 1,
+    "density": -1,
+}  # distance, then likeness; -1: more is better
+OTHERS = ("histograms", "plain tree", "MST")
+ROWS = 60_000
+WEIGHTS = (0.0, 0.1, 0.2, 0.3, 0.45, 0.7, 1.0)
+BANDWIDTHS = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.7, 1.0)
+RUN_MST = """
+import sys
+import numpy as np
+import pandas as pd
+from dpmm.models.mst import MSTGM
+codes, sizes = np.load(sys.argv[1]), list(map(int, sys.argv[4].split(",")))
+names = [f"c{j}" for j in range(len(sizes))]
+model = MSTGM(epsilon=float(sys.argv[3]), delta=1e-6, n_iters=1000, n_jobs=1)
+model.set_domain(dict(zip(names, sizes)))
+model.set_random_state(np.random.RandomState())
+model.fit(pd.DataFrame(codes, columns=names))
+np.save(sys.argv[2], model.generate(n_records=int(sys.argv[5]))[names].to_numpy().astype(np.int32))
+"""
 
 
 @dataclass(frozen=True)
@@ -89,94 +127,174 @@ def case(name: str, data: Path, queries: int, seed: int = 0, trees: int = 50) ->
     return Case(name, population, test[features], model, about["desired_outcome"], asked.reset_index(drop=True))
 
 
+class HeldOut:
+    """A kernel density of people who are not in the table and have the desired outcome."""
+
+    def __init__(self, one: Case, most: int = 1500) -> None:
+        people = one.holdout[one.model.predict(one.holdout) == one.desired].head(most)
+        self._columns = PublicDomain.of(one.population).columns
+        none = np.zeros(len(people))
+        self._served = ServedRows.of(PublicDomain.of(one.population), people, none, none)
+        apart = self._apart(people)
+        np.fill_diagonal(apart, np.inf)
+        self._width = max(BANDWIDTHS, key=lambda width: self._log(apart, width).mean())
+        self.of_people = float(self._log(apart, self._width).mean())
+
+    def of(self, rows: pd.DataFrame) -> NDArray[np.float64]:
+        return self._log(self._apart(rows), self._width)
+
+    def _apart(self, rows: pd.DataFrame) -> NDArray[np.float64]:
+        return self._served.heom.distances(rows, self._served.codes) * len(self._columns)
+
+    def _log(self, apart: NDArray[np.float64], width: float) -> NDArray[np.float64]:
+        numbers = sum(np.log(2 * width) for c in self._columns if c.is_numeric)
+        codes = sum(np.log1p((c.size - 1) * np.exp(-1 / width)) for c in self._columns if not c.is_numeric)
+        return np.asarray(logsumexp(-apart / width, axis=1) - np.log(apart.shape[1]) - numbers - codes)
+
+
 Answer = Callable[[pd.DataFrame], tuple[pd.DataFrame, NDArray[np.bool_]]]
 
 
-def methods(one: Case, epsilons: Sequence[float], delta: float) -> Iterator[tuple[str, Callable[[], Answer]]]:
-    """Name the methods; each returns, when called, what answers queries: its fit is what is timed."""
+def nearest_of(one: Case, codes: NDArray[np.int32]) -> Answer:
+    """Answer with the nearest of drawn rows."""
+    domain = PublicDomain.of(one.population)
+    rows = domain.draw(codes, np.random.default_rng())
+    served, goal = ServedRows.of(domain, rows, one.model.predict(rows), np.zeros(len(rows))), Goal(one.desired)
 
-    def among(rows: pd.DataFrame) -> Answer:
-        explainer = NearestUnlikeNeighbour(rows, one.model, desired=one.desired)
-        return lambda queries: (explainer.explain(queries), np.ones(len(queries), dtype=bool))
+    def answer(queries: pd.DataFrame) -> tuple[pd.DataFrame, NDArray[np.bool_]]:
+        at = served.nearest(queries, goal, None)
+        return rows.take(np.maximum(at, 0)).reset_index(drop=True), at >= 0
 
-    def uniform() -> Answer:
-        domain, random = PublicDomain.of(one.population), np.random.default_rng(0)
-        codes = np.column_stack([random.integers(0, size, 20_000) for size in domain.sizes]).astype(np.int32)
-        rows = domain.draw(codes, random)
-        return among(rows[one.model.predict(rows) == one.desired])
-
-    yield "nearest training row", lambda: among(one.population.frame)
-    yield "uniform rows, epsilon = 0", uniform
-    for epsilon in epsilons:
-        for kind in (PlainTree, DPPrototypes):
-            settings = {"epsilon": epsilon, "delta": delta, "model_access": "public"}
-
-            def fit(kind: type = kind, settings: dict[str, Any] = settings) -> Answer:
-                made: Answer = kind(**settings).fit(one.population, one.model, one.desired).generate
-                return made
-
-            yield f"{'plain tree' if kind is PlainTree else 'DPPrototypes'}, epsilon = {epsilon:g}", fit
+    return answer
 
 
-def fresh(one: Case) -> str:
-    """Return the line of people who are not in the table: at most 1,000 with the desired outcome, near to nobody."""
-    native = NearestUnlikeNeighbour(one.population.frame, one.model, desired=one.desired).explain(one.queries)
-    found = utility(
-        one.queries, native, one.population, model=one.model, desired=one.desired, holdout=one.holdout
-    ).chance
-    assert found is not None  # a holdout was given
-    support = found.fresh
-    figures = {"nn1": support.nn1, "unseen": support.unseen_pair}
-    cells = [f"{figures[name].value:.3g}" if name in figures else "–" for name in FIGURES]
-    return line(f"{support.nn1.n} people who are not in the table", *cells)
+def histograms(one: Case, epsilon: float) -> Answer:
+    """Draw every column by itself from its noised counts: epsilon over m for each of m."""
+    domain, random = PublicDomain.of(one.population), np.random.default_rng()
+    codes, columns = domain.codes_to_count(one.population, 1), []
+    for j, size in enumerate(domain.sizes):
+        noised = np.bincount(codes[:, j], minlength=size) + random.laplace(0, len(domain.sizes) / epsilon, size)
+        counts = np.maximum(noised, 0) + 1e-9
+        columns.append(random.choice(size, ROWS, p=counts / counts.sum()))
+    return nearest_of(one, np.column_stack(columns).astype(np.int32))
 
 
-def measured(one: Case, fit: Callable[[], Answer]) -> dict[str, float]:
-    """Fit once, answer all queries, and measure."""
+def plain_tree(one: Case, epsilon: float) -> Answer:
+    return nearest_of(one, plain_tree_codes(one.population, epsilon, ROWS))
+
+
+def mst(one: Case, epsilon: float, synthesizer: str | None, kept: str | None) -> Answer | None:
+    """Draw from MST in an environment of its own; None, with the reason printed, where it is not there."""
+    file = Path(kept or tempfile.gettempdir()) / f"{one.name}-{epsilon:g}.npy"
+    if not (kept and file.exists()):
+        if synthesizer is None:
+            print(f"MST is left out at epsilon = {epsilon:g}: --synthesizer is not given", file=sys.stderr)
+            return None
+        domain, table = PublicDomain.of(one.population), file.with_suffix(".codes.npy")
+        np.save(table, domain.codes_to_count(one.population, 1))
+        sizes = ",".join(map(str, domain.sizes))
+        command = [synthesizer, "-c", RUN_MST, str(table), str(file), str(epsilon), sizes, str(ROWS)]
+        done = subprocess.run(command, check=False, capture_output=True, text=True)
+        if done.returncode:
+            print(f"MST is left out at epsilon = {epsilon:g}: {done.stderr.strip()[-200:]}", file=sys.stderr)
+            return None
+    return nearest_of(one, np.load(file))
+
+
+def ours(one: Case, epsilon: float, **settings: Any) -> Answer:
+    prototypes = DPPrototypes(epsilon, rows=ROWS, model_access="public", **settings)
+    return prototypes.fit(one.population, one.model, one.desired).generate
+
+
+Fit = Callable[[], "Answer | None"]
+
+
+def methods(one: Case, epsilon: float, asked: argparse.Namespace) -> Iterator[tuple[str, int, Fit]]:
+    """Name the methods, and how often they are fitted; each returns, when called, what answers."""
+    fits = asked.fits
+    yield "histograms", fits, partial(histograms, one, epsilon)
+    yield "plain tree", fits, partial(plain_tree, one, epsilon)
+    yield "MST", 1, partial(mst, one, epsilon, asked.synthesizer, asked.kept)
+    yield "DPPrototypes", fits, partial(ours, one, epsilon)
+    yield "DPPrototypes, not moved", 1, partial(ours, one, epsilon, revert=False)
+    for weight in WEIGHTS if epsilon in asked.frontier else ():
+        yield f"DPPrototypes, plausibility {weight:g}", 1, partial(ours, one, epsilon, plausibility=weight)
+
+
+def measured(one: Case, held_out: HeldOut, fit: Fit) -> dict[str, float] | None:
+    """Fit once, answer all queries, and measure; with standard errors over the queries."""
     started = process_time()
     answer = fit()
+    if answer is None:
+        return None
     fitted = process_time()
     rows, answered = answer(one.queries)
     done = process_time()
-    found = utility(
-        one.queries,
-        rows[answered],
-        one.population,
-        model=one.model,
-        desired=one.desired,
-        answered=np.flatnonzero(answered),
-        holdout=one.holdout,
-    )
+    found = of_answers(one, held_out, rows[answered], np.flatnonzero(answered))
+    return {**found, "fit s": fitted - started, "ms/query": 1000 * (done - fitted) / len(one.queries)}
+
+
+def of_answers(one: Case, held_out: HeldOut, rows: pd.DataFrame, answered: NDArray[np.int64]) -> dict[str, float]:
+    asked = {"model": one.model, "desired": one.desired, "answered": answered, "holdout": one.holdout}
+    found, density = utility(one.queries, rows, one.population, **asked), held_out.of(rows)
     chance = found.chance
     assert chance is not None  # a holdout was given
-    values = (
-        found.flipping_ratio.value,
-        found.l1.value,
-        found.features_changed.value,
-        found.nn1.value,
-        found.unseen_pair.value,
-        chance.singled_out_train.value,
-        chance.singled_out_holdout.value,
-        fitted - started,
-        1000 * (done - fitted) / len(one.queries),
-    )
-    return dict(zip(FIGURES, values, strict=True))
+    estimates = {
+        "flips": found.flipping_ratio,
+        "L1": found.l1,
+        "changed": found.features_changed,
+        "nn1": found.nn1,
+        "unseen": found.unseen_pair,
+        "singled out": chance.singled_out_train,
+        "outside": chance.singled_out_holdout,
+        "fresh nn1": chance.fresh.nn1,
+        "fresh unseen": chance.fresh.unseen_pair,
+    }
+    figures = {name: float(one.value) for name, one in estimates.items() if one.value is not None}
+    ends = {name: estimates[name] for name in ("L1", "nn1", "unseen")}
+    figures |= {f"{name} error": (one.high - one.low) / 3.92 for name, one in ends.items()}  # half of 95 % is 1.96
+    figures |= {"density": float(density.mean()), "density error": float(density.std() / len(density) ** 0.5)}
+    return figures
 
 
 def main() -> None:
-    tables = ("adult", "german", "hospital", "informs")
     asked = arguments(
-        __doc__, data=DATA, tables=tables, epsilon=[0.1, 0.5, 1.0, 3.0, 10.0], delta=0.0, queries=200, fits=3
+        __doc__,
+        data=DATA,
+        tables=TABLES,
+        epsilon=[0.1, 0.3, 1.0, 3.0, 10.0],
+        queries=100,
+        fits=1,
+        frontier=[1.0],
+        synthesizer=None,
+        kept=None,
+        json=None,
     )
+    kept = json.loads(Path(asked.json).read_text()) if asked.json and Path(asked.json).exists() else {}
     for name in asked.tables:
         one = case(name, asked.data, asked.queries)
-        print(f"\n{name}: {len(one.population.frame)} rows, {len(one.queries)} queries, {asked.fits} fits\n")
+        held_out = HeldOut(one)
+        native = NearestUnlikeNeighbour(one.population.frame, one.model, desired=one.desired).explain(one.queries)
+        raw = of_answers(one, held_out, native, np.arange(len(native)))
+        found = kept[name] = {"raw": raw, "fresh": {"density": held_out.of_people}, "fits": asked.fits, "epsilon": {}}
+        found["fresh"] |= {figure: raw.pop(f"fresh {figure}") for figure in ("nn1", "unseen")}
+        found |= {"rows": len(one.population.frame), "queries": len(one.queries)}
+        print(f"\n{name}: {found['rows']} rows, {found['queries']} queries, {asked.fits} fits\n")
         print(heading("method", *FIGURES))
-        print(fresh(one), flush=True)
-        for label, fit in methods(one, asked.epsilon, asked.delta):
-            repeats = asked.fits if "epsilon" in label and label[-3:] != "= 0" else 1
-            found = pd.DataFrame([measured(one, fit) for _ in range(repeats)]).mean()
-            print(line(label, *(f"{found[name]:.3g}" for name in FIGURES)), flush=True)
+        for label in ("raw", "fresh"):
+            print(line(label, *(f"{found[label][f]:.3g}" if f in found[label] else "–" for f in FIGURES)), flush=True)
+        for epsilon in asked.epsilon:
+            cell = found["epsilon"][f"{epsilon:g}"] = {}
+            for label, fits, fit in methods(one, epsilon, asked):
+                made = [figures for _ in range(fits) if (figures := measured(one, held_out, fit)) is not None]
+                if not made:
+                    continue
+                means = pd.DataFrame(made).mean().drop(["fresh nn1", "fresh unseen"]).to_dict()
+                cell[label] = means | {f: e / len(made) ** 0.5 for f, e in means.items() if f.endswith("error")}
+                print(line(f"{label}, epsilon = {epsilon:g}", *(f"{cell[label][f]:.3g}" for f in FIGURES)), flush=True)
+        if asked.json:
+            rounded = json.loads(json.dumps(kept), parse_float=lambda said: float(f"{float(said):.4g}"))
+            Path(asked.json).write_text(json.dumps(rounded, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -211,6 +211,17 @@ def test_picture_shows_real_output(monkeypatch: pytest.MonkeyPatch) -> None:
     assert runpy.run_path(str(script))["main"]() == 0, "run docs/assets/make_before_after.py again"
 
 
+def test_the_page_on_differential_privacy_and_its_plot_show_the_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    script = DOCS / "explanation" / "make_frontier.py"
+    monkeypatch.setattr(sys, "argv", [str(script), "--check"])
+    assert runpy.run_path(str(script))["main"]() == 0, "run docs/explanation/make_frontier.py again"
+    found = json.loads((DOCS / "explanation" / "frontier.json").read_text(encoding="utf-8"))
+    cells = [cell for one in found.values() for cell in one["epsilon"].values()]
+    assert {method["flips"] for cell in cells for method in cell.values()} == {1.0}
+    for name in ("adult", "cmc", "german"):
+        assert found[name]["epsilon"]["1"]["DPPrototypes"]["L1"] <= 0.8 * found[name]["raw"]["L1"]
+
+
 def test_readme_table_shows_what_the_picture_shows() -> None:
     readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
     picture = (DOCS / "assets" / "before-after.svg").read_text(encoding="utf-8")

@@ -139,6 +139,14 @@ def test_pairs_form_no_cycle_and_none_is_chosen_where_noise_would_choose() -> No
     assert np.mean(counted[50.0]) >= 2
 
 
+@pytest.mark.parametrize("epsilon", [0.1, 0.2, 0.4, 1.0])
+def test_there_are_at_most_so_many_pairs_as_0_0015_times_epsilon_and_rows(epsilon: float) -> None:
+    data = linked(8000)  # the number of rows is noised by about 10 / epsilon
+    counted = [len(measured(data, epsilon).edges) for _ in range(5)]
+    assert max(counted) <= min(len(SIZES) - 1, int(0.0015 * epsilon * (len(data) + 300 / epsilon)))
+    assert max(counted) > 0 or epsilon < 0.2
+
+
 def test_without_pairs_the_whole_budget_is_in_the_counts_of_single_columns() -> None:
     asked = PrivateRows(rows(400), 0.1, 0.0, shares(3), 1)
     found = Forest.measure(asked, (4, 4, 4))
