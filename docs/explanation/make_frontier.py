@@ -39,14 +39,14 @@ STYLE = """
 Found = dict[str, dict[str, Any]]
 
 
-def worse(cell: dict[str, dict[str, float]]) -> list[str]:
-    """Name the figures that are worse than another method's, by more than two standard errors of the difference."""
+def worse(cell: dict[str, dict[str, float]], errors: int = 2) -> list[str]:
+    """Name the figures that are worse than another method's, by more than so many standard errors of the difference."""
     mine = cell["DPPrototypes"]
     lost = []
     for other in (name for name in METHODS[:-1] if name in cell):
         for figure, sign in BETTER.items():
             error = np.hypot(mine[f"{figure} error"], cell[other][f"{figure} error"])
-            if sign * (mine[figure] - cell[other][figure]) > 2 * error:
+            if sign * (mine[figure] - cell[other][figure]) > errors * error:
                 lost.append(f"{figure} ({other})")
     return lost
 
@@ -77,10 +77,9 @@ def tables(found: Found) -> dict[str, list[str]]:
             f"{' / '.join(f'{still[f]:.3g}' for f in FIGURES)} | {own['singled out']:.2g} / {own['outside']:.2g} | "
             f"{own['fit s']:.2f} | {own['ms/query']:.2f} |"
         )
-    counted = [(epsilon, worse(cell)) for _, epsilon, cell in cells if float(epsilon) >= 0.3]
-    held = sum(not lost for _, lost in counted)
-    said = [f"{held} of {len(counted)}"]
-    return {"real": real, "cells": shown, "more": more, "held": said}
+    judged = [cell for _, epsilon, cell in cells if float(epsilon) >= 0.3]
+    held, bare = ([f"{sum(not worse(cell, errors) for cell in judged)} of {len(judged)}"] for errors in (2, 0))
+    return {"real": real, "cells": shown, "more": more, "held": held, "bare": bare}
 
 
 def panel(name: str, one: dict[str, Any], left: float, top: float) -> list[str]:
@@ -159,7 +158,7 @@ def draw(found: Found) -> str:
 def render(page: str, found: Found) -> str:
     """Return the page with its tables between ``<!-- name -->`` and ``<!-- end -->``."""
     for name, lines in tables(found).items():
-        middle = "" if name == "held" else "\n\n"
+        middle = "" if name in ("held", "bare") else "\n\n"
         content = f"<!-- {name} -->{middle}{chr(10).join(lines)}{middle}<!-- end -->"
         page = re.sub(rf"<!-- {name} -->.*?<!-- end -->", lambda _, content=content: content, page, flags=re.S)
     return page
