@@ -45,13 +45,14 @@ class PrivateValues(HostOnly):
         if not spans:
             if (mine < 0).any():  # a value that no training row has
                 return 0, 0
-            same = self._mixed == mix(mine[None, :])[0]
-            same[same] = (self._population.codes[same][:, self._at] == mine).all(axis=1)
-        else:
-            same = np.ones(self._population.n_rows, dtype=bool)
-            for j, code in enumerate(mine.tolist()):
-                if (span := spans.get(j, (code, code + 1))) is not None:
-                    same &= _within(self._column(j), span)
+            (line, mixed), key = self._sorted, mix(mine[None, :])[0]
+            found = line[np.searchsorted(mixed, key) : np.searchsorted(mixed, key, side="right")]
+            found = found[(self._population.codes[found][:, self._at] == mine).all(axis=1)]
+            return int(np.isin(rows, found).sum()) if len(found) else 0, len(found)
+        same = np.ones(self._population.n_rows, dtype=bool)
+        for j, code in enumerate(mine.tolist()):
+            if (span := spans.get(j, (code, code + 1))) is not None:
+                same &= _within(self._column(j), span)
         return int(same[rows].sum()), int(same.sum())
 
     def close(self, j: int, code: int, number: float) -> Span:
@@ -75,8 +76,11 @@ class PrivateValues(HostOnly):
         return self._population.codes[:, self._at[j]]
 
     @cached_property
-    def _mixed(self) -> NDArray[np.uint64]:
-        return mix(self._population.codes[:, self._at])
+    def _sorted(self) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
+        """All rows by their private values, mixed into a number each, and these numbers."""
+        mixed = mix(self._population.codes[:, self._at])
+        line = np.argsort(mixed, kind="stable")
+        return line, mixed[line]
 
 
 def _within(codes: NDArray[np.int32], span: Span) -> NDArray[np.bool_]:

@@ -200,8 +200,17 @@ class Catalogue(HostOnly):
 
     def combinations(self, group: int) -> Codes:
         """Return the combinations of a region; none where there are too many to ask for all of them."""
+        if group in self._listed:
+            return self._listed[group]
         grid = self._grids[group]
-        return grid.all() if grid.size <= _WIDE else self.no_cells
+        found = grid.all() if grid.size <= _WIDE else self.no_cells
+        if self._sizes[self._sizes <= _WIDE].sum() <= ASKED:  # as many as are kept
+            self._listed[group] = found
+        return found
+
+    @cached_property
+    def _listed(self) -> dict[int, Codes]:
+        return {}
 
     def _holding(self, groups: Ints) -> Mask:
         """Say of the combinations of some groups whether the weakest entry has its outcome there, group by group."""

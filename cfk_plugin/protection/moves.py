@@ -174,7 +174,7 @@ class Probe:
         """
         first, count, told = self.catalogue.telling
         group = self.catalogue.group_at[entry]
-        extra = np.array([len(more[i]) for i in which.tolist()], dtype=np.int64)
+        extra = np.array([*map(len, more)], dtype=np.int64)[which]
         size = (count[group] + extra) * (1 if tell is None else tell)
         if size.sum() + len(size) > _FEW_ROWS:  # one call more, for fewer rows
             good = self.desired(points, entry)

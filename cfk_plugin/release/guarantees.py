@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from cfk_plugin.data.display import doing
-from cfk_plugin.data.domain import UNKNOWN, Domain
+from cfk_plugin.data.domain import UNKNOWN, Domain, Rows
 from cfk_plugin.data.model import Goal, OutcomeClasses, RowOracle
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.population import Population
@@ -75,14 +75,15 @@ class GuaranteeState(HostOnly):
         private = frozenset(codes.tobytes() for codes in catalogue.codes[entries])
         return SealedRegion(int(people), int(floor), tuple(catalogue.must_hold(group) for group in at), private)
 
-    def apart(self, entries: Iterable[Entry]) -> Iterator[Entry]:
+    def apart(self, entries: Iterable[Entry], query: Rows) -> Iterator[Entry]:
         """Withhold of a catalogue what has the private values of an earlier answer to its query, and another region.
 
         Whoever takes both for one record's would intersect the regions.
         """
         known: dict[tuple[str, ...], Region] = {}
+        several = len({*query.tolist()}) < len(query)
         for entry in entries:
-            if self.catalogue is not None and isinstance(entry, GeneralizedCounterfactual) and entry.released:
+            if several and isinstance(entry, GeneralizedCounterfactual) and entry.released:
                 cells = entry.cells()
                 private = str(entry.query), *(cells[name] for name in entry.released)
                 if known.setdefault(private, entry.region) != entry.region:

@@ -209,10 +209,10 @@ class Pipeline(HostOnly):
             cells = None if entries is not None else accepted.quasi_identifiers[0]  # an entry's point is nobody's
             judge = self.goal.judge(factual, own)
             oracle = Oracle(self.model, judge, self.rows, accepted, desired_at=cells, ahead=ahead)
-            asks = asked.take(at) if asked is not None and asked.rules else None
-            batch = Batch(accepted, query[at], own, factual, oracle, sides.of(own), progress, entries, asks)
-            verified = self._verified(batch) if catalogue is None else self.guarantee.apart(self._verified(batch))
-            made.update(zip(at.tolist(), verified, strict=True))
+            limits, of = asked.take(at) if asked is not None and asked.rules else None, query[at]
+            told = self._verified(Batch(accepted, of, own, factual, oracle, sides.of(own), progress, entries, limits))
+            told = told if catalogue is None else self.guarantee.apart(told, of)
+            made.update(zip(at.tolist(), told, strict=True))
         return [
             made[i] if i in made else Suppressed(q, *(fault or (who and who.faults[i]) or ("not_desired",)))
             for i, (q, fault) in enumerate(zip(query.tolist(), intake.faults, strict=True))

@@ -64,6 +64,7 @@ class _Recount(HostOnly):
     rows: NDArray[np.int64]  # inside the region
     cells: NDArray[np.int32]  # of these rows
     mapped: NDArray[np.int64]  # released with this region; everybody inside for a nominal k
+    is_mapped: NDArray[np.bool_]  # which of the rows these are
     grid: Grid  # its value combinations
     drawn: NDArray[np.int32]  # those that are asked about
     k: int  # people inside
@@ -287,6 +288,7 @@ class Verifier(HostOnly):
             rows=rows,
             cells=population.cells[population.cell_of(rows)] if known is None else known.cells,
             mapped=mapped,
+            is_mapped=np.isin(rows, mapped, assume_unique=True) if known is None else np.ones(1, dtype=bool),
             grid=grid,
             drawn=self._drawn(grid),
             k=population.people(rows) if known is None else known.people,
@@ -390,10 +392,7 @@ class Verifier(HostOnly):
         wanted += [consistent] if policy.guarantee == "catalogue" else []
         if not wanted:
             return None
-        mapped = (
-            np.isin(count.rows, count.mapped, assume_unique=True) if count.sealed is None else np.ones(1, dtype=bool)
-        )
-        least = min(count.people(self._population, mapped & flags) for flags in wanted)
+        least = min(count.people(self._population, count.is_mapped & flags) for flags in wanted)
         return refused("verification_failed", least) if least < policy.k else None
 
 

@@ -174,7 +174,7 @@ def test_the_file_has_private_values_of_entries_alone_and_nobodys_quasi_identifi
     found = content(path)
     offered = whole.catalogue_
     others = train[~train["code"].isin(offered["code"])]
-    assert 20 < len(others) < len(train)
+    assert 10 < len(others) < len(train)
     for row in others.to_dict("records"):
         assert row["code"].encode() not in found
         assert str(row["pay"]).encode() not in found
