@@ -342,10 +342,6 @@ class ProtodashSource(LibrarySource):
         rows = options.get("Y")
         if rows is None:
             raise AdapterError("ProtoDash chooses among rows: give them as Y, people with the outcome that is desired")
-        if len(given) != 1:
-            raise AdapterError(
-                "ProtoDash's prototypes of several rows answer none of them; give one row, or a DataFrame"
-            )
         rows = self._encode(rows[self._features]) if isinstance(rows, pd.DataFrame) else np.asarray(rows)
         _, chosen, _ = super()._ask(given, {"m": 1, **options, "Y": rows})
         return rows[np.asarray(chosen, dtype=int)]

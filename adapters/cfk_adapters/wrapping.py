@@ -106,6 +106,8 @@ class LibrarySource(ABC):
             options = dict(signature.bind(*args, **named).arguments)
             options |= options.pop("kwargs", {})
             rows = self._rows(options.pop(first))
+            if self.one_by_one and len(rows) != 1:
+                raise AdapterError(f"{self.name} explains one row at a time; give one, or a DataFrame to explain()")
             said, told = self._said(options, rows)
             native = self._ask(self._given(rows), told)
             return self._batch(self._found(native, rows), rows, said), native, rows

@@ -145,10 +145,15 @@ def failing(*_: Any, **__: Any) -> Any:
     raise KeyError(ASKED.to_string())
 
 
+def doubting(queries: pd.DataFrame) -> None:
+    assert not len(queries), queries.to_string()
+
+
 BROKEN: list[tuple[str, Any, str]] = [
     ("generate", lambda _, queries: queries + 1, "CounterfactualBatch is due, not DataFrame; .*one_each"),
     ("generate", lambda _, queries: None, "CounterfactualBatch is due, not NoneType"),
     ("generate", failing, r"`generate` raised KeyError in test_contract.py, line \d+$"),
+    ("generate", lambda _, q: doubting(q), r"`generate` raised AssertionError in test_contract.py, line \d+$"),
     ("generate", lambda _, q: ask(failing), "`generate` raised ExplainerError: the explainer raised KeyError"),
     ("generate", lambda _, q: CounterfactualBatch(q, np.arange(9), np.arange(3)), "one slot per row"),
     ("cfk_adapt", hookimpl(lambda self, explainer: failing()), "`cfk_adapt` raised PluginError: .*KeyError"),
