@@ -96,11 +96,7 @@ def confidence_scores(confidence: Floats, outcome: Mask) -> Floats:
 
 
 def confidence_ratio_scores(confidence: Floats, shadow_confidence: Floats, outcome: Mask) -> Floats:
-    """Score by how far the confidence lies above that of models that never saw the person (Loss-LRT, offline).
-
-    (l - mu) / sigma of `confidence_scores`. Source: Carlini and others (2022), Membership inference attacks from first
-    principles: the offline attack.
-    """
+    """Score (l - mu) / sigma of `confidence_scores` under models that never saw the person (Carlini et al., 2022)."""
     shadows = confidence_scores(shadow_confidence, outcome)
     return standardized(confidence_scores(confidence, outcome), shadows, np.ones(shadows.shape, dtype=bool))
 

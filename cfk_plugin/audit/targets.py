@@ -228,13 +228,7 @@ def read_raw(batch: CounterfactualBatch, queries: pd.DataFrame) -> Answers:
 
 
 def read_released(explanations: Explanations, queries: pd.DataFrame) -> Answers:
-    """Read what a protected explainer released; of a region the instance nearest to the query.
-
-    Of a range the query's own number, else the nearer end. Of a set of categories, or of ranks, the query's own one,
-    else the first. Of a query without a value, a missing one where the region holds it, else the lower end or first
-    category. Private values as they are released; of a bin the number nearest to the query's. Of an attribute that is
-    withheld the query's own value: an attacker reads nothing there, so that it counts for no distance.
-    """
+    """Read of a region the instance nearest to the query, of what is withheld the query's own value."""
     if [entry.query for entry in explanations] != list(range(len(queries))):
         raise InputError(_one_each(len(explanations), len(queries)))
     parts = [None if isinstance(entry, Suppressed) else entry.parts() for entry in explanations]
@@ -415,11 +409,7 @@ class PrototypeOwner(_ModelOwner):
 
 
 def measured_schema(people: Sample, quasi_identifiers: Sequence[str]) -> Schema:
-    """Read public domains from a whole sample, for measuring alone.
-
-    All tables of an attack are drawn from the sample, so that domains are the same whoever is trained on. But they are
-    read from rows: what is fitted with this schema certifies that nothing is guaranteed.
-    """
+    """Read domains from a whole sample, for measuring alone: what is fitted with it guarantees nothing."""
     with refitting():  # the certificates say that domains were read
         return infer_domains(people.X, Schema.from_frame(people.X, quasi_identifiers=quasi_identifiers))
 

@@ -184,10 +184,7 @@ def command(
     *,
     kept: str = "nothing was written",
 ) -> Callable[[Callable[..., int]], Callable[..., None]]:
-    """Register a command that returns its exit code; an error becomes one line and exit code 2, and so does Ctrl-C.
-
-    `kept` says what is there when the command was stopped.
-    """
+    """Register a command: an error, or Ctrl-C (`kept` says what is there then), is one line and exit code 2."""
 
     def register(function: Callable[..., int]) -> Callable[..., None]:
         flat, groups = _flat(function)

@@ -464,11 +464,7 @@ def _doubt(attack: Attack, found: Compared, tolerance: float) -> Judgment:
 
 
 def _fell_short(attack: Attack) -> bool:
-    """Say whether an attack did worse than the guess without it.
-
-    Looking people up names one of k whatever happens, so that any shortfall shows a broken attack. Elsewhere chance
-    alone puts half of the attacks that find nothing below their baseline: the whole interval must be there.
-    """
+    """Say whether an attack did worse than the guess: its value in linkage, else its whole interval."""
     at_best = attack.main.value if attack.family == _BY_CHANCE else attack.main.high
     baseline = attack.baseline.value
     return at_best is not None and baseline is not None and at_best < baseline

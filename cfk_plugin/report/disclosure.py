@@ -194,12 +194,7 @@ _UNITS = {"count": "", "share": " %", "number": "", "seconds": " s"}
 
 
 def shown(amount: Amount, kind: Unit = "number") -> str:
-    """Write an amount: its band where only that may be shown, or as ``0.93 (0.88–0.97)``, or that it was not measured.
-
-    A count is written out to the last digit, with thousands separators; a share as percent; everything but a whole
-    count with three significant digits. An interval is rounded outwards, so that it never looks narrower than it is,
-    and what is short of 1 is never written as 1. What the amount is over (`n`) is not in the text.
-    """
+    """Write an amount: its band, ``0.93 (0.88–0.97)`` rounded outwards and never up to 1, or as not measured."""
     if amount.band is not None:
         return amount.band
     if amount.value is None or not math.isfinite(amount.value):
@@ -341,12 +336,7 @@ class _Roc(NamedTuple):
 
 
 def roc_curves(found: Sequence[Audited], control: Control) -> tuple[Distribution, ...]:
-    """Return the curves of the attacks that are judged as ``roc``, ``roc-2``, …; those that share one claim the same.
-
-    In the external edition no rate is told below which, or above which, there are 1 to 10 people, and what is told goes
-    up in steps of 11 people: a finer curve would tell where single people stand. Without the number of people behind
-    it there is no curve at all.
-    """
+    """Return the curves of judged attacks as ``roc``, ``roc-2``, …; outside in steps of 11 people, without few."""
     curves = sorted((roc for each in found if (roc := _roc(each)) is not None), key=lambda roc: not roc.bounds)
     alike = [list(group) for _, group in groupby(curves, key=lambda roc: roc.bounds)]
     charts = [same[i : i + _MOST] for same in alike for i in range(0, len(same), _MOST)]

@@ -304,10 +304,7 @@ class _Settings:
     def report(
         self, read: Callable[..., Evidence], what: object, source: Sequence[tuple[str, str]]
     ) -> tuple[ReportData, tuple[str, ...]]:
-        """Check everything, read the runs, and return the report, exactly as its JSON will be read back, and their ids.
-
-        No run is read for a report that cannot be made.
-        """
+        """Check everything, then read the runs; return the report as its JSON will be read back, and their ids."""
         if self.edition not in ("internal", "external"):
             raise InputError(f"edition must be internal or external, got {self.edition!r}")
         given, earlier = self.inputs, self.previous
@@ -335,11 +332,7 @@ class _Settings:
         return ReportData.from_json(data.to_json()), tuple(run.run_id for run in evidence.runs)
 
     def command(self, source: Sequence[tuple[str, str]]) -> str:
-        """Return the command that makes the report again.
-
-        Names of files stand without their folders, and where things are (tracking server, outputs) is left out: it
-        does not change what the report says, and does not belong into it.
-        """
+        """Return the command that makes the report again, without folders and places, which do not change it."""
         given = {
             "--since": self.since,
             "--until": self.until,

@@ -52,13 +52,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class RunEvidence:
-    """One run. What it does not hold is None, or a column that is not there.
-
-    `started` is in milliseconds since 1970, `metrics` are last values, and `policy`, `population`, `environment`,
-    `frontier` and `audits` are the JSON files of ``cfk``. `rows` has one row per explanation in the period, in the
-    order of the run: what is read of ``cfk/explanations``, and whatever ``cfk/recount`` has, joined row by row.
-    `prototype` is the certificate that the run's prototypes share.
-    """
+    """One run: its last metrics, documents and rows (explanations with their recount); what it lacks is None."""
 
     run_id: str
     name: str = ""

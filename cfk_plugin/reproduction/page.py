@@ -39,11 +39,7 @@ Cell = Callable[[Aggregate | PublishedResult], str]
 
 
 def render(results: Results, figures: str = "figures/", template: str | None = None) -> str:
-    """Return the page as Markdown; the same results give the same text, and what was not run is said to be "not run".
-
-    `figures` is where the files of `plots.draw` are, as seen from the page. A `template` extends `TEMPLATE` and fills
-    its blocks with what somebody has to say of these results.
-    """
+    """Return the page as Markdown; a `template` extends `TEMPLATE` with what somebody has to say of these results."""
     sources = {TEMPLATE: (files(__package__) / TEMPLATE).read_text("utf-8")}
     environment = Environment(
         loader=DictLoader(sources),

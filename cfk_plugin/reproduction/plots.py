@@ -200,10 +200,7 @@ def _grid(rows: int, columns: int, *, wide: float = 2.4, high: float = 1.9) -> t
 
 
 def _draw_lines(ax: Axes, rows: Rows, x: str, y: str, names: Mapping[Any, str], by: str = "method") -> None:
-    """Draw a line per series with its 95 % band, where the rows have one; NCP and pureness in percent.
-
-    The column `by` tells series apart; `names` has their values there and their names, in the order of drawing.
-    """
+    """Draw a line with its 95 % band per series, a value of column `by` with its name in `names`."""
     scale = 100.0 if y in _PERCENT else 1.0
     for place, (value, name) in enumerate(names.items()):
         own = sorted((row for row in rows if row[by] == value and row.get(y) is not None), key=lambda row: row[x])

@@ -214,11 +214,7 @@ def aggregate(found: Measurement, run_id: str | None = None) -> Aggregate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """Whether one method is better than a yardstick, on one table at one k; by how much it is not.
-
-    The yardstick is "paper", the printed CF-K, over other explanations of another model; or a method on the same ones,
-    of which those count that both released, of the first that both were asked for. Intervals are of ours minus theirs.
-    """
+    """Whether one method beats the paper or another one, on what both released; intervals are of ours minus theirs."""
 
     table: str
     method: str
