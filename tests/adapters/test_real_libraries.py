@@ -18,7 +18,6 @@ from sklearn.preprocessing import StandardScaler
 
 from cfk_adapters import shapes
 from cfk_plugin import Population, PrivacyPolicy, Schema, protect
-from cfk_plugin.errors import AdapterError
 from cfk_plugin.testing import check_adapter
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of libraries of other years on newer ones
@@ -110,7 +109,7 @@ def test_alibi_pertinent_negatives(alibi: Any) -> None:
     private = checked(explainer, rich, arguments={"explain": ([one], {})})
     answer = private.explain(one)
     assert answer.PN is None or answer.PN_pred == 1
-    with pytest.raises(AdapterError, match="keeps the outcome"):
+    with pytest.raises(AssertionError, match="keeps the outcome"):
         checked(alibi.CEM(score, "PP", shape=(1, 3), feature_range=(LOW, HIGH)))
 
 
@@ -197,5 +196,5 @@ def test_protodash() -> None:
 
 def test_attributions_are_refused() -> None:
     library = pytest.importorskip("shap", reason="needs shap")
-    with pytest.raises(AdapterError, match="returns no counterfactuals"):
+    with pytest.raises(AssertionError, match="returns no counterfactuals"):
         check_adapter(library.Explainer(score, ROWS.to_numpy()), QUERIES, FEATURES, plugins=[shapes])
