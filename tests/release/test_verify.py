@@ -48,7 +48,7 @@ POLICIES: dict[str, dict[str, Any]] = {
     "reciprocal": {"k": 5},
     "catalogue": {"k": 5, "guarantee": "catalogue"},
     "coarse": {"k": 5, "private_values": "bins", "rare_values": "withhold", "alpha": 0.6, "l": 2, "t": 0.9}
-    | {"min_pureness": 0.5},  # so that one is less pure than 1
+    | {"min_pureness": 0.5},  # so that some are less pure than 1
 }
 OTHER_NUMBER = {"a value of a row in its place", "one more", "a bit more", "less", "negative"}
 
@@ -365,9 +365,10 @@ def test_a_release_is_what_comes_out_again(kind: str) -> None:
 
 @pytest.mark.usefixtures("folder")
 def test_a_model_that_says_otherwise_is_noticed() -> None:
-    content = content_of("coarse")
-    certificate = next(e["certificate"] for e in content["explanations"] if e["certificate"]["pureness"] < 1)
-    certificate.update(dict.fromkeys(PURENESS, 1.0))
+    cfk("protect train.csv train.csv -s schema.json -m model.joblib -d yes --policy coarse.policy -o many.json", 3)
+    content = content_of("many")
+    told = [e["certificate"] for e in content["explanations"] if e["status"] == "released"]
+    next(each for each in told if each["pureness"] < 1).update(dict.fromkeys(PURENESS, 1.0))
     assert verify(content).exit_code == 0  # a share as any other
     assert "pureness is not what the model says" in verify(content, MODEL).output
 
