@@ -19,7 +19,7 @@ AXE := tests/browser/node_modules/.package-lock.json
 NPM := npm ci --prefix tests/browser --ignore-scripts --no-audit --no-fund --loglevel=error
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test slow bench check format docs clean
+.PHONY: help demo test slow bench check format docs dist clean
 
 help:
 	@echo "make demo    protect real explanations and log them"
@@ -29,6 +29,7 @@ help:
 	@echo "make check   lint, formatting, types and layers"
 	@echo "make format  format and fix what can be fixed"
 	@echo "make docs    build the site into build/site"
+	@echo "make dist    build wheel and source distribution, and install them in an empty environment"
 	@echo "make clean   remove the environment and everything that was generated"
 
 # The stamp is written last: an interrupted installation starts again.
@@ -70,6 +71,17 @@ check: $(READY)
 format: $(READY)
 	@$(BIN)/ruff check --fix
 	@$(BIN)/ruff format
+
+# What would be published: built, checked, and installed where nothing else is.
+EMPTY := $(VENV)/empty/bin
+dist: $(READY)
+	@rm -rf dist
+	@$(BIN)/python -m build --no-isolation --outdir dist >/dev/null
+	@$(BIN)/twine check --strict dist/*
+	@$(BIN)/check-wheel-contents dist/*.whl
+	@$(PYTHON) -m venv --clear $(VENV)/empty
+	@$(EMPTY)/python -m pip --disable-pip-version-check --quiet install dist/*.whl
+	@cd dist && ../$(EMPTY)/cfk plugins && ../$(EMPTY)/cfk warm-up
 
 # What renders docs/ comes on top of what is there. Warnings are errors: mkdocs.yml is strict.
 $(VENV)/.docs: pyproject.toml

@@ -107,7 +107,8 @@ def _folders() -> Iterator[Path]:
         if os.access(named, os.W_OK):
             return
     yield _HERE / "__pycache__"
-    yield Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "cfk_plugin"
+    with suppress(RuntimeError):  # of a user without a home
+        yield Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "cfk_plugin"
     with suppress(OSError):
         yield _own_temporary()
 

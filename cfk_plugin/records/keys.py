@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 
 from cfk_plugin.data.region import natural, to_text
-from cfk_plugin.errors import HostOnly, LedgerError, quiet
+from cfk_plugin.errors import HostOnly, InputError, LedgerError, quiet
 
 ENVIRONMENT = "CFK_LEDGER_KEY"
 _BYTES = 32
@@ -132,8 +132,8 @@ def _create(path: Path) -> None:
 
 def state_folder() -> Path:
     """Return where things are kept that no setting has a place for."""
-    state = os.environ.get("XDG_STATE_HOME")
-    return (Path(state) if state else Path.home() / ".local" / "state") / "cfk_plugin"
+    with quiet("this user has no home to keep things in; set XDG_STATE_HOME", InputError):
+        return Path(os.environ.get("XDG_STATE_HOME") or Path("~/.local/state").expanduser()) / "cfk_plugin"
 
 
 def sync_folder(folder: Path) -> None:

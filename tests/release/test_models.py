@@ -9,6 +9,7 @@ import joblib
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.base import clone
 from sklearn.compose import ColumnTransformer
 from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 from sklearn.linear_model import LogisticRegression
@@ -104,20 +105,22 @@ def test_a_threshold_on_what_is_no_probability_is_refused_in_one_line(model: Any
 
 def test_boosters_of_xgboost_are_asked_in_their_own_order_of_columns() -> None:
     xgboost = pytest.importorskip("xgboost", reason="comes with the extra [dice]")
-    booster = xgboost.train({"objective": "binary:logistic"}, xgboost.DMatrix(BACKWARDS, GRANTED), 20)
+    booster = xgboost.train({"objective": "binary:logistic", "nthread": 1}, xgboost.DMatrix(BACKWARDS, GRANTED), 20)
     found = points(answered(booster, 1, 0.3))
     assert booster.predict(xgboost.DMatrix(found[BACKWARDS.columns])).min() >= 0.3
     with pytest.raises(ModelError, match=r"fractions; of probabilities give threshold="):
         KAnonymizer().fit(POPULATION, booster, 1)
-    numbers = xgboost.train({}, xgboost.DMatrix(TABLE, SCORE), 20)
+    numbers = xgboost.train({"nthread": 1}, xgboost.DMatrix(TABLE, SCORE), 20)
     assert numbers.predict(xgboost.DMatrix(points(answered(numbers, (50, None))))).min() >= 50
 
 
 def test_boosters_of_lightgbm_which_compare_no_names_are_asked_in_their_own_order_of_columns() -> None:
     lightgbm = pytest.importorskip("lightgbm", reason="comes with the extra [dice]")
-    booster = lightgbm.train({"objective": "binary", "verbose": -1}, lightgbm.Dataset(BACKWARDS, GRANTED), 20)
+    booster = lightgbm.train(
+        {"objective": "binary", "verbose": -1, "num_threads": 1}, lightgbm.Dataset(BACKWARDS, GRANTED), 20
+    )
     assert booster.predict(points(answered(booster, 1, 0.3))[BACKWARDS.columns]).min() >= 0.3
-    named = lightgbm.LGBMClassifier(n_estimators=20, verbose=-1).fit(TABLE, BAND)
+    named = lightgbm.LGBMClassifier(n_estimators=20, verbose=-1, n_jobs=1).fit(TABLE, BAND)
     assert set(named.predict(points(answered(named, {"mid", "high"})))) <= {"mid", "high"}
 
 
@@ -134,8 +137,9 @@ def test_models_of_catboost_are_asked_in_their_own_order_of_columns() -> None:
 def test_sessions_of_onnx_runtime_are_asked_for_their_first_output(columns: bool) -> None:
     onnxruntime = pytest.importorskip("onnxruntime", reason="needs `pip install onnxruntime skl2onnx`")
     to_onnx = pytest.importorskip("skl2onnx", reason="needs `pip install onnxruntime skl2onnx`").to_onnx
-    whole = make_pipeline(ColumnTransformer([("all", "passthrough", [*TABLE])]), LOGISTIC).fit(TABLE, GRANTED)
-    made = to_onnx(whole, TABLE) if columns else to_onnx(LOGISTIC, TABLE.to_numpy(dtype="float32"))
+    own = clone(LOGISTIC).fit(TABLE, GRANTED)  # skl2onnx takes names off the models that it converts
+    whole = make_pipeline(ColumnTransformer([("all", "passthrough", [*TABLE])]), clone(LOGISTIC)).fit(TABLE, GRANTED)
+    made = to_onnx(whole, TABLE) if columns else to_onnx(own, TABLE.to_numpy(dtype="float32"))
     session = onnxruntime.InferenceSession(made.SerializeToString())
     assert LOGISTIC.predict(points(answered(session, 1))).all()
     with pytest.raises(ModelError, match="one probability for each row"):
