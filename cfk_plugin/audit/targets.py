@@ -389,6 +389,7 @@ class PrototypeOwner(_ModelOwner):
     epsilon: float = 1.0  # as all that follows of each training, see `DPPrototypes`
     delta: float = 0.0
     revert: bool = False
+    plausibility: float | None = None
     rows: int = 60_000
     # Noise by the training's seed, for tests: the owner is then a function of people and seed, and nothing is
     # guaranteed. Otherwise the noise is the operating system's, as where it is served.
@@ -405,7 +406,14 @@ class PrototypeOwner(_ModelOwner):
 
     def _prototypes(self, seed: int) -> DPPrototypes:
         noise = seed if self.repeatable else None
-        return DPPrototypes(self.epsilon, delta=self.delta, rows=self.rows, revert=self.revert, seed=noise)
+        return DPPrototypes(
+            self.epsilon,
+            delta=self.delta,
+            rows=self.rows,
+            plausibility=self.plausibility,
+            revert=self.revert,
+            seed=noise,
+        )
 
 
 def measured_schema(people: Sample, quasi_identifiers: Sequence[str]) -> Schema:

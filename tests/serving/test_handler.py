@@ -169,7 +169,7 @@ def test_the_loaded_model_shows_and_pickles_nothing(tmp_path: Path, mlflow_store
 
 
 def test_what_cannot_be_logged_is_refused(mlflow_store: str) -> None:
-    with pytest.raises(InputError, match="callable"):
+    with pytest.raises(InputError, match="a function as `desired` cannot be logged"):
         logged(desired=lambda labels: labels == 1)
     with pytest.raises(InputError, match="make one up"):
         logged(input_example=PEOPLE.head(1))
