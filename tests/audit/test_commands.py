@@ -153,9 +153,9 @@ def test_what_a_guarantee_promises_holds_and_the_same_command_gives_the_same_rep
 
 
 def test_people_in_groups_without_an_entry_are_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
-    train, random = pd.read_csv("train.csv"), np.random.default_rng(0)
-    noise = DecisionTreeClassifier(random_state=0).fit(train[FEATURES], random.choice(["yes", "no"], len(train)))
-    joblib.dump(noise, "model.joblib")
+    train = pd.read_csv("train.csv")
+    odd = np.where((train["age"] < 40) | (train["age"] % 2 == 1), "yes", "no")  # of no region of older people true
+    joblib.dump(DecisionTreeClassifier(random_state=0).fit(train[FEATURES], odd), "model.joblib")
     cfk(f"{LINKAGE} --min-pureness 0.9 --attacks intersection", 3)
     assert sum("groups without an entry" in record.message for record in caplog.records) == 1
 
