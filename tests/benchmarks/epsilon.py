@@ -1,6 +1,7 @@
 """What audits of epsilon find: the sound mechanism, mechanisms that are broken, and their ceilings.
 
 .venv/bin/python tests/benchmarks/epsilon.py --runs 2000
+.venv/bin/python tests/benchmarks/epsilon.py --runs 2000 --answers "a missing number"   # whole fits, by their answers
 """
 
 from __future__ import annotations
@@ -9,7 +10,10 @@ import warnings
 from pathlib import Path
 from sys import path
 
-from cfk_plugin.audit import canary_audit
+import pandas as pd
+
+from cfk_plugin import DPPrototypes, Population, Schema
+from cfk_plugin.audit import canary_audit, one_run_audit
 
 path.insert(0, str(Path(__file__).parents[1] / "helpers"))
 from neighbouring import (
@@ -24,10 +28,61 @@ from neighbouring import (
     without_pair_noise,
 )
 from printing import arguments, heading
+from residents import ODD, ORDINARY, RARE, SCHEMA, TABLE, person, published, told
+
+CANARIES = {
+    "declared values that nobody else has": RARE,
+    "a row like others": ORDINARY,
+    "a missing number": ODD["a missing number"],
+    "a fraction among whole numbers": ODD["a fraction among whole numbers"],
+    "a text among numbers": ODD["a text among numbers"],
+    "an undeclared level": ODD["an undeclared level"],
+}
+
+
+def of_answers(names: list[str], epsilons: list[float], runs: int) -> None:
+    """Audit whole fits by what is drawn and answered, and in one run, at `runs` times one."""
+    print(heading("canary", "claimed", "epsilon at least (95 %)", "these runs could show", "verdict"))
+    for claimed in epsilons:
+        for name in names:
+            if name == "one run":
+                found = max(in_one_run(claimed, seed) for seed in range(runs))
+                print(f"| one run, largest of {runs} | {claimed:g} | {found:.2f} | | |", flush=True)
+                continue
+            canary = person(**CANARIES[name])
+            report = canary_audit(
+                published(claimed), TABLE, canary, claimed=claimed, runs=runs, score=told(canary), schema=SCHEMA
+            )
+            print(
+                f"| {name} | {claimed:g} | {report.epsilon_low:.2f} | {report.ceiling:.2f} | {report.verdict} |",
+                flush=True,
+            )
+
+
+def in_one_run(claimed: float, seed: int) -> float:
+    """Return the bound of one fit with 200 canaries, each with a town of its own."""
+    towns = [f"t{at}" for at in range(201)]
+    table = pd.DataFrame({"town": ["t200"] * 500, "pay": 1})
+    canaries = pd.DataFrame({"town": towns[:200], "pay": 0})
+    schema = Schema.from_frame(
+        table, quasi_identifiers=["town"], categories={"town": towns, "pay": [0, 1]}, nullable=[], nominal=["pay"]
+    )
+
+    def fit(rows: pd.DataFrame) -> pd.DataFrame:
+        population = Population.from_frame(rows, schema)
+        return DPPrototypes(claimed, rows=20_000).fit(population, lambda x: x["pay"].to_numpy(), 1).served_.frame
+
+    def often(drawn: pd.DataFrame) -> pd.Series:
+        return drawn["town"].value_counts().reindex(canaries["town"], fill_value=0).to_numpy(float)
+
+    return one_run_audit(fit, table, canaries, claimed=claimed, score=often, schema=schema, seed=seed).epsilon_low
 
 
 def main() -> None:
-    asked = arguments(__doc__, runs=400, only=[], epsilon=[0.5, 1.0, 3.0])
+    asked = arguments(__doc__, runs=400, only=[], epsilon=[0.5, 1.0, 3.0], answers=[""])
+    if asked.answers:
+        of_answers(asked.answers, asked.epsilon, asked.runs)
+        return
     cases = {
         "sound": sound,
         "pairs without noise": without_pair_noise,

@@ -8,6 +8,7 @@ import pickle
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 
 import cloudpickle
@@ -31,76 +32,33 @@ from cfk_plugin import BudgetAccountant, DPPrototypes, KAnonymizer, Ledger, Popu
 from cfk_plugin.audit import EpsilonAudit, canary_audit, one_run_audit
 from cfk_plugin.dp.audited import measuring
 from cfk_plugin.errors import BudgetError, ModelError, PopulationError
+from residents import (
+    COUNTED,
+    DECLARED,
+    LEFT_OUT,
+    ODD,
+    ORDINARY,
+    RARE,
+    SCHEMA,
+    TABLE,
+    fitted,
+    form,
+    person,
+    published,
+    rich,
+    told,
+)
 
 pytest.importorskip("opendp", reason="the extra [dp] is not installed")
 
 SURE = 1 - 1e-6  # noise cannot be seeded: at 95 % one run of these tests in twenty would accuse the innocent
 
 
-def people(n: int = 200) -> pd.DataFrame:
-    random = np.random.default_rng(0)
-    return pd.DataFrame(
-        {
-            "age": random.integers(20, 80, n),
-            "kids": random.integers(0, 6, n),
-            "pay": random.integers(0, 5000, n).astype(float),
-            "town": random.choice(["Antwerp", "Ghent"], n),
-            "level": random.choice(["low", "high"], n),
-            "member": random.random(n) < 0.3,
-            "since": pd.to_datetime(random.choice(["2020-01-01", "2020-06-01"], n)),
-        }
-    )
-
-
-TABLE = people()
-DECLARED: dict[str, Any] = {
-    "quasi_identifiers": ["age", "town"],
-    "bounds": {"age": (18, 90), "kids": (0, 12), "pay": (0, 5000), "since": ("2019-01-01", "2021-01-01")},
-    "categories": {"town": ["Antwerp", "Ghent", "Namur"], "member": [True, False]},
-    "ordinal": {"level": ["low", "mid", "high"]},
-    "nullable": ["kids", "pay", "member"],
-    "whole": ["age"],
-}
-SCHEMA = Schema.from_frame(TABLE, **DECLARED)
 PEOPLE = Population.from_frame(TABLE, SCHEMA)
-
-SOMEBODY: dict[str, Any] = {**TABLE.iloc[0].to_dict(), "age": 85, "kids": 9, "pay": 4999.0}
-COUNTED: dict[str, dict[str, Any]] = {
-    "a fraction among whole numbers": {"kids": 2.5},
-    "a missing number": {"kids": np.nan},
-    "a missing answer": {"member": None},
-    "a number among answers": {"member": 1},
-}
-LEFT_OUT: dict[str, dict[str, Any]] = {
-    "a text among numbers": {"kids": "two"},
-    "a text among dates": {"since": "unknown"},
-    "an infinite number": {"pay": np.inf},
-    "a number that no float holds": {"age": 10**400},
-    "an undeclared town": {"town": "Elsewhere"},
-    "an undeclared level": {"level": "top"},
-    "a missing value where none may be": {"age": None},
-    "a list": {"town": ["Ghent"]},
-    "a complex number": {"pay": 3 + 4j},
-}
-ODD = {**COUNTED, **LEFT_OUT}
-"""One person each, whose value changes the dtype of a column, or is not declared."""
-
-
-def person(**odd: Any) -> pd.DataFrame:
-    return pd.DataFrame({name: pd.Series([{**SOMEBODY, **odd}[name]]) for name in TABLE})
 
 
 def joined(canary: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([TABLE, canary], ignore_index=True)
-
-
-def rich(rows: pd.DataFrame) -> np.ndarray:
-    return np.where(rows["pay"] > 2500, "yes", "no")
-
-
-def fitted(table: pd.DataFrame, schema: Schema = SCHEMA, **settings: Any) -> DPPrototypes:
-    settings = {"rows": 500, "epsilon": 1.0, **settings}
-    return DPPrototypes(**settings).fit(Population.from_frame(table, schema), rich, "yes")
 
 
 # --- audits ----------------------------------------------------------------------------------------------------------
@@ -212,6 +170,49 @@ def test_one_run_tells_the_sound_mechanism_from_one_with_little_noise(broken: bo
     assert report.verdict == ("fail" if broken else "pass")
 
 
+def dtype_of_the_table(table: pd.DataFrame) -> DPPrototypes:
+    found = fitted(table, rows=50)
+    kind = "float32" if table["kids"].dtype.kind == "i" else "float64"
+    found.served_ = replace(found.served_, frame=found.served_.frame.astype({"kids": kind}))
+    return found
+
+
+def as_many_rows_as_people(table: pd.DataFrame) -> DPPrototypes:
+    return fitted(table, rows=len(table))
+
+
+def columns_in_an_order_of_the_table(table: pd.DataFrame) -> DPPrototypes:
+    found = fitted(table, rows=50)
+    order = table.nunique().sort_values(kind="stable").index
+    found.served_ = replace(found.served_, frame=found.served_.frame[order])
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("door", "canary"),
+    [
+        (dtype_of_the_table, ODD["a missing number"]),
+        (as_many_rows_as_people, ORDINARY),
+        (columns_in_an_order_of_the_table, RARE),
+    ],
+)
+def test_an_audit_of_answers_sees_every_door_that_noise_does_not_close(door: Any, canary: dict[str, Any]) -> None:
+    who = person(**canary)
+    report = canary_audit(door, TABLE, who, claimed=1.0, runs=60, score=told(who), schema=SCHEMA)
+    assert (report.verdict, report.epsilon_low) == ("fail", report.ceiling)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("canary", [RARE, ORDINARY, ODD["a missing number"], ODD["an undeclared level"]])
+def test_an_audit_of_all_that_leaves_of_a_fit_finds_nothing(canary: dict[str, Any]) -> None:
+    who = person(**canary)
+    report = canary_audit(
+        published(0.5), TABLE, who, claimed=0.5, runs=100, score=told(who), schema=SCHEMA, confidence=SURE
+    )
+    assert report.epsilon_low <= 0.5 < report.ceiling
+
+
 # --- the dtype of a table, and values that nobody declared -----------------------------------------------------------
 
 
@@ -224,19 +225,42 @@ def test_one_persons_value_changes_nobodys_row(odd: str) -> None:
         pd.testing.assert_frame_equal(found, others)
 
 
+@pytest.mark.parametrize(
+    "others",
+    [
+        lambda table: table.head(0),
+        lambda table: table.head(7),
+        lambda table: pd.concat([table] * 3, ignore_index=True),
+        lambda table: table[[*table][::-1]].assign(further=1),
+        lambda table: joined(person(**RARE)),
+        *(lambda table, odd=odd: joined(person(**odd)) for odd in ODD.values()),
+    ],
+    ids=["nobody", "few", "many", "other columns", "rare values", *ODD],
+)
+def test_the_form_of_what_leaves_is_that_of_any_other_table(others: Callable[[pd.DataFrame], pd.DataFrame]) -> None:
+    """Columns, their order and dtypes, index, number of rows, JSON and texts: what no noise is added to."""
+    settings = {"model_access": "public", "plausibility": 0.2}
+    assert form(fitted(others(TABLE), **settings)) == form(fitted(TABLE, **settings))
+
+
 @pytest.mark.filterwarnings("ignore::cfk_plugin.errors.PrivacyLeakWarning")
 @pytest.mark.parametrize(
     "other",
     [
+        lambda table: table.sample(frac=1.0, random_state=0),
+        lambda table: table.sample(frac=1.0, axis=1, random_state=0),
+        lambda table: table.set_axis(table.index[::-1] * 7),
         lambda table: table.astype(object),
         lambda table: table.astype(str),
         lambda table: table.astype({"age": float, "kids": "Int64", "pay": "float32", "since": "datetime64[ns]"}),
         lambda table: table.astype({"town": "category", "level": "category", "member": object, "kids": "category"}),
         lambda table: pd.read_csv(io.StringIO(table.to_csv(index=False))),
     ],
-    ids=["objects", "texts", "other numbers", "categories", "CSV"],
+    ids=["rows mixed", "columns mixed", "index", "objects", "texts", "other numbers", "categories", "CSV"],
 )
-def test_the_same_people_in_other_dtypes_give_the_same_rows(other: Callable[[pd.DataFrame], pd.DataFrame]) -> None:
+def test_the_same_people_in_another_order_or_dtype_give_the_same_rows(
+    other: Callable[[pd.DataFrame], pd.DataFrame],
+) -> None:
     found, expected = (fitted(table, seed=1).served_.frame for table in (other(TABLE), TABLE))
     pd.testing.assert_frame_equal(found, expected)
 

@@ -31,10 +31,10 @@ def schema(table: pd.DataFrame) -> Schema:
 
 
 def heard(found: Measurements) -> np.ndarray:
-    """Return what the counts of single columns, and of pairs, say of the canary: all that an attacker can use."""
-    singles = [one for one in found.answers if len(one.table.columns) == 1]
-    pairs = [one for one in found.answers if len(one.table.columns) > 1]
-    return np.array([Measurements(found.domain, tuple(part)).scores(CANARY).sum() for part in (singles, pairs)])
+    """Return what the first counts, and those after them, say of the canary: all that an attacker can use."""
+    first = len(found.domain.columns)
+    parts = found.answers[:first], found.answers[first:]
+    return np.array([Measurements(found.domain, part).scores(CANARY).sum() for part in parts])
 
 
 def sound(epsilon: float, delta: float = 0.0) -> Callable[[pd.DataFrame], Measurements]:
