@@ -52,6 +52,14 @@ CONSTANTS = {
 THREADS, READING = 4, 1.0  # of `cfk serve`, and the seconds that it gives a client, here
 
 
+@pytest.fixture(scope="module", autouse=True)
+def one_key() -> Iterator[None]:
+    """Let the servers and this process divide people alike, also where several ways are equally good."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CFK_KEY", "of these servers and this test")
+        yield
+
+
 @pytest.fixture(scope="module")
 def cfk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("cfk")
