@@ -55,9 +55,9 @@ def write(folder: Path, html: str) -> str:
     return path.as_uri()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def started() -> Iterator[Browser]:
-    with browser() as started:
+    with browser() as started:  # ends with the file: two at a time in one process are refused
         yield started
 
 

@@ -58,6 +58,9 @@ class _NoComposition(_NoPairNoise):
     def _noised_counts(self, count: Any, tables: int, scale: float) -> Any:
         return self._with(count, scale / tables)
 
+    def _divide(self) -> None:
+        """Leave the sound rows out of it, which were not asked what came before."""
+
     def _with(self, count: Any, scale: float) -> Any:
         exact = self._exact(count)
         return exact + np.rint(np.random.default_rng().laplace(0, scale, len(exact)))

@@ -280,6 +280,8 @@ COLUMNS: dict[str, Any] = {
 
 def released(kind: str, seed: int, guarantee: str, asked: int) -> tuple[pd.DataFrame, Population, Explanations]:
     """Return a table with a column of a kind, and what is released of it for some people."""
+    if kind == "long ago and never" and pd.__version__ < "3":
+        pytest.skip("pandas 2 reads no date before 1678 or after 2262 from an object, so that these are withheld")
     random, n = np.random.default_rng(seed), 40
     table = pd.DataFrame({"x": COLUMNS[kind](random, n), "sex": random.choice(["f", "m"], n), "pay": 1})
     options: dict[str, Any] = {"ordinal": {"x": ["I", "II", "III", "IV", "V"]}} if kind == "ordinal" else {}
