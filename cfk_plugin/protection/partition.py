@@ -59,7 +59,7 @@ class RegionDistance(HostOnly):
             if domain.is_numeric:
                 total += _outside(domain, codes[:, j], numbers[:, j], part[:, regions])
             else:
-                total += part[regions][:, codes[:, j].clip(min=0)].T
+                total += np.where(codes[:, [j]] < 0, 1, part[regions][:, codes[:, j].clip(min=0)].T)  # nobody has it
         return total
 
 

@@ -312,3 +312,12 @@ def test_is_built_once_shows_counts_alone_and_refuses_pickle() -> None:
     for holder in (partition, partition.distance):
         with pytest.raises(PopulationError, match="pickle"):
             pickle.dumps(holder)
+
+
+def test_a_category_that_nobody_has_is_outside_of_every_region() -> None:
+    train = pd.DataFrame({"city": list("ABCD") * 5, "pay": range(20)})
+    population = Population.from_frame(train, Schema.from_frame(train, quasi_identifiers=["city"]))
+    regions = [Region({"city": frozenset(cities)}) for cities in ("A", "BC", "ABCD")]
+    codes, numbers = population.domains["city"].encode(pd.Series(["A", "C", "Z"]))
+    found = partition.RegionDistance(population, regions).between(codes[:, None], numbers[:, None], np.arange(3))
+    assert found.tolist() == [[0, 1, 0], [1, 0, 0], [1, 1, 1]]
