@@ -13,7 +13,7 @@ import reported
 from browsing import browser
 from cfk_plugin import PrivacyReport
 from cfk_plugin.report.data import ReportData
-from reported import amount, content, example
+from reported import amount, content, example, failed
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -28,8 +28,8 @@ NAMES += ["AttributeWithoutAnyJointWhatsoeverInItsWholeLength", *(f"attribute {n
 
 
 def hard(**changes: Any) -> PrivacyReport:
-    """Return a report with many attributes, curves that all but coincide, and texts that are hard to set."""
-    made = content()
+    """Return a report with many attributes, curves that all but coincide, texts hard to set, and a check that fails."""
+    made = failed(content())
     rates = [f"{10 ** (power / 10):.3g}" for power in range(-30, 1)]
     loss = {"mean NCP": [amount(0.9 * 0.87**place) for place in range(len(NAMES))]}
     found = {
@@ -46,7 +46,7 @@ def hard(**changes: Any) -> PrivacyReport:
     ]
     title = {"title": 'Credit decisions <retail & "private" customers>, Lübeck'}
     attributes = [made["attributes"][0] | {"name": name} for name in NAMES]
-    return example(report=title, distributions=charts, groups=groups, attributes=attributes, **changes)
+    return example(made, report=title, distributions=charts, groups=groups, attributes=attributes, **changes)
 
 
 def write(folder: Path, html: str) -> str:

@@ -263,6 +263,16 @@ def example(base: Any = None, **changes: Any) -> PrivacyReport:
     return PrivacyReport(ReportData.from_dict(made))
 
 
+GAP = "A group gets explanations that differ"
+
+
+def failed(made: dict[str, Any]) -> dict[str, Any]:
+    """Return a report's content with a group gap that fails."""
+    gap = {"status": "fail", "text": GAP}
+    checks = [each | gap if each["id"] == "group_gap" else each for each in made["checks"]]
+    return made | {"checks": checks, "report": made["report"] | {"verdict": "fail"}}
+
+
 def bare(**changes: Any) -> PrivacyReport:
     """Return the same of a report with one check and little else, which is rendered in no time."""
     made = content()

@@ -13,19 +13,10 @@ import reported
 from cfk_plugin import PrivacyReport
 from cfk_plugin.report.data import Amount
 from parsed import Element, Tree
-from reported import amount, content, example, line
+from reported import GAP, amount, content, example, failed, line
 
 TILES = ("Explanations released", "For whom (edition)", "People behind each (k)", "Worst risk measured")
 TILES += ("Truth (pureness)", "Cost (NCP)")
-GAP = "A group gets explanations that differ"
-
-
-def failing(**changes: Any) -> PrivacyReport:
-    """Return the example with a group gap that fails."""
-    checks = [
-        each | {"status": "fail", "text": GAP} if each["id"] == "group_gap" else each for each in content()["checks"]
-    ]
-    return example(checks=checks, report={"verdict": "fail"}, **changes)
 
 
 def header(report: PrivacyReport) -> Element:
@@ -129,7 +120,7 @@ def reason(report: PrivacyReport) -> str:
 
 
 def test_the_verdict_has_one_reason() -> None:
-    assert reason(failing()) == f"Group gap fails: {GAP}"
+    assert reason(example(failed(content()))) == f"Group gap fails: {GAP}"
     two = [line("ncp", "fail"), line("k_min", "fail"), line("pureness")]
     assert reason(example(checks=two)) == "Information loss fails: The ncp check found it. So does 1 more."
     review = {"verdict": "review"}
@@ -147,7 +138,7 @@ def actions(report: PrivacyReport) -> list[tuple[str, str]]:
 
 
 def test_what_to_do_next_is_in_order_and_each_leads_to_its_place() -> None:
-    report = failing()
+    report = example(failed(content()))
     found = actions(report)
     assert [target for target, _ in found] == ["#check-group_gap", "#check-attack_membership", "#section-12"]
     assert found[1][1].startswith("Measure: membership inference, model extraction, attribute inference. ")
