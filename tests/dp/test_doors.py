@@ -200,9 +200,10 @@ def columns_in_an_order_of_the_table(table: pd.DataFrame) -> DPPrototypes:
 )
 def test_an_audit_of_answers_sees_every_door_that_noise_does_not_close(door: Any, canary: dict[str, Any]) -> None:
     who = person(**canary)
-    report = canary_audit(door, TABLE, who, claimed=1.0, runs=60, score=told(who), schema=SCHEMA)
-    assert report.verdict == "fail"
-    assert report.epsilon_low > 1.5  # of 2.03 that these runs could show; noise may hide the canary in a few of them
+    everything, audit = told(who), {"claimed": 1.0, "runs": 60, "schema": SCHEMA}
+    report = canary_audit(door, TABLE, who, score=lambda found: everything(found)[-2:], **audit)  # the form alone
+    assert (report.verdict, report.epsilon_low) == ("fail", report.ceiling)
+    assert canary_audit(door, TABLE, who, score=everything, **audit).verdict == "fail"  # and beside all that is noise
 
 
 @pytest.mark.slow
