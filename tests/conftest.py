@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
 
 settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy")  # The machine may have other work.
@@ -52,11 +52,16 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 SHARED_DATA = REPOSITORY.parent / "shared" / "data"
 
 
-@pytest.fixture(autouse=True)
-def short_search(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Search for groups a thirtieth as long, which no guarantee depends on, where their quality is not the matter."""
-    if not any(request.node.get_closest_marker(name) for name in ("full_search", "slow")):
-        monkeypatch.setattr("cfk_plugin.protection.groups._WORK", {"balanced": (300, 0, 1e6)})
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Search for groups a thirtieth as long, which no guarantee depends on, where their quality is not the matter.
+
+    Around the fixtures of all scopes: what is made once for a module and what a test makes are divided alike.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        if not any(item.get_closest_marker(name) for name in ("full_search", "slow")):
+            patch.setattr("cfk_plugin.protection.groups._WORK", {"balanced": (300, 0, 1e6)})
+        return (yield)
 
 
 @pytest.fixture(scope="session")

@@ -39,6 +39,8 @@ from model_server import (
     store,
 )
 
+pytestmark = pytest.mark.full_search  # as in the processes of the servers
+
 PEOPLE = patients()
 SECRETS = [*PEOPLE["illness"], *map(str, PEOPLE["pay"])]
 GOOD: dict[str, Any] = {"age": 40, "town": "Ghent", "pay": 1_000_500, "illness": "a cold"}
