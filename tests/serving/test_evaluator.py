@@ -74,7 +74,6 @@ def protected(store: str) -> str:
         return str(logged(6).model_uri)
 
 
-@pytest.mark.full_search
 def test_metrics_are_those_of_protecting_the_same_explainer(plain: tuple[str, Any]) -> None:
     run_id, result = plain
     explainer = NearestInAge(patients())
