@@ -104,10 +104,6 @@ def protect(
     seed : int
         For protectors that draw random numbers.
 
-    Returns
-    -------
-    ProtectedExplainer
-
     Raises
     ------
     CFKError

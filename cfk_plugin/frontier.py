@@ -78,10 +78,6 @@ def frontier(
     progress : callable, optional
         Called with (done, total) k.
 
-    Returns
-    -------
-    Frontier
-
     Warns
     -----
     NominalGuaranteeWarning

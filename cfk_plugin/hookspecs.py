@@ -85,10 +85,6 @@ def cfk_adapt(explainer: Any, context: AdaptContext) -> CounterfactualSource | N
     explainer : object
         What the user gave to ``protect``.
     context : AdaptContext
-
-    Returns
-    -------
-    CounterfactualSource or None
     """
 
 
@@ -97,10 +93,6 @@ def cfk_raw_methods() -> Sequence[RawMethod]:
     """Name the methods by which people use an explainer without protection, so that their use can be observed.
 
     Import nothing here; a class whose module is missing, or differs in the installed version, is passed over.
-
-    Returns
-    -------
-    sequence of RawMethod
     """
 
 
@@ -109,10 +101,6 @@ def cfk_register_protectors() -> Mapping[str, Callable[[], Protector]]:
     """Return protectors by name, for ``method="name"``: each a callable without arguments that makes one.
 
     Two plugins with one name are an error, and the built-in names are taken.
-
-    Returns
-    -------
-    mapping of str to callable
     """
 
 

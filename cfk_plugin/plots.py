@@ -89,10 +89,6 @@ def plot_risk(explanations: Explanations | Sequence[int], *, k: int | None = Non
     ax : matplotlib Axes, optional
         Default: those of a new figure.
 
-    Returns
-    -------
-    matplotlib Axes
-
     Raises
     ------
     InputError
@@ -224,10 +220,6 @@ def plot_ncp_by_attribute(explanations: Explanations, population: Population, *,
     ax : matplotlib Axes, optional
         Default: those of a new figure.
 
-    Returns
-    -------
-    matplotlib Axes
-
     Raises
     ------
     InputError
@@ -300,6 +292,8 @@ def plot_groups(
     For the data holder: it shows how many are in a group. Groups of fewer than 11 are pooled or left out by
     `group_gap`, before anything is plotted.
 
+    An interval around 0 does not show that groups are equal, and intervals are not corrected for several groups.
+
     Parameters
     ----------
     gaps : mapping of str to sequence of GroupGap, or DataFrame
@@ -320,10 +314,6 @@ def plot_groups(
     ------
     InputError
         If there are not as many axes as metrics, or the table lacks a column.
-
-    Notes
-    -----
-    An interval around 0 does not show that groups are equal, and intervals are not corrected for several groups.
     """
     table = _table(gaps)
     metrics = list(gaps) if isinstance(gaps, Mapping) else list(dict.fromkeys(table["metric"]))
@@ -416,6 +406,9 @@ def plot_frontier(frontier: Frontier | pd.DataFrame, *, k: int | None = None, ax
     what is withheld at a large k is often what would look worst there. Where no counterfactual is released at every k
     they are over what is released at each, and the label says so. What is withheld is drawn where something is.
 
+    Bands of two k may overlap although one costs clearly more: they are of the same counterfactuals, and each band says
+    how far the figure would move with others.
+
     Parameters
     ----------
     frontier : Frontier or DataFrame
@@ -425,19 +418,10 @@ def plot_frontier(frontier: Frontier | pd.DataFrame, *, k: int | None = None, ax
     ax : matplotlib Axes, optional
         Default: those of a new figure.
 
-    Returns
-    -------
-    matplotlib Axes
-
     Raises
     ------
     InputError
         If the table lacks a column.
-
-    Notes
-    -----
-    Bands of two k may overlap although one costs clearly more: they are of the same counterfactuals, and each band says
-    how far the figure would move with others.
     """
     return FrontierDisplay.from_frontier(frontier, k=k, ax=ax).ax_
 
@@ -543,6 +527,9 @@ def plot_roc(
     For the data holder: each step of a curve is one person, so few people show where single ones stand. A privacy
     report's external edition has the same curves in steps of 11 people.
 
+    A bound on the balanced accuracy B is no curve. The published bound is drawn as what it implies, TPR at most
+    FPR + 2 B - 1, where a report holds it.
+
     Parameters
     ----------
     report : AttackReport, sequence of AttackReport, or mapping of str to Curve
@@ -556,19 +543,10 @@ def plot_roc(
     ax : matplotlib Axes, optional
         Default: those of a new figure.
 
-    Returns
-    -------
-    matplotlib Axes
-
     Raises
     ------
     InputError
         If something has no curves, or epsilon or delta is outside of its range.
-
-    Notes
-    -----
-    A bound on the balanced accuracy B is no curve. The published bound is drawn as what it implies, TPR at most
-    FPR + 2 B - 1, where a report holds it.
     """
     lines, claims = _given(report)
     ax = ax or new_axes(4.4)

@@ -76,10 +76,6 @@ def check_adapter(
     **options
         Passed to the source's `generate`.
 
-    Returns
-    -------
-    CounterfactualBatch
-
     Raises
     ------
     AssertionError
@@ -141,10 +137,6 @@ def check_candidates(
         Candidates per query.
     **options
         Passed to the source's `candidates`.
-
-    Returns
-    -------
-    CounterfactualBatch
 
     Raises
     ------

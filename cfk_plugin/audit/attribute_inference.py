@@ -401,6 +401,9 @@ def attribute_inference(
     value is guessed per person and attribute: the one with most votes, where an answer that fits m people of the table
     is a vote of 1 / m for what it says.
 
+    Source: Goethals, Sörensen, Martens (2023), section 2: prosecutor and journalist. The control follows Giomi,
+    Boenisch, Wehmeyer, Tasnádi (2023), A unified framework for quantifying privacy risk in synthetic data.
+
     Parameters
     ----------
     owner : Target
@@ -427,11 +430,6 @@ def attribute_inference(
         `baseline`: a forest on the quasi-identifiers, without any answer. `control`: guesses about other people.
         Intervals are over places, the distinct sets of quasi-identifiers that answers say, as people who fit the same
         one are guessed alike; see `clustered_share`.
-
-    References
-    ----------
-    Goethals, Sörensen, Martens (2023), section 2: prosecutor and journalist. The control follows Giomi, Boenisch,
-    Wehmeyer, Tasnádi (2023), A unified framework for quantifying privacy risk in synthetic data.
     """
     audit = AuditRun(owner, seed, n_jobs, kept, progress, 1)
     setup = _checked(sample, quasi_identifiers, n_train, queries, tolerance, private, seed)

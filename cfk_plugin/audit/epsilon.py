@@ -457,10 +457,6 @@ def one_run_audit(
         An even number: the upper half of the guesses is "in", the lower one "out". Default: half of the canaries.
     seed : int
         Of the coins and of ``random_state``. The function must not use the same seed for its own numbers.
-
-    Returns
-    -------
-    EpsilonAudit
     """
     check_claim(claimed, delta, confidence)
     whole_number("seed", seed, 0)

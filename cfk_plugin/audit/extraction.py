@@ -410,6 +410,9 @@ def extraction(
     An attacker who reads answers learns more replies than one who does not: the control asks as many further ordinary
     queries as there were answers, so that only what is better than both is due to explanations being explanations.
 
+    Source: Yang, Feng, Zhou, Chen, Hu (2022), Differentially Private Counterfactuals via Functional Mechanism, section
+    5.3.2.
+
     Parameters
     ----------
     owner : Target
@@ -432,10 +435,6 @@ def extraction(
         `main`: share of held-out people to whom surrogate and model give the same outcome, with explanations, which are
         labelled with the desired one (Eq. 22 of the paper); `baseline`: with queries alone; `control`: with further
         queries, None where there are not enough people. Intervals cover people and draws.
-
-    References
-    ----------
-    Yang, Feng, Zhou, Chen, Hu (2022), Differentially Private Counterfactuals via Functional Mechanism, section 5.3.2.
     """
     audit = AuditRun(owner, seed, n_jobs, kept, progress, repeats)
     if repeats < 1 or held_out < 1:

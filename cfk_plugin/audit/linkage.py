@@ -433,10 +433,6 @@ def run_linkage_audit(
         Runs per candidate with which a randomised algorithm is inverted.
     progress : callable, optional
         Called with (done, total) attacks.
-
-    Returns
-    -------
-    AuditReport
     """
     wanted = list(ATTACKS) if attacks is None else list(dict.fromkeys(attacks))
     if unknown := [name for name in wanted if name not in ATTACKS]:

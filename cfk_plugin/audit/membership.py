@@ -403,6 +403,8 @@ def play(owner: Target, draw: Draw, adversary: Adversary, *, n_train: int, round
     counterfactual, and says whether the person is in the table. `membership` asks about all such people of one training
     in the place of one for every coin; it leaves out how much trainings differ.
 
+    Source: Pawelczyk, Lakkaraju, Neel (2023), definition 1.
+
     Parameters
     ----------
     owner : Target
@@ -417,10 +419,6 @@ def play(owner: Target, draw: Draw, adversary: Adversary, *, n_train: int, round
     -------
     Rate
         Share of right guesses, with a Clopper-Pearson interval over rounds, which are independent.
-
-    References
-    ----------
-    Pawelczyk, Lakkaraju, Neel (2023), definition 1.
     """
     whole_number("seed", seed, 0)
     whole_number("n_train", n_train, 1)
@@ -512,6 +510,8 @@ def membership(
     The owner trains on one part of the sample. Members of that part and other people, all of whom the service gives the
     undesired outcome, are told apart by the attacker, who has a third part to train shadow services on.
 
+    Source: Pawelczyk, Lakkaraju, Neel (2023), On the privacy risks of algorithmic recourse.
+
     Parameters
     ----------
     owner : Target
@@ -549,10 +549,6 @@ def membership(
         One result per attack: `main` is the area under the ROC curve, `baseline` 0.5, `control` the same attack with
         one half of the others in the place of members. Intervals are over people, for these trained services. Where
         nobody on one side is undesired, nothing is measured.
-
-    References
-    ----------
-    Pawelczyk, Lakkaraju, Neel (2023), On the privacy risks of algorithmic recourse.
     """
     chosen, allowed = choose_attacks(attacks), None if epsilon is None else replace_one(epsilon, delta, relation)
     whole_number("n_shadows", n_shadows, 2)

@@ -316,10 +316,6 @@ def plan(
     seed : int
     steps : sequence of Sizes
         From the smallest to the largest.
-
-    Returns
-    -------
-    Plan
     """
     if unknown := [name for name in audits if name not in AUDITS]:
         raise InputError(f"unknown audit {', '.join(unknown)}; known: {', '.join(AUDITS)}")

@@ -37,22 +37,16 @@ class Rate(Estimate):
 def rate(successes: ArrayLike, seed: int = 0) -> Rate:
     """Return the mean of success probabilities, one per release, with a 95 % interval over releases.
 
+    Probabilities that differ are bootstrapped. Where all are 0 or 1, or all are equal, the interval is
+    Clopper-Pearson's, with the sum rounded outwards: a value in [0, 1] varies at most as much as a coin of the same
+    mean, so it is too wide rather than too narrow. A bootstrap would have width 0 there.
+
     Parameters
     ----------
     successes : array of float in [0, 1]
         Probability of success at each release; 0 or 1 where a guess is right or wrong for sure.
     seed : int
         Of the bootstrap.
-
-    Returns
-    -------
-    Rate
-
-    Notes
-    -----
-    Probabilities that differ are bootstrapped. Where all are 0 or 1, or all are equal, the interval is
-    Clopper-Pearson's, with the sum rounded outwards: a value in [0, 1] varies at most as much as a coin of the same
-    mean, so it is too wide rather than too narrow. A bootstrap would have width 0 there.
 
     Examples
     --------
@@ -441,6 +435,9 @@ class Roc:
 def measure_roc(members: ArrayLike, others: ArrayLike, seed: int = 0) -> Roc:
     """Measure how well scores tell members from others, where a larger score speaks for a member.
 
+    Balanced accuracy: the threshold that is best on one half of the people judges the other, and the other way round.
+    TPR at a false positive rate x: members above the (floor(x n) + 1)-th of n others; NaN below 1/x others.
+
     Parameters
     ----------
     members, others : array of float
@@ -452,11 +449,6 @@ def measure_roc(members: ArrayLike, others: ArrayLike, seed: int = 0) -> Roc:
     -------
     Roc
         Everything is NaN with intervals of (0, 1) where there is nobody on one side.
-
-    Notes
-    -----
-    Balanced accuracy: the threshold that is best on one half of the people judges the other, and the other way round.
-    TPR at a false positive rate x: members above the (floor(x n) + 1)-th of n others; NaN below 1/x others.
 
     Examples
     --------

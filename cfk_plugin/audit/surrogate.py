@@ -234,6 +234,9 @@ def membership_through_surrogate(
 ) -> AttackReport:
     """Tell people of the training table from others by what a surrogate predicts of them.
 
+    Source: Yang, Feng, Zhou, Chen, Hu (2022), Differentially Private Counterfactuals via Functional Mechanism, section
+    5.3.3.
+
     Parameters
     ----------
     owner : Target
@@ -259,10 +262,6 @@ def membership_through_surrogate(
         that learnt from the predictions of three shadows, and vote by their mean. `main`: share of members and others,
         as many of each, who are told right; `control`: the same with fresh people in the place of members. Intervals
         are over people.
-
-    References
-    ----------
-    Yang, Feng, Zhou, Chen, Hu (2022), Differentially Private Counterfactuals via Functional Mechanism, section 5.3.3.
     """
     audit = AuditRun(owner, seed, n_jobs, kept, progress, 2 * SETS - 1)
     extracted = Extracted.of(
@@ -440,6 +439,9 @@ def attribute_inference_through_surrogate(
 ) -> AttackReport:
     """Guess an attribute of people of the training table from what a surrogate predicts for each of its values.
 
+    Source: Yang, Feng, Zhou, Chen, Hu (2022), Differentially Private Counterfactuals via Functional Mechanism, section
+    5.3.3.
+
     Parameters
     ----------
     owner : Target
@@ -460,10 +462,6 @@ def attribute_inference_through_surrogate(
         `main`: share of members guessed right; `baseline`: the same by the same networks without any surrogate;
         `control`: the attack on people who were not trained on. Main above baseline says that the model tells
         something; main above control, more about whom it was trained on. Intervals are over people.
-
-    References
-    ----------
-    Yang, Feng, Zhou, Chen, Hu (2022), Differentially Private Counterfactuals via Functional Mechanism, section 5.3.3.
     """
     audit = AuditRun(owner, seed, n_jobs, kept, progress, 2 * SETS - 1)
     if attribute not in sample.X.columns:

@@ -598,10 +598,6 @@ def compare(
         from the sample and `sizes` alone, as it does in all attacks of `cfk_plugin.audit`.
     **sizes
         Passed on as they are.
-
-    Returns
-    -------
-    list of AttackReport
     """
     if len({owner.name for owner in owners}) != len(owners):
         raise InputError("two owners have the same name; reports could not be told apart")

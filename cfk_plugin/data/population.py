@@ -143,10 +143,6 @@ class Population(HostOnly):
             environment variable ``CFK_KEY``. Without a key, fingerprints are comparable within this process only, and
             the order follows from the table itself, the same in every process.
 
-        Returns
-        -------
-        Population
-
         Raises
         ------
         PopulationError

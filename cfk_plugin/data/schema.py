@@ -52,10 +52,6 @@ class Hierarchy:
             First column the values, the others their ancestors, level by level; or ``{value: [parent, ...]}``. All
             rows have the same depth. A root ``*`` is added when the last level has more than one label.
 
-        Returns
-        -------
-        Hierarchy
-
         Raises
         ------
         SchemaError
@@ -472,10 +468,6 @@ class Schema:
             Features that change in one direction alone, such as age.
         phrases : mapping of feature to how a change of it is said
             A `Phrase`, its parts by name, or the text of ``equal`` alone: ``{"city": "lived in {}"}``.
-
-        Returns
-        -------
-        Schema
 
         Raises
         ------

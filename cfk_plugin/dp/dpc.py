@@ -214,6 +214,8 @@ class DPC(HostOnly):
     are noisy, and the prototypes (Eq. 14) are means of encoded rows without noise. One counterfactual is enough to tell
     apart two tables that differ in one row. See the page "DPC as published".
 
+    Source: Yang, Feng, Zhou, Chen, Hu (2022), Differentially Private Counterfactuals via Functional Mechanism.
+
     Parameters
     ----------
     epsilon : float
@@ -239,10 +241,6 @@ class DPC(HostOnly):
         That there is none; and Eq. 13, as claimed.
     labels_from : str
         After `fit`: whether classes are the target column's or the model's predictions.
-
-    References
-    ----------
-    Yang, Feng, Zhou, Chen, Hu (2022), Differentially Private Counterfactuals via Functional Mechanism.
     """
 
     guarantee = "no guarantee; see audit"
@@ -300,10 +298,6 @@ class DPC(HostOnly):
         desired : label, set of labels or "opposite"
             Of several classes the one with the nearest prototype; "opposite": among those that the query is not
             predicted to be.
-
-        Returns
-        -------
-        DPC
 
         Raises
         ------

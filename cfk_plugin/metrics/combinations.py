@@ -61,10 +61,6 @@ def pureness(
         Draws of the sampled method, without replacement; see `method`.
     random_state : int or Generator, optional
 
-    Returns
-    -------
-    Pureness
-
     Raises
     ------
     InputError
@@ -142,10 +138,6 @@ def region_plausibility(
     n : int
         Combinations drawn without replacement; all, when the region has no more.
     random_state : int or Generator, optional
-
-    Returns
-    -------
-    Plausibility
     """
     if n < 1:
         raise InputError("n must be at least 1")

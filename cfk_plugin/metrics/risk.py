@@ -66,10 +66,6 @@ def l_diversity(values: ArrayLike | pd.Series, l: int = 2) -> LDiversity:  # noq
         Sensitive values of the people inside.
     l : int
         That of recursive (c, l)-diversity.
-
-    Returns
-    -------
-    LDiversity
     """
     counts = np.sort(np.bincount(_codes(_series(values))[0]))[::-1].astype(float)
     if not len(counts) or l < 1:
@@ -198,10 +194,6 @@ def prosecutor_risk(class_sizes: Iterable[int], threshold: float = 0.2) -> Risk:
         People of the training data inside the region of each release.
     threshold : float
         Risk above which a release counts as at risk.
-
-    Returns
-    -------
-    Risk
     """
     sizes = np.asarray(list(class_sizes), dtype=float)
     if not len(sizes):
@@ -223,10 +215,6 @@ def journalist_risk(reference_class_sizes: Iterable[int], threshold: float = 0.2
         People of a population that contains the training data, per region.
     threshold : float
         As of `prosecutor_risk`.
-
-    Returns
-    -------
-    Risk
     """
     return prosecutor_risk(reference_class_sizes, threshold)
 

@@ -283,6 +283,11 @@ class BudgetAccountant(HostOnly):
     It adds up what several fits cost, and refuses what goes above the ceiling before any row is read. Give it to a
     mechanism, use it in a ``with`` block, or make it the default of the process with `set_default`.
 
+    Fits with (ε₁, δ₁), …, (εₙ, δₙ) are (Σε, Σδ)-differentially private together, also where one was chosen after
+    looking at others; fits with Gaussian noise lose less, and more of them fit (see the page "Keep a privacy budget").
+    They have to agree in what neighboring tables are. The first spend puts the ceiling on record; a lower one lowers it
+    for all, a higher one needs ``cfk budget raise``. A copy is the same accountant.
+
     Parameters
     ----------
     epsilon, delta : float
@@ -299,13 +304,6 @@ class BudgetAccountant(HostOnly):
         If ε, δ or the scope is invalid.
     LedgerError
         If the ledger cannot be opened.
-
-    Notes
-    -----
-    Fits with (ε₁, δ₁), …, (εₙ, δₙ) are (Σε, Σδ)-differentially private together, also where one was chosen after
-    looking at others; fits with Gaussian noise lose less, and more of them fit (see the page "Keep a privacy budget").
-    They have to agree in what neighboring tables are. The first spend puts the ceiling on record; a lower one lowers it
-    for all, a higher one needs ``cfk budget raise``. A copy is the same accountant.
 
     Examples
     --------

@@ -171,10 +171,6 @@ class Ledger(HostOnly):
         ----------
         values : sequence
             In an order that is always the same. Values that are spelled alike are alike: 3, 3.0 and "3".
-
-        Returns
-        -------
-        str
         """
         if isinstance(values, (str, bytes)):
             raise LedgerError("a handle is made of a sequence of values, not of one text")

@@ -100,10 +100,6 @@ class RunLogger:
         ----------
         explanations : Explanations
 
-        Returns
-        -------
-        str
-
         Raises
         ------
         TrackingError

@@ -387,10 +387,6 @@ class KAnonymizer(HostOnly):
         Parameters
         ----------
         records : DataFrame, shape (n, n_features or more)
-
-        Returns
-        -------
-        list of Region or None
         """
         self._check_cells("regions_of()")
         frame = require_features(records, self.population_.schema.features, "records")

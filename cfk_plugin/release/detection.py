@@ -52,6 +52,15 @@ class Detector(HostOnly):
     A finding is a figure of how an explainer behaves, and never a proof of privacy: a counterfactual far from every
     row still depends on the training data, and one found synthetic may be a record changed in several places.
 
+    Native: every feature matches a training row after canonicalisation. Categories are compared as text,
+    missing equals missing, numbers to single precision; where all numbers of a column in the batch have d
+    decimals and the population's have more, numbers match within half a unit of the last decimal (at most 1 %
+    of the range). A small batch can look rounded by chance, which finds too much rather than too little.
+
+    Near-native: distance to the nearest row <= tau, or ratio <= tau_rho, both the 5 % quantile over real rows
+    outside. So at least 5 % of honest newcomers would be flagged as well, and more where the two differ.
+    Ordinal and hierarchical attributes count as equal or different.
+
     Parameters
     ----------
     population : Population
@@ -62,17 +71,6 @@ class Detector(HostOnly):
         duplicate, each compared with all others (which is how a person outside would be compared).
     seed : int
         Which rows the calibration draws.
-
-    Notes
-    -----
-    Native: every feature matches a training row after canonicalisation. Categories are compared as text,
-    missing equals missing, numbers to single precision; where all numbers of a column in the batch have d
-    decimals and the population's have more, numbers match within half a unit of the last decimal (at most 1 %
-    of the range). A small batch can look rounded by chance, which finds too much rather than too little.
-
-    Near-native: distance to the nearest row <= tau, or ratio <= tau_rho, both the 5 % quantile over real rows
-    outside. So at least 5 % of honest newcomers would be flagged as well, and more where the two differ.
-    Ordinal and hierarchical attributes count as equal or different.
     """
 
     def __init__(

@@ -98,10 +98,6 @@ def choose_candidates(
     progress : callable, optional
         Called with (done, total) candidates.
 
-    Returns
-    -------
-    Choice
-
     Raises
     ------
     PolicyError

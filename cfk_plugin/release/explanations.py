@@ -283,10 +283,6 @@ class Explanations(HostOnly, Sequence[Entry]):
         labels : sequence
             One per query, in their order, for example ``queries["sex"]``; a missing one is the group ``missing``.
 
-        Returns
-        -------
-        Explanations
-
         Raises
         ------
         InputError
@@ -304,10 +300,6 @@ class Explanations(HostOnly, Sequence[Entry]):
             The instances that were explained, in the order in which they were.
         phrases : mapping, optional
             `Phrase` per attribute, in the place of the schema's.
-
-        Returns
-        -------
-        list of str
 
         Raises
         ------
@@ -461,10 +453,6 @@ class Explanations(HostOnly, Sequence[Entry]):
             Default: a new one, with `options`, which logs to the active run or a new one.
         **options
             Settings of a new `RunLogger`.
-
-        Returns
-        -------
-        str
         """
         logger = RunLogger(**options) if logger is None else logger
         return require("logger", logger, RunLogger, "or give its settings by name").log(self)

@@ -116,10 +116,6 @@ def catalogue_page(
     phrases : mapping, optional
         `Phrase` per attribute, as for `GeneralizedCounterfactual.text`.
 
-    Returns
-    -------
-    str
-
     Raises
     ------
     InputError

@@ -275,10 +275,6 @@ class _ReleasedEntry:
             The person's value of every feature; without it all of the explanation is said.
         phrases : mapping, optional
             `Phrase` per attribute, in the place of the schema's.
-
-        Returns
-        -------
-        str
         """
         parts, moved = self.parts(), getattr(self.certificate, "moved", ())
         if factual is not None:

@@ -276,10 +276,6 @@ class HumanInputs:
         ----------
         path : path
 
-        Returns
-        -------
-        HumanInputs
-
         Raises
         ------
         InputError

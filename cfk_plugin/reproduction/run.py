@@ -179,10 +179,6 @@ def reproduce(
     told : callable
         Called with each `Event`.
 
-    Returns
-    -------
-    Results
-
     Raises
     ------
     InputError

@@ -103,10 +103,6 @@ def log_protected_model(
         the schema declares and many people share (`cfk_plugin.serving.log.example_of`), or none; none with a
         ledger or with `track`, which would record the answer as a release.
 
-    Returns
-    -------
-    mlflow.models.model.ModelInfo
-
     Warns
     -----
     UserWarning

@@ -56,6 +56,10 @@ def protect_spark(
     population against receivers of the records. It does not protect against whoever can read the workers' memory or
     disks: the model, the key and the quasi-identifiers of everybody are there while the job runs.
 
+    Whatever fails on a worker gives suppressed records with a reason: the model, the ledger, the opening. Nothing is
+    raised there, as Spark sends exceptions, text and all, to the driver and its logs. So ``on_infeasible="raise"``
+    suppresses, too.
+
     Parameters
     ----------
     df : pyspark.sql.DataFrame
@@ -96,12 +100,6 @@ def protect_spark(
         cannot be pickled.
     CFKError
         If the population cannot be sealed or opened, or model and outcome do not fit it; see `KAnonymizer.fit`.
-
-    Notes
-    -----
-    Whatever fails on a worker gives suppressed records with a reason: the model, the ledger, the opening. Nothing is
-    raised there, as Spark sends exceptions, text and all, to the driver and its logs. So ``on_infeasible="raise"``
-    suppresses, too.
     """
     _require_spark(df, "transform")
     job = _job(anonymizer, model, desired, configured_key(key))
