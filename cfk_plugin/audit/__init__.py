@@ -1,8 +1,4 @@
-"""Audits: attacks on what is released, each with an interval, a baseline and a control.
-
-They are for the data holder, who knows the training rows: a report says how far attackers with stated knowledge
-get, and holds counts and shares alone.
-"""
+"""Audits, for the data holder: attacks on what is released, each with an interval, a baseline and a control."""
 
 from cfk_plugin.audit.epsilon import EpsilonAudit, canary_audit, one_run_audit
 from cfk_plugin.audit.epsilon_bounds import canaries_needed, epsilon_from_scores, runs_needed

@@ -137,8 +137,6 @@ _DIGITS = 9  # votes are sums of fractions: equal ones may differ in the last bi
 
 
 class Guesses(NamedTuple):
-    """What is guessed of an attribute, cell by cell."""
-
     parts: tuple[Part, ...]  # the distinct guesses, in the order in which answers said them first
     guess: Rows  # which of them, per cell; -1 where no answer says anything
     place: Rows  # of the answer that the guess rests on, per cell
@@ -205,7 +203,6 @@ def baseline(
 
 
 def _classes(guessed: Guesses, register: Register, name: str, tolerance: float) -> NDArray[np.int64]:
-    """Return the class of every value."""
     domain = register.domains[name]
     if not all(map(is_one_value, guessed.parts)):
         return np.where(guessed.right.any(axis=0), guessed.right.argmax(axis=0), -1)
@@ -226,8 +223,6 @@ FEW = 3
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What is run."""
-
     quasi_identifiers: tuple[str, ...]
     private: tuple[str, ...]
     n_train: int
@@ -244,7 +239,6 @@ class Setup:
 
 
 def attack(owner: Target, sample: Sample, setup: Setup) -> Found:
-    """Train, ask and count."""
     table, own, control = people = setup.split(len(sample))
     service = owner.train(sample.take(table), setup.seed)
     asked, said, given = _ask(service, sample.X.take(own), setup.queries)
@@ -275,14 +269,12 @@ def _ask(service: TrainedTarget, people: pd.DataFrame, queries: int) -> tuple[in
 
 
 def few(people: Rows) -> Mask:
-    """Say of numbers of people who fit whether they are singled out."""
     return (people > 0) & (people <= FEW)
 
 
 def _counts(
     guessed: Guesses, register: Register, name: str, people: tuple[Rows, Rows, Rows], setup: Setup, places: int
 ) -> Rows:
-    """Return counts of guesses of one attribute by place."""
     table, own, control = people
     counts = np.zeros((places, 5), dtype=np.int64)
     for rows, right, everybody in ((table, RIGHT, ALL), (control, CONTROL_RIGHT, CONTROL_ALL)):

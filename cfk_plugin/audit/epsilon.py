@@ -1,7 +1,4 @@
-"""Lower bounds on epsilon: how much a function really gives away about one person, at least.
-
-An audit can refute a claim of differential privacy and never prove it.
-"""
+"""Lower bounds on epsilon: an audit can refute a claim of differential privacy and never prove it."""
 
 from __future__ import annotations
 
@@ -68,7 +65,6 @@ def neighbours(
     relation: Relation = "add-remove",
     seed: int = 0,
 ) -> Worlds:
-    """Return the table with and without a canary."""
     if relation not in get_args(Relation):
         raise InputError(f"relation must be one of {', '.join(get_args(Relation))}")
     rows, canary = table.reset_index(drop=True), fitting(table, canary, schema)
@@ -145,7 +141,6 @@ def measure(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> tuple[list[Floats], list[Floats]]:
-    """Run the function in both worlds in turn and return one vector per run."""
     total, seeded = 2 * runs, takes_seed(fit)
     seeds = np.random.SeedSequence(seed).generate_state(total, np.uint32).tolist() if seeded else [None] * total
     tasks = ((fit, statistic, (worlds.inside, worlds.outside)[at % 2], own) for at, own in enumerate(seeds))
@@ -173,13 +168,11 @@ def seconds_needed(fit: Fit, worlds: Worlds, runs: int, *, n_jobs: int = 1, back
 
 
 def run(fit: Fit, table: pd.DataFrame, seed: int | None) -> Any:
-    """Run the function once, on a copy of the table."""
     with quiet("the audited function failed ({}); run it on the table by hand to see why", InputError):
         return fit(table.copy()) if seed is None else fit(table.copy(), random_state=seed)
 
 
 def takes_seed(fit: Fit) -> bool:
-    """Say whether a function has a parameter ``random_state``."""
     try:
         return "random_state" in inspect.signature(fit).parameters
     except (TypeError, ValueError):
@@ -265,7 +258,6 @@ class EpsilonAudit(LoggedReport):
 
     @property
     def warning(self) -> str | None:
-        """What to keep in mind when reading the numbers, if anything."""
         return NO_NOISE if self.constant else self.result.warning
 
     @property
@@ -280,7 +272,6 @@ class EpsilonAudit(LoggedReport):
         return AuditResult(self.attack, self.scenario, self.main, coin, None, figures, self.seed, self.main.n)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as JSON-ready values."""
         return {
             "schema_version": SCHEMA_VERSION,
             "kind": self.attack,
@@ -446,13 +437,12 @@ def one_run_audit(
 
     Parameters
     ----------
-    fit, table, score, schema, confidence
-        See `canary_audit`; `score` returns one number per canary, in their order; higher speaks for "in". Its default
-        of a table: how much more often than in the training rows the canary's values, and pairs of them, occur.
+    fit, table, claimed, delta, score, schema, confidence
+        See `canary_audit`; neighbours are add-remove. `score` returns one number per canary, in their order; higher
+        speaks for "in". Its default of a table: how much more often than in the training rows the canary's values, and
+        pairs of them, occur.
     canaries : DataFrame
         Made-up people who differ from each other, one row each. See `canaries_needed`.
-    claimed, delta : float
-        What the function promises when one row is added or removed.
     guesses : int, optional
         An even number: the upper half of the guesses is "in", the lower one "out". Default: half of the canaries.
     seed : int

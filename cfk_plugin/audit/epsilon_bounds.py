@@ -233,22 +233,11 @@ def ceiling(runs: int, delta: float = 0.0, confidence: float = 0.95) -> float:
 
 
 def runs_needed(epsilon: float, delta: float = 0.0, confidence: float = 0.95) -> int | None:
-    """Return the fewest runs in each world with which a canary audit could show a violation of epsilon.
+    """Return the fewest runs in each world with which a canary audit could show a violation of (epsilon, delta).
 
-    Parameters
-    ----------
-    epsilon, delta : float
-        What is claimed.
-    confidence : float
+    The ceiling of so many runs lies above epsilon; a mechanism that leaks less than everything needs more. None from
+    epsilon = 30 on: nobody can run anything so often.
 
-    Returns
-    -------
-    int or None
-        The ceiling of so many runs lies above epsilon. A mechanism that leaks less than everything needs more. None
-        from epsilon = 30 on: nobody can run anything so often.
-
-    Examples
-    --------
     >>> runs_needed(1.0), runs_needed(3.0), runs_needed(5.0)
     (24, 152, 1100)
     """
@@ -292,10 +281,7 @@ def rule_of(threshold: float, *, upward: bool) -> Rule:
 
 
 def choose_rule(inside: Floats, outside: Floats, delta: float, confidence: float) -> Rule:
-    """Return the rule with the largest bound on these runs; of equally good thresholds the one in the middle.
-
-    Where both directions are equally good, nothing speaks for either: the rule never says "in".
-    """
+    """Return the rule with the largest bound, the middle one of equals; "never in" where no direction is better."""
     values = np.unique(np.concatenate([inside, outside]))
     with np.errstate(invalid="ignore"):  # scores may be infinite
         middle = values[:-1] / 2 + values[1:] / 2
@@ -318,19 +304,9 @@ def epsilon_from_scores(
 ) -> EpsilonBound:
     """Return a lower bound on epsilon from one score per run of two neighbouring worlds.
 
-    Parameters
-    ----------
-    inside, outside : array of float
-        Scores of independent runs with the canary, and without it; equally many, at least 4. They may be infinite.
-    delta, confidence : float
+    Scores are of independent runs with the canary, and without it; equally many, at least 4, and may be infinite.
+    Threshold and direction come from the first half of each, the counts from the second.
 
-    Returns
-    -------
-    EpsilonBound
-        Threshold and direction come from the first half of each, the counts from the second.
-
-    Examples
-    --------
     >>> round(epsilon_from_scores([1.0] * 400, [0.0] * 400).epsilon, 2)
     3.98
     """
@@ -399,20 +375,9 @@ def one_run_bound(canaries: int, guesses: int, right: int, delta: float = 0.0, c
 def canaries_needed(epsilon: float, delta: float = 0.0, confidence: float = 0.95) -> int | None:
     """Return the fewest canaries with which a one-run audit could show a violation of epsilon, half of them guessed.
 
-    Parameters
-    ----------
-    epsilon, delta : float
-        What is claimed.
-    confidence : float
+    A multiple of 4, as half of the guesses are "in" and half "out"; with a delta up to 2 % more than the fewest. None
+    where delta is so large that no number is enough, and from epsilon = 8 on.
 
-    Returns
-    -------
-    int or None
-        A multiple of 4, as half of the guesses are "in" and half "out"; with a delta up to 2 % more than the fewest.
-        None where delta is so large that no number is enough, and from epsilon = 8 on.
-
-    Examples
-    --------
     >>> canaries_needed(1.0), canaries_needed(3.0)
     (20, 124)
     """
@@ -429,10 +394,7 @@ def canaries_needed(epsilon: float, delta: float = 0.0, confidence: float = 0.95
 
 
 def replace_one(epsilon: float, delta: float = 0.0, relation: Relation = "add-remove") -> tuple[float, float]:
-    """Return the guarantee for one person in the place of another, as in the game of membership.
-
-    One person more or less gives (2 epsilon, (1 + e^epsilon) delta).
-    """
+    """Return the guarantee for one person in the place of another: of add-remove (2 epsilon, (1 + e^epsilon) delta)."""
     check_claim(epsilon, delta)
     if relation == "replace-one":
         return epsilon, delta
@@ -472,10 +434,7 @@ def largest_tpr(fpr: ArrayLike, epsilon: float, delta: float = 0.0) -> NDArray[n
 
 
 def bound_curves(epsilon: float, delta: float = 0.0) -> dict[str, Curve]:
-    """Return ``bound_tight`` and ``bound_paper`` as curves to draw beside those of attacks on a logarithmic axis.
-
-    The paper's: TPR at most FPR + 2 B - 1, with B its bound on the balanced accuracy.
-    """
+    """Return ``bound_tight`` and ``bound_paper`` as curves; the paper's is TPR at most FPR + 2 B - 1 of its bound B."""
     fpr = np.concatenate([[0.0], np.logspace(-4, 0, 81)])
     lines = {
         "bound_tight": largest_tpr(fpr, epsilon, delta),

@@ -61,7 +61,6 @@ class RowsAsNumbers(TransformerMixin, BaseEstimator):
     """Scale numbers and dates, missing ones to the mean; give every known category a column. Host side only."""
 
     def fit(self, X: pd.DataFrame, y: Any = None) -> RowsAsNumbers:  # noqa: ARG002 - scikit-learn hands it over
-        """Learn means, deviations and categories."""
         self.numbers_ = {name: _scale(_finite(X[name])) for name in X if is_numeric(X[name])}
         self.categories_ = {
             name: pd.Index(sorted({text for text in _texts(X[name]) if text is not None}))
@@ -71,7 +70,6 @@ class RowsAsNumbers(TransformerMixin, BaseEstimator):
         return self
 
     def transform(self, X: pd.DataFrame) -> Floats:
-        """Return one row of numbers per row."""
         columns: list[Floats] = [np.empty((len(X), 0))]
         for name, (mean, deviation) in self.numbers_.items():
             columns.append(np.nan_to_num((_finite(X[name]) - mean) / deviation)[:, None])
@@ -109,13 +107,11 @@ class Network:
     epochs: int = 100
 
     def __call__(self, seed: int) -> Any:
-        """Return a new one."""
         from sklearn.pipeline import make_pipeline
 
         return make_pipeline(RowsAsNumbers(), self.classifier(seed))
 
     def classifier(self, seed: int) -> MLPClassifier:
-        """Return a new one that takes numbers."""
         from sklearn.neural_network import MLPClassifier
 
         return MLPClassifier(self.layers, max_iter=self.epochs, random_state=seed)
@@ -165,7 +161,7 @@ LEAST = 10  # people of one half: fewer cannot be attacked
 
 
 class Halves(NamedTuple):
-    """One set, as positions in the sample: who is trained on, and who is not."""
+    """One set, as positions in the sample."""
 
     members: Rows
     others: Rows
@@ -189,17 +185,14 @@ def draw_sets(sample: Sample, seed: int) -> Sets:
 
 
 def everybody(sets: Sequence[Halves]) -> Rows:
-    """Return all people of some sets."""
     return np.concatenate([rows for halves in sets for rows in halves])
 
 
 def train(owner: Target, people: Sample, seed: int) -> TrainedTarget:
-    """Let the owner train; see `called` for what is raised."""
     return called("the owner's training", lambda: owner.train(people, seed))
 
 
 def outcomes(service: TrainedTarget, X: pd.DataFrame) -> Mask:
-    """Ask the model whether rows get the desired outcome."""
     found = called("the owner's model", lambda: np.asarray(service.desired(X), dtype=bool).reshape(-1))
     if len(found) != len(X):
         raise ModelError(f"the owner's model gave {len(found)} outcomes for {len(X)} rows; it must give one each")
@@ -216,7 +209,6 @@ class Transfer:
     query: Rows
 
     def answers(self, queries: int) -> int:
-        """Return how many of the first queries were answered."""
         return int(np.searchsorted(self.query, queries))
 
     def pairs(self, queries: int, *, explained: bool) -> tuple[pd.DataFrame, Mask]:
@@ -256,8 +248,6 @@ def fit(architecture: Architecture, pairs: tuple[pd.DataFrame, Mask], seed: int)
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Surrogate:
-    """A copy of the owner's model, as good as it got."""
-
     model: Any
     always: bool
 
@@ -304,7 +294,6 @@ def _widened(found: Rate, draws: Sequence[NDArray[Any]], within: tuple[float, fl
 
 
 def deviation(shares: Sequence[float]) -> float:
-    """Return the standard deviation over draws; NaN of one draw."""
     return float(np.std(shares, ddof=1)) if len(shares) > 1 else math.nan
 
 
@@ -330,8 +319,6 @@ _OWN = 1000  # most own people on whom the attacker sets a threshold, the last t
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ExtractionTask:
-    """One extraction: everything that a draw of queries depends on."""
-
     owner: Target
     sample: Sample
     sets: Sets
@@ -409,14 +396,11 @@ def extraction(
 
     An attacker who reads answers learns more replies than one who does not: the control asks as many further ordinary
     queries as there were answers, so that only what is better than both is due to explanations being explanations.
-
-    Source: Yang, Feng, Zhou, Chen, Hu (2022), Differentially Private Counterfactuals via Functional Mechanism, section
-    5.3.2.
+    Source: Yang, Feng, Zhou, Chen, Hu (2022), Differentially Private Counterfactuals via Functional Mechanism, 5.3.2.
 
     Parameters
     ----------
-    owner : Target
-    sample : Sample
+    owner, sample
         At least 80 people, split into four sets: the owner trains on half of one, the attacker knows three.
     queries : sequence of int
         One result each. Sizes beyond the people of the attacker are left out, and named in the settings.

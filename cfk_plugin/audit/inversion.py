@@ -198,13 +198,8 @@ def steering(setting: Setting, ask: Ask | None = None) -> AuditResult:
     replaced until the outcome is no longer the desired one; of those found the one nearest by HEOM. There is no
     control: whoever is not in the table is no candidate for an answer that is a row of it.
 
-    Parameters
-    ----------
-    setting : Setting
-    ask : callable, optional
-        From a table of queries to what is released for them, `Explanations` whose ``query`` counts rows from 0; for
-        example ``ProtectedExplainer.explain``. Default: ``anonymizer.explain`` with a catalogue, else `nearest_row`,
-        an explainer that returns training rows.
+    `ask` returns for a table of queries what is released for them, `Explanations` whose ``query`` counts rows from 0,
+    as ``ProtectedExplainer.explain`` does. Default: ``anonymizer.explain`` with a catalogue, else `nearest_row`.
     """
     releases = setting.releases
     if ask is None:
@@ -228,10 +223,7 @@ def steering(setting: Setting, ask: Ask | None = None) -> AuditResult:
 
 
 def nearest_row(anonymizer: KAnonymizer) -> Ask:
-    """Return an explainer that answers with the nearest training row of the desired outcome, protected.
-
-    The nearest unlike neighbour is what instance-based explainers return, and what steering works best on.
-    """
+    """Return an explainer that answers with the nearest unlike row, as instance-based ones do, protected."""
     population, goal = anonymizer.population_, anonymizer.goal_
     heom = Heom.of(population)
     codes = heom.encode(population.frame)

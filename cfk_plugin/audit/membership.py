@@ -141,7 +141,6 @@ class HeomSum:
 
 
 def l1(a: pd.DataFrame, b: pd.DataFrame) -> Floats:
-    """Return the sum of absolute differences, row by row."""
     if not plain(a):
         raise InputError('distance="l1" is for tables of numbers alone; leave it out for mixed ones')
     first, second = (table.to_numpy(dtype=np.float64, na_value=np.nan) for table in (a, b))
@@ -149,7 +148,6 @@ def l1(a: pd.DataFrame, b: pd.DataFrame) -> Floats:
 
 
 def choose_distance(distance: Literal["heom", "l1"] | Distance | None, pool: pd.DataFrame) -> tuple[str, Distance]:
-    """Return a distance and its name."""
     if distance is None or distance == "heom":
         return "heom", HeomSum.fit(pool)
     if distance == "l1":
@@ -263,8 +261,6 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class MembershipAttack:
-    """One attack."""
-
     scenario: str
     explains: bool
     shadows: bool
@@ -334,7 +330,6 @@ def seen_by_attacker(parts: Parts, target: Found, shadows: list[Found], directio
 
 
 def shared_figures(target: Found, n_shadows: int, allowed: tuple[float, float] | None) -> dict[str, float]:
-    """Return the figures that all attacks share."""
     figures = {name: float(target[name]) for name in ("train_accuracy", "test_accuracy")}
     figures["shadows"] = float(n_shadows)
     if allowed is not None:
@@ -346,7 +341,6 @@ def shared_figures(target: Found, n_shadows: int, allowed: tuple[float, float] |
 def measure(
     name: str, attack: MembershipAttack, seen: Seen, members: int, shared: dict[str, float]
 ) -> tuple[AuditResult, Curve]:
-    """Return what an attack reached, and its curve."""
     scores = attack.scores(seen)
     roc = measure_roc(scores[:members], scores[members:], seen.seed)
     figures = roc.figures() | shared
@@ -398,27 +392,12 @@ _TRIES = 1000
 def play(owner: Target, draw: Draw, adversary: Adversary, *, n_train: int, rounds: int = 100, seed: int = 0) -> Rate:
     """Play the recourse-based game of membership and return how often the adversary is right.
 
-    In every round the owner draws a table, trains, and flips a coin. Heads: a person is drawn from the population among
-    those whom the model gives the undesired outcome. Tails: from those of the table. The adversary gets person and
-    counterfactual, and says whether the person is in the table. `membership` asks about all such people of one training
-    in the place of one for every coin; it leaves out how much trainings differ.
-
-    Source: Pawelczyk, Lakkaraju, Neel (2023), definition 1.
-
-    Parameters
-    ----------
-    owner : Target
-    draw : callable
-        From a number of people and a generator to people of the population, such as ``HypercubePopulation(d).draw``.
-    adversary : callable
-    n_train, rounds : int
-        People in the owner's table, and trainings.
-    seed : int
-
-    Returns
-    -------
-    Rate
-        Share of right guesses, with a Clopper-Pearson interval over rounds, which are independent.
+    In every round the owner draws a table of `n_train`, trains, and flips a coin. Heads: a person is drawn from the
+    population among those whom the model gives the undesired outcome. Tails: from those of the table. The adversary
+    gets person and counterfactual, and says whether the person is in the table. `membership` asks about all such people
+    of one training in the place of one for every coin; it leaves out how much trainings differ. `draw` makes people of
+    the population from a number and a generator, as ``HypercubePopulation(d).draw`` does. The interval is
+    Clopper-Pearson's over rounds. Source: Pawelczyk, Lakkaraju, Neel (2023), definition 1.
     """
     whole_number("seed", seed, 0)
     whole_number("n_train", n_train, 1)
@@ -479,7 +458,6 @@ class HypercubePopulation:
         object.__setattr__(self, "centres", corners * side)
 
     def draw(self, n: int, seed: int | np.random.Generator = 0) -> Sample:
-        """Draw so many people; columns are called ``x0``, ``x1``, ..."""
         random = np.random.default_rng(seed)
         kind = random.random(n) < 0.5
         X = random.standard_normal((n, self.d))

@@ -90,7 +90,6 @@ class AuditTask:
 
     @property
     def undesired(self) -> float:
-        """Share of the people with the undesired outcome, whom explanations are for."""
         return float((~self.sample.y).mean())
 
     @property
@@ -109,7 +108,6 @@ class AuditTask:
         return self.sample.take(np.arange(min(len(self.sample), 8 * self.sizes.people)))
 
     def through_surrogate(self, attack: Callable[..., AttackReport], **options: Any) -> Report:
-        """Run an attack through a copy of the model."""
         sizes = {"queries": self.sizes.queries[-1], "attacked": self.sizes.attacked}
         return attack(self.owner, self.crowd, **sizes, **options)
 
@@ -298,24 +296,9 @@ def plan(
 ) -> Plan:
     """Time the smallest step of everything, and take the largest sizes with which all audits fit the budget.
 
-    Where even the smallest sizes do not fit, the quickest audits are run that do. A size for which there are too few
-    people is not taken, and none above it.
-
-    Parameters
-    ----------
-    owners : sequence of Target
-        Of different names.
-    sample : Sample
-    scope : Scope
-    budget : float
-        Seconds, timing included.
-    audits : sequence of str
-        Names of `AUDITS`; an owner whose answers one cannot attack is left out of it.
-    n_jobs : int
-        Trainings at the same time.
-    seed : int
-    steps : sequence of Sizes
-        From the smallest to the largest.
+    The budget, in seconds, includes the timing. Where even the smallest sizes do not fit, the quickest audits are run
+    that do. A size for which there are too few people is not taken, and none above it. `audits` are names of `AUDITS`;
+    an owner whose answers one cannot attack is left out of it. `steps` go from the smallest to the largest.
     """
     if unknown := [name for name in audits if name not in AUDITS]:
         raise InputError(f"unknown audit {', '.join(unknown)}; known: {', '.join(AUDITS)}")
@@ -392,7 +375,6 @@ class _Forecast:
             self._own[name] = self._audit(name, min(able, key=lambda owner: sum(self._timed[owner.name][-1][1:])))
 
     def seconds(self, sizes: Sizes) -> dict[tuple[str, str], float]:
-        """Return what every audit of every owner takes."""
         found = {}
         for owner, name in self.pairs:
             small, large = (AuditTask(owner, self.sample, each, self.scope) for each in (PROBE, sizes))
@@ -469,17 +451,7 @@ def run_planned(
 ) -> Iterator[tuple[str, str, Report]]:
     """Run what was planned and yield owner, audit and report as soon as it is there.
 
-    Parameters
-    ----------
-    owners, sample, scope, planned
-        A `Plan`, and what it was made for.
-    seed, n_jobs, kept, progress
-        As in `membership`; use a folder for each set of owners.
-
-    Yields
-    ------
-    owner, audit : str
-    report : AttackReport or AuditReport
+    Options are those of `membership`; use a folder for each set of owners.
     """
     known = {owner.name: owner for owner in owners}
     for owner, audit in planned.seconds:

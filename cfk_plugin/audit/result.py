@@ -41,15 +41,6 @@ def rate(successes: ArrayLike, seed: int = 0) -> Rate:
     Clopper-Pearson's, with the sum rounded outwards: a value in [0, 1] varies at most as much as a coin of the same
     mean, so it is too wide rather than too narrow. A bootstrap would have width 0 there.
 
-    Parameters
-    ----------
-    successes : array of float in [0, 1]
-        Probability of success at each release; 0 or 1 where a guess is right or wrong for sure.
-    seed : int
-        Of the bootstrap.
-
-    Examples
-    --------
     >>> rate([1, 0, 1, 1]).value
     0.75
     """
@@ -92,7 +83,6 @@ class AuditResult:
         return None if self.worked else NO_BETTER
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as JSON-ready values; what could not be measured is None."""
         return {
             "attack": self.attack,
             "scenario": self.scenario,
@@ -173,7 +163,6 @@ class Check:
         return None if self.value is None else self.value >= self.needed - 1e-9
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON-ready values."""
         return {"name": self.name, "value": self.value, "needed": self.needed, "holds": self.holds}
 
 
@@ -201,8 +190,6 @@ SCHEMA_VERSION = 1
 
 
 class _Results(LoggedReport):
-    """A report on several attacks."""
-
     __slots__ = ()
     results: tuple[AuditResult, ...]
 
@@ -216,7 +203,7 @@ class _Results(LoggedReport):
         raise KeyError(attack)
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row per attack; see `cfk_plugin.audit.to_frame`."""
+        """See `cfk_plugin.audit.to_frame`."""
         return to_frame(self.results)
 
     def _contents_as(self, artifact: str, params: Mapping[str, Any], tags: dict[str, str]) -> ReportContents:
@@ -250,7 +237,6 @@ class AuditReport(_Results):
         return "fail" if False in holds else "review" if None in holds else "pass"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as JSON-ready values."""
         return {
             "schema_version": SCHEMA_VERSION,
             "kind": "linkage",
@@ -303,13 +289,12 @@ class AttackReport(_Results):
     seconds: float = 0.0  # how long it took
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row per attack, with the subject; see `cfk_plugin.audit.to_frame`."""
+        """See `cfk_plugin.audit.to_frame`; with the subject."""
         frame = to_frame(self.results)
         frame.insert(0, "subject", self.subject)
         return frame
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as JSON-ready values."""
         return {
             "schema_version": SCHEMA_VERSION,
             "kind": self.kind,
@@ -338,19 +323,9 @@ SHOWN = ("balanced_accuracy", "tpr_at_0_1", "tpr_at_0_01", "tpr_at_0_001")
 
 
 def side_by_side(reports: Sequence[AttackReport], figures: Sequence[str] = SHOWN) -> pd.DataFrame:
-    """Return one row per subject and attack: the success, and figures with their intervals.
+    """Return one row per subject and attack: the success, and those `figures` that some report has.
 
-    Parameters
-    ----------
-    reports : sequence of AttackReport
-    figures : sequence of str
-        Names of figures; one that no report has makes no column.
-
-    Returns
-    -------
-    DataFrame
-        Columns ``subject``, ``attack``, ``n``, ``main``, ``main_low``, ``main_high``, ``baseline``, and of each figure
-        its value and the ends of its interval, ``<figure>_low`` and ``<figure>_high``; NaN where there are none.
+    Each has its value and the ends of its interval, ``<figure>_low`` and ``<figure>_high``; NaN where there are none.
     """
     known = [name for name in figures if any(name in result.figures for report in reports for result in report)]
     names = [end for figure in known for end in (figure, f"{figure}_low", f"{figure}_high")]
@@ -367,18 +342,7 @@ def side_by_side(reports: Sequence[AttackReport], figures: Sequence[str] = SHOWN
 
 
 def readable(table: pd.DataFrame, digits: int = 2) -> pd.DataFrame:
-    """Return a table of `side_by_side` with each value and its interval in one cell: ``0.66 [0.59, 0.72]``.
-
-    Parameters
-    ----------
-    table : DataFrame
-    digits : int
-
-    Returns
-    -------
-    DataFrame
-        Of text, but for the counts.
-    """
+    """Return a table of `side_by_side` with each value and its interval in one cell: ``0.66 [0.59, 0.72]``."""
 
     def cell(value: float, low: float, high: float) -> str:
         interval = "" if math.isnan(low) else f" [{low:.{digits}f}, {high:.{digits}f}]"
@@ -435,23 +399,11 @@ class Roc:
 def measure_roc(members: ArrayLike, others: ArrayLike, seed: int = 0) -> Roc:
     """Measure how well scores tell members from others, where a larger score speaks for a member.
 
-    Balanced accuracy: the threshold that is best on one half of the people judges the other, and the other way round.
-    TPR at a false positive rate x: members above the (floor(x n) + 1)-th of n others; NaN below 1/x others.
+    Infinite scores are scores, NaN is none; equal ones cannot be told apart. Balanced accuracy: the threshold that is
+    best on one half of the people, drawn by the seed, judges the other, and the other way round. TPR at a false
+    positive rate x: members above the (floor(x n) + 1)-th of n others; NaN below 1/x others. Where there is nobody on
+    one side, everything is NaN with intervals of (0, 1).
 
-    Parameters
-    ----------
-    members, others : array of float
-        One score per person, not NaN. Infinite ones are scores; equal ones cannot be told apart.
-    seed : int
-        Of the halves on which thresholds are chosen and judged.
-
-    Returns
-    -------
-    Roc
-        Everything is NaN with intervals of (0, 1) where there is nobody on one side.
-
-    Examples
-    --------
     >>> measure_roc([3, 4, 5], [0, 1, 3]).auc.value
     0.9444444444444444
     """
@@ -475,11 +427,7 @@ def measure_roc(members: ArrayLike, others: ArrayLike, seed: int = 0) -> Roc:
 
 
 def detectable_auc(members: int, others: int) -> float:
-    """Return the smallest area that so many people tell from chance, four times of five.
-
-    0.5 + (1.96 + 0.84) sqrt((m + n + 1) / (12 m n)), at most 1: an attack of that true area has an interval above 0.5
-    with a chance of about 80 %.
-    """
+    """Return the least area with an interval above 0.5 four times of five: 0.5 + 2.8 sqrt((m + n + 1) / (12 m n))."""
     if not members or not others:
         return 1.0
     spread = math.sqrt((members + others + 1) / (12 * members * others))

@@ -26,8 +26,6 @@ Mask = NDArray[np.bool_]
 
 
 class AuditRows(HostOnly):
-    """Base of what an audit knows of the training rows."""
-
     _refusal = (InputError, "an audit holds training rows and refuses to be pickled; keep its report")
 
 
@@ -149,12 +147,10 @@ class Releases(AuditRows):
         return np.array(chances)
 
     def people(self, survivors: Sequence[Mask]) -> Rows:
-        """Return how many distinct people survive, per release."""
         pairs = zip(self._items, survivors, strict=True)
         return np.array([self.crowd.people.people(r.rows[left]) for r, left in pairs], dtype=np.int64)
 
     def everybody(self) -> list[Mask]:
-        """Return survivors when nobody is struck out."""
         return [np.ones(len(r.rows), dtype=bool) for r in self._items]
 
 
@@ -296,7 +292,6 @@ class Setting(AuditRows):
 
     @cached_property
     def regions(self) -> list[Region | None]:
-        """The region that the algorithm gives to every training row."""
         return regions_of(self.anonymizer, self.population.frame)
 
     @cached_property
@@ -328,7 +323,6 @@ class Setting(AuditRows):
         return self.judge(self.labels(places.questions(releases.private)), releases.at[places.which])
 
     def judge(self, labels: NDArray[Any], at: Rows) -> Mask:
-        """Say of labels whether they are what the counterfactuals at these positions are after."""
         return np.asarray(self._judge(labels, at), dtype=bool)
 
     @cached_property

@@ -77,7 +77,6 @@ class Extracted:
 
     @property
     def settings(self) -> dict[str, str | int | float | bool]:
-        """Sizes and choices, as they are logged."""
         return {
             "people": len(self.sample),
             "trained_on": len(self.sets[0].members),
@@ -234,13 +233,11 @@ def membership_through_surrogate(
 ) -> AttackReport:
     """Tell people of the training table from others by what a surrogate predicts of them.
 
-    Source: Yang, Feng, Zhou, Chen, Hu (2022), Differentially Private Counterfactuals via Functional Mechanism, section
-    5.3.3.
+    Source: Yang, Feng, Zhou, Chen, Hu (2022), Differentially Private Counterfactuals via Functional Mechanism, 5.3.3.
 
     Parameters
     ----------
-    owner : Target
-    sample : Sample
+    owner, sample
         At least 80 people; split into four sets, each into members and others.
     queries : int
         Asked of each of four models; at most half of the sample.
@@ -350,7 +347,6 @@ class Values:
 
 
 def values_of(known: pd.Series, edges: Sequence[float] | None = None) -> Values:
-    """Return what is guessed, learnt from people whom the attacker knows."""
     if not is_numeric(known):
         if edges is not None:
             raise InputError(f"column {known.name!r} holds categories, which have no edges")
@@ -439,22 +435,14 @@ def attribute_inference_through_surrogate(
 ) -> AttackReport:
     """Guess an attribute of people of the training table from what a surrogate predicts for each of its values.
 
-    Source: Yang, Feng, Zhou, Chen, Hu (2022), Differentially Private Counterfactuals via Functional Mechanism, section
-    5.3.3.
-
     Parameters
     ----------
-    owner : Target
-    sample : Sample
-        At least 80 people; split into four sets, each into members and others.
     attribute : str
         The private one. Guessed are the ten most frequent categories, or ranges of a number.
     edges : sequence of float, optional
         Between ranges of a number. Default: terciles of the attacker's own people.
-    queries, outcome_known, architecture, layers, attacked
-        As in `membership_through_surrogate`.
-    seed, n_jobs, kept, progress
-        As in `membership`.
+    owner, sample, queries, outcome_known, architecture, layers, attacked, seed, n_jobs, kept, progress
+        As in `membership_through_surrogate`, with its source.
 
     Returns
     -------

@@ -76,7 +76,6 @@ class Sample:
         return digest.hexdigest()
 
     def take(self, rows: Rows | Mask) -> Sample:
-        """Return the people at some positions, or where a mask is true."""
         at = np.arange(len(self))[rows]
         return Sample(self.X.take(at), self.y[at])
 
@@ -178,7 +177,7 @@ DESIRED = True
 
 
 class Trained(HostOnly):
-    """A fitted model, and a way to answer undesired queries: what all owners here hand out."""
+    """A fitted model, and a way to answer undesired queries."""
 
     _refusal = (InputError, "a trained service holds training rows and refuses to be pickled; train it where it runs")
 
@@ -215,7 +214,6 @@ def fitted(model: Any, people: Sample, seed: int) -> Any:
 
 
 def read_raw(batch: CounterfactualBatch, queries: pd.DataFrame) -> Answers:
-    """Read what an explainer found, as it is."""
     if not np.array_equal(np.sort(batch.query), np.arange(len(queries))):
         raise InputError(_one_each(len(batch.query), len(queries)))
     row_of = np.full(len(queries), -1)
@@ -285,7 +283,6 @@ class ExplainerFactory(Protocol):
 
 
 def adapted(explainer: ExplainerFactory, people: Sample, model: Any, seed: int, features: Iterable[str]) -> Any:
-    """Return what finds raw counterfactuals, once it is trained."""
     made = explainer(people.X, people.y, model, DESIRED, seed)
     return load_plugins().adapt(made, AdaptContext(tuple(features), None))
 
@@ -310,11 +307,9 @@ class _ModelOwner(ABC):
         return None
 
     def architecture(self, seed: int) -> Any:
-        """Return the kind of model that is trained; see `KnownArchitecture`."""
         return seeded(self.model, seed)
 
     def train(self, people: Sample, seed: int) -> TrainedTarget:
-        """Train on these people and return what can be asked."""
         model = fitted(self.model, people, seed)
         with refitting():
             answer = self._answers(model, people, seed)
@@ -361,7 +356,6 @@ class ProtectedOwner(_ModelOwner):
         return self.rules.to_dict()
 
     def schema_of(self, people: Sample) -> Schema:
-        """Return the schema of a training table."""
         return self.schema or Schema.from_frame(people.X, quasi_identifiers=self.quasi_identifiers)
 
     def _answers(self, model: Any, people: Sample, seed: int) -> Answering:
@@ -378,10 +372,7 @@ class ProtectedOwner(_ModelOwner):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class PrototypeOwner(_ModelOwner):
-    """Trains a model and answers with rows of a differentially private model of the people (`DPPrototypes`).
-
-    The model itself is trained without any noise: epsilon covers the rows, not which of them the model accepts.
-    """
+    """Trains a model without any noise and answers with rows of a differentially private model of the people."""
 
     name: str
     model: Any
@@ -441,17 +432,15 @@ def standard_owners(
     schema: Schema | None = None,
     repeatable: bool = False,
 ) -> list[Target]:
-    """Return one owner per way to answer, who all train the same model.
+    """Return one owner per way to answer, who all train the same model on columns as the sample's.
+
+    The raw ones, by their explainers' names; ``exact`` (nominal k), ``reciprocal``; ``catalogue``, which answers
+    queries without an explainer; ``dp`` and ``dp-reverted``.
 
     Parameters
     ----------
-    sample : Sample
-        Whose columns they are trained on.
     model : scikit-learn classifier or pipeline
         Not fitted; takes a DataFrame.
-    explainers : mapping
-        Name to factory; each is a raw owner of that name.
-    quasi_identifiers : sequence of str
     protects : str, optional
         The explainer whose answers are protected. Default: the first.
     k, epsilon
@@ -460,12 +449,6 @@ def standard_owners(
         Declares public domains. Default: `measured_schema`, with which nothing is guaranteed.
     repeatable : bool
         See `PrototypeOwner`.
-
-    Returns
-    -------
-    list of Target
-        The raw ones; ``exact`` (nominal k), ``reciprocal``; ``catalogue``, which answers queries without an explainer;
-        ``dp`` and ``dp-reverted``.
     """
     if not explainers or (protects is not None and protects not in explainers):
         raise InputError(f"`protects` must be one of the explainers given: {', '.join(explainers) or 'there is none'}")
@@ -494,8 +477,6 @@ Found = Mapping[str, NDArray[Any]]
 
 
 class Piece(NamedTuple):
-    """One thing to do."""
-
     key: str
     call: Callable[[], Found]
 
@@ -507,7 +488,6 @@ class Kept:
     folder: Path
 
     def get(self, key: str) -> Found | None:
-        """Return what is kept under a key; None where there is nothing."""
         path = self._path(key)
         if not path.exists():
             return None
@@ -515,7 +495,6 @@ class Kept:
             return {name: stored[name] for name in stored.files}
 
     def put(self, key: str, found: Found) -> None:
-        """Keep a result."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with whole_file(self._path(key)) as draft, draft.open("wb") as file:
             np.savez(file, **{name: np.asarray(array) for name, array in found.items()})  # type: ignore[arg-type]
@@ -589,15 +568,7 @@ def compare(
 ) -> list[AttackReport]:
     """Run one attack on several owners of different names, who are trained on the same people with the same seed.
 
-    Parameters
-    ----------
-    owners : sequence of Target
-    sample : Sample
-    attack : callable
-        Takes an owner, the sample and `sizes`, `membership` for example. Who is trained on and asked about must follow
-        from the sample and `sizes` alone, as it does in all attacks of `cfk_plugin.audit`.
-    **sizes
-        Passed on as they are.
+    Who is trained on and asked about must follow from the sample and `sizes` alone, as in all attacks here.
     """
     if len({owner.name for owner in owners}) != len(owners):
         raise InputError("two owners have the same name; reports could not be told apart")
