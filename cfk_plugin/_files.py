@@ -55,12 +55,10 @@ def read_table(path: Path) -> pd.DataFrame:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object."""
     return parse_json(read_bytes(path), path)
 
 
 def read_bytes(path: Path) -> bytes:
-    """Read a file as it is."""
     _exists(path)
     with quiet(f"{path}: cannot be read", InputError):
         return path.read_bytes()

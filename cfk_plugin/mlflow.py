@@ -1,7 +1,4 @@
-"""What users of MLflow look for: `autolog` observes, `log_protected_model` serves. Import it as a whole.
-
-``import cfk_plugin.mlflow`` leaves the name ``mlflow`` to MLflow.
-"""
+"""What users of MLflow look for, to be imported as a whole: `autolog` observes, `log_protected_model` serves."""
 
 from cfk_plugin.serving import log_protected_model
 from cfk_plugin.serving.autolog import autolog

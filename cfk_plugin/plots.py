@@ -160,22 +160,11 @@ class ExplanationDisplay(_Display):
         queries: pd.DataFrame | None = None,
         ax: Axes | None = None,
     ) -> Self:
-        """Draw one entry, by default the first that is a released region.
+        """Draw one entry, by its position, or by default the first that is a released region.
 
-        Parameters
-        ----------
-        explanations : Explanations
-        entry : int, optional
-            Its position.
-        queries : DataFrame, optional
-            Those that were explained, where they may be shown: what changes stands beside what was.
-        ax : matplotlib Axes, optional
-            Default: those of a new figure.
-
-        Raises
-        ------
-        InputError
-            If the entry is no released region, there is none, or `queries` do not fit.
+        With `queries`, those that were explained, where they may be shown, what changes stands beside what was. `ax` is
+        as of `plot_risk`. Raises `InputError` if the entry is no released region, there is none, or `queries` do not
+        fit.
         """
         found = next(iter(explanations.generalized), None) if entry is None else explanations[entry]
         if not isinstance(found, GeneralizedCounterfactual):
@@ -212,18 +201,8 @@ class ExplanationDisplay(_Display):
 def plot_ncp_by_attribute(explanations: Explanations, population: Population, *, ax: Axes | None = None) -> Axes:
     """Plot what each quasi-identifier loses by being generalised: the mean, and the 95 % quantile as a mark.
 
-    Parameters
-    ----------
-    explanations : Explanations
-    population : Population
-        The one that they were made with; sealed or not.
-    ax : matplotlib Axes, optional
-        Default: those of a new figure.
-
-    Raises
-    ------
-    InputError
-        If the explanations are prototypes, in which nothing is generalised.
+    `population` is the one that they were made with, sealed or not; `ax` is as of `plot_risk`. Raises `InputError` if
+    the explanations are prototypes, in which nothing is generalised.
     """
     table = ncp_table(explanations, population).iloc[::-1]
     ax = ax or new_axes(1.6 + 0.5 * len(table))
@@ -409,19 +388,8 @@ def plot_frontier(frontier: Frontier | pd.DataFrame, *, k: int | None = None, ax
     Bands of two k may overlap although one costs clearly more: they are of the same counterfactuals, and each band says
     how far the figure would move with others.
 
-    Parameters
-    ----------
-    frontier : Frontier or DataFrame
-        What `cfk_plugin.frontier.frontier` measured, or its `to_frame`.
-    k : int, optional
-        The policy's k, drawn as a line. Default: that of the frontier's policy.
-    ax : matplotlib Axes, optional
-        Default: those of a new figure.
-
-    Raises
-    ------
-    InputError
-        If the table lacks a column.
+    `frontier` is what `cfk_plugin.frontier.frontier` measured, or its `to_frame`; `k` and `ax` are as of `plot_risk`.
+    Raises `InputError` if the table lacks a column.
     """
     return FrontierDisplay.from_frontier(frontier, k=k, ax=ax).ax_
 

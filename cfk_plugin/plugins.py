@@ -247,16 +247,7 @@ def generators() -> tuple[str, ...]:
 
 
 def generator(name: str) -> Factory:
-    """Return what makes an explainer, by its name.
-
-    Parameters
-    ----------
-    name : str
-        One of `generators`, in which other distributions may have some.
-
-    Returns
-    -------
-    callable, see `Factory`
+    """Return what makes an explainer, a `Factory`, by its name: one of `generators`, to which distributions may add.
 
     Raises
     ------

@@ -36,19 +36,7 @@ Rules = Mapping[str, Rule]
 def rules_of(encoder: Encoder, features_to_vary: Any = "all", permitted_range: Any = None) -> dict[str, Rule]:
     """Return a rule per attribute that something is said of, by the schema or by a call; empty where all may change.
 
-    Parameters
-    ----------
-    encoder : Encoder
-        With the schema, whose immutable and monotone attributes hold for every call.
-    features_to_vary : "all" or sequence of str
-        The features that may change.
-    permitted_range : mapping of feature to what an answer may have of it, optional
-        Of a number ``[low, high]``, both included; of all else a list of values.
-
-    Raises
-    ------
-    InputError
-        If a feature is unknown, nothing may change, or a range is empty or outside of the domain.
+    Immutable and monotone attributes of the schema hold for every call; for its own settings see `KAnonymizer.explain`.
     """
     features = encoder.schema.features
     vary = features if features_to_vary is None else _names(features_to_vary, features)
@@ -185,11 +173,10 @@ class _Own(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Constraints(HostOnly):
-    """Which values the answer to each query may have, attribute by attribute.
+    """Which values the answer to each query may have, by schema, call and query, and no row.
 
     What cannot change has the query's own value; what changes in one direction has it, or one in that direction; what
     has a permitted range has a value of that. Of a missing value, or one that cannot be read, no direction is known.
-    Schema, call and query decide, and no row does.
     """
 
     queries: Intake
@@ -208,8 +195,7 @@ class Constraints(HostOnly):
     def admissible(self, offers: Mapping[str, Offers], answers: int) -> Mask:
         """Say of every query and every one of some answers whether it may be given to it; shape (queries, answers).
 
-        It may be given when each of its parts leaves a value that the query may have: a region contains the own value
-        of what cannot change, and values that the others may have; a private value is one that it may have.
+        A region must contain the own value of what cannot change, and values that the others may have.
         """
         found, query = np.ones((len(self), answers), dtype=bool), np.arange(len(self))[:, None]
         for name in self.rules:
@@ -227,8 +213,8 @@ class Constraints(HostOnly):
     def nearest(self, name: str, offers: Offers, query: Rows, part: Rows) -> tuple[Codes, Numbers]:
         """Return the permitted value nearest to each of some queries, in a part of a quasi-identifier: code and number.
 
-        The code is `UNKNOWN` for a number that no row has (see `Domain.column`). Of what is equally near the first is
-        taken. ``part`` are numbers of distinct parts; queries and parts go in pairs.
+        The code is `UNKNOWN` for a number that no row has; of equally near ones the first. Queries and parts go in
+        pairs.
         """
         rule, own, domain = self.rules.get(name, Rule("any", None)), self._own(name), offers.domain
         offers = offers.limited(rule)
@@ -272,7 +258,7 @@ class Constraints(HostOnly):
         return np.where(is_other, instead[at], codes).astype(np.int32), numbers, is_other
 
     def narrowed(self, offers: Mapping[str, Offers]) -> tuple[dict[str, Any], dict[str, Narrow]]:
-        """Return, by attribute, the nearest points in the answers at the queries' positions, and what narrows codes.
+        """Return, by attribute, the nearest points at the queries' positions, and what narrows codes there.
 
         That is, from a position and codes to those that its query may have, ``domain.size`` for a point without code.
         """

@@ -1,8 +1,4 @@
-"""What a person sees: of an object in a notebook, and of what takes long.
-
-A notebook gets plain HTML, small, and in the colours of the page, light or dark. Whoever calls decides what may be
-seen; everything is escaped here.
-"""
+"""What a person sees, of an object in a notebook and of what takes long; whoever calls decides what may be seen."""
 
 from __future__ import annotations
 
@@ -37,7 +33,6 @@ _MOST = 4000  # groups that a picture counts; of more of them some at equal dist
 
 
 def card(title: str, *parts: str, note: str = "") -> str:
-    """Return a framed cell: a heading, what is below it, and a small remark."""
     inside = Markup("").join(
         part if isinstance(part, Markup) else Markup("<div>{}</div>").format(part) for part in parts
     )
@@ -47,7 +42,6 @@ def card(title: str, *parts: str, note: str = "") -> str:
 
 
 def facts(named: Mapping[str, object]) -> Markup:
-    """Return names beside their values."""
     return table((), [[Markup("<small>{}</small>").format(name), value] for name, value in named.items()])
 
 
@@ -83,8 +77,7 @@ def share(part: float) -> str:
 def profile(part: Part, groups: Sequence[Part]) -> list[tuple[float, bool]]:
     """Return bars: how many groups have such values, in tenths of the tallest bar, and whether `part` has them, too.
 
-    A group counts once, spread evenly over its range or set; ranges are in order, sets by size. No row is counted, and
-    no bar says of which values it is.
+    A group counts once, spread evenly over its range or set. No row is counted, no bar says of which values it is.
     """
     groups = groups[:: max(1, len(groups) // _MOST)]
     if isinstance(part, Interval) and part.levels is None:
@@ -135,10 +128,7 @@ def picture(bars: Sequence[tuple[float, bool]], said: str) -> Markup:
 
 
 class Telling:
-    """What helps to tell an explanation and is no part of it: wording, and the regions of all groups, to draw it among.
-
-    Entries lead to it, nothing writes or compares it, no public name of it gives regions, and a copy has none.
-    """
+    """What helps to tell an explanation and is no part of it: nothing writes or compares it, and a copy has none."""
 
     __slots__ = ("_groups", "phrases")
 

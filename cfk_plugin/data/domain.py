@@ -207,7 +207,6 @@ class Domain(HostOnly):
         return number if self._is_float or not number.is_integer() else int(number)
 
     def restore(self, codes: NDArray[np.integer[Any]]) -> pd.Series:
-        """Rebuild a column in the population's dtype."""
         return pd.Series(self.restore_array(codes), dtype=self._pool.dtype)
 
     def column(self, codes: NDArray[np.integer[Any]], numbers: Numbers) -> Any:

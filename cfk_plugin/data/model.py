@@ -173,10 +173,7 @@ def thresholded(model: Any, threshold: float | None) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """All combinations of the population's values, attribute by attribute, inside a region.
-
-    A number of the counterfactual that no row has (its *own* value) is in the grid too, with code ``domain.size``.
-    """
+    """All combinations of the population's values inside a region; an own number has code ``domain.size``."""
 
     codes: tuple[Codes, ...]  # inside, per quasi-identifier; then, where generalised, per private attribute
     size: int  # number of combinations; may be huge
@@ -256,7 +253,6 @@ class Goal:
 
     @classmethod
     def of_json(cls, told: Any) -> Goal:
-        """Read what `to_json` returned."""
         return cls(Outcome.of(told).desired if isinstance(told, dict) else told)
 
     def to_json(self) -> Any:
@@ -293,11 +289,7 @@ class Goal:
             raise ModelError("`desired` names every class of the model, so that there is nothing to explain")
 
     def of_call(self, desired: Any, classes: Sequence[Any] | None) -> Goal:
-        """Return the goal of a call that names an outcome of its own.
-
-        It replaces "opposite", which leaves the outcome to the query. Of any other goal, a call may ask for the same or
-        for a part of it, such as a range within a function's.
-        """
+        """Return the goal of a call that names an outcome of its own: the same or a part of it, any for "opposite"."""
         try:
             own = Goal(desired)
             own.check(classes, None)
@@ -405,10 +397,7 @@ class RowOracle(HostOnly):
         fixed: Any,
         foreseen: Callable[[Region], Codes] | None,
     ) -> tuple[NDArray[Any], NDArray[Any] | None, Ahead]:
-        """Ask for the labels of counterfactuals and, unless known, of their queries; of a few for what comes as well.
-
-        With a `fixed` partition the region of each is known beforehand, and `foreseen` what verification asks of it.
-        """
+        """Ask for the labels of counterfactuals and, unless known, their queries; `foreseen` of what else is asked."""
         count, known = len(accepted), None if isinstance(queries, Intake) else queries
         if not 0 < count <= FEW:
             return (self.ask(accepted.frame) if count else np.empty(0, dtype=object)), known, Ahead()
@@ -512,8 +501,8 @@ class Oracle(HostOnly):
 class OutcomeClasses(HostOnly):
     """Which rows may be in one group, and to which of those sides a counterfactual belongs.
 
-    Where everybody counts there is one side. Where only eligible rows count, those with a desired prediction are on a
-    side; with the goal "opposite" any outcome may be desired, so each predicted outcome is a side.
+    One side where everybody counts. Where only eligible rows count, those with a desired prediction are on a side;
+    with the goal "opposite" any outcome may be desired, so each predicted outcome is a side.
     """
 
     def __init__(self, policy: PrivacyPolicy, goal: Goal, rows: RowOracle) -> None:

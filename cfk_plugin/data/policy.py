@@ -186,18 +186,7 @@ class PrivacyPolicy:
 
     @classmethod
     def preset(cls, name: str, **changes: Any) -> PrivacyPolicy:
-        """Return a policy from a published source: "paper", "cms-11", "ema-0070", "k20".
-
-        Parameters
-        ----------
-        name : str
-        **changes : settings that differ from the preset
-
-        Raises
-        ------
-        PolicyError
-            If the preset is unknown.
-        """
+        """Return a policy from a published source, "paper", "cms-11", "ema-0070" or "k20"; `changes` come before it."""
         if name not in PRESETS:
             raise PolicyError(f"unknown preset {name!r}; known: {', '.join(PRESETS)}")
         return cls(**{**PRESETS[name], **changes})
@@ -307,22 +296,18 @@ class DesiredRange:
         return self.low, self.high
 
     def __call__(self, labels: NDArray[Any]) -> NDArray[np.bool_]:
-        """Say of each outcome whether it is in the range."""
         numbers = np.asarray(labels, dtype=np.float64)
         return (numbers >= self.low) & (numbers <= self.high)
 
 
 @dataclass(frozen=True, slots=True)
 class DesiredSet:
-    """Any of some labels."""
-
     labels: frozenset[Any]
 
     def __str__(self) -> str:
         return " or ".join(map(to_text, sorted_values(self.labels)))
 
     def __call__(self, labels: NDArray[Any]) -> NDArray[np.bool_]:
-        """Say of each label whether it is one of them."""
         return np.fromiter((label in self.labels for label in labels.tolist()), dtype=bool, count=len(labels))
 
 
@@ -338,10 +323,7 @@ def desired_as(given: Any) -> Any:
 
 
 def desired_of_text(text: str, labels: Sequence[Any], other: Callable[[str], Any]) -> Any:
-    """Read what is desired as commands are told: a label, ``low..high`` with both ends or one, or ``a,b`` for a set.
-
-    `labels` are those that are known; `other` is asked for a label that is not among them.
-    """
+    """Read what is desired: a label, ``low..high`` or ``a,b``; `other` is asked for a label that is not known."""
 
     def one(spelled: str) -> Any:
         number = _float(spelled)
@@ -376,7 +358,6 @@ class Outcome:
 
     @classmethod
     def of(cls, said: Mapping[str, Any] | None) -> Outcome:
-        """Read what `to_dict` wrote."""
         said = said or {}
         bounds = DesiredRange(said["low"], said["high"]).bounds if "low" in said else None
         return cls(said.get("label", said.get("not")), "not" in said, bounds, tuple(said.get("any", ())))

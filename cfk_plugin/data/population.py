@@ -271,16 +271,8 @@ class Population(HostOnly):
     def open(cls, path: str | Path | IO[bytes], *, key: bytes | None = None) -> Population:
         """Open a sealed population: it counts as the original does and has no rows.
 
-        Parameters
-        ----------
-        path : str, Path or binary file
-        key : bytes, optional
-            The key that it was sealed with; default: the environment variable ``CFK_KEY``.
-
-        Raises
-        ------
-        BundleError
-            If it is no bundle, was changed after it was sealed, or needs another key or a newer version.
+        `key` is the one that it was sealed with; default: the environment variable ``CFK_KEY``. Raises `BundleError` if
+        the file is no bundle, was changed after it was sealed, or needs another key or a newer version.
         """
         found = configured_key(key)
         facts, arrays = read_bundle(path, found)
@@ -413,7 +405,6 @@ class Population(HostOnly):
 
     @cached_property
     def sizes(self) -> Rows:
-        """Number of codes of each quasi-identifier."""
         return np.array([self.domains[name].size for name in self.schema.quasi_identifiers], dtype=np.int64)
 
     # Records in the population's terms
@@ -438,10 +429,7 @@ class Population(HostOnly):
 
     @cached_property
     def fingerprint(self) -> str:
-        """Keyed identity of what is counted (HMAC-SHA256, 16 hex digits): schema, cells, people of each.
-
-        The same under the same key for any order of rows and columns; private values are not in it.
-        """
+        """Keyed identity of what is counted (schema, cells, people of each), for any order of rows and columns."""
         counts = self.cells.astype("<i4").tobytes() + self.cell_people.astype("<i8").tobytes()
         declared = self._declarations(self.schema.quasi_identifiers)
         return hmac.digest(self._key or _PROCESS_KEY, declared + counts, "sha256").hex()[:16]

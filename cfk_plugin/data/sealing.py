@@ -114,7 +114,6 @@ def write_bundle(path: str | Path, facts: Mapping[str, Any], arrays: Arrays, key
 
 
 def read_bundle(path: str | Path | IO[bytes], key: bytes) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """Read a bundle and check its seal."""
     try:
         with zipfile.ZipFile(path) as bundle:
             members = {name: bundle.read(name) for name in bundle.namelist()}

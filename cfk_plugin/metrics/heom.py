@@ -98,7 +98,6 @@ class Heom:
         return cls([*widths], [name for name in domains if name not in widths], widths)
 
     def encode(self, frame: pd.DataFrame) -> HeomCodes:
-        """Prepare the rows of a table for many comparisons; the columns may be in any order."""
         if lost := [name for name in (*self.numeric, *self.categorical) if name not in frame.columns]:
             raise InputError(f"missing column {', '.join(lost)}")
         return HeomCodes(_numbers(frame, self.numeric), _hashes(frame, self.categorical))
@@ -112,10 +111,7 @@ class Heom:
         return out
 
     def parts(self, a: pd.DataFrame | HeomCodes, b: pd.DataFrame | HeomCodes) -> NDArray[np.float64]:
-        """Return how much row i of `a` differs from row i of `b`, feature by feature, numbers first.
-
-        The mean of a row is the distance, its sum the L1 distance.
-        """
+        """Return how much row i of `a` differs from row i of `b`, feature by feature, numbers first."""
         left, right = self._codes(a), self._codes(b)
         if len(left) != len(right):
             raise InputError(f"rows are compared in pairs, but there are {len(left)} and {len(right)}")

@@ -124,10 +124,7 @@ def environment_of(
     reference: bool = False,
     model: object = None,
 ) -> dict[str, Any]:
-    """Return versions and settings; `ledger` is the kind of its database, `reference` whether there is a holdout.
-
-    Of the model the name of its class, or function, is said.
-    """
+    """Return versions and settings; `ledger` is the kind of its database, of the model the name is said."""
     return {
         "python": platform.python_version(),
         "packages": dict(_versions()),

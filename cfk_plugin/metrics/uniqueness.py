@@ -106,11 +106,7 @@ class PrivatePart:
 
 
 class PrivateRelease(PrivateValues):
-    """Decides what of a counterfactual's private attributes may leave with a region.
-
-    It depends on policy, population, counterfactual and people alone. Each attribute is judged by itself: first rarity
-    (fewer than k people of the population), then (alpha, k)-homogeneity among the people in the region.
-    """
+    """Decides what of a counterfactual's private attributes may leave with a region: by rarity, then homogeneity."""
 
     def __init__(self, population: Population, policy: PrivacyPolicy) -> None:
         super().__init__(population)
@@ -124,10 +120,7 @@ class PrivateRelease(PrivateValues):
             )
 
     def decide(self, codes: NDArray[np.int32], numbers: NDArray[np.float64], rows: NDArray[np.int64]) -> Coarse | None:
-        """Say which private attributes are not released exactly; None where the policy suppresses them all.
-
-        Each gets the finest form that the policy allows.
-        """
+        """Return the finest form that the policy allows of each; None where it suppresses them all."""
         policy, coarse = self._policy, dict[str, tuple[Interval | None, Span | None]]()
         for j, name in enumerate(() if self.is_exact else self._names):
             forms = self._forms(j, int(codes[self._at[j]]), float(numbers[self._at[j]]))

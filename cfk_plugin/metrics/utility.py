@@ -34,7 +34,6 @@ class _Figures:
     __slots__ = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return JSON-ready values; what could not be measured is None."""
         content: dict[str, Any] = {}
         for field in fields(self):  # type: ignore[arg-type]
             value = getattr(self, field.name)
@@ -91,11 +90,7 @@ class Utility(_Figures):
 
     @property
     def above_chance(self) -> dict[str, bool | None]:
-        """Whether more are copies, or singled out, than chance gives; None without a holdout.
-
-        True where the interval among training rows is above that among equally many holdout rows. False is no
-        evidence of protection.
-        """
+        """Whether more are copies, or singled out, than chance gives; None without a holdout. False proves nothing."""
         found = self.chance
         if found is None:
             return {"copies": None, "singled_out": None}
@@ -235,10 +230,7 @@ class _Outcomes(HostOnly):
         return [(self._factual[at] == label, self._own != label) for label in pd.unique(self._factual)]
 
     def fresh(self, outside: pd.DataFrame, random: np.random.Generator) -> tuple[pd.DataFrame, Reference]:
-        """Return holdout rows with an outcome that some query is after, and the training rows to compare them with.
-
-        Those have a wanted outcome too; where it depends on the query, the same one.
-        """
+        """Return holdout rows with an outcome that some query is after, and the training rows to compare them with."""
         labels = self._model(outside)
         if self._factual is None:
             good = self._goal.met(labels)
@@ -366,10 +358,7 @@ def _chance(
     outcomes: _Outcomes,
     random: np.random.Generator,
 ) -> Chance:
-    """Measure holdout rows as if they were counterfactuals, and compare counterfactuals with holdout rows.
-
-    Equally many rows of either table: a longer one has more rows to be equal to.
-    """
+    """Measure holdout rows as if they were counterfactuals, against equally many rows of either table."""
     chosen, reference = outcomes.fresh(outside, random)
     fresh = training.support(training.heom.encode(chosen), reference, random)
     others = training.heom.encode(outside)

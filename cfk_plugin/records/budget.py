@@ -188,10 +188,7 @@ class Account:
         )
 
     def _concentrated(self, ceiling: Budget) -> tuple[Order | None, float]:
-        """Return the order of a ceiling and what is lost there; no order where none of the spends told its rho.
-
-        A spend with a delta that told none can only be added.
-        """
+        """Return the order of a ceiling and what is lost there; no order where none of the spends told its rho."""
         order, rhos = Order.of(ceiling), [spend.rho for spend in self.spends]
         if order is None or not any(rhos) or any(s.delta and not rho for s, rho in zip(self.spends, rhos, strict=True)):
             return None, 0.0
@@ -226,10 +223,7 @@ def accounts(ledger: Ledger) -> list[Account]:
 
 
 def raise_ceiling(ledger: Ledger, account: str, epsilon: float | None = None, delta: float | None = None) -> Account:
-    """Raise the ceiling of an account, and return the account.
-
-    The people of the population then lose more than was promised before. All ceilings stay on record.
-    """
+    """Raise the ceiling of an account: its people lose more than was promised. All ceilings stay on record."""
     asked = Budget.read(1.0 if epsilon is None else epsilon, 0.0 if delta is None else delta)
 
     def change(chain: Chain) -> Account:
@@ -347,17 +341,9 @@ class BudgetAccountant(HostOnly):
         return self._ceiling.delta
 
     def account(self, account: Population | str | None = None) -> str:
-        """Return the name under which spends go on record.
+        """Return the name under which spends go on record: the scope, or without one what is named.
 
-        Parameters
-        ----------
-        account : Population or str, optional
-            A population, which counts on the account of the scope, or a name; with a scope no other name than that.
-
-        Raises
-        ------
-        BudgetError
-            If budgets are kept in a ledger and there is neither a scope nor a name, or the name is a fingerprint.
+        Raises `BudgetError` if a ledger keeps budgets and there is neither scope nor name, or it is a fingerprint.
         """
         if account is None or hasattr(type(account), "fingerprint"):
             if self._scope is None and self._process is None:
@@ -428,25 +414,13 @@ class BudgetAccountant(HostOnly):
     def check(
         self, account: Population | str | None, epsilon: float, delta: float = 0.0, *, rho: float | None = None
     ) -> None:
-        """Raise what `spend` would raise now, without spending; others may spend in between.
-
-        Raises
-        ------
-        BudgetError
-            As of `spend`.
-        """
+        """Raise what `spend` would raise now, without spending; others may spend in between."""
         asked = Budget.read(epsilon, delta)
         if refusal := self._allowed(account).excess(self._ceiling, asked, rho):
             raise refusal
 
     def remaining(self, account: Population | str | None = None) -> Budget:
-        """Return what is left under this accountant's ceiling, rounded down.
-
-        Raises
-        ------
-        BudgetError
-            If the accountant's ceiling is above the one on record.
-        """
+        """Return what is left under this accountant's ceiling, rounded down; raises as `check` does."""
         return self._allowed(account).left_of(self._ceiling)
 
     def spent(self, account: Population | str | None = None) -> Budget:
@@ -468,12 +442,8 @@ class BudgetAccountant(HostOnly):
     def default() -> BudgetAccountant | None:
         """Return the accountant of the innermost ``with``, else that of this process, else None.
 
-        A thread that has entered no block itself uses the one block that is open in the process.
-
-        Raises
-        ------
-        BudgetError
-            If that is not a single one: several are open, or the default of the process is another.
+        A thread that has entered no block uses the one that is open in the process. Raises `BudgetError` where several
+        are open, or the default of the process is another.
         """
         if entered := _entered.get():
             return entered[-1]

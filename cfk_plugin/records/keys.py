@@ -155,8 +155,7 @@ def connect(path: Path, seconds: float, mode: str = "rw") -> sqlite3.Connection:
 class OpenFiles:
     """Which files a connection has open: the database, and the two that SQLite keeps beside it.
 
-    What is written to a file that was deleted, moved or replaced is lost once the last process with it ends, and
-    connections that opened different files do not see each other's locks.
+    What is written to a file that was deleted, moved or replaced is lost once the last process with it ends.
     """
 
     __slots__ = ("_files", "_paths", "_size", "connection")

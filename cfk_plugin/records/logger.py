@@ -96,14 +96,7 @@ class RunLogger:
     def log(self, explanations: Loggable) -> str:
         """Log explanations now: parameters, metrics, tags and the released records; return the run's id.
 
-        Parameters
-        ----------
-        explanations : Explanations
-
-        Raises
-        ------
-        TrackingError
-            If MLflow does not take them, or the run holds explanations made with other settings.
+        Raises `TrackingError` if MLflow does not take them, or the run holds explanations made with other settings.
         """
         record = explanations.to_record()
         run = self._place(record)
@@ -115,14 +108,8 @@ class RunLogger:
     def submit(self, explanations: Loggable) -> bool:
         """Keep a record on local disk, from where a thread sends it to MLflow; waits for no server. Never raises.
 
-        Parameters
-        ----------
-        explanations : Explanations
-
-        Returns
-        -------
-        bool
-            Whether they may be given out: with a record, or under ``CFK_SPOOL_FULL=release`` (counted in the next one).
+        Returns whether they may be given out: with a record, or under ``CFK_SPOOL_FULL=release`` (counted in the next
+        one).
         """
         count = 0
         try:

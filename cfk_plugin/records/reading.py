@@ -74,7 +74,6 @@ def ids_of(run_ids: object) -> list[str]:
 
 
 def run_named(client: MlflowClient, run_id: str) -> Run:
-    """Return a run."""
     run = if_there(lambda: client.get_run(run_id))
     if run is None:
         raise InputError(f"there is no run {run_id}; check the id, and that the tracking URI is its store's")
@@ -208,7 +207,6 @@ class Workers:
             thread.start()
 
     def __enter__(self) -> Self:
-        """Return the workers."""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -220,7 +218,6 @@ class Workers:
             thread.join(_FAREWELL / _THREADS)
 
     def call(self, function: Callable[..., Answer], *arguments: Any) -> Answer:
-        """Return what a function returns."""
         return _answer(self._submit(function, *arguments))
 
     def map(self, function: Callable[[Asked], Answer], items: Iterable[Asked]) -> Iterator[Answer]:
@@ -290,7 +287,6 @@ class Artifacts:
         return cls(run.info.run_id, folder, repository)
 
     def where(self, path: str) -> str:
-        """Name a file in a message."""
         return f"run {self.run_id}, {path}"
 
     def names(self, path: str) -> list[str]:
@@ -317,7 +313,6 @@ class Artifacts:
             copy.unlink(missing_ok=True)
 
     def document(self, path: str) -> Mapping[str, Any]:
-        """Return a JSON object."""
         with self.local(path) as copy:
             try:
                 content = json.loads(copy.read_bytes())

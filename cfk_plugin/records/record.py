@@ -26,10 +26,7 @@ class Loggable(Protocol):
 
 @dataclass(frozen=True, slots=True, repr=False, kw_only=True)
 class RunRecord:
-    """Explanations as they are logged. Id and time are the record's own: sending it twice changes nothing.
-
-    It waits in spools as JSON that later versions must read: fields are only ever added, with a default.
-    """
+    """Explanations as logged. They wait in spools as JSON that later versions read: fields are only ever added."""
 
     id: str = field(default_factory=lambda: secrets.token_hex(8))  # random; never derived from a row
     created: int = field(default_factory=lambda: time.time_ns() // 1_000_000)  # milliseconds since 1970

@@ -31,20 +31,7 @@ Acceptable = Callable[[int, Region], bool]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """One region that verification has accepted and that waits to leave.
-
-    Attributes
-    ----------
-    record : str
-        Handle of the record, from `Ledger.handle`.
-    region : Region
-    policy, population : str
-        SHA-256 of the policy, and keyed fingerprint of the population.
-    guarantee, k : str, int
-        Against whom k holds ("nominal", "reciprocal" or "catalogue"), and the policy's k.
-    effective : int, optional
-        People that the algorithm maps to this region. Only a nominal guarantee does without.
-    """
+    """One region that verification has accepted and that waits to leave."""
 
     record: str
     region: Region
@@ -131,11 +118,7 @@ def _by_people_inside(
 def _by_group(
     index: int, wanted: ReleasedRegion, history: Sequence[ReleasedRegion], acceptable: Acceptable
 ) -> tuple[Outcome, ReleasedRegion | None]:
-    """Let a record keep its region, whatever the candidate's is.
-
-    All members of a group have the same on record, and must be answered alike. The candidate's region must not
-    matter, even if it is the one on record: a later partition can map some of them to it and the others not.
-    """
+    """Let a record keep its region, whatever the candidate's: a later partition can put members of its group apart."""
     if not history:
         return ("new", wanted) if (wanted.effective or 0) >= wanted.k else ("refused", None)
     groups = _distinct([release for release in history[::-1] if release.guarantee != NOMINAL])

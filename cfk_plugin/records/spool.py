@@ -225,7 +225,6 @@ class Spool:
             db.execute(f"UPDATE streams SET {names} WHERE id = ?", (*columns.values(), stream))  # noqa: S608 - ours
 
     def delivered(self, stream: Stream) -> None:
-        """Delete the batch on its way: MLflow has it."""
         with self._transaction() as db:
             db.execute(
                 "DELETE FROM records WHERE stream = ? AND id <= (SELECT upto FROM streams WHERE id = ?)",

@@ -132,11 +132,7 @@ class Tally:
 
     @property
     def verdict(self) -> str:
-        """What the run shows.
-
-        ``fail`` when anything was released below k; ``review`` when nothing was released, some has no record, or
-        nothing is guaranteed of a prototype (a claim is no proof); else ``pass``.
-        """
+        """What the run shows: ``fail`` below k; ``review`` without release, record or guarantee; else ``pass``."""
         if self.known("released_native"):
             return "fail"
         unsure = self.known("untracked") + self.known("unproven")

@@ -383,10 +383,6 @@ class KAnonymizer(HostOnly):
         """Return the region that protection maps each record to, unverified. For audits; never release it.
 
         An adversary who knows all but the key computes the same.
-
-        Parameters
-        ----------
-        records : DataFrame, shape (n, n_features or more)
         """
         self._check_cells("regions_of()")
         frame = require_features(records, self.population_.schema.features, "records")
@@ -395,8 +391,8 @@ class KAnonymizer(HostOnly):
     def goal_of_call(self, desired: Any) -> Goal | None:
         """Return what a call that asks for an outcome of its own is judged by; None where it asks for none.
 
-        Raises `InputError` for another outcome than is protected for (`Goal.of_call`). Where eligible people alone
-        count, another range is refused as well: which ranges are answered would tell their outcomes.
+        Refused is another outcome than is protected for; where eligible people alone count, another range as well:
+        which ranges are answered would tell their outcomes.
         """
         if desired is None:
             return None

@@ -88,24 +88,10 @@ class Detector(HostOnly):
         self._holdout = None if holdout is None else self._take_in(holdout)
 
     def find(self, frame: pd.DataFrame, *, instance_based: bool = False) -> tuple[Finding, ...]:
-        """Return the worst finding for every counterfactual.
+        """Return the worst finding for every counterfactual: the first that holds of `Finding`.
 
-        Parameters
-        ----------
-        frame : DataFrame
-            Raw counterfactuals with every feature of the schema; any dtype, order and further columns.
-        instance_based : bool
-            Whether the explainer returns training rows or changes them; then all are at least near-native.
-
-        Returns
-        -------
-        tuple of {"native", "near-native", "native-qi", "synthetic"}
-            The first that holds, in this order.
-
-        Raises
-        ------
-        InputError
-            If a feature is missing.
+        `instance_based`: whether the explainer returns training rows or changes them; then all are at least
+        near-native. Raises `InputError` if a feature is missing.
         """
         return self.find_coded(self._take_in(frame), instance_based=instance_based)
 

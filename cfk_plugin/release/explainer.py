@@ -79,33 +79,10 @@ def choose_candidates(
 ) -> Choice:
     """Protect every candidate and say which one of each query is best, as `best_of` has it. Nothing is released.
 
-    Plugins are not told of releases, and no ledger is asked or written.
-
-    Parameters
-    ----------
-    anonymizer : KAnonymizer
-        Fitted, for any guarantee but the catalogue.
-    candidates, queries : DataFrame, shape (n or n_queries, n_features or more)
-        Raw counterfactuals, those of one query in the generator's order, and the instances to explain.
-    query : int array, shape (n,)
-        Position of the query that each candidate answers.
-    desired : label, or callable from labels to booleans, optional
-        The outcome that the call named, if any; see `KAnonymizer.goal_of_call`.
-    rules : mapping, optional
-        What may change; see `rules_of`.
-    heom : Heom, optional
-        The distance. Default: `Heom.of` the population, which reads all rows.
-    progress : callable, optional
-        Called with (done, total) candidates.
-
-    Raises
-    ------
-    PolicyError
-        If the guarantee is the catalogue, of which ``anchor="query"`` finds the nearest answer.
-    InputError
-        If a table lacks features, or the population has no rows here.
-    ModelError
-        If the model fails.
+    Plugins are not told of releases, and no ledger is asked or written. The anonymizer is fitted, for any guarantee but
+    the catalogue, of which ``anchor="query"`` finds the nearest answer. Candidates of one query are in the generator's
+    order, and `query` has the position of the query that each answers; `desired` is the outcome that the call named, if
+    any, `rules` what may change, and `heom` the distance, by default `Heom.of` the population, which reads all rows.
     """
     _check_candidates(anonymizer)
     population = anonymizer.population_
@@ -125,8 +102,8 @@ def choose_candidates(
 def best_of(policy: PrivacyPolicy, entries: Sequence[Entry], distances: Numbers, query: Rows, n_queries: int) -> Rows:
     """Return the position of the best entry of each query; -1 where it has none.
 
-    Released comes before withheld. Of the released ones the policy's objective decides, with distance + NCP in the
-    place of NCP (the bounds `max_ncp` and `min_pureness` are settled by then); of equally good ones the first.
+    Of the released ones the policy's objective decides, with distance + NCP in the place of NCP (the bounds `max_ncp`
+    and `min_pureness` are settled by then); of equally good ones the first.
     """
     order = replace(policy, max_ncp=None, min_pureness=None)
     ranks = [
@@ -443,11 +420,7 @@ class _Wrapped(HostOnly):
 
 
 class _Replaced(_Wrapped):
-    """An explainer that is not asked any more, and forwards nothing.
-
-    Prototypes answer in its place, as what it finds depends on training rows without any noise; or a catalogue that is
-    to begin at the query.
-    """
+    """An explainer that is not asked any more, and forwards nothing: prototypes or a catalogue answer in its place."""
 
     def forwarded(self) -> tuple[str, ...]:
         return ()

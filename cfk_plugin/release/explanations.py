@@ -219,12 +219,7 @@ class Explanations(HostOnly, Sequence[Entry]):
         """Return the same with what was before, for notebooks: changed values are marked, beside the person's own.
 
         Only for queries that may be shown to whoever sees the notebook: public data, or their own. What was before is
-        in no other output.
-
-        Parameters
-        ----------
-        queries : DataFrame
-            As for `text`.
+        in no other output. `queries` are as for `text`.
         """
         return self._with(_before=self.asked(queries))
 
@@ -294,17 +289,9 @@ class Explanations(HostOnly, Sequence[Entry]):
     def text(self, queries: pd.DataFrame, phrases: Mapping[str, Phrase] | None = None) -> list[str]:
         """Return one sentence per entry for the person who asked; of a withheld one, why it is.
 
-        Parameters
-        ----------
-        queries : DataFrame, shape (n, n_features or more)
-            The instances that were explained, in the order in which they were.
-        phrases : mapping, optional
-            `Phrase` per attribute, in the place of the schema's.
-
-        Raises
-        ------
-        InputError
-            If `queries` is no table with every feature, or has fewer rows than were asked about.
+        `queries` are the instances that were explained, in the order in which they were; `phrases`, a `Phrase` per
+        attribute, stand in the place of the schema's. Raises `InputError` if `queries` is no table with every feature,
+        or has fewer rows than were asked about.
         """
         rows = self.asked(queries)
         return [entry.text(rows[entry.query], phrases) for entry in self._entries]
@@ -447,12 +434,7 @@ class Explanations(HostOnly, Sequence[Entry]):
     def log(self, logger: RunLogger | None = None, **options: Any) -> str:
         """Log parameters, metrics and the released records to MLflow; return the run's id.
 
-        Parameters
-        ----------
-        logger : RunLogger, optional
-            Default: a new one, with `options`, which logs to the active run or a new one.
-        **options
-            Settings of a new `RunLogger`.
+        `logger`, by default a new `RunLogger` with `options`, logs to the active run or a new one.
         """
         logger = RunLogger(**options) if logger is None else logger
         return require("logger", logger, RunLogger, "or give its settings by name").log(self)
@@ -473,10 +455,7 @@ def class_sizes_of(explanations: Explanations | Sequence[int]) -> list[int]:
 
 
 def risk_by_group_size(explanations: Explanations | Sequence[int]) -> pd.DataFrame:
-    """Return how many explanations were released with how many people, and the risk that goes with it.
-
-    For the data holder: exact sizes of regions that differ by one say something of a single person.
-    """
+    """Return how many explanations were released with how many people, and their risk. For the data holder alone."""
     people, releases = np.unique(class_sizes_of(explanations), return_counts=True)
     return pd.DataFrame(
         {
@@ -512,29 +491,12 @@ def group_gaps(
     *,
     random_state: int = 0,
 ) -> dict[str, tuple[GroupGap, ...]]:
-    """Return for each metric by how much every group of those who asked differs from everybody else.
+    """Return for each metric, "k", "ncp", "pureness" or "suppressed", how every group of those who asked differs.
 
-    For the data holder. Groups of fewer than 11 are pooled; see `cfk_plugin.metrics.group_gap`.
-
-    Parameters
-    ----------
-    explanations : Explanations
-    groups : array, shape (n_explanations,)
-        Group of the person who asked, one per entry; missing is a group of its own.
-    metrics : sequence of {"k", "ncp", "pureness", "suppressed"}
-        A withheld entry has none of the first three, and 1 for the last.
-    random_state : int
-        Seed of the intervals.
-
-    Returns
-    -------
-    dict of str to tuple of GroupGap
-        Metric to its differences, for `cfk_plugin.plots.plot_groups`.
-
-    Raises
-    ------
-    InputError
-        If the explanations are prototypes, a metric is unknown, or the groups are not one per entry.
+    For the data holder, and for `cfk_plugin.plots.plot_groups`. Groups of fewer than 11 are pooled; see
+    `cfk_plugin.metrics.group_gap`. `groups` has the group of the person who asked, one per entry; missing is a group of
+    its own. A withheld entry has none of the first three metrics, and 1 for the last. Raises `InputError` if the
+    explanations are prototypes, a metric is unknown, or the groups are not one per entry.
     """
     _refuse_prototypes(explanations)
     if unknown := [name for name in metrics if name not in _METRICS]:

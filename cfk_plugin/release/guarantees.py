@@ -76,10 +76,7 @@ class GuaranteeState(HostOnly):
         return SealedRegion(int(people), int(floor), tuple(catalogue.must_hold(group) for group in at), private)
 
     def apart(self, entries: Iterable[Entry], query: Rows) -> Iterator[Entry]:
-        """Withhold of a catalogue what has the private values of an earlier answer to its query, and another region.
-
-        Whoever takes both for one record's would intersect the regions.
-        """
+        """Withhold another region with the private values of an earlier answer: both would be intersected."""
         known: dict[tuple[str, ...], Region] = {}
         several = len({*query.tolist()}) < len(query)
         for entry in entries:

@@ -1,7 +1,4 @@
-"""A catalogue as a publication: a table that can be read back and recounted, and a page to look it up in.
-
-The page finds the nearest entry on the reader's own device, without a network.
-"""
+"""A catalogue as a publication: a table that can be read back and recounted, and a page to look it up in."""
 
 from __future__ import annotations
 

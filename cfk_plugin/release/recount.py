@@ -86,9 +86,8 @@ def examine(
     """Check form, consistency, counts and, where a model is given, what it says; stop where nothing can be read.
 
     Without `k`, that of the policy holds; `outcome` names the desired one, `agreed` is the policy that the file must
-    have been made under, and with `rerun` the guarantee's regions are built again. Whether a signature was checked is
-    only told. `table` is what the content was read from, where that was the table of a catalogue: its entries are about
-    the people of today, and what they count otherwise fails.
+    have been made under, with `rerun` the guarantee's regions are built again, and `signed` is only told. `table` is
+    what the content of a catalogue was read from: its entries are about the people of today, and must count them.
     """
     report = Recount(unfit(content, () if population is None else population.schema.features))
     if report.findings:
@@ -269,11 +268,7 @@ def _span(found: Released, name: str) -> tuple[int, int]:
 
 
 def _axes(found: Released, population: Population) -> list[tuple[int, int]]:
-    """Return how many values of the table each attribute stands for, and how many there may have been.
-
-    A number of the counterfactual's own that no row has is one more, unless it is released. Entries of a catalogue are
-    rows.
-    """
+    """Return how many values of the table each attribute stands for, and how many with an own number of no row."""
     axes = {name: int(population.domains[name].inside(part).sum()) for name, part in found.region.items()}
     if len(found.exact) < len(population.schema.private):
         axes |= {name: len(axis) for name, axis in found.axes.items()}

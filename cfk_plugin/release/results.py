@@ -269,12 +269,8 @@ class _ReleasedEntry:
     ) -> str:
         """Write the explanation as a sentence for a person.
 
-        Parameters
-        ----------
-        factual : mapping or Series, optional
-            The person's value of every feature; without it all of the explanation is said.
-        phrases : mapping, optional
-            `Phrase` per attribute, in the place of the schema's.
+        Without `factual`, the person's value of every feature, all of the explanation is said; `phrases` are a `Phrase`
+        per attribute, in the place of the schema's.
         """
         parts, moved = self.parts(), getattr(self.certificate, "moved", ())
         if factual is not None:

@@ -1,7 +1,4 @@
-"""Verification: recount what a released region is, from region and population alone.
-
-It runs last, is not pluggable, and reads no claim of a protector. What does not meet the policy is not certified.
-"""
+"""Verification: the last step, which no plugin changes: a region is recounted from itself and the population alone."""
 
 from __future__ import annotations
 
@@ -128,10 +125,7 @@ class Verifier(HostOnly):
         method: str,
         foreign: Collection[int] = (),
     ) -> list[Verdict]:
-        """Certify or refuse one region per counterfactual; the model is asked once or twice for all of them.
-
-        A region at a position in `foreign` is none of the partition: everybody inside counts.
-        """
+        """Certify or refuse one region per counterfactual; at positions in `foreign` everybody inside counts."""
         own, places = codes[:, self._at], numbers[:, self._at]
         counts: dict[int, _Recount] = {}
         parts: dict[int, PrivatePart] = {}
@@ -164,10 +158,7 @@ class Verifier(HostOnly):
     def hold_to(
         self, asked: Constraints, intake: Intake, verdicts: Sequence[Verdict], judge: Judge, ask: Ask
     ) -> list[Verdict]:
-        """Refuse what would ask for an excluded change, and certify how pure the rest is within what may change.
-
-        Only what leaves is looked at, so that no refusal tells of a private value that is withheld.
-        """
+        """Refuse what would ask for an excluded change, and certify how pure the rest is within what may change."""
         domains, certified = (
             self._population.domains,
             {i: v for i, v in enumerate(verdicts) if isinstance(v, Certified)},
@@ -199,10 +190,7 @@ class Verifier(HostOnly):
     def _permitted(
         self, asked: Constraints, intake: Intake, told: Sequence[Certified], offers: Mapping[str, Offers]
     ) -> tuple[pd.DataFrame, NDArray[np.int64]]:
-        """Return the combinations of some answers that who asks may follow, and the answer that each belongs to.
-
-        They are of the population's values and the own ones of who asks.
-        """
+        """Return the combinations of some answers that who asks may follow, and the answer that each belongs to."""
         domains, private = self._population.domains, self._population.schema.private
         is_wide = any(certificate.binned or certificate.withheld for _, certificate in told)
         ranged = {n: o for n, o in offers.items() if n in self._names or (is_wide and domains[n].is_numeric)}

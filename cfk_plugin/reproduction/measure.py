@@ -119,11 +119,10 @@ class Job:
 class Measurement:
     """What a job gave. Figures of explanations alone: no value of a row.
 
-    The figures have one number per explanation asked for: ``ncp``, ``pureness`` (exact, or of 10,000 drawn
-    combinations), ``k``, ``k_desired``, ``k_consistent``, ``k_effective``, ``proven`` (0 or 1), ``agrees`` (1 where the
-    majority of the class is predicted the desired outcome, so that CM counts no penalty). Where asked for also
-    ``nearest`` and ``nearest_5``, and ``distance``: HEOM, a mean over features, from the instance that is explained to
-    the counterfactual that was chosen for it.
+    One number per explanation: ``ncp``, ``pureness`` (exact, or of 10,000 drawn combinations), ``k``, ``k_desired``,
+    ``k_consistent``, ``k_effective``, ``proven`` (0 or 1), ``agrees`` (1 where the majority of the class is predicted
+    the desired outcome, so that CM counts no penalty); where asked for ``nearest``, ``nearest_5`` and ``distance``,
+    mean HEOM from the instance that is explained to the counterfactual that was chosen for it.
     """
 
     config: Config
@@ -181,16 +180,12 @@ _FIGURES: Mapping[str, Callable[[Certificate], float | None]] = {
 def measure(prepared: Prepared, job: Job, *, effective: int = 0) -> Measurement:
     """Do a job on the first counterfactuals of a config.
 
-    The effective k is measured of the first `effective`, apart from the measured time: it reruns the method for
-    everybody in a region. Always where the guarantee is about it, never where the method draws random numbers.
-
-    Distances are HEOM, summed over the features as the paper's numbers are: each feature adds at most 1 inside the
-    training rows' range. For a region the mean over 100 of its value combinations, or all when it has no more. The five
-    nearest training rows count an equal one, at distance 0, as one of them. Those of NICE have no certificate, so that
-    all other figures are None.
-
-    Candidates are the config's own counterfactual, and the m - 1 nearest other training rows that are predicted the
-    desired outcome and have it. Rows that are equal in every feature count once.
+    The effective k is measured of the first `effective`, apart from the measured time, as it reruns the method for
+    everybody in a region: always where the guarantee is about it, never where the method draws random numbers.
+    Distances are HEOM, summed over the features as the paper's are; of a region the mean over 100 of its combinations.
+    The five nearest training rows count an equal one, at distance 0. Those of NICE have no certificate, so that all
+    other figures are None. Candidates are the config's own counterfactual, and the m - 1 nearest other training rows
+    that are predicted the desired outcome and have it; rows that are equal in every feature count once.
     """
     if job.kind == "distances" and job.method in NICE:
         return _measure_nice(prepared, job)

@@ -1,7 +1,4 @@
-"""The figures of the experiments: one function and one SVG file each, the same bytes for the same results.
-
-Lines with bands, bars with intervals, one legend. They read in grey.
-"""
+"""The figures of the experiments: one function and one SVG file each, the same bytes for the same results."""
 
 from __future__ import annotations
 

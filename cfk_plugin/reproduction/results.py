@@ -315,21 +315,7 @@ def _verdict(ours: Measurement, against: str, figures: Mapping[str, Figure]) -> 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Results:
-    """Everything that is said about the experiments. No value of a row.
-
-    Attributes
-    ----------
-    command : str
-        The command line that gives these results.
-    machine : str
-        What the times were measured on; "" where nobody said.
-    settings, scenes : mapping
-        By table: what was asked for, and what it led to.
-    aggregates : tuple of Aggregate
-    verdicts : tuple of Verdict
-    studies : mapping
-        Name, one of `STUDIES`, to its rows; without those that were not run.
-    """
+    """Everything that is said about the experiments. No value of a row."""
 
     command: str
     machine: str = ""
@@ -349,10 +335,7 @@ class Results:
         studies: Mapping[str, Iterable[Row]] | None = None,
         runs: Mapping[str, str] | None = None,
     ) -> Results:
-        """Summarise measurements, by the key of their job, and rows of studies; `runs` are ids of MLflow by key.
-
-        Measurements with settings that are not the method's usual ones are left out: they belong to studies.
-        """
+        """Summarise measurements, by the key of their job, and rows of studies, which unusual settings belong to."""
         usual = {key: found for key, found in measured.items() if not found.options}
         settings: dict[str, Config] = {}
         for found in usual.values():
