@@ -343,21 +343,8 @@ class DPC(HostOnly):
     ) -> Explanations:
         """Answer queries, one entry each: `PrototypeCounterfactual` with a certificate that says "no guarantee".
 
-        Parameters
-        ----------
-        queries : DataFrame
-            With all features.
-        track, groups : as of `DPPrototypes.explain`; the verdict of a run is review
-
-        Returns
-        -------
-        Explanations
-            A row at which the model does not decide as desired is withheld (``not_desired``).
-
-        Raises
-        ------
-        NotFittedError, InputError
-            As `generate`.
+        Parameters are those of `DPPrototypes.explain`, errors those of `generate`; the verdict of a run is review. A
+        row at which the model does not decide as desired is withheld (``not_desired``).
         """
         call, rows = Request.of(queries, groups), self.generate(queries)
         refused: list[str | None] = ["model_failed"] * len(rows)
@@ -386,18 +373,8 @@ class DPC(HostOnly):
     def generate(self, queries: pd.DataFrame, *, per_query: int = 1) -> pd.DataFrame:
         """Return counterfactual rows (Algorithm 2), each rounded to the nearest row that the schema allows.
 
-        Nothing makes sure that the model decides as desired at them: ask it.
-
-        Parameters
-        ----------
-        queries : DataFrame
-            With all features.
-        per_query : int
-            Searches per query: from the prototype and, which the paper leaves open, from around it.
-
-        Returns
-        -------
-        DataFrame, `per_query` rows for each query, in order and in the dtypes of the training table
+        Nothing makes sure that the model decides as desired at them: ask it. `per_query` are searches per query, rows
+        in order: from the prototype and, which the paper leaves open, from around it.
 
         Raises
         ------

@@ -263,7 +263,7 @@ def _results(
 
 
 def _points(catalogue: Catalogue, asked: _Asked, pools: Pools, pairs: Pairs) -> tuple[Points, Mask]:
-    """Return the permitted point of each region that is nearest to the query, with the private values of the pair.
+    """Return the permitted point of each region nearest to the query, with the private values of the pair.
 
     Also, where these are others, as they would not be permitted.
     """

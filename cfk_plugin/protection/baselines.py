@@ -18,8 +18,7 @@ class MondrianProtector:
     """Generalise a counterfactual to the part of one fixed Mondrian partition that it falls into.
 
     The table is split at weighted medians of the widest attribute until no part can be split into two of k people.
-    Regions of different explanations never overlap partly, so intersecting them reveals nothing; the price is a
-    much larger information loss than that of a region made for one explanation.
+    Regions never overlap partly, so intersecting them reveals nothing, at the price of a much larger loss.
     """
 
     # Compare the attributes' widths as shares of their range. False compares raw numeric widths with numbers of

@@ -94,11 +94,7 @@ class Catalogue(HostOnly):
         return self.policy.private_values == "shared" and bool(self.private_at)
 
     def own(self, counterfactuals: Intake, groups: Ints) -> Ints:
-        """Return the entry that a counterfactual is itself; -1 where it is none.
-
-        It is one when its group offers its private values. Released as that entry, rerunning the release for any other
-        member of the group, with the private values received, comes out the same.
-        """
+        """Return the entry that a counterfactual is itself, where its group offers its private values; else -1."""
         private = self.private_at
         codes, numbers, found = counterfactuals.codes[:, private], counterfactuals.numbers[:, private], []
         for form in self._patterns:
@@ -163,11 +159,7 @@ class Catalogue(HostOnly):
         return self.combinations(group)[self.holding(group)]
 
     def holding(self, group: int) -> Mask:
-        """Say of the combinations of a region whether its weakest entry has its outcome there.
-
-        They are found out once: of all groups, where these are few enough for one call of the model, else of each when
-        it is needed.
-        """
+        """Say of the combinations of a region whether its weakest entry has its outcome there; found out once."""
         if group not in self._known:
             sizes = np.where(self.is_wide(self.weakest), 0, self._sizes)
             few = sizes.sum() <= ASKED
@@ -460,11 +452,7 @@ _NAMES = ("side", "people", "ends", "ends_of", "held", "group", "codes", "pure",
 
 
 def catalogue_to_arrays(catalogue: Catalogue) -> tuple[dict[str, NDArray[Any]], dict[str, Any], dict[str, Domain]]:
-    """Return a catalogue as numbers, the outcomes of its sides, and the domains of its private values.
-
-    No row is in it and no count but the people of each region. Of private values and, for the goal "opposite", of
-    outcomes there are those of entries alone.
-    """
+    """Return a catalogue as numbers, the outcomes of its sides, and the domains of its private values: no row."""
     partition, population, groups = catalogue.partition, catalogue.partition.population, catalogue._groups
     domains = {
         name: replace(

@@ -1,8 +1,7 @@
 """Kernels: functions that numba compiles, once for each machine where there is a place to keep them.
 
-They are kept in ``NUMBA_CACHE_DIR``, or else beside the package, in the user's cache folder, or in a folder of the
-user's own among temporary files: in the first of these that can be written. What is there is read also where it cannot
-be written, as in a read-only container. Without such a place each process compiles for itself.
+``NUMBA_CACHE_DIR``, else beside the package, in the user's cache folder, or among temporary files: the first that can
+be written, while what is there is read also where it cannot be. Without such a place each process compiles for itself.
 """
 
 from __future__ import annotations

@@ -57,10 +57,7 @@ class Entries(NamedTuple):
 
 
 def ends_of(partition: Partition, policy: PrivacyPolicy, forms: Iterable[Coarse]) -> dict[str, pd.Series]:
-    """Return edges of bins that leave, and the k-th lowest and highest number of attributes whose entries are centres.
-
-    Distances are measured between them: the range of centres is narrow, and that of all rows is somebody's.
-    """
+    """Return edges of bins that leave; of attributes whose entries are centres the k-th lowest and highest number."""
     population, k = partition.population, policy.k
     grouped = np.flatnonzero(partition.group_of_row >= 0)
     rows, found = grouped[counts_once(population, grouped) == 1], dict[str, pd.Series]()
@@ -152,10 +149,7 @@ def _elsewhere(partition: Partition, found: Entries) -> tuple[Ints, Codes]:
 
 
 def _shared(partition: Partition, k: int) -> tuple[Ints, Ints, Codes]:
-    """Return private parts that k people share or that are nobody's, and which group may have which, by group.
-
-    They are centres of at least k people with the outcome who are alike: in one attribute first, then in more.
-    """
+    """Return private parts, centres of at least k people who are alike or nobody's, and which group may have which."""
     population, known, book = partition.population, _Held(partition.population), dict[bytes, int]()
     pairs, grouped = [np.empty((0, 2), dtype=np.int64)], np.flatnonzero(partition.group_of_row >= 0)
     side = partition.side_of_group[partition.group_of_row[grouped]]

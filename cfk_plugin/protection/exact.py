@@ -46,11 +46,7 @@ Rank = tuple[float, float, float]
 
 
 def rank(policy: PrivacyPolicy, ncp: float, pureness: float) -> Rank:
-    """Return a sort key: smaller is better.
-
-    First comes how far the policy's bounds (`min_pureness`, `max_ncp`) are missed, then the objective: pureness
-    before NCP (the paper's order), NCP before pureness, or the weighted sum.
-    """
+    """Return a sort key, smaller is better: how far the policy's bounds are missed, then the objective."""
     missed = max(0.0, (policy.min_pureness or 0.0) - pureness)
     if policy.max_ncp is not None:
         missed += max(0.0, ncp - policy.max_ncp)
@@ -332,10 +328,8 @@ class ExactProtector:
 
     Of all regions that hold the counterfactual and k people it finds the one of least NCP (objective "ncp"), or
     of least NCP among those of pureness 1 (objectives "pureness" and "weighted" start there). Where no region is
-    pure it returns the best trade-off it finds, without proof. What it finds is deterministic.
-
-    It protects against linking a region to people by quasi-identifiers; not against an adversary who reruns it, or
-    who asks the model about each candidate.
+    pure it returns the best trade-off it finds, without proof. What it finds is deterministic, so it does not protect
+    against an adversary who reruns it, or who asks the model about each candidate.
     """
 
     node_limit: int = 200_000  # per solve; beyond it the best region so far is returned with a proven gap
@@ -369,8 +363,7 @@ class ExactProtector:
 def _settles(policy: PrivacyPolicy, trial: Trial, *, first: bool) -> bool:
     """Say whether the region of least NCP, among those without a known bad cell, is the best for the policy.
 
-    A pure one is, for the objective "pureness". For the other objectives an impure region of less NCP may be better,
-    unless this is the very first one, which has least NCP of all.
+    A pure one is, for the objective "pureness"; for others an impure one of less NCP may be better, but for the first.
     """
     if policy.max_ncp is not None and trial.ncp > policy.max_ncp:
         return False

@@ -206,8 +206,7 @@ def _divide(
 ) -> tuple[int, int]:
     """Divide the pool greedily; returns the number of drafts, 0 if they would cost more than ``limit``, and the work.
 
-    What is drawn here makes results differ: what a person is thought to cost in another group, and how often to fill
-    one more group with people of large cells rather than to let the last few join the others.
+    Drawn is what a person is thought to cost in another group, and how often large cells fill one more group.
     """
     left, drafts, spent, work = _left(pool, m), 0 * _ONE, 0.0, 0
     typical, borrow = 2.0 * _chance(state) * old / max(1, left), _chance(state)
@@ -460,10 +459,7 @@ def _cost(space: Space, groups: Groups, pool: Pool, g: int, c: int, k: int) -> f
 
 @_entry
 def seats(space: Space, groups: Groups, pool: Pool, k: int, start: int, choice: Ints) -> None:
-    """Write for each cell from ``start`` on the near group whose cost, over its people, grows least if it joins.
-
-    A large cell that is a group of its own has its number, counted from behind those of the others.
-    """
+    """Write for each cell from ``start`` on the near group whose cost, over its people, grows least if it joins."""
     for c in range(start, space.x.shape[0]):
         least = np.inf
         for r in range(space.near.shape[1] + space.rich.shape[1]):

@@ -139,11 +139,7 @@ def _divide(axes: AxisArrays, codes: Codes, count: Ints, k: int, effort: Effort)
 
 
 def _orders(axes: AxisArrays, codes: Codes, people: Ints) -> list[Ints]:
-    """Lines along which cells that cost little together are near each other.
-
-    A line goes through halves of halves of the people, always of the axis that costs most by then; in each but the
-    first line another axis counts in full, and the others less and less.
-    """
+    """Lines along which cells that cost little together are near each other, through halves of halves of the people."""
     q, weight = axes.kind.size, np.maximum(people, 1)
     below, cost = np.empty(codes.shape), np.empty(q)  # share of the people with smaller codes; cost of an axis
     for j in range(q):
@@ -179,10 +175,7 @@ def _space(axes: AxisArrays, codes: Codes, orders: list[Ints], kinds: Ints) -> S
 
 
 def _nearest(space: Space, orders: list[Ints], start: int, stop: int, reach: int, most: int) -> NDArray[np.int32]:
-    """List those of the cells from `start` to `stop` that are nearest to each cell, then -1.
-
-    They are looked for among so many on each side of it in each order.
-    """
+    """List those of so many cells on each side, in each order, that are nearest to each cell, then -1."""
     lines = []
     for order in orders:
         chosen, before = (order >= start) & (order < stop), np.empty(len(order), np.int64)
@@ -218,10 +211,7 @@ def _pair_costs(space: Space, rows: Ints, others: Ints) -> Floats:
 
 
 def _first_groups(space: Space, count: Ints, k: int) -> Groups:
-    """Cut the line of small cells into runs of at least k people; the last one takes the remainder.
-
-    Where all of them are fewer than k people, a large cell joins them as a whole.
-    """
+    """Cut the line of small cells into runs of at least k people; where all are fewer, a large cell joins them."""
     people, cells = count[: space.small], np.arange(space.small)
     reach, ends, done = np.cumsum(people), [], 0
     while (end := int(np.searchsorted(reach, done + k)) + 1) < len(people) and reach[-1] - reach[end - 1] >= k:
@@ -425,8 +415,7 @@ def _too_alike(population: Population, policy: PrivacyPolicy, rows: Ints) -> boo
 def coarser(partition: Partition, k: int) -> Partition:
     """Return a partition into groups of at least k people whose groups are unions of the given ones.
 
-    l and t hold as they did: a union has no fewer distinct values than a group, and is no farther from everybody than
-    the farthest of its groups. Who sees a record with both its regions has the smaller one, and no more than that.
+    l and t hold as they did, and who sees a record with both its regions has the smaller one, and no more than that.
     """
     population, grouped, count = partition.population, partition.group_of_row >= 0, len(partition.regions)
     group, cell = partition.parts
@@ -449,8 +438,8 @@ _ASKED = 400_000  # rows that the model is asked for at most, where that leaves 
 def partial_dependence(rows: RowOracle, goal: Goal) -> Floats:
     """Return for each cell the share of some records' private values that get the desired outcome there.
 
-    A region over cells that are alike in it is likely to be pure, whatever private values it is released with. Queries
-    play no part. Where any other outcome is desired, the most frequent prediction stands for it.
+    A region over cells that are alike in it is likely to be pure, whatever private values it is released with. Where
+    any other outcome is desired, the most frequent prediction stands for it.
     """
     population = rows.population
     n_cells = len(population.cells)
@@ -478,11 +467,7 @@ def partial_dependence(rows: RowOracle, goal: Goal) -> Floats:
 
 
 def _on_cluster(population: Population, model: LabelModel, goal: Goal, most: int) -> Floats:
-    """Do the same without a row or a private value leaving the workers.
-
-    The model and the key travel to the workers; back come counts of predicted outcomes (where any other outcome is
-    desired), keyed numbers, and one vote per cell and record.
-    """
+    """Do the same on the workers, to whom model and key travel: back come counts, keyed numbers and votes, no row."""
     cells = population.cells
     frequent = _most_frequent(population, model) if goal.is_opposite else None
 

@@ -133,10 +133,7 @@ def _insert(best: Floats, away: float) -> None:
 def nearest_rows(
     tree: RowTree, place: Floats, numbers: int, k: int, slack: float, exclude_same: bool
 ) -> tuple[Ints, Floats, float]:
-    """Find all rows that can be among the k nearest, where distances are right within the slack.
-
-    Returns rows, their distances, and the limit above which it turned out that they cannot.
-    """
+    """Find all rows that can be among the k nearest, their distances, and the limit above which they cannot."""
     best, found, apart, size = np.full(k, np.inf), np.empty(64, np.int64), np.empty(64), 0
     todo, bound, top = np.empty(256, np.int64), np.empty(256), 1
     todo[0], bound[0] = 0, 0.0
@@ -214,8 +211,7 @@ def scan_rows(
     """Find all rows that can be nearest to some places, where sums are right within the slack and their rounding.
 
     `rows` has a line for each feature: numbers, NaN where missing, then codes. A number at ``places[i, j]`` is
-    ``from_missing[i, j]`` away from a missing one; the cost of a row is added. Returns place and row of each pair,
-    and of some that cannot.
+    ``from_missing[i, j]`` away from a missing one; the cost of a row is added. Returns place and row of each pair.
     """
     best, total, at = np.empty(len(places)), np.empty(_AT_ONCE, np.float32), np.empty(_AT_ONCE, np.int64)
     who, found, size = np.empty(256, np.int64), np.empty(256, np.int64), 0
@@ -400,9 +396,8 @@ def regions_of(population: Population, group: Ints, cell: Ints, count: int) -> t
 class Partition(HostOnly):
     """Assigns training rows to groups; every member of a group is released with the group's region.
 
-    The group depends on the population alone, never on a query: an adversary who knows everything but who it is, and
-    reruns the protection for every person, is left with the whole group. It does not protect against an adversary who
-    knows who among the members has the released private values.
+    The group depends on the population alone, never on a query: whoever reruns the protection for every person is left
+    with the whole group. It does not hide who among the members has the released private values.
     """
 
     population: Population
@@ -537,10 +532,7 @@ def partition_from_arrays(population: Population, arrays: Mapping[str, NDArray[A
 
 @dataclass(slots=True)
 class ReciprocalProtector:
-    """Looks up the group of a counterfactual in a partition that was fixed beforehand.
-
-    It proves nothing about information loss, and does not ask the model: see `Certificate.k_consistent`.
-    """
+    """Looks up the group of a counterfactual in a fixed partition; asks no model, and proves nothing of loss."""
 
     partition: Partition
     name: str = "reciprocal"

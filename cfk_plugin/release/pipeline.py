@@ -1,7 +1,4 @@
-"""The way of a counterfactual: taken in, detected, protected, verified, put on the ledger, made an entry.
-
-`Pipeline.release` is the way from top to bottom; whatever fails on it is withheld. `KAnonymizer` makes the pipeline.
-"""
+"""The way of a counterfactual, top to bottom in `Pipeline.release`; whatever fails on it is withheld."""
 
 from __future__ import annotations
 
@@ -162,10 +159,7 @@ class Pipeline(HostOnly):
         progress: Progress | None = None,
         asked: Constraints | None = None,
     ) -> list[Entry]:
-        """Return one entry per counterfactual; a catalogue's nearest answer takes its place, true for who `asked`.
-
-        `factual` has the model's label at each query, or a few queries themselves.
-        """
+        """Return one entry per counterfactual; a catalogue's nearest answer takes its place, true for who `asked`."""
         at = _sound(intake, None if asked is None else asked.queries)
         facts, ask = None if factual is None else factual.take(at), None if self.memory else self.verifier.foreseen
         own, labels, ahead = self.rows.outcomes(intake.take(at), facts, self.guarantee.fixed, ask)
@@ -271,10 +265,7 @@ class Pipeline(HostOnly):
         return self.verifier.hold_to(batch.asked, batch.intake, verdicts, judge, self.rows.ask)
 
     def _protect_distinct(self, batch: Batch) -> list[Verdict]:
-        """Protect and verify; where sensitive values are too alike, ask again for twice as many people.
-
-        The groups of a partition are diverse from the start, as far as they can be.
-        """
+        """Protect and verify; where sensitive values are too alike, ask again for twice as many people."""
         verdicts, policy = self._attempt(batch, self.policy), self.policy
         for _ in range(_DOUBLINGS if self.guarantee.partition is None else 0):
             alike = [i for i, v in enumerate(verdicts) if isinstance(v, Suppressed) and v.reason in _DIVERSITY]
@@ -309,10 +300,7 @@ class Pipeline(HostOnly):
         return verdicts
 
     def _propose(self, batch: Batch, policy: PrivacyPolicy) -> tuple[list[Proposal | None], str, Rows | None]:
-        """Ask plugins, then the protector; return proposals, the method, and the group of each counterfactual.
-
-        None stands for a proposal that cannot be made of the population's own values.
-        """
+        """Ask plugins, then the protector; return proposals (None for a malformed one), method, and groups."""
         intake, partition = batch.intake, self.guarantee.partition
         codes, numbers = intake.quasi_identifiers
         groups = None
@@ -504,9 +492,6 @@ class LedgerGuard(HostOnly):
 
 
 def handles_of(ledger: Ledger, schema: Schema, values: Sequence[object]) -> tuple[str, ...]:
-    """Return the handles that a record may have in a ledger: made of the features by name, or in the table's order.
-
-    Older entries of a ledger may have the second; there is none where both orders agree.
-    """
+    """Return the handles that a record may have in a ledger: by name, and of older entries in the table's order."""
     own = ledger.handle([values[j] for j in schema.canonical])
     return (own,) if list(schema.canonical) == sorted(schema.canonical) else (own, ledger.handle(values))

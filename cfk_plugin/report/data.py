@@ -1,7 +1,4 @@
-"""The report as data, all that a rendering may look at, and what an edition may show of it.
-
-Disclosure control is on amounts: the report is a release, too.
-"""
+"""The report as data: all that a rendering may look at."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What an edition may show of amounts, attacks and curves, and how amounts are written.
-
-The report is a release, too.
-"""
+"""What an edition may show of amounts, attacks and curves, and how: the report is a release, too."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ _CALLERS = 65_536  # whose requests are counted
 
 
 class Tokens:
-    """Bearer tokens, one for each line of a file; lines that start with # are none. Only their digests are kept.
+    """Bearer tokens, one for each line of a file, of which digests are kept; lines that start with # are none.
 
     A file that changes is read again. While it cannot be read, or has a line that is no token, nobody may ask.
     """
@@ -111,10 +111,7 @@ class Throttle:
 
 
 class Metrics:
-    """What monitors read: requests by status, explanations by what became of them, and seconds.
-
-    With several worker processes all of them count into the folder `PROMETHEUS_MULTIPROC_DIR`.
-    """
+    """What monitors read: requests by status, explanations by what became of them, and seconds, of all workers."""
 
     def __init__(self) -> None:
         from prometheus_client import CollectorRegistry, Counter, Histogram, multiprocess

@@ -1,7 +1,6 @@
 """Observation: what protected explainers release is logged, and how often others are asked is counted.
 
-MLflow's patches observe and cannot protect: what a patch returns is thrown away, one that raises is passed over, and
-anybody can switch them off. So nothing here stands between an explainer and its caller; `protect` does.
+MLflow's patches observe and cannot protect: what one returns is thrown away, and anybody can switch them off.
 """
 
 from __future__ import annotations

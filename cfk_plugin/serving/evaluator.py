@@ -187,13 +187,9 @@ class CounterfactualEvaluator(ModelEvaluator):
     ) -> EvaluationResult:
         """Return metrics and artifacts, and log them to the run.
 
-        Raises
-        ------
-        InputError
-            If there is no model, or the configuration lacks something or has something unknown, or has anything for
-            a model that protects already; if the run holds releases, or an evaluation under other settings.
-        CFKError
-            As `protect`.
+        Raises `InputError` if there is no model, the configuration lacks something, has something unknown, or anything
+        for a model that protects already, or if the run holds releases, or an evaluation under other settings; else as
+        `protect`.
         """
         said = getattr(getattr(model, "metadata", None), "metadata", None) or {}
         is_protected = "cfk.policy_sha256" in said

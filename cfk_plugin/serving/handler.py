@@ -151,10 +151,7 @@ class RequestHandler:
         self._lock = threading.Lock()
 
     def answer(self, queries: object, params: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
-        """Return one record per counterfactual, see `record_of`, or raise a `RequestError` without context.
-
-        Queries are a table, or records of plain values that all have the same keys; the only parameter is ``k``.
-        """
+        """Return one record per counterfactual, see `record_of`, or raise a `RequestError` without context."""
         with refusing(FAILED, ours=True):
             k = self._k(params or {})
             with refusing(VALUES):  # what cannot be read is refused, however it fails
@@ -212,10 +209,7 @@ class RequestHandler:
         return intake
 
     def _k(self, params: Mapping[str, Any]) -> int:
-        """Return the k that is protected with: what is asked, rounded up to the policy's times a power of two.
-
-        Whoever asks for every k in turn would otherwise make the server build as many partitions.
-        """
+        """Return the asked k, rounded up to the policy's times a power of two: each k costs a partition."""
         k, floor, most = params.get("k"), self._policy.k, self._population.n_people
         if k is None:
             return floor
@@ -259,10 +253,7 @@ def answer_to(body: bytes | str, answer: Answer) -> bytes:
 
 
 def explain_instances(body: bytes | str, answer: Answer) -> bytes:
-    """Do the same for KServe's protocol V1: ``{"instances": [{...}]}`` to ``{"explanations": [record, ...]}``.
-
-    The model's predictions, which that protocol has beside, are not told.
-    """
+    """Do the same for KServe's protocol V1: ``{"instances": [{...}]}`` to ``{"explanations": [record, ...]}``."""
     with refusing(FAILED, ours=True):
         request = _read(body)
         params, rows = request.pop("parameters", None) or {}, request.pop("instances", None)
@@ -374,10 +365,7 @@ def opened(bundle: str | Path) -> tuple[Population, PrivacyPolicy]:
 def handler_for(
     population: Population, floor: PrivacyPolicy, explainer: Any, *, most: int, **options: Any
 ) -> RequestHandler:
-    """Return what answers requests for an explainer, with the options of `protect`; the floor is the policy's k.
-
-    A sealed catalogue answers without one.
-    """
+    """Return what answers requests for an explainer, with options of `protect`; a sealed catalogue does without one."""
     if population.has_cells == (explainer is None):
         raise InputError(ALONE if explainer is not None else NO_EXPLAINER)
 

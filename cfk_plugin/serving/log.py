@@ -179,11 +179,7 @@ def _describe(logged: ModelInfo, card: Card, name: str, registered: str | None) 
 
 
 def signature_of(population: Population, k: int) -> ModelSignature:
-    """Return what goes in and out.
-
-    Features are of any type and may be absent: MLflow's own check would put the request into its message, and lets
-    30.5 pass for a whole number. `RequestHandler` checks instead.
-    """
+    """Return what goes in and out: any type and absent features, as MLflow's own check would quote the request."""
     anything = AnyType()  # type: ignore[no-untyped-call]
     inputs = Schema([ColSpec(anything, name, required=False) for name in population.schema.features])
     kinds: dict[str, Any] = {
@@ -216,9 +212,8 @@ _TRIES = 200
 def example_of(population: Population, k: int) -> pd.DataFrame | None:
     """Return one made-up query, or None where none can be made without looking at somebody.
 
-    Each value is drawn alone: from what the schema declares (bounds, bins, levels, a hierarchy), or, of a
-    quasi-identifier, from the values that at least k people have. A combination of quasi-identifiers that a training
-    row has is drawn again. A private value is never taken from a row.
+    Each value is drawn alone: from what the schema declares, or, of a quasi-identifier, from the values that at least k
+    people have. A combination of quasi-identifiers that a training row has is drawn again.
     """
     if (choices := _choices(population, k)) is None:
         return None
@@ -233,10 +228,7 @@ def example_of(population: Population, k: int) -> pd.DataFrame | None:
 
 
 def made_up(population: Population, n: int) -> pd.DataFrame | None:
-    """Return made-up rows to see what a model answers, for the server alone: quasi-identifiers are drawn from people's.
-
-    None if a quasi-identifier has no value at all.
-    """
+    """Return made-up rows to see what a model answers, for the server alone; None without any value to draw."""
     choices = _choices(population, 1, otherwise=_any)
     return None if choices is None else _draws(choices, population, n)
 

@@ -48,10 +48,7 @@ BUNDLE, SETTINGS, EXPLAINER, MODEL = "population", "settings", "explainer", "mod
 
 
 class ProtectedModel(PythonModel):
-    """Answers queries with protected counterfactuals; see `cfk_plugin.serving.log_protected_model`.
-
-    What is protected is not an attribute of it. ``model_config`` is not read.
-    """
+    """Answers queries with protected counterfactuals, and has nothing of what is protected as an attribute."""
 
     _skip_type_hint_validation = True  # MLflow's: without it every import warns that `predict` has no hints
 
@@ -119,11 +116,9 @@ def load_inner(location: str) -> Any:
 def answer_requests(answer_of: Callable[[Any], Answer | None]) -> None:
     """Have MLflow's model server hand requests to a protected model as they are, and say constants of others.
 
-    The server would check a table column by column, although the model checks it better; would quote what it cannot
-    read, and show a stack trace. It has no place for this, so its function that answers requests is wrapped, for
-    protected models alone. Without that function, as in another version of MLflow, nothing is done: the model is then
-    asked through `predict`, and texts are MLflow's own. `answer_of` returns what answers for a loaded model, or None
-    where it is no protected one.
+    The server would quote what it cannot read, and show a stack trace, and has no place for this: its function that
+    answers requests is wrapped. Without that function, as in another version, texts are MLflow's own. `answer_of`
+    returns what answers for a loaded model, or None where it is no protected one.
     """
     if getattr(scoring_server, "_SERVER_MODEL_PATH", None) in os.environ:  # this process is a server
         show_no_traces()

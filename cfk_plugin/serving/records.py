@@ -65,11 +65,8 @@ def record_of(
 ) -> dict[str, Any]:
     """Return what may leave of an entry, as JSON can hold it. Whatever cannot be written is withheld, for itself alone.
 
-    In `known` it notes what it wrote of a region, for other entries with the same one.
-
-    Queries and answers are checked before (`cfk_plugin.data.intake`), so that nothing fails here that a ledger has on
-    record as released: what does all the same is a fault of ours, and stays on record. That errs on the careful side,
-    as a ledger must never have less than what left.
+    In `known` it notes what it wrote of a region. Queries and answers are checked before, so that nothing fails here
+    that a ledger has on record as released: a ledger must never have less than what left.
     """
     try:
         with quiet("{}", CFKError):

@@ -35,8 +35,8 @@ def requirements_of(
     """Return pip requirements of a protected model, ``cfk-plugin`` and ``mlflow`` first; what these need, pip brings.
 
     Sources are URIs of logged models, whose own requirements are taken over, and modules of pickles (see `pickled`),
-    which are looked up among the installed distributions, as is what code of `code_paths` imports. What is `given`
-    stands in the place of what was found for the same project. What cannot be found or settled is warned of.
+    looked up as is what code of `code_paths` imports. What is `given` stands in the place of what was found for a
+    project. What cannot be found or settled is warned of.
     """
     found: dict[str, str] = {}
     code = [modules_of_code(Path(path)) for path in code_paths]
@@ -130,11 +130,7 @@ def _canonical(name: str) -> str:
 
 
 def pickled(thing: Any) -> tuple[bytes, set[str]]:
-    """Return the pickle of a thing (cloudpickle), and the modules that it needs.
-
-    These are imported when the pickle is loaded, or when functions that it holds are called: functions of ``__main__``
-    and lambdas are stored by value, with their ``import`` statements.
-    """
+    """Return the pickle of a thing (cloudpickle), and the modules needed to load it or to call what it holds."""
     file = io.BytesIO()
     pickler = _Pickler(file)
     pickler.dump(thing)
