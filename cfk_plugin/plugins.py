@@ -7,7 +7,8 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import EntryPoint, entry_points
+from functools import cache
+from importlib.metadata import Distribution, EntryPoint, entry_points
 from importlib.util import find_spec
 from types import ModuleType
 from typing import Any, Protocol, get_args
@@ -53,8 +54,8 @@ def load_plugins(plugins: Iterable[Any] = (), disable: Iterable[str] = (), entry
     manager = PluginManager()
     if entry_points:
         disabled = {*disable, *os.environ.get(DISABLE, "").split(",")}
-        for point in _installed({_normal(name) for name in disabled if name.strip()}):
-            manager.load(point)
+        for point, *about in _installed({_normal(name) for name in disabled if name.strip()}):
+            manager.load(point, *about)
     if not isinstance(plugins, Iterable):
         raise InputError(f"plugins must be a list of plugins, got {type(plugins).__name__}")
     for plugin in plugins:
@@ -80,9 +81,8 @@ class PluginManager:
         """Return the version of each distribution that brought a plugin (of each plugin that was passed)."""
         return {info.distribution or info.name: info.version for info in self.infos}
 
-    def load(self, point: EntryPoint) -> None:
-        """Import the plugin behind an entry point and register it."""
-        name, version = (point.dist.name, point.dist.version) if point.dist else (point.value, "unknown")
+    def load(self, point: EntryPoint, name: str, version: str) -> None:
+        """Import the plugin behind an entry point of a distribution and register it."""
         with quiet(f"plugin {point.name!r} of {name!r} failed to load; disable it with {DISABLE}", PluginError):
             plugin = point.load()
         self.register(plugin, point.name, name, version)
@@ -190,18 +190,24 @@ def worst(*findings: Finding | None) -> Finding | None:
     return _BY_SEVERITY[max(map(_BY_SEVERITY.index, findings), default=0)]
 
 
-def _installed(disabled: set[str]) -> list[EntryPoint]:
-    """Return the entry points to load: built-in ones first, so that the others are asked before them."""
-    points, seen = [], set()
+def _installed(disabled: set[str]) -> list[tuple[EntryPoint, str, str]]:
+    """Return what to load, with distribution and version: built-in ones first, so that the others are asked before."""
+    about, points, seen = cache(_about), [], set()
     for point in entry_points(group=PROJECT):
-        names = {_normal(point.name), _normal(point.dist.name if point.dist else point.value)}
+        name, version = about(point.dist) if point.dist else (point.value, "unknown")
+        names = {_normal(point.name), _normal(name)}
         seen |= names
         if not names & disabled:
-            points.append(point)
+            points.append((point, name, version))
     for name in sorted(disabled - seen):
         log.warning("no plugin or distribution %s to disable", name)
-    brought_by = {point: _normal(point.dist.name) if point.dist else "" for point in points}
-    return sorted(points, key=lambda point: (brought_by[point] != BUILT_IN, brought_by[point], point.name))
+    return sorted(points, key=lambda each: (_normal(each[1]) != BUILT_IN, _normal(each[1]), each[0].name))
+
+
+def _about(distribution: Distribution) -> tuple[str, str]:
+    """Return name and version; every look at either reads all that the distribution says of itself."""
+    said = distribution.metadata
+    return said["Name"], said["Version"]
 
 
 def _normal(name: str) -> str:

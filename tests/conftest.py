@@ -73,12 +73,16 @@ def shared_data() -> Path:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _commands_are_made_once() -> Iterator[None]:
-    """Keep what the runner of commands makes anew for every call, which takes longer than most commands."""
+def _what_takes_longer_than_tests_is_made_once() -> Iterator[None]:
+    """Keep what the runner of commands makes anew for every call, and what each `fit` reads of all distributions."""
     import typer.testing
 
+    from cfk_plugin import plugins
+
+    found, read = cache(lambda group, *path: read(group=group)), plugins.entry_points
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(typer.testing, "_get_command", cache(typer.testing._get_command))
+        patch.setattr(plugins, "entry_points", lambda group: found(group, *sys.path))
         yield
 
 
