@@ -60,7 +60,9 @@ def test_weights_are_normalised_however_the_schema_is_built() -> None:
 @pytest.mark.parametrize(
     ("options", "named"),
     [
-        ({"quasi_identifiers": ["nope"]}, "nope"),
+        *(({role: ["zip"]}, "zip") for role in ("quasi_identifiers", "sensitive", "identifiers", "nominal", "whole")),
+        *(({role: "zip"}, "zip") for role in ("subject", "target")),
+        *(({role: {"zip": (0, 1)}}, "zip") for role in ("ordinal", "hierarchies", "weights", "bounds")),
         ({"quasi_identifiers": "age"}, "list"),
         ({"quasi_identifiers": []}, "quasi-identifier"),
         ({"sensitive": ["age"]}, "age"),
@@ -71,7 +73,6 @@ def test_weights_are_normalised_however_the_schema_is_built() -> None:
         ({"bounds": {"age": (3, 1)}}, "age"),
         ({"bounds": {"city": (1, 3)}}, "city"),
         ({"ordinal": {"city": ["A", "A"]}}, "city"),
-        ({"ordinal": {"other": ["A"]}}, "other"),
         ({"whole": ["city"]}, "city"),
     ],
 )

@@ -341,9 +341,3 @@ def test_errors_are_one_line_and_exit_code_2() -> None:
     assert usage.startswith("cfk: Missing option")
     assert "ledger forget --help" in usage
     assert len(usage.splitlines()) == 1
-
-
-def test_help_names_the_commands() -> None:
-    said = cfk("ledger --help").stdout
-    assert all(name in said for name in ("status", "export", "forget"))
-    assert "ledger" in cfk("--help").stdout

@@ -76,26 +76,6 @@ def reasons(explanations: Explanations) -> list[str | None]:
 # --- schemas, tables and policies ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "roles",
-    [
-        {"quasi_identifiers": ["age", "zip"]},
-        {"sensitive": ["zip"]},
-        {"identifiers": ["zip"]},
-        {"subject": "zip"},
-        {"target": "zip"},
-        {"ordinal": {"zip": ["a"]}},
-        {"nominal": ["zip"]},
-        {"hierarchies": {"zip": {}}},
-        {"weights": {"zip": 1.0}},
-        {"bounds": {"zip": (0, 1)}},
-    ],
-)
-def test_an_unknown_column_is_named(roles: dict[str, Any]) -> None:
-    with pytest.raises(SchemaError, match="zip"):
-        Schema.from_frame(TRAIN, **{"quasi_identifiers": ["age"], **roles})
-
-
 def test_columns_that_are_doubled_or_missing_are_named() -> None:
     doubled = TRAIN[[*TRAIN.columns, "age"]]
     with pytest.raises(SchemaError, match="same name"):
