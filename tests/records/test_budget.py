@@ -199,7 +199,7 @@ epsilons = st.floats(1e-6, 3.0) | st.sampled_from([0.1, 0.2, 0.3, 1 / 3, 0.7, 1e
 deltas = st.just(0.0) | st.floats(1e-12, 1e-5)
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(epsilons, deltas, st.lists(st.tuples(epsilons, deltas), max_size=8))
 def test_spends_never_exceed_the_ceiling_and_what_is_left_can_be_spent(
     epsilon: float, delta: float, asked: list[tuple[float, float]]

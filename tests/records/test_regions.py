@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cfk_plugin import Interval, Population, Region, Schema
@@ -76,6 +76,7 @@ parts = st.one_of(st.frozensets(scalars, min_size=1, max_size=5), st.builds(Inte
 regions = st.dictionaries(st.text(), parts, min_size=1, max_size=4).map(Region)
 
 
+@settings(max_examples=50)
 @given(regions, regions)
 def test_any_region_reads_back_equal_and_its_text_is_equality(one: Region, other: Region) -> None:
     assert decode(encode(one)) == one

@@ -11,19 +11,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cfk_plugin import (
-    Explanations,
-    Interval,
-    KAnonymizer,
-    Population,
-    PrivacyPolicy,
-    Schema,
-    Suppressed,
-)
+from cfk_plugin import Explanations, Interval, KAnonymizer, Population, PrivacyPolicy, Schema, Suppressed
 from cfk_plugin.data.model import Goal
 from cfk_plugin.errors import PolicyError
 
-pytestmark = [pytest.mark.full_search, pytest.mark.filterwarnings("ignore::cfk_plugin.errors.NominalGuaranteeWarning")]
+pytestmark = pytest.mark.filterwarnings("ignore::cfk_plugin.errors.NominalGuaranteeWarning")
 
 LEVELS = ["low", "mid", "high"]
 CITIES = list("ABCDEFG")
@@ -157,12 +149,7 @@ def people(rows: pd.DataFrame) -> int:
     return rows["person"].nunique() if "person" in rows else len(rows)
 
 
-@settings(
-    max_examples=60,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=list(HealthCheck),
-)
+@settings(max_examples=60, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(case=cases())
 def test_every_certificate_is_a_plain_recount(case: Case) -> None:
     population = Population.from_frame(case.train, case.schema)
