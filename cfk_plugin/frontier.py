@@ -140,7 +140,6 @@ def frontier(
 
 
 def _whole(ks: Iterable[int] | None, population: Population) -> list[int]:
-    """Return the k to try, smallest first."""
     if ks is None:
         floor = 2 if population.policy is None else population.policy.k
         return [k for k in KS if floor <= k <= population.n_people] or [floor]
@@ -154,7 +153,6 @@ def _whole(ks: Iterable[int] | None, population: Population) -> list[int]:
 
 
 def _point(k: int, entries: Sequence[Entry], common: NDArray[np.bool_], seed: int) -> Point:
-    """Return the figures of one k."""
     certificates = [e.certificate if isinstance(e, GeneralizedCounterfactual) else None for e in entries]
     found = [c for c in certificates if c is not None]
     alike = [c for c, is_common in zip(certificates, common, strict=True) if c is not None and is_common]
@@ -364,8 +362,6 @@ class Baseline:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class _Asking:
-    """Who asks for what; `facts` and their `labels` where they are given."""
-
     population: Population
     goal: Goal
     model: LabelModel
@@ -374,7 +370,6 @@ class _Asking:
     seed: int
 
     def reached(self, rows: pd.DataFrame, at: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return whether each row has what the counterfactual at its position is to reach."""
         found = self.model(self.population.conform(rows))
         if not self.goal.is_opposite:
             return self.goal.met(found).astype(float)

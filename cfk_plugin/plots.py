@@ -538,7 +538,6 @@ def plot_roc(
 def _given(
     report: AttackReport | Sequence[AttackReport] | Mapping[str, Curve],
 ) -> tuple[list[_Seen], dict[str, Curve]]:
-    """Return the curves of attacks, and those of what is claimed."""
     from cfk_plugin.audit.result import AttackReport, Curve
 
     if isinstance(report, Mapping):

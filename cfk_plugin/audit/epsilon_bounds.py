@@ -321,7 +321,6 @@ def epsilon_from_scores(
 
 
 def bound_of(rule: Rule, inside: Floats, outside: Floats, delta: float, confidence: float) -> EpsilonBound:
-    """Count what a rule finds in runs that it was not chosen on."""
     return epsilon_bound(rule(inside), len(inside), rule(outside), len(outside), delta, confidence)
 
 

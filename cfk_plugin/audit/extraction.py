@@ -137,7 +137,6 @@ def describe(architecture: Architecture) -> str:
 
 
 def name_of(architecture: Architecture) -> str:
-    """Name the class of the classifier, for settings."""
     return type(_last_step(architecture(0))).__name__
 
 
@@ -271,7 +270,6 @@ def _filled(given: pd.Series, own: pd.Series) -> pd.Series:
 
 
 def share(right: Sequence[Mask], people: Sequence[Rows], seed: int) -> Rate:
-    """Return the share of right guesses over draws."""
     return _widened(rate(_per_person(right, people), seed), right, (0.0, 1.0))
 
 

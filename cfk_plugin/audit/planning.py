@@ -40,8 +40,6 @@ _TELLING = 0.1  # seconds below which a growth is noise
 
 
 class Sizes(NamedTuple):
-    """How large audits are."""
-
     people: int  # most that a model is trained on
     shadows: int
     attacked: int  # most undesired members, and most others

@@ -30,7 +30,6 @@ class Rate(Estimate):
     __slots__ = ()
 
     def figures(self, name: str) -> dict[str, float]:
-        """Return the rate and the ends of its interval as figures of that name."""
         return {name: self.value, f"{name}_low": self.low, f"{name}_high": self.high}
 
 
@@ -125,7 +124,6 @@ def crowd_figures(counts: ArrayLike, k: int, name: str) -> dict[str, float]:
 
 
 def mean(values: ArrayLike) -> float:
-    """Return the mean; NaN of nothing."""
     numbers = np.asarray(values, dtype=np.float64)
     return float(numbers.mean()) if len(numbers) else math.nan
 

@@ -392,5 +392,4 @@ def regions_of(anonymizer: KAnonymizer, records: pd.DataFrame) -> list[Region | 
 
 
 def simulation_seed(setting: Setting, turn: int) -> int:
-    """Return a seed that no release was made with."""
     return int(np.random.default_rng([setting.seed, _OTHER, turn + _SEEDS]).integers(1, 2**31 - 1))

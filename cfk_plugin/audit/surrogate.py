@@ -123,7 +123,6 @@ class Extracted:
         return found | {"answers": np.array(float(transfer.answers(self.queries)))}
 
     def _order(self, at: int) -> Rows:
-        """Return everybody who can be asked about, in the order of asking."""
         asked = [halves for who, halves in enumerate(self.sets) if who not in (0, at)]
         return np.random.default_rng([self.seed, 2, at]).permutation(everybody(asked))
 
@@ -489,7 +488,6 @@ def profile(surrogate: Surrogate, X: pd.DataFrame, *, attribute: str, values: Va
 
 
 def _people(extracted: Extracted, found: Found, group: str, rows: Rows, attribute: str, values: Values) -> People:
-    """Return people who have a value, without it."""
     sample = extracted.sample.take(rows)
     codes = values.codes(sample.X[attribute])
     has = codes > -2

@@ -164,7 +164,6 @@ def network(features: pd.DataFrame, width: int = 200, epochs: int = 400) -> Pipe
 
 
 def seeded(model: Any, seed: int) -> Any:
-    """Return a copy of an estimator that is not fitted, with the seed wherever a step takes a ``random_state``."""
     from sklearn.base import clone
 
     copy = clone(model)
@@ -316,8 +315,7 @@ class _ModelOwner(ABC):
         return Trained(model, lambda queries: answer(queries.reset_index(drop=True), queries))
 
     @abstractmethod
-    def _answers(self, model: Any, people: Sample, seed: int) -> Answering:
-        """Return what answers with a model that was trained."""
+    def _answers(self, model: Any, people: Sample, seed: int) -> Answering: ...
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -341,7 +341,6 @@ def _owner(
 
 
 def _outcomes(table: pd.DataFrame, roles: Roles, target: str | None, desired: str) -> NDArray[np.bool_]:
-    """Return who has the desired outcome."""
     from cfk_plugin.data.model import Goal
     from cfk_plugin.data.policy import desired_of_text
 

@@ -102,8 +102,6 @@ class RawInputs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportPlace:
-    """Where a report goes."""
-
     output: Output = None
     track: Track = False
     experiment: Experiment = None
@@ -119,8 +117,6 @@ class ReportPlace:
 
 
 class OneLineErrors(TyperGroup):
-    """Says what is wrong with the usage in one line, as with every other error."""
-
     def main(
         self,
         args: Sequence[str] | None = None,
@@ -130,7 +126,6 @@ class OneLineErrors(TyperGroup):
         windows_expand_args: bool = True,
         **extra: Any,
     ) -> Any:
-        """Run the command that was asked for."""
         run = functools.partial(super().main, args, prog_name, complete_var, windows_expand_args=windows_expand_args)
         if not standalone_mode:
             return run(standalone_mode=False, **extra)

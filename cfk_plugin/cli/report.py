@@ -130,7 +130,6 @@ def _version(text: str | None) -> tuple[str, str] | None:
 def _deliver(
     made: PrivacyReport, log: bool, card: Path | None, version: tuple[str, str] | None, tracking_uri: str | None
 ) -> None:
-    """Log the report, and put the card where it belongs."""
     from cfk_plugin._files import write_report
     from cfk_plugin.report.delivery import describe_model_version
 

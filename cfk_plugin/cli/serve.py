@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answering:
-    """Who answers, and with what."""
-
     explainer: Annotated[
         str | None,
         typer.Argument(help="MLflow URI: an explainer, or a model of log_protected_model; none with a catalogue."),
@@ -39,7 +37,6 @@ class Answering:
     most: Annotated[int, typer.Option(help="Queries that one request may hold.", min=1)] = 1000
 
     def answer(self) -> Answer:
-        """Return what answers queries."""
         from cfk_plugin._files import load_model
         from cfk_plugin.records.ledger import Ledger
         from cfk_plugin.records.logger import RunLogger
@@ -143,7 +140,6 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 def _tls(cert: Path | None, key: Path | None, client_ca: Path | None) -> dict[str, Any]:
-    """Return what uvicorn is told of certificates."""
     import ssl
 
     if cert is None and (key or client_ca):

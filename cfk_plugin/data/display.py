@@ -46,7 +46,6 @@ def facts(named: Mapping[str, object]) -> Markup:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> Markup:
-    """Return rows of cells; a row that is too short ends in a wide cell."""
     top = Markup("<tr>{}</tr>").format(_cells("th", head)) if head else ""
     lines = [Markup("<tr>{}</tr>").format(_cells("td", row, len(head) - len(row) + 1)) for row in rows]
     return Markup("<table>{}{}</table>").format(top, Markup("").join(lines))
@@ -63,7 +62,6 @@ def _cells(tag: str, cells: Sequence[object], last: int = 1) -> Markup:
 
 
 def marked(text: str, before: str | None = None) -> Markup:
-    """Return what is new, beside what was, where that may be shown."""
     was = "" if before is None else Markup("<s>{}</s> ").format(before)
     return Markup("{}<mark>{}</mark>").format(was, text)
 

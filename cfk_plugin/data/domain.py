@@ -191,7 +191,6 @@ class Domain(HostOnly):
         return codes, numbers
 
     def value(self, code: int) -> Any:
-        """Return the value of a code: a number, a Timestamp or a category; None when missing."""
         if code == self.missing_code and self.has_missing:
             return None
         if self.is_numeric:
@@ -229,7 +228,6 @@ class Domain(HostOnly):
 
     @property
     def is_whole(self) -> bool:
-        """Whether its numbers are whole ones."""
         return self.is_numeric and not self.is_date and bool(types.is_integer_dtype(self.dtype))
 
     def restore_array(self, codes: NDArray[np.integer[Any]]) -> Any:
@@ -319,7 +317,6 @@ def token_of(text: str, *, is_bool: bool) -> int:
 
 
 def bin_of(domain: Domain, number: float) -> int | None:
-    """Return the declared bin of a number; None for none."""
     edges = domain.attribute.bins
     if edges is None or not edges[0] <= number <= edges[-1]:
         return None

@@ -251,7 +251,6 @@ class Intake(HostOnly):
         return Intake(self.encoder, raw, self.codes[at], self.numbers[at], odd)
 
     def joined(self, other: Intake) -> Intake:
-        """Return these rows and then the others."""
         raw = [[*a, *b] for a, b in zip(self.values, other.values, strict=True)]
         codes, numbers = np.vstack([self.codes, other.codes]), np.vstack([self.numbers, other.numbers])
         return Intake(self.encoder, raw, codes, numbers)

@@ -194,7 +194,6 @@ class Grid:
         return np.stack(np.meshgrid(*self.codes, indexing="ij"), axis=-1).reshape(-1, len(self.codes))
 
     def some(self, at: NDArray[np.int64]) -> Codes:
-        """Return the combinations at some positions of `all`."""
         places = np.unravel_index(at, [*map(len, self.codes)])
         return np.column_stack([axis[place] for axis, place in zip(self.codes, places, strict=True)]).astype(np.int32)
 
@@ -343,8 +342,6 @@ class Goal:
 
 @dataclass(frozen=True, slots=True)
 class Both:
-    """What is desired by a function and by a goal besides it."""
-
     desired: Callable[[NDArray[Any]], Any]
     goal: Goal
 

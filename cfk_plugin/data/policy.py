@@ -170,7 +170,6 @@ class PrivacyPolicy:
                 raise PolicyError(f"{name} must be a finite number >= 0")
 
     def _check_guarantee(self) -> None:
-        """Refuse what the guarantee does not have."""
         if self.guarantee == "nominal" and self.anonymity_set == "eligible":
             raise PolicyError('anonymity_set="eligible" needs guarantee="reciprocal"; a nominal k counts everybody')
         if self.private_values == "shared" and self.guarantee != "catalogue":

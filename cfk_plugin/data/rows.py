@@ -164,8 +164,6 @@ class RowsOnCluster(RowStore):
         return _to_pandas(spread(table, names, lambda frame: work(reader.encoder.conform(frame), reader), columns))
 
     def run(self, work: Callable[[Rows], Rows], tables: list[Rows]) -> list[Rows]:
-        """Do so on the cluster, each table in a task of its own."""
-
         def on_worker(frame: pd.DataFrame) -> pd.DataFrame:
             given = (np.frombuffer(numbers, dtype=np.int64) for numbers in frame["numbers"])
             found = [work(table.reshape(-1, width)) for table, width in zip(given, frame["width"], strict=True)]

@@ -253,7 +253,6 @@ _DECLARED: Mapping[str, str] = {
 
 
 def _check_forms(declared: Mapping[str, Any]) -> None:
-    """Refuse declarations of another form than `_DECLARED` says."""
     for label, by_name in declared.items():
         form = _DECLARED.get(label, "a number")
         if not isinstance(by_name, Mapping):

@@ -65,7 +65,6 @@ def unhashable(column: pd.Series) -> str:
 
 
 def holds_dates(column: pd.Series) -> bool:
-    """Say whether a column holds dates, as such or as ISO text."""
     if types.is_datetime64_any_dtype(column.dtype):
         return True
     if column.dtype != object and not types.is_string_dtype(column.dtype):

@@ -140,8 +140,6 @@ class ServedRows:
 
 
 class _Points(NamedTuple):
-    """Rows as codes and, of numeric columns, numbers."""
-
     codes: NDArray[np.int32]
     numbers: NDArray[np.float64]
 

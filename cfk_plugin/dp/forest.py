@@ -99,7 +99,6 @@ class Forest:
         return cls(people, tuple(_shrink(noised, even, deviation)), own)
 
     def with_pairs(self, rows: PrivateRows, chosen: Sequence[tuple[int, int]], share: float) -> Forest:
-        """Count pairs at a share of the budget."""
         counted = rows.counts([self.pair(*pair) for pair in chosen])
         deviation = rows.deviation(rows.scale(len(chosen), share))
         shrunk = _shrink(counted, [self.independent(*pair) for pair in chosen], deviation)

@@ -41,7 +41,6 @@ class Estimate(NamedTuple):
 
 
 def share_of(hits: NDArray[np.bool_]) -> Estimate:
-    """Return the share of cases that are hits, with the exact interval."""
     found, n = int(hits.sum()), len(hits)
     return Estimate(found / n if n else math.nan, *clopper_pearson(found, n), n)
 

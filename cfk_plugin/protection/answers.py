@@ -29,8 +29,6 @@ _OWN, _ANCHOR = -1, -2  # private values that are no entry's: the query's own, a
 
 
 class CatalogueAnswers(NamedTuple):
-    """What some queries are answered with."""
-
     entry: Ints  # of each query; -1 where none is true for who asks
     private: pd.DataFrame  # the private values of each answer
     said: list[Labels | None]  # what the model says at all combinations of its region, where it was asked
@@ -335,7 +333,6 @@ class Given:
         self.found: list[tuple[Ints, Ints, Floats, pd.DataFrame, list[Labels | None]]] = []
 
     def has_any(self, asker: Ints) -> Mask:
-        """Say of askers whether their queries have an answer."""
         return np.asarray(self._count[self._who[asker]] > 0)
 
     def keys(self, pools: Pools, points: Points, entry: Ints) -> Keys:

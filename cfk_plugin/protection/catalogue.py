@@ -432,7 +432,6 @@ def spread(count: int, most: int) -> Ints:
 
 
 def _size(domain: Domain) -> float:
-    """Return what a number is measured by where there is one alone."""
     return abs(float(domain.values[-1])) if len(domain.values) else 0.0
 
 

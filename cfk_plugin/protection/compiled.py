@@ -57,7 +57,6 @@ class _Kept(NullCache):
         self._kernel, self.folder = kernel, cast("Path | None", None)  # where it was found, or put
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """Return a kernel that was compiled before, or None."""
         target_context.refresh()
         name = self._file(sig, target_context.codegen())
         for folder in _folders():

@@ -86,7 +86,6 @@ def find_entries(partition: Partition, policy: PrivacyPolicy, goal: Goal, model:
 
 
 def values_of(population: Population, codes: Codes) -> pd.DataFrame:
-    """Return private values from their codes."""
     named = enumerate(population.schema.private)
     values = {name: population.domains[name].restore_array(codes[:, j]) for j, name in named}
     return table_of(values).reindex(range(len(codes)))

@@ -154,7 +154,6 @@ class BoxSpace:
         return [*below[-1:].tolist(), *above[:1].tolist()]
 
     def ncp(self, box: Box) -> float:
-        """NCP of a box (paper, equations 1 to 3)."""
         total = 0.0
         for j, (domain, table) in enumerate(zip(self.domains, box, strict=True)):
             if domain.is_interval:

@@ -102,7 +102,6 @@ class Pool(NamedTuple):
 
     @classmethod
     def empty(cls, cells: int, q: int, room: int) -> Pool:
-        """Room for so many cells at a time."""
         cell, people, keep, elsewhere = np.zeros((4, room), np.int64)
         price, score = np.zeros((2, room))
         low, high = np.zeros((2, _DRAFTS, q))

@@ -194,7 +194,6 @@ def _nearest(space: Space, orders: list[Ints], start: int, stop: int, reach: int
 
 
 def _pair_costs(space: Space, rows: Ints, others: Ints) -> Floats:
-    """Cost of each cell together with each of some others."""
     total = np.zeros(others.shape)
     for j, kind in enumerate(space.kind):
         one, other = space.x[rows, j][:, None], space.x[others, j]
@@ -400,7 +399,6 @@ def counts_once(population: Population, rows: Ints) -> Ints:
 
 
 def _too_alike(population: Population, policy: PrivacyPolicy, rows: Ints) -> bool:
-    """Say whether sensitive values of rows are too alike for one group."""
     for name in population.schema.sensitive if policy.l is not None or policy.t is not None else ():
         everybody = population.column(name)
         inside = everybody.take(rows)

@@ -38,12 +38,10 @@ class Points(NamedTuple):
         return Points(self.at[rows], self.numbers[rows])
 
     def either(self, others: Points, is_other: Mask) -> Points:
-        """Return these rows, and the others where it says so."""
         which = is_other[:, None]
         return Points(np.where(which, others.at, self.at), np.where(which, others.numbers, self.numbers))
 
     def differ(self, others: Points) -> Mask:
-        """Say which rows are not as the others."""
         return np.asarray(((self.at != others.at) | ((self.at < 0) & (self.numbers != others.numbers))).any(axis=1))
 
     def put(self, rows: Ints, columns: Ints, others: Points, of: Ints) -> None:

@@ -257,7 +257,6 @@ class Neighbors(HostOnly):
         return len(self._codes)
 
     def take(self, rows: Ints) -> HeomCodes:
-        """Return some of the rows as HEOM compares them."""
         numbers = np.empty((len(rows), len(self._numeric)), order="F")
         tokens = np.empty((len(rows), len(self._tokens)), dtype=np.uint64, order="F")
         for j, values in enumerate(self._numbers):

@@ -57,7 +57,6 @@ class Budget(NamedTuple):
 
 
 def format_amount(value: float) -> str:
-    """Write a number as it is counted, a whole one without a fraction."""
     return repr(float(value)).removesuffix(".0")
 
 

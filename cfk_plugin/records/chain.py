@@ -314,7 +314,6 @@ def missing_ledger(where: object) -> LedgerError:
 
 
 def open_chain(connection: sa.Connection, key: Key, where: str, seen: Head | None) -> Chain:
-    """Return the chain of a ledger of this version and key, and of the one seen before."""
     if seen is None and (version := _version(connection, key, where)) != VERSION:
         instead = (
             f"run cfk ledger upgrade {where} once, when no server uses it"

@@ -150,7 +150,6 @@ class RunLogger:
         return releases
 
     def _place(self, record: RunRecord) -> RunWriter:
-        """Return the run that a record goes to."""
         active = self._given or (None if self.experiment or self.run_name else _active_run(self.tracking_uri))
         target = RunTarget(
             run_id=active,
@@ -243,7 +242,6 @@ def may_observe(count: int, track: bool | RunLogger = False) -> bool:
 
 
 def logger_of(track: bool | RunLogger) -> RunLogger | None:
-    """Return what an explainer with this `track` logs to; None where it does not."""
     if isinstance(track, RunLogger) or not track:
         return track or None
     if track is not True:

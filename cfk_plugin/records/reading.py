@@ -65,7 +65,6 @@ def if_there(ask: Callable[[], Answer], failed: str = _UNREADABLE) -> Answer | N
 
 
 def ids_of(run_ids: object) -> list[str]:
-    """Return the ids of runs, each once; one may stand alone."""
     wanted = [run_ids] if isinstance(run_ids, str) else list(run_ids) if isinstance(run_ids, Iterable) else [run_ids]
     if not all(isinstance(one, str) for one in wanted):
         what = type(run_ids).__name__
@@ -95,7 +94,6 @@ def experiment_named(client: MlflowClient, name: str) -> Experiment:
 
 
 def names_of_experiments(client: MlflowClient, ids: Iterable[str]) -> dict[str, str]:
-    """Return the names of experiments by their ids."""
     with tracking_errors(_UNREADABLE):
         return {id_: str(client.get_experiment(id_).name) for id_ in sorted(set(ids))}
 
@@ -279,7 +277,6 @@ class Artifacts:
 
     @classmethod
     def of(cls, run: Run, tracking_uri: str, folder: Path) -> Artifacts:
-        """Open the files of a run."""
         from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
         with tracking_errors(f"run {run.info.run_id}: its artifacts cannot be opened"):

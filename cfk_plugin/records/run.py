@@ -309,11 +309,9 @@ class LoggedReport(ABC):
         """Return everything as JSON-ready values."""
 
     @abstractmethod
-    def _contents(self) -> ReportContents:
-        """Return what of the report goes into a run."""
+    def _contents(self) -> ReportContents: ...
 
     def to_json(self, indent: int | None = None) -> str:
-        """Return everything as JSON."""
         return json.dumps(self.to_dict(), indent=indent, allow_nan=False, ensure_ascii=False)
 
     def log(

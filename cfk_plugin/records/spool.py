@@ -132,8 +132,6 @@ class SpoolError(TrackingError):
 
 
 class Stream(NamedTuple):
-    """Records for one run, in order."""
-
     id: str
     target: RunTarget
     run_id: str | None  # once it is known
@@ -242,7 +240,6 @@ class Spool:
             )
 
     def waiting(self) -> list[Waiting]:
-        """Return streams that have records, or whose run is to end, the oldest first."""
         with self._transaction(write=False) as db:
             found = db.execute(
                 "SELECT streams.id, count(body), total(length(body)), min(created), problem FROM streams "

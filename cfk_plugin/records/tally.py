@@ -159,7 +159,6 @@ def _rate(finding: str) -> str:
 
 
 def metric_of(name: str) -> str:
-    """Return the name of a figure's metric in a run: ``k_min`` is ``cfk.k.min``."""
     head, _, tail = name.rpartition("_")
     return f"cfk.{head}.{tail}" if tail in ("min", "mean", "max", "low", "p05", "p95") else f"cfk.{name}"
 

@@ -258,7 +258,6 @@ class ProtectedExplainer(HostOnly):
         return card("Protected explainer", "What leaves it is protected, or withheld.", held, facts(rows))
 
     def _counts(self) -> str:
-        """Name what is wrapped; the explainer's own repr may show rows."""
         return f"{_WRAPPED[self].name}, {_WRAPPED[self].anonymizer!r}"
 
 

@@ -317,7 +317,6 @@ class Judge:
 
     @cached_property
     def labels(self) -> LabelModel:
-        """The model as it is asked."""
         return LabelModel(self.model, self.population.schema.features)
 
     def asked(self, many: Sequence[Released]) -> Iterator[_ModelSays]:

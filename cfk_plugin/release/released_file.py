@@ -168,7 +168,6 @@ def _of_region(said: Mapping[str, Any], policy: PrivacyPolicy, floor: float) -> 
 
 
 def _of_prototype(said: Mapping[str, Any], policy: PrototypePolicy) -> dict[str, bool]:
-    """Do the same for a certificate of prototypes."""
     fields = {name: value for name, value in said.items() if name != "covers"}
     try:
         certificate = PrototypeCertificate(**{**fields, "inferred": tuple(said["inferred"])})
@@ -380,7 +379,6 @@ def _is_declared(value: Any, domain: Domain) -> bool:
 
 
 def _bins(domain: Domain) -> list[dict[str, Any]]:
-    """Return the declared bins of an attribute as files have them."""
     parts = [bin_part(domain, at) for at in range(len(domain.attribute.bins or ()) - 1)]
     return [{"low": json_value(part.low), "high": json_value(part.high)} for part in parts]
 

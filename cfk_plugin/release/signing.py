@@ -71,7 +71,6 @@ def _fits(public: Ed25519PublicKey, made: bytes, content: bytes) -> bool:
 
 
 def _name(public: Ed25519PublicKey) -> bytes:
-    """Return what a key is called in signatures: the beginning of its SHA-256."""
     return hashlib.sha256(public.public_bytes_raw()).hexdigest()[:16].encode()
 
 

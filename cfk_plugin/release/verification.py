@@ -429,7 +429,6 @@ def entry_of(
 
 
 def _private_values(certificate: Certificate, intake: Intake, row: int) -> dict[str, Any]:
-    """Return what leaves of the private attributes of one counterfactual, in the forms that its certificate names."""
     encoder, released = intake.encoder, {}
     for at, name in enumerate(encoder.schema.features):
         if name in encoder.schema.quasi_identifiers or name in certificate.withheld:

@@ -80,11 +80,9 @@ class JudgedCase:
 
     @property
     def attacks(self) -> list[Attack]:
-        """What audits ran."""
         return [found.attack for found in self.audited]
 
     def audit_of(self, attack: Attack) -> Mapping[str, Any]:
-        """Return the audit that ran an attack, as it was logged."""
         return next(found.audit for found in self.audited if found.attack is attack)
 
     @property
@@ -118,7 +116,6 @@ class JudgedCase:
 
     @property
     def policies(self) -> list[Mapping[str, Any]]:
-        """The settings of the policies, of every run that has some."""
         return [run.policy for run in self.pooled.runs if run.policy is not None]
 
     def accepted(self, check: str) -> bool:
@@ -338,7 +335,6 @@ def _dp_budget(case: JudgedCase, ceiling: float | None) -> Judgment:
 
 
 def _audit_of_epsilon(case: JudgedCase) -> Attack | None:
-    """Return the audit that is worst for the claim."""
     found = (attack for attack in case.attacks if attack.family == "epsilon")
     return max(found, key=lambda a: (a.figure("epsilon_low") or 0) - (a.figure("claimed") or 0), default=None)
 
@@ -480,8 +476,6 @@ def _few_alarms(attack: Attack) -> bool:
 
 
 class CheckRule(NamedTuple):
-    """A check: where it stands, what it compares with, and how it judges."""
-
     id: str
     section: int
     asked: Callable[[JudgedCase], Asked]

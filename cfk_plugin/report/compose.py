@@ -211,8 +211,6 @@ _MOST_CERTIFICATES = 3
 
 
 class _Layout:
-    """The sections of one report, filled in."""
-
     def __init__(self, data: ReportData, address: str | None, docs: str | None) -> None:
         self.data, self.address, self.docs = data, address, docs
         told = (*(each.id for each in data.metrics if each.id in _DEFINED), *(each.id for each in data.attacks))
@@ -230,7 +228,6 @@ class _Layout:
             yield Section(each["number"], each["title"], blocks, folded=each.get("folded", False))
 
     def blocks(self, blocks: Iterable[Mapping[str, Any]], known: Mapping[str, Any]) -> Iterator[Block]:
-        """Yield the blocks of a section."""
         for block in blocks:
             if ("when" in block and not known[block["when"]]) or ("unless" in block and known[block["unless"]]):
                 continue
@@ -280,7 +277,6 @@ class _Layout:
         }
 
     def rows(self) -> dict[str, Rows]:
-        """Return the rows of every table."""
         from cfk_plugin.release.results import SUPPRESSION_REASONS
 
         data = self.data
@@ -339,7 +335,6 @@ class _Layout:
         return [(title, shown(released[name], "count")) for name, title in titles.items()]
 
     def figures(self, names: Iterable[str]) -> Rows:
-        """Return figures; what was not measured is there and says so."""
         found = {metric.id: metric for metric in self.data.metrics}
         return [
             (Link(title_of(self.data, name), self.definition(name)), shown(of.amount, unit_of(name)))

@@ -72,7 +72,6 @@ def fitted(card: str, room: int) -> str:
 
 
 def _first(texts: Sequence[str], between: str, last: str) -> str:
-    """Join the first of some texts, and say how many more there are."""
     more = f"{last}{len(texts) - _MOST_CHECKS} more" if len(texts) > _MOST_CHECKS else ""
     return between.join(texts[:_MOST_CHECKS]) + more
 
@@ -214,7 +213,6 @@ def _plain_text(value: Any) -> str:
 
 
 def render_comparison(before: ReportData, after: ReportData) -> str:
-    """Write what changed between two reports as Markdown; errors as for `compare`."""
     changes = compare(before, after)
     head = (
         "# What changed between two reports\n\n"

@@ -255,7 +255,6 @@ _LONGEST = 16
 
 
 def short(attack: str) -> str:
-    """Return the name of an attack as a legend has room for it."""
     rest = attack.removeprefix("membership_")
     return _SHORT.get(rest, rest.replace("_", " "))[:_LONGEST]
 
@@ -319,7 +318,6 @@ class _Roc(NamedTuple):
         return 1 / others if others else next((rate for rate in self.fpr if rate > 0), 1.0)
 
     def people(self, name: str) -> int | None:
-        """Return how many members or others there are."""
         found = self.attack.figure(name)
         return round(found) if found else None
 

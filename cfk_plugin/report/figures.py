@@ -32,7 +32,7 @@ _MOST_RESAMPLED = 20_000
 
 
 def figures(evidence: Evidence, pooled: Pooled) -> dict[str, Metric]:
-    """Return every figure that can be computed, exact, by id; what cannot is there, too, without a value."""
+    """Return every figure, exact, by id; what cannot be computed is there, too, without a value."""
     found = [*_of_population(evidence), *_of_releases(evidence, pooled)]
     if pooled.k is not None:
         found += [*_of_risk(pooled), *_of_disclosure(pooled), *_of_composition(pooled), *_of_utility(evidence, pooled)]
@@ -88,7 +88,6 @@ def _of_releases(evidence: Evidence, pooled: Pooled) -> Iterator[Metric]:
 
 
 def finite(value: Any) -> float | None:
-    """Return a number; None for a missing one."""
     return None if pd.isna(value) else float(value)
 
 
@@ -286,7 +285,6 @@ NCP_OF = "ncp."
 def distributions(
     evidence: Evidence, pooled: Pooled, audited: tuple[Audited, ...], control: Control, floor: float | None
 ) -> tuple[Distribution, ...]:
-    """Return every distribution that there is evidence for."""
     found: list[Distribution | None] = []
     if len(pooled.regions):
         found += [_sizes(evidence, pooled, control), _risk(pooled, control), _ncp(pooled)]

@@ -25,8 +25,6 @@ _TO_SIGN = "Name and date of the signature"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """A question to a person."""
-
     id: str
     question: str
     role: str
@@ -106,7 +104,6 @@ _TURNS_TEXT = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"  # what i
 
 
 def is_empty(value: object) -> bool:
-    """Say whether nothing was answered."""
     return value is None or (isinstance(value, str) and value.strip() in _EMPTY)
 
 
@@ -145,7 +142,6 @@ def _unprintable(letter: str) -> bool:
 
 
 def read_answer(value: object, where: str, asked: Question) -> str | None:
-    """Return the answer to a question, None where there is none."""
     if asked.kind == "date":
         return read_date(value, where)
     if isinstance(value, bool):  # what other readers of YAML make of yes and no

@@ -45,13 +45,10 @@ class Bar(NamedTuple):
 
 
 class Text(tuple[str | Link, ...]):
-    """Texts and links in order."""
-
     __slots__ = ()
 
     @classmethod
     def of(cls, *parts: str | Link) -> Text:
-        """Join them."""
         return cls(parts)
 
 
@@ -90,15 +87,11 @@ class Curves:
 
 @dataclass(frozen=True, slots=True)
 class Paragraph:
-    """A paragraph."""
-
     text: Inline
 
 
 @dataclass(frozen=True, slots=True)
 class Bullets:
-    """A list."""
-
     items: Sequence[Inline]
 
 
@@ -179,7 +172,6 @@ def amounts_of(check: CheckResult) -> tuple[str, str]:
 
 
 def words(cell: Cell) -> str:
-    """Return what a cell says."""
     match cell:
         case Mark(status, text):
             return text or STATUS_TEXTS[status]

@@ -98,7 +98,6 @@ class Evidence:
     uncounted: Mapping[str, int] = field(default_factory=dict)
 
     def latest(self, name: str) -> Mapping[str, Any]:
-        """Return a document of the latest run that has it; nothing where none does."""
         return next((found for run in reversed(self.runs) if (found := getattr(run, name)) is not None), {})
 
 
@@ -111,7 +110,6 @@ class Pooled:
 
     @classmethod
     def of(cls, evidence: Evidence, k: int | None = None) -> Pooled:
-        """Pool the runs of the evidence."""
         runs = [run for run in evidence.runs if run.rows is not None and len(run.rows)]
         tables = []
         for i, run in enumerate(runs):
@@ -123,32 +121,26 @@ class Pooled:
         return cls(pd.concat(tables, ignore_index=True, sort=False), runs)
 
     def __len__(self) -> int:
-        """Return the number of explanations asked for."""
         return len(self.rows)
 
     @cached_property
     def released(self) -> pd.DataFrame:
-        """Rows of what was released."""
         return self.rows[(self.rows["status"] == "released").to_numpy()]
 
     @cached_property
     def suppressed(self) -> pd.DataFrame:
-        """Rows of what was withheld."""
         return self.rows[(self.rows["status"] == "suppressed").to_numpy()]
 
     @cached_property
     def regions(self) -> pd.DataFrame:
-        """Rows of the regions that were released."""
         return self.released[self.released["k"].notna().to_numpy()]
 
     @cached_property
     def prototypes(self) -> pd.DataFrame:
-        """Rows of the prototypes that were released."""
         return self.released[self.released["k"].isna().to_numpy()]
 
     @cached_property
     def k(self) -> int | None:
-        """The least k that was asked for."""
         asked = self.rows["asked_k"].dropna()
         return int(asked.min()) if len(asked) else None
 
@@ -224,7 +216,6 @@ class Held:
 
     @property
     def audited(self) -> bool:
-        """Whether it holds what an audit found."""
         return bool(self.audits) or "frontier" in self.documents
 
     def shard(self, name: str, period: Period) -> Shard | None:
@@ -273,7 +264,6 @@ def read_runs(
     until: Moment | None = None,
     progress: Progress | None = None,
 ) -> Evidence:
-    """Read runs by their ids."""
     wanted = ids_of(run_ids)
     if not wanted:
         raise InputError("there is no run to read: give the id of at least one")

@@ -285,7 +285,6 @@ def reason(data: ReportData) -> str:
 
 
 def title_of(data: ReportData, name: str) -> str:
-    """Return the name of something that is defined."""
     return data.definitions[name].name if name in data.definitions else name
 
 

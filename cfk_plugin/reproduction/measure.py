@@ -50,8 +50,6 @@ _DRAWN = 100  # value combinations of a region, the paper's footnote 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Method:
-    """One way of protecting."""
-
     label: str  # as tables and plots call it
     protector: Callable[..., Protector] | None  # from the options; None where the guarantee prescribes one
     objective: Literal["pureness", "ncp", "weighted"] = "pureness"
@@ -111,7 +109,6 @@ class Job:
     kind: Literal["certificates", "distances", "candidates"] = "certificates"
 
     def key(self, config: Config) -> str:
-        """Return a digest of the job and of what it is measured on."""
         return digest([config.key, asdict(self)])
 
 
@@ -140,18 +137,15 @@ class Measurement:
     groups_asking: tuple[str, ...]  # the same of the person who asks
 
     def known(self, figure: str) -> list[float]:
-        """Return a figure of the explanations that have it."""
         return [float(value) for value in self.figures.get(figure, ()) if value is not None]
 
     def to_json(self) -> str:
-        """Return it as JSON."""
         found = asdict(self)
         found["setting"], found["scene"] = found.pop("config"), found.pop("summary")
         return json.dumps(found, sort_keys=True, allow_nan=False)
 
     @classmethod
     def from_json(cls, text: str) -> Measurement:
-        """Read what `to_json` wrote."""
         found = json.loads(text)
         found["config"], found["summary"] = Config(**found.pop("setting")), DataSummary(**found.pop("scene"))
         found["figures"] = {name: tuple(values) for name, values in found["figures"].items()}

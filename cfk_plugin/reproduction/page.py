@@ -110,7 +110,6 @@ def points(difference: float | None) -> str:
 
 
 def number(value: float | None, digits: int = 2) -> str:
-    """Return a number with thousands set apart."""
     return NONE if value is None else f"{value:,.{digits}f}"
 
 
@@ -283,7 +282,6 @@ def _tally(results: Results, against: str) -> str:
 
 
 def _people(results: Results) -> str:
-    """Return the people who are left against stronger adversaries, and what is proven."""
     rows = []
     for a in _every(results, (THEIRS, "exact-pureness", "reciprocal")):
         of = f", of {a.k_effective_n}" if 0 < a.k_effective_n < a.released else ""
@@ -391,7 +389,6 @@ def _plausibility(rows: Sequence[Row]) -> str:
 
 
 def _frontier(rows: Sequence[Row]) -> str:
-    """Return NCP and pureness at every k: one row per table and method."""
     body = [
         [name, label(method), *_across(rows, "k", _pair, table=name, method=method)]
         for name in tables_in_order(rows)
@@ -430,7 +427,6 @@ def _values(rows: Sequence[Row], column: str) -> list[Any]:
 
 
 def _places(rows: Sequence[Row]) -> list[tuple[str, int]]:
-    """Return every table with each of its k."""
     return [(name, k) for name in tables_in_order(rows) for k in _values([r for r in rows if r["table"] == name], "k")]
 
 

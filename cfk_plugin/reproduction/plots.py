@@ -55,7 +55,7 @@ _BAND = "bands are 95 % intervals of the mean"
 
 
 def _draw_parameters(rows: Rows) -> Figure:
-    """Draw NCP, pureness and time against k, α and iterations: the paper's Figure 4."""
+    """Draw the paper's Figure 4."""
     names = [name for name in _PARAMETERS if any(row["parameter"] == name for row in rows)]
     figure, panels = _grid(3, len(names), wide=2.8)
     for column, name in enumerate(names):
@@ -73,7 +73,7 @@ def _draw_parameters(rows: Rows) -> Figure:
 
 
 def _draw_fairness(rows: Rows) -> Figure:
-    """Draw the mean NCP of minority and majority group on every table: the paper's Figure 5."""
+    """Draw the paper's Figure 5."""
     k, methods, tables = main_k(rows), methods_in_order(rows), tables_in_order(rows)
     figure, panels = _grid(len(methods), 1, wide=6.4, high=2.4)
     for ax, method in zip(panels[:, 0], methods, strict=False):
@@ -88,7 +88,6 @@ def _draw_fairness(rows: Rows) -> Figure:
 
 
 def _draw_frontier(rows: Rows) -> Figure:
-    """Draw what each k costs in NCP and pureness."""
     return _draw_pairs(rows, _series(rows), f"What each k costs; {_BAND}")
 
 
@@ -189,7 +188,6 @@ def _label(panels: Any, *metrics: str) -> None:
 
 
 def _grid(rows: int, columns: int, *, wide: float = 2.4, high: float = 1.9) -> tuple[Figure, NDArray[Any]]:
-    """Return a figure and its panels, as an array of rows and columns."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(max(wide * columns + 0.8, 5.6), high * rows + 0.9), layout="constrained")

@@ -59,8 +59,6 @@ class Config:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataSummary:
-    """What a `Config` led to."""
-
     n_estimators: int  # what cross-validation chose
     max_leaf_nodes: int | None
     scores: Mapping[str, float]  # `Size` as text to mean accuracy over the folds

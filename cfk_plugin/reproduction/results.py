@@ -111,7 +111,6 @@ class Published(NamedTuple):
     plausibility: tuple[PublishedDistance, ...]
 
     def result(self, method: Printed, k: int, table: str) -> PublishedResult | None:
-        """Return what is printed for a method, k and table; None where nothing is."""
         return self.results.get((method, k, table))
 
 
@@ -140,7 +139,6 @@ def published() -> Published:
 
 
 def mean(values: list[float]) -> float | None:
-    """Return the mean; None of nothing."""
     return math.fsum(values) / len(values) if values else None
 
 
@@ -181,7 +179,6 @@ class Aggregate:
 
 
 def aggregate(found: Measurement, run_id: str | None = None) -> Aggregate:
-    """Return the figures of a measurement; the same one gives the same intervals."""
     n, sizes, agrees = found.asked, found.known("k"), mean(found.known("agrees"))
     figures: dict[str, Any] = {}
     for name in ("ncp", "pureness"):
@@ -233,12 +230,10 @@ class Verdict:
 
     @property
     def ncp_by(self) -> float | None:
-        """Our NCP minus theirs."""
         return None if self.ncp is None or self.their_ncp is None else self.ncp - self.their_ncp
 
     @property
     def pureness_by(self) -> float | None:
-        """Our pureness minus theirs."""
         return None if self.pureness is None or self.their_pureness is None else self.pureness - self.their_pureness
 
     @property
@@ -254,7 +249,6 @@ class Verdict:
 
     @property
     def is_measured(self) -> bool:
-        """Whether there is something to judge."""
         return self.ncp_by is not None and self.pureness_by is not None
 
     @property
@@ -353,15 +347,12 @@ class Results:
         )
 
     def find(self, table: str, method: str, k: int) -> Aggregate | None:
-        """Return the aggregate of a table, method and k; None where it was not run."""
         return next((a for a in self.aggregates if (a.table, a.method, a.k) == (table, method, k)), None)
 
     def rows(self, study: str) -> tuple[Row, ...]:
-        """Return the rows of a study; none where it was not run."""
         return self.studies.get(study, ())
 
     def to_json(self) -> str:
-        """Return it as JSON; the same results give the same text."""
         return json.dumps({"schema_version": SCHEMA_VERSION, **asdict(self)}, indent=1, sort_keys=True, allow_nan=False)
 
     @classmethod

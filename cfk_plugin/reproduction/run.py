@@ -117,7 +117,6 @@ class Place:
 
     @property
     def kept(self) -> Path:
-        """Where measurements are kept, so that a run that was stopped goes on."""
         return self.output / "kept"
 
 
@@ -213,14 +212,12 @@ class Workspace:
         self.folder = folder
 
     def read(self, name: str, parse: Callable[[str], T]) -> T | None:
-        """Return what was kept under a name."""
         try:
             return parse((self.folder / name).read_text(encoding="utf-8"))
         except (FileNotFoundError, ValueError, TypeError, KeyError):
             return None
 
     def keep(self, name: str, text: str) -> None:
-        """Keep something under a name."""
         path = self.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         with whole_file(path) as draft:

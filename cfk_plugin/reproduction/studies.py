@@ -209,7 +209,6 @@ def _candidate_jobs(tables: Sequence[str], _: int) -> list[Job]:
 
 
 def _candidate_columns(found: Measurement) -> Iterator[Columns]:
-    """Return distance, a mean over features in [0, 1], and what it buys."""
     yield {
         "k": found.k,
         "m": found.options["candidates"],

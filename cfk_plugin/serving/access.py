@@ -126,8 +126,6 @@ class Metrics:
             multiprocess.MultiProcessCollector(self._registry)  # type: ignore[no-untyped-call]
 
     def counted(self, answer: Callable[..., list[dict[str, Any]]]) -> Callable[..., list[dict[str, Any]]]:
-        """Return what answers the same, and is counted."""
-
         def counting(*args: Any) -> list[dict[str, Any]]:
             records = answer(*args)
             for record in records:

@@ -141,5 +141,4 @@ def _warn(text: str, *args: object) -> None:
 
 
 def _setting(name: str) -> bool:
-    """Return what `autolog` was last called with."""
     return bool(get_autologging_config(INTEGRATION, name))  # type: ignore[no-untyped-call]

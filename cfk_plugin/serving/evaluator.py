@@ -116,7 +116,6 @@ def _counts(records: Sequence[Record]) -> dict[str, float]:
 
 
 def _figures(records: Sequence[Record], sizes: Sequence[int], k: int) -> dict[str, float]:
-    """Return the figures of `Explanations.summary` that records have."""
     released = [record for record in records if record["status"] == "released"]
     columns = {name: [float(record[name]) for record in released] for name in ("ncp", "pureness")}
     known = figures({**columns, "k": sizes, "prosecutor_risk": [1 / size for size in sizes]})
@@ -125,7 +124,6 @@ def _figures(records: Sequence[Record], sizes: Sequence[int], k: int) -> dict[st
 
 
 def _frame(records: Sequence[Record]) -> pd.DataFrame:
-    """Return records as the table that `Explanations.to_frame` is."""
     cells = [{feature["name"]: _cell(feature) for feature in record["features"]} for record in records]
     rows = [
         {name: record[name] for name in (*_BEFORE, *_AFTER)} | features

@@ -296,7 +296,6 @@ def _column(tensor: Any) -> tuple[str, list[Any]]:
 
 
 def to_json(content: Any) -> bytes:
-    """Return content as JSON, as both servers send it."""
     return json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
 
 

@@ -53,7 +53,6 @@ class ProtectedModel(PythonModel):
     _skip_type_hint_validation = True  # MLflow's: without it every import warns that `predict` has no hints
 
     def load_context(self, context: Any) -> None:
-        """Open the artifacts."""
         answer_requests(answer_of_model)
         with quiet("the protected model cannot be loaded ({})", BundleError, let=CFKError):
             self._answer = _handler_of(context.artifacts).answer

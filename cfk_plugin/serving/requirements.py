@@ -53,7 +53,6 @@ def requirements_of(
 
 
 def _lines_of_model(uri: str) -> list[str]:
-    """Return the requirements that a model was logged with."""
     with tempfile.TemporaryDirectory() as folder:
         model = mlflow.artifacts.download_artifacts(uri, dst_path=folder)
         text = (Path(model) / "requirements.txt").read_text(encoding="utf-8")

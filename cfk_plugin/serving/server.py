@@ -60,8 +60,6 @@ _SMALL = 65_536  # bytes; requests that are no longer are read however much othe
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What requests may take."""
-
     seconds: float = (
         60.0  # until a request is answered with 504; an explainer that hangs cannot be stopped, and runs on
     )

@@ -223,7 +223,6 @@ class _Job:
         return _OPENED[self.digest]
 
     def open(self) -> KAnonymizer:
-        """Return an anonymizer as it was on the driver."""
         population = Population.open(io.BytesIO(self.bundle), key=self.key)
         if population.policy is None:
             raise InputError("the file has a population and no policy; seal a fitted KAnonymizer")
@@ -327,7 +326,6 @@ def _columns(df: Any, schema: Schema, keep: Sequence[str], factuals: str | None)
 
 
 def _form(df: Any, keep: Sequence[str]) -> Any:
-    """Return the Spark schema of what comes out."""
     from pyspark.sql import types
 
     kinds = {
