@@ -144,7 +144,7 @@ def protect(
         raise PolicyError('a sealed catalogue does not know where an explainer\'s answers belong; give anchor="query"')
     if anchor != "explainer" and anonymizer.guarantee_.catalogue is None:
         raise PolicyError('anchor="query" answers from a catalogue; it needs PrivacyPolicy(guarantee="catalogue")')
-    explainer = _nobody if explainer is None else explainer
+    explainer = (lambda queries: queries.head(0)) if explainer is None else explainer  # which is never asked
     wish = None if anonymizer.goal_.is_opposite else anonymizer.goal_.desired
     source = anonymizer.manager_.adapt(explainer, replace(context, classes=anonymizer.model_.classes, desired=wish))
     is_asked = anchor == "explainer"
@@ -177,11 +177,6 @@ def warm_up() -> frozenset[Path | None]:
     drawn = ServedRows(table, table["pay"].to_numpy(), np.zeros(len(table)), rows.heom, rows.heom.encode(table))
     drawn.nearest(table.head(3), Goal(1), None)
     return frozenset(kernel._cache.folder for kernel in KERNELS if kernel.signatures)
-
-
-def _nobody(queries: pd.DataFrame) -> pd.DataFrame:
-    """Stand where an explainer would; it is never asked."""
-    return queries.head(0)
 
 
 def protected(**options: Any) -> Callable[[Any], ProtectedExplainer]:

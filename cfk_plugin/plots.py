@@ -122,7 +122,8 @@ class RiskDisplay(_Display):
         edges = _edges(sizes, k)
         shares = np.histogram(sizes, edges)[0] / len(sizes)
         bars = ax.bar(edges[:-1], 100 * shares, np.diff(edges), align="edge", color=BAR, edgecolor="white")
-        ax.bar_label(bars, [_percent(share) for share in shares], padding=2, fontsize=8, color=INK)
+        labels = [f"{100 * share:.0f}" if share >= 0.005 else "" for share in shares]
+        ax.bar_label(bars, labels, padding=2, fontsize=8, color=INK)
         if k is not None:
             mark_k(ax, k - 0.5, k)
         ax.set_ylim(0, 125 * shares.max())
@@ -246,10 +247,6 @@ def _risk_axis(ax: Axes) -> None:
     top.set_xlabel("prosecutor risk, 1 / people (%)")
 
 
-def _percent(share: float) -> str:
-    return f"{100 * share:.0f}" if share >= 0.005 else ""
-
-
 _SAID: Mapping[str, tuple[str, str]] = {
     "k": ("people who fit, k", "more is better"),
     "ncp": ("information loss, NCP", "less is better"),
@@ -306,7 +303,8 @@ def plot_groups(
         if not rows["gap"].notna().any():
             nothing(panel, "fewer than two groups\nof 11 or more")
             continue
-        _draw(panel, rows, metric, _tolerance(tolerance, metric))
+        bound = tolerance.get(metric) if isinstance(tolerance, Mapping) else None if metric in _COUNTS else tolerance
+        _draw(panel, rows, metric, bound)
         named = unnamed or ax is not None  # axes of somebody else may stand anywhere
         panel.set_yticks(range(len(groups)), [_label(name, table) if named else "" for name in groups])
         unnamed = False
@@ -358,12 +356,6 @@ def _draw(ax: Axes, rows: pd.DataFrame, metric: str, tolerance: float | None) ->
 
 
 _SMALL: Mapping[str, Any] = {"ha": "center", "va": "bottom", "fontsize": 8, "color": MARK}
-
-
-def _tolerance(tolerance: float | Mapping[str, float] | None, metric: str) -> float | None:
-    if isinstance(tolerance, Mapping):
-        return tolerance.get(metric)
-    return None if metric in _COUNTS else tolerance
 
 
 def _label(group: str, table: pd.DataFrame) -> str:

@@ -462,7 +462,8 @@ def one_run_audit(
     scores = vector_of(score, ManyAgreements(table, people, schema), output)
     if len(scores) != len(people) or np.isnan(scores).any():
         raise InputError(f"{len(people)} canaries and {len(scores)} scores, or some NaN; return one number per canary")
-    right = right_guesses(scores, coins, tried)
+    order, half = np.argsort(scores, kind="stable"), tried // 2  # "in" for the highest, "out" for the lowest
+    right = int((~coins[order[:half]]).sum() + coins[order[len(order) - half :]].sum())
     return EpsilonAudit(
         attack="epsilon_one_run",
         scenario=(
@@ -486,12 +487,6 @@ def one_run_audit(
         },
         seed=seed,
     )
-
-
-def right_guesses(scores: NDArray[np.float64], coins: NDArray[np.bool_], guesses: int) -> int:
-    """Guess "in" for the highest scores and "out" for the lowest, and return how many guesses are right."""
-    order, half = np.argsort(scores, kind="stable"), guesses // 2
-    return int((~coins[order[:half]]).sum() + coins[order[len(order) - half :]].sum())
 
 
 def _check_people(people: pd.DataFrame, schema: Schema | None) -> None:

@@ -210,7 +210,10 @@ def steering(setting: Setting, ask: Ask | None = None) -> AuditResult:
     back = np.ones(len(places), dtype=bool)
     if asked.any():
         at = np.flatnonzero(asked)
-        back[at] = _came_back(setting, ask(queries.take(at).reset_index(drop=True)), places.which[at])
+        back[at] = False
+        for entry in ask(queries.take(at).reset_index(drop=True)).generalized:
+            values = releases[int(places.which[at[entry.query]])].values
+            back[at[entry.query]] |= values.items() <= dict(entry.released).items()
     left: list[Mask] = places.spread(back)
     chance = releases.found(left)
     figures = {
@@ -291,13 +294,3 @@ def _changed(population: Population, rows: pd.DataFrame, changes: int, random: n
         else:
             columns[name] = columns[name].astype(object).mask(hit, drawn.astype(object))
     return population.conform(pd.DataFrame(columns))
-
-
-def _came_back(setting: Setting, answers: Explanations, which: NDArray[np.int64]) -> Mask:
-    """Say of every query whether an answer to it has the private values of its release."""
-    back = np.zeros(len(which), dtype=bool)
-    for entry in answers.generalized:
-        values = setting.releases[int(which[entry.query])].values
-        if values.items() <= dict(entry.released).items():
-            back[entry.query] = True
-    return back

@@ -236,11 +236,6 @@ def half_width(n: int) -> float:
     return min(1.96 * 0.5 / math.sqrt(n), 1.0) if n else 1.0
 
 
-def unseen_rate(n: int) -> float:
-    """Return the largest rate of success that n cases without any would leave open at 95 %: 1 - 0.05^(1/n)."""
-    return 1 - 0.05 ** (1 / n) if n else 1.0
-
-
 def can_detect(name: str, task: AuditTask) -> str:
     """Say of one audit of `AUDITS`, in a sentence, what its size shows at best."""
     match name:
@@ -258,7 +253,8 @@ def can_detect(name: str, task: AuditTask) -> str:
             return f"sees an advantage of {100 * half_width(n):.0f} points or more ({n} explanations)"
         case "linkage":
             n = task.explained
-            return f"no success in {n} explanations leaves up to {100 * unseen_rate(n):.1f} % open"
+            unseen = 1 - 0.05 ** (1 / n) if n else 1.0  # the largest rate of which n cases without any leave 95 %
+            return f"no success in {n} explanations leaves up to {100 * unseen:.1f} % open"
         case _:
             people = 2 * min(task.sizes.attacked, len(task.crowd) // 8)
             return f"sees {100 * half_width(people):.0f} points above guessing or more ({people} people)"

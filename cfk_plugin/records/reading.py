@@ -23,7 +23,6 @@ from cfk_plugin.errors import InputError, TrackingError, require
 from cfk_plugin.records.run import StoreDownError, client_of, kind_of, tracking_errors
 
 if TYPE_CHECKING:
-    import pandas as pd
     import pyarrow as pa
     from mlflow import MlflowClient
     from mlflow.entities import Experiment, Run

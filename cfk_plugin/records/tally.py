@@ -64,16 +64,14 @@ _EXTREMES: Mapping[str, Callable[..., float]] = {
 }
 
 
-def _no_values() -> dict[str, NDArray[np.float64]]:
-    return {name: np.empty(0) for name in PER_EXPLANATION}
-
-
 @dataclass(frozen=True, slots=True)
 class Tally:
     """What a run says of itself, which is all that is needed to go on; NaN stands for what is not known."""
 
     metrics: Mapping[str, float] = field(default_factory=dict)  # those of the summary that are, or were, known
-    series: Mapping[str, NDArray[np.float64]] = field(default_factory=_no_values)  # one value per released region
+    series: Mapping[str, NDArray[np.float64]] = field(  # one value per released region
+        default_factory=lambda: {name: np.empty(0) for name in PER_EXPLANATION}
+    )
 
     @classmethod
     def resume(cls, metrics: Mapping[str, float], history: Callable[[str], Sequence[float]]) -> Tally:

@@ -397,7 +397,8 @@ class _Wrapped(HostOnly):
         entries: list[Entry] = [Suppressed(q, "none_found") for q in batch.query.tolist()]
         findings: list[Finding | None] = [None] * len(entries)
         if self.anonymizer.ledger is not None and not may_observe(len(batch.query), self.track):
-            return self._withheld(batch.query, "not_recorded", call)  # and not on record as left
+            withheld: list[Entry] = [Suppressed(query, "not_recorded") for query in batch.query.tolist()]
+            return self._wrap(withheld, None, call)  # and not on record as left
         if len(batch.frame):
             query = batch.query[batch.slot]
             pipeline = pipeline or replace(self.anonymizer.pipeline_, goal=goal)
@@ -408,9 +409,6 @@ class _Wrapped(HostOnly):
             for slot, entry, finding in zip(batch.slot, done, kinds, strict=True):
                 entries[slot], findings[slot] = entry, finding
         return self._wrap(entries, findings, call)
-
-    def _withheld(self, query: Rows, reason: str, call: Request) -> Explanations:
-        return self._wrap([Suppressed(q, reason) for q in query.tolist()], None, call)
 
     def _wrap(self, entries: list[Entry], findings: list[Finding | None] | None, call: Request) -> Explanations:
         record = partial(observe, track=self.track)

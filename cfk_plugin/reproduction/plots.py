@@ -87,10 +87,6 @@ def _draw_fairness(rows: Rows) -> Figure:
     return _finish(figure, panels, "Information loss by group of the counterfactual instance, with 95 % intervals")
 
 
-def _draw_frontier(rows: Rows) -> Figure:
-    return _draw_pairs(rows, _series(rows), f"What each k costs; {_BAND}")
-
-
 def _draw_methods(rows: Rows) -> Figure:
     """Draw mean NCP and pureness of the methods at each k, beside what the paper prints for CF-K."""
     names = {PAPER: "CF-K as printed", **_series([row for row in rows if row["method"] != PAPER])}
@@ -155,7 +151,10 @@ PLOTS: Mapping[str, Plot] = MappingProxyType(
             ],
             _draw_fairness,
         ),
-        "frontier": Plot(lambda results: results.rows("frontier"), _draw_frontier),
+        "frontier": Plot(
+            lambda results: results.rows("frontier"),
+            lambda rows: _draw_pairs(rows, _series(rows), f"What each k costs; {_BAND}"),
+        ),
         "candidates": Plot(lambda results: results.rows("candidates"), _draw_candidates),
     }
 )

@@ -194,6 +194,7 @@ def prepare(table: Table, config: Config, known: DataSummary | None = None, *, j
     rows = neighbours(config.explainer, train[features], true, asking[features], model, desired)
     chosen, asking = train.iloc[rows[rows >= 0]].reset_index(drop=True), asking[rows >= 0].reset_index(drop=True)
     schema = Schema.from_frame(train[features], quasi_identifiers=list(table.quasi_identifiers))
+    sizes = table.frame.groupby(list(table.quasi_identifiers), dropna=False)[table.target].transform("size")
     summary = known or DataSummary(
         n_estimators=size.n_estimators,
         max_leaf_nodes=size.max_leaf_nodes,
@@ -201,7 +202,8 @@ def prepare(table: Table, config: Config, known: DataSummary | None = None, *, j
         accuracy=float((model.predict(test[features]) == test[table.target]).mean()),
         rows_train=len(train),
         rows_test=len(test),
-        **_risks(table),
+        unique=float((sizes == 1).mean()),
+        below_10=float((sizes < _RISKY).mean()),
         explained=len(asking),
         unanswered=int((rows < 0).sum()),
         seconds=time.perf_counter() - started,
@@ -226,12 +228,6 @@ def _groups(everybody: pd.Series[Any], some: pd.Series[Any]) -> tuple[str, ...]:
     counts = everybody.value_counts()
     names = {counts.index[0]: "majority", counts.index[-1]: "minority"}
     return tuple(names.get(value, "other") for value in some)
-
-
-def _risks(table: Table) -> dict[str, float]:
-    """Return the shares of Table 5: of all rows, those alone in their equivalence class, and in classes below 10."""
-    sizes = table.frame.groupby(list(table.quasi_identifiers), dropna=False)[table.target].transform("size")
-    return {"unique": float((sizes == 1).mean()), "below_10": float((sizes < _RISKY).mean())}
 
 
 # On a few hundred rows the network's own defaults stop before anything is learned.

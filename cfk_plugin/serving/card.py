@@ -82,7 +82,8 @@ class Card:
         )
 
     def _open(self) -> str:
-        points = [_ATTACKS[attack] for attack in NOT_STOPPED[self.policy.guarantee] if not self._is_recorded(attack)]
+        open_to = NOT_STOPPED[self.policy.guarantee]
+        points = [_ATTACKS[each] for each in open_to if not (self.ledger and each.startswith("intersection"))]
         if private := self.population.schema.private:
             points.append(
                 f"**Private values** are released as they are: {_listed(private)}. Whoever knows them may recognise a "
@@ -94,9 +95,6 @@ class Card:
         points.append(f"**The artifact store.** {store}")
         points.append("**Membership, and copies of the model.** Neither is measured here.")
         return "## What it does not protect\n\n" + "\n".join(f"* {point}" for point in points)
-
-    def _is_recorded(self, attack: str) -> bool:
-        return self.ledger and attack.startswith("intersection")
 
     def _rules(self) -> str:
         policy = self.policy
