@@ -356,7 +356,7 @@ class DPC(HostOnly):
         return explanations_of(rows, refused, self._claim(), policy, self._schema, call, track, seed=self.seed)
 
     def _claim(self) -> PrototypeCertificate:
-        """Say what the published method claims: its epsilon is refuted by tests/integration/test_dpc_leak.py."""
+        """Say what the published method claims: its epsilon is refuted by tests/dp/test_dpc_leak.py."""
         return PrototypeCertificate(
             guarantee="none",
             epsilon=self.epsilon,

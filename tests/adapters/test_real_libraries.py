@@ -5,8 +5,13 @@ Each needs an environment of its own; docs/how-to/wrap-other-explainers.md says 
 
 from __future__ import annotations
 
+import io
 import os
+import pickle
+import subprocess
 from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -159,6 +164,72 @@ def test_omnixai() -> None:
         assert len(answer.explanations) == 3
         assert {label for each in answer.explanations if each["counterfactual"] is not None
                 for label in each["counterfactual"]["label"]} <= {1}  # fmt: skip
+
+
+# CARLA needs Python 3.7, so what it has is asked in a process of that: rows go there and back as CSV.
+THERE = """
+import io, os, pickle, sys
+out = os.fdopen(os.dup(1), "wb")
+os.dup2(2, 1)  # it prints
+import pandas as pd
+from carla import MLModelCatalog
+from carla.data.catalog import CsvCatalog
+from carla.recourse_methods import GrowingSpheres
+
+data = CsvCatalog(sys.argv[1], categorical=["job"], continuous=["age", "income", "debt"], immutables=[], target="y")
+model = MLModelCatalog(data, "linear", backend="pytorch", load_online=False)
+model.train(learning_rate=0.01, epochs=20, batch_size=32, force_train=True)
+has = {"transform": data.transform, "inverse_transform": data.inverse_transform}
+has["predict"] = lambda rows: pd.DataFrame({"y": model.predict(data.transform(rows)).round().ravel()})
+has["get_counterfactuals"] = GrowingSpheres(model).get_counterfactuals
+while True:
+    name, rows = pickle.load(sys.stdin.buffer)
+    rows = pd.read_csv(io.StringIO(rows), index_col=0)
+    pickle.dump(has[name](rows).to_csv(), out, 2)
+    out.flush()
+"""
+
+
+def test_carla(tmp_path: Path) -> None:
+    if not (python := os.environ.get("CARLA_PYTHON")):
+        pytest.skip("needs CARLA_PYTHON, a Python 3.7 with carla-recourse")
+    table = ROWS.assign(job=np.where(ROWS["debt"] % 2, "clerk", "nurse"))
+    table.assign(y=OUTCOMES).to_csv(tmp_path / "train.csv", index=False)
+    command = [python, "-W", "ignore", "-c", THERE, str(tmp_path / "train.csv")]
+    there = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        env={**os.environ, "HOME": str(tmp_path), "PYTHONPATH": ""},
+    )  # fmt: skip
+
+    def asked(name: str, rows: pd.DataFrame) -> pd.DataFrame:
+        assert there.stdin is not None
+        assert there.stdout is not None
+        pickle.dump((name, rows.to_csv()), there.stdin, 2)
+        there.stdin.flush()
+        return pd.read_csv(io.StringIO(pickle.load(there.stdout)), index_col=0)
+
+    transform, inverse, recourse = (
+        partial(asked, name) for name in ("transform", "inverse_transform", "get_counterfactuals")
+    )
+    catalog = SimpleNamespace(target="y", transform=transform, inverse_transform=inverse)
+    body = {"__module__": "carla.recourse_methods.api", "_mlmodel": SimpleNamespace(data=catalog)}
+    explainer = type("RecourseMethod", (), body | {"get_counterfactuals": staticmethod(recourse)})()
+    with there:
+        outcomes = asked("predict", table)["y"].to_numpy()
+        queries = table[outcomes == 0].head(3)
+        own = {"get_counterfactuals": ([transform(queries)], {})}
+        batch = check_adapter(explainer, queries, list(table), plugins=[shapes], arguments=own)
+        population = Population.from_frame(table, Schema.from_frame(table, quasi_identifiers=["age", "job"]))
+        private = protect(
+            explainer, model=lambda rows: asked("predict", rows)["y"].to_numpy(), population=population,
+            policy=PrivacyPolicy(k=5, guarantee="reciprocal", min_pureness=0), desired=1, plugins=[shapes],
+        )  # fmt: skip
+        answers, cells = private.explain(queries), private.get_counterfactuals(*own["get_counterfactuals"][0])
+        there.kill()
+    print(f"GrowingSpheres: {len(batch.frame)} of 3 found, {answers.summary()}")
+    assert set(batch.frame["job"]) <= {"clerk", "nurse"}
+    assert answers.released
+    assert list(cells) == list(table)
 
 
 def test_cfnow() -> None:

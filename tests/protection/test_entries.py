@@ -246,13 +246,12 @@ def test_everybody_with_the_outcome_is_in_a_group_with_an_entry_in_a_small_table
 
 def test_private_values_of_another_group_go_with_a_group_whose_own_ones_do_not() -> None:
     lent = 0
-    for seed in range(4):
-        train = table(seed, 60)
+    for train in (table(7, 60), table(1, 120)):
         anonymizer = fitted(train, three, "opposite", k=10)
         catalogue, entries = anonymizer.guarantee_.catalogue, released(anonymizer)
         assert catalogue is not None
-        own = train.iloc[catalogue.rows][PRIVATE].reset_index(drop=True)
-        is_own = (own.astype(str) == catalogue.private[PRIVATE].astype(str)).all(axis=1)
+        own, offered = train.iloc[catalogue.rows][PRIVATE].reset_index(drop=True), catalogue.private[PRIVATE]
+        is_own = ((own == offered) | (own.isna() & offered.isna())).all(axis=1)
         assert {entry.status for entry in entries} == {"released"}
         assert min(entry.certificate.k_consistent for entry in entries) >= 10
         lent += (~is_own).sum()

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import cloudpickle
 import joblib
+import mlflow
 import numpy as np
 import pandas as pd
 import pytest
@@ -15,7 +17,16 @@ from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 
-from cfk_plugin import DPPrototypes, KAnonymizer, Population, PrivacyPolicy, Schema, Thresholded, protect
+from cfk_plugin import (
+    DPPrototypes,
+    KAnonymizer,
+    Population,
+    PrivacyPolicy,
+    Schema,
+    Thresholded,
+    log_protected_model,
+    protect,
+)
 from cfk_plugin.data.model import Goal
 from cfk_plugin.data.policy import Outcome
 from cfk_plugin.errors import ModelError
@@ -247,3 +258,66 @@ def test_commands_take_goals_as_text(model: Any, desired: str, more: list[str], 
     if model is not LOGISTIC:
         other = "60..70" if ".." in desired else "low"
         assert "another outcome" in output_of("verify", out, rows, *given, "--desired", other, code=1)
+
+
+SERVED: Any = [
+    ("catalogue", REGRESSOR, "50..80", (50, 80), None),
+    ("catalogue", FOREST, "mid,high", {"mid", "high"}, None),
+    ("catalogue", LOGISTIC, "1", 1, 0.3),
+    ("reciprocal", FOREST, "mid,high", {"mid", "high"}, None),
+]
+
+
+@pytest.fixture(scope="module")
+def found() -> Any:
+    """An explainer of no certain outcome: whoever earns most."""
+    rich = TABLE.nlargest(60, "pay")
+    return lambda queries: rich.sample(len(queries), random_state=0).set_index(queries.index)
+
+
+def sentences(guarantee: Any, found: Any, *goal: Any, threshold: Any) -> list[Any]:
+    """Return what one machine says to the queries."""
+    policy = PrivacyPolicy(k=5, guarantee=guarantee)
+    private = KAnonymizer(policy=policy).fit(KEYED, *goal, threshold=threshold)
+    answers = private.explain(QUERIES) if guarantee == "catalogue" else private.transform(found(QUERIES), QUERIES)
+    assert answers.released
+    assert {str(entry.outcome) for entry in answers.generalized} == {str(Goal(goal[1]).outcome(None))}
+    rows = QUERIES.to_dict("records")
+    return [getattr(e, "text", lambda _: None)(row) for e, row in zip(answers, rows, strict=True)]
+
+
+KEY = "what the server and this process share"
+KEYED = Population.from_frame(TABLE, POPULATION.schema, key=KEY.encode())
+
+
+@pytest.mark.parametrize(("guarantee", "model", "text", "desired", "threshold"), SERVED)
+def test_a_logged_model_has_the_goal(
+    guarantee: Any, model: Any, text: str, desired: Any, threshold: Any, found: Any, mlflow_store: str, monkeypatch: Any
+) -> None:
+    monkeypatch.setenv("CFK_KEY", KEY)
+    asked: dict[str, Any] = {"model": model, "desired": desired, "threshold": threshold, "requirements": ["pandas"]}
+    with mlflow.start_run():
+        logged = log_protected_model(found, population=KEYED, policy=PrivacyPolicy(k=5, guarantee=guarantee), **asked)
+    told = mlflow.pyfunc.load_model(logged.model_uri).predict(QUERIES)
+    here = sentences(guarantee, found, model, desired, threshold=threshold)
+    assert [record["sentence"] for record in told] == here
+
+
+@pytest.mark.parametrize(("guarantee", "model", "text", "desired", "threshold"), SERVED)
+def test_cfk_serve_has_the_goal(
+    guarantee: Any, model: Any, text: str, desired: Any, threshold: Any, found: Any, tmp_path: Any, monkeypatch: Any
+) -> None:
+    monkeypatch.setenv("CFK_KEY", KEY)
+    KAnonymizer(policy=PrivacyPolicy(k=5, guarantee=guarantee)).fit(KEYED, model, desired, threshold=threshold).seal(
+        tmp_path / "bundle.cfk"
+    )
+    joblib.dump(model, tmp_path / "model.joblib")
+    (tmp_path / "explainer.pkl").write_bytes(cloudpickle.dumps(found))
+    answers: list[Any] = []
+    monkeypatch.setattr("cfk_plugin.serving.server.make_app", lambda answer, *_, **__: answers.append(answer))
+    monkeypatch.setattr("cfk_plugin.serving.server.run", lambda *_, **__: 0)
+    explainer = [] if guarantee == "catalogue" else [tmp_path / "explainer.pkl"]
+    given = ["--bundle", tmp_path / "bundle.cfk", "--model", tmp_path / "model.joblib", "--desired", text]
+    cfk("serve", *explainer, *given, *(() if threshold is None else ("--threshold", threshold)))
+    told = answers[0](QUERIES.to_dict("records"))
+    assert [record["sentence"] for record in told] == sentences(guarantee, found, model, desired, threshold=threshold)

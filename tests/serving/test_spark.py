@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cfk_plugin import GeneralizedCounterfactual, KAnonymizer, Ledger, Population, PrivacyPolicy, Schema
+from cfk_plugin import GeneralizedCounterfactual, KAnonymizer, Ledger, Population, PrivacyPolicy, Schema, Thresholded
 from cfk_plugin.data import rows as stores
 from cfk_plugin.data.rows import RowsOnCluster
 from cfk_plugin.errors import BundleError, InputError, LedgerError, PolicyError, PopulationError
@@ -22,7 +22,7 @@ from cfk_plugin.serving.spark import explain_spark, protect_spark
 from local_spark import on_spark
 from model_server import accepts, logged, patients
 from random_tables import described, random_table
-from spark_models import loud, loud_where_rich, named, panics_where_rich, rich
+from spark_models import likely, loud, loud_where_rich, named, named_by_pay, paid, panics_where_rich, rich
 
 pytestmark = pytest.mark.slow  # every worker starts a Spark of its own
 
@@ -310,6 +310,33 @@ def test_a_catalogue_answers_queries_as_on_one_machine(population: Population, s
         explain_spark(df, anonymizer, answers=0, key=KEY)
     with pytest.raises(InputError, match="nobody"):
         explain_spark(df, anonymizer, features_to_vary=["nobody"], key=KEY)
+
+
+def test_jobs_have_the_goal(spark: Any, tmp_path: Path) -> None:
+    """A threshold, a range, and a set of labels, of queries and of counterfactuals; a worker pickles all of them."""
+    train = patients(120)
+    people = Population.from_frame(train, Schema.from_frame(train, quasi_identifiers=["age", "town"]), key=KEY)
+    told, names = train.to_dict("records"), list(people.schema.features)
+    df = on_spark(spark, train.assign(id=range(120)), tmp_path)
+    for model, desired in (
+        (Thresholded(likely, 0.3), 1),
+        (paid, (1_200_000, 1_500_000)),
+        (named_by_pay, {"some", "much"}),
+    ):
+        for guarantee, job in (("catalogue", explain_spark), ("reciprocal", protect_spark)):
+            there = KAnonymizer(policy=PrivacyPolicy(k=4, guarantee=guarantee)).fit(people, model, desired)
+            there.seal(tmp_path / "sealed.cfk")
+            here = there.explain(train) if job is explain_spark else there.transform(train)
+            expected = [
+                record_of(e, told[e.query] if job is explain_spark else None, names, people.domains) for e in here
+            ]
+            assert "released" in {record["status"] for record in expected}
+            for source, options in ((there, {}), (tmp_path / "sealed.cfk", {"model": model, "desired": desired})):
+                rows = [
+                    row.asDict(recursive=True) for row in job(df, source, keep=["id"], key=KEY, **options).collect()
+                ]
+                found = {row.pop("id"): row for row in rows}
+                assert [found[i] for i in range(120)] == [{n: r[n] for n in r if n != "query"} for r in expected]
 
 
 def test_counted_and_protected_on_spark_alone(spark: Any, tmp_path: Path) -> None:
