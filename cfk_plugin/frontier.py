@@ -23,7 +23,7 @@ from cfk_plugin.errors import InputError, refitting
 from cfk_plugin.metrics import Estimate, wilson
 from cfk_plugin.metrics.combinations import Plausibility, plausibility, region_plausibility
 from cfk_plugin.metrics.heom import Heom
-from cfk_plugin.metrics.intervals import mean_of
+from cfk_plugin.metrics.intervals import Figures, mean_of
 from cfk_plugin.records.run import LoggedReport, ReportContents, Value
 from cfk_plugin.release.anonymizer import KAnonymizer
 from cfk_plugin.release.guarantees import AUTO, check
@@ -54,22 +54,16 @@ def frontier(
     """Protect the same counterfactuals under every k and measure what each k costs. Nothing is released.
 
     It says what k costs and not what it protects against: that is the policy's guarantee. Plugins are not told of
-    releases, and no ledger is asked or written.
+    releases, and no ledger is asked or written. `NominalGuaranteeWarning` warns of a nominal guarantee.
 
     Parameters
     ----------
-    counterfactuals : DataFrame, shape (n, n_features or more), or sequence of Counterfactual
-        Raw counterfactuals, as for `KAnonymizer.transform`.
-    population, model, desired
-        As for `KAnonymizer.fit`.
+    counterfactuals, population, model, desired, factuals, method
+        As for `KAnonymizer` and its `fit` and `transform`.
     policy : PrivacyPolicy, optional
         Its k is replaced. Default: the population's, else ``PrivacyPolicy()``.
     ks : iterable of int, optional
         Default: those of `KS` that the population allows.
-    factuals : DataFrame, shape (n, n_features or more), optional
-        The instance that each counterfactual explains; needed only for ``desired="opposite"``.
-    method : str or Protector
-        As for `KAnonymizer`.
     compare : bool
         Whether the policy at its own k is also compared with no protection and with Mondrian over the whole table, and
         distances to training rows are measured; needs rows.
@@ -77,11 +71,6 @@ def frontier(
         Of protectors and samples that draw random numbers, and of the bootstrap.
     progress : callable, optional
         Called with (done, total) k.
-
-    Warns
-    -----
-    NominalGuaranteeWarning
-        If the guarantee is nominal.
 
     Raises
     ------
@@ -176,46 +165,24 @@ def _mean(values: ArrayLike, seed: int) -> Estimate:
     return mean_of(np.asarray(values, dtype=np.float64), np.random.default_rng(seed))
 
 
-def _to_dict(figures: Point | Baseline) -> dict[str, Any]:
-    values = {field.name: getattr(figures, field.name) for field in fields(figures)}
-    return {name: value.to_dict() if isinstance(value, Estimate) else value for name, value in values.items()}
-
-
 ARTIFACT = "cfk/frontier.json"
 SCHEMA_VERSION = 1
 """Version of the layout of `Frontier.to_json`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Point:
-    """What one k costs. Means and shares have 95 % intervals over counterfactuals.
-
-    Attributes
-    ----------
-    k : int
-    asked, released : int
-        Counterfactuals.
-    k_min : int or None
-        Fewest people who fit a released region; None when nothing is released.
-    reasons : mapping of str to int
-        Why the others are withheld, see `SUPPRESSION_REASONS`: a failure is not a price of k.
-    ncp_mean, pureness_mean : Estimate
-        Over what is released at this k, which differs from k to k.
-    suppressed_rate : Estimate
-        Share withheld of all asked.
-    common_ncp_mean, common_pureness_mean : Estimate
-        Over the counterfactuals that are released at every k of the frontier: these compare.
-    """
+class Point(Figures):
+    """What one k costs. Means and shares have 95 % intervals over counterfactuals."""
 
     k: int
-    asked: int
+    asked: int  # counterfactuals
     released: int
-    k_min: int | None
-    reasons: Mapping[str, int]
-    ncp_mean: Estimate
+    k_min: int | None  # fewest people who fit a released region; None when nothing is released
+    reasons: Mapping[str, int]  # why the others are withheld, see `SUPPRESSION_REASONS`: no price of k
+    ncp_mean: Estimate  # over what is released at this k, which differs from k to k
     pureness_mean: Estimate
-    suppressed_rate: Estimate
-    common_ncp_mean: Estimate
+    suppressed_rate: Estimate  # share withheld of all asked
+    common_ncp_mean: Estimate  # over what is released at every k of the frontier: these compare
     common_pureness_mean: Estimate
 
     @property
@@ -224,42 +191,22 @@ class Point:
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: value for name, value in values.items() if isinstance(value, Estimate)}
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return everything as JSON-ready values; what could not be measured is None."""
-        return _to_dict(self)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Frontier(LoggedReport):
+class Frontier(Figures, LoggedReport):
     """What every k costs on the same counterfactuals. Holds counts, means and settings, no value of a row.
 
     For the data holder: counts are exact, and small ones say something of single people.
-
-    Attributes
-    ----------
-    points : tuple of Point
-        Smallest k first.
-    policy : mapping
-        Settings of the policy that was asked about, with its own k.
-    method : str
-        The protector's name.
-    population : str
-        Keyed fingerprint of the population.
-    asked, common : int
-        Counterfactuals, and those of them that are released at every k.
-    seed : int
-    baselines : tuple of Baseline
-        The policy at its own k beside Mondrian and no protection; empty where nobody asked for it.
     """
 
-    points: tuple[Point, ...]
-    policy: Mapping[str, Any]
-    method: str
-    population: str
-    asked: int
-    common: int
+    points: tuple[Point, ...]  # smallest k first
+    policy: Mapping[str, Any]  # settings of the one that was asked about, with its own k
+    method: str  # the protector's name
+    population: str  # keyed fingerprint
+    asked: int  # counterfactuals
+    common: int  # those of them that are released at every k
     seed: int
-    baselines: tuple[Baseline, ...] = ()
+    baselines: tuple[Baseline, ...] = ()  # the policy at its own k beside Mondrian and no protection, where asked for
 
     def __iter__(self) -> Iterator[Point]:
         """Iterate over the points."""
@@ -280,18 +227,7 @@ class Frontier(LoggedReport):
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as JSON-ready values; what could not be measured is None."""
-        return {
-            "schema_version": SCHEMA_VERSION,
-            "kind": "frontier",
-            "policy": dict(self.policy),
-            "method": self.method,
-            "population": self.population,
-            "asked": self.asked,
-            "common": self.common,
-            "seed": self.seed,
-            "points": [point.to_dict() for point in self.points],
-            "baselines": [baseline.to_dict() for baseline in self.baselines],
-        }
+        return {"schema_version": SCHEMA_VERSION, "kind": "frontier", **Figures.to_dict(self)}
 
     def _contents(self) -> ReportContents:
         """Return metrics ``frontier/<figure>`` with k as their step, the settings, and the report."""
@@ -328,36 +264,21 @@ _MOST, _DRAWN = 100, 20  # counterfactuals looked at, and combinations of each r
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Baseline:
-    """What one way of protecting costs on the same counterfactuals. Means with 95 % intervals over what is released.
+class Baseline(Figures):
+    """What one way of protecting costs on the same counterfactuals. Means with 95 % intervals over what is released."""
 
-    Attributes
-    ----------
-    name : {"policy", "mondrian", "raw"}
-        The policy in question; Mondrian over the whole table, k people in each class, as the published baseline; no
-        protection, of which every counterfactual leaves as it is.
-    released : int
-    ncp_mean, pureness_mean : Estimate
-    nearest, nearest_5 : Estimate
-        Plausibility: HEOM distance from what an explanation stands for (20 draws of its region) to the nearest
-        training row, and to the five nearest; over at most 100 explanations. 0 is a training row.
-    distance, true : Estimate or None
-        With factuals: mean HEOM distance from who asks to the nearest point of what is released, and the share for whom
-        the model gives the desired outcome there.
-    """
-
-    name: str
+    name: str  # "policy"; "mondrian" over the whole table, as published; "raw", where all leave as they are
     released: int
     ncp_mean: Estimate
     pureness_mean: Estimate
+    # Plausibility: HEOM distance from what an explanation stands for (20 draws of its region) to the nearest training
+    # row, and to the five nearest; over at most 100 explanations. 0 is a training row.
     nearest: Estimate
     nearest_5: Estimate
+    # With factuals: mean HEOM distance from who asks to the nearest point of what is released, and the share for whom
+    # the model gives the desired outcome there.
     distance: Estimate | None = None
     true: Estimate | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return everything as JSON-ready values; what could not be measured is None."""
-        return _to_dict(self)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

@@ -213,23 +213,11 @@ class NoneFoundError(AdapterError):
 def desired_of(options: Mapping[str, Any], classes: Sequence[Any] | None = None) -> Any:
     """Return the outcome that a call asks an explainer for, from its arguments by name; None where it names none.
 
-    Parameters
-    ----------
-    options : mapping
-        ``desired_range`` holds two numbers. ``desired_class``, ``desired``, ``target_class`` and ``target`` hold a
-        label or several of which any will do; "opposite", "other" and None leave the outcome to the query, as most
-        explainers do. A tuple as ``desired`` or ``target`` is a range, as of `protect`.
-    classes : sequence, optional
-        The model's classes, for explainers that name one by its position.
-
-    Returns
-    -------
-    label, `DesiredRange`, `DesiredSet` or None
-
-    Raises
-    ------
-    AdapterError
-        If several outcomes are named, a position is that of no class, or ``desired_range`` is none.
+    ``desired_range`` holds two numbers. ``desired_class``, ``desired``, ``target_class`` and ``target`` hold a label or
+    several of which any will do; "opposite", "other" and None leave the outcome to the query, as most explainers do. A
+    tuple as ``desired`` or ``target`` is a range, as of `protect`. `classes` are the model's, for explainers that name
+    one by its position. Raises `AdapterError` if several outcomes are named, a position is that of no class, or
+    ``desired_range`` is none.
     """
     read = [_read_desired(name, options[name], classes) for name in DESIRED if options.get(name) is not None]
     named = [desired for desired in read if desired is not None]
@@ -420,17 +408,8 @@ TEXT_WITHHELD = (
 def ask(call: Callable[[], Any], none_found: Callable[[Exception], bool] = lambda _: False) -> Any:
     """Call an explainer and leave no trace of it: random state restored, its exceptions stripped of their text.
 
-    Parameters
-    ----------
-    call : callable
-        Calls the explainer; takes nothing.
-    none_found : callable, optional
-        Says of an exception whether it is the explainer's way to say that there is no counterfactual.
-
-    Returns
-    -------
-    object
-        What `call` returned; None when there is no counterfactual.
+    Returns what `call`, which takes nothing, returned. None when there is no counterfactual, which `none_found` says
+    is the explainer's way with an exception.
 
     Raises
     ------

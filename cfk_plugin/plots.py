@@ -266,9 +266,8 @@ def plot_groups(
     """Plot by how much each group differs from everybody else, one metric beside the other, with 95 % intervals.
 
     For the data holder: it shows how many are in a group. Groups of fewer than 11 are pooled or left out by
-    `group_gap`, before anything is plotted.
-
-    An interval around 0 does not show that groups are equal, and intervals are not corrected for several groups.
+    `group_gap`, before anything is plotted. An interval around 0 does not show that groups are equal, and intervals are
+    not corrected for several groups.
 
     Parameters
     ----------
@@ -279,12 +278,7 @@ def plot_groups(
         Largest difference that is accepted, drawn as a band around 0. A number is for shares (every metric but ``k``,
         which counts people); a mapping is by metric.
     ax : matplotlib Axes or sequence of them, optional
-        One for each metric. Default: those of a new figure, which share the groups.
-
-    Returns
-    -------
-    array of matplotlib Axes
-        One for each metric, in the order given.
+        One for each metric, as the array that is returned. Default: those of a new figure, which share the groups.
 
     Raises
     ------

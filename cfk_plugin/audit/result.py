@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cfk_plugin.data.policy import PrivacyPolicy, promised
 from cfk_plugin.errors import InputError
-from cfk_plugin.metrics.intervals import Estimate, auc_interval, balanced_interval, bootstrap, clopper_pearson
+from cfk_plugin.metrics.intervals import Estimate, Figures, auc_interval, balanced_interval, bootstrap, clopper_pearson
 from cfk_plugin.records.run import LoggedReport, ReportContents, Value
 
 NO_BETTER = "no better than the baseline: the attack did not work here, which is no evidence of protection"
@@ -56,7 +56,7 @@ def rate(successes: ArrayLike, seed: int = 0) -> Rate:
 
 
 @dataclass(frozen=True, slots=True)
-class AuditResult:
+class AuditResult(Figures):
     """What one attack reached. Counts and shares alone: nothing in it is a value of a row."""
 
     attack: str  # its name
@@ -82,17 +82,7 @@ class AuditResult:
         return None if self.worked else NO_BETTER
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "attack": self.attack,
-            "scenario": self.scenario,
-            "main": self.main.to_dict(),
-            "baseline": self.baseline.to_dict(),
-            "control": None if self.control is None else self.control.to_dict(),
-            "worked": self.worked,
-            "figures": {name: value if math.isfinite(value) else None for name, value in self.figures.items()},
-            "seed": self.seed,
-            "n": self.n,
-        }
+        return Figures.to_dict(self) | {"worked": self.worked}
 
 
 def to_frame(results: Iterable[AuditResult]) -> pd.DataFrame:
@@ -145,7 +135,7 @@ Verdict = Literal["pass", "fail", "review"]
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class Check(Figures):
     """One number that a guarantee promises: fewest people that an attack left, and the policy's k.
 
     `name` is ``attack/figure``; `value` is None where the attack was not run or nothing was released.
@@ -161,7 +151,7 @@ class Check:
         return None if self.value is None else self.value >= self.needed - 1e-9
 
     def to_dict(self) -> dict[str, Any]:
-        return {"name": self.name, "value": self.value, "needed": self.needed, "holds": self.holds}
+        return Figures.to_dict(self) | {"holds": self.holds}
 
 
 _PROMISED = {
@@ -187,7 +177,7 @@ SCHEMA_VERSION = 1
 """Version of the layouts of `to_json`."""
 
 
-class _Results(LoggedReport):
+class _Results(Figures, LoggedReport):
     __slots__ = ()
     results: tuple[AuditResult, ...]
 
@@ -235,19 +225,8 @@ class AuditReport(_Results):
         return "fail" if False in holds else "review" if None in holds else "pass"
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "schema_version": SCHEMA_VERSION,
-            "kind": "linkage",
-            "verdict": self.verdict,
-            "checks": [check.to_dict() for check in self.checks],
-            "policy": dict(self.policy),
-            "method": self.method,
-            "population": self.population,
-            "asked": self.asked,
-            "released": self.released,
-            "seed": self.seed,
-            "results": [result.to_dict() for result in self.results],
-        }
+        about = {"schema_version": SCHEMA_VERSION, "kind": "linkage", "verdict": self.verdict}
+        return about | Figures.to_dict(self)
 
     def _contents(self) -> ReportContents:
         settings = {
@@ -266,7 +245,7 @@ Kind = Literal["membership", "extraction", "attribute_inference"]
 
 
 @dataclass(frozen=True, slots=True)
-class Curve:
+class Curve(Figures):
     """A receiver operating characteristic: true positive rate over false positive rate, from (0, 0) to (1, 1)."""
 
     fpr: tuple[float, ...]
@@ -293,17 +272,7 @@ class AttackReport(_Results):
         return frame
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "schema_version": SCHEMA_VERSION,
-            "kind": self.kind,
-            "subject": self.subject,
-            "settings": dict(self.settings),
-            "policy": None if self.policy is None else dict(self.policy),
-            "population": self.population,
-            "seconds": self.seconds,
-            "results": [result.to_dict() for result in self.results],
-            "curves": {name: {"fpr": list(curve.fpr), "tpr": list(curve.tpr)} for name, curve in self.curves.items()},
-        }
+        return {"schema_version": SCHEMA_VERSION, **Figures.to_dict(self)}
 
     def _contents(self) -> ReportContents:
         # A run can hold one report of each kind, and beside it one of the same kind through a copy of the model.

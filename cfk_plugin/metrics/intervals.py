@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,7 +37,27 @@ class Estimate(NamedTuple):
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON-ready values; what could not be measured is None."""
-        return {name: value if math.isfinite(value) else None for name, value in self._asdict().items()}
+        return {name: _plain(value) for name, value in self._asdict().items()}
+
+
+class Figures:
+    """Base of dataclasses that are written as JSON."""
+
+    __slots__ = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as JSON-ready values; what could not be measured is None."""
+        return {each.name: _plain(getattr(self, each.name)) for each in fields(self)}  # type: ignore[arg-type]
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "to_dict"):
+        return value.to_dict()
+    if isinstance(value, Mapping):
+        return {name: _plain(each) for name, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return list(map(_plain, value))
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def share_of(hits: NDArray[np.bool_]) -> Estimate:

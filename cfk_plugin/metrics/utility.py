@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import combinations
 from types import MappingProxyType
 from typing import Any
@@ -19,7 +19,7 @@ from cfk_plugin.data.population import Population
 from cfk_plugin.data.values import to_numbers
 from cfk_plugin.errors import HostOnly, InputError
 from cfk_plugin.metrics.heom import Heom, HeomCodes
-from cfk_plugin.metrics.intervals import Estimate, mean_of, share_of
+from cfk_plugin.metrics.intervals import Estimate, Figures, mean_of, share_of
 
 _BINS = 16
 _SINGLE = 2.0**-22  # numbers that went through float32 come back this close
@@ -30,20 +30,8 @@ Reference = Sequence[tuple[Mask, Mask]]
 """Which rows (a mask) are held against which training rows (a mask); no row twice."""
 
 
-class _Figures:
-    __slots__ = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        content: dict[str, Any] = {}
-        for field in fields(self):  # type: ignore[arg-type]
-            value = getattr(self, field.name)
-            value = dict(value) if isinstance(value, Mapping) else value
-            content[field.name] = value.to_dict() if hasattr(value, "to_dict") else value
-        return content
-
-
 @dataclass(frozen=True, slots=True)
-class Support(_Figures):
+class Support(Figures):
     """How a set of rows, served or fresh, stands to the training rows. Lower is better."""
 
     nn1: Estimate  # L1 distance to the nearest training row with the desired outcome
@@ -53,7 +41,7 @@ class Support(_Figures):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chance(_Figures):
+class Chance(Figures):
     """What chance gives, measured on a holdout."""
 
     fresh: Support  # of at most 1,000 holdout rows with the desired outcome, in the place of counterfactuals
@@ -65,7 +53,7 @@ class Chance(_Figures):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Utility(_Figures):
+class Utility(Figures):
     """Figures of a set of counterfactuals, for the data holder: no guarantee. Means are over the answered queries."""
 
     flipping_ratio: Estimate  # share of all queries with a counterfactual of the desired outcome; higher is better
@@ -101,7 +89,7 @@ class Utility(_Figures):
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON-ready values; what could not be measured is None."""
-        return _Figures.to_dict(self) | {"answered": self.answered, "above_chance": self.above_chance}
+        return Figures.to_dict(self) | {"answered": self.answered, "above_chance": self.above_chance}
 
 
 def utility(

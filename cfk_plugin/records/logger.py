@@ -192,7 +192,8 @@ def observe_when(wanted: Callable[[], bool]) -> None:
 def track(logger: RunLogger | None = None, **options: object) -> Iterator[RunLogger]:
     """Log every explanation that protected explainers release inside the block, in the background.
 
-    The end of the block does not wait for MLflow: call ``flush()`` on the logger before reading the run.
+    The end of the block does not wait for MLflow: call ``flush()`` on the logger before reading the run. Raises
+    `CFKError` if the spool cannot be written.
 
     Parameters
     ----------
@@ -200,15 +201,6 @@ def track(logger: RunLogger | None = None, **options: object) -> Iterator[RunLog
         Default: a new one.
     **options
         Settings of the new `RunLogger`.
-
-    Yields
-    ------
-    RunLogger
-
-    Raises
-    ------
-    CFKError
-        If the spool cannot be written.
 
     Examples
     --------

@@ -270,18 +270,9 @@ class Explanations(HostOnly, Sequence[Entry]):
         """Return the same explanations with the group of whoever asked, for figures by group of a run.
 
         A label, a value of the person who asks, goes to the run's records as it is, not to `to_frame` and `to_json`.
-
-        Parameters
-        ----------
-        attribute : str
-            What the groups are groups of, for example ``sex``; one that you may keep.
-        labels : sequence
-            One per query, in their order, for example ``queries["sex"]``; a missing one is the group ``missing``.
-
-        Raises
-        ------
-        InputError
-            If there are fewer labels than queries, or more than 50 different ones.
+        `attribute` is what the groups are groups of, for example ``sex``; one that you may keep. `labels` has one per
+        query, in their order, for example ``queries["sex"]``; a missing one is the group ``missing``. Raises
+        `InputError` if there are fewer labels than queries, or more than 50 different ones.
         """
         queries = [entry.query for entry in self._entries]
         return self._with(about=self.about.grouped(attribute, _labels(attribute, labels), queries))

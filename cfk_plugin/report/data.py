@@ -400,30 +400,10 @@ class Change(TypedDict):
 )
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportData:
-    """Everything that a report says. What must not be shown is not in it.
-
-    Attributes
-    ----------
-    system : mapping of str to str or None
-        What people said of system and release, by the id of the question; None is a placeholder.
-    dp : DpStatement or None
-        None where there are no prototypes.
-    controls : tuple of mapping
-        Control map: ``control``, ``requires``, ``section``, ``status``, ``verified``, ``checked_on``.
-    runs, certificates : tuple of RunLine and of CertificateLine
-        The latter worst first; both empty in the external edition.
-    changes : tuple of Change or None
-        Since the earlier report that was given; None without one.
-    suppressed_cells : tuple of str
-        Places at which something is hidden.
-    definitions : mapping of str to Definition
-        Of every metric, check and figure in the report.
-    picture : ShownRelease or None
-        The release of median information loss; None where none is on record, and in earlier reports.
-    """
+    """Everything that a report says. What must not be shown is not in it."""
 
     report: ReportHead
-    system: Mapping[str, str | None]
+    system: Mapping[str, str | None]  # what people said, by the id of the question; None is a placeholder
     population: PopulationSummary
     attributes: tuple[Column, ...]
     policy: Policies
@@ -438,15 +418,15 @@ class ReportData:
     limits: Annotated[tuple[str, ...], Field(min_length=1)]
     placeholders: tuple[Placeholder, ...]
     sign_off: tuple[Signature, ...]
-    controls: tuple[dict[str, str], ...]
+    controls: tuple[dict[str, str], ...]  # by control: requires, section, status, verified, checked_on
     environment: Environment
-    runs: tuple[RunLine, ...]
-    certificates: tuple[CertificateLine, ...]
-    changes: tuple[Change, ...] | None
-    suppressed_cells: tuple[str, ...]
-    definitions: Mapping[str, Definition]
+    runs: tuple[RunLine, ...]  # empty in the external edition, as the next
+    certificates: tuple[CertificateLine, ...]  # worst first
+    changes: tuple[Change, ...] | None  # since the earlier report that was given; None without one
+    suppressed_cells: tuple[str, ...]  # places at which something is hidden
+    definitions: Mapping[str, Definition]  # of every metric, check and figure in the report
     schema_version: Literal[1] = 1
-    picture: ShownRelease | None = None
+    picture: ShownRelease | None = None  # of median information loss; None in earlier reports, and without any
 
     @property
     def verdict(self) -> Verdict:
@@ -469,11 +449,8 @@ class ReportData:
     def from_dict(cls, content: Mapping[str, Any]) -> ReportData:
         """Return what `to_dict` was called on.
 
-        Raises
-        ------
-        InputError
-            If a key is missing, unknown or of the wrong form, or `schema_version` is not this release's; the message
-            names the key.
+        Raises `InputError`, which names the key, if one is missing, unknown or of the wrong form, or `schema_version`
+        is not this release's.
         """
         if not isinstance(content, Mapping):
             raise InputError("the report is no JSON object; give the JSON that a report was written as")

@@ -370,17 +370,10 @@ _HEADING = re.compile(r"^(#{1,5}) ", re.MULTILINE)
 
 
 def describe_model_version(name: str, version: str, text: str, tracking_uri: str | None = None) -> None:
-    """Put a card into the description of a model's version, in the place of the earlier report's.
+    """Put a card, from `render_model_card`, into the description of a registered model's version.
 
-    Parameters
-    ----------
-    name, version : str
-        Of a registered model.
-    text : str
-        The card, from `render_model_card`. Its headings become one level lower, and sections at its end are left out
-        where the description has no room for them. What else the description says stays as it is.
-    tracking_uri : str, optional
-        Default: MLflow's own settings.
+    It takes the place of the earlier report's. Its headings become one level lower, and sections at its end are left
+    out where the description has no room for them. What else the description says stays as it is.
 
     Raises
     ------

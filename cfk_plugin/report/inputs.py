@@ -226,31 +226,15 @@ THRESHOLDS = ("k", "pureness", "ncp", "attribute_disclosure", "group_gap", "atta
 class HumanInputs:
     """What people said for a report. Without arguments: nothing yet.
 
-    Attributes
-    ----------
-    answers : mapping of str to str
-        By the ids of `QUESTIONS`; dates as YYYY-MM-DD.
-    sign_off : mapping of str to mapping
-        By the ids of `SIGNERS`: ``name`` and ``date``.
-    accepted_risks : mapping of str to str
-        Check to the reason why people accept that it does not hold; see `ACCEPTABLE`.
-    thresholds : mapping of str to float
-        Some of `THRESHOLDS`.
-    reason : str, optional
-        Why the report is made.
-
-    Raises
-    ------
-    InputError
-        If a key is unknown, a value has another form, or a text is too long. The message names the key and never
-        shows what was answered.
+    Raises `InputError` if a key is unknown, a value has another form, or a text is too long. The message names the key
+    and never shows what was answered.
     """
 
-    answers: Mapping[str, str] = field(default_factory=dict)
-    sign_off: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    accepted_risks: Mapping[str, str] = field(default_factory=dict)
-    thresholds: Mapping[str, float] = field(default_factory=dict)
-    reason: str | None = None
+    answers: Mapping[str, str] = field(default_factory=dict)  # by the ids of `QUESTIONS`; dates as YYYY-MM-DD
+    sign_off: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # name and date, by the ids of `SIGNERS`
+    accepted_risks: Mapping[str, str] = field(default_factory=dict)  # why, by check of `ACCEPTABLE`
+    thresholds: Mapping[str, float] = field(default_factory=dict)  # some of `THRESHOLDS`
+    reason: str | None = None  # why the report is made
 
     def __post_init__(self) -> None:
         """Check everything; leave out what was left empty."""
@@ -266,17 +250,7 @@ class HumanInputs:
 
     @classmethod
     def read(cls, path: str | Path) -> HumanInputs:
-        """Read a filled-in `template`.
-
-        Parameters
-        ----------
-        path : path
-
-        Raises
-        ------
-        InputError
-            If the file cannot be read or is no YAML, and as for the class.
-        """
+        """Read a filled-in `template`; raises `InputError` if it is no readable YAML, and as for the class."""
         content = read_written(path)
         parts = {} if is_empty(content) else content
         if not isinstance(parts, Mapping):

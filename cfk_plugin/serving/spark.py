@@ -130,26 +130,8 @@ def explain_spark(
     sent with the job, once to each worker. It protects and does not protect as `explain` does. Whoever can read the
     workers' memory or disks sees the entries and the model, and nobody's quasi-identifiers.
 
-    Parameters
-    ----------
-    df : pyspark.sql.DataFrame
-        One row per query; must have every feature of the schema.
-    anonymizer, model, desired, keep, key
-        As for `protect_spark`; with ``guarantee="catalogue"``.
-    answers, features_to_vary, permitted_range
-        As for `KAnonymizer.explain`.
-
-    Returns
-    -------
-    pyspark.sql.DataFrame
-        As `protect_spark`, so many rows per query, each with its sentence.
-
-    Raises
-    ------
-    PolicyError
-        If the guarantee has no catalogue.
-    InputError, CFKError
-        As `protect_spark`, and as `KAnonymizer.explain` for constraints.
+    Parameters, result and errors are those of `protect_spark`, with one row of `df` per query and so many rows per
+    query in the result, each with its sentence, and those of `KAnonymizer.explain`.
     """
     _require_spark(df, "explain")
     asked = {"answers": answers, "features_to_vary": features_to_vary, "permitted_range": permitted_range}
