@@ -17,7 +17,7 @@ from cfk_plugin.data.policy import Mask
 from cfk_plugin.metrics.heom import Heom, HeomCodes
 from cfk_plugin.protection.axes import Codes, Floats, Ints
 from cfk_plugin.protection.catalogue import Catalogue
-from cfk_plugin.protection.moves import TIE, Keys, Pairs, Points, Pools, Probe, Search, nearest_first, target_of
+from cfk_plugin.protection.moves import TIE, Keys, Pairs, Points, Pools, Probe, Search
 
 _BLOCK = 1 << 22  # distances held at once
 _TRIED, _REVERTED = 16, 8  # nearest entries that are looked at in one go, and how many true answers are moved
@@ -290,6 +290,33 @@ def _points(catalogue: Catalogue, asked: _Asked, pools: Pools, pairs: Pairs) -> 
         regions = catalogue.offered(name).take(catalogue.group_at[pairs.entry])
         points.at[:, j], points.numbers[:, j] = limits.nearest(name, regions, pairs.query, regions.of)
     return points, changed
+
+
+def target_of(pools: Pools, limits: Constraints, query: Ints, points: Points) -> Points:
+    """Return the queries' own private values, or of a number the nearest permitted one, of others the point's."""
+    target, queries = pools.queries.take(query), limits.queries
+    for name in limits.only(pools.schema.private).rules:
+        j, domain = pools.schema.features.index(name), queries.encoder.domains[name]
+        own = queries.codes[query, j], queries.numbers[query, j]
+        codes, numbers, is_other = limits.nearest_to(name, query, *own)
+        is_missing = np.isnan(pools.number(target, j)) if domain.is_numeric else True
+        is_nearer = domain.is_numeric & ~np.isnan(numbers) & ~is_missing
+        places = np.where(is_nearer, codes, points.at[:, j]), np.where(is_nearer, numbers, points.numbers[:, j])
+        target.at[is_other, j], target.numbers[is_other, j] = places[0][is_other], places[1][is_other]
+    return target
+
+
+def nearest_first(distances: Floats, count: int) -> Ints:
+    """Return the positions of the nearest, row by row from near to far; of equally near ones the first comes first."""
+    rows, width = distances.shape
+    if width <= 2 * count:
+        return np.argsort(np.round(distances / TIE), axis=1, kind="stable")[:, :count]
+    limit = np.partition(distances, count - 1, axis=1)[:, count - 1]
+    at, place = np.nonzero(distances <= limit[:, None] + TIE)
+    line = np.lexsort((np.round(distances[at, place] / TIE), at))
+    first = np.searchsorted(at, np.arange(rows))
+    found: Ints = place[line[first[:, None] + np.arange(count)]]
+    return found
 
 
 class Candidates(NamedTuple):

@@ -118,6 +118,8 @@ class Catalogue(HostOnly):
 
     def said(self, rows: Callable[[Ints], pd.DataFrame], count: int) -> Labels:
         """Return the model's labels of rows, which are made as many at a time as it is asked for."""
+        if 0 < count <= ASKED:
+            return self.model.ask(rows(np.arange(count)))
         runs = [np.arange(start, min(start + ASKED, count)) for start in range(0, count, ASKED)]
         return np.concatenate([np.empty(0, dtype=object), *(self.model.ask(rows(run)) for run in runs)])
 
@@ -152,7 +154,11 @@ class Catalogue(HostOnly):
 
     def is_wide(self, entry: Ints) -> Mask:
         """Say of entries whether their regions have too many combinations to ask for all of them."""
-        return np.asarray(self._sizes[self.group_at[entry]] > _WIDE)
+        return self.sizes_of(entry) > _WIDE
+
+    def sizes_of(self, entry: Ints) -> Floats:
+        """Return how many combinations the regions of entries have."""
+        return np.asarray(self._sizes[self.group_at[entry]])
 
     def must_hold(self, group: int) -> Codes:
         """Return the combinations of a region at which its weakest entry has its outcome."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import count as count_from
 from typing import Any, NamedTuple
 
@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from cfk_plugin.data.constraints import Constraints
 from cfk_plugin.data.intake import Intake, table_of
 from cfk_plugin.data.model import Labels
 from cfk_plugin.data.policy import Mask
@@ -26,6 +25,10 @@ _SHOWN = 4  # combinations that it learns from then
 _RESTARTS = 6  # how often moving begins anew where something was lost
 
 Keys = NDArray[np.uint64]
+
+
+def _joined(kind: Any, *parts: Iterable[Any]) -> Any:
+    return kind(*map(np.concatenate, zip(*parts, strict=True)))
 
 
 class Points(NamedTuple):
@@ -48,6 +51,19 @@ class Points(NamedTuple):
         """Overwrite one column of each of some rows by what one of the others has there."""
         self.at[rows, columns] = others.at[of, columns]
         self.numbers[rows, columns] = others.numbers[of, columns]
+
+    def write(self, rows: Ints, columns: Ints, numbers: Floats) -> None:
+        """Overwrite one column of each of some rows by numbers."""
+        self.at[rows, columns], self.numbers[rows, columns] = -1, numbers
+
+    def keys(self, entry: Ints) -> list[bytes]:
+        """Return what rows that go with some entries are recognised by."""
+        known = np.where(self.at < 0, self.numbers, 0.0).view(np.int64)
+        return list(map(np.ndarray.tobytes, np.column_stack([entry, self.at, known])))
+
+    def joined(self, others: Points) -> Points:
+        both: Points = _joined(Points, self, others)
+        return both
 
 
 class Pools:
@@ -115,33 +131,6 @@ class Pools:
         return HeomCodes(table, points.at[:, self.private[~kind]].astype(np.uint64))
 
 
-def target_of(pools: Pools, limits: Constraints, query: Ints, points: Points) -> Points:
-    """Return the queries' own private values, or of a number the nearest permitted one, of others the point's."""
-    target, queries = pools.queries.take(query), limits.queries
-    for name in limits.only(pools.schema.private).rules:
-        j, domain = pools.schema.features.index(name), queries.encoder.domains[name]
-        own = queries.codes[query, j], queries.numbers[query, j]
-        codes, numbers, is_other = limits.nearest_to(name, query, *own)
-        is_missing = np.isnan(pools.number(target, j)) if domain.is_numeric else True
-        is_nearer = domain.is_numeric & ~np.isnan(numbers) & ~is_missing
-        places = np.where(is_nearer, codes, points.at[:, j]), np.where(is_nearer, numbers, points.numbers[:, j])
-        target.at[is_other, j], target.numbers[is_other, j] = places[0][is_other], places[1][is_other]
-    return target
-
-
-def nearest_first(distances: Floats, count: int) -> Ints:
-    """Return the positions of the nearest, row by row from near to far; of equally near ones the first comes first."""
-    rows, width = distances.shape
-    if width <= 2 * count:
-        return np.argsort(np.round(distances / TIE), axis=1, kind="stable")[:, :count]
-    limit = np.partition(distances, count - 1, axis=1)[:, count - 1]
-    at, place = np.nonzero(distances <= limit[:, None] + TIE)
-    line = np.lexsort((np.round(distances[at, place] / TIE), at))
-    first = np.searchsorted(at, np.arange(rows))
-    found: Ints = place[line[first[:, None] + np.arange(count)]]
-    return found
-
-
 class Probe:
     """Asks the model whether points have what their entries' groups must keep: of few combinations first.
 
@@ -152,15 +141,31 @@ class Probe:
     def __init__(self, catalogue: Catalogue, pools: Pools) -> None:
         self.catalogue, self._pools = catalogue, pools
         self._quasi = np.array(pools.schema.quasi_positions, dtype=np.int64)
+        self._ahead: tuple[Points, Ints] | None = None  # what `lost` may ask for
+        self._known: dict[bytes, Labels] = {}  # and what the model said of those at all combinations
 
-    def desired(
-        self, points: Points, entry: Ints, cells: Ints | Codes | None = None, which: Ints | None = None
-    ) -> Mask:
-        """Say whether points have the outcomes of their entries: as they are, or point ``which[i]`` at ``cells[i]``."""
-        if which is not None and cells is not None:
-            points, entry = points.take(which), entry[which]
-            points.at[:, self._quasi] = cells
-        return self.catalogue.judge(self._said(points), entry)
+    def foresee(self, points: Points, entry: Ints) -> None:
+        """Ask for all combinations along with the next question, if there are not too many."""
+        if self.catalogue.sizes_of(entry).sum() <= AT_ONCE:
+            self._ahead = points, entry
+
+    def _desired(self, points: Points, entry: Ints) -> Mask:
+        """Say whether points have the outcomes of their entries; what was foreseen is asked along."""
+        if self._ahead is None:
+            return self.catalogue.judge(self._said(points), entry)
+        (ahead, of), self._ahead = self._ahead, None
+        everywhere, sizes = self._everywhere(ahead, of)
+        labels, *said = np.split(self._said(points.joined(everywhere)), len(entry) + np.cumsum(sizes) - sizes)
+        self._known.update(zip(ahead.keys(of), said, strict=True))
+        return self.catalogue.judge(labels, entry)
+
+    def _everywhere(self, points: Points, entry: Ints) -> tuple[Points, Ints]:
+        """Return points at all combinations of their groups' regions, and how many these are."""
+        cells = list(map(self.catalogue.combinations, self.catalogue.group_at[entry].tolist()))
+        sizes = np.array([*map(len, cells)], dtype=np.int64)
+        found = points.take(np.repeat(np.arange(len(entry)), sizes))
+        found.at[:, self._quasi] = np.concatenate([self.catalogue.no_cells, *cells])
+        return found, sizes
 
     def _said(self, points: Points) -> Labels:
         return self.catalogue.said(lambda some: self._pools.frame(points.take(some)), len(points.at))
@@ -175,7 +180,7 @@ class Probe:
         extra = np.array([*map(len, more)], dtype=np.int64)[which]
         size = (count[group] + extra) * (1 if tell is None else tell)
         if size.sum() + len(size) > _FEW_ROWS:  # one call more, for fewer rows
-            good = self.desired(points, entry)
+            good = self._desired(points, entry)
             some = np.flatnonzero(good & (size > 0))
             own = 0
         else:
@@ -190,7 +195,9 @@ class Probe:
         if len(shown := some[(extra > 0) & (size > 0)]):
             cells[within >= count[at]] = np.concatenate([more[which[i]] for i in shown.tolist()])
         if len(at):
-            held = self.desired(points, entry, cells, some[at])
+            rows = points.take(some[at])
+            rows.at[:, self._quasi] = cells
+            held = self._desired(rows, entry[some[at]])
             good[some] &= np.bincount(at, ~held, len(some)) == 0
         return good
 
@@ -199,16 +206,18 @@ class Probe:
 
         Also, what the model says at all combinations of the group's region.
         """
-        groups = self.catalogue.group_at[entry].tolist()
-        cells = [self.catalogue.combinations(group) for group in groups]
-        sizes = np.array([len(each) for each in cells], dtype=np.int64)
-        which = np.repeat(np.arange(len(entry)), sizes)
-        everywhere = points.take(which)
-        everywhere.at[:, self._quasi] = np.concatenate([self.catalogue.no_cells, *cells])
-        labels = self._said(everywhere)
-        _, *good = np.split(self.catalogue.judge(labels, entry[which]), np.cumsum(sizes) - sizes)
-        lost = [each[self.catalogue.holding(g) & ~held] for g, each, held in zip(groups, cells, good, strict=True)]
-        return lost, np.split(labels, np.cumsum(sizes) - sizes)[1:]
+        keys = points.keys(entry)
+        asked = np.array([i for i, key in enumerate(keys) if key not in self._known], dtype=np.int64)
+        if len(asked):
+            everywhere, sizes = self._everywhere(points.take(asked), entry[asked])
+            said = np.split(self._said(everywhere), np.cumsum(sizes)[:-1])
+            self._known.update(zip([keys[i] for i in asked.tolist()], said, strict=True))
+        found, labels = list[Codes](), [self._known[key] for key in keys]
+        for each, said_there in zip(entry.tolist(), labels, strict=True):
+            group, which = int(self.catalogue.group_at[each]), np.full(len(said_there), each)
+            is_lost = self.catalogue.holding(group) & ~self.catalogue.judge(said_there, which)
+            found.append(self.catalogue.combinations(group)[is_lost])
+        return found, labels
 
 
 class Moves:
@@ -218,61 +227,86 @@ class Moves:
     decimals that their attribute is written with.
     """
 
-    def __init__(self, probe: Probe, pools: Pools, entry: Ints, points: Points, target: Points, more: list[Codes]):
-        self._probe, self._pools, self._entry, self._more = probe, pools, entry, more
-        self.points, self._target = Points(points.at.copy(), points.numbers.copy()), target
-        self.gaps = pools.gaps(points, target)
+    def __init__(
+        self, probe: Probe, pools: Pools, pairs: Pairs, start: Points, target: Points, more: list[Codes], *, moves: bool
+    ):
+        self._probe, self._pools, self._entry, self._more = probe, pools, pairs.entry, more
+        self.points, self._target = Points(start.at.copy(), start.numbers.copy()), target
+        self.gaps, movable = pools.gaps(start, target), probe.catalogue.is_movable(pairs.entry) & moves
+        steps = np.where(movable[:, None], self.gaps, 0.0)
+        self._line, self._count = np.argsort(-steps, axis=1, kind="stable"), (steps > 0).sum(axis=1)
 
-    def go(self, group: Ints, fixed: Floats, movable: Mask, *, best_alone: Mask) -> Floats:
+    def go(self, group: Ints, fixed: Floats, *, best_alone: Mask, kept: list[Mask]) -> Floats:
         """Move points; return their distances, infinite where one cannot be the nearest of its group.
 
-        ``fixed`` is what of the distance no move takes away. `best_alone` says of whom only the nearest is wanted.
+        ``fixed`` is what of the distance no move takes away. `best_alone` says of whom only the nearest is wanted,
+        and `kept` what was asked of `subsets` already.
         """
         alive = np.ones(len(group), dtype=bool)
-        steps = np.where(movable[:, None], self.gaps, 0.0)
-        line, count = np.argsort(-steps, axis=1, kind="stable"), (steps > 0).sum(axis=1)
-        left = self._revert(line, count)
+        left = self._revert(kept)
         self.gaps = self._pools.gaps(self.points, self._target)
         distance, halves = fixed + self.gaps.sum(axis=1), left & ~np.isnan(self._pools.decimals)
         least = np.full(int(group.max(initial=-1)) + 1, np.inf)
         np.minimum.at(least, group, distance)
         floor = distance - np.where(halves, self.gaps, 0.0).sum(axis=1)
         alive = ~best_alone | (floor <= least[group] + 2 * TIE)
-        self._halve(line, halves & alive[:, None])
+        self._halve(halves & alive[:, None], alive)
         self.gaps = self._pools.gaps(self.points, self._target)
         return np.where(alive, fixed + self.gaps.sum(axis=1), np.inf)
 
-    def _revert(self, line: Ints, count: Ints) -> Mask:
-        """Take over column by column in the order of a line, where that is kept; return where it is not."""
-        failed, done = np.zeros(line.shape, dtype=bool), np.zeros(len(line), dtype=np.int64)
-        while len(at := np.flatnonzero(done < count)):
-            # As many further columns at once as there is room for: of these the first that fails ends what is taken.
-            size = np.minimum(count[at] - done[at], max(AT_ONCE // len(at), 1))
-            which, first = np.repeat(at, size), np.cumsum(size) - size
-            turn = np.arange(len(which)) - np.repeat(first, size)
-            trial = self.points.take(which)
-            for step in range(int(size.max())):
-                rows = np.flatnonzero(turn >= step)
-                columns = self._pools.private[line[which[rows], done[which[rows]] + step]]
-                trial.put(rows, columns, self._target, which[rows])
-            good = self._probe.keeps(trial, self._entry[which], self._more, which)
-            run = np.minimum.reduceat(np.where(good, np.repeat(size, size), turn), first)
-            some = run > 0
-            self.points.at[at[some]] = trial.at[(first + run - 1)[some]]
-            self.points.numbers[at[some]] = trial.numbers[(first + run - 1)[some]]
-            is_over = run < size
-            failed[at[is_over], line[at[is_over], done[at[is_over]] + run[is_over]]] = True
-            done[at] += run + is_over
-        return failed
+    def subsets(self, at: Ints, done: Ints | None = None) -> tuple[Ints, Points, Ints]:
+        """Return points with every subset of their next columns taken over, whose each is, and how many columns.
 
-    def _halve(self, line: Ints, halves: Mask) -> None:
-        order = np.take_along_axis(halves, line, axis=1)
+        There are as many columns as there is room for. So which of them are taken over, one after the other, is known
+        after one call of the model.
+        """
+        done = np.zeros(len(self._line), dtype=np.int64) if done is None else done
+        width = np.minimum(self._count[at] - done[at], max(int(np.log2(AT_ONCE // 2 / max(len(at), 1) + 1)), 1))
+        size = 2**width - 1
+        which, first = np.repeat(at, size), np.cumsum(size) - size
+        subset = np.arange(len(which)) - np.repeat(first, size) + 1
+        trial = self.points.take(which)
+        for step in range(int(width.max(initial=0))):
+            rows = np.flatnonzero(subset >> step & 1)
+            columns = self._pools.private[self._line[which[rows], done[which[rows]] + step]]
+            trial.put(rows, columns, self._target, which[rows])
+        return which, trial, width
+
+    def _revert(self, kept: list[Mask]) -> Mask:
+        """Take over column by column in the order of a line, where that is kept; return where it is not."""
+        failed, done = np.zeros(self._line.shape, dtype=bool), np.zeros(len(self._line), dtype=np.int64)
+        width = np.log2(np.array([*map(len, kept)]) + 1).astype(np.int64)
+        at, good = np.flatnonzero(width), np.concatenate([np.empty(0, dtype=bool), *kept])
+        width = width[at]
+        while True:
+            first, taken = np.cumsum(2**width - 1) - (2**width - 1), np.zeros(len(at), dtype=np.int64)
+            for step in range(int(width.max(initial=0))):
+                is_next = np.flatnonzero(step < width)
+                some, tried = at[is_next], taken[is_next] | 1 << step
+                column, holds = self._line[some, done[some] + step], good[first[is_next] + tried - 1]
+                taken[is_next[holds]] = tried[holds]
+                self.points.put(some[holds], self._pools.private[column[holds]], self._target, some[holds])
+                failed[some[~holds], column[~holds]] = True
+            done[at] += width
+            if not len(at := np.flatnonzero(done < self._count)):
+                return failed
+            which, trial, width = self.subsets(at, done)
+            good = self._probe.keeps(trial, self._entry[which], self._more, which)
+
+    def _halve(self, halves: Mask, alive: Mask) -> None:
+        """Go part of the way in some columns, in the order of the line."""
+        order = np.take_along_axis(halves, self._line, axis=1)
+        if order.sum() * (2**_HALVINGS - 1) <= AT_ONCE:
+            at, place = np.nonzero(order)
+            self._all_at_once(at, self._line[at, place], np.flatnonzero(alive))
+            return
         for nth in range(int(order.sum(axis=1).max(initial=0))):
             at = np.flatnonzero(order.sum(axis=1) > nth)
-            column = line[at, np.argmax(np.cumsum(order[at], axis=1) > nth, axis=1)]
-            self._part_of_the_way(at, column)
+            column = self._line[at, np.argmax(np.cumsum(order[at], axis=1) > nth, axis=1)]
+            self._one_by_one(*self._ways(at, column))
 
-    def _part_of_the_way(self, at: Ints, column: Ints) -> None:
+    def _ways(self, at: Ints, column: Ints) -> tuple[Ints, Ints, Floats, Floats, Floats]:
+        """Return points and columns between whose two ends there are numbers; these, and their decimals."""
         begin, end, decimals = np.empty(len(at)), np.empty(len(at)), self._pools.decimals[column]
         for i in np.unique(column).tolist():
             here, j = column == i, int(self._pools.private[i])
@@ -280,7 +314,45 @@ class Moves:
             end[here] = self._pools.number(self._target.take(at[here]), j)
         # Where no number of these decimals is between, there is no way.
         known = np.isfinite(begin) & np.isfinite(end) & (np.abs(end - begin) * 10.0**decimals > 1 + TIE)
-        at, column, begin, end, decimals = at[known], column[known], begin[known], end[known], decimals[known]
+        return at[known], self._pools.private[column[known]], begin[known], end[known], decimals[known]
+
+    def _all_at_once(self, at: Ints, column: Ints, alive: Ints) -> None:
+        """Go part of the way in all columns, as if what the ones before come to were known; then again where it is not.
+
+        What comes out is the same as of one column after the other.
+        """
+        at, feature, begin, end, decimals = self._ways(at, column)
+        parts, reached = 2**_HALVINGS, np.zeros(len(at), dtype=np.int64)
+        every, shares = np.repeat(np.arange(len(at)), parts - 1), np.tile(np.arange(1, parts) / parts, len(at))
+        numbers = _between(begin[every], end[every], decimals[every], shares).reshape(-1, parts - 1)
+        is_open, turn = np.ones(len(at), dtype=bool), np.arange(len(at)) - np.searchsorted(at, at)
+        while len(asked := np.flatnonzero(is_open)):
+            which = np.repeat(asked, parts - 1)
+            trial, rows = self.points.take(at[which]), np.arange(len(which))
+            for back in range(int(turn.max()), 0, -1):
+                before = which - back
+                some = (turn[which] >= back) & (reached[before] > 0)
+                trial.write(rows[some], feature[before[some]], numbers[before[some], reached[before[some]] - 1])
+            trial.write(rows, feature[which], numbers[asked].ravel())
+            # What comes out is one of these, if all but the last columns are as they are taken to be.
+            last = np.flatnonzero(np.append(at[asked][1:] != at[asked][:-1], True))
+            ends = trial.take((last[:, None] * (parts - 1) + np.arange(parts - 1)).ravel())
+            ends = ends.joined(self._reached(at, feature, numbers, reached).take(alive))
+            self._probe.foresee(ends, self._entry[np.append(np.repeat(at[asked[last]], parts - 1), alive)])
+            good = self._probe.keeps(trial, self._entry[at[which]], self._more, at[which]).reshape(-1, parts - 1)
+            found = reached.copy()
+            found[asked] = _bisected(good)
+            others = np.cumsum(found != reached) - (found != reached)
+            is_open &= others > others[np.arange(len(at)) - turn]  # one before is not where it was taken to be
+            reached = found
+        self.points = self._reached(at, feature, numbers, reached)
+
+    def _reached(self, at: Ints, feature: Ints, numbers: Floats, reached: Ints) -> Points:
+        points, some = Points(self.points.at.copy(), self.points.numbers.copy()), np.flatnonzero(reached)
+        points.write(at[some], feature[some], numbers[some, reached[some] - 1])
+        return points
+
+    def _one_by_one(self, at: Ints, feature: Ints, begin: Floats, end: Floats, decimals: Floats) -> None:
         low, step, depth = np.zeros(len(at)), 1.0, _HALVINGS
         while depth and len(at):
             levels = 1
@@ -289,29 +361,32 @@ class Moves:
             parts = 2**levels
             which = np.repeat(np.arange(len(at)), parts - 1)
             share = low[which] + step * np.tile(np.arange(1, parts), len(at)) / parts
-            numbers = begin[which] + (end - begin)[which] * share
-            numbers = _rounded(numbers, decimals[which])
-            numbers = np.clip(numbers, np.minimum(begin, end)[which], np.maximum(begin, end)[which])
+            numbers = _between(begin[which], end[which], decimals[which], share)
             trial = self.points.take(at[which])
-            every, features = np.arange(len(which)), self._pools.private[column[which]]
-            trial.at[every, features], trial.numbers[every, features] = -1, numbers
-            good = self._probe.keeps(trial, self._entry[at[which]], self._more, at[which]).reshape(len(at), -1)
-            above = np.zeros(len(at), dtype=np.int64)  # of the levels, the highest that the bisection finds to hold
-            for level in range(levels):
-                middle = above + parts // 2 ** (level + 1)
-                above = np.where(good[np.arange(len(at)), middle - 1], middle, above)
-            some = np.flatnonzero(above)
-            self.points.put(
-                at[some], features.reshape(len(at), -1)[some, 0], trial, some * (parts - 1) + above[some] - 1
+            trial.write(np.arange(len(which)), feature[which], numbers)
+            above = _bisected(
+                self._probe.keeps(trial, self._entry[at[which]], self._more, at[which]).reshape(len(at), -1)
             )
+            some = np.flatnonzero(above)
+            self.points.write(at[some], feature[some], numbers[some * (parts - 1) + above[some] - 1])
             low, step, depth = low + step * above / parts, step / parts, depth - levels
 
 
-def _rounded(numbers: Floats, decimals: Floats) -> Floats:
-    found = np.empty_like(numbers)
+def _bisected(good: Mask) -> Ints:
+    """Return of evenly spaced steps, beside the first one at 0, the highest that bisection finds to hold."""
+    above, middle = np.zeros(len(good), dtype=np.int64), (good.shape[1] + 1) // 2
+    while middle:
+        above = np.where(good[np.arange(len(good)), above + middle - 1], above + middle, above)
+        middle //= 2
+    return above
+
+
+def _between(begin: Floats, end: Floats, decimals: Floats, share: Floats) -> Floats:
+    """Return numbers on the way, with so many decimals."""
+    numbers = begin + (end - begin) * share
     for d in np.unique(decimals).tolist():
-        found[decimals == d] = np.round(numbers[decimals == d], int(d))
-    return found
+        numbers[decimals == d] = np.round(numbers[decimals == d], int(d))
+    return np.asarray(np.clip(numbers, np.minimum(begin, end), np.maximum(begin, end)))
 
 
 class Pairs(NamedTuple):
@@ -326,7 +401,8 @@ class Pairs(NamedTuple):
         return Pairs(self.query[at], self.entry[at], self.part[at], self.distance[at])
 
     def joined(self, others: Pairs) -> Pairs:
-        return Pairs(*(np.concatenate(both) for both in zip(self, others, strict=True)))
+        both: Pairs = _joined(Pairs, self, others)
+        return both
 
 
 IsGiven = Callable[[Ints, Points], Mask]
@@ -348,6 +424,7 @@ class Search:
         self._good = ~(is_other & probe.catalogue.is_wide(pairs.entry))
         self._known, self._done = ~self._good, np.zeros(len(is_other), dtype=bool)
         self._more = [probe.catalogue.no_cells] * len(is_other)
+        self._kept: dict[int, Mask] = {}  # by pair, of which subsets of its first columns it is known what they keep
         self.said: dict[int, Labels] = {}  # by pair, the labels of the combinations of its region
 
     def _before(self, flags: Mask) -> Ints:
@@ -363,11 +440,30 @@ class Search:
             if not len(at):
                 break
             at = at[self._before(is_open)[at] < max(AT_ONCE // len(np.unique(self._query[at])), 2 * count)]
-            entry, tell = self._pairs.entry[at], self._is_other[at]
-            self._good[at] = self._probe.keeps(self._start.take(at), entry, self._more, at, tell)
-            self._known[at] = True
+            self._try(at, at[self._before(is_open)[at] < 2 * count])
         true = self._good & self._known
         return np.flatnonzero(true & wanted & ~self._done & (several | (self._before(true) < count)))
+
+    def _try(self, at: Ints, first: Ints) -> None:
+        """Ask whether pairs are true and, where there is room, what of the first ones can be taken over."""
+        points, which, tell = self._start.take(at), at, self._is_other[at]
+        subsets = len(first) * 4 <= AT_ONCE
+        if subsets:
+            of, trial, width = self._moves(first).subsets(np.arange(len(first)))
+            points, which, tell = (
+                points.joined(trial),
+                np.append(at, first[of]),
+                np.append(tell, np.ones(len(of), bool)),
+            )
+        good, *kept = np.split(self._probe.keeps(points, self._pairs.entry[which], self._more, which, tell), [len(at)])
+        self._good[at], self._known[at] = good, True
+        if subsets:
+            self._kept.update(zip(first.tolist(), np.split(kept[0], np.cumsum(2**width - 1)[:-1]), strict=True))
+
+    def _moves(self, some: Ints, *, moves: bool = True) -> Moves:
+        start, target = self._start.take(some), self._target.take(some)
+        more = list(map(self._more.__getitem__, some.tolist()))
+        return Moves(self._probe, self._pools, self._pairs.take(some), start, target, more, moves=moves)
 
     def next(
         self, count: int, wanted: Mask, several: Mask, start: Keys, is_given: IsGiven | None
@@ -385,9 +481,9 @@ class Search:
                 kept = ~several[some] | is_first | (self._before(self._good & self._known)[some] < count)
                 self._done[some[~kept]] = True
                 some = some[kept]
-            at, points, distance, lost = self._moved(some, several, is_given, moves=attempt < _RESTARTS)
+            at, moved, distance, lost = self._moved(some, several, is_given, moves=attempt < _RESTARTS)
             kept = np.array([not len(cells) for cells in lost], dtype=bool)
-            found.append((at[kept], points.take(kept), distance[kept]))
+            found.append((at[kept], moved.take(kept), distance[kept]))
             self._done[at[kept]] = True
             over |= np.isin(self._query, self._query[at[kept & ~several[at]]])
             used.append(some)
@@ -397,20 +493,17 @@ class Search:
             self._done[some] = True
         if not found:
             return None
-        return (
-            np.concatenate([at for at, *_ in found]),
-            Points(*(np.concatenate(each) for each in zip(*(points for _, points, _ in found), strict=True))),
-            np.concatenate([distance for *_, distance in found]),
-        )
+        every, points, away = zip(*found, strict=True)
+        return np.concatenate(every), _joined(Points, *points), np.concatenate(away)
 
     def _moved(
         self, some: Ints, several: Mask, is_given: IsGiven | None, *, moves: bool
     ) -> tuple[Ints, Points, Floats, list[Codes]]:
         """Move pairs; return those that are the nearest of their query or wanted besides, and what each has lost."""
         start, entry, query, alone = self._start.take(some), self._pairs.entry[some], self._query[some], ~several[some]
-        moving = Moves(self._probe, self._pools, entry, start, self._target.take(some), [self._more[i] for i in some])
-        movable = self._probe.catalogue.is_movable(entry) & moves
-        away = moving.go(query, self._fixed[some], movable, best_alone=alone)
+        moving, nothing = self._moves(some, moves=moves), np.empty(0, dtype=bool)
+        kept = [self._kept.get(i, nothing) if moves else nothing for i in some.tolist()]
+        away = moving.go(query, self._fixed[some], best_alone=alone, kept=kept)
         line = np.lexsort((np.round(away / TIE), query))
         is_nearest = np.zeros(len(some), dtype=bool)
         is_nearest[line[np.unique(query[line], return_index=True)[1]]] = True
@@ -432,4 +525,5 @@ class Search:
         alike = (self._query == self._query[i]) & (self._pairs.entry == self._pairs.entry[i])
         for j in np.flatnonzero(alike).tolist():
             self._more[j] = np.concatenate([self._more[j], cells[spread(len(cells), _SHOWN)]])
+            self._kept.pop(j, None)
         self._known[alike & self._is_other & self._good] = False

@@ -324,10 +324,10 @@ class Pipeline(HostOnly):
     def _with_moves(self, batch: Batch, before: Codes, verdicts: list[Verdict]) -> list[Verdict]:
         """Name on each certificate the private attributes that are no longer those of the entry."""
         schema = self.population.schema
-        changed = batch.intake.codes[:, [schema.features.index(name) for name in schema.private]] != before
+        changed = batch.intake.codes[:, list(map(schema.features.index, schema.private))] != before
         for i in np.flatnonzero(changed.any(axis=1)).tolist():
             if isinstance(verdict := verdicts[i], Certified):
-                moved = tuple(name for name, is_moved in zip(schema.private, changed[i], strict=True) if is_moved)
+                moved = tuple(np.array(schema.private)[changed[i]].tolist())
                 verdicts[i] = Certified(verdict.region, verdict.certificate.counted(moved=moved))
         return verdicts
 
@@ -372,8 +372,8 @@ class Pipeline(HostOnly):
 
 def _sound(*intakes: Intake | None) -> Rows:
     """Return positions that are without a fault in all of the tables."""
-    faults = (intake.faults for intake in intakes if intake is not None)
-    return np.flatnonzero([not any(each) for each in zip(*faults, strict=True)])
+    faults = zip(*(intake.faults for intake in intakes if intake is not None), strict=True)
+    return np.flatnonzero(~np.array([*map(any, faults)], dtype=bool))
 
 
 def failing_closed() -> AbstractContextManager[None]:
