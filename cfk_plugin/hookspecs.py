@@ -77,14 +77,9 @@ def cfk_adapt(explainer: Any, context: AdaptContext) -> CounterfactualSource | N
     """Return a source of counterfactuals for an explainer that this plugin knows, or None. The first answer wins.
 
     Decide by the explainer's type or attributes, and import its library only once it is yours. Call nothing of the
-    explainer here, and change nothing of it. `AdapterError` says that the explainer is yours and cannot be used as it
-    is; every other exception is reported as a broken plugin, without its text.
-
-    Parameters
-    ----------
-    explainer : object
-        What the user gave to ``protect``.
-    context : AdaptContext
+    explainer, which the user gave to ``protect``, here, and change nothing of it. `AdapterError` says that the
+    explainer is yours and cannot be used as it is; every other exception is reported as a broken plugin, without its
+    text.
     """
 
 
@@ -108,17 +103,8 @@ def cfk_register_protectors() -> Mapping[str, Callable[[], Protector]]:
 def cfk_detect(frame: pd.DataFrame, population: Population) -> Sequence[Finding | None]:
     """Say of every counterfactual whether it is a training row, or nearly one. The worst finding of all counts.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        Counterfactuals in raw feature space; the plugin's own copy.
-    population : Population
-        Must not be changed.
-
-    Returns
-    -------
-    sequence of str or None
-        One finding per row, None for no opinion. An answer of the wrong length or an exception stops the release.
+    `frame` has counterfactuals in raw feature space, the plugin's own copy; `population` must not be changed. One
+    finding per row, None for no opinion. An answer of the wrong length or an exception stops the release.
     """
 
 
@@ -126,15 +112,8 @@ def cfk_detect(frame: pd.DataFrame, population: Population) -> Sequence[Finding 
 def cfk_protect(task: Task) -> Sequence[Proposal] | None:
     """Protect counterfactuals instead of the policy's protector, or decline with None. The first answer wins.
 
-    Parameters
-    ----------
-    task : Task
-        Must not be changed.
-
-    Returns
-    -------
-    sequence of Proposal, or None
-        One per counterfactual, in order. An answer of the wrong length or an exception stops the release.
+    One proposal per counterfactual of the task, which must not be changed, in order. An answer of the wrong length or
+    an exception stops the release.
     """
 
 
