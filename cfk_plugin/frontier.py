@@ -213,10 +213,7 @@ class Frontier(Figures, LoggedReport):
         return iter(self.points)
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row per k; a figure with an interval has three columns, as ``ncp_mean``, ``ncp_mean_low``, ...
-
-        ``common`` is the number of counterfactuals behind the figures whose names begin with it.
-        """
+        """Return one row per k; a figure with an interval has three columns, as ``ncp_mean``, ``ncp_mean_low``, ..."""
         rows = []
         for point in self.points:
             row: dict[str, Any] = {"k": point.k, "asked": point.asked, "released": point.released, "k_min": point.k_min}

@@ -57,10 +57,8 @@ class Interval:
     ----------
     low, high : number, Timestamp or str
         Both ends, included; of an ordinal attribute the first and last level. None when only missing values are inside.
-    missing : bool
-        Whether a missing value is inside too.
-    levels : tuple of str, optional
-        The levels inside, in order, of an ordinal attribute.
+    missing, levels : bool, and tuple of str, optional
+        Whether a missing value is inside too; the levels inside, in order, of an ordinal attribute.
     """
 
     low: Any

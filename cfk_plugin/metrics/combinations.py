@@ -48,25 +48,18 @@ def pureness(
 
     Parameters
     ----------
-    region : Region
     counterfactual : mapping, Series or DataFrame of one row
         With every feature.
-    population : Population
     model : estimator or callable
         From rows in the training table's columns and dtypes to labels.
     desired : the desired label, or a callable from labels to booleans
     method : {"auto", "exact", "sample"}
-        "auto" is exact up to `cell_budget` combinations and sampled above.
-    n, cell_budget : int
-        Draws of the sampled method, without replacement; see `method`.
-    random_state : int or Generator, optional
+        "auto" is exact up to `cell_budget` combinations, and sampled above: `n` draws without replacement.
 
     Raises
     ------
-    InputError
-        If the counterfactual lacks a feature or a setting is out of range.
-    ModelError
-        If the model fails.
+    InputError, ModelError
+        If the counterfactual lacks a feature or a setting is out of range; if the model fails.
     """
     if method not in ("auto", "exact", "sample") or n < 1 or cell_budget < 1:
         raise InputError("method must be auto, exact or sample; n and cell_budget must be at least 1")

@@ -192,24 +192,13 @@ class Ledger(HostOnly):
         return self._database.limit()
 
     def settle(self, candidates: Sequence[Candidate], count: Count, acceptable: Acceptable) -> list[Decision]:
-        """Decide what may leave for each candidate, and put it on record before it does.
+        """Decide what may leave for each candidate, in order, and put it on record before it does.
 
-        One transaction, committed when this returns. Candidates of one record see each other.
-
-        Parameters
-        ----------
-        candidates : sequence of Candidate
-        count : callable
-            Returns how many people of today's population are inside all of the regions that it is given.
-        acceptable : callable
-            Says whether a region on record may leave for the candidate at a position under today's policy. With another
-            guarantee than "nominal", its answer must depend on nothing that tells apart who has this region on record.
-            Both functions are called while others wait, maybe several times.
-
-        Returns
-        -------
-        list of Decision
-            One per candidate, in order.
+        One transaction, committed when this returns. Candidates of one record see each other. `count` returns how many
+        people of today's population are inside all of the regions that it is given. `acceptable` says whether a region
+        on record may leave for the candidate at a position under today's policy; with another guarantee than "nominal",
+        its answer must depend on nothing that tells apart who has this region on record. Both are called while others
+        wait, maybe several times.
 
         Raises
         ------

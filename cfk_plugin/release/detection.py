@@ -58,19 +58,10 @@ class Detector(HostOnly):
     of the range). A small batch can look rounded by chance, which finds too much rather than too little.
 
     Near-native: distance to the nearest row <= tau, or ratio <= tau_rho, both the 5 % quantile over real rows
-    outside. So at least 5 % of honest newcomers would be flagged as well, and more where the two differ.
-    Ordinal and hierarchical attributes count as equal or different.
-
-    Parameters
-    ----------
-    population : Population
-    near_native : "auto" or float in [0, 1]
-        HEOM distance at or below which a counterfactual is near-native; "auto" calibrates it on the data.
-    holdout : DataFrame, optional
-        Real people who are not in the training data, to calibrate on. Default: training rows that have no
-        duplicate, each compared with all others (which is how a person outside would be compared).
-    seed : int
-        Which rows the calibration draws.
+    outside: of a `holdout`, else training rows that have no duplicate, each compared with all others, as a person
+    outside would be; the seed draws which. So at least 5 % of honest newcomers would be flagged as well, and more where
+    the two differ. A `near_native` distance is taken as it is. Ordinal and hierarchical attributes count as equal or
+    different.
     """
 
     def __init__(

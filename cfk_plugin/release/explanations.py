@@ -333,12 +333,9 @@ class Explanations(HostOnly, Sequence[Entry]):
     def summary(self) -> dict[str, Any]:
         """Return the figures of the whole set, which `docs/reference/metrics.md` defines.
 
-        Returns
-        -------
-        dict
-            Counts (``asked``, ``released``, ``suppressed``, ``reasons``, ``prototypes``); figures of the released
-            regions, None over none; rates of what detection found; ``released_native``, which must be 0; ``epsilon``
-            and ``delta`` of all prototypes together, None where nothing is guaranteed.
+        Counts (``asked``, ``released``, ``suppressed``, ``reasons``, ``prototypes``); figures of the released regions,
+        None over none; rates of what detection found; ``released_native``, which must be 0; ``epsilon`` and ``delta``
+        of all prototypes together, None where nothing is guaranteed.
         """
         certificates = [entry.certificate for entry in self.generalized]
         k = None if isinstance(self.policy, PrototypePolicy) else self.policy.k
