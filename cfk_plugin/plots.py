@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import numpy as np
 import pandas as pd
 
+from cfk_plugin.audit.result import BOUNDS, COIN, AttackReport, Curve, short
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.region import part_contains, part_of, part_to_text
 from cfk_plugin.errors import InputError
@@ -18,13 +19,11 @@ from cfk_plugin.metrics import POOLED, GroupGap
 from cfk_plugin.metrics.intervals import roc_height
 from cfk_plugin.release.explanations import Explanations, class_sizes_of, ncp_table
 from cfk_plugin.release.results import GeneralizedCounterfactual
-from cfk_plugin.report.disclosure import BOUNDS, COIN, short
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from numpy.typing import NDArray
 
-    from cfk_plugin.audit.result import AttackReport, Curve
     from cfk_plugin.data.population import Population
 
 
@@ -56,7 +55,7 @@ def nothing(ax: Axes, why: str = "nothing was released") -> Axes:
     return ax
 
 
-class _Display(ABC):
+class Display(ABC):
     """A picture that `plot` draws: on axes ``ax_``, of the figure ``figure_``."""
 
     height = 4.0
@@ -97,7 +96,7 @@ def plot_risk(explanations: Explanations | Sequence[int], *, k: int | None = Non
     return RiskDisplay.from_explanations(explanations, k=k, ax=ax).ax_
 
 
-class RiskDisplay(_Display):
+class RiskDisplay(Display):
     """How many people fit the released regions, and the prosecutor risk that goes with it; see `plot_risk`."""
 
     def __init__(self, sizes: Sequence[int], *, k: int | None = None) -> None:
@@ -135,7 +134,7 @@ class RiskDisplay(_Display):
         clean(ax)
 
 
-class ExplanationDisplay(_Display):
+class ExplanationDisplay(Display):
     """One released explanation: its ranges among those of all groups of people, and its other values as text.
 
     Bars say how many groups have such values, each counted once over its range; dark ones are the explanation's. No row
@@ -215,11 +214,8 @@ def plot_ncp_by_attribute(explanations: Explanations, population: Population, *,
     ax.plot(table["ncp_p95"], at, "|", color=INK, markersize=14, markeredgewidth=2, label="95 of 100 are below")
     for y, (mean, high) in enumerate(zip(table["ncp_mean"], table["ncp_p95"], strict=True)):
         ax.text(max(mean, high) + 0.02, y, f"mean {mean:.2f}", va="center", fontsize=9, color=INK)
-    equal = table["weight"].nunique() == 1
-    names = [
-        f"{n}" if equal else f"{n}\nweight {w:.2f}" for n, w in zip(table["attribute"], table["weight"], strict=True)
-    ]
-    ax.set_yticks(at, names)
+    weights = [f"\nweight {w:.2f}" if table["weight"].nunique() > 1 else "" for w in table["weight"]]
+    ax.set_yticks(at, [f"{n}{w}" for n, w in zip(table["attribute"], weights, strict=True)])
     ax.set_xlim(0, 1)
     ax.set_xticks(np.linspace(0, 1, 6))
     ax.set_xlabel(f"information loss NCP, over {released:,} explanations (0: exact, 1: whole range)")
@@ -380,33 +376,35 @@ def plot_frontier(frontier: Frontier | pd.DataFrame, *, k: int | None = None, ax
     return FrontierDisplay.from_frontier(frontier, k=k, ax=ax).ax_
 
 
-class FrontierDisplay(_Display):
+class FrontierDisplay(Display):
     """Pureness, information loss and what is withheld against k; see `plot_frontier`."""
 
     def __init__(self, table: pd.DataFrame, *, k: int | None = None) -> None:
-        self.table, self.k = _frontier_table(table), k
+        self.table, self.k = table.sort_values("k"), k
 
     @classmethod
     def from_frontier(cls, frontier: Frontier | pd.DataFrame, *, k: int | None = None, ax: Axes | None = None) -> Self:
         """Draw a frontier, or its table; parameters and errors are those of `plot_frontier`."""
         if isinstance(frontier, Frontier):
             k, frontier = frontier.policy["k"] if k is None else k, frontier.to_frame()
-        return cls(frontier, k=k).plot(ax=ax)
+        return cls(_frontier_table(frontier), k=k).plot(ax=ax)
 
     def _draw(self, ax: Axes) -> None:
         table, k = self.table, self.k
-        if not table["released"].any():
+        if not len(table) or ("released" in table and not table["released"].any()):
             nothing(ax)
             return
-        asked, common, last = (int(table[name].iloc[-1]) for name in ("asked", "common", "k"))
-        of = "common_" if common else ""
+        last = int(table["k"].iloc[-1])
+        asked, common = (int(table[name].iloc[-1]) if name in table else None for name in ("asked", "common"))
+        of = "" if common == 0 else "common_"
         lines = {
             "pureness": (f"{of}pureness_mean", "-", "o", INK),
             "information loss, NCP": (f"{of}ncp_mean", "--", "s", INK),
             "withheld, of all asked": ("suppressed_rate", ":", "^", MARK),
         }
-        if not table["suppressed_rate"].any():
+        if not table.get("suppressed_rate", pd.Series(dtype=float)).any():
             del lines["withheld, of all asked"]
+        lines = {name: line for name, line in lines.items() if line[0] in table and table[line[0]].notna().any()}
         for column, style, marker, shade in lines.values():
             # What two bands share is darker.
             band = (table["k"], table[f"{column}_low"], table[f"{column}_high"])
@@ -420,12 +418,19 @@ class FrontierDisplay(_Display):
         if k is not None:
             mark_k(ax, k, k)
         _limit(ax, table["k"].to_numpy(), k)
-        over = (
-            f"all {asked:,} counterfactuals" if common == asked else f"the {common:,} of {asked:,} released at every k"
-        )
         ax.set_xlabel("k, least number of people behind an explanation")
-        ax.set_ylabel(f"mean with 95 % interval,\nover {over if common else 'what each k releases: not the same ones'}")
+        ax.set_ylabel(f"mean with 95 % interval{_over(asked, common)}")
         clean(ax)
+
+
+def _over(asked: int | None, common: int | None) -> str:
+    """Say of which counterfactuals points are, where that is known."""
+    if asked is None or common is None:
+        return ""
+    if not common:
+        return ",\nover what each k releases: not the same ones"
+    which = f"all {asked:,} counterfactuals" if common == asked else f"the {common:,} of {asked:,} released at every k"
+    return f",\nover {which}"
 
 
 def _frontier_table(table: pd.DataFrame) -> pd.DataFrame:
@@ -433,7 +438,7 @@ def _frontier_table(table: pd.DataFrame) -> pd.DataFrame:
     ends = [f"{name}{end}" for name in (*means, "suppressed_rate") for end in ("", "_low", "_high")]
     if lost := [name for name in ("k", "asked", "released", "common", *ends) if name not in table.columns]:
         raise InputError(f"no frontier: columns {', '.join(lost)} are missing; give a Frontier or its to_frame()")
-    return table.sort_values("k")
+    return table
 
 
 def _limit(ax: Axes, ks: np.ndarray, k: int | None) -> None:
@@ -453,14 +458,17 @@ def _limit(ax: Axes, ks: np.ndarray, k: int | None) -> None:
 
 _STYLES = ("-", "--", ":", "-.")
 _SHADES = (INK, "0.45")
-_GUIDES = {"bound_tight": (0, (6, 2)), "bound_paper": (0, (1, 2))}
+_GUIDES: Sequence[Any] = ((0, (6, 2)), (0, (1, 2)))
+Attacked = AttackReport | Sequence[AttackReport] | Mapping[str, Curve]
 _FEW = 1_000  # people; with fewer of them, rates of 0.1 % cannot be seen
 
 
-class _Seen(NamedTuple):
+class RocLine(NamedTuple):
+    """A curve as it is drawn: its name, and how many people who were not trained on it is of."""
+
     name: str
     curve: Curve
-    others: int | None  # not trained on
+    others: int | None = None
 
     @property
     def least(self) -> float:
@@ -469,12 +477,7 @@ class _Seen(NamedTuple):
 
 
 def plot_roc(
-    report: AttackReport | Sequence[AttackReport] | Mapping[str, Curve],
-    *,
-    epsilon: float | None = None,
-    delta: float = 0.0,
-    log: bool = True,
-    ax: Axes | None = None,
+    report: Attacked, *, epsilon: float | None = None, delta: float = 0.0, log: bool = True, ax: Axes | None = None
 ) -> Axes:
     """Plot the share of members that attacks find over the share of others whom they take for members.
 
@@ -502,34 +505,64 @@ def plot_roc(
     InputError
         If something has no curves, or epsilon or delta is outside of its range.
     """
-    lines, claims = _given(report)
-    ax = ax or new_axes(4.4)
-    if not lines:
-        return nothing(ax, "no attack with a curve")
-    least = min(line.least for line in lines) if log else 0.0
-    at = np.geomspace(least, 1.0, 200) if log else np.linspace(0.0, 1.0, 201)
-    ax.plot(at, at, color=MARK, linewidth=0.8, label=COIN, zorder=1)
-    guides = {name: (BOUNDS[name], roc_height(bound.fpr, bound.tpr, at)) for name, bound in claims.items()}
-    if epsilon is not None:
-        claimed = f"ε = {epsilon:g}, δ = {delta:g}" if delta else f"ε = {epsilon:g}"
-        guides = {"bound_tight": (f"most that {claimed} admits", _admitted(at, epsilon, delta))}
-    for name, (label, heights) in guides.items():
-        ax.plot(at, heights, linestyle=_GUIDES[name], color=MARK, linewidth=1, label=label)
-    for place, line in enumerate(lines):
-        _draw_curve(ax, line, place, least)
-    _roc_axes(ax, lines, least)
-    return ax
+    return RocDisplay.from_report(report, epsilon, delta, log=log, ax=ax).ax_
 
 
-def _given(
-    report: AttackReport | Sequence[AttackReport] | Mapping[str, Curve],
-) -> tuple[list[_Seen], dict[str, Curve]]:
-    from cfk_plugin.audit.result import AttackReport, Curve
+class RocDisplay(Display):
+    """Members found over false alarms; see `plot_roc`.
 
+    Parameters
+    ----------
+    lines : sequence of RocLine
+    guides : mapping of str to Curve
+        What is claimed, by its name.
+    log : bool
+    """
+
+    height = 4.4
+
+    def __init__(self, lines: Sequence[RocLine], guides: Mapping[str, Curve], *, log: bool = True) -> None:
+        self.lines, self.guides, self.log = lines, guides, log
+
+    @classmethod
+    def from_report(
+        cls,
+        report: Attacked,
+        epsilon: float | None = None,
+        delta: float = 0,
+        *,
+        log: bool = True,
+        ax: Axes | None = None,
+    ) -> Self:
+        """Draw curves; parameters and errors are those of `plot_roc`."""
+        lines, claims = _given(report)
+        guides = {BOUNDS[name]: bound for name, bound in claims.items()}
+        if epsilon is not None:
+            at = np.unique([0.0, *np.geomspace(1e-6, 1, 200), *np.linspace(0, 1, 201)])
+            claimed = f"ε = {epsilon:g}{f', δ = {delta:g}' if delta else ''}"
+            guides = {f"most that {claimed} admits": Curve(tuple(at), tuple(_admitted(at, epsilon, delta)))}
+        return cls(lines, guides, log=log).plot(ax=ax)
+
+    def _draw(self, ax: Axes) -> None:
+        if not self.lines:
+            nothing(ax, "no attack with a curve")
+            return
+        least = min(line.least for line in self.lines) if self.log else 0.0
+        at = np.geomspace(least, 1.0, 200) if self.log else np.linspace(0.0, 1.0, 201)
+        ax.plot(at, at, color=MARK, linewidth=0.8, label=COIN, zorder=1)
+        for dashes, (name, bound) in zip(_GUIDES, self.guides.items(), strict=False):
+            ax.plot(at, roc_height(bound.fpr, bound.tpr, at), linestyle=dashes, color=MARK, linewidth=1, label=name)
+        for place, line in enumerate(self.lines):
+            _draw_curve(ax, line, place, least)
+        _roc_axes(ax, self.lines, least)
+
+
+def _given(report: Attacked) -> tuple[list[RocLine], dict[str, Curve]]:
+    """Return the curves of attacks, and those of what is claimed."""
     if isinstance(report, Mapping):
         if not all(isinstance(curve, Curve) for curve in report.values()):
             raise InputError("a mapping must be of names to Curve, such as an AttackReport's curves")
-        drawn = [_Seen(short(name), curve, None) for name, curve in report.items() if name not in BOUNDS]
+        drawn = [RocLine(short(name), curve) for name, curve in report.items() if name not in BOUNDS]
         return drawn, {name: report[name] for name in BOUNDS if name in report}
     reports = [report] if isinstance(report, AttackReport) else list(report)
     if not all(isinstance(each, AttackReport) for each in reports):
@@ -538,7 +571,7 @@ def _given(
     return [line for each in reports for line in _roc_lines(each, several=len(reports) > 1)], claims
 
 
-def _roc_lines(report: AttackReport, *, several: bool) -> Iterator[_Seen]:
+def _roc_lines(report: AttackReport, *, several: bool) -> Iterator[RocLine]:
     for name, curve in report.curves.items():
         if name in BOUNDS:
             continue
@@ -547,10 +580,10 @@ def _roc_lines(report: AttackReport, *, several: bool) -> Iterator[_Seen]:
         area = found is not None and not name.startswith("membership_surrogate")  # whose success is no area
         title = f"{short(name)}, AUC {found.main.value:.2f}" if found is not None and area else short(name)
         known = others is not None and np.isfinite(others) and others > 0
-        yield _Seen(f"{report.subject}: {title}" if several else title, curve, int(others or 0) if known else None)
+        yield RocLine(f"{report.subject}: {title}" if several else title, curve, int(others or 0) if known else None)
 
 
-def _draw_curve(ax: Axes, line: _Seen, place: int, least: float) -> None:
+def _draw_curve(ax: Axes, line: RocLine, place: int, least: float) -> None:
     start = max(least, line.least) if least else 0.0
     inside = [rate for rate in line.curve.fpr if rate >= start]
     at = np.unique([start, *inside, 1.0])
@@ -567,12 +600,16 @@ def _draw_curve(ax: Axes, line: _Seen, place: int, least: float) -> None:
     )
 
 
-def _roc_axes(ax: Axes, lines: list[_Seen], least: float) -> None:
+def _roc_axes(ax: Axes, lines: Sequence[RocLine], least: float) -> None:
+    from matplotlib.ticker import FuncFormatter
+
     if least:
         ax.set_xscale("log")
         ax.set_yscale("log")
         ax.set_xlim(least, 1.0)
         ax.set_ylim(least, 1.25)
+        for axis in (ax.xaxis, ax.yaxis):
+            axis.set_major_formatter(FuncFormatter(lambda rate, _: f"{rate:g}"))
     else:
         ax.set_xlim(0.0, 1.0)
         ax.set_ylim(0.0, 1.02)
@@ -582,7 +619,7 @@ def _roc_axes(ax: Axes, lines: list[_Seen], least: float) -> None:
     if known and min(known) < _FEW:
         words = f"{min(known):,} people who are no members:\nnothing below {1 / min(known):.2g} can be seen"
         ax.set_title(words, loc="left", fontsize=8, color=MARK)
-    ax.legend(loc="lower right", fontsize=8, frameon=False, handlelength=3)
+    ax.legend(loc="lower right", fontsize=9, frameon=False, handlelength=3)
     clean(ax)
 
 

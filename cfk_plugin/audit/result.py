@@ -21,6 +21,23 @@ from cfk_plugin.records.run import LoggedReport, ReportContents, Value
 NO_BETTER = "no better than the baseline: the attack did not work here, which is no evidence of protection"
 
 
+COIN = "a coin"
+"""The diagonal of a chart of membership attacks."""
+
+BOUNDS: Mapping[str, str] = MappingProxyType(
+    {"bound_tight": "most that epsilon admits", "bound_paper": "the same, as published"}
+)
+"""Curves that are no attacks: what differential privacy admits, where it is claimed."""
+
+_SHORT = {"cfd": "CFD", "cfd_lrt": "CFD-LRT", "loss": "Loss", "loss_lrt": "Loss-LRT"}
+_LONGEST = 16
+
+
+def short(attack: str) -> str:
+    rest = attack.removeprefix("membership_")
+    return _SHORT.get(rest, rest.replace("_", " "))[:_LONGEST]
+
+
 class Rate(Estimate):
     """A success rate with the ends of its 95 % interval, and the releases (or guesses) behind it.
 

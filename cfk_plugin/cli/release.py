@@ -85,13 +85,16 @@ def _exposure(rows: pd.DataFrame) -> Iterator[tuple[str, ...]]:
     import pandas as pd
     from pandas.api import types
 
+    from cfk_plugin.data.values import are_days
+
     codes = {str(name): pd.factorize(rows[name])[0] for name in rows}
     alone = {name: _share_alone(own) for name, own in codes.items()}
     together = np.zeros(len(rows), dtype=np.int64)
     for name in sorted(codes, key=lambda name: (-alone[name], name)):
         column, values = rows[name], len(np.unique(codes[name]))
         is_number = types.is_numeric_dtype(column) and not types.is_bool_dtype(column)
-        kind = "dates" if types.is_datetime64_any_dtype(column) else "numbers" if is_number else "categories"
+        is_date = types.is_datetime64_any_dtype(column) or are_days(column)
+        kind = "dates" if is_date else "numbers" if is_number else "categories"
         is_own = values == len(rows) > 1 and not types.is_float_dtype(column)
         if not is_own:
             together = np.unique(np.stack([together, codes[name]]), axis=1, return_inverse=True)[1].reshape(-1)

@@ -86,7 +86,7 @@ class Interval:
     def __str__(self) -> str:
         if self.low is None:
             return "missing"
-        text = _plain(self.low) if self.low == self.high else f"{_plain(self.low)}–{_plain(self.high)}"
+        text = spelled(self.low) if self.low == self.high else f"{spelled(self.low)}–{spelled(self.high)}"
         return f"{text} or missing" if self.missing else text
 
 
@@ -168,8 +168,8 @@ def part_to_text(part: Part) -> str:
     if isinstance(part, Interval):
         return str(part)
     if len(part) == 1:
-        return _plain(next(iter(part)))
-    return "{" + ", ".join(_plain(v) for v in sorted_values(part)) + "}"
+        return spelled(next(iter(part)))
+    return "{" + ", ".join(spelled(v) for v in sorted_values(part)) + "}"
 
 
 def sorted_values(values: frozenset[Any]) -> list[Any]:
@@ -204,7 +204,7 @@ def _comparable(value: Any) -> Any:
     return pd.Timestamp(value) if isinstance(value, date) else value
 
 
-def _plain(value: Any) -> str:
+def spelled(value: Any) -> str:
     if value is None:
         return "missing"
     if isinstance(value, pd.Timestamp):
@@ -285,7 +285,7 @@ def sentence(
         for name, part in other.items()
     ]
     remarks = [
-        f"{_listed([name.replace('_', ' ') for name in names])} {'is' if len(names) == 1 else 'are'} {what}"
+        f"{what}: {_listed([name.replace('_', ' ') for name in names])}"
         for what, names in (("withheld", withheld), ("moved towards yours", [name for name in other if name in moved]))
         if names
     ]
@@ -318,6 +318,8 @@ def _filled(phrase: str, said: str) -> str:
 
 def told(part: Part, label: str | None = None) -> str:
     """Say a part, or the node that it is, within a sentence."""
+    if label is None and isinstance(part, Interval) and isinstance(part.low, pd.Timestamp) and part.low != part.high:
+        return f"between {spelled(part.low)} and {spelled(part.high)}{' or missing' if part.missing else ''}"
     if label is not None or isinstance(part, Interval):
         return label or part_to_text(part)
     return _listed([part_to_text(frozenset({v})) for v in sorted(part, key=str)], "or")

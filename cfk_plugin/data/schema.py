@@ -17,7 +17,7 @@ from pandas.api import types
 
 from cfk_plugin.data.display import Telling
 from cfk_plugin.data.region import Phrase, to_text
-from cfk_plugin.data.values import as_pandas, is_numeric, to_number, unhashable, why_inexact
+from cfk_plugin.data.values import are_days, as_pandas, is_numeric, to_number, unhashable, why_inexact
 from cfk_plugin.errors import SchemaError
 
 
@@ -297,7 +297,9 @@ def _attribute_of(
     elif hierarchy is not None:
         kind = "hierarchical"
     elif not as_category and (
-        is_numeric(column) or (is_declared and (whole or bounds is not None or bins is not None))
+        is_numeric(column)
+        or (not is_declared and are_days(column))
+        or (is_declared and (whole or bounds is not None or bins is not None))
     ):
         kind = "numeric"  # where all is declared, no value has a say
     elif column.dtype.kind in "mc" and not (as_category and is_declared):
@@ -431,8 +433,8 @@ class Schema:
     ) -> Schema:
         """Declare the roles; kinds that are not declared follow from the dtypes. See the page "Describe your data".
 
-        Numbers and dates are numeric, the rest is nominal. With `nullable`, columns with `bounds`, `bins` or `whole`
-        are numeric whatever their dtype.
+        Numbers and dates, also days as ISO text, are numeric, the rest is nominal. With `nullable`, columns with
+        `bounds`, `bins` or `whole` are numeric whatever their dtype.
 
         Parameters
         ----------

@@ -15,7 +15,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from pandas.api import types
 
-from cfk_plugin.data.region import to_text
+from cfk_plugin.data.region import spelled, to_text
 
 _ISO = re.compile(r"\d{4}-\d{2}-\d{2}")
 _DATES = {"datetime", "datetime64", "date"}
@@ -75,6 +75,15 @@ def holds_dates(column: pd.Series) -> bool:
     return found in _DATES
 
 
+def are_days(column: pd.Series) -> bool:
+    """Say whether a column of text holds ISO days and nothing else, which can be written again as they were."""
+    if column.dtype == object or not types.is_string_dtype(column.dtype) or column.isna().all():
+        return False
+    present = column.dropna()
+    is_day = bool(present.head(1).str.fullmatch(_ISO).all()) and bool(present.str.fullmatch(_ISO).all())
+    return is_day and bool(pd.to_datetime(present, errors="coerce", format="%Y-%m-%d").notna().all())
+
+
 def to_number(value: Any) -> float:
     """Read one number, or one date (also as ISO text) as seconds."""
     if isinstance(value, (int, float, np.number)):
@@ -129,7 +138,8 @@ def conform(column: pd.Series, dtype: Any) -> pd.Series:
             allowed = 0 if isinstance(dtype, np.dtype) else column.isna().sum()
             return truth.astype(dtype) if truth.isna().sum() == allowed else column
         if types.is_string_dtype(dtype) and not types.is_object_dtype(dtype):
-            return column.map(to_text, na_action="ignore").astype(dtype)
+            is_date = types.is_datetime64_any_dtype(column.infer_objects().dtype)
+            return column.map(spelled if is_date else to_text, na_action="ignore").astype(dtype)
         if types.is_datetime64_any_dtype(dtype) and (column.dtype == object or types.is_string_dtype(column.dtype)):
             stamps = pd.to_datetime(column, format="ISO8601", utc=True)  # as `to_numbers` reads them
             return stamps.dt.tz_convert(getattr(dtype, "tz", None)).astype(dtype)

@@ -228,12 +228,11 @@ class ProtectedExplainer(HostOnly):
                     return getattr(_WRAPPED[self].explainer, name)(*args, **named)
 
         else:
-            passed = ", ".join(sorted({"explain", *wrapped.methods(), *wrapped.forwarded()}))
             raise NotForwardedError(
                 f"{name!r} of {wrapped.name} is not passed on, as it may give out training rows; this protected "
-                f"explainer has {passed}. Ask the explainer itself where you hold it. To add the name, let the adapter "
-                "map it in `methods` if it returns counterfactuals, or name it in `forwarded` if nothing of a row is "
-                "in it: see docs/how-to/write-an-adapter.md"
+                f"explainer has {wrapped.passed}. Ask the explainer itself where you hold it. To add the name, let the "
+                "adapter map it in `methods` if it returns counterfactuals, or name it in `forwarded` if nothing of a "
+                "row is in it: see docs/how-to/write-an-adapter.md"
             )
         del wrapped
         found.__name__ = name
@@ -251,14 +250,12 @@ class ProtectedExplainer(HostOnly):
     def _repr_html_(self) -> str:
         wrapped = _WRAPPED[self]
         policy = getattr(wrapped.anonymizer, "policy_", None)
-        held = f"{policy.promise}." if isinstance(policy, PrivacyPolicy) else repr(wrapped.anonymizer)
-        passed = ", ".join(sorted({"explain", *wrapped.methods(), *wrapped.forwarded()}))
-        rows = {"in the place of": wrapped.name, "has": passed}
-        rows |= {"policy": f"k = {policy.k}, {policy.guarantee}"} if isinstance(policy, PrivacyPolicy) else {}
-        return card("Protected explainer", "What leaves it is protected, or withheld.", held, facts(rows))
+        held = (f"{policy.promise}.",) if isinstance(policy, PrivacyPolicy) else ()
+        rows = {"in the place of": wrapped.name, "has": wrapped.passed, "by": wrapped.rule}
+        return card("Protected explainer", "What leaves it is protected, or withheld.", *held, facts(rows))
 
     def _counts(self) -> str:
-        return f"{_WRAPPED[self].name}, {_WRAPPED[self].anonymizer!r}"
+        return f"{_WRAPPED[self].name}, {_WRAPPED[self].rule}"
 
 
 @dataclass(eq=False, repr=False)
@@ -284,6 +281,19 @@ class _Wrapped(HostOnly):
     def methods(self) -> Mapping[str, Any]:
         with quiet("the adapter cannot say what it maps", AdapterError):
             return dict(self.source.methods)
+
+    @property
+    def passed(self) -> str:
+        """Say which public names it has."""
+        return ", ".join(sorted(n for n in {"explain", *self.methods(), *self.forwarded()} if not n.startswith("_")))
+
+    @property
+    def rule(self) -> str:
+        """Say k and guarantee, or else what protects."""
+        policy = getattr(self.anonymizer, "policy_", None)
+        if isinstance(policy, PrivacyPolicy):
+            return f"k = {policy.k}, {policy.guarantee}"
+        return repr(self.anonymizer)
 
     def forwarded(self) -> tuple[str, ...]:
         with quiet("the adapter cannot say what it forwards", AdapterError):

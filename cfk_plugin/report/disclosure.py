@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Decimal
 from itertools import groupby
 from math import floor, log10
-from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
+from cfk_plugin.audit.result import BOUNDS
 from cfk_plugin.metrics.intervals import roc_height
 from cfk_plugin.report.data import GUESSES, LEAST, NOT_MEASURED, OF_MODELS, Amount, Attack, Distribution, Edition
 
@@ -241,23 +241,6 @@ def _written(number: Decimal) -> str:
 
 
 # --- attacks and their curves ---
-
-COIN = "a coin"
-"""The diagonal of a chart of membership attacks."""
-
-BOUNDS: Mapping[str, str] = MappingProxyType(
-    {"bound_tight": "most that epsilon admits", "bound_paper": "the same, as published"}
-)
-"""Curves that are no attacks: what differential privacy admits, where it is claimed."""
-
-_SHORT = {"cfd": "CFD", "cfd_lrt": "CFD-LRT", "loss": "Loss", "loss_lrt": "Loss-LRT"}
-_LONGEST = 16
-
-
-def short(attack: str) -> str:
-    rest = attack.removeprefix("membership_")
-    return _SHORT.get(rest, rest.replace("_", " "))[:_LONGEST]
-
 
 _OF_FEW = ("tpr_at_", "few_")
 """Beginnings of figures that are shares of few people, however many were attacked."""

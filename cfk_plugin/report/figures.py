@@ -400,7 +400,7 @@ def _frontier(evidence: Evidence) -> Distribution | None:
     """NCP and pureness of the counterfactuals that are released at every k, as it was logged last."""
     if not (points := evidence.latest("frontier").get("points")):
         return None
-    names = {"NCP": "common_ncp_mean", "pureness": "common_pureness_mean"}
+    names = {"NCP": "common_ncp_mean", "pureness": "common_pureness_mean", "withheld": "suppressed_rate"}
     series = {title: tuple(_logged(point.get(name)) for point in points) for title, name in names.items()}
     note = "Over the counterfactuals that are released at every k, so that the figures compare."
     labels = tuple(f"{point['k']}" for point in points)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import itertools
-import math
 import re
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,11 +13,14 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 from xml.etree import ElementTree as ET
 
+import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from cfk_plugin.audit.result import BOUNDS, COIN, Curve, short
+from cfk_plugin.plots import Display, FrontierDisplay, RocDisplay, RocLine
 from cfk_plugin.report.data import Amount, CheckResult, Distribution, Edition, ReportData, Status, Verdict
-from cfk_plugin.report.disclosure import BOUNDS, COIN, NOT_MEASURED_TEXT, Unit, short, shown, unit_of
+from cfk_plugin.report.disclosure import NOT_MEASURED_TEXT, Unit, shown, unit_of
 
 
 class Link(NamedTuple):
@@ -73,16 +74,13 @@ class TableBlock:
 
 
 @dataclass(frozen=True, slots=True)
-class Curves:
-    """Lines through points on two logarithmic axes; their numbers stand in a table beside it."""
+class Drawn:
+    """A picture as a notebook has it; its numbers stand in a table beside it."""
 
     id: str
     title: str
     description: str
-    x: str
-    y: str
-    lines: Sequence[tuple[str, Sequence[tuple[float, float]]]]
-    guides: Sequence[tuple[str, Sequence[tuple[float, float]]]] = ()  # to compare with
+    display: Display
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +93,7 @@ class Bullets:
     items: Sequence[Inline]
 
 
-Block = Paragraph | Bullets | TableBlock | Curves
+Block = Paragraph | Bullets | TableBlock | Drawn
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,19 +209,24 @@ _ROC_RATES = ("0.1", "0.01", "0.001")
 
 
 def curves_of(data: ReportData, found: Distribution, block: Mapping[str, Any]) -> Iterator[Block]:
-    """Yield members found over false alarms, as curves and at the rates that matter most."""
-    at = [float(label) for label in found.labels]
-    lines = {name: [(x, a.value) for x, a in zip(at, of, strict=True) if a.value] for name, of in found.series.items()}
-    drawn = sorted(x for name, of in lines.items() if name not in BOUNDS for x, _ in of)
-    guides = [(COIN, [(x, x) for x in (*drawn[:1], *drawn[-1:])])]
-    guides += [
-        (BOUNDS[name], [p for p in lines[name] if p[0] >= drawn[0]]) for name in BOUNDS if drawn and name in lines
-    ]
-    names = {name: _curve_name(data, name) for name in lines if name not in BOUNDS}
-    claimed = [block["claimed"]] if len(guides) > 1 else []
-    curves = [(title, lines[name]) for name, title in names.items()]
-    description = " ".join([block["description"], *claimed])
-    yield Curves(f"curves-{found.id}", block["title"], description, block["x"], block["y"], curves, guides)
+    """Yield what k costs as a picture; or members found over false alarms, as one and at the rates that matter most."""
+    if found.id == "frontier":
+        drawn = {"common_ncp_mean": "NCP", "common_pureness_mean": "pureness", "suppressed_rate": "withheld"}
+        table = {
+            f"{column}{end}": [getattr(each, end.strip("_") or "value") for each in found.series[name]]
+            for column, name in drawn.items()
+            if name in found.series
+            for end in ("", "_low", "_high")
+        }
+        display = FrontierDisplay(pd.DataFrame({"k": [*map(int, found.labels)], **table}, dtype=float))
+        yield Drawn("curves-frontier", block["title"], block["description"], display)
+        return
+    names = {name: _curve_name(data, name) for name in found.series if name not in BOUNDS}
+    curves = {name: _curve(found.labels, of) for name, of in found.series.items()}
+    lines = [RocLine(title, curves[name]) for name, title in names.items() if curves[name].fpr]
+    guides = {said: curves[name] for name, said in BOUNDS.items() if name in curves}
+    description = " ".join([block["description"], *([block["claimed"]] if guides else [])])
+    yield Drawn(f"curves-{found.id}", block["title"], description, RocDisplay(lines, guides))
     told = {rate: found.labels.index(rate) for rate in _ROC_RATES if rate in found.labels}
     rows = [
         (names.get(name) or BOUNDS[name], *(shown(amounts[place]) for place in told.values()))
@@ -234,6 +237,11 @@ def curves_of(data: ReportData, found: Distribution, block: Mapping[str, Any]) -
     yield TableBlock(
         f"chart-{found.id}", block["title"], columns, [*rows, (COIN, *told)], numeric=numeric, note=found.note
     )
+
+
+def _curve(rates: Sequence[str], found: Sequence[Amount]) -> Curve:
+    known = [(float(rate), amount.value) for rate, amount in zip(rates, found, strict=True) if amount.value]
+    return Curve(tuple(rate for rate, _ in known), tuple(value for _, value in known))
 
 
 def _curve_name(data: ReportData, name: str) -> str:
@@ -330,52 +338,43 @@ def _environment() -> Environment:
         "kind": lambda block: type(block).__name__,
         "outside_links": _outside_links,
         "percent": lambda share: f"{100 * min(max(share, 0.0), 1.0):.3g}%",
-        "plotted": _plotted,
+        "drawn": _drawn,
         "status": _status,
     }
-    environment.globals |= {"line": _LINE, "plot_height": _HEIGHT, "left": _LEFT, "width": _WIDTH, "units": _UNITS}
     environment.globals |= {"words": {status: text.capitalize() for status, text in STATUS_TEXTS.items()}}
     return environment
 
 
-# --- curves: horizontal places are shares of the width, so that text keeps its size from 320 pixels to paper ---
+# --- pictures: as a notebook has them, with the ink of the page and text that is text ---
 
-_LINE, _HEIGHT, _LEFT, _WIDTH, _UNITS, _STYLES = 18, 220, 20, 78, 1000, 4
-
-
-class Placed(NamedTuple):
-    """Where the parts of a picture of curves are placed: across in percent of its width, down in pixels."""
-
-    top: int
-    height: int
-    rows: Sequence[tuple[float, str]]
-    columns: Sequence[tuple[float, str]]
-    lines: Sequence[tuple[str, str, str]]  # style, name, places on a plot of `_UNITS` by `_UNITS`
+_UNNAMED = re.compile(r'<metadata>.*?</metadata>|<style.*?</style>|(?<=<g) id="[^"]*"', re.DOTALL)
+_DARK = re.compile(r"#([0-5][0-9a-f])\1\1")
 
 
-def _plotted(curves: Curves) -> Placed:
-    """Place lines on logarithmic axes; what is not above 0 is not drawn."""
-    drawn = [(f"curve style{i % _STYLES}", *line) for i, line in enumerate(curves.lines)]
-    drawn += [(f"bound style{i % _STYLES}", *line) for i, line in enumerate(curves.guides)]
-    known = [point for _, _, points in drawn for point in points if min(point) > 0]
-    x, y = (min(-1.0, *(math.log10(point[axis]) for point in known), -1.0) for axis in (0, 1))
-    powers = [[(power, f"{10.0**power:g}") for power in range(math.ceil(low - 1e-9), 1)] for low in (x, y)]
-    top = _LINE * len(drawn) + _LINE
-    return Placed(
-        top,
-        top + _HEIGHT + _LINE + 6,
-        rows=[(round(top + _HEIGHT * power / y, 2), text) for power, text in powers[1]],
-        columns=[(round(_LEFT + _WIDTH * (1 - power / x), 2), text) for power, text in powers[0]],
-        lines=[(style, name, _places(points, x, y, steps=style[0] == "c")) for style, name, points in drawn],
+def _drawn(block: Drawn) -> Markup:
+    """Draw with matplotlib, which escapes what it writes; nothing in it leads anywhere."""
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    high = 0.85 * block.display.height
+    settings: Any = {"svg.fonttype": "none", "svg.hashsalt": block.id, "text.parse_math": False}
+    with rc_context(settings):
+        figure, svg = Figure((_WIDE, high), layout="constrained"), io.StringIO()
+        block.display.plot(ax=figure.subplots())
+        figure.savefig(
+            svg, format="svg", transparent=True, metadata=dict.fromkeys(("Creator", "Date", "Format", "Type"))
+        )
+    inside = _UNNAMED.sub("", svg.getvalue().partition("<svg")[2].partition(">")[2]).replace("xlink:href", "href")
+    about = Markup(
+        '<svg class="chart" role="img" aria-labelledby="{0}-title {0}-desc" width="{1:g}" height="{2:g}" '
+        'viewBox="0 0 {3:g} {4:g}"><title id="{0}-title">{5}</title><desc id="{0}-desc">{6}</desc>'
     )
+    sizes = (per * inches for per in (96, 72) for inches in (_WIDE, high))
+    drawn = Markup(_DARK.sub("currentColor", inside))  # noqa: S704 - written and escaped by matplotlib
+    return about.format(block.id, *sizes, block.title, block.description) + drawn
 
 
-def _places(points: Sequence[tuple[float, float]], x: float, y: float, *, steps: bool) -> str:
-    places = [(1 - math.log10(a) / x, math.log10(b) / y) for a, b in points if min(a, b) > 0]
-    if steps:  # a share keeps its value until the next point
-        corners = [corner for (_, before), (a, b) in itertools.pairwise(places) for corner in ((a, before), (a, b))]
-        places = [*places[:1], *corners]
-    return " ".join(f"{_UNITS * a:.4g},{_UNITS * b:.4g}" for a, b in places)
+_WIDE = 4.2  # inches
 
 
 # --- Markdown, in which no text becomes markup ---
@@ -431,7 +430,7 @@ def _block(block: Block, anchors: frozenset[str]) -> str:
             return _text(block.text, anchors)
         case Bullets():
             return "\n".join(f"* {_text(item, anchors)}" for item in block.items)
-        case Curves():
+        case Drawn():
             return f"**{markdown(block.title)}**\n\n{markdown(block.description)}"
         case TableBlock():
             return _table(block, anchors)

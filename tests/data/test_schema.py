@@ -29,6 +29,9 @@ FRAME = pd.DataFrame({"id": [1, 2], "age": [24, 27], "city": ["A", "B"], "pay": 
         (pd.array(["a", None], dtype="string"), "nominal"),
         (pd.Series(["1", "2"], dtype=object), "nominal"),
         (pd.Categorical([1, 2]), "nominal"),
+        (pd.array(["2020-02-29", None], dtype="string"), "numeric"),
+        (pd.array(["2020-02-30", "2020-02-29"], dtype="string"), "nominal"),
+        (pd.array(["2020-02-29", "2020-02-29 10:00"], dtype="string"), "nominal"),
     ],
 )
 def test_kind_follows_from_the_dtype(values: Any, kind: str) -> None:

@@ -152,7 +152,8 @@ def smallest_text(found: Visit) -> float:
     return float(
         found.run("""() => Math.min(...[...document.querySelectorAll('body *')]
         .filter(e => e.checkVisibility() && [...e.childNodes].some(n => n.nodeType === 3 && n.data.trim()))
-        .map(e => parseFloat(getComputedStyle(e).fontSize) * (e.getScreenCTM ? e.getScreenCTM().d : 1)))""")
+        .map(e => parseFloat(getComputedStyle(e).fontSize)
+            * (e.getScreenCTM ? Math.hypot(e.getScreenCTM().c, e.getScreenCTM().d) : 1)))""")
     )
 
 

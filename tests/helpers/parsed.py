@@ -87,7 +87,7 @@ def _addresses(html: str, outside: tuple[str, ...]) -> list[str]:
         rest = rest.replace(address, "")
     return [
         f"address {match}"
-        for match in re.findall(r"(?:https?:|ftp:|file:|javascript:|url\(|@import|//)[^\s<\"]{0,30}", rest)
+        for match in re.findall(r"(?:https?:|ftp:|file:|javascript:|url\((?!#)|@import|//)[^\s<\"]{0,30}", rest)
     ]
 
 

@@ -96,10 +96,10 @@ def test_sentences() -> None:
     entry = explain(8, private_values="bins", alpha=0.8).released[0]
     assert entry.withheld == ("job", "salary")
     assert entry.text(ME) == (
-        "If you were 21–23 years younger, the outcome would be the desired one (job and salary are withheld)."
+        "If you were 21–23 years younger, the outcome would be the desired one (withheld: job and salary)."
     )
     assert entry.text({**ME, "age": 28}) == (
-        "Nothing in these attributes needs to change for the desired outcome (job and salary are withheld)."
+        "Nothing in these attributes needs to change for the desired outcome (withheld: job and salary)."
     )
 
 

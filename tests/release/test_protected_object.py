@@ -424,7 +424,7 @@ def test_a_protected_explainer_shows_itself(population: Population) -> None:
     private = private_of(Rows(), population)
     for printer in PRINTERS.values():
         shown = printer(private)
-        assert "ProtectedExplainer(Rows, KAnonymizer(" in shown
+        assert "ProtectedExplainer(Rows, k = " in shown
         assert " at 0x" not in shown
         assert not found_in(shown)
 

@@ -48,7 +48,7 @@ def test_sets_levels_and_dates():
     told = sentence(parts, {"city": "Namur", "home_type": "flat", "level": "low", "day": pd.Timestamp("2019-01-01")})
     assert told == (
         "If your city were Antwerp or Ghent, your home type were missing, your level were mid–high and "
-        f"your day were 2020-01-01–2021-01-01{END}"
+        f"your day were between 2020-01-01 and 2021-01-01{END}"
     )
 
 
@@ -61,11 +61,11 @@ def test_what_fits_is_left_out_in_any_dtype():
 def test_what_is_withheld_is_named_at_the_end():
     told = {"home_type": frozenset({"flat"}), "age": Interval(20, 30)}
     assert sentence(told, {"home_type": "house", "age": 21}, withheld=("net_pay",)) == (
-        "If your home type were flat, the outcome would be the desired one (net pay is withheld)."
+        "If your home type were flat, the outcome would be the desired one (withheld: net pay)."
     )
     fits = sentence(told, {"home_type": "flat", "age": 21}, withheld=("net_pay", "job", "debt"))
     assert fits == (
-        "Nothing in these attributes needs to change for the desired outcome (net pay, job and debt are withheld)."
+        "Nothing in these attributes needs to change for the desired outcome (withheld: net pay, job and debt)."
     )
 
 
@@ -148,3 +148,20 @@ def test_sentences_need_the_queries_that_were_asked():
         explanations.text(table.head(2))
     with pytest.raises(InputError, match="missing columns"):
         explanations.text(table[["age"]])
+
+
+def test_days_as_text_become_a_range_and_reach_the_model_as_they_were_written():
+    days = pd.date_range("2020-01-01", periods=60).strftime("%Y-%m-%d").astype("string")
+    table = pd.DataFrame({"since": days, "until": days[::-1], "pay": range(60)})
+    asked: set[str] = set()
+
+    def model(rows):
+        asked.update(rows["since"], rows["until"])
+        return rows["pay"] > 20
+
+    population = Population.from_frame(table, Schema.from_frame(table, quasi_identifiers=["since"]))
+    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=5)).fit(population, model, desired=True)
+    entry = anonymizer.transform(table.tail(1))[0]
+    assert isinstance(entry.region["since"], Interval)
+    assert "your since were between 2020-0" in entry.text()
+    assert asked | {entry.released["until"]} <= {*days}

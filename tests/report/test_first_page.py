@@ -35,9 +35,10 @@ def tiles(report: PrivacyReport) -> dict[str, tuple[str, str]]:
 
 
 def share(found: Amount) -> str:
-    """Write a share as a reader would, in percent with three digits."""
+    """Write a share as a reader would, in percent with three digits; what is not all is not said to be."""
     assert found.value is not None
-    return f"{np.format_float_positional(100 * found.value, 3, fractional=False, trim='-')} %"
+    percent = 100.0 if found.value == 1 else min(100 * found.value, 99.9)
+    return f"{np.format_float_positional(percent, 3, fractional=False, trim='-')} %"
 
 
 def number(found: Amount) -> str:

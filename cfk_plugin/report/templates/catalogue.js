@@ -132,7 +132,7 @@
       else if (!contains(feature, part, own[j])) changes.push(change(feature, part, own[j]));
     });
     const clauses = changes.filter(said => said.startsWith("your ")), verbs = changes.filter(said => !clauses.includes(said));
-    const remark = withheld.length ? ` (${listed(withheld)} ${withheld.length === 1 ? "is" : "are"} withheld)` : "";
+    const remark = withheld.length ? ` (withheld: ${listed(withheld)})` : "";
     return changes.length
       ? `If ${verbs.length ? "you " : ""}${listed([...verbs, ...clauses])}, the outcome would be the desired one${remark}.`
       : `Nothing in these attributes needs to change for the desired outcome${remark}.`;
