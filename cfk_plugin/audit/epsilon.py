@@ -13,11 +13,11 @@ from typing import Any, Literal, get_args
 import joblib
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from cfk_plugin.audit.epsilon_bounds import (
     Agreement,
     EpsilonBound,
+    Floats,
     ManyAgreements,
     Relation,
     Score,
@@ -113,7 +113,6 @@ def _check_made_up(table: pd.DataFrame, canary: pd.DataFrame, schema: Schema | N
         raise InputError("the canary is a row of the table; make one up, of values that are rare together")
 
 
-Floats = NDArray[np.float64]
 Fit = Callable[..., Any]
 """From a table to an output. Where it has a parameter ``random_state``, every run gives it another whole number."""
 

@@ -19,6 +19,7 @@ from threadpoolctl import ThreadpoolController
 from cfk_plugin.audit.result import AttackReport, AuditResult, Rate, rate
 from cfk_plugin.audit.targets import (
     AuditRun,
+    Floats,
     Found,
     Kept,
     KnownArchitecture,
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
-Floats = NDArray[np.float64]
 
 
 def called(what: str, call: Callable[[], T]) -> T:

@@ -31,6 +31,7 @@ from cfk_plugin.audit.result import (
 from cfk_plugin.audit.targets import (
     Answers,
     AuditRun,
+    Floats,
     Found,
     Kept,
     Mask,
@@ -46,8 +47,6 @@ from cfk_plugin.data.intake import whole_number
 from cfk_plugin.errors import InputError
 from cfk_plugin.hookspecs import Progress
 from cfk_plugin.metrics.heom import Heom
-
-Floats = NDArray[np.float64]
 
 Direction = Literal["larger", "smaller"]
 """Which distance speaks for a member. "larger": training pushes the boundary away from who is trained on. "smaller":

@@ -13,7 +13,6 @@ import pandas as pd
 from cfk_plugin.audit.extraction import (
     SETS,
     Architecture,
-    Floats,
     Halves,
     Network,
     RowsAsNumbers,
@@ -32,7 +31,7 @@ from cfk_plugin.audit.extraction import (
     train,
 )
 from cfk_plugin.audit.result import AttackReport, AuditResult, Rate, Roc, measure_roc, rate
-from cfk_plugin.audit.targets import AuditRun, Found, Kept, Mask, Piece, Rows, Sample, Target
+from cfk_plugin.audit.targets import AuditRun, Floats, Found, Kept, Mask, Piece, Rows, Sample, Target
 from cfk_plugin.data.region import to_text
 from cfk_plugin.data.values import is_numeric, to_numbers
 from cfk_plugin.errors import InputError

@@ -117,17 +117,9 @@ class ReportPlace:
 
 
 class OneLineErrors(TyperGroup):
-    def main(
-        self,
-        args: Sequence[str] | None = None,
-        prog_name: str | None = None,
-        complete_var: str | None = None,
-        standalone_mode: bool = True,
-        windows_expand_args: bool = True,
-        **extra: Any,
-    ) -> Any:
-        run = functools.partial(super().main, args, prog_name, complete_var, windows_expand_args=windows_expand_args)
-        if not standalone_mode:
+    def main(self, *args: Any, **extra: Any) -> Any:
+        run = functools.partial(super().main, *args)
+        if not extra.pop("standalone_mode", True):
             return run(standalone_mode=False, **extra)
         try:
             code = run(standalone_mode=False, **extra)
