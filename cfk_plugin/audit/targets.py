@@ -7,7 +7,7 @@ import time
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
@@ -418,6 +418,14 @@ def check_sample(sample: object) -> None:
 GUARANTEES: Mapping[str, Guarantee] = {"exact": "nominal", "reciprocal": "reciprocal", "catalogue": "catalogue"}
 
 
+def protected_owner(
+    name: str, model: Any, explainer: ExplainerFactory, rules: PrivacyPolicy, **columns: Any
+) -> ProtectedOwner:
+    """Return the owner with a guarantee of `GUARANTEES`; a catalogue answers without the explainer."""
+    rules = replace(rules, guarantee=GUARANTEES[name])
+    return ProtectedOwner(name, model, None if name == "catalogue" else explainer, rules=rules, **columns)
+
+
 def standard_owners(
     sample: Sample,
     model: Any,
@@ -450,24 +458,14 @@ def standard_owners(
     """
     if not explainers or (protects is not None and protects not in explainers):
         raise InputError(f"`protects` must be one of the explainers given: {', '.join(explainers) or 'there is none'}")
-    found = explainers[protects or next(iter(explainers))]
-    raw = [RawOwner(name, model, explainer) for name, explainer in explainers.items()]
-    protected = [
-        ProtectedOwner(
-            name,
-            model,
-            None if guarantee == "catalogue" else found,
-            tuple(quasi_identifiers),
-            rules=PrivacyPolicy(k=k, guarantee=guarantee),
-        )
-        for name, guarantee in GUARANTEES.items()
-    ]
-    domains = schema or measured_schema(sample, quasi_identifiers)
+    found, quasi = explainers[protects or next(iter(explainers))], tuple(quasi_identifiers)
+    domains, rules = schema or measured_schema(sample, quasi), PrivacyPolicy(k=k)
+    protected = [protected_owner(name, model, found, rules, quasi_identifiers=quasi) for name in GUARANTEES]
     prototypes = [
         PrototypeOwner(name, model, domains, epsilon, revert=revert, repeatable=repeatable)
         for name, revert in (("dp", False), ("dp-reverted", True))
     ]
-    return [*raw, *protected, *prototypes]
+    return [*(RawOwner(name, model, explainer) for name, explainer in explainers.items()), *protected, *prototypes]
 
 
 Found = Mapping[str, NDArray[Any]]

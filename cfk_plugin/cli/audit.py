@@ -327,15 +327,12 @@ def audit_all(
 def _owner(
     name: str, model: Any, explain: Any, roles: Roles, rules: PrivacyPolicy, epsilon: float, sample: Sample
 ) -> Target:
-    from dataclasses import replace
-
-    from cfk_plugin.audit.targets import GUARANTEES, ProtectedOwner, PrototypeOwner, RawOwner, measured_schema
+    from cfk_plugin.audit.targets import GUARANTEES, PrototypeOwner, RawOwner, measured_schema, protected_owner
 
     if name == "raw":
         return RawOwner(name, model, explain)
     if name in GUARANTEES:
-        rules = replace(rules, guarantee=GUARANTEES[name])
-        return ProtectedOwner(name, model, None if name == "catalogue" else explain, schema=roles, rules=rules)
+        return protected_owner(name, model, explain, rules, schema=roles)
     domains = measured_schema(sample, roles.quasi_identifiers)
     return PrototypeOwner(name, model, domains, epsilon, revert=name == "dp-reverted")
 
