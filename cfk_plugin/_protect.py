@@ -154,12 +154,8 @@ def protect(
 def warm_up() -> frozenset[Path | None]:
     """Compile what protection needs, for every later process of this machine; `cfk warm-up` does the same.
 
-    Without it the first process that protects does, for some seconds.
-
-    Returns
-    -------
-    frozenset of Path or None
-        The folders in which it is kept; None among them where something is not, as no folder can be written.
+    Without it the first process that protects does, for some seconds. Returns the folders in which it is kept; None is
+    among them where something is not, as no folder can be written.
     """
     random = np.random.default_rng(0)
     table = pd.DataFrame(random.integers(0, (30, 4, 9, 60), (90, 4)), columns=["age", "place", "pay", "person"])

@@ -229,8 +229,8 @@ class Factory(Protocol):
     """Makes an explainer; a function that an entry point of the group names.
 
     What the explainer answers may be training rows: its ``explain(X)`` returns one row per query, in the queries'
-    index, with missing values where it found none. The function may have an attribute ``needs``: libraries that must
-    be installed, import name to what to do where one is not.
+    index, with missing values where it found none. It may have ``needs``: libraries that must be installed, import name
+    to what to do where one is not.
     """
 
     def __call__(
@@ -255,10 +255,8 @@ def generators() -> tuple[str, ...]:
 def generator(name: str) -> Factory:
     """Return what makes an explainer, a `Factory`, by its name: one of `generators`, to which distributions may add.
 
-    Raises
-    ------
-    InputError, MissingDependencyError, PluginError
-        If there is none of this name, it needs what is not installed, or it cannot be loaded or is there twice.
+    Raises `InputError` if there is none of this name, `MissingDependencyError` if it needs what is not installed, and
+    `PluginError` if it cannot be loaded or is there twice.
     """
     points = _points()
     if name not in points:

@@ -52,9 +52,9 @@ def check_adapter(
     """Adapt an explainer, ask it, and check every rule of the contract.
 
     What the source maps in `methods` and names in `forwarded` is called, and what comes out is searched for values of
-    the explainer's counterfactuals, and of `rows`, that are not among the queries: texts and numbers of four or more
-    characters, and whole rows. So give queries whose counterfactuals have values that occur nowhere else. What is not
-    found this way may still be there.
+    the explainer's counterfactuals, and of training `rows`, that are not among the queries: texts and numbers of four
+    or more characters, and whole rows. So give queries whose counterfactuals have values that occur nowhere else. What
+    is not found this way may still be there.
 
     Parameters
     ----------
@@ -70,11 +70,7 @@ def check_adapter(
         Whether the explainer gives the same answer twice.
     arguments : mapping, optional
         How methods that are mapped or forwarded are called: name to a sequence of arguments and a mapping of named
-        ones. Default of each: the queries, and the options.
-    rows : DataFrame, shape (n, n_features), optional
-        Training rows, which are searched for, too.
-    **options
-        Passed to the source's `generate`.
+        ones. Default of each: the queries, and the `options`, which the source's `generate` gets.
 
     Raises
     ------

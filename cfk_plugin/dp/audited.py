@@ -41,22 +41,8 @@ def measuring(
 ) -> Callable[[pd.DataFrame], Measurements]:
     """Return the part of `DPPrototypes` that touches rows, as a function from a table to all that it released.
 
-    Parameters
-    ----------
-    schema : Schema
-        With public domains.
-    epsilon, delta : float
-    rows_per_person : int
-
-    Returns
-    -------
-    callable
-        To be audited: ``score=lambda found: found.scores(canaries)``, summed for one canary with several rows.
-
-    Raises
-    ------
-    SchemaError
-        If a domain is not declared.
+    To be audited with ``score=lambda found: found.scores(canaries)``, summed for one canary with several rows. Raises
+    `SchemaError` if the schema does not declare a public domain.
     """
     require_declared(schema, schema.features)
 

@@ -288,16 +288,11 @@ class DPC(HostOnly):
     def fit(self, population: Population, model: Any, desired: Any) -> DPC:
         """Train the autoencoder and average the codes of each class (Algorithm 1).
 
-        Parameters
-        ----------
-        population : Population
-            With rows, and a declared domain of every feature. Classes are those of its target column, as in the paper,
-            where it holds one; else the model's predictions.
-        model : fitted Pipeline, or any model where `gradient` is given
-            Of `PublicEncoder` and scikit-learn's ``MLPClassifier`` or ``LogisticRegression``.
-        desired : label, set of labels or "opposite"
-            Of several classes the one with the nearest prototype; "opposite": among those that the query is not
-            predicted to be.
+        The population has rows, and a declared domain of every feature. Classes are those of its target column, as in
+        the paper, where it holds one; else the model's predictions. The model is a fitted pipeline of `PublicEncoder`
+        and scikit-learn's ``MLPClassifier`` or ``LogisticRegression``, or any where `gradient` is given. Of several
+        desired classes the one with the nearest prototype is taken; of "opposite", among those that the query is not
+        predicted to be.
 
         Raises
         ------

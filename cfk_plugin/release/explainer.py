@@ -145,10 +145,9 @@ class ProtectedExplainer(HostOnly):
 
     `explain` returns `Explanations`. The explainer's own methods that return counterfactuals keep their names and
     result types; the result is rebuilt and holds no training row. Only `explain` asks for candidates and chooses among
-    them. What the adapter names in ``forwarded`` is given as it is; all other names raise `NotForwardedError`.
-
-    No attribute leads to the explainer, but code in the same process that looks for it finds it: give callers results,
-    not this object. It refuses to be pickled and copied, as it would take the training rows along.
+    them. What the adapter names in ``forwarded`` is given as it is; all other names raise `NotForwardedError`. No
+    attribute leads to the explainer, but code in the same process that looks for it finds it: give callers results, not
+    this object. It refuses to be pickled and copied, as it would take the training rows along.
     """
 
     __slots__ = ("__weakref__",)  # what it stands for is kept beside it: no attribute may lead there
