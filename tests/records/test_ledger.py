@@ -5,8 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import logging
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -124,24 +122,6 @@ def test_default_place_is_the_state_folder_or_the_environment(tmp_path: Path, mo
     Ledger(create=True).close()
     assert (tmp_path / "mine.db").is_file()
     assert "releases  0" in cfk("ledger status").stdout
-
-
-WITHOUT_A_LEDGER = """
-import sys
-import pandas as pd
-from cfk_plugin import BudgetAccountant, Population, PrivacyPolicy, Schema, protect
-table = pd.DataFrame({"age": range(20, 60), "pay": range(40)})
-population = Population.from_frame(table, Schema.from_frame(table, quasi_identifiers=["age"]))
-settings = {"population": population, "policy": PrivacyPolicy(k=5), "desired": True}
-explainer = protect(lambda rows: table.tail(len(rows)), model=lambda rows: rows["pay"] > 20, **settings)
-assert len(explainer.explain(table.head(3))) == 3
-assert BudgetAccountant.default() is None
-sys.exit("sqlalchemy" in sys.modules)
-"""
-
-
-def test_without_a_ledger_nothing_brings_the_database_library() -> None:
-    assert subprocess.run([sys.executable, "-c", WITHOUT_A_LEDGER], check=False).returncode == 0
 
 
 # --- failures --------------------------------------------------------------------------------------------------

@@ -280,33 +280,18 @@ def test_the_summary_of_a_run_goes_on(mlflow_store: str) -> None:
     assert (metrics["cfk.l.min"], metrics["cfk.t.max"], metrics["cfk.disclosure.max"]) == (3, 0.75, 0.125)
 
 
-def test_a_tally_says_the_same_in_one_go() -> None:
-    records = [measured().to_record(), measured(released(0, k=7, l=9), findings=None).to_record()]
-    together, apart = Tally().plus(records).metrics, Tally().plus(records[:1]).plus(records[1:]).metrics
-    assert together == pytest.approx(apart)
-    assert together["cfk.l.min"] == 2
-
-
-def test_a_figure_that_is_not_known_of_all_is_left_out(mlflow_store: str) -> None:
-    run_id = RunLogger().log(measured(released(0, majority=None), findings=None))
-    RunLogger(run_id).log(measured(released(0), findings=None))
-    metrics = metrics_of(run_id)
-    assert not {"cfk.cm", "cfk.l.min", "cfk.t.max", "cfk.disclosure.max"} & set(metrics)
-    assert metrics["cfk.optimal_rate"] == 1
-    unknown = RunLogger().log(measured(released(0), Suppressed(1, "infeasible"), findings=None, n_people=0)[:2])
-    RunLogger(unknown).log(measured(released(0), findings=None))
-    assert "cfk.cdm" not in metrics_of(unknown)
-
-
 def test_a_figure_that_is_not_known_any_more_does_not_keep_its_value(mlflow_store: str) -> None:
     run_id = RunLogger().log(measured(released(0), findings=None))
     assert (metrics_of(run_id)["cfk.cm"], metrics_of(run_id)["cfk.cdm"]) == (0, 5)
     unknown = measured(released(0, majority=None), Suppressed(1, "infeasible"), findings=None, n_people=0)
+    never = RunLogger().log(unknown)
     for result in (unknown, measured(released(0), findings=None)):  # nor is it known again
         RunLogger(run_id).log(result)
         metrics = metrics_of(run_id)
         assert {name for name, value in metrics.items() if math.isnan(value)} == {"cfk.cm", "cfk.cdm"}
-    assert metrics["cfk.optimal_rate"] == 1
+    RunLogger(never).log(measured(released(0), findings=None))
+    assert not {"cfk.cm", "cfk.cdm", "cfk.l.min", "cfk.t.max", "cfk.disclosure.max"} & set(metrics_of(never))
+    assert metrics["cfk.optimal_rate"] == metrics_of(never)["cfk.optimal_rate"] == 1
 
 
 def test_a_region_without_k_is_not_passed_over() -> None:

@@ -339,26 +339,6 @@ def test_answers_are_told_apart_by_index_or_query() -> None:
     assert reasons(explain(bad)) == ["invalid_value", "unknown_category", "invalid_value", None]
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
-        7,
-        "rows",
-        object(),
-        RAW.drop(columns="age"),
-        RAW.to_numpy()[:, :2],
-        RAW[[*RAW.columns, "age"]],
-        [{"age": 81_001}, {"city": "Ghent"}, None, None],
-        [[1, 2]],
-    ],
-)
-def test_an_unreadable_answer_is_an_error_without_a_value(answer: Any) -> None:
-    with pytest.raises((AdapterError, InputError)) as caught:
-        explain(answer)
-    assert not shows_a_row(caught.value)
-    assert caught.value.__context__ is None
-
-
 def test_queries_and_explainers_that_are_none_are_refused() -> None:
     for bad in (RAW.drop(columns="city"), RAW.head(0), RAW[[*RAW.columns, "age"]], "row", None):
         with pytest.raises(InputError):
