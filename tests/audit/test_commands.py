@@ -135,9 +135,8 @@ FAST = "--attacks linkage,inversion_own"
 
 
 @pytest.mark.parametrize("guarantee", ["reciprocal", "catalogue"])
-def test_what_a_guarantee_promises_holds_and_the_same_command_gives_the_same_report(guarantee: str) -> None:
-    command = f"{LINKAGE} --guarantee {guarantee} --holdout holdout.csv"
-    result = cfk(f"{command} -o out.json")
+def test_what_a_guarantee_promises_holds(guarantee: str) -> None:
+    result = cfk(f"{LINKAGE} --guarantee {guarantee} --holdout holdout.csv -o out.json")
     found = report()
     assert (found["verdict"], found["policy"]["guarantee"]) == ("pass", guarantee)
     assert [one["attack"] for one in found["results"]] == list(ATTACKS)
@@ -146,10 +145,6 @@ def test_what_a_guarantee_promises_holds_and_the_same_command_gives_the_same_rep
     controls = {one["attack"]: one["control"] for one in found["results"]}
     assert controls["linkage"]["n"] > 0
     assert controls["steering"] is None
-    cfk(f"{command} -o again.json")
-    again = report("again.json")
-    found.pop("population"), again.pop("population")  # keyed: comparable within one process only
-    assert again == found
 
 
 def test_people_in_groups_without_an_entry_are_told_of_once(caplog: pytest.LogCaptureFixture) -> None:

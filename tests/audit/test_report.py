@@ -216,14 +216,3 @@ def test_a_store_that_is_down_or_refuses_is_one_error(report: AuditReport, mlflo
         report.log(tracking_uri="http://127.0.0.1:9")
     with pytest.raises(TrackingError, match="MLflow did not take the report"):
         report.log("no-such-run")
-
-
-def test_column_names_become_names_that_mlflow_takes(mlflow_store: str) -> None:
-    import mlflow
-
-    frame = TRAIN.rename(columns={"pay": "pay (€/year)"})
-    population = Population.from_frame(frame, Schema.from_frame(frame, quasi_identifiers=QUASI))
-    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=4, guarantee="nominal", objective="ncp"))
-    anonymizer.fit(population, lambda rows: rows["age"] > 0, True)
-    run_id = run_linkage_audit(Setting(anonymizer, frame.head(3)), ["homogeneity"]).log()
-    assert "audit/homogeneity/share/pay __/year_" in mlflow.get_run(run_id).data.metrics

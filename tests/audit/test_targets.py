@@ -141,13 +141,6 @@ def test_a_seed_reaches_every_step_and_the_model_given_stays_as_it_was() -> None
     assert trained.explain(EVERYBODY.X.head(0)).found.tolist() == []
 
 
-def test_a_full_depth_forest_knows_its_people_by_heart() -> None:
-    members, others = EVERYBODY.take(np.arange(120)), EVERYBODY.take(np.arange(120, 240))
-    service = RawOwner("forest", full_depth_forest(EVERYBODY.X), nearest).train(members, 0)
-    assert (service.desired(members.X) == members.y).mean() > 0.97
-    assert (service.desired(others.X) == others.y).mean() < 0.7
-
-
 def test_what_cannot_be_trained_is_said_without_a_value() -> None:
     with pytest.raises(InputError, match="same outcome"):
         OWNERS["raw"].train(Sample(EVERYBODY.X, np.ones(240, dtype=bool)), 0)

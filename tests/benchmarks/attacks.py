@@ -57,20 +57,9 @@ def measure(name: str, options: argparse.Namespace) -> dict[str, str]:
 
 
 def main() -> None:
-    options = arguments(
-        __doc__,
-        data=DATA,
-        tables=TABLES,
-        attacks=list(ATTACKS),
-        k=10,
-        limit=50,
-        seed=0,
-        simulations=20,
-        guarantee="nominal",
-        anonymity_set="population",
-        method="auto",
-        out="",
-    )
+    how = {"guarantee": "nominal", "anonymity_set": "population", "method": "auto", "out": ""}
+    sizes = {"k": 10, "limit": 50, "seed": 0, "simulations": 20}
+    options = arguments(__doc__, data=DATA, tables=TABLES, attacks=list(ATTACKS), **sizes, **how)
     warnings.simplefilter("ignore", NominalGuaranteeWarning)
     rows: dict[str, list[str]] = defaultdict(list)
     for name in options.tables:

@@ -6,7 +6,6 @@ Run it with ``python tests/benchmarks/compare.py --data FOLDER [--tables adult,c
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -17,32 +16,13 @@ from cfk_plugin.hookspecs import Proposal, Protector, Task
 from cfk_plugin.metrics import ncp
 from cfk_plugin.protection.baselines import GraspProtector, MondrianProtector
 from cfk_plugin.protection.exact import ExactProtector
-from printing import DATA, arguments, heading
+from printing import DATA, arguments, heading, line
 from tables import TABLES, Case, case
 
-TIMES = ("solver ms", "model ms", "whole ms", "model calls")
+FIGURES = {"found": 0, "k min": 0, "NCP %": 2, "pureness %": 2, "pure %": 0, "proven %": 0} | dict.fromkeys(
+    ("solver ms", "model ms", "whole ms", "model calls"), 2
+)
 RATIOS = ("GRASP solver / our solver", "GRASP whole / our solver", "GRASP whole / our whole")
-
-
-@dataclass(frozen=True)
-class Row:
-    """Figures of one method on one table; times are milliseconds per explanation."""
-
-    method: str
-    found: int
-    k_min: int
-    ncp: float
-    pureness: float
-    pure: float
-    proven: float
-    whole: float
-    model: float
-    calls: float
-
-    @property
-    def solver(self) -> float:
-        """Everything but the model."""
-        return self.whole - self.model
 
 
 def task_for(table: Case, policy: PrivacyPolicy) -> tuple[Task, LabelModel]:
@@ -58,27 +38,29 @@ def task_for(table: Case, policy: PrivacyPolicy) -> tuple[Task, LabelModel]:
     return Task(population, policy, *intake.quasi_identifiers, oracle), model
 
 
-def measure(method: str, table: Case, policy: PrivacyPolicy, protector: Protector) -> Row:
-    """Run one method on one table and recount what it found: NCP of the region, pureness of the whole grid."""
+def measure(table: Case, policy: PrivacyPolicy, protector: Protector) -> dict[str, float]:
+    """Run one method on one table and recount what it found: NCP of the region, pureness of the whole grid.
+
+    Times are milliseconds per explanation; of the solver, they are everything but the model's.
+    """
     task, model = task_for(table, policy)
     started = time.perf_counter()
     proposals = protector.protect(task)
-    whole = time.perf_counter() - started
-    spent, calls, n = model.seconds, model.calls, len(task)
-    regions = [(i, p.region) for i, p in enumerate(proposals) if p.region is not None]
-    pureness = [exact_pureness(task, i, p) for i, p in enumerate(proposals) if p.region is not None]
-    return Row(
-        method,
-        len(regions),
-        min(table.population.count(region) for _, region in regions),
-        100 * float(np.mean([ncp(region, table.population) for _, region in regions])),
-        100 * float(np.mean(pureness)),
-        100 * float(np.mean([p == 1.0 for p in pureness])),
-        100 * float(np.mean([p.optimal for p in proposals])),
-        1e3 * whole / n,
-        1e3 * spent / n,
-        calls / n,
-    )
+    whole, spent, calls = (value / len(task) for value in (time.perf_counter() - started, model.seconds, model.calls))
+    found = [(i, p) for i, p in enumerate(proposals) if p.region is not None]
+    pureness = np.array([exact_pureness(task, i, p) for i, p in found])
+    return {
+        "found": len(found),
+        "k min": min(table.population.count(p.region) for _, p in found),
+        "NCP %": 100 * np.mean([ncp(p.region, table.population) for _, p in found]),
+        "pureness %": 100 * pureness.mean(),
+        "pure %": 100 * (pureness == 1.0).mean(),
+        "proven %": 100 * np.mean([p.optimal for p in proposals]),
+        "solver ms": 1e3 * (whole - spent),
+        "model ms": 1e3 * spent,
+        "whole ms": 1e3 * whole,
+        "model calls": calls,
+    }
 
 
 def exact_pureness(task: Task, i: int, proposal: Proposal, budget: int = 20_000) -> float:
@@ -102,27 +84,22 @@ def methods(k: int) -> list[tuple[str, PrivacyPolicy, Protector]]:
     ]
 
 
-def print_comparison(table: Case, k: int) -> dict[str, Row]:
+def print_comparison(table: Case, k: int) -> dict[str, dict[str, float]]:
     """Print one row per method and return them by name."""
-    rows = {name: measure(name, table, policy, protector) for name, policy, protector in methods(k)}
-    for r in rows.values():
-        print(
-            f"| {table.name} | {r.method} | {r.found} | {r.k_min} | {r.ncp:.2f} | {r.pureness:.2f} | {r.pure:.0f} "
-            f"| {r.proven:.0f} | {r.solver:.2f} | {r.model:.2f} | {r.whole:.2f} | {r.calls:.2f} |",
-            flush=True,
-        )
+    rows = {name: measure(table, policy, protector) for name, policy, protector in methods(k)}
+    for name, row in rows.items():
+        print(line(table.name, name, *(f"{row[column]:.{digits}f}" for column, digits in FIGURES.items())), flush=True)
     return rows
 
 
-def print_ratios(name: str, rows: dict[str, Row]) -> None:
+def print_ratios(name: str, rows: dict[str, dict[str, float]]) -> None:
     """Print how many times less the exact method needs than GRASP with the same objective."""
     for objective in ("ncp", "pureness"):
         ours, theirs = rows[f"exact, {objective}"], rows[f"grasp, {objective}"]
-        times = (
-            f"{theirs.solver / ours.solver:.0f} | {theirs.whole / ours.solver:.0f} | {theirs.whole / ours.whole:.0f}"
-        )
-        better = f"{ours.ncp - theirs.ncp:+.2f} | {ours.pureness - theirs.pureness:+.2f}"
-        print(f"| {name} | {objective} | {times} | {better} |", flush=True)
+        of = [("solver ms", "solver ms"), ("whole ms", "solver ms"), ("whole ms", "whole ms")]
+        times = (f"{theirs[one] / ours[other]:.0f}" for one, other in of)
+        better = (f"{ours[column] - theirs[column]:+.2f}" for column in ("NCP %", "pureness %"))
+        print(line(name, objective, *times, *better), flush=True)
 
 
 def print_proofs(table: Case) -> None:
@@ -135,7 +112,7 @@ def print_proofs(table: Case) -> None:
             gaps = [p.gap for p in proposals if p.gap is not None and not p.optimal]
             heuristic = 100 * np.mean([p.gap is None for p in proposals])
             widest = f"{100 * max(gaps):.3f}" if gaps else "-"
-            print(f"| {table.name} | {objective} | {k} | {proven:.0f} | {widest} | {heuristic:.0f} |", flush=True)
+            print(line(table.name, objective, k, f"{proven:.0f}", widest, f"{heuristic:.0f}"), flush=True)
 
 
 def print_overhead(table: Case, k: int) -> None:
@@ -160,7 +137,7 @@ def main() -> None:
     cases = [case(name, options.data, options.limit) for name in options.tables]
     for table in cases:  # compile, and build each index, before anything is timed
         ExactProtector().protect(task_for(table, PrivacyPolicy(guarantee="nominal", k=options.k))[0])
-    print("\n" + heading("table", "method", "found", "k min", "NCP %", "pureness %", "pure %", "proven %", *TIMES))
+    print("\n" + heading("table", "method", *FIGURES))
     rows = {table.name: print_comparison(table, options.k) for table in cases}
     print("\n" + heading("table", "objective", *RATIOS, "NCP points", "pureness points"))
     for name, some in rows.items():

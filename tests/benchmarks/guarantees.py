@@ -19,7 +19,7 @@ from cfk_plugin import Interval, KAnonymizer, PrivacyPolicy
 from cfk_plugin.data.region import part_contains
 from cfk_plugin.errors import NominalGuaranteeWarning
 from cfk_plugin.metrics.heom import Heom
-from printing import DATA, arguments, heading
+from printing import DATA, arguments, heading, line
 from tables import TABLES, Case, case
 
 POLICIES = {
@@ -90,10 +90,8 @@ def catalogue(table: Case, k: int) -> None:
         left.append(sum(a.region == entry.region and dict(a.released) == dict(entry.released) for a in answers))
     size = np.array(left)
     shares = f"{100 * np.mean(size < k):.0f} | {100 * np.mean(size <= 1):.0f}"
-    print(
-        f"| {table.name} | {len(anonymizer.guarantee_.catalogue)} | {size.min()} | {np.median(size):.0f} | {shares} |",
-        flush=True,
-    )
+    figures = len(anonymizer.guarantee_.catalogue), size.min(), f"{np.median(size):.0f}"
+    print(line(table.name, *figures, shares), flush=True)
 
 
 def apart(table: Case, query: dict[str, Any], parts: dict[str, Any]) -> float:
@@ -159,11 +157,6 @@ def nearest_point(query: dict[str, Any], parts: dict[str, Any]) -> dict[str, Any
         else:
             found[name] = min(part, key=str) if not isinstance(part, Interval) else None
     return found
-
-
-def point(value: Any) -> Any:
-    number = isinstance(value, (int, float, np.number)) and not pd.isna(value)
-    return Interval(float(value), float(value)) if number else frozenset({None if pd.isna(value) else value})
 
 
 COST = ("guarantee", "released", "NCP %", "pureness %", "k", "k effective", "k desired", "k consistent", "fit s")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from multiprocessing import get_context
 
 import numpy as np
@@ -17,26 +16,9 @@ import pandas as pd
 from cfk_plugin import Population, Schema
 from cfk_plugin.protection.axes import CellIndex, Codes, index_of
 from cfk_plugin.protection.exact import solve
-from printing import arguments, heading, peak
+from printing import arguments, heading, line, peak
 
 SIZES = (80, 500, 2, 6, 16)  # age, postal area, sex, marital status, education
-
-
-@dataclass(frozen=True)
-class Row:
-    """One line of the table; times in milliseconds per explanation unless said."""
-
-    postal: str
-    rows: int
-    cells: int
-    k: int
-    build_seconds: float
-    memory_gb: float
-    p50: float
-    p99: float
-    largest: float
-    proven: float
-    checked: int
 
 
 def synthetic_rows(rows: int, seed: int = 0) -> Codes:
@@ -72,7 +54,7 @@ def plain_index(index: CellIndex) -> CellIndex:
     return CellIndex(index.axes, flat, index.original)
 
 
-def measure(rows: int, postal: str, k: int, anchors: int, check: int) -> Row:
+def measure(rows: int, postal: str, k: int, anchors: int, check: int) -> str:
     """Fit a population, explain random people one by one, compare some with searches that scan all cells."""
     frame = table_of(synthetic_rows(rows), postal)
     start = time.perf_counter()
@@ -93,21 +75,9 @@ def measure(rows: int, postal: str, k: int, anchors: int, check: int) -> Row:
     scanned = solve(plain_index(index), chosen[sample], place[sample], k)
     if not np.allclose([found.cost for found in scanned], cost[sample], atol=1e-11):
         raise AssertionError("the index changed an optimum")
-    p50, p99 = np.percentile(spent, [50, 99])
-    cells = len(population.cells)
-    return Row(postal, rows, cells, k, build, peak(), p50, p99, float(spent.max()), float(proven.mean()), check)
-
-
-def table(rows: Sequence[Row]) -> str:
-    """Render as Markdown."""
-    times = ("fit s", "peak GB", "p50 ms", "p99 ms", "max ms")
-    lines = [heading("postal area", "people", "cells", "k", *times, "proven", "same")]
-    lines += [
-        f"| {r.postal} | {r.rows:,} | {r.cells:,} | {r.k} | {r.build_seconds:.1f} | {r.memory_gb:.2f} | "
-        f"{r.p50:.2f} | {r.p99:.2f} | {r.largest:.1f} | {r.proven:.1%} | {r.checked} |"
-        for r in rows
-    ]
-    return "\n".join(lines)
+    (p50, p99), cells = np.percentile(spent, [50, 99]), f"{len(population.cells):,}"
+    times = f"{build:.1f}", f"{peak():.2f}", f"{p50:.2f}", f"{p99:.2f}", f"{spent.max():.1f}"
+    return line(postal, f"{rows:,}", cells, k, *times, f"{proven.mean():.1%}", check)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -117,7 +87,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     cases = [(rows, postal, k, ask.anchors, ask.check) for rows in ask.rows for postal in ask.postal for k in ask.k]
     # A process each: the peak of memory is then that of one case.
     with get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
-        print(table(pool.starmap(measure, cases, chunksize=1)))
+        times = ("fit s", "peak GB", "p50 ms", "p99 ms", "max ms")
+        print(heading("postal area", "people", "cells", "k", *times, "proven", "same"))
+        print(*pool.starmap(measure, cases, chunksize=1), sep="\n")
 
 
 if __name__ == "__main__":

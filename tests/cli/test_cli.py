@@ -80,10 +80,6 @@ def test_protect_writes_json_that_verify_passes(folder: Path) -> None:
     assert "fewer than 60" in cfk(f"{VERIFY} --k 60", code=1).stdout
 
 
-def test_protect_without_output_is_pure_json_on_stdout(folder: Path) -> None:
-    assert json.loads(cfk(f"{PROTECT} --k 5").stdout)["policy"]["k"] == 5
-
-
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
 def test_protect_writes_tables(folder: Path, suffix: str) -> None:
     cfk(f"{PROTECT} --k 5 -o released.{suffix}")

@@ -187,17 +187,3 @@ def test_people_count_once() -> None:
     frame = pd.DataFrame({"person": [0, 0, 0, 1, 2, 3], "who": list("uvwxyz"), "job": ["a", "a", "b", "b", "b", "b"]})
     people = population(frame, subject="person", bins=None)
     assert decided(frame.iloc[[0]], [0, 3, 4], people, k=2, **RARE) == {"job": None}  # one person has a
-
-
-def test_the_certificate_counts_who_has_what_is_released() -> None:
-    row = TABLE.iloc[[3]]
-    for settings, pay, counts, forms in (
-        ({}, 35.0, (1, 1), ((), ())),
-        (BINNED, 35.0, (2, 2), (("pay",), ())),  # people 2 and 3 have a pay of 20 to 40
-        (BINNED, 31.0, (2, 2), (("pay",), ())),
-        (RARE, 35.0, (3, 5), ((), ("pay",))),
-        ({}, 31.0, (0, 0), ((), ())),
-    ):
-        found = entry(row.assign(pay=pay), [2, 3, 4], **settings).certificate
-        assert (found.k_private, found.private_matches) == counts
-        assert (found.binned, found.withheld) == forms

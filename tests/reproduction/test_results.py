@@ -87,14 +87,10 @@ VERDICTS: dict[str, tuple[Verdict, tuple[str, str, bool]]] = {
     "equal at the other": (judged([0.0], [1.0], ([0.0], [0.9])), ("equal", "reached", True)),
     "a tie elsewhere": (judged([0.1], [0.9], ([0.2], [0.9])), ("reached", "tied", False)),
     "a tie that is proven": (judged([0.1], [1.0], ([0.1], [1.0]), proven=[1.0]), ("equal", "equal", True)),
-    "a tie, half proven": (
-        judged([0.1, 0.1], [1.0, 1.0], ([0.1, 0.1], [1.0, 1.0]), proven=[1.0, 0.0]),
-        ("tied", "equal", False),
-    ),
-    "a tie, not measured": (
-        judged([0.1, 0.1], [1.0, 1.0], ([0.1, 0.1], [1.0, 1.0]), proven=[1.0, None]),
-        ("tied", "equal", False),
-    ),
+    **{
+        f"a tie, {how}": (judged([0.1] * 2, [1.0] * 2, ([0.1] * 2, [1.0] * 2), proven=proven), ("tied", "equal", False))
+        for how, proven in {"half proven": [1.0, 0.0], "not measured": [1.0, None]}.items()
+    },
     "nothing in common": (judged([None], [None], ([0.1], [1.0])), ("not measured", "not measured", False)),
     # GRASP was asked for two, and ours withheld the first: one is common.
     "one in common": (
@@ -383,7 +379,3 @@ def test_both_forms_of_cdm_imply_one_number_of_explanations_per_table() -> None:
         key for key, r in published().results.items() if abs(r.cdm / explained[key[2]] - r.cdm_per_explanation) > 0.02
     }
     assert off == {("mondrian", 5, "german")}  # printed as 6.07, where 402 / 60 is 6.70
-
-
-def test_what_is_not_printed_is_none() -> None:
-    assert published().result("cf-k", 7, "adult") is None
