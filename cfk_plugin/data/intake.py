@@ -53,7 +53,8 @@ def require_features(frame: object, features: Sequence[str], what: str) -> pd.Da
     if not isinstance(frame, pd.DataFrame) and not isinstance(frame := as_pandas(frame), pd.DataFrame):
         raise InputError(
             f"{what} must be a table (pandas, polars or pyarrow), got {type(frame).__name__}; give a row each and a "
-            "column per feature, such as pd.DataFrame(rows, columns=population.schema.features)"
+            "column per feature, such as pd.DataFrame(rows, columns=population.schema.features); one row of a table is "
+            "table.iloc[[0]]"
         )
     if frame.empty:
         raise InputError(f"{what} must have at least one row and one column")

@@ -522,6 +522,10 @@ class Schema:
             raise SchemaError(f"column {name!r} is not in the schema")
         return self._by_name[name]
 
+    def __repr__(self) -> str:
+        named = {role: ", ".join(self.names(role)) for role in get_args(Role)}
+        return f"Schema({'; '.join(f'{role}: {names}' for role, names in named.items() if names)})"
+
     @cached_property
     def _by_name(self) -> dict[str, Attribute]:
         return {attribute.name: attribute for attribute in self.attributes}

@@ -277,15 +277,15 @@ class Explanations(HostOnly, Sequence[Entry]):
         queries = [entry.query for entry in self._entries]
         return self._with(about=self.about.grouped(attribute, _labels(attribute, labels), queries))
 
-    def text(self, queries: pd.DataFrame, phrases: Mapping[str, Phrase] | None = None) -> list[str]:
+    def text(self, queries: pd.DataFrame | None = None, phrases: Mapping[str, Phrase] | None = None) -> list[str]:
         """Return one sentence per entry for the person who asked; of a withheld one, why it is.
 
-        `queries` are the instances that were explained, in the order in which they were; `phrases`, a `Phrase` per
-        attribute, stand in the place of the schema's. Raises `InputError` if `queries` is no table with every feature,
-        or has fewer rows than were asked about.
+        `queries` are the instances that were explained, in the order in which they were: what needs no change is left
+        out, and without them all is said. `phrases`, a `Phrase` per attribute, stand in the place of the schema's.
+        Raises `InputError` if `queries` is no table with every feature, or has fewer rows than were asked about.
         """
-        rows = self.asked(queries)
-        return [entry.text(rows[entry.query], phrases) for entry in self._entries]
+        rows = None if queries is None else self.asked(queries)
+        return [entry.text(None if rows is None else rows[entry.query], phrases) for entry in self._entries]
 
     def asked(self, queries: pd.DataFrame) -> list[dict[str, Any]]:
         """Return the values of each query by feature; refused where they cannot be those that were asked."""

@@ -415,7 +415,7 @@ def _head(case: JudgedCase, control: Control, found: Verdict, uncovered: tuple[s
     times = pooled.rows["timestamp"] if "timestamp" in pooled.rows and len(pooled) else None
     first, last = (None, None) if times is None else (statements.day(times.min()), statements.day(times.max()))
     latest = statements.of_milliseconds(max(run.started for run in evidence.runs))
-    names = sorted({run.experiment for run in evidence.runs if run.experiment})
+    names = sorted({run.experiment for run in evidence.runs} - {None, "", "Default"})  # which says nothing
     return {
         "id": "",
         "edition": control.edition,

@@ -151,3 +151,8 @@ def test_a_root_is_added() -> None:
 def test_what_is_no_tree_is_refused(table: Any) -> None:
     with pytest.raises(SchemaError):
         Hierarchy.of(table)
+
+
+def test_a_schema_says_its_roles() -> None:
+    schema = Schema.from_frame(FRAME, quasi_identifiers=["city", "age"], sensitive=["pay"], subject="id", target="y")
+    assert repr(schema) == "Schema(subject: id; quasi-identifier: age, city; sensitive: pay; target: y)"

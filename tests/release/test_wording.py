@@ -98,6 +98,7 @@ def test_the_schema_says_how_a_change_is_said(given):
     told = f"If you lived in Namur and came 1 time more{END}"
     assert explanations.text(table) == [told, "Nothing in these attributes needs to change for the desired outcome."]
     assert explanations[0].text(table.loc[0]) == told
+    assert explanations.text()[0] == f"If you lived in Namur and your visits were 1{END}"
     assert (
         explanations[0].text(table.loc[0], {"city": Phrase("", "", "moved to {}")}).startswith("If you moved to Namur")
     )
