@@ -321,7 +321,10 @@ def _nearest(domain: Domain, part: Part, value: Any) -> Any:
     if part_contains(part, value):
         return value
     if isinstance(part, Interval) and domain.attribute.kind == "numeric":
-        return None if part.low is None else part.high if not pd.isna(value) and value > part.high else part.low
+        if part.low is None:
+            return None
+        low, high = (math.ceil(part.low), math.floor(part.high)) if domain.is_whole else (part.low, part.high)
+        return high if not pd.isna(value) and value > high else low
     return domain.value(int(np.argmax(domain.inside(part))))
 
 

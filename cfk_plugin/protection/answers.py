@@ -104,7 +104,7 @@ def answer(
     asked, who = _Asked(limits, anchors), np.arange(len(queries)) if who is None else who
     turn, first, times = _turns(who)
     wanted = np.where(turn > 0, 0, times) if anchors is None else np.ones(len(queries), dtype=np.int64)
-    given, step = Given(catalogue, queries.frame, who, wanted), max(_BLOCK // max(len(catalogue), 1), 1)
+    given, step = Given(catalogue, queries.frame, who, wanted), max(_BLOCK // max(len(catalogue), _NEAR * _NEAR), 1)
     pools = Pools(catalogue, queries, asked.start)
     for now in range(int(turn[wanted > 0].max(initial=-1)) + 1 if len(catalogue) else 0):
         askers = np.flatnonzero((turn == now) & (wanted > 0))
@@ -205,17 +205,32 @@ def _in_own_group(catalogue: Catalogue, asked: _Asked, anchors: Anchors, query: 
 
 
 def _mixed(catalogue: Catalogue, asked: _Asked, pools: Pools, query: Ints, regions: Floats, parts: Floats) -> Pairs:
-    """Return the nearest combinations of a region and private values that come from elsewhere."""
-    part, nowhere = np.append([_ANCHOR, _OWN], catalogue.distinct), np.zeros(len(query))
-    parts = np.column_stack(
-        [
-            nowhere,
-            pools.gaps(pools.queries.take(query), pools.start.take(query)).sum(axis=1),
-            parts[:, catalogue.distinct],
-        ]
-    )
-    if asked.anchors is None:  # there is no counterfactual beside the query
-        part, parts = part[1:], parts[:, 1:]
+    """Return the nearest combinations of a region and private values that come from elsewhere.
+
+    These are other entries', the explainer's, or the query's own; without an explainer also those with one of an entry.
+    """
+    own = pools.gaps(pools.queries.take(query), pools.start.take(query)).sum(axis=1)[:, None]
+    part, away = np.append([_OWN], catalogue.distinct), np.hstack([own, parts[:, catalogue.distinct]])
+    if asked.anchors is not None:
+        part, away = np.append([_ANCHOR], part), np.hstack([np.zeros((len(query), 1)), away])
+        return _nearest_combined(catalogue, query, regions, part, away)
+    alone = np.arange(len(catalogue), len(catalogue.parts))
+    changed = _changed(pools, query, catalogue.parts[alone])
+    further = _nearest_combined(catalogue, query, regions, alone, np.where(changed > 0, changed, np.inf))
+    return _nearest_combined(catalogue, query, regions, part, away).joined(further)
+
+
+def _changed(pools: Pools, query: Ints, parts: Codes) -> Floats:
+    """Return how far queries are from themselves with what is known of each part."""
+    row, part = np.divmod(np.arange(len(query) * len(parts)), max(len(parts), 1))
+    own, taken = pools.queries.take(query[row]), parts[part]
+    at = own.at.copy()
+    at[:, pools.private] = np.where(taken < 0, at[:, pools.private], taken)
+    away: Floats = pools.gaps(own, Points(at, own.numbers)).sum(axis=1).reshape(len(query), len(parts))
+    return away
+
+
+def _nearest_combined(catalogue: Catalogue, query: Ints, regions: Floats, part: Ints, parts: Floats) -> Pairs:
     group, private = nearest_first(regions, _NEAR), nearest_first(parts, _NEAR)
     total = np.take_along_axis(regions, group, axis=1)[:, :, None] + np.take_along_axis(parts, private, axis=1)[:, None]
     total = total.reshape(len(query), -1)
@@ -232,7 +247,8 @@ def _results(
     catalogue: Catalogue, asked: _Asked, pools: Pools, pairs: Pairs, given: Given, *, revert: bool
 ) -> Iterator[Candidates]:
     """Yield what some pairs come to, of those that are true and begin with new private values; from near to far."""
-    pairs = pairs.take(np.lexsort((np.round(pairs.distance / TIE), pairs.query)))
+    is_alone = pairs.part >= len(catalogue)  # as many of these are tried, besides: few are true, and those near at once
+    pairs = pairs.take(np.lexsort((np.round(pairs.distance / TIE), is_alone, pairs.query)))
     points, is_other = _points(catalogue, asked, pools, pairs)
     start = given.keys(pools, points, pairs.entry)
     if len(new := np.flatnonzero(given.is_new(pairs.query, start))) < len(start):
@@ -268,7 +284,8 @@ def _points(catalogue: Catalogue, asked: _Asked, pools: Pools, pairs: Pairs) -> 
     population, limits = catalogue.partition.population, asked.limits
     own, begin = pools.queries.take(pairs.query), pools.start.take(pairs.query)
     points = own.either(begin, pairs.part == _ANCHOR)
-    changed, is_entry = np.zeros(len(pairs.query), dtype=bool), pairs.part >= 0
+    changed = np.zeros(len(pairs.query), dtype=bool)
+    taken = np.where((pairs.part >= 0)[:, None], catalogue.parts[pairs.part], UNKNOWN)
     for i, j in enumerate(pools.private.tolist()):
         name = pools.schema.features[j]
         if catalogue.forms:  # of what stays behind no answer may tell
@@ -276,7 +293,8 @@ def _points(catalogue: Catalogue, asked: _Asked, pools: Pools, pairs: Pairs) -> 
             near, is_told = limits.nearest(name, told, pairs.query, told.of), ~told.is_silent[told.of]
             points.at[is_told, j], points.numbers[is_told, j] = near[0][is_told], near[1][is_told]
             continue
-        points.at[is_entry, j] = catalogue.codes[pairs.part[is_entry], i]
+        is_entry = taken[:, i] >= 0
+        points.at[is_entry, j] = taken[is_entry, i]
         if name in limits.rules:
             domain = population.domains[name]
             codes = np.where(points.at[:, j] < domain.size, points.at[:, j], UNKNOWN).astype(np.int32)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pandas.api import types
 
 from cfk_plugin.data.constraints import Offers
-from cfk_plugin.data.domain import Domain, bin_of
+from cfk_plugin.data.domain import UNKNOWN, Domain, bin_of
 from cfk_plugin.data.intake import Intake, table_of
 from cfk_plugin.data.model import OUTCOMES, Goal, Grid, Judge, Labels, RowOracle, rows_for_cells
 from cfk_plugin.data.policy import Mask, PrivacyPolicy
@@ -28,6 +28,7 @@ from cfk_plugin.protection.entries import ASKED, Entries, ends_of, equal_work, f
 from cfk_plugin.protection.partition import Partition
 
 _TELLING = 4  # combinations at which an answer on its way is tried, of those that its group must keep
+_ALONE = 4  # values of an attribute that are tried alone, with the query's own of all others
 _MOST_DECIMALS = 6
 _WIDE = 10_000  # combinations of a region above which nothing is reverted: no sample shows that none is lost
 
@@ -56,6 +57,9 @@ class Catalogue(HostOnly):
     ends: Mapping[str, pd.Series] = field(default_factory=dict)  # numbers that distances are measured by, besides
     held: Sequence[Mask] | None = None  # where each group's weakest entry has its outcome, as it was sealed
     forms: Sequence[Coarse] = ()  # in which private values leave, and answers are chosen; none where as they are
+    _listed: dict[int, Codes] = field(default_factory=dict, init=False)
+    _offers: dict[str, Offers] = field(default_factory=dict, init=False)
+    _known: dict[int, Mask] = field(default_factory=dict, init=False)
 
     _refusal = PopulationError, "a Catalogue holds training rows and refuses to be pickled; rebuild it instead"
 
@@ -206,10 +210,6 @@ class Catalogue(HostOnly):
             self._listed[group] = found
         return found
 
-    @cached_property
-    def _listed(self) -> dict[int, Codes]:
-        return {}
-
     def _holding(self, groups: Ints) -> Mask:
         """Say of the combinations of some groups whether the weakest entry has its outcome there, group by group."""
         cells, entry = [self.combinations(group) for group in groups.tolist()], self.weakest[groups]
@@ -267,10 +267,6 @@ class Catalogue(HostOnly):
         return self._offers[name]
 
     @cached_property
-    def _offers(self) -> dict[str, Offers]:
-        return {}
-
-    @cached_property
     def leaving(self) -> Codes:
         """What leaves of the private values of each entry: codes, and others for each bin and for nothing."""
         found, nowhere = self.codes.copy(), np.full((1, len(self.private_at)), np.nan)
@@ -322,6 +318,17 @@ class Catalogue(HostOnly):
         return np.column_stack([*codes, np.empty((len(self), 0), dtype=np.int32)])
 
     @cached_property
+    def parts(self) -> Codes:
+        """The same; behind them, of each attribute some of its values alone, others being unknown."""
+        found = [
+            (i, codes[at]) for i, codes in enumerate(map(np.unique, self.codes.T)) for at in spread(len(codes), _ALONE)
+        ]
+        alone = np.full((len(found), self.codes.shape[1]), UNKNOWN, dtype=np.int32)
+        for row, (i, code) in enumerate(found):
+            alone[row, i] = code
+        return np.concatenate([self.codes, alone])
+
+    @cached_property
     def domains(self) -> dict[str, Domain]:
         """Domains of the private attributes that have the values of the entries, and the `ends`, alone."""
         population, schema = self.partition.population, self.partition.population.schema
@@ -330,10 +337,6 @@ class Catalogue(HostOnly):
         shown = {n: self.private[n][[n not in form for form in self.forms] or slice(None)] for n in schema.private}
         columns = {n: [shown[n], self.ends[n]] if n in self.ends else [shown[n]] for n in schema.private}
         return {name: Domain.of(pd.concat(both, ignore_index=True), schema[name]) for name, both in columns.items()}
-
-    @cached_property
-    def _known(self) -> dict[int, Mask]:
-        return {}
 
     @cached_property
     def _sizes(self) -> Floats:

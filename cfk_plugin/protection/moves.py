@@ -390,7 +390,10 @@ def _between(begin: Floats, end: Floats, decimals: Floats, share: Floats) -> Flo
 
 
 class Pairs(NamedTuple):
-    """A query, the entry whose region may answer it, and whose private values go with it: an entry's, or others."""
+    """A query, the entry whose region may answer it, and which private values go with it: an entry's, or others.
+
+    They are ordered by query, and within one those that have one value of an entry alone come last.
+    """
 
     query: Ints
     entry: Ints
@@ -419,7 +422,8 @@ class Search:
         self._probe, self._pools, self._pairs, self._is_other = probe, pools, pairs, is_other
         self._start, self._target = start, target
         self._query = np.unique(pairs.query, return_inverse=True)[1]
-        self._first = np.searchsorted(self._query, self._query)
+        kind = 2 * self._query + (pairs.part >= len(probe.catalogue))
+        self._first = np.searchsorted(kind, kind)
         self._fixed = pairs.distance - pools.gaps(start, target).sum(axis=1)
         self._good = ~(is_other & probe.catalogue.is_wide(pairs.entry))
         self._known, self._done = ~self._good, np.zeros(len(is_other), dtype=bool)
@@ -428,7 +432,7 @@ class Search:
         self.said: dict[int, Labels] = {}  # by pair, the labels of the combinations of its region
 
     def _before(self, flags: Mask) -> Ints:
-        """Return how many of the same query come before each."""
+        """Return how many of the same query and kind come before each."""
         counts: Ints = np.cumsum(flags) - flags
         return counts - counts[self._first]
 

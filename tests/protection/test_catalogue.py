@@ -250,6 +250,41 @@ def test_an_answer_is_the_nearest_true_entry_or_nearer_and_true_wherever_an_entr
     assert reverted > len(queries) / 2 if revert else not reverted
 
 
+def test_an_answer_is_no_farther_than_ones_own_values_with_one_of_an_entry(
+    every_candidate: pytest.MonkeyPatch,
+) -> None:
+    """Where these have the outcome wherever the weakest entries of a region have it."""
+    for name in ("answers._NEAR", "answers._MIXED", "answers._REVERTED", "catalogue._ALONE"):
+        every_candidate.setattr(f"cfk_plugin.protection.{name}", 10**4)
+    train, queries, nearer = table(0), table(50).head(25)[[*QUASI, *PRIVATE]], 0
+    anonymizer = fitted(train)
+    entries = brute_force_entries(anonymizer, train, two, "yes")
+    single = {(name, e.private[name]) for e in entries for name in PRIVATE if not pd.isna(e.private[name])}
+    must = {region: weakest_hold(region, entries, train) for region in {e.region for e in entries}}
+    loss = {e.region: e.loss for e in entries}
+    for found, query in zip(anonymizer.explain(queries), queries.to_dict("records"), strict=True):
+        own, distances = {name: query[name] for name in PRIVATE}, []
+        for region, cells in must.items():
+            points = pd.concat([nearest_point(region, query, train), cells], ignore_index=True)
+            for name, value in single:
+                part = own | {name: value}
+                if met(two, "yes", None, points, part).all():
+                    distances.append(plain_distance(query, Entry(region, part, None, loss[region]), train, entries))
+        if distances:
+            given = Entry(found.region, plain(found.released), None, loss[found.region])
+            distance = plain_distance(query, given, train, entries)
+            assert distance <= min(distances) + 1e-9
+            nearer += distance < min(distances) - 1e-9
+    assert nearer
+
+
+def weakest_hold(region: Region, entries: list[Entry], train: pd.DataFrame) -> pd.DataFrame:
+    """Return the combinations of a region at which one of its entries with the fewest has the outcome."""
+    cells = combinations(region, train)
+    held = [met(two, "yes", None, cells, e.private) for e in entries if e.region == region]
+    return cells[np.any([h for h in held if h.sum() == min(h.sum() for h in held)], axis=0)]
+
+
 def nearest_point(region: Region, query: dict[str, Any], train: pd.DataFrame) -> pd.DataFrame:
     """Return the point of a region nearest to a query: its own values where they are inside."""
     point = {}

@@ -191,6 +191,24 @@ def test_an_answer_is_the_nearest_by_what_leaves_and_true_at_the_nearest_point_o
     assert given > 10
 
 
+def test_the_nearest_point_of_a_bin_whose_edges_are_no_whole_numbers_is_whole_where_the_attribute_is() -> None:
+    """The answer is true there, which it need not be at the edge: nobody has that value."""
+
+    def model(rows: pd.DataFrame) -> np.ndarray:
+        return np.where(rows["hours"] >= 3.0, "yes", "no")
+
+    train = pd.DataFrame({"age": np.arange(40) % 2, "hours": np.arange(40) % 7})
+    schema = Schema.from_frame(train, quasi_identifiers=["age"], bins={"hours": [0, 2.4, 6.6]})
+    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=K, private_values="bins", min_pureness=0.5))
+    anonymizer.fit(Population.from_frame(train, schema), model=model, desired="yes")
+    asks = [{"age": 0, "hours": 2}, {"age": 1, "hours": 9}]
+    entries = list(anonymizer.explain(pd.DataFrame(asks)).generalized)
+    points = nearest_points(entries, [asks[entry.query] for entry in entries], anonymizer.population_)
+    assert points["hours"].tolist() == [3, 6][: len(entries)]
+    assert entries
+    assert (model(points) == "yes").all()
+
+
 # --- private values that are shared, or nobody's -----------------------------------------------------------------
 
 
