@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import yaml
+from pydantic import TypeAdapter
 
 from cfk_plugin.errors import InputError
 from cfk_plugin.metrics.intervals import mean_of
@@ -362,12 +363,4 @@ class Results:
         version = found.pop("schema_version", None)
         if version != SCHEMA_VERSION:
             raise InputError(f"results of schema version {version}, expected {SCHEMA_VERSION}; run it again")
-        return cls(
-            command=found["command"],
-            machine=found["machine"],
-            settings={name: Config(**value) for name, value in found["settings"].items()},
-            scenes={name: DataSummary(**value) for name, value in found["scenes"].items()},
-            aggregates=tuple(Aggregate(**value) for value in found["aggregates"]),
-            verdicts=tuple(Verdict(**value) for value in found["verdicts"]),
-            studies={name: tuple(rows) for name, rows in found["studies"].items()},
-        )
+        return TypeAdapter(cls).validate_python(found)
