@@ -96,7 +96,7 @@ def _tiles(data: ReportData) -> Iterator[Tile]:
     near = _beside(data, "distance from who asks")
     beside = f"; raw: {_apart(near[1])[0]}" if near[1].measured else ""
     told = f"of an attribute's range is told instead of one value, on average{interval}; raw: 0 %."
-    yield Tile("Cost (NCP)", figure, (told, f"Distance from who asks: {_apart(near[0])[0]}{beside}."))
+    yield Tile("Cost (NCP)", figure, (told, f"Distance from the person who asks: {_apart(near[0])[0]}{beside}."))
 
 
 def _of_people(data: ReportData) -> Tile:

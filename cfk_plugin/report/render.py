@@ -201,8 +201,9 @@ def bars_of(found: Distribution, block: Mapping[str, Any]) -> TableBlock:
         rows.append([found.labels[at], *bars])
     marks = ", ".join(f"{name}: {shown(Amount(value=value))}" for name, value in found.marks.items())
     above = " ".join(filter(None, (block.get("description", ""), f"Asked: {marks}." if marks else "")))
-    columns = (block["x"], *found.series)
-    return TableBlock(f"chart-{found.id}", block["title"], columns, rows, note=found.note, above=above)
+    columns = (block["x"], *(name.replace(" who asks", " the person who asks") for name in found.series))
+    wide = block.get("wide", False)
+    return TableBlock(f"chart-{found.id}", block["title"], columns, rows, note=found.note, above=above, wide=wide)
 
 
 _ROC_RATES = ("0.1", "0.01", "0.001")

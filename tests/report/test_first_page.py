@@ -77,7 +77,7 @@ def test_every_figure_of_a_tile_is_that_of_the_data() -> None:
     assert audited in tiles(unverified)[TILES[4]][1]
     assert shown[TILES[5]][0] == share(data.metric("ncp_mean"))
     near = [number(compared.series["distance from who asks"][way]) for way in (ours, raw)]
-    assert f"Distance from who asks: {near[0]}; raw: {near[1]}." in shown[TILES[5]][1]
+    assert f"Distance from the person who asks: {near[0]}; raw: {near[1]}." in shown[TILES[5]][1]
 
 
 def test_tiles_say_what_nobody_measured_or_said() -> None:
@@ -91,7 +91,7 @@ def test_tiles_say_what_nobody_measured_or_said() -> None:
     assert said[TILES[3]][0] == share(example().data.metric("prosecutor_risk_max"))
     assert "No attack was run" in said[TILES[3]][1]
     assert "asks: not measured." in said[TILES[4]][1]
-    assert "Distance from who asks: not measured." in said[TILES[5]][1]
+    assert "Distance from the person who asks: not measured." in said[TILES[5]][1]
     hidden = {"released": amount(band="hidden"), "suppressed": amount(band="1–10")}
     told = tiles(example(releases=hidden))[TILES[0]]
     assert (told[0], told[1][:15]) == ("98 asked", "1–10 withheld. ")
