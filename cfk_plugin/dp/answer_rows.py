@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import types
 import warnings
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from cfk_plugin.data.domain import mix
 from cfk_plugin.data.intake import table_of
 from cfk_plugin.data.model import Goal, LabelModel
-from cfk_plugin.dp.domain import PublicDomain, PublicEncoder, numbers_of
+from cfk_plugin.dp.domain import PublicColumn, PublicDomain, PublicEncoder
 from cfk_plugin.dp.forest import Likelihood
 from cfk_plugin.errors import ModelError, quiet
 from cfk_plugin.metrics.heom import TIE, Heom, HeomCodes, differences
@@ -116,12 +116,14 @@ class ServedRows:
         frame = self.frame.take(at).reset_index(drop=True)
         return ServedRows(frame, self.labels[at], self.cost[at], self.heom, self.codes.take(at))
 
-    def nearest(self, queries: pd.DataFrame, goal: Goal, factual_labels: NDArray[Any] | None) -> NDArray[np.int64]:
+    def nearest(
+        self, queries: pd.DataFrame | HeomCodes, goal: Goal, factual_labels: NDArray[Any] | None
+    ) -> NDArray[np.int64]:
         """Return, per query, the nearest row with a desired outcome, or -1; `factual_labels` are for "opposite"."""
-        asked = self.heom.encode(queries)
+        asked = queries if isinstance(queries, HeomCodes) else self.heom.encode(queries)
         if factual_labels is None:
             return self._nearest(asked, goal, None)
-        out = np.empty(len(queries), dtype=np.int64)
+        out = np.empty(len(asked), dtype=np.int64)
         for label in pd.unique(factual_labels):
             which = np.flatnonzero(factual_labels == label)
             out[which] = self._nearest(asked.take(which), goal, label)
@@ -164,38 +166,39 @@ class Mover:
     likelihood: Likelihood
 
     def move(
-        self, rows: pd.DataFrame, labels: NDArray[Any], asked: pd.DataFrame, weight: NDArray[np.float64], met: Met
+        self, rows: HeomCodes, labels: NDArray[Any], asked: HeomCodes, weight: NDArray[np.float64], met: Met
     ) -> pd.DataFrame:
         """Return the rows, whose outcomes are `labels`, with what is better of their queries' declared values.
 
         ``met(frame, which)`` says whether rows, each an answer to query ``which[i]``, have a desired outcome.
         """
-        names = rows.columns.tolist()
-        rest = {name: labels for name in self.domain.names if name not in rows}  # a surrogate's target stays as it is
-        points, own = (self._points(frame.assign(**rest)) for frame in (rows, asked))
+        features = self.domain.columns[: rows.numbers.shape[1] + rows.codes.shape[1]]
+        points, own = self._points(rows, features), self._points(asked, features)
+        for j, target in enumerate(self.domain.columns[len(features) :], len(features)):  # a surrogate's stays as it is
+            points.codes[:, j] = target.codes(pd.Series(labels))
         own = points.either(own, own.codes >= 0)
 
+        def frame(some: _Points) -> pd.DataFrame:
+            columns = zip(features, some.codes.T, some.numbers.T, strict=False)
+            return table_of({column.name: column.restore(*values) for column, *values in columns})
+
         def keeps(trial: _Points, which: NDArray[np.int64]) -> NDArray[np.bool_]:
-            return met(self._frame(trial, names), which)
+            return met(frame(trial), which)
 
         self._take_over(points, own, weight, keeps)
-        for j, column in enumerate(self.domain.columns):
-            if column.is_numeric:
-                self._approach(points, own, j, weight, keeps)
-        return self._frame(points, names)
+        self._approach(points, own, weight, keeps)
+        return frame(points)
 
-    def _points(self, frame: pd.DataFrame) -> _Points:
-        numbers = np.zeros((len(frame), len(self.domain.columns)))
-        for j, column in enumerate(self.domain.columns):
+    def _points(self, rows: HeomCodes, features: Sequence[PublicColumn]) -> _Points:
+        numbers, tokens, shape = iter(rows.numbers.T), iter(rows.codes.T), (len(rows), len(self.domain.columns))
+        found = _Points(np.full(shape, -1, dtype=np.int32), np.zeros(shape))
+        for j, column in enumerate(features):
             if column.is_numeric:
-                numbers[:, j] = column.rounded(numbers_of(frame[column.name]))
-        return _Points(self.domain.codes(frame), numbers)
-
-    def _frame(self, points: _Points, names: list[str]) -> pd.DataFrame:
-        columns = enumerate(self.domain.columns)
-        return table_of(
-            {c.name: c.restore(points.codes[:, j], points.numbers[:, j]).array for j, c in columns if c.name in names}
-        )
+                found.numbers[:, j] = column.rounded(next(numbers))
+                found.codes[:, j] = column.bins_of(found.numbers[:, j])
+            else:
+                found.codes[:, j] = [column.tokens.get(token, -1) for token in next(tokens).tolist()]
+        return found
 
     def _gaps(self, points: _Points, own: _Points) -> NDArray[np.float64]:
         widths = np.array([column.width if column.is_numeric else 0.0 for column in self.domain.columns])
@@ -236,23 +239,31 @@ class Mover:
             order.append(best)
             codes[some, best[some]], gaps[some, best[some]] = own.codes[some, best[some]], 0.0
 
-    def _approach(self, points: _Points, own: _Points, j: int, weight: NDArray[np.float64], keeps: Keeps) -> None:
-        """Take one number part of the way, by eighths: the best of them that holds."""
-        column = self.domain.columns[j]
-        at = np.flatnonzero(np.isfinite(points.numbers[:, j] - own.numbers[:, j]) & (self._gaps(points, own)[:, j] > 0))
-        which = np.repeat(at, len(_PARTS))
-        trial, before = points.take(which), points.take(which)
-        trial.numbers[:, j] += (own.numbers[which, j] - trial.numbers[:, j]) * np.tile(_PARTS, len(at))
-        trial.numbers[:, j] = column.rounded(trial.numbers[:, j])
-        trial.codes[:, j] = column.codes(pd.Series(trial.numbers[:, j]))
-        gain = np.abs(trial.numbers[:, j] - before.numbers[:, j]) / column.width
-        gain += weight[which] * self.likelihood.gains(before.codes, trial.codes)[:, j]
-        some = np.flatnonzero(gain > TIE)
-        if len(some):
-            gain[some[~keeps(trial.take(some), which[some])]] = 0.0
-            best = gain.reshape(-1, len(_PARTS)).argmax(axis=1) + np.arange(len(at)) * len(_PARTS)
-            best = best[gain[best] > TIE]
-            points.put(which[best], trial.take(best))
+    def _approach(self, points: _Points, own: _Points, weight: NDArray[np.float64], keeps: Keeps) -> None:
+        """Take numbers part of the way, by eighths, one column of each row at a time: the best part that holds."""
+        columns = self.domain.columns
+        way = own.numbers - points.numbers
+        left = np.isfinite(way) & (way != 0)
+        while left.any():
+            at = np.flatnonzero(left.any(axis=1))
+            column = left[at].argmax(axis=1)
+            left[at, column] = False
+            which, j = np.repeat(at, len(_PARTS)), np.repeat(column, len(_PARTS))
+            each, trial, before = np.arange(len(which)), points.take(which), points.take(which)
+            trial.numbers[each, j] += way[which, j] * np.tile(_PARTS, len(at))
+            gain = np.empty(len(which))
+            for k in np.unique(column):
+                of = np.flatnonzero(j == k)
+                trial.numbers[of, k] = columns[k].rounded(trial.numbers[of, k])
+                trial.codes[of, k] = columns[k].bins_of(trial.numbers[of, k])
+                gain[of] = np.abs(trial.numbers[of, k] - before.numbers[of, k]) / columns[k].width
+            gain += weight[which] * self.likelihood.gains(before.codes, trial.codes)[each, j]
+            some = np.flatnonzero(gain > TIE)
+            if len(some):
+                gain[some[~keeps(trial.take(some), which[some])]] = 0.0
+                best = gain.reshape(-1, len(_PARTS)).argmax(axis=1) + np.arange(len(at)) * len(_PARTS)
+                best = best[gain[best] > TIE]
+                points.put(which[best], trial.take(best))
 
 
 def balanced_weight(
@@ -282,8 +293,8 @@ def balanced_weight(
         def met(some: pd.DataFrame, which: NDArray[np.int64]) -> NDArray[np.bool_]:
             return goal.met(model(some).astype(object), served.labels[who[which]] if goal.is_opposite else None)
 
-        queries, weights = served.frame.take(who).reset_index(drop=True), np.repeat(_WEIGHTS, len(asked))
-        moved = mover.move(served.frame.take(begin), served.labels[begin], queries, weights, met)
+        queries, weights = served.codes.take(who), np.repeat(_WEIGHTS, len(asked))
+        moved = mover.move(served.codes.take(begin), served.labels[begin], queries, weights, met)
         far = served.heom.parts(moved, queries).sum(axis=1).reshape(at.shape).mean(axis=1)
         limit *= _MOVED / _DRAWN
     if not (far > limit).any():

@@ -51,7 +51,7 @@ def measuring(
         domain = PublicDomain.of(population)
         codes = domain.codes_to_count(population, rows_per_person)
         rows = PrivateRows(codes, epsilon, delta, shares(len(domain.columns)), rows_per_person)
-        Forest.measure(rows, domain.sizes)
+        Forest.measure(rows, domain.sizes, [column.groups for column in domain.columns])
         return Measurements(domain, tuple(rows.answers))
 
     return fit

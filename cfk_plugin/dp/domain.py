@@ -25,6 +25,7 @@ from cfk_plugin.data.region import to_text
 from cfk_plugin.data.schema import Attribute, Schema, type_of_values
 from cfk_plugin.data.values import conform, dates_of, to_numbers
 from cfk_plugin.errors import InputError, PrivacyLeakWarning, SchemaError
+from cfk_plugin.metrics.heom import hashes_of
 
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 _BINS = 16  # of a numeric feature of which only bounds are declared
@@ -68,6 +69,15 @@ class PublicColumn:
     def values(self) -> tuple[Any, ...]:
         return tuple(self.attribute.categories or self.attribute.declared_values or ())
 
+    @cached_property
+    def groups(self) -> list[NDArray[np.int32]]:
+        """Groups of codes by a declared hierarchy, the finest first; a missing value is one of its own."""
+        tree, found = self.attribute.hierarchy, []
+        node = np.arange(self.listed, dtype=np.int32)
+        while tree is not None and (node := tree.parent[node]).min() < node.max():
+            found.append(np.append(node, np.full(self.size - self.listed, -1, dtype=np.int32)))
+        return found
+
     @property
     def listed(self) -> int:
         return len(self.edges) - 1 if self.is_numeric else len(self.values)
@@ -89,7 +99,10 @@ class PublicColumn:
             if self.attribute.dtype == "bool":  # which beside a number is one
                 known |= {str(int(value)): known[str(value)] for value in self.values}
             return _each(column, lambda v: missing if _is_missing(v) else known.get(_text_of(v), -1), np.int32)
-        numbers = numbers_of(column)
+        return self.bins_of(numbers_of(column))
+
+    def bins_of(self, numbers: NDArray[np.float64]) -> NDArray[np.int32]:
+        missing = self.listed if self.attribute.nullable else -1
         clipped = np.clip(np.nan_to_num(numbers), self.edges[0], self.edges[-1])
         found = (np.searchsorted(self.edges, clipped, side="right") - 1).clip(max=self.listed - 1).astype(np.int32)
         found[np.isinf(numbers)] = -1
@@ -100,7 +113,7 @@ class PublicColumn:
         """Return a value for each code: a number drawn evenly from its bin, or the declared value."""
         missing = codes >= self.listed
         if not self.is_numeric:
-            return self.pick(np.where(missing, self.listed, codes))
+            return pd.Series(self.pick(np.where(missing, self.listed, codes)))
         at = np.where(missing, 0, codes)
         low, high = self.edges[at], self.edges[at + 1]
         if self.is_whole:
@@ -113,16 +126,20 @@ class PublicColumn:
     def rounded(self, numbers: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.rint(numbers) if self.is_whole else numbers
 
-    def restore(self, codes: NDArray[np.int32], numbers: NDArray[np.float64]) -> pd.Series:
-        """Return values in their declared type, numbers as they are."""
-        return self.to_dtype(pd.Series(numbers)) if self.is_numeric else self.pick(codes)
+    def restore(self, codes: NDArray[np.int32], numbers: NDArray[np.float64]) -> Any:
+        """Return an array of values in their declared type, numbers as they are."""
+        if self.is_date:
+            return self.to_dtype(pd.Series(numbers)).array
+        if self.is_numeric:
+            return numbers.astype(self._number)
+        return self.pick(codes)
 
-    def pick(self, at: NDArray[np.integer[Any]]) -> pd.Series:
-        """Return declared values by their place (a missing one after the last), in their declared type."""
+    def pick(self, at: NDArray[np.integer[Any]]) -> Any:
+        """Return an array of declared values by their place (a missing one after the last), in their declared type."""
         if self.attribute.dtype == "category":
             places = np.where(at < self.listed, at, -1).astype(np.int64)
-            return pd.Series(pd.Categorical.from_codes(places, pd.Index(self.values)))
-        return pd.Series(self._pool.take(at))
+            return pd.Categorical.from_codes(places, pd.Index(self.values))
+        return self._pool.take(at)
 
     @cached_property
     def _pool(self) -> Any:
@@ -130,10 +147,19 @@ class PublicColumn:
         values = values if dtype is None else conform(values, dtype)
         return (pd.Series([*values.tolist(), None]) if self.attribute.nullable else values).array
 
+    @cached_property
+    def tokens(self) -> dict[int, int]:
+        """The code of each declared value, and of a missing one, by what `Heom` takes it for."""
+        return dict(zip(hashes_of([*map(to_text, self.values)]).tolist(), range(self.size), strict=False))
+
+    @cached_property
+    def _number(self) -> Any:
+        return "int64" if self.is_whole and not self.attribute.nullable else "float64"
+
     def to_dtype(self, drawn: pd.Series) -> pd.Series:
         """Return numbers in their declared type, dates from seconds; whole ones with gaps are float64."""
         if not self.is_date:
-            return drawn.astype("int64" if self.is_whole and not self.attribute.nullable else "float64")
+            return drawn.astype(self._number)
         stamps = pd.Series(dates_of(drawn.fillna(0).to_numpy())).mask(drawn.isna())
         zone = getattr(types.pandas_dtype(self.attribute.dtype), "tz", None)
         return stamps if zone is None else stamps.dt.tz_localize("UTC").dt.tz_convert(zone)
@@ -375,7 +401,7 @@ def _encode(column: PublicColumn, values: pd.Series, codes: NDArray[np.int32]) -
 
 def _decode(column: PublicColumn, encoded: NDArray[np.float64]) -> pd.Series:
     if not column.is_numeric:
-        return column.pick(encoded.argmax(axis=1))
+        return pd.Series(column.pick(encoded.argmax(axis=1)))
     numbers = np.clip(column.edges[0] + encoded[:, 0] * column.width, column.edges[0], column.edges[-1])
     if column.is_whole:
         numbers = np.clip(np.round(numbers), np.ceil(column.edges[0]), np.floor(column.edges[-1]))

@@ -12,10 +12,13 @@ from numpy.typing import NDArray
 
 from cfk_plugin.dp.noise import Counts, Marginal, PrivateRows
 
-SINGLE, CHOICE = 0.35, 0.1
-"""Shares of the budget: counts of single columns, and choice of pairs; the rest is for counts of pairs."""
+Groups = Sequence[NDArray[np.int32]]  # public groups of a column's codes, each of one or several of the groups before
+
+PEOPLE, SINGLE, CHOICE = 0.03, 0.35, 0.1
+"""Shares of the budget: number of rows, counts of single columns, and choice of pairs; the rest counts pairs."""
 
 _CLEAR = 0.03  # of the rows: so much noise may be on the scores of a choice, or fewer pairs are chosen
+_FILLED = 0.2  # of the noise on a pair's cells counts against it: counts that stand out of it are kept
 _RARE = 0.005  # share of the rows; codes that are rarer are counted together in pairs
 _DOUBT = 0.3  # pseudo-count of a cell, in standard deviations of noise, or in what is expected there if that is less
 _FLOOR = 1e-3  # pseudo-count per value where nothing is known
@@ -23,7 +26,7 @@ _FLOOR = 1e-3  # pseudo-count per value where nothing is known
 
 def shares(columns: int) -> list[float]:
     """Return the shares of the questions that `Forest.measure` begins with."""
-    return [SINGLE, 1 - SINGLE] if columns > 1 else [1.0]
+    return [PEOPLE, 1 - PEOPLE] if columns > 1 else [1.0]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,23 +74,31 @@ class Forest:
     edges: tuple[Edge, ...] = ()
 
     @classmethod
-    def measure(cls, rows: PrivateRows, sizes: Sequence[int]) -> Forest:
-        """Ask the rows: single columns, which pairs, as many as can be told, and their counts; or singles once more."""
+    def measure(cls, rows: PrivateRows, sizes: Sequence[int], groups: Sequence[Groups] | None = None) -> Forest:
+        """Ask the rows how many they are, single columns, which pairs, as many as can be told, and their counts.
+
+        Single columns alone, where no pair can be told; once more, where none is chosen.
+        """
         own = tuple(np.arange(size, dtype=np.int32) for size in sizes)
-        singles, share = [Marginal([j], [codes]) for j, codes in enumerate(own)], shares(len(sizes))[0]
-        rest, noised, scale = 1 - share - CHOICE, rows.counts(singles), rows.scale(len(sizes), share)
+        singles, share, turns = [Marginal([j], [codes]) for j, codes in enumerate(own)], shares(len(sizes))[-1], 0
+        rest = share - SINGLE - CHOICE
+        if len(sizes) > 1:
+            (number,) = rows.counts([Marginal([], [])])
+            turns = sum(rows.choice_scale(CHOICE / k) <= _CLEAR * float(number) for k in range(1, len(sizes)))
+        if turns:
+            share = SINGLE
+            rows.divide([share, *[CHOICE / turns] * turns, rest])
+        noised, scale = rows.counts(singles), rows.scale(len(sizes), share)
         alone = cls.of_singles(own, noised, rows.deviation(scale))
-        if len(sizes) == 1:
+        if not turns:
             return alone
-        clear = [k for k in range(1, len(sizes)) if rows.choice_scale(CHOICE / k) <= _CLEAR * alone.people]
-        if clear:
-            rows.divide([*[CHOICE / clear[-1]] * clear[-1], rest])
-            expected = rows.magnitude(rows.scale(clear[-1], rest))
-            least = max(expected, _RARE * alone.people)
-            merging = replace(alone, merged=tuple(_merge_rare(counts, least) for counts in alone.single))
-            if chosen := merging.choose_pairs(rows, expected, clear[-1]):
-                return merging.with_pairs(rows, chosen, rest)
-        other = rows.scale(len(sizes), rest if clear else 1 - share)
+        expected = rows.magnitude(rows.scale(turns, rest))
+        least = max(expected, _RARE * alone.people)
+        rare = zip(alone.single, groups or [()] * len(sizes), strict=True)
+        merging = replace(alone, merged=tuple(_merge_rare(counts, least, of) for counts, of in rare))
+        if chosen := merging.choose_pairs(rows, _FILLED * expected, turns):
+            return merging.with_pairs(rows, chosen, rest)
+        other = rows.scale(len(sizes), rest)
         weight = other**2 / (scale**2 + other**2)  # of two measurements of the same, each by its precision
         noised = [weight * a + (1 - weight) * b for a, b in zip(noised, rows.counts(singles), strict=True)]
         return cls.of_singles(own, noised, rows.deviation(scale * math.sqrt(weight)))
@@ -115,8 +126,8 @@ class Forest:
     def choose_pairs(self, rows: PrivateRows, expected: float, turns: int) -> list[tuple[int, int]]:
         """Return the pairs to count: each time the one that differs most from independence, beyond its noise, or none.
 
-        A pair's score is the L1 distance of its counts to the product of its single columns, less the expected noise;
-        that of none is 0. A row changes a score by at most 1.
+        A pair's score is the L1 distance of its counts to the product of its single columns, less what is expected of
+        noise per cell; that of none is 0. A row changes a score by at most 1.
         """
         part_of = list(range(len(self.single)))
         chosen: list[tuple[int, int]] = []
@@ -198,12 +209,17 @@ def _people(noised: Sequence[Counts]) -> float:
     return max(1.0, float(np.average([counts.sum() for counts in noised], weights=weights)))
 
 
-def _merge_rare(counts: Counts, least: float) -> NDArray[np.int32]:
-    """Return new codes: those with at least so many rows keep one of their own, the others share one."""
-    rare = counts < least
-    if rare.sum() < 2:
-        return np.arange(len(counts), dtype=np.int32)
-    return np.asarray(np.where(rare, (~rare).sum(), np.cumsum(~rare) - 1), dtype=np.int32)
+def _merge_rare(counts: Counts, least: float, groups: Groups = ()) -> NDArray[np.int32]:
+    """Return new codes: those with at least so many rows keep one of their own, others share one with those like them.
+
+    Rare ones share it with the rare ones of their group; where these are rare together, of the group above it, or all.
+    """
+    merged, everyone = np.arange(len(counts)), np.zeros(len(counts), dtype=np.int32)
+    for group in (*groups, everyone):
+        rare = np.flatnonzero(np.bincount(merged, weights=counts, minlength=len(counts))[merged] < least)
+        _, first, of = np.unique(group[rare], return_index=True, return_inverse=True)
+        merged[rare] = rare[first[of]]
+    return np.unique(merged, return_inverse=True)[1].astype(np.int32)
 
 
 def _shrink(noised: Sequence[Counts], bases: Sequence[Counts], deviation: float) -> list[Counts]:

@@ -224,7 +224,7 @@ class DPPrototypes:
         codes = domain.codes_to_count(population, self.rows_per_person)
         settings = (codes, self.epsilon, self.delta, shares(len(domain.columns)), self.rows_per_person)
         asked = PrivateRows(*settings) if self.seed is None else SeededRows(*settings, seed=self.seed)
-        forest = Forest.measure(asked, domain.sizes)
+        forest = Forest.measure(asked, domain.sizes, [column.groups for column in domain.columns])
         random = np.random.default_rng(self.seed)
         codes, self._mover = forest.sample(self.rows, random), Mover(domain, forest.likelihood())
         drawn = domain.draw(codes, random)
@@ -283,20 +283,18 @@ class DPPrototypes:
         served, features = self._fitted().served_, self.features_
         frame = select(require_features(queries, features, "queries"), features)
         labels = self.model_(frame).astype(object) if self.goal_.is_opposite else None
-        at = served.nearest(frame, self.goal_, labels)
+        asked = served.heom.encode(frame)
+        at = served.nearest(asked, self.goal_, labels)
         answered = at >= 0
-        rows = served.frame.take(np.where(answered, at, 0)).reset_index(drop=True)
-        if self.certificate_.reverted and answered.any():  # as certified, whatever was set since
-            which = np.flatnonzero(answered)
-            own = None if labels is None else labels[which]
+        at = np.where(answered, at, 0)
+        if not (self.certificate_.reverted and answered.any()):  # as certified, whatever was set since
+            return served.frame.take(at).reset_index(drop=True), answered
 
-            def met(some: pd.DataFrame, of: NDArray[np.int64]) -> NDArray[np.bool_]:
-                return self.goal_.met(self.model_(some).astype(object), None if own is None else own[of])
+        def met(some: pd.DataFrame, of: NDArray[np.int64]) -> NDArray[np.bool_]:
+            return self.goal_.met(self.model_(some).astype(object), None if labels is None else labels[of])
 
-            weight = np.full(len(which), self.plausibility_)
-            moved = self._mover.move(rows.loc[which], served.labels[at[which]], frame.loc[which], weight, met)
-            rows.loc[which] = moved.set_axis(which)
-        return rows, answered
+        weight = np.full(len(at), self.plausibility_)
+        return self._mover.move(served.codes.take(at), served.labels[at], asked, weight, met), answered
 
     def _fitted(self) -> DPPrototypes:
         if not hasattr(self, "served_"):

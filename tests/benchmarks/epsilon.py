@@ -25,7 +25,7 @@ from neighbouring import (
     sound,
     with_little_noise,
     without_composition,
-    without_pair_noise,
+    without_later_noise,
 )
 from printing import arguments, heading
 from residents import ODD, ORDINARY, RARE, SCHEMA, TABLE, person, published, told
@@ -85,7 +85,7 @@ def main() -> None:
         return
     cases = {
         "sound": sound,
-        "pairs without noise": without_pair_noise,
+        "noise on the number of rows alone": without_later_noise,
         "a fiftieth of the noise": with_little_noise,
         "composition ignored": without_composition,
         "domain read from rows": domain_from_rows,

@@ -58,6 +58,14 @@ def test_sizes_and_codes_follow_from_what_is_declared_alone() -> None:
     assert codes[:, 0].tolist() == [0, 2, 13, 16]
 
 
+def test_groups_of_codes_are_the_levels_of_a_hierarchy_below_its_root() -> None:
+    tree = {"A": ["a", "north"], "B": ["b", "north"], "C": ["c", "south"], "D": ["c", "south"]}
+    column = domain(hierarchies={"town": tree}, nullable=["age", "town"]).columns[-1]
+    assert column.values == ("A", "B", "C", "D")
+    assert [pd.factorize(group)[0].tolist() for group in column.groups] == [[0, 1, 2, 2, 3], [0, 0, 1, 1, 2]]
+    assert [other.groups for other in domain().columns[:-1]] == [[]] * 8
+
+
 def test_numbers_outside_of_the_bounds_count_as_the_nearest_and_undeclared_values_as_none() -> None:
     other = table().assign(kids=[-3, 9, 1, 1], sex=["m", "q", None, "f"], pay=[np.inf, np.nan, -1.0, 200.0])
     codes = domain().codes(other)

@@ -136,7 +136,7 @@ def test_a_sound_mechanism_is_not_accused(epsilon: float, delta: float) -> None:
 @pytest.mark.parametrize(
     ("mechanism", "claimed", "runs"),
     [
-        (neighbouring.without_pair_noise, 2.0, 120),
+        (neighbouring.without_later_noise, 2.0, 120),
         (neighbouring.with_little_noise, 0.5, 60),
         (neighbouring.domain_from_rows, 1.0, 60),
     ],

@@ -151,10 +151,17 @@ def test_without_pairs_the_whole_budget_is_in_the_counts_of_single_columns() -> 
     asked = PrivateRows(rows(400), 0.1, 0.0, shares(3), 1)
     found = Forest.measure(asked, (4, 4, 4))
     assert found.edges == ()
-    assert [len(answer.table.columns) for answer in asked.answers] == [1] * 6
-    precision = sum(1 / answer.scale**2 for answer in asked.answers) / 3
-    # two measurements at shares s and 1 - s are as good as one at the root of s^2 + (1 - s)^2
-    assert 1 / math.sqrt(precision) == pytest.approx(30 / math.hypot(0.35, 0.65))
+    assert [len(answer.table.columns) for answer in asked.answers] == [0, 1, 1, 1]
+    assert [answer.scale for answer in asked.answers] == pytest.approx([10 / 0.03, *[30 / 0.97] * 3])
+    with pytest.raises(BudgetError, match="more was asked"):
+        asked.best(lambda _: [0.0])
+
+
+def test_where_no_pair_is_worth_its_noise_single_columns_are_counted_once_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_FILLED", 1e9)
+    asked = PrivateRows(rows(4000), 1.0, 0.0, shares(3), 1)
+    assert Forest.measure(asked, (4, 4, 4)).edges == ()
+    assert [answer.scale for answer in asked.answers[1:]] == pytest.approx([3 / 0.35] * 3 + [3 / 0.52] * 3)
     with pytest.raises(BudgetError, match="more was asked"):
         asked.best(lambda _: [0.0])
 
@@ -207,6 +214,26 @@ def test_rare_codes_are_counted_together_and_drawn_one_by_one() -> None:
     codes = found.sample(20_000, random)
     assert len(np.unique(codes[:, 0])) > 100
     assert ((codes[:, 0] == 0) == (codes[:, 1] == 1)).mean() > 0.95
+
+
+def test_rare_codes_are_merged_within_their_groups_and_rare_groups_with_others() -> None:
+    counts = np.array([50.0, 3, 4, 5, 9, 90, 1, 1, 2])
+    groups = [np.array([0, 0, 0, 1, 1, 2, 3, 3, 4]), np.array([5, 5, 5, 5, 5, 6, 7, 7, 7])]
+    # 7 of group 0 and 14 of group 1 are 21 together; 4 of groups 3 and 4 are with those that are left, if any
+    assert module._merge_rare(counts, 10.0, groups).tolist() == [0, 1, 1, 2, 2, 3, 1, 1, 1]
+    assert module._merge_rare(counts, 20.0, groups).tolist() == [0, 1, 1, 1, 1, 2, 3, 3, 3]
+    assert module._merge_rare(counts, 10.0).tolist() == [0, 1, 1, 1, 1, 2, 1, 1, 1]
+    assert module._merge_rare(counts, 1.0, groups).tolist() == [*range(9)]
+
+
+def test_codes_of_a_hierarchy_are_told_apart_by_group_where_they_are_rare() -> None:
+    random = np.random.default_rng(0)
+    leaf = random.integers(0, 200, 8000)
+    data, groups = np.column_stack([leaf, leaf // 20]).astype(np.int32), np.arange(200, dtype=np.int32) // 20
+    with_tree = Forest.measure(PrivateRows(data, 1.0, 0.0, shares(2), 1), (200, 10), [[groups], []])
+    assert with_tree.likelihood().of(data).mean() > measured(data, 1.0, (200, 10)).likelihood().of(data).mean() + 1
+    drawn = with_tree.sample(5000, random)
+    assert (drawn[:, 0] // 20 == drawn[:, 1]).mean() > 0.9
 
 
 def test_shares_are_the_whole_budget_and_a_single_column_needs_no_pairs() -> None:

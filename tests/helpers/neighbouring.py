@@ -31,8 +31,8 @@ def schema(table: pd.DataFrame) -> Schema:
 
 
 def heard(found: Measurements) -> np.ndarray:
-    """Return what the first counts, and those after them, say of the canary: all that an attacker can use."""
-    first = len(found.domain.columns)
+    """Return what counts of single columns, and those after them, say of the canary: all that an attacker can use."""
+    first = 1 + len(found.domain.columns)
     parts = found.answers[:first], found.answers[first:]
     return np.array([Measurements(found.domain, part).scores(CANARY).sum() for part in parts])
 
@@ -41,7 +41,9 @@ def sound(epsilon: float, delta: float = 0.0) -> Callable[[pd.DataFrame], Measur
     return measuring(schema(people()), epsilon, delta)
 
 
-class _NoPairNoise(module.PrivateRows):
+class _NoLaterNoise(module.PrivateRows):
+    """Has noise on the number of rows, and on nothing that is asked after it."""
+
     def _noised_counts(self, count: Any, tables: int, scale: float) -> Any:
         if len(self.answers):
             return self._exact(count)
@@ -52,7 +54,7 @@ class _NoPairNoise(module.PrivateRows):
         super()._open(codes, epsilon, delta)
 
 
-class _NoComposition(_NoPairNoise):
+class _NoComposition(_NoLaterNoise):
     """Takes the noise of one table for each of several."""
 
     def _noised_counts(self, count: Any, tables: int, scale: float) -> Any:
@@ -88,8 +90,8 @@ def broken(kind: type, epsilon: float, declared: Schema | None = None) -> Callab
     return fit
 
 
-def without_pair_noise(epsilon: float) -> Callable[[pd.DataFrame], Measurements]:
-    return broken(_NoPairNoise, epsilon)
+def without_later_noise(epsilon: float) -> Callable[[pd.DataFrame], Measurements]:
+    return broken(_NoLaterNoise, epsilon)
 
 
 def without_composition(epsilon: float) -> Callable[[pd.DataFrame], Measurements]:
