@@ -233,7 +233,7 @@ def test_codes_of_a_hierarchy_are_told_apart_by_group_where_they_are_rare() -> N
     with_tree = Forest.measure(PrivateRows(data, 1.0, 0.0, shares(2), 1), (200, 10), [[groups], []])
     assert with_tree.likelihood().of(data).mean() > measured(data, 1.0, (200, 10)).likelihood().of(data).mean() + 1
     drawn = with_tree.sample(5000, random)
-    assert (drawn[:, 0] // 20 == drawn[:, 1]).mean() > 0.9
+    assert (drawn[:, 0] // 20 == drawn[:, 1]).mean() > 0.8  # without: one in ten
 
 
 def test_shares_are_the_whole_budget_and_a_single_column_needs_no_pairs() -> None:
