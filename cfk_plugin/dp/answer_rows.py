@@ -28,6 +28,7 @@ _PARTS = np.arange(1, 8) / 8
 _WEIGHTS = np.array([0, 0.05, 0.1, 0.2, 0.3, 0.45, 0.7, 1, 1.5, 2.2])
 _ASKED = 50  # drawn rows that the weight of plausibility is chosen with
 _MOVED, _DRAWN = 0.9, 1.1  # how far answers may be on average, in distances to the nearest drawn row
+_FEW = 8  # rows that are moved together; of so few, what may have to be asked next is asked at once
 _MOST = 4_000  # rows of an outcome that prototypes are sought among
 _PLAIN = (type(None), bool, int, float, str, bytes, slice, np.generic, np.dtype, type)
 _LISTS = (list, tuple, set, frozenset)
@@ -155,6 +156,29 @@ class _Points(NamedTuple):
         self.codes[at], self.numbers[at] = others
 
 
+class _Plan(NamedTuple):
+    """In which order rows may take over own values, and the trials of that: of which row, and up to which turn."""
+
+    points: _Points
+    own: _Points
+    gaps: NDArray[np.float64]
+    rank: NDArray[np.int64]  # of each column its place in the order
+    size: NDArray[np.int64]
+    of: NDArray[np.int64]
+    turn: NDArray[np.int64]
+
+    def held(self, good: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """Return how many values each row may take over, by which trials hold."""
+        held = np.zeros(len(self.size), dtype=np.int64)
+        np.maximum.at(held, self.of[good], self.turn[good] + 1)
+        return held
+
+    def after(self, at: NDArray[np.int64], held: NDArray[np.int64]) -> tuple[_Points, _Points, NDArray[np.float64]]:
+        """Return rows with so many own values, their queries, and the gaps that are left without the next value."""
+        own, rank, held = self.own.take(at), self.rank[at], held[:, None]
+        return self.points.take(at).either(own, rank < held), own, np.where(rank <= held, 0.0, self.gaps[at])
+
+
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Mover:
     """Moves rows towards who asks while the outcome stays desired, by what was drawn and the model's answers alone.
@@ -207,23 +231,38 @@ class Mover:
     def _take_over(self, points: _Points, own: _Points, weight: NDArray[np.float64], keeps: Keeps) -> None:
         """Take over own values, the best first: trials are as many as are better, and the last one that holds stays.
 
-        The value that it lacks is not taken over any more, and what is better without it is tried again.
+        The value that it lacks is not taken over any more, and what is better without it is tried again: of few rows in
+        the same call of the model, for whichever value that may be.
         """
         gaps, waiting = self._gaps(points, own), np.arange(len(points.codes))
         while len(waiting):
-            order = self._order(points.take(waiting), own.take(waiting), gaps[waiting], weight[waiting, None])
-            which, turn = np.nonzero(order >= 0)
-            if not len(which):
+            first = self._plan(points.take(waiting), own.take(waiting), gaps[waiting], weight[waiting])
+            plans, who = [first], [waiting[first.of]]
+            if len(waiting) <= _FEW:
+                states = first.after(first.of, first.turn)
+                plans.append(self._plan(*states, weight[who[0]]))
+                who.append(who[0][plans[1].of])
+            trials = [plan.after(plan.of, plan.turn + 1)[0] for plan in plans]
+            if not len(trials[0].codes):
                 break
-            rank = np.full((len(waiting), gaps.shape[1] + 1), gaps.shape[1])
-            np.put_along_axis(rank, order, np.broadcast_to(np.arange(order.shape[1]), order.shape), axis=1)
-            rank = rank[:, :-1]  # of each column its place in the order
-            trial = points.take(waiting[which]).either(own.take(waiting[which]), rank[which] <= turn[:, None])
-            good, held = keeps(trial, waiting[which]), np.zeros(len(waiting), dtype=np.int64)
-            np.maximum.at(held, which[good], turn[good] + 1)
-            points.put(waiting, points.take(waiting).either(own.take(waiting), rank < held[:, None]))
-            gaps[waiting] = np.where(rank <= held[:, None], 0.0, gaps[waiting])
-            waiting = waiting[held < (order >= 0).sum(axis=1)]
+            good = keeps(_Points(*map(np.concatenate, zip(*trials, strict=True))), np.concatenate(who))
+            held = first.held(good[: len(first.of)])
+            ends = first.after(np.arange(len(waiting)), held)
+            points.put(waiting, ends[0])
+            gaps[waiting], left = ends[2], np.flatnonzero(held < first.size)
+            if len(plans) > 1 and len(left):
+                of = np.searchsorted(first.of, left) + held[left]  # the plan for what was lacking
+                held = plans[1].held(good[len(first.of) :])[of]
+                ends = plans[1].after(of, held)
+                points.put(waiting[left], ends[0])
+                gaps[waiting[left]], left = ends[2], left[held < plans[1].size[of]]
+            waiting = waiting[left]
+
+    def _plan(self, points: _Points, own: _Points, gaps: NDArray[np.float64], weight: NDArray[np.float64]) -> _Plan:
+        order = self._order(points, own, gaps, weight[:, None])
+        rank = np.full((len(gaps), gaps.shape[1] + 1), gaps.shape[1])
+        np.put_along_axis(rank, order, np.broadcast_to(np.arange(order.shape[1]), order.shape), axis=1)
+        return _Plan(points, own, gaps, rank[:, :-1], (order >= 0).sum(axis=1), *np.nonzero(order >= 0))
 
     def _order(
         self, points: _Points, own: _Points, gaps: NDArray[np.float64], weight: NDArray[np.float64]

@@ -2,11 +2,13 @@
 
 .venv/bin/python tests/benchmarks/epsilon.py --runs 2000
 .venv/bin/python tests/benchmarks/epsilon.py --runs 2000 --answers "a missing number"   # whole fits, by their answers
+.venv/bin/python tests/benchmarks/epsilon.py --runs 2000 --counts "a missing number"   # the same, by all noised counts
 """
 
 from __future__ import annotations
 
 import warnings
+from functools import partial
 from pathlib import Path
 from sys import path
 
@@ -14,6 +16,7 @@ import pandas as pd
 
 from cfk_plugin import DPPrototypes, Population, Schema
 from cfk_plugin.audit import canary_audit, one_run_audit
+from cfk_plugin.dp.audited import Measurements, measuring
 
 path.insert(0, str(Path(__file__).parents[1] / "helpers"))
 from neighbouring import (
@@ -40,8 +43,8 @@ CANARIES = {
 }
 
 
-def of_answers(names: list[str], epsilons: list[float], runs: int) -> None:
-    """Audit whole fits by what is drawn and answered, and in one run, at `runs` times one."""
+def of_fits(names: list[str], epsilons: list[float], runs: int, by_counts: bool) -> None:
+    """Audit whole fits by their noised counts or what is drawn and answered, and in one run, at `runs` times one."""
     print(heading("canary", "claimed", "epsilon at least (95 %)", "these runs could show", "verdict"))
     for claimed in epsilons:
         for name in names:
@@ -50,9 +53,9 @@ def of_answers(names: list[str], epsilons: list[float], runs: int) -> None:
                 print(f"| one run, largest of {runs} | {claimed:g} | {found:.2f} | | |", flush=True)
                 continue
             canary = person(**CANARIES[name])
-            report = canary_audit(
-                published(claimed), TABLE, canary, claimed=claimed, runs=runs, score=told(canary), schema=SCHEMA
-            )
+            made = measuring(SCHEMA, claimed) if by_counts else published(claimed)
+            score = partial(Measurements.seen, canary=canary) if by_counts else told(canary)
+            report = canary_audit(made, TABLE, canary, claimed=claimed, runs=runs, score=score, schema=SCHEMA)
             print(
                 f"| {name} | {claimed:g} | {report.epsilon_low:.2f} | {report.ceiling:.2f} | {report.verdict} |",
                 flush=True,
@@ -79,9 +82,9 @@ def in_one_run(claimed: float, seed: int) -> float:
 
 
 def main() -> None:
-    asked = arguments(__doc__, runs=400, only=[], epsilon=[0.5, 1.0, 3.0], answers=[""])
-    if asked.answers:
-        of_answers(asked.answers, asked.epsilon, asked.runs)
+    asked = arguments(__doc__, runs=400, only=[], epsilon=[0.5, 1.0, 3.0], answers=[""], counts=[""])
+    if asked.answers or asked.counts:
+        of_fits(asked.counts or asked.answers, asked.epsilon, asked.runs, bool(asked.counts))
         return
     cases = {
         "sound": sound,
