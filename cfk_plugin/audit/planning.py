@@ -267,7 +267,6 @@ class Plan:
     sizes: Sizes
     people: int  # how many are trained on
     seconds: Mapping[tuple[str, str], float]  # by owner and audit
-    probed: float  # seconds that the timing took
     # What is not run even at the smallest sizes, and what it would take; NaN where the people are too few for it.
     left_out: Mapping[tuple[str, str], float] = field(default_factory=dict)
 
@@ -327,7 +326,7 @@ def plan(
             f"the smallest audit takes about {least}, the budget is {format_duration(budget)}; give more time, or "
             "fewer audits or owners"
         )
-    return Plan(chosen, AuditTask(owners[0], sample, chosen, scope).n_train, run, spent, left_out)
+    return Plan(chosen, AuditTask(owners[0], sample, chosen, scope).n_train, run, left_out)
 
 
 Pair = tuple[Target, str]
