@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import shutil
@@ -10,7 +11,7 @@ import sys
 import warnings
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -111,19 +112,30 @@ def _mlflow_store_is_forgotten(_stray_mlflow_store: str) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def _empty_mlflow_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Create the tables of a store once; copying the file is much faster than MLflow's migrations."""
-    import mlflow
+def _empty_mlflow_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Create the tables of a store once; copying the file is much faster than MLflow's migrations.
 
-    folder = tmp_path_factory.mktemp("mlflow-empty")
+    Stores do not read again which migration is the last one, and wait for no disk: nobody needs them after a power cut.
+    """
+    import mlflow
+    from mlflow.store.db import utils
+    from sqlalchemy import event
+
+    def hasty(uri: str) -> Any:
+        engine = make(uri)
+        event.listen(engine, "connect", lambda connection, _: connection.execute("PRAGMA synchronous=OFF").close())
+        return engine
+
+    folder, make = tmp_path_factory.mktemp("mlflow-empty"), utils.create_sqlalchemy_engine
     with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        mlflow.MlflowClient(tracking_uri=f"sqlite:///{folder / 'mlflow.db'}").search_experiments()
-    # Whatever SQLite still holds in a side file goes into the one that gets copied.
-    connection = sqlite3.connect(folder / "mlflow.db")
-    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    connection.close()
-    return folder / "mlflow.db"
+        patch.setattr(utils, "create_sqlalchemy_engine", hasty)
+        patch.setattr(utils, "_get_latest_schema_revision", cache(utils._get_latest_schema_revision))
+        with contextlib.chdir(folder):
+            mlflow.MlflowClient(tracking_uri=f"sqlite:///{folder / 'mlflow.db'}").search_experiments()
+        # Whatever SQLite still holds in a side file goes into the one that gets copied.
+        with contextlib.closing(sqlite3.connect(folder / "mlflow.db")) as connection:
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        yield folder / "mlflow.db"
 
 
 @pytest.fixture
