@@ -101,14 +101,21 @@ def _stray_mlflow_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[st
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _mlflow_store_is_forgotten(_stray_mlflow_store: str) -> Iterator[None]:
-    """Undo what a module set as its store, whatever module comes next: what is set in MLflow outweighs the variable."""
+def _what_a_module_set_is_forgotten(_stray_mlflow_store: str) -> Iterator[None]:
+    """Undo what a module set as its store, experiment or variables of ours and MLflow's, whatever module comes next."""
+
+    def of_ours() -> dict[str, str]:
+        return {name: value for name, value in os.environ.items() if name.startswith(("CFK_", "MLFLOW_"))}
+
+    before = of_ours()
     yield
     if (mlflow := sys.modules.get("mlflow")) is not None:
-        mlflow.set_tracking_uri(None)  # Unsets the variable as well.
-        mlflow.set_registry_uri(None)  # Leaves its variable.
-        os.environ.pop("MLFLOW_REGISTRY_URI", None)
-        os.environ["MLFLOW_TRACKING_URI"] = _stray_mlflow_store
+        mlflow.set_tracking_uri(None)
+        mlflow.set_registry_uri(None)
+        mlflow.tracking.fluent._active_experiment_id = None
+    for name in of_ours():
+        del os.environ[name]
+    os.environ |= before
 
 
 @pytest.fixture(scope="session")
