@@ -145,9 +145,9 @@ class Probe:
         self._known: dict[bytes, Labels] = {}  # and what the model said of those at all combinations
 
     def foresee(self, points: Points, entry: Ints) -> None:
-        """Ask for all combinations along with the next question, if there are not too many."""
-        if self.catalogue.sizes_of(entry).sum() <= AT_ONCE:
-            self._ahead = points, entry
+        """Ask for all combinations along with the next question, of as many of the first ones as there is room for."""
+        fits = np.cumsum(self.catalogue.sizes_of(entry)) <= 2 * AT_ONCE
+        self._ahead = (points.take(fits), entry[fits]) if fits.any() else None
 
     def _desired(self, points: Points, entry: Ints) -> Mask:
         """Say whether points have the outcomes of their entries; what was foreseen is asked along."""
@@ -250,7 +250,7 @@ class Moves:
         np.minimum.at(least, group, distance)
         floor = distance - np.where(halves, self.gaps, 0.0).sum(axis=1)
         alive = ~best_alone | (floor <= least[group] + 2 * TIE)
-        self._halve(halves & alive[:, None], alive)
+        self._halve(halves & alive[:, None], np.lexsort((distance, ~alive))[: alive.sum()])
         self.gaps = self._pools.gaps(self.points, self._target)
         return np.where(alive, fixed + self.gaps.sum(axis=1), np.inf)
 
@@ -261,7 +261,10 @@ class Moves:
         after one call of the model.
         """
         done = np.zeros(len(self._line), dtype=np.int64) if done is None else done
-        width = np.minimum(self._count[at] - done[at], max(int(np.log2(AT_ONCE // 2 / max(len(at), 1) + 1)), 1))
+        left, most = self._count[at] - done[at], 1
+        while most < left.max(initial=0) and (2 ** np.minimum(left, most + 1) - 1).sum() <= AT_ONCE:
+            most += 1
+        width = np.minimum(left, most)
         size = 2**width - 1
         which, first = np.repeat(at, size), np.cumsum(size) - size
         subset = np.arange(len(which)) - np.repeat(first, size) + 1
@@ -293,12 +296,12 @@ class Moves:
             which, trial, width = self.subsets(at, done)
             good = self._probe.keeps(trial, self._entry[which], self._more, which)
 
-    def _halve(self, halves: Mask, alive: Mask) -> None:
+    def _halve(self, halves: Mask, alive: Ints) -> None:
         """Go part of the way in some columns, in the order of the line."""
         order = np.take_along_axis(halves, self._line, axis=1)
         if order.sum() * (2**_HALVINGS - 1) <= AT_ONCE:
             at, place = np.nonzero(order)
-            self._all_at_once(at, self._line[at, place], np.flatnonzero(alive))
+            self._all_at_once(at, self._line[at, place], alive)
             return
         for nth in range(int(order.sum(axis=1).max(initial=0))):
             at = np.flatnonzero(order.sum(axis=1) > nth)
@@ -337,8 +340,8 @@ class Moves:
             # What comes out is one of these, if all but the last columns are as they are taken to be.
             last = np.flatnonzero(np.append(at[asked][1:] != at[asked][:-1], True))
             ends = trial.take((last[:, None] * (parts - 1) + np.arange(parts - 1)).ravel())
-            ends = ends.joined(self._reached(at, feature, numbers, reached).take(alive))
-            self._probe.foresee(ends, self._entry[np.append(np.repeat(at[asked[last]], parts - 1), alive)])
+            ends = self._reached(at, feature, numbers, reached).take(alive).joined(ends)
+            self._probe.foresee(ends, self._entry[np.append(alive, np.repeat(at[asked[last]], parts - 1))])
             good = self._probe.keeps(trial, self._entry[at[which]], self._more, at[which]).reshape(-1, parts - 1)
             found = reached.copy()
             found[asked] = _bisected(good)
@@ -424,7 +427,8 @@ class Search:
         self._query = np.unique(pairs.query, return_inverse=True)[1]
         kind = 2 * self._query + (pairs.part >= len(probe.catalogue))
         self._first = np.searchsorted(kind, kind)
-        self._fixed = pairs.distance - pools.gaps(start, target).sum(axis=1)
+        gaps = pools.gaps(start, target).sum(axis=1)
+        self._fixed, self._may_move = pairs.distance - gaps, (gaps > 0) & probe.catalogue.is_movable(pairs.entry)
         self._good = ~(is_other & probe.catalogue.is_wide(pairs.entry))
         self._known, self._done = ~self._good, np.zeros(len(is_other), dtype=bool)
         self._more = [probe.catalogue.no_cells] * len(is_other)
@@ -444,25 +448,20 @@ class Search:
             if not len(at):
                 break
             at = at[self._before(is_open)[at] < max(AT_ONCE // len(np.unique(self._query[at])), 2 * count)]
-            self._try(at, at[self._before(is_open)[at] < 2 * count])
+            first = self._may_move & (self._before(self._may_move & is_open) < count + (count + 1) // 2)
+            self._try(at, at[first[at]])
         true = self._good & self._known
         return np.flatnonzero(true & wanted & ~self._done & (several | (self._before(true) < count)))
 
     def _try(self, at: Ints, first: Ints) -> None:
         """Ask whether pairs are true and, where there is room, what of the first ones can be taken over."""
-        points, which, tell = self._start.take(at), at, self._is_other[at]
-        subsets = len(first) * 4 <= AT_ONCE
-        if subsets:
-            of, trial, width = self._moves(first).subsets(np.arange(len(first)))
-            points, which, tell = (
-                points.joined(trial),
-                np.append(at, first[of]),
-                np.append(tell, np.ones(len(of), bool)),
-            )
-        good, *kept = np.split(self._probe.keeps(points, self._pairs.entry[which], self._more, which, tell), [len(at)])
+        first = first if len(first) <= AT_ONCE // 4 else first[:0]
+        of, trial, width = self._moves(first).subsets(np.arange(len(first)))
+        points, which, tell = self._start.take(at).joined(trial), np.append(at, first[of]), self._is_other[at]
+        good = self._probe.keeps(points, self._pairs.entry[which], self._more, which, np.append(tell, of >= 0))
+        good, *kept = np.split(good, len(at) + np.cumsum(2**width - 1) - (2**width - 1))
         self._good[at], self._known[at] = good, True
-        if subsets:
-            self._kept.update(zip(first.tolist(), np.split(kept[0], np.cumsum(2**width - 1)[:-1]), strict=True))
+        self._kept.update(zip(first.tolist(), kept, strict=True))
 
     def _moves(self, some: Ints, *, moves: bool = True) -> Moves:
         start, target = self._start.take(some), self._target.take(some)
