@@ -144,7 +144,10 @@ def tabular(features: pd.DataFrame, estimator: Any, numbers: Any = "passthrough"
     from sklearn.preprocessing import OneHotEncoder
 
     text = [name for name in features if not pd.api.types.is_numeric_dtype(features[name])]
-    encode = ColumnTransformer([("text", OneHotEncoder(handle_unknown="ignore"), text)], remainder=numbers)
+    sparse = 0.0 if features.isna().any(axis=None) else 0.3  # trees take missing numbers in a dense table alone
+    encode = ColumnTransformer(
+        [("text", OneHotEncoder(handle_unknown="ignore"), text)], remainder=numbers, sparse_threshold=sparse
+    )
     return make_pipeline(encode, estimator)
 
 

@@ -30,6 +30,7 @@ from cfk_plugin.audit.targets import (
     Sample,
     Target,
     compare,
+    fitted,
     full_depth_forest,
     measured_schema,
     network,
@@ -374,3 +375,9 @@ def test_on_german_reverted_rows_betray_members_and_protected_ones_do_not(shared
     assert low["dp-reverted"] > 0.5
     for name in ("reciprocal", "dp"):
         assert low[name] < 0.5 < high[name]
+
+
+def test_the_forest_takes_missing_numbers_beside_text_of_many_categories() -> None:
+    table = pd.DataFrame({"name": [f"person {i}" for i in range(40)], "score": [float("nan"), *range(39)]})
+    model = fitted(full_depth_forest(table), Sample(table, np.arange(40) > 20), 0)
+    assert model.predict(table).any()
