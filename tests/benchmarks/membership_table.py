@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from time import perf_counter
 from typing import Any
@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from cfk_plugin.audit.membership import HeomSum, Parts, membership
 from cfk_plugin.audit.result import measure_roc, readable, side_by_side
-from cfk_plugin.audit.targets import Sample, Target, compare, full_depth_forest, standard_owners
+from cfk_plugin.audit.targets import PrototypeOwner, Sample, Target, compare, full_depth_forest, standard_owners
 from cfk_plugin.hookspecs import AdaptContext
 from cfk_plugin.plugins import load_plugins
 from cfk_plugin.reproduction.prepare import nice as nice_search
@@ -100,6 +100,8 @@ def main() -> None:
     owners = standard_owners(
         sample, model, EXPLAINERS, about["quasi_identifiers"], protects="nice", k=options.k, schema=schema
     )
+    (reverted,) = (owner for owner in owners if isinstance(owner, PrototypeOwner) and owner.revert)
+    owners.append(replace(reverted, name="dp-nearest", plausibility=0.0))
     owners = [owner for owner in owners if not options.only or owner.name in options.only]
     if options.splits:
         for owner in owners:

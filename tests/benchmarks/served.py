@@ -1,9 +1,10 @@
-"""What it takes to find answers among the drawn rows of `DPPrototypes`: CPU times of fits and queries, without moves.
+"""What it takes to find answers among the drawn rows of `DPPrototypes`, and to move them: CPU times.
 
     .venv/bin/python tests/benchmarks/served.py --data ../shared/data --tables adult german numbers
 
 "numbers" is a made-up table of 23 numeric features, "codes" one of 23 categories. "all compared" is the batch with
-every row that may answer compared by `Heom.nearest`, which gives the same answers. Prints a Markdown table.
+every row that may answer compared by `Heom.nearest`, which gives the same answers. "moved" is beside the model, whose
+answers are recorded in a first round; it is asked so many times per lone query, and per batch. Prints Markdown tables.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import warnings
 from pathlib import Path
 from time import process_time
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -41,6 +43,32 @@ def made_up(name: str, rows: int = 20_000) -> Case:
 
     queries = frame[frame["x0"] < middle].head(200).reset_index(drop=True)
     return Case(name, Population.from_frame(frame, schema), frame, Model(), 1, queries)  # type: ignore[arg-type]
+
+
+class Recorded:
+    """A model that gives what it answered once again, at once."""
+
+    def __init__(self, model: Any) -> None:
+        self.model, self.said, self.again = model, list[Any](), iter(())
+
+    def predict(self, rows: pd.DataFrame) -> Any:
+        if (said := next(self.again, None)) is None:
+            self.said.append(said := self.model.predict(rows))
+        return said
+
+
+def moved(one: Case, epsilon: float, size: int, turns: int) -> tuple[float, float]:
+    """Return CPU milliseconds a query beside the model, of three rounds the best, and calls of the model a batch."""
+    model = Recorded(one.model)
+    made = DPPrototypes(epsilon, model_access="public").fit(one.population, model, one.desired)
+    batches = [one.queries.iloc[start : start + size] for start in range(0, min(size * turns, len(one.queries)), size)]
+    model.said, taken = [], []
+    for _ in range(4):
+        model.again, started = iter(tuple(model.said)), process_time()
+        for batch in batches:
+            made.generate(batch)
+        taken.append(process_time() - started)
+    return 1000 * min(taken[1:]) / sum(map(len, batches)), len(model.said) / len(batches)
 
 
 def milliseconds(work: object, queries: pd.DataFrame, size: int, turns: int) -> float:
@@ -79,6 +107,11 @@ def main() -> None:
             )
             figures = [f"{value:.3g}" for value in (fitted, *times, answers.l1.value)]
             print(line(name, len(made.features_), serve, *figures), flush=True)
+    print("\n" + heading("table", "moved: lone ms", "calls", "in batches of 50", "calls"))
+    for name in asked.tables:
+        one = made_up(name) if name in ("numbers", "codes") else case(name, Path(asked.data), 200)
+        found = [moved(one, asked.epsilon, size, turns) for size, turns in ((1, 50), (50, 4))]
+        print(line(name, *(f"{value:.2g}" for pair in found for value in pair)), flush=True)
 
 
 if __name__ == "__main__":
