@@ -519,7 +519,7 @@ class RocDisplay(Display):
     log : bool
     """
 
-    height = 4.4
+    height = 5.0
 
     def __init__(self, lines: Sequence[RocLine], guides: Mapping[str, Curve], *, log: bool = True) -> None:
         self.lines, self.guides, self.log = lines, guides, log
@@ -547,7 +547,7 @@ class RocDisplay(Display):
         if not self.lines:
             nothing(ax, "no attack with a curve")
             return
-        least = min(line.least for line in self.lines) if self.log else 0.0
+        least = min(0.1, *(line.least for line in self.lines)) if self.log else 0.0  # a power of ten at least
         at = np.geomspace(least, 1.0, 200) if self.log else np.linspace(0.0, 1.0, 201)
         ax.plot(at, at, color=MARK, linewidth=0.8, label=COIN, zorder=1)
         for dashes, (name, bound) in zip(_GUIDES, self.guides.items(), strict=False):
@@ -601,7 +601,7 @@ def _draw_curve(ax: Axes, line: RocLine, place: int, least: float) -> None:
 
 
 def _roc_axes(ax: Axes, lines: Sequence[RocLine], least: float) -> None:
-    from matplotlib.ticker import FuncFormatter
+    from matplotlib.ticker import FuncFormatter, NullFormatter
 
     if least:
         ax.set_xscale("log")
@@ -610,16 +610,15 @@ def _roc_axes(ax: Axes, lines: Sequence[RocLine], least: float) -> None:
         ax.set_ylim(least, 1.25)
         for axis in (ax.xaxis, ax.yaxis):
             axis.set_major_formatter(FuncFormatter(lambda rate, _: f"{rate:g}"))
+            axis.set_minor_formatter(NullFormatter())
     else:
         ax.set_xlim(0.0, 1.0)
         ax.set_ylim(0.0, 1.02)
-    ax.set_xlabel("share of others taken for members (FPR)")
-    ax.set_ylabel("share of members found (TPR)")
     known = [line.others for line in lines if line.others]
-    if known and min(known) < _FEW:
-        words = f"{min(known):,} people who are no members:\nnothing below {1 / min(known):.2g} can be seen"
-        ax.set_title(words, loc="left", fontsize=8, color=MARK)
-    ax.legend(loc="lower right", fontsize=9, frameon=False, handlelength=3)
+    few = f"\n{min(known):,} people who are no members: less cannot be seen" if known and min(known) < _FEW else ""
+    ax.set_xlabel(f"share of others taken for members (FPR){few}")
+    ax.set_ylabel("share of members found (TPR)")
+    ax.legend(loc="lower left", bbox_to_anchor=(0, 1), fontsize=9, frameon=False, handlelength=3)
     clean(ax)
 
 

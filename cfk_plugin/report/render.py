@@ -235,9 +235,8 @@ def curves_of(data: ReportData, found: Distribution, block: Mapping[str, Any]) -
     ]
     columns = ("Attack", *(f"Found at {float(rate) * 100:g} % false alarms" for rate in told))
     numeric = range(1, len(columns))
-    yield TableBlock(
-        f"chart-{found.id}", block["title"], columns, [*rows, (COIN, *told)], numeric=numeric, note=found.note
-    )
+    rows.append((COIN, *told))
+    yield TableBlock(f"chart-{found.id}", block["title"], columns, rows, numeric=numeric, note=found.note, wide=True)
 
 
 def _curve(rates: Sequence[str], found: Sequence[Amount]) -> Curve:

@@ -105,6 +105,12 @@ def test_curves_are_those_of_a_notebook_on_logarithmic_axes() -> None:
     assert said[:4] == ["0.001", "0.01", "0.1", "1"]
 
 
+def test_few_points_are_drawn_on_whole_powers_of_ten_below_the_legend() -> None:
+    found = picture("roc", ["0.25", "0.5", "1"], {"membership_cfd": [0.3, 0.5, 1.0]})
+    assert [text.text for text in found.all("text")][:2] == ["0.1", "1"]
+    assert not any("$" in text.text for text in found.all("text"))
+
+
 def test_what_k_costs_is_drawn_as_in_a_notebook() -> None:
     found = {"NCP": [0.1, 0.2], "pureness": [1.0, 0.9], "withheld": [0.0, 0.5]}
     said = {text.text for text in picture("frontier", ["5", "10"], found).all("text")}

@@ -397,7 +397,7 @@ def test_several_reports_are_told_apart_and_few_people_are_named(ax: Axes) -> No
     plot_roc([attacked(), few], ax=ax)
     assert [name.split(",")[0] for name in legend(ax)[3:]] == ["protected: CFD", "protected: CFD-LRT", "nice: CFD"]
     assert line(ax, "nice: CFD")[0][0] == pytest.approx(1 / 150)  # nothing is drawn that was not seen
-    assert "150 people who are no members" in ax.get_title(loc="left")
+    assert "150 people who are no members" in ax.get_xlabel()
 
 
 def test_curves_by_name_and_linear_axes(ax: Axes) -> None:
