@@ -77,9 +77,18 @@ def cfk_adapt(explainer: Any, context: AdaptContext) -> CounterfactualSource | N
     """Return a source of counterfactuals for an explainer that this plugin knows, or None. The first answer wins.
 
     Decide by the explainer's type or attributes, and import its library only once it is yours. Call nothing of the
-    explainer, which the user gave to ``protect``, here, and change nothing of it. `AdapterError` says that the
-    explainer is yours and cannot be used as it is; every other exception is reported as a broken plugin, without its
-    text.
+    explainer here, and change nothing of it. `AdapterError` says that the explainer is yours and cannot be used as it
+    is; every other exception is reported as a broken plugin, without its text.
+
+    Parameters
+    ----------
+    explainer : object
+        What the user gave to ``protect``.
+    context : AdaptContext
+
+    Returns
+    -------
+    CounterfactualSource or None
     """
 
 
@@ -96,6 +105,10 @@ def cfk_register_protectors() -> Mapping[str, Callable[[], Protector]]:
     """Return protectors by name, for ``method="name"``: each a callable without arguments that makes one.
 
     Two plugins with one name are an error, and the built-in names are taken.
+
+    Returns
+    -------
+    mapping of str to callable
     """
 
 
@@ -103,8 +116,17 @@ def cfk_register_protectors() -> Mapping[str, Callable[[], Protector]]:
 def cfk_detect(frame: pd.DataFrame, population: Population) -> Sequence[Finding | None]:
     """Say of every counterfactual whether it is a training row, or nearly one. The worst finding of all counts.
 
-    `frame` has counterfactuals in raw feature space, the plugin's own copy; `population` must not be changed. One
-    finding per row, None for no opinion. An answer of the wrong length or an exception stops the release.
+    Parameters
+    ----------
+    frame : DataFrame
+        Counterfactuals in raw feature space; the plugin's own copy.
+    population : Population
+        Must not be changed.
+
+    Returns
+    -------
+    sequence of str or None
+        One finding per row, None for no opinion. An answer of the wrong length or an exception stops the release.
     """
 
 
@@ -112,8 +134,15 @@ def cfk_detect(frame: pd.DataFrame, population: Population) -> Sequence[Finding 
 def cfk_protect(task: Task) -> Sequence[Proposal] | None:
     """Protect counterfactuals instead of the policy's protector, or decline with None. The first answer wins.
 
-    One proposal per counterfactual of the task, which must not be changed, in order. An answer of the wrong length or
-    an exception stops the release.
+    Parameters
+    ----------
+    task : Task
+        Must not be changed.
+
+    Returns
+    -------
+    sequence of Proposal, or None
+        One per counterfactual, in order. An answer of the wrong length or an exception stops the release.
     """
 
 
@@ -192,11 +221,23 @@ class NoneFoundError(AdapterError):
 def desired_of(options: Mapping[str, Any], classes: Sequence[Any] | None = None) -> Any:
     """Return the outcome that a call asks an explainer for, from its arguments by name; None where it names none.
 
-    ``desired_range`` holds two numbers. ``desired_class``, ``desired``, ``target_class`` and ``target`` hold a label or
-    several of which any will do; "opposite", "other" and None leave the outcome to the query, as most explainers do. A
-    tuple as ``desired`` or ``target`` is a range, as of `protect`. `classes` are the model's, for explainers that name
-    one by its position. Raises `AdapterError` if several outcomes are named, a position is that of no class, or
-    ``desired_range`` is none.
+    Parameters
+    ----------
+    options : mapping
+        ``desired_range`` holds two numbers. ``desired_class``, ``desired``, ``target_class`` and ``target`` hold a
+        label or several of which any will do; "opposite", "other" and None leave the outcome to the query, as most
+        explainers do. A tuple as ``desired`` or ``target`` is a range, as of `protect`.
+    classes : sequence, optional
+        The model's classes, for explainers that name one by its position.
+
+    Returns
+    -------
+    label, `DesiredRange`, `DesiredSet` or None
+
+    Raises
+    ------
+    AdapterError
+        If several outcomes are named, a position is that of no class, or ``desired_range`` is none.
     """
     read = [_read_desired(name, options[name], classes) for name in DESIRED if options.get(name) is not None]
     named = [desired for desired in read if desired is not None]
@@ -387,8 +428,17 @@ TEXT_WITHHELD = (
 def ask(call: Callable[[], Any], none_found: Callable[[Exception], bool] = lambda _: False) -> Any:
     """Call an explainer and leave no trace of it: random state restored, its exceptions stripped of their text.
 
-    Returns what `call`, which takes nothing, returned. None when there is no counterfactual, which `none_found` says
-    is the explainer's way with an exception.
+    Parameters
+    ----------
+    call : callable
+        Calls the explainer; takes nothing.
+    none_found : callable, optional
+        Says of an exception whether it is the explainer's way to say that there is no counterfactual.
+
+    Returns
+    -------
+    object
+        What `call` returned; None when there is no counterfactual.
 
     Raises
     ------

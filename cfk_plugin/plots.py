@@ -160,11 +160,22 @@ class ExplanationDisplay(Display):
         queries: pd.DataFrame | None = None,
         ax: Axes | None = None,
     ) -> Self:
-        """Draw one entry, by its position, or by default the first that is a released region.
+        """Draw one entry, by default the first that is a released region.
 
-        With `queries`, those that were explained, where they may be shown, what changes stands beside what was. `ax` is
-        as of `plot_risk`. Raises `InputError` if the entry is no released region, there is none, or `queries` do not
-        fit.
+        Parameters
+        ----------
+        explanations : Explanations
+        entry : int, optional
+            Its position.
+        queries : DataFrame, optional
+            Those that were explained, where they may be shown: what changes stands beside what was.
+        ax : matplotlib Axes, optional
+            Default: those of a new figure.
+
+        Raises
+        ------
+        InputError
+            If the entry is no released region, there is none, or `queries` do not fit.
         """
         found = next(iter(explanations.generalized), None) if entry is None else explanations[entry]
         if not isinstance(found, GeneralizedCounterfactual):
@@ -201,8 +212,22 @@ class ExplanationDisplay(Display):
 def plot_ncp_by_attribute(explanations: Explanations, population: Population, *, ax: Axes | None = None) -> Axes:
     """Plot what each quasi-identifier loses by being generalised: the mean, and the 95 % quantile as a mark.
 
-    `population` is the one that they were made with, sealed or not; `ax` is as of `plot_risk`. Raises `InputError` if
-    the explanations are prototypes, in which nothing is generalised.
+    Parameters
+    ----------
+    explanations : Explanations
+    population : Population
+        The one that they were made with; sealed or not.
+    ax : matplotlib Axes, optional
+        Default: those of a new figure.
+
+    Returns
+    -------
+    matplotlib Axes
+
+    Raises
+    ------
+    InputError
+        If the explanations are prototypes, in which nothing is generalised.
     """
     table = ncp_table(explanations, population).iloc[::-1]
     ax = ax or new_axes(1.6 + 0.5 * len(table))
@@ -262,8 +287,7 @@ def plot_groups(
     """Plot by how much each group differs from everybody else, one metric beside the other, with 95 % intervals.
 
     For the data holder: it shows how many are in a group. Groups of fewer than 11 are pooled or left out by
-    `group_gap`, before anything is plotted. An interval around 0 does not show that groups are equal, and intervals are
-    not corrected for several groups.
+    `group_gap`, before anything is plotted.
 
     Parameters
     ----------
@@ -274,12 +298,21 @@ def plot_groups(
         Largest difference that is accepted, drawn as a band around 0. A number is for shares (every metric but ``k``,
         which counts people); a mapping is by metric.
     ax : matplotlib Axes or sequence of them, optional
-        One for each metric, as the array that is returned. Default: those of a new figure, which share the groups.
+        One for each metric. Default: those of a new figure, which share the groups.
+
+    Returns
+    -------
+    array of matplotlib Axes
+        One for each metric, in the order given.
 
     Raises
     ------
     InputError
         If there are not as many axes as metrics, or the table lacks a column.
+
+    Notes
+    -----
+    An interval around 0 does not show that groups are equal, and intervals are not corrected for several groups.
     """
     table = _table(gaps)
     metrics = list(gaps) if isinstance(gaps, Mapping) else list(dict.fromkeys(table["metric"]))
@@ -367,11 +400,28 @@ def plot_frontier(frontier: Frontier | pd.DataFrame, *, k: int | None = None, ax
     what is withheld at a large k is often what would look worst there. Where no counterfactual is released at every k
     they are over what is released at each, and the label says so. What is withheld is drawn where something is.
 
+    Parameters
+    ----------
+    frontier : Frontier or DataFrame
+        What `cfk_plugin.frontier.frontier` measured, or its `to_frame`.
+    k : int, optional
+        The policy's k, drawn as a line. Default: that of the frontier's policy.
+    ax : matplotlib Axes, optional
+        Default: those of a new figure.
+
+    Returns
+    -------
+    matplotlib Axes
+
+    Raises
+    ------
+    InputError
+        If the table lacks a column.
+
+    Notes
+    -----
     Bands of two k may overlap although one costs clearly more: they are of the same counterfactuals, and each band says
     how far the figure would move with others.
-
-    `frontier` is what `cfk_plugin.frontier.frontier` measured, or its `to_frame`; `k` and `ax` are as of `plot_risk`.
-    Raises `InputError` if the table lacks a column.
     """
     return FrontierDisplay.from_frontier(frontier, k=k, ax=ax).ax_
 
@@ -484,9 +534,6 @@ def plot_roc(
     For the data holder: each step of a curve is one person, so few people show where single ones stand. A privacy
     report's external edition has the same curves in steps of 11 people.
 
-    A bound on the balanced accuracy B is no curve. The published bound is drawn as what it implies, TPR at most
-    FPR + 2 B - 1, where a report holds it.
-
     Parameters
     ----------
     report : AttackReport, sequence of AttackReport, or mapping of str to Curve
@@ -500,10 +547,19 @@ def plot_roc(
     ax : matplotlib Axes, optional
         Default: those of a new figure.
 
+    Returns
+    -------
+    matplotlib Axes
+
     Raises
     ------
     InputError
         If something has no curves, or epsilon or delta is outside of its range.
+
+    Notes
+    -----
+    A bound on the balanced accuracy B is no curve. The published bound is drawn as what it implies, TPR at most
+    FPR + 2 B - 1, where a report holds it.
     """
     return RocDisplay.from_report(report, epsilon, delta, log=log, ax=ax).ax_
 

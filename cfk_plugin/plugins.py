@@ -253,10 +253,21 @@ def generators() -> tuple[str, ...]:
 
 
 def generator(name: str) -> Factory:
-    """Return what makes an explainer, a `Factory`, by its name: one of `generators`, to which distributions may add.
+    """Return what makes an explainer, by its name.
 
-    Raises `InputError` if there is none of this name, `MissingDependencyError` if it needs what is not installed, and
-    `PluginError` if it cannot be loaded or is there twice.
+    Parameters
+    ----------
+    name : str
+        One of `generators`, in which other distributions may have some.
+
+    Returns
+    -------
+    callable, see `Factory`
+
+    Raises
+    ------
+    InputError, MissingDependencyError, PluginError
+        If there is none of this name, it needs what is not installed, or it cannot be loaded or is there twice.
     """
     points = _points()
     if name not in points:

@@ -125,8 +125,23 @@ def check_candidates(
 ) -> CounterfactualBatch:
     """Check the rules of `check_adapter` for an adapter's method `candidates`, and that it has m slots per query.
 
-    Parameters are those of `check_adapter`; `options` are passed to the source's `candidates`. Raises `AssertionError`
-    that names the rule which is broken.
+    Parameters
+    ----------
+    explainer, queries, features, target, plugins
+        As for `check_adapter`.
+    m : int
+        Candidates per query.
+    **options
+        Passed to the source's `candidates`.
+
+    Returns
+    -------
+    CounterfactualBatch
+
+    Raises
+    ------
+    AssertionError
+        Naming the rule that is broken.
     """
     source = _adapted(explainer, queries, features, target, plugins)
     assert isinstance(source, RankingSource), "`candidates(queries, m)` is missing"

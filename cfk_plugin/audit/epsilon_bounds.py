@@ -233,11 +233,22 @@ def ceiling(runs: int, delta: float = 0.0, confidence: float = 0.95) -> float:
 
 
 def runs_needed(epsilon: float, delta: float = 0.0, confidence: float = 0.95) -> int | None:
-    """Return the fewest runs in each world with which a canary audit could show a violation of (epsilon, delta).
+    """Return the fewest runs in each world with which a canary audit could show a violation of epsilon.
 
-    The ceiling of so many runs lies above epsilon; a mechanism that leaks less than everything needs more. None from
-    epsilon = 30 on: nobody can run anything so often.
+    Parameters
+    ----------
+    epsilon, delta : float
+        What is claimed.
+    confidence : float
 
+    Returns
+    -------
+    int or None
+        The ceiling of so many runs lies above epsilon. A mechanism that leaks less than everything needs more. None
+        from epsilon = 30 on: nobody can run anything so often.
+
+    Examples
+    --------
     >>> runs_needed(1.0), runs_needed(3.0), runs_needed(5.0)
     (24, 152, 1100)
     """
@@ -304,9 +315,19 @@ def epsilon_from_scores(
 ) -> EpsilonBound:
     """Return a lower bound on epsilon from one score per run of two neighbouring worlds.
 
-    Scores are of independent runs with the canary, and without it; equally many, at least 4, and may be infinite.
-    Threshold and direction come from the first half of each, the counts from the second.
+    Parameters
+    ----------
+    inside, outside : array of float
+        Scores of independent runs with the canary, and without it; equally many, at least 4. They may be infinite.
+    delta, confidence : float
 
+    Returns
+    -------
+    EpsilonBound
+        Threshold and direction come from the first half of each, the counts from the second.
+
+    Examples
+    --------
     >>> round(epsilon_from_scores([1.0] * 400, [0.0] * 400).epsilon, 2)
     3.98
     """
@@ -374,9 +395,20 @@ def one_run_bound(canaries: int, guesses: int, right: int, delta: float = 0.0, c
 def canaries_needed(epsilon: float, delta: float = 0.0, confidence: float = 0.95) -> int | None:
     """Return the fewest canaries with which a one-run audit could show a violation of epsilon, half of them guessed.
 
-    A multiple of 4, as half of the guesses are "in" and half "out"; with a delta up to 2 % more than the fewest. None
-    where delta is so large that no number is enough, and from epsilon = 8 on.
+    Parameters
+    ----------
+    epsilon, delta : float
+        What is claimed.
+    confidence : float
 
+    Returns
+    -------
+    int or None
+        A multiple of 4, as half of the guesses are "in" and half "out"; with a delta up to 2 % more than the fewest.
+        None where delta is so large that no number is enough, and from epsilon = 8 on.
+
+    Examples
+    --------
     >>> canaries_needed(1.0), canaries_needed(3.0)
     (20, 124)
     """

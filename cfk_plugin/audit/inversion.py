@@ -33,12 +33,6 @@ def inversion(
 ) -> AuditResult:
     """Attack a region by running the algorithm again for everybody who may be behind it.
 
-    Deterministic: k_effective is the number of people inside whom the algorithm maps to the region. Randomised: the
-    inverse of the attacker's posterior on the right person, (c_true + 1/k) / (sum c + 1) for c_j hits in the
-    simulations; the prior is one hit spread over the k people inside. Its interval is Clopper-Pearson's of c_true among
-    sum c hits, which is exact or too wide. Source: Kalnis, Ghinita, Mouratidis, Papadias (2007): reciprocity makes
-    k_effective >= k for everybody.
-
     Parameters
     ----------
     setting : Setting
@@ -54,6 +48,14 @@ def inversion(
     -------
     AuditResult
         Success is 1 / k_effective; there is no control where runs are simulated.
+
+    Notes
+    -----
+    Deterministic: k_effective is the number of people inside whom the algorithm maps to the region. Randomised: the
+    inverse of the attacker's posterior on the right person, (c_true + 1/k) / (sum c + 1) for c_j hits in the
+    simulations; the prior is one hit spread over the k people inside. Its interval is Clopper-Pearson's of c_true among
+    sum c hits, which is exact or too wide. Source: Kalnis, Ghinita, Mouratidis, Papadias (2007): reciprocity makes
+    k_effective >= k for everybody.
     """
     if rerun not in SCENARIOS:
         raise InputError(f"rerun must be one of {', '.join(SCENARIOS)}")
@@ -198,8 +200,17 @@ def steering(setting: Setting, ask: Ask | None = None) -> AuditResult:
     replaced until the outcome is no longer the desired one; of those found the one nearest by HEOM. There is no
     control: whoever is not in the table is no candidate for an answer that is a row of it.
 
-    `ask` returns for a table of queries what is released for them, `Explanations` whose ``query`` counts rows from 0,
-    as ``ProtectedExplainer.explain`` does. Default: ``anonymizer.explain`` with a catalogue, else `nearest_row`.
+    Parameters
+    ----------
+    setting : Setting
+    ask : callable, optional
+        From a table of queries to what is released for them, `Explanations` whose ``query`` counts rows from 0; for
+        example ``ProtectedExplainer.explain``. Default: ``anonymizer.explain`` with a catalogue, else `nearest_row`,
+        an explainer that returns training rows.
+
+    Returns
+    -------
+    AuditResult
     """
     releases = setting.releases
     if ask is None:

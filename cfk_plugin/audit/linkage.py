@@ -326,10 +326,20 @@ def intersection(
 ) -> AuditResult:
     """Attack regions by intersecting all that were released for one record.
 
-    `release` returns for a table of counterfactuals and the turn (0, 1, ...) what is released for them in this turn;
-    give one that asks an anonymizer with a ledger to attack that. Default: `again`. After each number of `times` people
-    are counted, and after the last one they are attacked. Baseline: the same after the first release. A suppressed
-    turn, and one with other private values, which is not recognised, adds nothing.
+    Parameters
+    ----------
+    setting : Setting
+    release : callable, optional
+        From a table of counterfactuals and the turn (0, 1, ...) to what is released for them in this turn; give one
+        that asks an anonymizer with a ledger to attack that. Default: `again`.
+    times : sequence of int
+        Numbers of releases after which people are counted; the last one is attacked.
+
+    Returns
+    -------
+    AuditResult
+        Baseline: the same after the first release. A suppressed turn, and one with other private values, which is not
+        recognised, adds nothing.
     """
     wanted = sorted(set(times))
     if not wanted or wanted[0] < 1:
@@ -410,10 +420,23 @@ def run_linkage_audit(
     simulations: int = 20,
     progress: Progress | None = None,
 ) -> AuditReport:
-    """Run attacks that link explanations to people: some of `ATTACKS`, by default all.
+    """Run attacks that link explanations to people.
 
-    `ask` is for `steering`, `release` for `intersection`, and `simulations` are runs per candidate with which a
-    randomised algorithm is inverted; `progress` is called with (done, total) attacks.
+    Parameters
+    ----------
+    setting : Setting
+    attacks : sequence of str, optional
+        Names of `ATTACKS`. Default: all of them.
+    ask, release : callable, optional
+        What `steering` asks, and what `intersection` is released by.
+    simulations : int
+        Runs per candidate with which a randomised algorithm is inverted.
+    progress : callable, optional
+        Called with (done, total) attacks.
+
+    Returns
+    -------
+    AuditReport
     """
     wanted = list(ATTACKS) if attacks is None else list(dict.fromkeys(attacks))
     if unknown := [name for name in wanted if name not in ATTACKS]:

@@ -53,10 +53,25 @@ class Rate(Estimate):
 def rate(successes: ArrayLike, seed: int = 0) -> Rate:
     """Return the mean of success probabilities, one per release, with a 95 % interval over releases.
 
+    Parameters
+    ----------
+    successes : array of float in [0, 1]
+        Probability of success at each release; 0 or 1 where a guess is right or wrong for sure.
+    seed : int
+        Of the bootstrap.
+
+    Returns
+    -------
+    Rate
+
+    Notes
+    -----
     Probabilities that differ are bootstrapped. Where all are 0 or 1, or all are equal, the interval is
     Clopper-Pearson's, with the sum rounded outwards: a value in [0, 1] varies at most as much as a coin of the same
     mean, so it is too wide rather than too narrow. A bootstrap would have width 0 there.
 
+    Examples
+    --------
     >>> rate([1, 0, 1, 1]).value
     0.75
     """

@@ -185,7 +185,18 @@ class PrivacyPolicy:
 
     @classmethod
     def preset(cls, name: str, **changes: Any) -> PrivacyPolicy:
-        """Return a policy from a published source, "paper", "cms-11", "ema-0070" or "k20"; `changes` come before it."""
+        """Return a policy from a published source: "paper", "cms-11", "ema-0070", "k20".
+
+        Parameters
+        ----------
+        name : str
+        **changes : settings that differ from the preset
+
+        Raises
+        ------
+        PolicyError
+            If the preset is unknown.
+        """
         if name not in PRESETS:
             raise PolicyError(f"unknown preset {name!r}; known: {', '.join(PRESETS)}")
         return cls(**{**PRESETS[name], **changes})

@@ -271,8 +271,16 @@ class Population(HostOnly):
     def open(cls, path: str | Path | IO[bytes], *, key: bytes | None = None) -> Population:
         """Open a sealed population: it counts as the original does and has no rows.
 
-        `key` is the one that it was sealed with; default: the environment variable ``CFK_KEY``. Raises `BundleError` if
-        the file is no bundle, was changed after it was sealed, or needs another key or a newer version.
+        Parameters
+        ----------
+        path : str, Path or binary file
+        key : bytes, optional
+            The key that it was sealed with; default: the environment variable ``CFK_KEY``.
+
+        Raises
+        ------
+        BundleError
+            If it is no bundle, was changed after it was sealed, or needs another key or a newer version.
         """
         found = configured_key(key)
         facts, arrays = read_bundle(path, found)

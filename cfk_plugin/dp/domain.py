@@ -174,9 +174,18 @@ class PublicDomain:
 
     @classmethod
     def of(cls, population: Population, *, with_target: bool = False) -> PublicDomain:
-        """Take what the schema of a population declares, at times the label column; no row is looked at.
+        """Take what the schema of a population declares; no row is looked at.
 
-        Raises `SchemaError` if a domain is not declared; the message names the columns and what to declare.
+        Parameters
+        ----------
+        population : Population
+        with_target : bool
+            Whether the label column belongs to it.
+
+        Raises
+        ------
+        SchemaError
+            If a domain is not declared. The message names the columns and what to declare.
         """
         schema, names = population.schema, list(population.schema.features)
         if with_target:
@@ -230,8 +239,23 @@ def infer_domains(frame: pd.DataFrame, schema: Schema, columns: Sequence[str] | 
     """Fill in from the rows what a schema does not declare. This leaks: use it to try things out.
 
     A column's rarest value becomes visible in its domain whatever epsilon is, so nothing is guaranteed of what is
-    fitted with such a schema, and its certificate says so, as `PrivacyLeakWarning` does. `columns` are the features to
-    look at, by default all that lack a domain.
+    fitted with such a schema, and its certificate says so.
+
+    Parameters
+    ----------
+    frame : DataFrame of the training rows
+    schema : Schema
+    columns : sequence of str, optional
+        Features to look at; default: all that lack a domain.
+
+    Returns
+    -------
+    Schema, with bounds and categories as they are in the table, marked as learned
+
+    Warns
+    -----
+    PrivacyLeakWarning
+        Always, with the names of the columns.
     """
     wanted = [n for n in schema.features if schema[n].lacks and (columns is None or n in columns)]
     if wanted:
@@ -360,7 +384,10 @@ class PublicEncoder(TransformerMixin, BaseEstimator):
     def transform(self, X: pd.DataFrame) -> NDArray[np.float64]:
         """Encode rows with every column of the domain; others are ignored.
 
-        Raises `InputError`, with their names, if columns are missing or hold values that are not declared.
+        Raises
+        ------
+        InputError
+            If columns, which it names, are missing or hold values that are not declared.
         """
         if not isinstance(X, pd.DataFrame):
             raise InputError(f"the encoder takes a pandas DataFrame; got {type(X).__name__}")

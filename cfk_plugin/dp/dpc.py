@@ -288,11 +288,20 @@ class DPC(HostOnly):
     def fit(self, population: Population, model: Any, desired: Any) -> DPC:
         """Train the autoencoder and average the codes of each class (Algorithm 1).
 
-        The population has rows, and a declared domain of every feature. Classes are those of its target column, as in
-        the paper, where it holds one; else the model's predictions. The model is a fitted pipeline of `PublicEncoder`
-        and scikit-learn's ``MLPClassifier`` or ``LogisticRegression``, or any where `gradient` is given. Of several
-        desired classes the one with the nearest prototype is taken; of "opposite", among those that the query is not
-        predicted to be.
+        Parameters
+        ----------
+        population : Population
+            With rows, and a declared domain of every feature. Classes are those of its target column, as in the paper,
+            where it holds one; else the model's predictions.
+        model : fitted Pipeline, or any model where `gradient` is given
+            Of `PublicEncoder` and scikit-learn's ``MLPClassifier`` or ``LogisticRegression``.
+        desired : label, set of labels or "opposite"
+            Of several classes the one with the nearest prototype; "opposite": among those that the query is not
+            predicted to be.
+
+        Returns
+        -------
+        DPC
 
         Raises
         ------
@@ -338,8 +347,21 @@ class DPC(HostOnly):
     ) -> Explanations:
         """Answer queries, one entry each: `PrototypeCounterfactual` with a certificate that says "no guarantee".
 
-        Parameters are those of `DPPrototypes.explain`, errors those of `generate`; the verdict of a run is review. A
-        row at which the model does not decide as desired is withheld (``not_desired``).
+        Parameters
+        ----------
+        queries : DataFrame
+            With all features.
+        track, groups : as of `DPPrototypes.explain`; the verdict of a run is review
+
+        Returns
+        -------
+        Explanations
+            A row at which the model does not decide as desired is withheld (``not_desired``).
+
+        Raises
+        ------
+        NotFittedError, InputError
+            As `generate`.
         """
         call, rows = Request.of(queries, groups), self.generate(queries)
         refused: list[str | None] = ["model_failed"] * len(rows)
@@ -368,8 +390,18 @@ class DPC(HostOnly):
     def generate(self, queries: pd.DataFrame, *, per_query: int = 1) -> pd.DataFrame:
         """Return counterfactual rows (Algorithm 2), each rounded to the nearest row that the schema allows.
 
-        Nothing makes sure that the model decides as desired at them: ask it. `per_query` are searches per query, rows
-        in order: from the prototype and, which the paper leaves open, from around it.
+        Nothing makes sure that the model decides as desired at them: ask it.
+
+        Parameters
+        ----------
+        queries : DataFrame
+            With all features.
+        per_query : int
+            Searches per query: from the prototype and, which the paper leaves open, from around it.
+
+        Returns
+        -------
+        DataFrame, `per_query` rows for each query, in order and in the dtypes of the training table
 
         Raises
         ------

@@ -90,9 +90,17 @@ class Plausibility:
 def plausibility(rows: pd.DataFrame, population: Population) -> Plausibility:
     """Return how far rows are from the training rows: close is good for the advice and bad for privacy.
 
-    Mean over rows of HEOM to the nearest, and of the mean HEOM to the 5 nearest; duplicates count each; NaN for an
-    empty table. Rows have every feature of the schema, in any order and dtype. Source: Wilson, Martinez (1997),
-    Improved heterogeneous distance functions.
+    Mean over rows of HEOM to the nearest, and of the mean HEOM to the 5 nearest; duplicates count each. Source: Wilson,
+    Martinez (1997), Improved heterogeneous distance functions.
+
+    Parameters
+    ----------
+    rows : DataFrame of counterfactuals, with every feature of the schema in any order and dtype
+    population : Population
+
+    Returns
+    -------
+    Plausibility, NaN for an empty table
     """
     features = list(population.schema.features)
     if lost := [name for name in features if name not in rows.columns]:
@@ -114,8 +122,19 @@ def region_plausibility(
 ) -> Plausibility:
     """Return how far the value combinations that a region stands for are from the training rows.
 
-    The private values of the counterfactual, a table of one row, go with each of `n` combinations, drawn without
-    replacement; with all, when the region has no more.
+    Parameters
+    ----------
+    region : Region
+    counterfactual : DataFrame of one row
+        Whose private values go with every combination.
+    population : Population
+    n : int
+        Combinations drawn without replacement; all, when the region has no more.
+    random_state : int or Generator, optional
+
+    Returns
+    -------
+    Plausibility
     """
     if n < 1:
         raise InputError("n must be at least 1")

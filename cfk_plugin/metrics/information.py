@@ -18,12 +18,26 @@ from cfk_plugin.errors import InputError
 
 
 def ncp(region: Region, population: Population) -> float:
-    """Return the normalised certainty penalty of a region, in [0, 1]: of what is released, not of the rows inside.
+    """Return the normalised certainty penalty of a region: of what is released, not of the rows inside.
 
-    NCP = sum_j w_j NCP_j with sum_j w_j = 1; NCP_j is in `ncp_by_attribute`; lower is better, 0 means that nothing was
-    generalised. The population's domains are the denominators, and its schema has the weights. Source: Goethals,
-    Sörensen, Martens (2023), equations 1-3; Ghinita et al. (2007). Raises `InputError` if the region lacks a
-    quasi-identifier or has an unfit part.
+    NCP = sum_j w_j NCP_j with sum_j w_j = 1; NCP_j is in `ncp_by_attribute`. Source: Goethals, Sörensen, Martens
+    (2023), equations 1-3; Ghinita et al. (2007).
+
+    Parameters
+    ----------
+    region : Region
+        With a part for every quasi-identifier of the schema.
+    population : Population
+        Whose domains are the denominators and whose schema has the weights.
+
+    Returns
+    -------
+    float in [0, 1]; lower is better; 0 means that nothing was generalised
+
+    Raises
+    ------
+    InputError
+        If the region lacks a quasi-identifier or has an unfit part.
     """
     return weigh_losses(ncp_by_attribute(region, population), population.schema)
 
@@ -36,10 +50,19 @@ def weigh_losses(parts: Mapping[str, float], schema: Schema) -> float:
 
 
 def ncp_by_attribute(region: Region, population: Population) -> dict[str, float]:
-    """Return the unweighted penalty of each quasi-identifier, in [0, 1]; lower is better.
+    """Return the unweighted penalty of each quasi-identifier.
 
     (high - low) / range, of numbers or ranks; for sets of several values |R| / |A|, of leaves under the lowest node in
     a hierarchy. Missing together with values costs 1, but for nominal attributes, where it is one more value.
+
+    Parameters
+    ----------
+    region : Region
+    population : Population
+
+    Returns
+    -------
+    dict of quasi-identifier to a number in [0, 1]; lower is better
     """
     losses = {}
     for name in population.schema.quasi_identifiers:
@@ -96,12 +119,25 @@ def discernibility(
     *,
     form: Literal["release", "squared"] = "release",
 ) -> float:
-    """Return the discernibility penalty C_DM: every tuple gets the size of its class. Lower is better.
+    """Return the discernibility penalty C_DM: every tuple gets the size of its class.
 
-    sum |E| + n · suppressed over releases, or, with the form "squared", sum |E|² + n · suppressed as published over a
-    whole table; n is the size of the population. A sum: compare only sets of the same size. Sizes are the people inside
-    the region of each release, or of each class of the table. Source: Bayardo, Agrawal (2005); Goethals, Sörensen,
+    sum |E| + n · suppressed; "squared": sum |E|² + n · suppressed. Source: Bayardo, Agrawal (2005); Goethals, Sörensen,
     Martens (2023), section 4.
+
+    Parameters
+    ----------
+    class_sizes : iterable of int
+        People inside the region of each release; for ``form="squared"`` the size of each class of a table.
+    n_suppressed : int
+        Number of explanations (for "squared": rows) that were suppressed.
+    n_people : int
+        Size of the population, the penalty of each suppressed one.
+    form : {"release", "squared"}
+        Over releases, or the published form over a whole table.
+
+    Returns
+    -------
+    float; lower is better. A sum: compare only sets of the same size
     """
     sizes = np.asarray(list(class_sizes), dtype=float)
     if n_suppressed < 0 or (len(sizes) and sizes.min() < 0):
@@ -116,10 +152,19 @@ def discernibility(
 def classification_metric(labels: Sequence[Hashable], class_labels: Sequence[Iterable[Hashable]]) -> float:
     """Return the classification metric CM: how often a release disagrees with the majority of its class.
 
-    CM = sum_r [label_r not among the most frequent labels of E(r)] / N, in [0, 1], lower is better; a tie is no
-    penalty; NaN without releases. For each release there are its class, the desired one of a counterfactual, and the
-    predicted ones of the rows in its equivalence class. Source: Iyengar (2002); Goethals, Sörensen, Martens (2023),
-    section 4.
+    CM = sum_r [label_r not among the most frequent labels of E(r)] / N; a tie is no penalty. Source: Iyengar (2002);
+    Goethals, Sörensen, Martens (2023), section 4.
+
+    Parameters
+    ----------
+    labels : sequence
+        Class of each release (the desired class of a counterfactual).
+    class_labels : sequence of iterables
+        For each release the predicted classes of the rows in its equivalence class.
+
+    Returns
+    -------
+    float in [0, 1]; lower is better; NaN without releases
     """
     if len(labels) != len(class_labels):
         raise InputError("classification_metric needs the labels of one class per release")

@@ -76,9 +76,21 @@ def mean_of(values: NDArray[Any], random: np.random.Generator) -> Estimate:
 def clopper_pearson(successes: int, n: int, confidence: float = 0.95) -> Bounds:
     """Return the exact two-sided interval of a proportion; conservative for draws without replacement.
 
-    low = Beta(a/2; s, n-s+1), high = Beta(1-a/2; s+1, n-s) for s successes of n draws; (0, 1) when n is 0: nothing was
-    measured. Source: Clopper, Pearson (1934), The use of confidence or fiducial limits.
+    low = Beta(a/2; s, n-s+1), high = Beta(1-a/2; s+1, n-s). Source: Clopper, Pearson (1934), The use of confidence or
+    fiducial limits.
 
+    Parameters
+    ----------
+    successes, n : int
+        Number of successes and of draws.
+    confidence : float
+
+    Returns
+    -------
+    Bounds, (0, 1) when n is 0: nothing was measured
+
+    Examples
+    --------
     >>> round(clopper_pearson(100, 100).low, 3)
     0.964
     """
@@ -100,8 +112,18 @@ def clopper_pearson_table(n: int, confidence: float = 0.95) -> tuple[NDArray[np.
 def wilson(successes: int, n: int, confidence: float = 0.95) -> Bounds:
     """Return Wilson's score interval of a proportion; never of width 0, even at 0 or n successes.
 
-    (p + z²/2n ± z·sqrt(p(1-p)/n + z²/4n²)) / (1 + z²/n), of independent draws; (0, 1) when n is 0. Coverage is
-    approximate. Source: Wilson (1927), Probable inference, the law of succession, and statistical inference.
+    (p + z²/2n ± z·sqrt(p(1-p)/n + z²/4n²)) / (1 + z²/n). Coverage is approximate. Source: Wilson (1927), Probable
+    inference, the law of succession, and statistical inference.
+
+    Parameters
+    ----------
+    successes, n : int
+        Number of successes and of independent draws.
+    confidence : float
+
+    Returns
+    -------
+    Bounds, (0, 1) when n is 0
     """
     _check_counts(successes, n, confidence)
     if n == 0:
@@ -115,12 +137,23 @@ def wilson(successes: int, n: int, confidence: float = 0.95) -> Bounds:
 def auc_interval(above: ArrayLike, below: ArrayLike, confidence: float = 0.95) -> Bounds:
     """Return an interval of the area under the ROC curve: the chance that a positive has the larger score.
 
-    The outer ends of two: DeLong's, on the scale of ln(A / (1 - A)), which knows no spread where A is 0 or 1; and
-    Newcombe's method 5: all T with |A - T| <= z·sqrt(T(1-T)(1 + N((1-T)/(2-T) + T/(1+T))) / mn), N = (m+n)/2 - 1. Ties
-    of scores count half, infinite ones are scores, NaN is none; (0, 1) when a sample is empty. Source: DeLong, DeLong,
+    DeLong's, on the scale of ln(A / (1 - A)), which knows no spread where A is 0 or 1; and Newcombe's method 5: all T
+    with |A - T| <= z·sqrt(T(1-T)(1 + N((1-T)/(2-T) + T/(1+T))) / mn), N = (m+n)/2 - 1. Source: DeLong, DeLong,
     Clarke-Pearson (1988), Comparing areas under correlated ROC curves. Newcombe (2006), Confidence intervals for an
     effect size measure based on the Mann-Whitney statistic, part 2.
 
+    Parameters
+    ----------
+    above, below : array
+        Scores of positives and negatives; ties count half, infinite ones are scores, NaN is none.
+    confidence : float
+
+    Returns
+    -------
+    Bounds, the outer ends of two intervals; (0, 1) when a sample is empty
+
+    Examples
+    --------
     >>> [round(end, 2) for end in auc_interval([3, 4, 5], [0, 1, 2])]
     [0.5, 1.0]
     """
@@ -142,9 +175,18 @@ def auc_interval(above: ArrayLike, below: ArrayLike, confidence: float = 0.95) -
 def balanced_interval(hits: int, m: int, rejects: int, n: int, confidence: float = 0.95) -> Bounds:
     """Return an interval of the mean of two independent proportions, such as a balanced accuracy.
 
-    p - sqrt((p1 - l1)² + (p2 - l2)²) / 2 with the Clopper-Pearson ends l1, l2 of hits among m, and rejects among n;
-    likewise above; (0, 1) when nothing was drawn for one of them. Source: Zou, Donner (2008), Construction of
-    confidence limits about effect measures: a general approach.
+    p - sqrt((p1 - l1)² + (p2 - l2)²) / 2 with the Clopper-Pearson ends l1, l2; likewise above. Source: Zou, Donner
+    (2008), Construction of confidence limits about effect measures: a general approach.
+
+    Parameters
+    ----------
+    hits, m, rejects, n : int
+        Successes and draws of one proportion, and of the other.
+    confidence : float
+
+    Returns
+    -------
+    Bounds, (0, 1) when nothing was drawn for one of them
     """
     first, second = clopper_pearson(hits, m, confidence), clopper_pearson(rejects, n, confidence)
     if not m or not n:
@@ -162,9 +204,21 @@ def bootstrap(
 ) -> Bounds:
     """Return the percentile bootstrap interval of a statistic of one or more independent samples.
 
-    The (a/2, 1-a/2) quantiles of the statistic over resamples, each sample with replacement on its own; (NaN, NaN) when
-    one is empty; too narrow for samples of a few values. The statistic takes as many arrays as there are samples.
-    Source: Efron, Tibshirani (1993), An Introduction to the Bootstrap, chapter 13.
+    The (a/2, 1-a/2) quantiles of the statistic over resamples. Source: Efron, Tibshirani (1993), An Introduction to the
+    Bootstrap, chapter 13.
+
+    Parameters
+    ----------
+    *samples : arrays, each resampled with replacement on its own
+    statistic : callable
+        From as many arrays as there are samples to a number.
+    confidence, repeats : float
+        Int.
+    random_state : int or Generator, optional
+
+    Returns
+    -------
+    Bounds, (NaN, NaN) when a sample is empty; too narrow for samples of a few values
     """
     if not 0 < confidence < 1 or repeats < 1 or not samples:
         raise InputError("a bootstrap needs a sample, a confidence between 0 and 1, and at least one repeat")
@@ -280,12 +334,26 @@ def group_gap(
     repeats: int = 2000,
     random_state: int | np.random.Generator | None = 0,
 ) -> tuple[GroupGap, ...]:
-    """Compare a metric between each group of people and the rest; sorted by name, the pooled group last.
+    """Compare a metric between each group of people and the rest.
 
-    mean(metric in g) - mean(metric outside g), bootstrap over queries. An interval around 0 does not show equality, and
-    intervals are not corrected for looking at several groups. `values` has the metric of each query (k, NCP, pureness,
-    1 where suppressed), NaN is left out; `groups` its group, missing is one of its own. Groups with fewer than
-    `min_size` queries are pooled, and left out if even together they are fewer.
+    mean(metric in g) - mean(metric outside g), bootstrap over queries. An interval around 0 does not show equality.
+
+    Parameters
+    ----------
+    values : array of float
+        The metric of each query (k, NCP, pureness, 1 where suppressed); NaN is left out.
+    groups : array
+        Group of each query; missing is a group of its own.
+    min_size : int
+        Groups with fewer queries are pooled, and left out if even together they are fewer.
+    confidence : float
+        Of each interval; not corrected for looking at several groups.
+    repeats, random_state : int
+        Of the bootstrap; a Generator will do as well.
+
+    Returns
+    -------
+    tuple of GroupGap, sorted by name, the pooled one last
     """
     metric, column = np.asarray(values, dtype=float), pd.Series(groups).astype(object)
     names = np.array(["missing" if pd.isna(v) else v if isinstance(v, str) else to_text(v) for v in column])

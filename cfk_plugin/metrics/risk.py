@@ -17,10 +17,18 @@ from cfk_plugin.errors import InputError
 
 
 def k_private(members: pd.DataFrame, released: Mapping[str, Any]) -> int:
-    """Return how many rows inside a region carry exactly the released private values, by attribute.
+    """Return how many rows inside a region carry exactly the released private values.
 
-    |{i in E(r): x_iS = s_r}|; 1 singles somebody out for whoever knows the private values; 0 means that nobody has
-    them. Quasi-identifiers alone are generalised, so no policy bounds this number.
+    |{i in E(r): x_iS = s_r}|. Quasi-identifiers alone are generalised, so no policy bounds this number.
+
+    Parameters
+    ----------
+    members : DataFrame of the rows inside the region
+    released : mapping of private attribute to released value
+
+    Returns
+    -------
+    int; 1 singles somebody out for whoever knows the private values; 0 means that nobody has them
     """
     same = np.ones(len(members), dtype=bool)
     for name, value in released.items():
@@ -49,8 +57,19 @@ class LDiversity:
 def l_diversity(values: ArrayLike | pd.Series, l: int = 2) -> LDiversity:  # noqa: E741 - the literature's name
     """Return how diverse the sensitive values inside a region are; a missing value counts as a value.
 
-    distinct = |values|; entropy = exp(-sum p ln p); recursive = r_1 / (r_l + ... + r_m), of (c, l)-diversity. Source:
-    Machanavajjhala et al. (2007), l-Diversity.
+    distinct = |values|; entropy = exp(-sum p ln p); recursive = r_1 / (r_l + ... + r_m). Source: Machanavajjhala et al.
+    (2007), l-Diversity.
+
+    Parameters
+    ----------
+    values : array
+        Sensitive values of the people inside.
+    l : int
+        That of recursive (c, l)-diversity.
+
+    Returns
+    -------
+    LDiversity
     """
     counts = np.sort(np.bincount(_codes(_series(values))[0]))[::-1].astype(float)
     if not len(counts) or l < 1:
@@ -67,11 +86,23 @@ def l_diversity(values: ArrayLike | pd.Series, l: int = 2) -> LDiversity:  # noq
 def t_closeness(values: ArrayLike | pd.Series, population_values: ArrayLike | pd.Series, ordered: bool) -> float:
     """Return the earth mover's distance between sensitive values inside a region and in the population.
 
-    In [0, 1], lower is better; 0 means that the region says nothing about the attribute. Ordered, where neighbouring
-    values are nearer (numbers, dates, ranks): sum_i |cumulated difference| / (m - 1) over the m sorted distinct values,
-    an upper bound where some are missing. Otherwise, where all are equally far: half the sum of the absolute
-    differences. Source: Li, Li, Venkatasubramanian (2007), t-Closeness.
+    Ordered: sum_i |cumulated difference| / (m - 1) over the m sorted distinct values, an upper bound where some are
+    missing. Otherwise: half the sum of the absolute differences. Source: Li, Li, Venkatasubramanian (2007),
+    t-Closeness.
 
+    Parameters
+    ----------
+    values, population_values : array
+        Sensitive values of the people inside, and of everybody.
+    ordered : bool
+        Whether neighbouring values are nearer (numbers, dates, ranks), or all equally far.
+
+    Returns
+    -------
+    float in [0, 1]; lower is better; 0 means that the region says nothing about the attribute
+
+    Examples
+    --------
     >>> t_closeness([3, 4, 5], [3, 4, 5, 6, 7, 8, 9, 10, 11], ordered=True)
     0.375
     """
@@ -79,10 +110,18 @@ def t_closeness(values: ArrayLike | pd.Series, population_values: ArrayLike | pd
 
 
 def attribute_disclosure(values: ArrayLike | pd.Series, population_values: ArrayLike | pd.Series) -> float:
-    """Return how much surer an attacker becomes of the likeliest sensitive value, of those inside and of everybody.
+    """Return how much surer an attacker becomes of the likeliest sensitive value.
 
-    max_v (share of v in E(r) - share of v in D), in [0, 1]; lower is better; near 1 when everybody inside shares a
-    value that is rare outside.
+    max_v (share of v in E(r) - share of v in D).
+
+    Parameters
+    ----------
+    values, population_values : array
+        Sensitive values of the people inside the region, and of everybody.
+
+    Returns
+    -------
+    float in [0, 1]; lower is better; near 1 when everybody inside shares a value that is rare outside
     """
     inside, everybody, _ = _distributions(values, population_values, False)
     return float(np.max(inside - everybody))
@@ -150,9 +189,19 @@ class Risk:
 def prosecutor_risk(class_sizes: Iterable[int], threshold: float = 0.2) -> Risk:
     """Return the risk from an attacker who knows that the target is in the training data.
 
-    risk(r) = 1 / k(r), of the people of the training data inside the region of each release; a release above the
-    threshold counts as at risk. An attacker who reruns the algorithm or asks the model does better. Source: El Emam,
-    Dankar (2008), Protecting privacy using k-anonymity.
+    risk(r) = 1 / k(r). An attacker who reruns the algorithm or asks the model does better. Source: El Emam, Dankar
+    (2008), Protecting privacy using k-anonymity.
+
+    Parameters
+    ----------
+    class_sizes : iterable of int
+        People of the training data inside the region of each release.
+    threshold : float
+        Risk above which a release counts as at risk.
+
+    Returns
+    -------
+    Risk
     """
     sizes = np.asarray(list(class_sizes), dtype=float)
     if not len(sizes):
@@ -166,17 +215,35 @@ def prosecutor_risk(class_sizes: Iterable[int], threshold: float = 0.2) -> Risk:
 def journalist_risk(reference_class_sizes: Iterable[int], threshold: float = 0.2) -> Risk:
     """Return the risk from an attacker who does not know whether the target is in the training data.
 
-    risk(r) = 1 / |E_P(r)| in a declared population P that contains the training data; unknown without one, but at most
-    the prosecutor risk.
+    risk(r) = 1 / |E_P(r)| in a declared population P; unknown without one, but at most the prosecutor risk.
+
+    Parameters
+    ----------
+    reference_class_sizes : iterable of int
+        People of a population that contains the training data, per region.
+    threshold : float
+        As of `prosecutor_risk`.
+
+    Returns
+    -------
+    Risk
     """
     return prosecutor_risk(reference_class_sizes, threshold)
 
 
 def marketer_risk(class_sizes: Iterable[int]) -> float:
-    """Return the expected share of releases that an attacker links right, in [0, 1]; lower is better.
+    """Return the expected share of releases that an attacker links right.
 
-    mean over *releases* of 1 / |E(r)| in the reference population, else in the training data; other tools average over
-    records or over classes. NaN without releases.
+    mean over *releases* of 1 / |E(r)|; other tools average over records or over classes.
+
+    Parameters
+    ----------
+    class_sizes : iterable of int
+        People of the reference population (else of the training data), per region.
+
+    Returns
+    -------
+    float in [0, 1]; lower is better; NaN without releases
     """
     return prosecutor_risk(class_sizes).mean
 

@@ -227,12 +227,25 @@ class PrivateProfile:
 
 
 def private_profile(population: Population, k: int = 10) -> PrivateProfile:
-    """Return how many people the private attributes of a population single out; counts and shares alone.
+    """Return how many people the private attributes of a population single out.
 
-    unique = |{people p: nobody else has the private values x_pS}| / people. A value that fewer than k people have is
-    rare; a person with several rows counts by the rarest one. With bins, a number stands for its bin and one outside of
-    all bins for nothing. It describes the table, not a release, and not who knows which private value. Raises
-    `InputError` if k is less than 1.
+    unique = |{people p: nobody else has the private values x_pS}| / people. With bins, a number stands for its bin and
+    one outside of all bins for nothing. It describes the table, not a release, and not who knows which private value.
+
+    Parameters
+    ----------
+    population : Population
+    k : int
+        Number of people below which a value counts as rare.
+
+    Returns
+    -------
+    PrivateProfile, counts and shares alone; a person with several rows counts by the rarest value
+
+    Raises
+    ------
+    InputError
+        If k is less than 1.
     """
     if k < 1:
         raise InputError("k must be at least 1")

@@ -276,11 +276,6 @@ class BudgetAccountant(HostOnly):
     It adds up what several fits cost, and refuses what goes above the ceiling before any row is read. Give it to a
     mechanism, use it in a ``with`` block, or make it the default of the process with `set_default`.
 
-    Fits with (ε₁, δ₁), …, (εₙ, δₙ) are (Σε, Σδ)-differentially private together, also where one was chosen after
-    looking at others; fits with Gaussian noise lose less, and more of them fit (see the page "Keep a privacy budget").
-    They have to agree in what neighboring tables are. The first spend puts the ceiling on record; a lower one lowers it
-    for all, a higher one needs ``cfk budget raise``. A copy is the same accountant.
-
     Parameters
     ----------
     epsilon, delta : float
@@ -297,6 +292,13 @@ class BudgetAccountant(HostOnly):
         If ε, δ or the scope is invalid.
     LedgerError
         If the ledger cannot be opened.
+
+    Notes
+    -----
+    Fits with (ε₁, δ₁), …, (εₙ, δₙ) are (Σε, Σδ)-differentially private together, also where one was chosen after
+    looking at others; fits with Gaussian noise lose less, and more of them fit (see the page "Keep a privacy budget").
+    They have to agree in what neighboring tables are. The first spend puts the ceiling on record; a lower one lowers it
+    for all, a higher one needs ``cfk budget raise``. A copy is the same accountant.
 
     Examples
     --------
@@ -340,9 +342,17 @@ class BudgetAccountant(HostOnly):
         return self._ceiling.delta
 
     def account(self, account: Population | str | None = None) -> str:
-        """Return the name under which spends go on record: the scope, or without one what is named.
+        """Return the name under which spends go on record.
 
-        Raises `BudgetError` if a ledger keeps budgets and there is neither scope nor name, or it is a fingerprint.
+        Parameters
+        ----------
+        account : Population or str, optional
+            A population, which counts on the account of the scope, or a name; with a scope no other name than that.
+
+        Raises
+        ------
+        BudgetError
+            If budgets are kept in a ledger and there is neither a scope nor a name, or the name is a fingerprint.
         """
         if account is None or hasattr(type(account), "fingerprint"):
             if self._scope is None and self._process is None:
@@ -413,13 +423,25 @@ class BudgetAccountant(HostOnly):
     def check(
         self, account: Population | str | None, epsilon: float, delta: float = 0.0, *, rho: float | None = None
     ) -> None:
-        """Raise what `spend` would raise now, without spending; others may spend in between."""
+        """Raise what `spend` would raise now, without spending; others may spend in between.
+
+        Raises
+        ------
+        BudgetError
+            As of `spend`.
+        """
         asked = Budget.read(epsilon, delta)
         if refusal := self._allowed(account).excess(self._ceiling, asked, rho):
             raise refusal
 
     def remaining(self, account: Population | str | None = None) -> Budget:
-        """Return what is left under this accountant's ceiling, rounded down; raises as `check` does."""
+        """Return what is left under this accountant's ceiling, rounded down.
+
+        Raises
+        ------
+        BudgetError
+            If the accountant's ceiling is above the one on record.
+        """
         return self._allowed(account).left_of(self._ceiling)
 
     def spent(self, account: Population | str | None = None) -> Budget:
@@ -441,8 +463,12 @@ class BudgetAccountant(HostOnly):
     def default() -> BudgetAccountant | None:
         """Return the accountant of the innermost ``with``, else that of this process, else None.
 
-        A thread that has entered no block uses the one that is open in the process. Raises `BudgetError` where several
-        are open, or the default of the process is another.
+        A thread that has entered no block itself uses the one block that is open in the process.
+
+        Raises
+        ------
+        BudgetError
+            If that is not a single one: several are open, or the default of the process is another.
         """
         if entered := _entered.get():
             return entered[-1]

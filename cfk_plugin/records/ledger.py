@@ -152,8 +152,12 @@ class Ledger(HostOnly):
     ) -> int:
         """Give a ledger that an earlier version of cfk_plugin wrote its chain; return how many rows are in it.
 
-        What was taken from it before cannot be noticed. No server may use it meanwhile. Raises `LedgerError` if there
-        is no ledger, or it has a chain.
+        What was taken from it before cannot be noticed. No server may use it meanwhile.
+
+        Raises
+        ------
+        LedgerError
+            If there is no ledger, or it has a chain.
         """
         ledger = cls.__new__(cls)
         ledger._open(url, key, key_file, None, create=False)
@@ -161,9 +165,16 @@ class Ledger(HostOnly):
             return ledger._database.run(lambda c: upgrade(c, ledger._key, ledger._database.where), "exclusive")
 
     def handle(self, values: Sequence[object]) -> str:
-        """Return the keyed hash by which the ledger knows a record, values in an order that is always the same.
+        """Return the keyed hash by which the ledger knows a record: HMAC-SHA256, 64 hex digits.
 
-        HMAC-SHA256, 64 hex digits. Values that are spelled alike are alike: 3, 3.0 and "3".
+        Parameters
+        ----------
+        values : sequence
+            In an order that is always the same. Values that are spelled alike are alike: 3, 3.0 and "3".
+
+        Returns
+        -------
+        str
         """
         if isinstance(values, (str, bytes)):
             raise LedgerError("a handle is made of a sequence of values, not of one text")
@@ -176,9 +187,14 @@ class Ledger(HostOnly):
     def latest(
         self, records: Sequence[str], policy: str | None = None, population: str | None = None
     ) -> dict[str, Region]:
-        """Return the region that was last released for each record, a handle, that has any.
+        """Return the region that was last released for each record that has any.
 
-        With a policy (SHA-256) or population (fingerprint) only what left under that.
+        Parameters
+        ----------
+        records : sequence of str
+            From `handle`.
+        policy, population : str, optional
+            Only those that left under this policy (SHA-256), or with this population (fingerprint). Default: any.
         """
         known = self.run(lambda chain: _rows_of(chain, records), "read")
         return {
@@ -192,13 +208,24 @@ class Ledger(HostOnly):
         return self._database.limit()
 
     def settle(self, candidates: Sequence[Candidate], count: Count, acceptable: Acceptable) -> list[Decision]:
-        """Decide what may leave for each candidate, in order, and put it on record before it does.
+        """Decide what may leave for each candidate, and put it on record before it does.
 
-        One transaction, committed when this returns. Candidates of one record see each other. `count` returns how many
-        people of today's population are inside all of the regions that it is given. `acceptable` says whether a region
-        on record may leave for the candidate at a position under today's policy; with another guarantee than "nominal",
-        its answer must depend on nothing that tells apart who has this region on record. Both are called while others
-        wait, maybe several times.
+        One transaction, committed when this returns. Candidates of one record see each other.
+
+        Parameters
+        ----------
+        candidates : sequence of Candidate
+        count : callable
+            Returns how many people of today's population are inside all of the regions that it is given.
+        acceptable : callable
+            Says whether a region on record may leave for the candidate at a position under today's policy. With another
+            guarantee than "nominal", its answer must depend on nothing that tells apart who has this region on record.
+            Both functions are called while others wait, maybe several times.
+
+        Returns
+        -------
+        list of Decision
+            One per candidate, in order.
 
         Raises
         ------
@@ -216,19 +243,27 @@ class Ledger(HostOnly):
         return self._erase(*(releases.c.record.in_(part) for part in chunks(handles)))
 
     def purge(self, before: datetime) -> int:
-        """Erase releases that were last given before a moment, with a time zone; return how many.
+        """Erase releases that were last given before a moment; return how many.
 
         The guarantee does not hold across that moment: what leaves later can be intersected with what was erased.
+
+        Parameters
+        ----------
+        before : datetime
+            With a time zone.
         """
         if not isinstance(before, datetime) or before.tzinfo is None:
             raise LedgerError("purge() needs a datetime with a time zone, such as datetime.now(UTC)")
         return self._erase(releases.c.last < stamp(before)).releases
 
     def export(self) -> Iterator[dict[str, Any]]:
-        """Yield all rows for an audit: handles, hashes, k, counts and times, never a value.
+        """Iterate over all rows for an audit: handles, hashes, k, counts and times, never a value.
 
-        Each is one region of one record: ``record``, ``region`` (its keyed hash), ``policy``, ``population``,
-        ``guarantee``, ``k``, ``effective``, ``first``, ``last``, ``times``.
+        Yields
+        ------
+        dict
+            One region of one record: ``record``, ``region`` (its keyed hash), ``policy``, ``population``,
+            ``guarantee``, ``k``, ``effective``, ``first``, ``last``, ``times``.
         """
         last = 0
         # Page by page, so that no transaction stays open while the caller takes its time.
@@ -244,9 +279,16 @@ class Ledger(HostOnly):
     def verify(self, head: str | None = None) -> Status:
         """Recompute the chain over all that the ledger holds, compare each row with it, and return the figures.
 
-        Without `head`, that of an earlier `Status` which the chain must have gone through, nobody can tell whether an
-        older, intact state was put in the ledger's place while no server ran. Raises `BrokenLedgerError`, a
-        `LedgerError`, if the ledger is not as it was written.
+        Parameters
+        ----------
+        head : str, optional
+            The `head` of an earlier `Status`, which the chain must have gone through. Without it nobody can tell
+            whether an older, intact state was put in the ledger's place while no server ran.
+
+        Raises
+        ------
+        BrokenLedgerError
+            If the ledger is not as it was written; it is a `LedgerError`.
         """
 
         def check(chain: Chain) -> Status:

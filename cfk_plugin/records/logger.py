@@ -96,7 +96,18 @@ class RunLogger:
     def log(self, explanations: Loggable) -> str:
         """Log explanations now: parameters, metrics, tags and the released records; return the run's id.
 
-        Raises `TrackingError` if MLflow does not take them, or the run holds explanations made with other settings.
+        Parameters
+        ----------
+        explanations : Explanations
+
+        Returns
+        -------
+        str
+
+        Raises
+        ------
+        TrackingError
+            If MLflow does not take them, or the run holds explanations made with other settings.
         """
         record = explanations.to_record()
         run = self._place(record)
@@ -108,8 +119,14 @@ class RunLogger:
     def submit(self, explanations: Loggable) -> bool:
         """Keep a record on local disk, from where a thread sends it to MLflow; waits for no server. Never raises.
 
-        Returns whether they may be given out: with a record, or under ``CFK_SPOOL_FULL=release`` (counted in the next
-        one).
+        Parameters
+        ----------
+        explanations : Explanations
+
+        Returns
+        -------
+        bool
+            Whether they may be given out: with a record, or under ``CFK_SPOOL_FULL=release`` (counted in the next one).
         """
         count = 0
         try:
@@ -192,8 +209,7 @@ def observe_when(wanted: Callable[[], bool]) -> None:
 def track(logger: RunLogger | None = None, **options: object) -> Iterator[RunLogger]:
     """Log every explanation that protected explainers release inside the block, in the background.
 
-    The end of the block does not wait for MLflow: call ``flush()`` on the logger before reading the run. Raises
-    `CFKError` if the spool cannot be written.
+    The end of the block does not wait for MLflow: call ``flush()`` on the logger before reading the run.
 
     Parameters
     ----------
@@ -201,6 +217,15 @@ def track(logger: RunLogger | None = None, **options: object) -> Iterator[RunLog
         Default: a new one.
     **options
         Settings of the new `RunLogger`.
+
+    Yields
+    ------
+    RunLogger
+
+    Raises
+    ------
+    CFKError
+        If the spool cannot be written.
 
     Examples
     --------

@@ -304,13 +304,24 @@ class KAnonymizer(HostOnly):
         return self.wrap(entries, None, "catalogue", call, partial(observe, track=track))
 
     def published(self) -> Explanations:
-        """Return the catalogue whole, entry by entry, in the form in which it can be published; none is suppressed.
+        """Return the catalogue whole, entry by entry, in the form in which it can be published.
 
         All answers are made of it and the model. It hides neither the private values of the entries, which are
         somebody's, nor who may be in the table. What the policy withholds of private values is withheld here; entries
-        that are alike then are one, and their order follows from what they say. All of it goes on record where there is
-        a ledger. Raises `PolicyError` if the guarantee has no catalogue, and errors of the model or a plugin that
-        fails.
+        that are alike then are one, and their order follows from what they say. All of it goes on record where there
+        is a ledger.
+
+        Returns
+        -------
+        Explanations
+            Entry i is the answer i; none is suppressed.
+
+        Raises
+        ------
+        PolicyError
+            If the guarantee has no catalogue.
+        ModelError, PluginError
+            If the model, or a plugin, fails.
         """
         catalogue, call = self._catalogue("published()"), Request()
         entries = self.pipeline_.catalogue_entries(catalogue, np.arange(len(catalogue)))
@@ -345,8 +356,16 @@ class KAnonymizer(HostOnly):
         ``k_consistent`` and ``k_effective`` are the policy's k, which they reach, and k is fixed. Fitting refuses a
         model that does not say of the entries what was sealed.
 
-        Raises `PolicyError` if the policy judges private values, which needs rows, and `BundleError` if the file cannot
-        be written.
+        Parameters
+        ----------
+        path : str or Path
+
+        Raises
+        ------
+        PolicyError
+            If the policy judges private values, which needs rows.
+        BundleError
+            If the file cannot be written.
         """
         self._check_fitted()
         check_sealable(self.policy_, self.goal_)
@@ -364,6 +383,14 @@ class KAnonymizer(HostOnly):
         """Return the region that protection maps each record to, unverified. For audits; never release it.
 
         An adversary who knows all but the key computes the same.
+
+        Parameters
+        ----------
+        records : DataFrame, shape (n, n_features or more)
+
+        Returns
+        -------
+        list of Region or None
         """
         self._check_cells("regions_of()")
         frame = require_features(records, self.population_.schema.features, "records")

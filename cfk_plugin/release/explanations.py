@@ -219,7 +219,12 @@ class Explanations(HostOnly, Sequence[Entry]):
         """Return the same with what was before, for notebooks: changed values are marked, beside the person's own.
 
         Only for queries that may be shown to whoever sees the notebook: public data, or their own. What was before is
-        in no other output. `queries` are as for `text`.
+        in no other output.
+
+        Parameters
+        ----------
+        queries : DataFrame
+            As for `text`.
         """
         return self._with(_before=self.asked(queries))
 
@@ -270,9 +275,22 @@ class Explanations(HostOnly, Sequence[Entry]):
         """Return the same explanations with the group of whoever asked, for figures by group of a run.
 
         A label, a value of the person who asks, goes to the run's records as it is, not to `to_frame` and `to_json`.
-        `attribute` is what the groups are groups of, for example ``sex``; one that you may keep. `labels` has one per
-        query, in their order, for example ``queries["sex"]``; a missing one is the group ``missing``. Raises
-        `InputError` if there are fewer labels than queries, or more than 50 different ones.
+
+        Parameters
+        ----------
+        attribute : str
+            What the groups are groups of, for example ``sex``; one that you may keep.
+        labels : sequence
+            One per query, in their order, for example ``queries["sex"]``; a missing one is the group ``missing``.
+
+        Returns
+        -------
+        Explanations
+
+        Raises
+        ------
+        InputError
+            If there are fewer labels than queries, or more than 50 different ones.
         """
         queries = [entry.query for entry in self._entries]
         return self._with(about=self.about.grouped(attribute, _labels(attribute, labels), queries))
@@ -280,9 +298,21 @@ class Explanations(HostOnly, Sequence[Entry]):
     def text(self, queries: pd.DataFrame | None = None, phrases: Mapping[str, Phrase] | None = None) -> list[str]:
         """Return one sentence per entry for the person who asked; of a withheld one, why it is.
 
-        `queries` are the instances that were explained, in the order in which they were: what needs no change is left
-        out, and without them all is said. `phrases`, a `Phrase` per attribute, stand in the place of the schema's.
-        Raises `InputError` if `queries` is no table with every feature, or has fewer rows than were asked about.
+        Parameters
+        ----------
+        queries : DataFrame, shape (n, n_features or more)
+            The instances that were explained, in the order in which they were.
+        phrases : mapping, optional
+            `Phrase` per attribute, in the place of the schema's.
+
+        Returns
+        -------
+        list of str
+
+        Raises
+        ------
+        InputError
+            If `queries` is no table with every feature, or has fewer rows than were asked about.
         """
         rows = None if queries is None else self.asked(queries)
         return [entry.text(None if rows is None else rows[entry.query], phrases) for entry in self._entries]
@@ -333,9 +363,12 @@ class Explanations(HostOnly, Sequence[Entry]):
     def summary(self) -> dict[str, Any]:
         """Return the figures of the whole set, which `docs/reference/metrics.md` defines.
 
-        Counts (``asked``, ``released``, ``suppressed``, ``reasons``, ``prototypes``); figures of the released regions,
-        None over none; rates of what detection found; ``released_native``, which must be 0; ``epsilon`` and ``delta``
-        of all prototypes together, None where nothing is guaranteed.
+        Returns
+        -------
+        dict
+            Counts (``asked``, ``released``, ``suppressed``, ``reasons``, ``prototypes``); figures of the released
+            regions, None over none; rates of what detection found; ``released_native``, which must be 0; ``epsilon``
+            and ``delta`` of all prototypes together, None where nothing is guaranteed.
         """
         certificates = [entry.certificate for entry in self.generalized]
         k = None if isinstance(self.policy, PrototypePolicy) else self.policy.k
@@ -422,7 +455,16 @@ class Explanations(HostOnly, Sequence[Entry]):
     def log(self, logger: RunLogger | None = None, **options: Any) -> str:
         """Log parameters, metrics and the released records to MLflow; return the run's id.
 
-        `logger`, by default a new `RunLogger` with `options`, logs to the active run or a new one.
+        Parameters
+        ----------
+        logger : RunLogger, optional
+            Default: a new one, with `options`, which logs to the active run or a new one.
+        **options
+            Settings of a new `RunLogger`.
+
+        Returns
+        -------
+        str
         """
         logger = RunLogger(**options) if logger is None else logger
         return require("logger", logger, RunLogger, "or give its settings by name").log(self)

@@ -147,8 +147,12 @@ class PrivacyReport:
     def read(cls, source: str | Path, *, tracking_uri: str | None = None) -> PrivacyReport:
         """Read a report back: from its JSON, or from the id of a run that it was logged to.
 
-        Raises `InputError` if there is neither, or it is no report that this release reads; `TrackingError` if MLflow
-        cannot be read.
+        Raises
+        ------
+        InputError
+            If there is neither, or it is no report that this release reads.
+        TrackingError
+            If MLflow cannot be read.
         """
         if not isinstance(source, str | Path):
             raise InputError(f"source must be a path or the id of a run, got {type(source).__name__}")
@@ -193,7 +197,13 @@ class PrivacyReport:
         return render.render_junit(self.data)
 
     def model_card(self, *, where: str = "") -> str:
-        """Return the report in short, for `describe_model_version`; `where` says where the whole one is."""
+        """Return the report in short, for the description of a registered model; see `describe_model_version`.
+
+        Parameters
+        ----------
+        where : str
+            Where the whole report is.
+        """
         return delivery.render_model_card(self.data, where=where)
 
     def save(
@@ -240,8 +250,14 @@ class PrivacyReport:
     def log(self) -> str:
         """Log the report to MLflow, as HTML, JSON and Markdown, and return the id of the run that holds it.
 
-        That is the run that it was made from or, where it was made from several, a new one in their experiment. Raises
-        `InputError` if the report was not made from runs, and `TrackingError` if MLflow does not take it.
+        That is the run that it was made from or, where it was made from several, a new one in their experiment.
+
+        Raises
+        ------
+        InputError
+            If the report was not made from runs.
+        TrackingError
+            If MLflow does not take it.
         """
         texts = {"html": self.to_html(), "json": self.to_json(), "md": self.to_markdown()}
         return delivery.log_report(self.data, texts, self.run_ids, tracking_uri=self.tracking_uri)
@@ -249,7 +265,10 @@ class PrivacyReport:
     def compare(self, earlier: PrivacyReport) -> tuple[Change, ...]:
         """Return ``what``, ``before`` and ``after`` of everything that changed since an earlier report.
 
-        Raises `InputError` if the two are of different editions.
+        Raises
+        ------
+        InputError
+            If the two are of different editions.
         """
         return delivery.compare(earlier.data, self.data)
 

@@ -45,9 +45,28 @@ _LIBRARIES = ("cfk-plugin", "numpy", "pandas", "scikit-learn", "numba", "NICEx")
 class Experiment:
     """What is measured, and how. The data and the machine are not part of it.
 
-    `limit`: most explanations of a table; the paper explains what is undesired among 1,000 test rows. `grasp_limit`:
-    most explanations of GRASP, which is slow: the first ones, by which it is compared with the others. `effective`: of
-    how many the effective k is measured. Raises `InputError` if a name is unknown or a number impossible.
+    Parameters
+    ----------
+    tables : tuple of str
+    methods : tuple of str
+        Of `METHODS`.
+    ks : tuple of int
+    studies : tuple of str
+        Of `STUDIES`.
+    limit : int
+        Most explanations of a table. The paper explains what is undesired among 1,000 test rows.
+    grasp_limit : int
+        Most explanations of GRASP, which is slow: the first ones, by which it is compared with the others.
+    effective : int
+        Of how many explanations the effective k is measured.
+    grid : {"small", "paper"}
+    explainer : {"auto", "nice", "nearest"}
+    seed : int
+
+    Raises
+    ------
+    InputError
+        If a name is unknown or a number impossible.
     """
 
     tables: tuple[str, ...] = NAMES
@@ -137,10 +156,29 @@ def reproduce(
     """Run an experiment, or what is left of it, and write what came out.
 
     The output folder then holds ``reproduction.md``, ``results.json`` and ``figures/``; MLflow holds one run per table
-    and method. Nothing in any of them is a value of a row. `command` asks for the same, as the page says it; `jobs`
-    tables are measured at the same time; `told` is called with each `Event`. Raises `InputError` if a table cannot be
-    had, or the explainer is not installed, and `TrackingError` if MLflow does not take the runs: what was measured is
-    kept.
+    and method. Nothing in any of them is a value of a row.
+
+    Parameters
+    ----------
+    experiment : Experiment
+    place : Place
+    command : str
+        The command line that asks for the same, as the page says it.
+    jobs : int
+        Tables at the same time.
+    told : callable
+        Called with each `Event`.
+
+    Returns
+    -------
+    Results
+
+    Raises
+    ------
+    InputError
+        If a table cannot be had, or the explainer is not installed.
+    TrackingError
+        If MLflow does not take the runs; what was measured is kept.
     """
     experiment = replace(experiment, explainer=choose_explainer(experiment.explainer))
     measured = run(experiment, place, jobs=jobs, told=told)

@@ -45,8 +45,14 @@ def autolog(
     It does not protect. The counterfactuals of an unprotected explainer are handed on as they are, and it sees no
     functions, no other libraries and no other processes: a count of 0 does not say that nothing left.
 
-    To `disable` it stops observing; `silent`, it says nothing in the log, as MLflow's other integrations; `exclusive`,
-    it does not log to runs that the user has started.
+    Parameters
+    ----------
+    disable : bool
+        Stop observing.
+    silent : bool
+        Say nothing in the log, as for MLflow's other integrations.
+    exclusive : bool
+        Do not log to runs that the user has started.
     """
     observe_when(_is_on)
     methods = load_plugins().raw_methods()
