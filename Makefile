@@ -19,7 +19,7 @@ AXE := tests/browser/node_modules/.package-lock.json
 NPM := npm ci --prefix tests/browser --ignore-scripts --no-audit --no-fund --loglevel=error
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test slow bench check format docs dist clean
+.PHONY: help demo test slow bench check format docs dist core clean
 
 help:
 	@echo "make demo    protect real explanations and log them"
@@ -30,6 +30,7 @@ help:
 	@echo "make format  format and fix what can be fixed"
 	@echo "make docs    build the site into build/site"
 	@echo "make dist    build wheel and source distribution, and install them in an empty environment"
+	@echo "make core    run the core tests on the lowest versions, and on Python 3.12 and 3.13 where they are at hand"
 	@echo "make clean   remove the environment and everything that was generated"
 
 # The stamp is written last: an interrupted installation starts again.
@@ -50,7 +51,7 @@ demo: $(READY)
 	@$(BIN)/cfk demo
 
 # What Python and pytest compile is kept, whatever the environment says: workers and later runs need not do it again.
-test slow: export PYTHONDONTWRITEBYTECODE :=
+test slow core: export PYTHONDONTWRITEBYTECODE :=
 
 # A file stays with one worker, so that what its tests share is made once.
 test: $(READY) $(AXE)
@@ -73,15 +74,38 @@ format: $(READY)
 	@$(BIN)/ruff format
 
 # What would be published: built, checked, and installed where nothing else is.
+UV    := $(BIN)/uv
 EMPTY := $(VENV)/empty/bin
 dist: $(READY)
 	@rm -rf dist
 	@$(BIN)/python -m build --no-isolation --outdir dist >/dev/null
 	@$(BIN)/twine check --strict dist/*
 	@$(BIN)/check-wheel-contents dist/*.whl
-	@$(PYTHON) -m venv --clear $(VENV)/empty
-	@$(EMPTY)/python -m pip --disable-pip-version-check --quiet install dist/*.whl
+	@$(UV) venv --quiet --clear --python $(PYTHON) $(VENV)/empty
+	@$(UV) pip install --quiet --python $(EMPTY)/python dist/*.whl
 	@cd dist && ../$(EMPTY)/cfk plugins && ../$(EMPTY)/cfk warm-up
+
+# The core tests elsewhere: with the lowest version of each dependency, and on other Pythons with the newest ones.
+CORE := $(addprefix tests/,data/test_schema.py data/test_population.py metrics/test_regions.py release/test_guarantees.py \
+	release/test_count.py release/test_explanations.py release/test_models.py release/test_other_tables.py \
+	protection/test_entries.py records/test_ledger.py cli/test_cli.py)
+OTHERS ?= lowest 3.12 3.13
+core: $(READY)
+	@for other in $(OTHERS); do \
+		python=$(PYTHON) options=--resolution=lowest-direct; \
+		if [ $$other != lowest ]; then \
+			options= python=; \
+			for each in python$$other $$HOME/.pyenv/versions/$$other.*/bin/python; do \
+				$$each -c "import venv" 2>/dev/null && python=$$(command -v $$each); \
+			done; \
+			[ "$$python" ] || { echo "Python $$other is not at hand: its core tests are skipped"; continue; }; \
+		fi; \
+		echo "Core tests: $$other"; \
+		$(UV) venv --quiet --clear --python $$python $(VENV)/core-$$other \
+		&& $(UV) pip install --quiet $$options --python $(VENV)/core-$$other/bin/python ".[dp]" \
+		&& $(UV) pip install --quiet --python $(VENV)/core-$$other/bin/python ".[dp,test]" \
+		&& $(VENV)/core-$$other/bin/pytest -q -m "not slow" -n $(WORKERS) --dist loadfile $(CORE) || exit 1; \
+	done
 
 # What renders docs/ comes on top of what is there. Warnings are errors: mkdocs.yml is strict.
 $(VENV)/.docs: pyproject.toml

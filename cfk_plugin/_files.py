@@ -276,7 +276,10 @@ def goal_among(labels: Sequence[Any], text: str) -> Any:
 @contextmanager
 def progress_bar(what: str, console: Console) -> Iterator[Told]:
     """Yield a progress callback; it draws a bar on a terminal and nothing elsewhere."""
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+    if not console.is_terminal:  # where Rich before 15 prints an empty line
+        yield lambda done, total: None  # noqa: ARG005 - the form of a callback
+        return
+    with Progress(console=console, transient=True) as progress:
         task = progress.add_task(what, total=None)
 
         def told(done: int, total: int) -> None:

@@ -48,7 +48,8 @@ def requirements_of(
         name = _project(line)
         if found.setdefault(name, line) != line:
             found[name] = _settled(name, found[name], line, given)
-    chosen = found | {name: f"{name}=={version(name)}" for name in _FIXED} | {_project(line): line for line in given}
+    here = {"cfk-plugin": version("cfk-plugin"), "mlflow": mlflow.__version__}  # installed as mlflow-skinny, maybe
+    chosen = found | {name: f"{name}=={here[name]}" for name in _FIXED} | {_project(line): line for line in given}
     return [chosen.pop(name) for name in _FIXED] + [chosen[name] for name in sorted(chosen)]
 
 

@@ -38,7 +38,9 @@ PUBLISHED = {  # Pawelczyk, Lakkaraju, Neel (2023), table 2: AUC and TPR at FPR 
     ("adult", "revise"): {},
     ("adult", "c-chvae"): {"membership_cfd": (0.5008, 0.0157), "membership_cfd_lrt": (0.5066, 0.0134)},
     ("diabetes130", "scfe"): {"membership_cfd": (0.5051, 0.0093), "membership_cfd_lrt": (0.5050, 0.0113)},
+    ("diabetes130", "cadex"): {},
     ("diabetes130", "growing-spheres"): {"membership_cfd": (0.5000, 0.0083), "membership_cfd_lrt": (0.5047, 0.0159)},
+    ("diabetes130", "revise"): {},
 }
 Report = dict[str, Any]
 

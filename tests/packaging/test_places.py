@@ -8,7 +8,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import mlflow
 import pytest
+
+from tracking_server import tracking_server
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -88,3 +91,46 @@ def test_a_process_that_only_protects_imports_no_mlflow() -> None:
 @pytest.mark.parametrize("module", ["cfk_plugin.serving.spark", "cfk_plugin.cli", "cfk_plugin.release.recount"])
 def test_workers_of_spark_and_commands_import_no_mlflow(module: str) -> None:
     assert run(f"import sys, {module}; print('mlflow' in sys.modules)", bare=False) == "False\n"
+
+
+# What mlflow-skinny does not bring, and that it is not called mlflow.
+SKINNY = """
+import sys
+from importlib.metadata import Distribution, PackageNotFoundError
+
+absent = "aiohttp alembic docker flask flask_cors graphene gunicorn huey matplotlib skops"
+sys.modules.update(dict.fromkeys(absent.split()))
+named = Distribution.from_name
+
+
+def without(name):
+    if name == "mlflow":
+        raise PackageNotFoundError(name)
+    return named(name)
+
+
+Distribution.from_name = without
+"""
+LOGS = """
+import mlflow
+from cfk_plugin import log_protected_model
+
+print("logged", found.log(experiment="skinny"))
+with mlflow.start_run():
+    rows = {"model": lambda rows: (rows["pay"] > 50).to_numpy(), "desired": True, "population": population}
+    print("logged", log_protected_model(None, **rows, policy=PrivacyPolicy(k=10)).model_uri)
+"""
+
+
+@pytest.mark.slow
+def test_what_mlflow_skinny_brings_suffices_to_track_to_a_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with tracking_server(tmp_path) as server:
+        server.start()
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", server.url)
+        said = run(SKINNY + PROTECTS + LOGS, "catalogue", bare=False).splitlines()
+        run_id, uri = (line.removeprefix("logged ") for line in said if line.startswith("logged "))
+        mlflow.set_tracking_uri(server.url)
+        assert mlflow.get_run(run_id).data.metrics["cfk.asked"] == 3
+        assert "mlflow==" in (Path(mlflow.artifacts.download_artifacts(uri)) / "requirements.txt").read_text()
