@@ -529,13 +529,6 @@ def test_wrong_raises_are_one_line_and_change_nothing(folder: Path, words: list[
     assert shown()["patients"]["left"]["epsilon"] == 0.5
 
 
-def test_neither_show_nor_raise_makes_a_ledger(folder: Path) -> None:
-    before = set(folder.iterdir())
-    assert "no such ledger" in refused("show", "none.db")
-    assert "no such ledger" in refused("raise", "none.db", "--account", "a", "--epsilon", 2)
-    assert set(folder.iterdir()) == before
-
-
 def test_second_try_of_a_spend_spends_nothing(
     open_accountant: Open, place: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

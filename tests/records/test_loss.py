@@ -215,8 +215,9 @@ def test_who_finds_no_ledger_makes_none(file: Path, monkeypatch: pytest.MonkeyPa
     for use in (lambda: Ledger(file), lambda: BudgetAccountant(1.0, ledger=file, scope="patients"), Ledger):
         with pytest.raises(LedgerError, match=r"no such ledger.*cfk ledger create"):
             use()
-    for command in ("status", "verify", "upgrade"):
-        assert "no such ledger" in output_of("ledger", command, file, code=2)
+    on_budgets = "budget show", "budget raise --account a --epsilon 2"
+    for command in ("ledger status", "ledger verify", "ledger upgrade", *on_budgets):
+        assert "no such ledger" in output_of(command, file, code=2)
     assert list(file.parent.iterdir()) == []
     assert not (tmp_path / "state").exists()
     assert "releases 0" in output_of("ledger create", file)

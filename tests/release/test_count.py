@@ -407,19 +407,6 @@ def test_a_sentence_that_is_applied_to_whom_it_is_told_gives_the_certified_range
         assert int(inside.sum()) == entry.certificate.k
 
 
-def test_ranges_of_large_numbers_count_nobody_outside() -> None:
-    found = []
-    for start in (10**14, 2**53 - 300):
-        table = pd.DataFrame({"x": start + np.arange(200), "pay": 1})
-        population = Population.from_frame(table, Schema.from_frame(table, quasi_identifiers=["x"]))
-        anonymizer = KAnonymizer(policy=PrivacyPolicy(k=5, guarantee="nominal"))
-        anonymizer.fit(population, model=lambda rows: np.ones(len(rows)), desired=1)
-        for entry in anonymizer.transform(table):
-            x = json.loads(json.dumps(entry.to_dict()))["region"]["x"]
-            found.append(int(((table["x"] >= x["low"]) & (table["x"] <= x["high"])).sum()) - entry.certificate.k)
-    assert found == [0] * 400
-
-
 def test_a_region_from_elsewhere_counts_nobody_who_is_just_outside_of_it() -> None:
     table = pd.DataFrame({"x": 2**53 + 2 * np.arange(8), "at": pd.date_range("2020-01-01", periods=8, freq="us")})
     population = Population.from_frame(table, Schema.from_frame(table, quasi_identifiers=["x", "at"]))

@@ -22,7 +22,7 @@ from cfk_plugin.reproduction.results import Results
 from cfk_plugin.reproduction.run import Event, Forecast, Workspace
 
 METHODS = ("grasp", "exact-pureness", "exact-weighted", "mondrian")
-ASKED = f"--limit 6 --k 5,8 --methods {','.join(METHODS)} --studies weights --effective 2"
+ASKED = f"--limit 4 --k 5,8 --methods {','.join(METHODS)} --studies weights --effective 2"
 
 
 @pytest.fixture(scope="module")
