@@ -128,7 +128,7 @@ def ledger_forget(
 ) -> int:
     """Erase records from a ledger; what is on record for others stays."""
     from cfk_plugin._files import read_schema, read_table
-    from cfk_plugin.release.pipeline import handles_of
+    from cfk_plugin.records.rule import handles_of
 
     known = None if train is None else read_table(train)
     table = read_table(rows) if known is None else _as_trained(rows, known)

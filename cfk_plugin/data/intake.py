@@ -257,6 +257,12 @@ class Intake(HostOnly):
         return Intake(self.encoder, raw, codes, numbers)
 
 
+def sound(*intakes: Intake | None) -> NDArray[np.int64]:
+    """Return positions that are without a fault in all of the tables."""
+    faults = zip(*(intake.faults for intake in intakes if intake is not None), strict=True)
+    return np.flatnonzero(~np.array([*map(any, faults)], dtype=bool))
+
+
 def take_in(frame: pd.DataFrame, encoder: Encoder) -> Intake:
     """Check and code counterfactuals; identifiers, label and unknown columns are dropped."""
     if len(frame) <= FEW:

@@ -32,6 +32,7 @@ class CatalogueAnswers(NamedTuple):
     entry: Ints  # of each query; -1 where none is true for who asks
     private: pd.DataFrame  # the private values of each answer
     said: list[Labels | None]  # what the model says at all combinations of its region, where it was asked
+    own: Labels | None = None  # and at the anchors, if these were asked about along with the first question
 
     @property
     def columns(self) -> dict[str, Any]:
@@ -81,6 +82,7 @@ def answer(
     revert: bool,
     who: Ints | None = None,
     anchors: Anchors | None = None,
+    asks_own: bool = False,
 ) -> CatalogueAnswers:
     """Return the nearest answer to each query of those that are true for who asks: at the nearest point of the region.
 
@@ -106,6 +108,7 @@ def answer(
     wanted = np.where(turn > 0, 0, times) if anchors is None else np.ones(len(queries), dtype=np.int64)
     given, step = Given(catalogue, queries.frame, who, wanted), max(_BLOCK // max(len(catalogue), _NEAR * _NEAR), 1)
     pools = Pools(catalogue, queries, asked.start)
+    pools.waiting = pools.start if asks_own and anchors is not None else None
     for now in range(int(turn[wanted > 0].max(initial=-1)) + 1 if len(catalogue) else 0):
         askers = np.flatnonzero((turn == now) & (wanted > 0))
         for waiting in (askers[start : start + step] for start in range(0, len(askers), step)):
@@ -120,7 +123,7 @@ def answer(
                         given.add(results)
     found, private = np.full(len(queries), -1, dtype=np.int64), list(catalogue.partition.population.schema.private)
     if not given.found:
-        return CatalogueAnswers(found, queries.frame.head(0)[private], [])
+        return CatalogueAnswers(found, queries.frame.head(0)[private], [], pools.own)
     asker, entry, distance = (np.concatenate(each) for each in list(zip(*given.found, strict=True))[:3])
     line = np.lexsort((np.round(distance / TIE), asker))
     asker = asker[line]
@@ -130,7 +133,7 @@ def answer(
     line, said = line[np.argsort(place)], list(chain.from_iterable(labels))
     rows = catalogue.private.take(found[found >= 0]) if catalogue.forms else pd.concat(frames)[private].take(line)
     rows = rows.reset_index(drop=True)
-    return CatalogueAnswers(found, rows, list(map(said.__getitem__, line.tolist())))
+    return CatalogueAnswers(found, rows, list(map(said.__getitem__, line.tolist())), pools.own)
 
 
 def _turns(who: Ints) -> tuple[Ints, Ints, Ints]:

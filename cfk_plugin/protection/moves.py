@@ -27,8 +27,8 @@ _RESTARTS = 6  # how often moving begins anew where something was lost
 Keys = NDArray[np.uint64]
 
 
-def _joined(kind: Any, *parts: Iterable[Any]) -> Any:
-    return kind(*map(np.concatenate, zip(*parts, strict=True)))
+def _joined(*parts: Iterable[Any]) -> Iterable[Any]:
+    return map(np.concatenate, zip(*parts, strict=True))
 
 
 class Points(NamedTuple):
@@ -62,8 +62,7 @@ class Points(NamedTuple):
         return list(map(np.ndarray.tobytes, np.column_stack([entry, self.at, known])))
 
     def joined(self, others: Points) -> Points:
-        both: Points = _joined(Points, self, others)
-        return both
+        return Points(*_joined(self, others))
 
 
 class Pools:
@@ -76,6 +75,8 @@ class Pools:
         self.private = np.array(catalogue.private_at, dtype=np.int64)
         self.ranges = [heom.ranges.get(name, 0.0) for name in self.schema.private]
         self._others: dict[int, Any] = {}
+        self.waiting: Points | None = None  # rows that are asked about along with the first question, and their labels
+        self.own: Labels | None = None
         self.queries = self.start = self._places(queries, 0)
         if start is not queries:
             self.start = self._places(start, len(queries))
@@ -168,7 +169,11 @@ class Probe:
         return found, sizes
 
     def _said(self, points: Points) -> Labels:
-        return self.catalogue.said(lambda some: self._pools.frame(points.take(some)), len(points.at))
+        waiting, self._pools.waiting = self._pools.waiting, None
+        every = points if waiting is None else points.joined(waiting)
+        labels = self.catalogue.said(lambda some: self._pools.frame(every.take(some)), len(every.at))
+        self._pools.own = self._pools.own if waiting is None else labels[len(points.at) :]
+        return labels[: len(points.at)]
 
     def keeps(self, points: Points, entry: Ints, more: list[Codes], which: Ints, tell: Mask | None = None) -> Mask:
         """Say of points whether they have the outcome, here and at few combinations, those that tell most.
@@ -180,9 +185,8 @@ class Probe:
         extra = np.array([*map(len, more)], dtype=np.int64)[which]
         size = (count[group] + extra) * (1 if tell is None else tell)
         if size.sum() + len(size) > _FEW_ROWS:  # one call more, for fewer rows
-            good = self._desired(points, entry)
+            good, own = self._desired(points, entry), 0
             some = np.flatnonzero(good & (size > 0))
-            own = 0
         else:
             good, some, own = np.ones(len(size), dtype=bool), np.arange(len(size)), 1
         size, count, extra = size[some], count[group[some]], extra[some]
@@ -264,8 +268,7 @@ class Moves:
         left, most = self._count[at] - done[at], 1
         while most < left.max(initial=0) and (2 ** np.minimum(left, most + 1) - 1).sum() <= AT_ONCE:
             most += 1
-        width = np.minimum(left, most)
-        size = 2**width - 1
+        size = 2 ** (width := np.minimum(left, most)) - 1
         which, first = np.repeat(at, size), np.cumsum(size) - size
         subset = np.arange(len(which)) - np.repeat(first, size) + 1
         trial = self.points.take(which)
@@ -367,9 +370,8 @@ class Moves:
             numbers = _between(begin[which], end[which], decimals[which], share)
             trial = self.points.take(at[which])
             trial.write(np.arange(len(which)), feature[which], numbers)
-            above = _bisected(
-                self._probe.keeps(trial, self._entry[at[which]], self._more, at[which]).reshape(len(at), -1)
-            )
+            good = self._probe.keeps(trial, self._entry[at[which]], self._more, at[which])
+            above = _bisected(good.reshape(len(at), -1))
             some = np.flatnonzero(above)
             self.points.write(at[some], feature[some], numbers[some * (parts - 1) + above[some] - 1])
             low, step, depth = low + step * above / parts, step / parts, depth - levels
@@ -407,8 +409,7 @@ class Pairs(NamedTuple):
         return Pairs(self.query[at], self.entry[at], self.part[at], self.distance[at])
 
     def joined(self, others: Pairs) -> Pairs:
-        both: Pairs = _joined(Pairs, self, others)
-        return both
+        return Pairs(*_joined(self, others))
 
 
 IsGiven = Callable[[Ints, Points], Mask]
@@ -497,7 +498,7 @@ class Search:
         if not found:
             return None
         every, points, away = zip(*found, strict=True)
-        return np.concatenate(every), _joined(Points, *points), np.concatenate(away)
+        return np.concatenate(every), Points(*_joined(*points)), np.concatenate(away)
 
     def _moved(
         self, some: Ints, several: Mask, is_given: IsGiven | None, *, moves: bool

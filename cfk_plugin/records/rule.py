@@ -19,6 +19,7 @@ import numpy as np
 import pandas as pd
 
 from cfk_plugin.data.region import Interval, Part, Region, natural, part_from_dict
+from cfk_plugin.data.schema import Schema
 from cfk_plugin.errors import LedgerError
 from cfk_plugin.records.keys import Key
 
@@ -253,3 +254,9 @@ def _read_value(stored: Any) -> Any:
         "decimal": Decimal,
     }
     return readers[kind](text)
+
+
+def handles_of(ledger: Any, schema: Schema, values: Sequence[object]) -> tuple[str, ...]:
+    """Return the handles that a record may have in a ledger: by name, and of older entries in the table's order."""
+    own = ledger.handle([values[j] for j in schema.canonical])
+    return (own,) if list(schema.canonical) == sorted(schema.canonical) else (own, ledger.handle(values))

@@ -55,6 +55,11 @@ class GuaranteeState(HostOnly):
         with doing("finding answers for the catalogue"):
             return cls(sides, partition, Catalogue.build(partition, policy, goal, rows))
 
+    def waits(self, goal: Goal) -> bool:
+        """Say whether a catalogue can be searched before it is known what the model says of counterfactuals."""
+        is_one = self.sides.is_one and not goal.is_opposite
+        return is_one and self.catalogue is not None and not self.catalogue.is_shared
+
     @property
     def protector(self) -> tuple[Protector, str] | None:
         """The protector that the guarantee prescribes, with its name; None where a method may be chosen."""

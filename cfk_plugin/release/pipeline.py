@@ -15,19 +15,18 @@ import pandas as pd
 
 from cfk_plugin.data.constraints import Constraints, Rules
 from cfk_plugin.data.domain import Codes, Rows
-from cfk_plugin.data.intake import Intake, take_in
+from cfk_plugin.data.intake import FEW, Intake, sound, take_in
 from cfk_plugin.data.model import Ahead, Goal, LabelModel, Labels, Oracle, RowOracle, rows_for_cells
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import Region, natural
-from cfk_plugin.data.schema import Schema
 from cfk_plugin.errors import CFKError, HostOnly, LedgerError, ModelError, PluginError, quiet
 from cfk_plugin.hookspecs import Finding, Progress, Proposal, Protector, Task
 from cfk_plugin.plugins import PluginManager, worst
 from cfk_plugin.protection import BUILT_IN
 from cfk_plugin.protection.answers import Anchors, answer, nearest
 from cfk_plugin.protection.partition import ReciprocalProtector
-from cfk_plugin.records.rule import Candidate, Decision
+from cfk_plugin.records.rule import Candidate, Decision, handles_of
 from cfk_plugin.release.detection import Detector
 from cfk_plugin.release.guarantees import GuaranteeState, rebuild
 from cfk_plugin.release.results import Certificate, Entry, Suppressed
@@ -124,7 +123,7 @@ class Pipeline(HostOnly):
         try:
             with failing_closed():
                 intake, factual = take_in(frame, self.population.encoder), None
-                at = _sound(intake)  # a query that the model cannot read must not cost the others theirs
+                at = sound(intake)  # a query that the model cannot read must not cost the others theirs
                 if self.goal.is_opposite and len(at):
                     factual = self.model(intake.take(at).frame).astype(object)
                 return self._entries(intake, query, at, None, factual, progress, Constraints(intake, rules))
@@ -160,8 +159,10 @@ class Pipeline(HostOnly):
         asked: Constraints | None = None,
     ) -> list[Entry]:
         """Return one entry per counterfactual; a catalogue's nearest answer takes its place, true for who `asked`."""
-        at = _sound(intake, None if asked is None else asked.queries)
+        at = sound(intake, None if asked is None else asked.queries)
         facts, ask = None if factual is None else factual.take(at), None if self.memory else self.verifier.foreseen
+        if asked is not None and facts is None and self.guarantee.waits(self.goal) and 0 < len(at) <= FEW:
+            return self._entries(intake, query, at, at[:0].astype(object), None, progress, asked)
         own, labels, ahead = self.rows.outcomes(intake.take(at), facts, self.guarantee.fixed, ask)
         desired = self.goal.judge(labels, own)(own, np.arange(len(at))) if len(at) else at.astype(bool)
         labels, ahead = None if labels is None else labels[desired], ahead if desired.all() else Ahead()
@@ -178,16 +179,27 @@ class Pipeline(HostOnly):
         asked: Constraints | None = None,
         ahead: Ahead | None = None,
     ) -> list[Entry]:
-        """Answer the counterfactuals, or queries (which have no `own`), at some positions; others are withheld."""
+        """Answer the counterfactuals, or queries (which have no `own`), at some positions; others are withheld.
+
+        An empty `own` is asked for along with the catalogue's first question.
+        """
         made, entries, who = dict[int, Entry](), None, None if asked is None else asked.queries
         accepted, catalogue, sides = intake.take(at), self.guarantee.catalogue, self.guarantee.sides
         if catalogue is not None and len(at):
             open_to = sides.open_to(own, factual, len(at))
             private, began, revert = dict[str, Any](), None, self.policy.reverts
+            if waits := own is not None and len(own) < len(at):
+                own = at.astype(object)
             if own is not None:
                 began = Anchors(accepted, catalogue.partition.group_of(accepted.codes, accepted.numbers, sides.of(own)))
             if asked is not None:
-                answered = answer(catalogue, asked.take(at), open_to, revert=revert, who=query[at], anchors=began)
+                answered = answer(
+                    catalogue, asked.take(at), open_to, revert=revert, who=query[at], anchors=began, asks_own=waits
+                )
+                if waits and own is not None:
+                    own = self.rows.ask(accepted.frame) if answered.own is None else answered.own
+                    if not (good := self.goal.met(own)).all():
+                        return self._entries(intake, query, at[good], own[good], None, progress, asked)
                 entry, ahead, private = answered.entry, answered.ahead(catalogue), answered.columns
             elif began is not None:
                 entry = nearest(catalogue, accepted, open_to, began.groups)
@@ -201,12 +213,10 @@ class Pipeline(HostOnly):
                 accepted = take_in(frame, self.population.encoder)
         if len(at) and own is not None:
             cells = None if entries is not None else accepted.quasi_identifiers[0]  # an entry's point is nobody's
-            judge = self.goal.judge(factual, own)
-            oracle = Oracle(self.model, judge, self.rows, accepted, desired_at=cells, ahead=ahead)
+            oracle = Oracle(self.model, self.goal.judge(factual, own), self.rows, accepted, cells, ahead)
             limits, of = asked.take(at) if asked is not None and asked.rules else None, query[at]
             told = self._verified(Batch(accepted, of, own, factual, oracle, sides.of(own), progress, entries, limits))
-            told = told if catalogue is None else self.guarantee.apart(told, of)
-            made.update(zip(at.tolist(), told, strict=True))
+            made.update(zip(at.tolist(), told if catalogue is None else self.guarantee.apart(told, of), strict=True))
         return [
             made[i] if i in made else Suppressed(q, *(fault or (who and who.faults[i]) or ("not_desired",)))
             for i, (q, fault) in enumerate(zip(query.tolist(), intake.faults, strict=True))
@@ -310,8 +320,7 @@ class Pipeline(HostOnly):
             groups = partition.group_of(intake.codes, intake.numbers, batch.sides)
         # All copies: what a protector does to its task reaches neither verification nor the next attempt.
         lent = copy(policy), codes.copy(), numbers.copy(), batch.oracle
-        own = None if groups is None else groups.copy()
-        task = Task(self.population, *lent, self.seed, batch.progress, own)
+        task = Task(self.population, *lent, self.seed, batch.progress, None if groups is None else groups.copy())
         answer = self.plugins.protect(task) if "cfk_protect" in self.plugins.hooks else None
         method = self.method if answer is None else "plugin"
         proposals = list(self.protector.protect(task) if answer is None else answer)
@@ -335,7 +344,7 @@ class Pipeline(HostOnly):
         """Return the region that protection alone maps each record to, whatever its outcome; nothing is released."""
         intake = take_in(frame, self.population.encoder)
         found: list[Region | None] = [None] * len(intake)
-        if len(at := _sound(intake)):
+        if len(at := sound(intake)):
             some = intake.take(at)
             own = self.model(some.frame).astype(object)
             oracle = Oracle(self.model, self.goal.judge(None, own), self.rows, some.frame)
@@ -368,12 +377,6 @@ class Pipeline(HostOnly):
             left = members[np.isin(population.cell_of(members), np.array(same, dtype=np.int64))]
             verdicts[i] = Certified(region, certificate.counted(k_effective=population.people(left)))
         return verdicts
-
-
-def _sound(*intakes: Intake | None) -> Rows:
-    """Return positions that are without a fault in all of the tables."""
-    faults = zip(*(intake.faults for intake in intakes if intake is not None), strict=True)
-    return np.flatnonzero(~np.array([*map(any, faults)], dtype=bool))
 
 
 def failing_closed() -> AbstractContextManager[None]:
@@ -489,9 +492,3 @@ class LedgerGuard(HostOnly):
             known = [people for people in (certificate.k_effective, decision.effective) if people is not None]
             counts["k_effective"] = min(known, default=None)
         return Certified(region, certificate.counted(**counts))
-
-
-def handles_of(ledger: Ledger, schema: Schema, values: Sequence[object]) -> tuple[str, ...]:
-    """Return the handles that a record may have in a ledger: by name, and of older entries in the table's order."""
-    own = ledger.handle([values[j] for j in schema.canonical])
-    return (own,) if list(schema.canonical) == sorted(schema.canonical) else (own, ledger.handle(values))
