@@ -1,4 +1,4 @@
-"""A lone request asks the model once where no outcome decides on its region, and is answered as in a batch."""
+"""A lone request asks the model once where no outcome decides on its region, else rarely; its answer is a batch's."""
 
 from __future__ import annotations
 
@@ -84,3 +84,18 @@ def test_a_lone_request_is_answered_as_in_a_batch(
 
     alone = [told(anonymizer.transform(found.iloc[[i]], asked.iloc[[i]]))[0] for i in range(30)]
     assert alone == told(many)[:30]
+
+
+def test_a_counterfactual_that_is_moved_towards_the_query_takes_two_calls_and_three_take_few(
+    table: pd.DataFrame, population: Population
+) -> None:
+    model, (found, asked) = Counting(), split(table)
+    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=5)).fit(population, model, "yes")
+    anonymizer.transform(found, asked)
+    calls = []
+    for rows in [[i] for i in range(30)] + [[i, i + 1, i + 2] for i in range(0, 30, 3)]:
+        model.calls = 0
+        anonymizer.transform(found.iloc[rows], asked.iloc[rows])
+        calls.append(model.calls)
+    assert np.median(calls[:30]) == 2
+    assert max(calls[30:]) <= 6
