@@ -226,7 +226,7 @@ def _range(part: Part, *, is_date: bool) -> Any:
     if not isinstance(part, Interval) or part.low is None:
         return [None, None, 1, "missing"]
     if is_date:
-        return [to_number(part.low), to_number(part.high), int(part.missing), str(part)]
+        return [to_number(part.low), to_number(part.high), int(part.missing), told(part)]
     low, high = (str(Interval(end, end)) for end in (part.low, part.high))
     return low if low == high and not part.missing else [low, high, int(part.missing)]
 
