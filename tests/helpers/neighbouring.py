@@ -63,6 +63,10 @@ class _NoComposition(_NoLaterNoise):
     def _divide(self) -> None:
         """Leave the sound rows out of it, which were not asked what came before."""
 
+    def _noised_best(self, scores: Any, scale: float) -> int:
+        exact = np.asarray(self._exact(scores))
+        return int(np.argmax(exact + np.random.default_rng().exponential(scale, len(exact))))
+
     def _with(self, count: Any, scale: float) -> Any:
         exact = self._exact(count)
         return exact + np.rint(np.random.default_rng().laplace(0, scale, len(exact)))
