@@ -188,6 +188,9 @@ def draw(found: dict[str, Report], folder: Path) -> list[Path]:
             curves = found[case]["curves"]
             plot_roc({SHOWN[a]: Curve(tuple(curves[a]["fpr"]), tuple(curves[a]["tpr"])) for a in SHOWN}, ax=ax)
             ax.set_title(case)
+            lines = ax.get_legend_handles_labels()
+            ax.get_legend().remove()
+        figure.legend(*lines, loc="outside upper center", ncols=len(SHOWN) + 1, frameon=False, handlelength=3)
         paths.append(folder / f"roc-{name}.svg")
         figure.savefig(paths[-1], metadata={"Date": None})
         plt.close(figure)
