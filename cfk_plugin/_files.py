@@ -41,12 +41,12 @@ if TYPE_CHECKING:
 
 _SCHEMA_KEYS = [name for name in signature(Schema.from_frame).parameters if name != "frame"]
 _DIGITS = 40  # of a whole number in JSON
-_FEW = 20  # more outcomes than these are hardly labels, and are not shown
+_FEW = 20  # more outcomes than this are hardly labels, and are not listed
 _PICKLES = (".joblib", ".pkl", ".pickle")
 
 
 def read_table(path: Path) -> pd.DataFrame:
-    """Read a table from CSV or Parquet, as its name ends."""
+    """Read a table from CSV or Parquet, whichever the file's ending says."""
     _exists(path)
     with quiet(f"{path}: not a readable CSV or Parquet table", InputError):
         if path.suffix.lower() in (".parquet", ".pq"):
@@ -65,7 +65,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def parse_json(content: bytes, path: Path) -> dict[str, Any]:
-    """Read a JSON object from bytes, strictly: no key twice, no number that is none."""
+    """Read a JSON object from bytes, strictly: no repeated key, no infinity, NaN or overlong integer."""
     found, fault = None, "no object at the top"
     try:
         found = json.loads(
@@ -81,7 +81,7 @@ def parse_json(content: bytes, path: Path) -> dict[str, Any]:
         fault = f"line {error.lineno}, column {error.colno}"
     except (ValueError, RecursionError) as error:
         fault = type(error).__name__
-    if not isinstance(found, dict):  # raised here: what was caught must not be its context
+    if not isinstance(found, dict):  # raised outside of the handlers: what was caught must not be its context
         raise InputError(f"{path}: not valid JSON ({fault})")
     return found
 
@@ -103,7 +103,7 @@ def read_released(content: bytes, path: Path) -> tuple[dict[str, Any], pd.DataFr
 
 
 class _UnfitError(Exception):
-    """JSON that parsers read differently, or that holds something that is no number."""
+    """JSON that parsers may read differently, or with a number that is not finite or too long."""
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -188,7 +188,7 @@ def _loaded(location: str) -> Any:
 def check_output(
     path: Path | None, what: str = "output", endings: Sequence[str] = (".csv", ".parquet", ".json")
 ) -> None:
-    """Refuse, before any work, a place that cannot be written."""
+    """Refuse a path that cannot be written, before any work is done."""
     if path is not None:
         check_place(path, endings, what)
 
@@ -198,13 +198,13 @@ def check_report(path: Path | None) -> None:
 
 
 def write_report(path: Path, text: str) -> None:
-    """Write a text: no line end is translated, so that the same report has the same bytes."""
+    """Write a text without translating line ends, so that the same report has the same bytes."""
     with whole_file(path) as draft:
         draft.write_bytes(text.encode("utf-8"))
 
 
 def write_released(path: Path, explanations: Explanations) -> None:
-    """Write explanations as their file name says: CSV, Parquet or JSON."""
+    """Write explanations in the format that the file's ending names: CSV, Parquet or JSON."""
     if path.suffix.lower() == ".json":
         write_report(path, explanations.to_json(indent=1))
     else:
@@ -212,7 +212,7 @@ def write_released(path: Path, explanations: Explanations) -> None:
 
 
 def write_table(path: Path, table: pd.DataFrame) -> None:
-    """Write a table as its file name says: Parquet or CSV."""
+    """Write a table in the format that the file's ending names: Parquet or CSV."""
     with whole_file(path) as draft:
         (table.to_parquet if path.suffix.lower() == ".parquet" else table.to_csv)(draft, index=False)
 
@@ -264,7 +264,7 @@ def wanted(text: str, model: Any, features: pd.DataFrame) -> Any:
 
 
 def goal_among(labels: Sequence[Any], text: str) -> Any:
-    """Return what is spelled like this; labels are the model's, so a message may list them."""
+    """Return the label that is spelled like the text. Messages may list labels: they are the model's, not a row's."""
 
     def unknown(spelled: str) -> Any:
         known = f"it has {', '.join(map(str, labels))}" if len(labels) <= _FEW else f"it has {len(labels)} others"

@@ -63,8 +63,8 @@ def protect(
     ----------
     explainer : object
         A DiCE explainer, a NICE explainer, a callable from queries to counterfactuals, an object with ``explain`` or
-        ``generate_counterfactuals``, or anything a plugin has an adapter for. None with ``anchor="query"``, where
-        none is asked.
+        ``generate_counterfactuals``, or anything a plugin has an adapter for. None is allowed with ``anchor="query"``,
+        which asks no explainer.
     model : object with ``predict``, or callable
         The model that is explained; returns labels, or numbers where `desired` is a range or `threshold` is given.
     population : Population
@@ -74,11 +74,11 @@ def protect(
     desired : label, set of labels, (low, high), "opposite" or callable
         The outcome that counterfactuals reach; by default any other than the query's own. See `KAnonymizer.fit`.
     threshold : float, optional
-        For a model that returns probabilities: the outcome is 1, or the second class, from this one on.
+        For a model that returns probabilities: from this value on, the outcome is 1, or the second class.
     method : str, Protector, DPPrototypes or DPC
-        See `KAnonymizer`. "dp", or `DPPrototypes` with settings of your own: answers are differentially private
-        prototypes, whatever the explainer would find; `policy`, `reference` and `ledger` are refused then. "dpc", or
-        `DPC`: the published method, to compare with; it guarantees nothing.
+        See `KAnonymizer`. With "dp", or `DPPrototypes` for settings of your own, answers are differentially private
+        prototypes, whatever the explainer would find; `policy`, `reference` and `ledger` are then refused. "dpc", or
+        `DPC`, is the published method, for comparison; it guarantees nothing.
     plugins : sequence
         Plugins for this run, beside installed ones.
     reference : Population, optional
@@ -86,19 +86,19 @@ def protect(
     ledger : Ledger, optional
         Remembers what was released for each record, so that several releases do not add up.
     track : bool or RunLogger
-        Whether every result is logged to MLflow, in the background: no explanation waits for a server. One of which no
-        record can be kept on local disk is withheld, unless ``CFK_SPOOL_FULL=release``.
+        Whether to log every result to MLflow, in the background, so that no explanation waits for a server. A result
+        whose record cannot be kept on local disk is withheld, unless ``CFK_SPOOL_FULL=release``.
     groups : str, optional
-        Column of the queries by which runs tell groups of those who ask apart, for example ``sex``; it need not be a
-        feature. See `Explanations.by_group`.
+        Column of the queries that divides those who ask into groups in the logged runs, for example ``sex``; it need
+        not be a feature. See `Explanations.by_group`.
     candidates : int
-        How many counterfactuals `explain` asks the explainer for per query; it releases the best of them, by the
-        policy's objective with distance to the query + NCP in the place of NCP. k holds as for one. Of the built-in
-        explainers `NearestUnlikeNeighbour` and DiCE's can be asked for several. Not with the catalogue.
+        How many counterfactuals `explain` asks the explainer for per query. It releases the best by the policy's
+        objective, in which NCP plus distance to the query takes the place of NCP; k holds as for one. Of the built-in
+        explainers `NearestUnlikeNeighbour` and DiCE's can be asked for several. Not available with the catalogue.
     anchor : {"explainer", "query"}
         Where a catalogue's answers begin: at the explainer's counterfactual, so that what you wrapped decides; or at
         the query, so that an answer is a function of the query, the catalogue and the model. The explainer is then
-        not asked, and only ``explain`` is left of it.
+        never asked, and only ``explain`` is available.
     effort : {"balanced", "fast", "thorough"}
         How long groups of people are searched for; see `KAnonymizer`.
     seed : int
@@ -107,8 +107,8 @@ def protect(
     Raises
     ------
     CFKError
-        If policy, population, model and explainer do not fit together (see `KAnonymizer.fit`), records cannot be kept
-        although `track` asks for them, `candidates` is no whole number from 1, or there is no use for several.
+        If policy, population, model and explainer do not fit together (see `KAnonymizer.fit`), `track` asks for records
+        that cannot be kept, or `candidates` is not a whole number from 1, or is above 1 where one alone can be used.
     """
     check_population(population)
     candidates = whole_number("candidates", candidates)
@@ -154,8 +154,8 @@ def protect(
 def warm_up() -> frozenset[Path | None]:
     """Compile what protection needs, for every later process of this machine; `cfk warm-up` does the same.
 
-    Without it the first process that protects does, for some seconds. Returns the folders in which it is kept; None is
-    among them where something is not, as no folder can be written.
+    Otherwise the first process that protects spends some seconds on it. Returns the folders that hold the compiled
+    code; None is among them if some of it could not be kept because no folder is writable.
     """
     random = np.random.default_rng(0)
     table = pd.DataFrame(random.integers(0, (30, 4, 9, 60), (90, 4)), columns=["age", "place", "pay", "person"])
@@ -168,7 +168,7 @@ def warm_up() -> frozenset[Path | None]:
             anonymizer = KAnonymizer(policy=PrivacyPolicy(k=5, guarantee=guarantee), method=method)
             anonymizer.fit(population, model=lambda rows: (rows["pay"] > 4).to_numpy(), desired=True)
             anonymizer.transform(table[table["pay"] > 4].head(5))
-    rows, _ = distinct_rows(population)  # of this few rows, transform() compares all
+    rows, _ = distinct_rows(population)  # transform() compares all rows where there are so few
     rows.search(rows.take(np.arange(3)))
     drawn = ServedRows(table, table["pay"].to_numpy(), np.zeros(len(table)), rows.heom, rows.heom.encode(table))
     drawn.nearest(table.head(3), Goal(1), None)

@@ -1,4 +1,4 @@
-"""Errors, how foreign code is called and files are written, and what holders of rows share. No message has a value."""
+"""Errors, how foreign code is called and files are written, and what holders of rows share. No message holds values."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class AdapterError(CFKError, TypeError):
 
 
 class NotForwardedError(AdapterError, AttributeError):
-    """A name of an explainer that its adapter does not pass on, as rows may be behind it."""
+    """An attribute of an explainer that its adapter does not pass on, as it may lead to rows."""
 
 
 class PluginError(CFKError, RuntimeError):
@@ -79,7 +79,7 @@ class SignatureError(CFKError, ValueError):
 
 
 class WrongSignatureError(SignatureError):
-    """A file is not what the owner of the key signed: it was changed, or the signature is another's or none."""
+    """A file is not what the owner of the key signed: it was changed, signed by somebody else, or not signed."""
 
 
 class ReportError(CFKError, RuntimeError):
@@ -95,16 +95,16 @@ class NominalGuaranteeWarning(UserWarning):
 
 
 class PrivacyLeakWarning(UserWarning):
-    """Something that a differentially private release takes for public was learned from protected rows."""
+    """Something that a differentially private release treats as public was learned from protected rows."""
 
 
 def _is_of_result(record: logging.LogRecord) -> bool:
-    return record.module != "entries"  # which says who is in a group without one
+    return record.module != "entries"  # the module that a fit warns from
 
 
 @contextmanager
 def refitting() -> Iterator[None]:
-    """Fit to measure, and not to release: what a fit warns of was said when what is measured was fitted."""
+    """Fit to measure, not to release: do not repeat the warnings of the fit that is being measured."""
     log = logging.getLogger("cfk_plugin")
     log.addFilter(_is_of_result)
     try:
@@ -117,7 +117,7 @@ def refitting() -> Iterator[None]:
 
 
 def require(name: str, value: object, kind: type[T], instead: str, error: type[CFKError] = InputError) -> T:
-    """Return a value of a type, or say what came, what is expected, and how that is made."""
+    """Return the value if it has this type; else say what was given, what is expected, and what to do instead."""
     if not isinstance(value, kind):
         article = "an" if kind.__name__[0] in "AEIO" else "a"
         raise error(f"{name} must be {article} {kind.__name__}, got {type(value).__name__}; {instead}")
@@ -125,21 +125,21 @@ def require(name: str, value: object, kind: type[T], instead: str, error: type[C
 
 
 def listed(names: Sequence[Any], most: int = 10) -> str:
-    """Write the first of some names, and how many more there are."""
+    """List the first of the names, and say how many more there are."""
     rest = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(map(repr, names[:most])) + rest
 
 
 @contextmanager
 def quiet(what: str, error: type[Exception], let: type[CFKError] | tuple[type[CFKError], ...] = ()) -> Iterator[None]:
-    """Call foreign code: of whatever it raises, text and context are dropped, as both may quote rows.
+    """Call foreign code, and drop the text and context of whatever it raises: both may quote rows.
 
     Explainers, models, adapters, plugins, files and databases are foreign. What they raise need not be an `Exception`:
-    ``SystemExit`` and the panics of libraries written in Rust are none. Only the operator's ``KeyboardInterrupt``,
-    which Python raises in the main thread alone, goes on, and without its text.
+    ``SystemExit`` and the panics of libraries written in Rust are not. Only the operator's ``KeyboardInterrupt``, which
+    Python raises in the main thread alone, passes, and without its text.
 
-    Raised instead is an `error` that says `what` failed, with the class of what was raised at ``{}``, or else after it.
-    What is of a type in `let` passes with its own text.
+    Raised instead is `error`: its text is `what`, with the class of what was raised in place of ``{}``, or at the end.
+    An error of a type in `let` passes with its own text.
 
     >>> with quiet("the model raised {}", ModelError):
     ...     raise SystemExit("age=24")
@@ -158,18 +158,18 @@ def quiet(what: str, error: type[Exception], let: type[CFKError] | tuple[type[CF
         return
     try:
         raise instead
-    finally:  # raising has set the context, as the failure is still being handled by whoever called
+    finally:  # raising sets the context where the caller is itself handling an error
         instead.__context__ = instead.__cause__ = None
 
 
 def _named(what: str, failure: str) -> str:
-    """Put the class of a failure into a message; one that is no identifier could be a text of its own."""
+    """Put the class of a failure into a message, unless its name is not an identifier: it could quote a row."""
     failure = failure if failure.isidentifier() else "an error"
     return what.replace("{}", failure) if "{}" in what else f"{what} ({failure})"
 
 
 def check_place(path: Path, endings: Sequence[str], what: str = "name") -> None:
-    """Refuse, before any work, a place that cannot be written, or whose name does not end as it must."""
+    """Refuse, before any work, a path that has another ending or cannot be written."""
     if path.suffix.lower() not in endings:
         *some, last = endings
         raise InputError(f"{path}: the {what} must end in {', '.join(some)}{' or ' if some else ''}{last}")
@@ -181,7 +181,7 @@ def check_place(path: Path, endings: Sequence[str], what: str = "name") -> None:
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
-    """Give a draft to write: whoever reads the file meanwhile finds the earlier one or the new one, never a half."""
+    """Yield a draft to write: readers of the file find the earlier version or the new one, never half of it."""
     draft = path.with_name(f".{secrets.token_hex(4)}.{path.name}")
     try:
         yield draft
@@ -195,12 +195,12 @@ def whole_file(path: Path) -> Iterator[Path]:
 class HostOnly:
     """Base of whatever holds rows, values of rows or a key: its `repr` shows counts alone, and it cannot be pickled.
 
-    A dataclass that derives from it says ``repr=False``; a test looks.
+    A dataclass that derives from it must say ``repr=False``; a test checks that.
     """
 
     __slots__ = ()
     _refusal: ClassVar[tuple[type[CFKError], str]] = (InputError, "{} holds values of rows and refuses to be pickled")
-    """The error, and its text; ``{}`` in it stands for the class."""
+    """The error and its text, in which ``{}`` stands for the class."""
 
     def _counts(self) -> str:
         """Return what `repr` shows in its brackets."""

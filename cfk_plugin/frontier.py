@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 KS = (2, 3, 5, 10, 15, 20, 25, 30)
-"""The k that are tried where none are named."""
+"""The values of k that are tried by default."""
 
 
 def frontier(
@@ -65,10 +65,10 @@ def frontier(
     ks : iterable of int, optional
         Default: those of `KS` that the population allows.
     compare : bool
-        Whether the policy at its own k is also compared with no protection and with Mondrian over the whole table, and
-        distances to training rows are measured; needs rows.
+        Whether to compare the policy at its own k with no protection and with Mondrian over the whole table, and to
+        measure distances to training rows; needs the rows.
     seed : int
-        Of protectors and samples that draw random numbers, and of the bootstrap.
+        For protectors and samples that draw random numbers, and for the bootstrap.
     progress : callable, optional
         Called with (done, total) k.
 
@@ -79,7 +79,7 @@ def frontier(
     ModelError
         If the model cannot be used.
     InputError
-        If a table lacks features, the factuals are not one each, or `ks` holds something else than whole numbers.
+        If a table lacks features, there is not one factual each, or `ks` holds anything but whole numbers.
     """
     check_population(population)
     if compare and not population.has_rows:
@@ -178,11 +178,11 @@ class Point(Figures):
     asked: int  # counterfactuals
     released: int
     k_min: int | None  # fewest people who fit a released region; None when nothing is released
-    reasons: Mapping[str, int]  # why the others are withheld, see `SUPPRESSION_REASONS`: no price of k
+    reasons: Mapping[str, int]  # why the others are withheld; see `SUPPRESSION_REASONS`
     ncp_mean: Estimate  # over what is released at this k, which differs from k to k
     pureness_mean: Estimate
     suppressed_rate: Estimate  # share withheld of all asked
-    common_ncp_mean: Estimate  # over what is released at every k of the frontier: these compare
+    common_ncp_mean: Estimate  # over what is released at every k of the frontier, so comparable
     common_pureness_mean: Estimate
 
     @property
@@ -200,7 +200,7 @@ class Frontier(Figures, LoggedReport):
     """
 
     points: tuple[Point, ...]  # smallest k first
-    policy: Mapping[str, Any]  # settings of the one that was asked about, with its own k
+    policy: Mapping[str, Any]  # settings of the policy that was given, with its own k
     method: str  # the protector's name
     population: str  # keyed fingerprint
     asked: int  # counterfactuals
@@ -272,7 +272,7 @@ class Baseline(Figures):
     # row, and to the five nearest; over at most 100 explanations. 0 is a training row.
     nearest: Estimate
     nearest_5: Estimate
-    # With factuals: mean HEOM distance from who asks to the nearest point of what is released, and the share for whom
+    # With factuals: mean HEOM distance from each to the nearest point of what is released, and the share for whom
     # the model gives the desired outcome there.
     distance: Estimate | None = None
     true: Estimate | None = None
@@ -294,7 +294,7 @@ class _Asking:
         return np.ones(len(rows)) if self.labels is None else (found.astype(object) != self.labels[at]).astype(float)
 
     def measured(self, points: pd.DataFrame, at: NDArray[np.int64]) -> dict[str, Estimate]:
-        """Return how far points are from who asks, and for how many they are true."""
+        """Return how far the points are from the factuals, and the share at which the outcome is desired."""
         if self.facts is None or not len(points):
             return {}
         heom, features = Heom.of(self.population), list(self.population.schema.features)
@@ -306,7 +306,7 @@ class _Asking:
 def nearest_points(
     entries: Sequence[GeneralizedCounterfactual], queries: Sequence[Mapping[str, Any]], population: Population
 ) -> pd.DataFrame:
-    """Return for each entry the point of what was released that is nearest to its query, own values where inside."""
+    """Return the point of each entry that is nearest to its query; the query's own values are kept where inside."""
     points = [
         {
             **query,

@@ -45,7 +45,7 @@ class AdaptContext:
     features: tuple[str, ...]  # columns that a counterfactual has, in the training table's order
     target: str | None = None  # label column, to be left out of what the explainer returns
     classes: tuple[Any, ...] | None = None  # the model's labels, in its order, for explainers that name a position
-    desired: Any = None  # label, `DesiredRange` or `DesiredSet` that is protected for; None where the query decides
+    desired: Any = None  # label, `DesiredRange` or `DesiredSet` that is asked for; None where the query decides
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class RawMethod:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReleaseRecord:
-    """One explanation as a notification tells it. Holds no attribute's value, so it may be logged."""
+    """What plugins are told of one explanation. Holds no attribute's value, so it may be logged."""
 
     status: str  # "released" or "suppressed"
     reason: str | None = None  # why it was suppressed, a key of `SUPPRESSION_REASONS`
@@ -166,7 +166,7 @@ class Task:
 
     population: Population
     policy: PrivacyPolicy
-    codes: NDArray[np.int32]  # shape (n, n_quasi_identifiers); -1: a number that is not a value of the population
+    codes: NDArray[np.int32]  # shape (n, n_quasi_identifiers); -1: a number that the population does not have
     numbers: NDArray[np.float64]  # the same as numbers (dates in seconds); NaN for categories
     oracle: Oracle  # says whether a cell has the desired outcome; asks the model once per cell
     seed: int = 0  # for protectors that draw random numbers
@@ -237,7 +237,7 @@ def desired_of(options: Mapping[str, Any], classes: Sequence[Any] | None = None)
     Raises
     ------
     AdapterError
-        If several outcomes are named, a position is that of no class, or ``desired_range`` is none.
+        If several outcomes are named, a position is out of range, or ``desired_range`` does not hold two numbers.
     """
     read = [_read_desired(name, options[name], classes) for name in DESIRED if options.get(name) is not None]
     named = [desired for desired in read if desired is not None]
@@ -247,7 +247,7 @@ def desired_of(options: Mapping[str, Any], classes: Sequence[Any] | None = None)
 
 
 def places_of(desired: Any, classes: Sequence[Any] | None) -> list[int]:
-    """Return the positions of the classes that are protected for, if there are more than two; else "opposite" will do.
+    """Return the positions of the desired classes if the model has more than two; with two, "opposite" will do.
 
     For explainers that have to be told: `desired` is that of `AdaptContext`.
     """
@@ -275,7 +275,7 @@ def constraints_of(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def without_constraints(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments for an explainer that does not know of constraints; its answers are held to them anyway."""
+    """Return the arguments for an explainer that knows no constraints; its answers are checked against them anyway."""
     return {name: value for name, value in options.items() if name not in CONSTRAINTS}
 
 
@@ -314,7 +314,7 @@ class CounterfactualBatch(HostOnly):
 
     frame: pd.DataFrame  # shape (n_found, n_features); raw feature space, any index
     slot: NDArray[np.int64]  # shape (n_found,); position in `query` that each row answers
-    query: NDArray[np.int64]  # shape (n_asked,); query of each one asked for; slots without a row were not found
+    query: NDArray[np.int64]  # shape (n_asked,); the query of each slot; for slots without a row nothing was found
     desired: Any = None  # outcome that this call asked for, which is then certified; see `desired_of`
     constraints: Mapping[str, Any] = field(default_factory=dict)  # what this call says may change; `constraints_of`
 
@@ -349,15 +349,15 @@ class CounterfactualBatch(HostOnly):
 class CounterfactualSource(Protocol):
     """An explainer as an adapter presents it. Knows how to call it and how to read it; nothing of privacy.
 
-    It may have ``forwarded``, names of further attributes and methods that a protected explainer gives as they are:
-    nothing of a row may be in them, or be reached from them.
+    It may have ``forwarded``, names of further attributes and methods that a protected explainer passes on unchanged:
+    they must hold no value of a row, and lead to none.
     """
 
     name: str  # short name of the generator, for logs
     instance_based: bool  # its answers may be training rows or lightly changed ones, whatever a distance says
 
     def generate(self, queries: pd.DataFrame, **options: Any) -> CounterfactualBatch:
-        """Ask for counterfactuals of the queries, and change neither them nor the explainer nor random state."""
+        """Ask for counterfactuals of the queries. Changes neither queries nor explainer nor random state."""
         ...
 
     @property
@@ -387,7 +387,7 @@ _PROTECTING: ContextVar[bool] = ContextVar("cfk_protecting", default=False)
 
 @contextmanager
 def protecting() -> Iterator[None]:
-    """Mark calls of an explainer whose answers go through protection, for whoever counts the others."""
+    """Mark calls of an explainer whose answers go through protection, so that observation does not count them."""
     token = _PROTECTING.set(True)
     try:
         yield
@@ -396,14 +396,14 @@ def protecting() -> Iterator[None]:
 
 
 def is_protecting() -> bool:
-    """Say whether the explainer is being asked by the host."""
+    """Say whether the answers of the running call go through protection."""
     return _PROTECTING.get()
 
 
 def released_cells(entries: Iterable[Any]) -> list[dict[str, Any] | None]:
     """Return the table cells of each explanation, feature to value; None for one that is withheld.
 
-    What is a single value, because it was left as it is, has the type of its column; all else is text.
+    A single value, which was not generalised, keeps the type of its column; all else is text.
     """
     return [typed_cells(entry) if entry.status == "released" else None for entry in entries]
 
@@ -433,7 +433,7 @@ def ask(call: Callable[[], Any], none_found: Callable[[Exception], bool] = lambd
     call : callable
         Calls the explainer; takes nothing.
     none_found : callable, optional
-        Says of an exception whether it is the explainer's way to say that there is no counterfactual.
+        Says whether an exception is the explainer's way of saying that there is no counterfactual.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""Plots on axes of matplotlib. They read in grey, and show no value of a row."""
+"""Plots on axes of matplotlib. They are legible in grey, and show no value of a row."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ def mark_k(ax: Axes, at: float, k: int) -> None:
 
 
 def clean(ax: Axes) -> None:
-    """Leave out the lines that say nothing."""
+    """Hide the top and right lines of the frame."""
     ax.spines[["top", "right"]].set_visible(False)
 
 
 def nothing(ax: Axes, why: str = "nothing was released") -> Axes:
-    """Say on empty axes why they are empty."""
+    """Write on empty axes why they are empty."""
     ax.text(0.5, 0.5, why, ha="center", va="center", transform=ax.transAxes)
     ax.set_axis_off()
     return ax
@@ -137,8 +137,8 @@ class RiskDisplay(Display):
 class ExplanationDisplay(Display):
     """One released explanation: its ranges among those of all groups of people, and its other values as text.
 
-    Bars say how many groups have such values, each counted once over its range; dark ones are the explanation's. No row
-    is counted, and no end of an axis is said. Where no group is known, as for a nominal guarantee, there are no bars.
+    Bars count the groups that have such values, each group once over its whole range; dark bars are the explanation's.
+    No row is counted, and axes have no end labels. Without known groups, as for a nominal guarantee, there are no bars.
 
     Parameters
     ----------
@@ -251,14 +251,14 @@ def plot_ncp_by_attribute(explanations: Explanations, population: Population, *,
 
 
 def _edges(sizes: NDArray[np.int64], k: int | None) -> NDArray[np.float64]:
-    """Return edges of bars half a person beside whole numbers; one of them is the policy's k."""
+    """Return edges of bars halfway between whole numbers, so that no bar crosses the policy's k."""
     first = min(int(sizes.min()), k or int(sizes.min()))
     step = max(1, -(-(int(sizes.max()) + 1 - first) // _MOST_BARS))
     return np.asarray(np.arange(first, int(sizes.max()) + step + 1, step) - 0.5, dtype=np.float64)
 
 
 def _risk_axis(ax: Axes) -> None:
-    """Write the risk that belongs to a size on the other side."""
+    """Add the risk that belongs to each size on the opposite axis."""
     from matplotlib.ticker import FixedLocator, FuncFormatter
 
     ticks = [tick for tick in ax.get_xticks() if tick >= 1 and ax.get_xlim()[0] <= tick <= ax.get_xlim()[1]]
@@ -382,7 +382,7 @@ _SMALL: Mapping[str, Any] = {"ha": "center", "va": "bottom", "fontsize": 8, "col
 
 
 def _label(group: str, table: pd.DataFrame) -> str:
-    """Return a group's name and size; of a withheld explanation some metrics have no value, so sizes may differ."""
+    """Return a group's name and size; sizes may differ by metric, as withheld explanations have no value for some."""
     sizes = table.loc[table["group"] == group, "n"]
     least, most = int(sizes.min()), int(sizes.max())
     return f"{group}\nn = {least:,}" if least == most else f"{group}\nn = {least:,} to {most:,}"
@@ -396,9 +396,9 @@ _MOST_TICKS = 10
 def plot_frontier(frontier: Frontier | pd.DataFrame, *, k: int | None = None, ax: Axes | None = None) -> Axes:
     """Plot pureness, information loss and what is withheld against k, with 95 % intervals as bands.
 
-    Pureness and information loss are over the counterfactuals that are released at every k, so that points compare:
-    what is withheld at a large k is often what would look worst there. Where no counterfactual is released at every k
-    they are over what is released at each, and the label says so. What is withheld is drawn where something is.
+    Pureness and information loss are over the counterfactuals that are released at every k, so that points are
+    comparable: what is withheld at a large k is often what would look worst there. Where no counterfactual is released
+    at every k they are over what is released at each, and the label says so. What is withheld is drawn if anything is.
 
     Parameters
     ----------
@@ -462,7 +462,7 @@ class FrontierDisplay(Display):
             ax.plot(table["k"], table[column], style, marker=marker, markersize=4, color=shade, zorder=3)
         y = -np.inf
         for value, name in sorted((float(table[line[0]].dropna().iloc[-1]), name) for name, line in lines.items()):
-            y = max(value, y + _APART)  # names stand at the ends of their lines, apart from each other
+            y = max(value, y + _APART)  # names stand at the ends of their lines, without overlap
             where: dict[str, Any] = {"textcoords": "offset points", "va": "center", "fontsize": 9, "color": INK}
             ax.annotate(f"{name} {value:.2f}", (last, y), (7, 0), **where)
         if k is not None:
@@ -474,7 +474,7 @@ class FrontierDisplay(Display):
 
 
 def _over(asked: int | None, common: int | None) -> str:
-    """Say of which counterfactuals points are, where that is known."""
+    """Say which counterfactuals the points cover, where that is known."""
     if asked is None or common is None:
         return ""
     if not common:
@@ -514,7 +514,7 @@ _FEW = 1_000  # people; with fewer of them, rates of 0.1 % cannot be seen
 
 
 class RocLine(NamedTuple):
-    """A curve as it is drawn: its name, and how many people who were not trained on it is of."""
+    """A curve to draw: its name, and the number of non-members that its false positive rates are of."""
 
     name: str
     curve: Curve
@@ -522,14 +522,14 @@ class RocLine(NamedTuple):
 
     @property
     def least(self) -> float:
-        """Return the smallest rate of false alarms that could be seen."""
+        """Return the smallest rate of false alarms that could be observed."""
         return 1 / self.others if self.others else min((rate for rate in self.curve.fpr if rate > 0), default=0.1)
 
 
 def plot_roc(
     report: Attacked, *, epsilon: float | None = None, delta: float = 0.0, log: bool = True, ax: Axes | None = None
 ) -> Axes:
-    """Plot the share of members that attacks find over the share of others whom they take for members.
+    """Plot the share of members that attacks find over the share of non-members that they take for members.
 
     For the data holder: each step of a curve is one person, so few people show where single ones stand. A privacy
     report's external edition has the same curves in steps of 11 people.
@@ -539,11 +539,11 @@ def plot_roc(
     report : AttackReport, sequence of AttackReport, or mapping of str to Curve
         Whose curves are drawn. Curves of several reports are named with what was attacked.
     epsilon, delta : float, optional
-        A claim for neighbours of whom one person is *replaced*, as membership attacks tell them apart; what it admits
-        is drawn as a line. Default: the lines that the reports hold, where they know of a claim.
+        A claim for neighboring tables in which one person is *replaced*, as membership attacks assume; the most that it
+        admits is drawn as a line. Default: the lines of the claims that the reports hold.
     log : bool
-        Logarithmic axes, from 1 / n of the n people who were not trained on. Attacks that are right about a few people
-        show on these alone.
+        Logarithmic axes that start at 1 / n for n non-members. Only these show attacks that are right about a few
+        people.
     ax : matplotlib Axes, optional
         Default: those of a new figure.
 
@@ -554,11 +554,11 @@ def plot_roc(
     Raises
     ------
     InputError
-        If something has no curves, or epsilon or delta is outside of its range.
+        If there are no curves, or epsilon or delta is out of range.
 
     Notes
     -----
-    A bound on the balanced accuracy B is no curve. The published bound is drawn as what it implies, TPR at most
+    A bound on the balanced accuracy B is no curve. It is drawn as what it implies, TPR at most
     FPR + 2 B - 1, where a report holds it.
     """
     return RocDisplay.from_report(report, epsilon, delta, log=log, ax=ax).ax_
@@ -633,7 +633,7 @@ def _roc_lines(report: AttackReport, *, several: bool) -> Iterator[RocLine]:
             continue
         found = next((result for result in report.results if result.attack == name), None)
         others = None if found is None else found.figures.get("others")
-        area = found is not None and not name.startswith("membership_surrogate")  # whose success is no area
+        area = found is not None and not name.startswith("membership_surrogate")  # whose success is not an area
         title = f"{short(name)}, AUC {found.main.value:.2f}" if found is not None and area else short(name)
         known = others is not None and np.isfinite(others) and others > 0
         yield RocLine(f"{report.subject}: {title}" if several else title, curve, int(others or 0) if known else None)

@@ -70,7 +70,7 @@ class PluginManager:
         self._manager = pluggy.PluginManager(PROJECT)
         self._manager.add_hookspecs(cfk_plugin.hookspecs)
         self.infos: list[PluginInfo] = []  # in the order of loading; the last one is asked first
-        self.hooks: set[str] = set()  # which some plugin implements: nobody need be asked the others
+        self.hooks: set[str] = set()  # those that some plugin implements; the others need no call
         if os.environ.get(TRACE, "") not in ("", "0"):
             self._manager.add_hookcall_monitoring(_trace, lambda *_: None)
 
@@ -78,7 +78,7 @@ class PluginManager:
         return f"PluginManager({[info.name for info in self.infos]})"
 
     def versions(self) -> dict[str, str]:
-        """Return the version of each distribution that brought a plugin (of each plugin that was passed)."""
+        """Return the version of each distribution that brought a plugin (or of the plugin itself, if it was passed)."""
         return {info.distribution or info.name: info.version for info in self.infos}
 
     def load(self, point: EntryPoint, name: str, version: str) -> None:
@@ -205,7 +205,7 @@ def _installed(disabled: set[str]) -> list[tuple[EntryPoint, str, str]]:
 
 
 def _about(distribution: Distribution) -> tuple[str, str]:
-    """Return name and version; every look at either reads all that the distribution says of itself."""
+    """Return name and version. Looking up either parses all metadata of the distribution."""
     said = distribution.metadata
     return said["Name"], said["Version"]
 
@@ -219,7 +219,7 @@ def _trace(hook_name: str, implementations: Sequence[pluggy.HookImpl], arguments
     log.info("hook %s -> %s", hook_name, ", ".join(names) or "nobody")
 
 
-# Generators: explainers by name, made of a training table and a model, for audits that train again.
+# Generators: explainers by name, made from a training table and a model, for audits that train again.
 
 GROUP = "cfk_plugin.generators"
 """Name of the entry-point group."""
@@ -229,8 +229,8 @@ class Factory(Protocol):
     """Makes an explainer; a function that an entry point of the group names.
 
     What the explainer answers may be training rows: its ``explain(X)`` returns one row per query, in the queries'
-    index, with missing values where it found none. It may have ``needs``: libraries that must be installed, import name
-    to what to do where one is not.
+    index, with missing values where it found none. It may have ``needs``: the import names of required libraries, each
+    with what to do if it is missing.
     """
 
     def __call__(
@@ -253,12 +253,12 @@ def generators() -> tuple[str, ...]:
 
 
 def generator(name: str) -> Factory:
-    """Return what makes an explainer, by its name.
+    """Return the function that makes an explainer, by name.
 
     Parameters
     ----------
     name : str
-        One of `generators`, in which other distributions may have some.
+        One of `generators`; other distributions may add to them.
 
     Returns
     -------
@@ -267,7 +267,7 @@ def generator(name: str) -> Factory:
     Raises
     ------
     InputError, MissingDependencyError, PluginError
-        If there is none of this name, it needs what is not installed, or it cannot be loaded or is there twice.
+        If the name is unknown or taken twice, a library is missing, or the function cannot be loaded.
     """
     points = _points()
     if name not in points:
@@ -300,6 +300,6 @@ def _load(point: EntryPoint) -> Factory:
 
 
 def _missing(factory: Factory) -> Mapping[str, str]:
-    """Return the libraries that are not installed, import name to what to do."""
+    """Return the import names of libraries that are not installed, each with what to do."""
     needs: Mapping[str, str] = getattr(factory, "needs", {})
     return {library: advice for library, advice in needs.items() if find_spec(library) is None}

@@ -51,10 +51,10 @@ def check_adapter(
 ) -> CounterfactualBatch:
     """Adapt an explainer, ask it, and check every rule of the contract.
 
-    What the source maps in `methods` and names in `forwarded` is called, and what comes out is searched for values of
-    the explainer's counterfactuals, and of training `rows`, that are not among the queries: texts and numbers of four
-    or more characters, and whole rows. So give queries whose counterfactuals have values that occur nowhere else. What
-    is not found this way may still be there.
+    Calls everything in the source's `methods` and `forwarded`, and searches what comes out for values of the
+    explainer's counterfactuals, and of training `rows`, that are not among the queries: texts and numbers of four or
+    more characters, and whole rows. So give queries whose counterfactuals have values that occur nowhere else. What is
+    not found this way may still be there.
 
     Parameters
     ----------
@@ -69,8 +69,8 @@ def check_adapter(
     deterministic : bool
         Whether the explainer gives the same answer twice.
     arguments : mapping, optional
-        How methods that are mapped or forwarded are called: name to a sequence of arguments and a mapping of named
-        ones. Default of each: the queries, and the `options`, which the source's `generate` gets.
+        How to call methods that are mapped or forwarded: by name, a sequence of arguments and a mapping of named ones.
+        Default of each: the queries and the `options`, as for `generate`.
 
     Raises
     ------
@@ -164,12 +164,12 @@ def _adapted(
 
 @contextmanager
 def _calling(what: str) -> Iterator[None]:
-    """Make whatever an adapter raises a broken rule: with its text if it is ours, else with its class and its line."""
+    """Report whatever an adapter raises as a broken rule: with its text if it is ours, else with class and line."""
     try:
         yield
     except CFKError as error:
         reason = f"{what} raised {type(error).__name__}: {error}"
-    except Exception as error:  # noqa: BLE001 - an author is to hear where, and nobody a value
+    except Exception as error:  # noqa: BLE001 - the author learns where, and nobody a value
         last = extract_tb(error.__traceback__)[-1]
         reason = f"{what} raised {type(error).__name__} in {Path(last.filename).name}, line {last.lineno}"
         if isinstance(error, AssertionError) and last.filename == __file__:  # a rule that was checked in here
@@ -283,9 +283,9 @@ def _made_up(query: int, features: Sequence[str]) -> Entry:
 
 
 class _Raw:
-    """Rows that must not be found: values that tell, and whole rows, that the queries do not have themselves.
+    """Rows that must not be found: telling values, and whole rows, that the queries themselves do not have.
 
-    A query's number is its own in single precision, too: some libraries answer in that.
+    A query's numbers count as its own in single precision, too: some libraries answer in that.
     """
 
     def __init__(self, frames: Sequence[pd.DataFrame], queries: pd.DataFrame, features: Sequence[str]) -> None:
@@ -336,13 +336,13 @@ def _reachable(thing: Any) -> Iterator[Any]:
         here = waiting.pop()
         if id(here) in seen or isinstance(here, (ModuleType, type, CodeType)):
             continue
-        seen[id(here)] = here  # kept, so that no other object takes its place in memory
+        seen[id(here)] = here  # kept alive, so that no other object gets its id
         yield here
         if isinstance(here, FunctionType):
             waiting += [here.__closure__, here.__defaults__, here.__kwdefaults__, here.__dict__]
             continue
         if isinstance(here, (pd.DataFrame, pd.Series, pd.Index, pd.api.extensions.ExtensionArray, np.ndarray)):
-            waiting += np.asarray(here, dtype=object).tolist()  # arrays keep what is in them from the collector
+            waiting += np.asarray(here, dtype=object).tolist()  # the garbage collector does not look into arrays
         if isinstance(here, np.ndarray):
             waiting.append(here.base)
         waiting += gc.get_referents(here)
