@@ -1,1 +1,1 @@
-"""The table as it is declared, and the model as it is asked: nothing here decides anything."""
+"""The table as declared and the model as asked; nothing here decides anything."""

@@ -24,17 +24,17 @@ Narrow = Callable[[int, Codes], Codes]
 
 
 class Rule(NamedTuple):
-    """What a call permits of one attribute, whoever asks."""
+    """What a call permits for one attribute, whoever asks."""
 
     change: Change
-    within: tuple[float, float] | Mask | None  # of a number its range; else, by code, the values
+    within: tuple[float, float] | Mask | None  # a range of numbers, or whether each code is permitted
 
 
 Rules = Mapping[str, Rule]
 
 
 def rules_of(encoder: Encoder, features_to_vary: Any = "all", permitted_range: Any = None) -> dict[str, Rule]:
-    """Return a rule per attribute that something is said of, by the schema or by a call; empty where all may change.
+    """Return a rule for each attribute that the schema or a call restricts; empty where all may change freely.
 
     Immutable and monotone attributes of the schema hold for every call; for its own settings see `KAnonymizer.explain`.
     """
@@ -96,10 +96,10 @@ def _within(domain: Domain, given: Any) -> tuple[float, float] | Mask:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Offers(HostOnly):
-    """What several answers say of one attribute, each distinct part once. A part is None where nothing is said."""
+    """What several answers say of one attribute, each distinct part once; the part None says nothing."""
 
     domain: Domain
-    of: Rows  # the distinct part of each answer
+    of: Rows  # position of each answer's distinct part
     ends: Numbers  # shape (3, distinct): lowest and highest, and 1 where a missing value is inside; codes of categories
     inside: Mask  # shape (distinct, codes); without codes for numbers, and for categories that are not known here
 
@@ -118,14 +118,14 @@ class Offers(HostOnly):
 
     @property
     def is_silent(self) -> Mask:
-        """Whether nothing is said, of each distinct part."""
+        """For each distinct part, whether it says nothing."""
         return np.asarray(np.isnan(self.ends[0]) & (self.ends[2] == 0))
 
     def take(self, at: Rows) -> Offers:
         return Offers(self.domain, self.of[at], self.ends, self.inside)
 
     def limited(self, rule: Rule) -> Offers:
-        """Return what of the categories a call permits; numbers are left as they are."""
+        """Keep only the categories that a call permits; numbers stay as they are."""
         if not isinstance(rule.within, np.ndarray):
             return self
         inside = self.inside & rule.within
@@ -145,7 +145,7 @@ def _ends(domain: Domain, parts: Sequence[Part | None]) -> Numbers:
 
 
 def _numbers(domain: Domain, codes: Codes, numbers: Numbers) -> Numbers:
-    """Return numbers as the population has them; NaN for what is none."""
+    """Return numbers as the population has them; NaN for what is not a number."""
     known = (codes >= 0) & (codes < len(domain.values)) & domain.is_numeric
     if known.any():
         numbers = np.where(known, domain.values[np.where(known, codes, 0)], numbers)
@@ -175,8 +175,8 @@ class _Own(NamedTuple):
 class Constraints(HostOnly):
     """Which values the answer to each query may have, by schema, call and query, and no row.
 
-    What cannot change has the query's own value; what changes in one direction has it, or one in that direction; what
-    has a permitted range has a value of that. Of a missing value, or one that cannot be read, no direction is known.
+    An immutable attribute keeps the query's own value; a monotone one keeps it or moves in its direction; one with a
+    permitted range has a value in that. A missing or unreadable value has no direction.
     """
 
     queries: Intake
@@ -192,9 +192,9 @@ class Constraints(HostOnly):
         return Constraints(self.queries, {name: rule for name, rule in self.rules.items() if name in names})
 
     def admissible(self, offers: Mapping[str, Offers], answers: int) -> Mask:
-        """Say of every query and every one of some answers whether it may be given to it; shape (queries, answers).
+        """Say for each query and answer whether the query may get the answer; shape (queries, answers).
 
-        A region must contain the own value of what cannot change, and values that the others may have.
+        A region must contain the query's own value of what cannot change, and a permitted value of all else.
         """
         found, query = np.ones((len(self), answers), dtype=bool), np.arange(len(self))[:, None]
         for name in self.rules:
@@ -203,17 +203,17 @@ class Constraints(HostOnly):
         return found
 
     def admits(self, offers: Mapping[str, Offers]) -> Mask:
-        """Say of each query whether the answer at its own position may be given to it."""
+        """Say for each query whether it may get the answer at the same position."""
         found, query = np.ones(len(self), dtype=bool), np.arange(len(self))
         for name in self.rules:
             found &= self._meets(name, offers[name], query, offers[name].of)
         return found
 
     def nearest(self, name: str, offers: Offers, query: Rows, part: Rows) -> tuple[Codes, Numbers]:
-        """Return the permitted value nearest to each of some queries, in a part of a quasi-identifier: code and number.
+        """Return the permitted value nearest to each query within a part of a quasi-identifier: code and number.
 
-        The code is `UNKNOWN` for a number that no row has; of equally near ones the first. Queries and parts go in
-        pairs.
+        The code is `UNKNOWN` for a number that no row has; of equally near values the first is taken. Queries and
+        parts are paired.
         """
         rule, own, domain = self.rules.get(name, Rule("any", None)), self._own(name), offers.domain
         offers = offers.limited(rule)
@@ -234,9 +234,9 @@ class Constraints(HostOnly):
         return np.where(is_inside, codes, near).astype(np.int32), np.full(len(codes), nan)
 
     def nearest_to(self, name: str, query: Rows, codes: Codes, numbers: Numbers) -> tuple[Codes, Numbers, Mask]:
-        """Return the permitted values nearest to some coded values, one for each of some queries, and which are others.
+        """Return for each query the permitted value nearest to the coded value, and whether it is another one.
 
-        For a category that is not permitted that is the query's own, or else the first one.
+        A category that is not permitted becomes the query's own, or else the first permitted one.
         """
         which, at = np.unique(query, return_inverse=True)
         limits, domain = self.take(which), self.queries.encoder.domains[name]
@@ -257,9 +257,9 @@ class Constraints(HostOnly):
         return np.where(is_other, instead[at], codes).astype(np.int32), numbers, is_other
 
     def narrowed(self, offers: Mapping[str, Offers]) -> tuple[dict[str, Any], dict[str, Narrow]]:
-        """Return, by attribute, the nearest points at the queries' positions, and what narrows codes there.
+        """Return, by attribute, the nearest permitted values, and a function that keeps the codes permitted to a query.
 
-        That is, from a position and codes to those that its query may have, ``domain.size`` for a point without code.
+        The function takes the query's position and codes; it adds ``domain.size`` for a nearest value without a code.
         """
         columns, narrow = dict[str, Any](), dict[str, Narrow]()
         for name, offered in offers.items():
@@ -269,7 +269,7 @@ class Constraints(HostOnly):
         return columns, narrow
 
     def permitted(self, name: str) -> Mask:
-        """Say of every query and every code of an attribute whether it may have that; shape (queries, codes)."""
+        """Say for each query and each code of an attribute whether the query may have it; shape (queries, codes)."""
         rule, own, domain = self.rules.get(name, Rule("any", None)), self._own(name), self.queries.encoder.domains[name]
         values = domain.values
         if domain.is_numeric:
@@ -283,7 +283,7 @@ class Constraints(HostOnly):
         return found & rule.within if isinstance(rule.within, np.ndarray) else found
 
     def _meets(self, name: str, offers: Offers, query: Rows, part: Rows) -> Mask:
-        """Say of queries and distinct parts, broadcast against each other, whether a permitted value is inside."""
+        """Say for queries and parts, broadcast together, whether the part has a value permitted to the query."""
         rule, own, domain = self.rules[name], self._own(name), offers.domain
         offers = offers.limited(rule)
         (low, high, missing), code = offers.ends[:, part], own.codes[query]
@@ -317,14 +317,14 @@ class Constraints(HostOnly):
 
 def _narrowed(permitted: Mask, is_other: Mask, query: int, codes: Codes) -> Codes:
     size = permitted.shape[1]
-    if len(codes) == 1:  # which is permitted, or the answer would not be
+    if len(codes) == 1:  # permitted, or the answer would not be
         return codes
     kept = codes[(codes < size) & permitted[query][np.minimum(codes, size - 1)]]
     return np.append(kept, np.int32(size)) if is_other[query] else kept
 
 
 def _coded(domain: Domain, numbers: Numbers) -> tuple[Codes, Numbers]:
-    """Return codes of numbers, that of a missing value for NaN, and `UNKNOWN` for those that no row has; and them."""
+    """Return codes of numbers, and the numbers. NaN is coded as missing, a number that no row has as `UNKNOWN`."""
     at = np.searchsorted(domain.values, numbers).clip(max=max(len(domain.values) - 1, 0))
     is_known = domain.values[at] == numbers if len(domain.values) else np.zeros(len(numbers), dtype=bool)
     codes = np.where(np.isnan(numbers), domain.missing_code, np.where(is_known, at, UNKNOWN))

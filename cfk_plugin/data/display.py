@@ -1,4 +1,4 @@
-"""What a person sees, of an object in a notebook and of what takes long; whoever calls decides what may be seen."""
+"""What a person sees: objects in a notebook, and progress. The caller decides what may be seen."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _STYLE = Markup(
 )
 _BARS, _TALL, _WIDE = 24, 26, 7  # bars of a picture at most; pixels
 _LONG = 60  # characters of a cell that is broken into lines
-_MOST = 4000  # groups that a picture counts; of more of them some at equal distances
+_MOST = 4000  # groups that a picture counts; of more groups, an evenly spaced sample
 
 
 def card(title: str, *parts: str, note: str = "") -> str:
@@ -67,7 +67,7 @@ def marked(text: str, before: str | None = None) -> Markup:
 
 
 def share(part: float) -> str:
-    """Return a share in whole percent; what is neither none nor all is not said to be."""
+    """Return a share in whole percent; only none is "0 %" and only all is "100 %"."""
     text = f"{100 * part:.0f} %"
     return {"0 %": "under 1 %" if part > 0 else text, "100 %": "over 99 %" if part < 1 else text}.get(text, text)
 
@@ -75,7 +75,7 @@ def share(part: float) -> str:
 def profile(part: Part, groups: Sequence[Part]) -> list[tuple[float, bool]]:
     """Return bars: how many groups have such values, in tenths of the tallest bar, and whether `part` has them, too.
 
-    A group counts once, spread evenly over its range or set. No row is counted, no bar says of which values it is.
+    A group counts once, spread evenly over its range or set. No row is counted, and no bar names its values.
     """
     groups = groups[:: max(1, len(groups) // _MOST)]
     if isinstance(part, Interval) and part.levels is None:
@@ -126,7 +126,7 @@ def picture(bars: Sequence[tuple[float, bool]], said: str) -> Markup:
 
 
 class Telling:
-    """What helps to tell an explanation and is no part of it: nothing writes or compares it, and a copy has none."""
+    """What helps to show an explanation but is no part of it: never written or compared, and left out of copies."""
 
     __slots__ = ("_groups", "phrases")
 
@@ -146,11 +146,11 @@ class Telling:
         return {name: profile(part, [group[name] for group in self._groups]) for name, part in region.items()}
 
 
-# What takes long is said on stderr where a person watches it: what is being done, how far it is, and since when.
+# Progress of long work, on stderr where a person watches: what is being done, how far it is, and for how long.
 
 _AFTER, _EVERY = 2.0, 0.5  # seconds
 _OFF = ("0", "off", "no", "false")
-_stages: list[str] = []  # what is being done, and within it
+_stages: list[str] = []  # what is being done, outermost first
 
 
 def is_watched() -> bool:
@@ -165,7 +165,7 @@ def is_watched() -> bool:
 
 @contextmanager
 def _doing(what: str) -> Iterator[None]:
-    if _stages:  # the line is there already, or will be
+    if _stages:  # the outermost stage shows the line
         is_outer, is_shown = False, True
     else:
         is_outer = is_shown = is_watched() and threading.current_thread() is threading.main_thread()
@@ -193,7 +193,7 @@ def _advance(done: int, total: int) -> None:
 
 
 def _show(done: threading.Event) -> None:
-    """Write one line over and over, and leave none."""
+    """Rewrite one line until it is done, then clear it."""
     began, wait, width = perf_counter(), _AFTER, 0
     while not done.wait(wait) and _stages:
         line = f"cfk_plugin: {_stages[-1]}, {perf_counter() - began:.0f} s"
@@ -205,7 +205,7 @@ def _show(done: threading.Event) -> None:
         sys.stderr.flush()
 
 
-# Where nobody watches when this is imported, nothing is called at all.
+# Where nobody watches at import, this costs nothing.
 doing: Callable[[str], AbstractContextManager[object]] = _doing if is_watched() else nullcontext
-"""Say what is being done within, after two seconds; ``CFK_PROGRESS=off`` says nothing."""
+"""Show what is being done inside the block, after two seconds; ``CFK_PROGRESS=off`` shows nothing."""
 advance: Callable[[int, int], None] | None = _advance if is_watched() else None

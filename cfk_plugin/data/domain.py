@@ -223,7 +223,7 @@ class Domain(HostOnly):
         return conform(values, self.dtype).array
 
     def numbers_of(self, codes: NDArray[np.integer[Any]], numbers: Numbers) -> Numbers:
-        """Return the number of each code, NaN for what is missing, and a number of its own where there is none."""
+        """Return the number of each code, NaN for what is missing, and the given number where there is no code."""
         return np.where(codes < 0, numbers, np.append(self.values, np.nan)[codes])
 
     @property
@@ -281,7 +281,7 @@ class Domain(HostOnly):
         return allowed
 
     def label(self, part: Part) -> str | None:
-        """Return the name of the node that a part of several values is; None where there is none."""
+        """Return the name of the hierarchy node that a part of several values is; None if it is none."""
         hierarchy = self.attribute.hierarchy
         if hierarchy is None or isinstance(part, Interval) or len(part) == 1 or None in part:
             return None
@@ -338,7 +338,7 @@ def bin_codes(domain: Domain, at: int) -> tuple[int, int]:
 
 
 def mix(codes: Codes) -> NDArray[np.uint64]:
-    """Mix each row of codes into 64 bits; different rows almost surely differ."""
+    """Mix each row of codes into 64 bits; different rows almost surely get different ones."""
     key = np.zeros(len(codes), dtype=np.uint64)
     for column in codes.T:
         key = (key ^ column.astype(np.uint64)) * np.uint64(0x9E3779B97F4A7C15)

@@ -27,7 +27,7 @@ FEW = 32
 """Rows up to which a loop over values is faster than pandas' machinery."""
 
 LARGEST = 1e300
-"""Largest number that is taken: the difference of any two is still one, and its text can be written."""
+"""Largest number that is accepted: the difference of any two is finite, and it can be written as text."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -96,7 +96,7 @@ def as_table(counterfactuals: object, features: Sequence[str]) -> tuple[pd.DataF
 
 
 def select(frame: pd.DataFrame, names: Sequence[str], *, renumber: bool = True) -> pd.DataFrame:
-    """Return columns in order, rows numbered from 0; the table itself where it is so already."""
+    """Return columns in order, rows numbered from 0; the table itself if it is like that already."""
     if frame.columns.tolist() != list(names):
         frame = frame[list(names)]
     index = frame.index
@@ -158,7 +158,7 @@ class Encoder(HostOnly):
         return Intake(self, raw, codes, numbers, odd)
 
     def read_values(self, values: list[list[Any]], *, checked: bool = False) -> Intake:
-        """Do as `read` for a few rows, given feature by feature; if `checked`, what is not plain is left out."""
+        """Do as `read` for a few rows, given feature by feature; if `checked`, what is not plain is marked as odd."""
         shape = len(values[0]), len(values)
         codes, numbers, odd = np.empty(shape, np.int32, "F"), np.empty(shape, order="F"), None
         for j, domain in enumerate(self.columns):
@@ -290,8 +290,8 @@ def take_in_records(records: Sequence[Mapping[str, Any]], encoder: Encoder) -> I
     return encoder.read_values([[record[name] for record in records] for name in names], checked=True)
 
 
-# Values that can be read and written. A closed list: what an explainer or a request holds may be anything, and what is
-# let in here is put on record, written as text and sent as JSON without a further look.
+# Values that can be read and written. A closed list: an explainer or a request may hold anything, and what is let in
+# here is put on record, written as text and sent as JSON without further checks.
 
 _NUMBERS = {bool, int, float, np.bool_, *(np.dtype(code).type for code in "bhilqBHILQefd")}
 _DATES = {date, datetime, pd.Timestamp, np.datetime64}
@@ -300,7 +300,7 @@ _MISSING = {type(None), type(pd.NA), type(pd.NaT)}
 
 
 def _needs_look(dtype: Any, domain: Domain) -> bool:
-    """Say whether a column of this dtype may hold what is not plain; in one of numbers, `faults` misses nothing."""
+    """Say whether a column of this dtype may hold what is not plain; in a column of numbers, `faults` finds it."""
     if isinstance(dtype, pd.StringDtype) and dtype.storage == "pyarrow":
         return domain.is_numeric  # all of it can be encoded
     if types.is_datetime64_any_dtype(dtype):

@@ -23,7 +23,7 @@ from cfk_plugin.errors import HostOnly, InputError, ModelError, PolicyError, lis
 
 Labels = NDArray[Any]
 
-_COPIES_EAGERLY = int(pd.__version__.split(".")[0]) < 3  # from pandas 3 on, what is changed is copied then
+_COPIES_EAGERLY = int(pd.__version__.split(".")[0]) < 3  # pandas 3 copies on write
 
 
 class LabelModel:
@@ -47,7 +47,7 @@ class LabelModel:
         started = perf_counter()
         try:
             with quiet(f"the model raised {{}} on {len(frame)} rows", ModelError, let=ModelError):
-                lent = select(frame, self.columns).copy(deep=_COPIES_EAGERLY)  # to somebody who may change it
+                lent = select(frame, self.columns).copy(deep=_COPIES_EAGERLY)  # the model may change it
                 labels = np.asarray(self._predict(lent))
             with quiet("the model returned labels that cannot be compared", ModelError, let=ModelError):
                 return self._checked(labels, len(frame))
@@ -79,7 +79,7 @@ class LabelModel:
 
 
 def predict_of(model: Any) -> Callable[[pd.DataFrame], Any]:
-    """Return how to ask a model about a table; one that takes none is refused, with the line that makes it take one."""
+    """Return what asks a model about a table; a model that takes none is refused, with a wrapper that would."""
     kinds = {(kind.__module__.partition(".")[0], kind.__name__) for kind in type(model).__mro__}
     if ("onnxruntime", "InferenceSession") in kinds:
         return partial(_run_onnx, model)
@@ -130,8 +130,8 @@ class Thresholded:
     Parameters
     ----------
     model : object
-        A classifier of two classes with ``predict_proba``, whose second class it is. Of any other model what it
-        returns is taken as the probability of outcome 1; else the outcome is 0.
+        A classifier of two classes with ``predict_proba``: the probability is that of the second class. What any other
+        model returns is taken as the probability of outcome 1; below the threshold the outcome is 0.
     threshold : float
         Above 0, at most 1.
 
@@ -173,7 +173,7 @@ def thresholded(model: Any, threshold: float | None) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """All combinations of the population's values inside a region; an own number has code ``domain.size``."""
+    """All combinations of the population's values inside a region; code ``domain.size`` is the counterfactual's own."""
 
     codes: tuple[Codes, ...]  # inside, per quasi-identifier; then, where generalised, per private attribute
     size: int  # number of combinations; may be huge
@@ -238,7 +238,7 @@ def rows_for_cells(
 
 
 Judge = Callable[[NDArray[Any], NDArray[np.int64]], Mask]
-"""From labels, and the counterfactual each belongs to, to whether they are desired."""
+"""Says of labels, given with the counterfactual each belongs to, whether they are desired."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,7 +288,7 @@ class Goal:
             raise ModelError("`desired` names every class of the model, so that there is nothing to explain")
 
     def of_call(self, desired: Any, classes: Sequence[Any] | None) -> Goal:
-        """Return the goal of a call that names an outcome of its own: the same or a part of it, any for "opposite"."""
+        """Return the goal of a call that names an outcome itself: this one or a part of it; with "opposite", any."""
         try:
             own = Goal(desired)
             own.check(classes, None)
@@ -355,7 +355,7 @@ _TRIED = 256  # rows
 
 
 class Ahead(NamedTuple):
-    """What the model said of cells before verification asks; ``which`` counterfactual each is asked for."""
+    """What the model said of cells before verification asks; ``which`` is the counterfactual of each."""
 
     which: NDArray[np.int64] = np.empty(0, dtype=np.int64)
     cells: Codes = np.empty((0, 0), dtype=np.int32)
@@ -394,7 +394,7 @@ class RowOracle(HostOnly):
         fixed: Any,
         foreseen: Callable[[Region], Codes] | None,
     ) -> tuple[NDArray[Any], NDArray[Any] | None, Ahead]:
-        """Ask for the labels of counterfactuals and, unless known, their queries; `foreseen` of what else is asked."""
+        """Ask for the labels of counterfactuals and, unless known, their queries; and for cells of `foreseen`."""
         count, known = len(accepted), None if isinstance(queries, Intake) else queries
         if not 0 < count <= FEW:
             return (self.ask(accepted.frame) if count else np.empty(0, dtype=object)), known, Ahead()
@@ -413,7 +413,7 @@ class RowOracle(HostOnly):
         return own, factual if isinstance(queries, Intake) else known, ahead
 
     def queried(self, factuals: pd.DataFrame, query: NDArray[np.int64]) -> Intake | NDArray[Any]:
-        """Return the labels of the queries that counterfactuals answer, each asked once; a few as they are."""
+        """Return the labels of the queries, each asked once; where they are few, the queries, to be asked later."""
         encoder = self.population.encoder
         if len(query) <= FEW:
             return encoder.read(factuals)
@@ -479,7 +479,7 @@ class Oracle(HostOnly):
         return np.fromiter(map(answers.__getitem__, keys), dtype=bool, count=len(keys))
 
     def desired_rows(self, which: int, rows: NDArray[np.int64]) -> Mask | None:
-        """Say of training rows whether their prediction is what a counterfactual is after; None without rows."""
+        """Say of training rows whether their prediction is what a counterfactual asks for; None without rows."""
         if not self._rows.population.has_rows:
             return None
         return self._judge(self._rows.labels(rows), np.full(len(rows), self._at[which]))
@@ -496,7 +496,7 @@ class Oracle(HostOnly):
 
 
 class OutcomeClasses(HostOnly):
-    """Which rows may be in one group, and to which of those sides a counterfactual belongs.
+    """Which rows may be in one group (a side), and which side a counterfactual belongs to.
 
     One side where everybody counts. Where only eligible rows count, those with a desired prediction are on a side;
     with the goal "opposite" any outcome may be desired, so each predicted outcome is a side.

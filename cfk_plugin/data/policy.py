@@ -1,4 +1,4 @@
-"""What is decided: what may leave, the privacy policy; and what of the model is desired, an outcome."""
+"""What the user decides: the privacy policy, which says what may leave, and the desired outcome."""
 
 from __future__ import annotations
 
@@ -100,9 +100,8 @@ class PrivacyPolicy:
     on_infeasible : {"suppress", "raise"}
         Put a `Suppressed` entry in the result, or raise `InfeasibleError`.
     private_values : {"exact", "bins", "shared"}
-        "bins": numeric private attributes with declared bins are released as their bin, and withheld outside of all
-        bins. "shared": a catalogue offers no private values but those of at least k people or of nobody, centres of at
-        least k people who are alike, so that nobody's row is in it; one value of them may still be one person's.
+        bins. "shared": a catalogue offers only private values of at least k people, or of nobody (centres of at least
+        k people who are alike), so that nobody's row is in it; a single value may still be one person's.
     rare_values : {"release", "withhold"}
         Whether a value (or bin) of a private attribute is withheld when fewer than k people of the population hold it.
     alpha : float in [0, 1], optional
@@ -111,9 +110,9 @@ class PrivacyPolicy:
         the population. None: not checked.
     min_lift : float, see `alpha`; a value that is as frequent everywhere tells nothing about the region
     revert : bool, optional
-        Whether answers to queries that come from a catalogue are made nearer: private values become the query's own, or
-        come closer, while the outcome stays the same wherever the entry has it. None: where private values leave as
-        they are (without bins, `rare_values` and `alpha`).
+        Whether answers from a catalogue are moved nearer to the query: private values become the query's own, or come
+        closer, while the outcome stays the same wherever the entry has it. None: only where private values leave
+        unchanged (without bins, `rare_values` and `alpha`).
     on_homogeneous : {"coarsen", "suppress"}
         What `alpha` leads to: release the bin where one is declared and passes, else withhold the attribute; or
         withhold the explanation.
@@ -241,12 +240,12 @@ class PrivacyPolicy:
         return sha256_of(self.to_dict())
 
 
-# With these, private values leave as they are.
+# With these settings, private values leave unchanged.
 _PLAIN: Mapping[str, tuple[str | None, ...]] = MappingProxyType(
     {"private_values": ("exact", "shared"), "rare_values": ("release",), "alpha": (None,)}
 )
 
-# What a region says shall hold for more people than not. One that is made around a counterfactual holds its own point.
+# What a region says should hold for most of its cells. A nominal one at least holds for its own counterfactual.
 _FLOORS: Mapping[Guarantee, float] = {"catalogue": 0.8, "reciprocal": 0.5, "nominal": 0.0}
 
 _CHOICES = {name: get_args(kind) for name, kind in get_type_hints(PrivacyPolicy).items() if get_origin(kind) is Literal}
@@ -322,7 +321,7 @@ class DesiredSet:
 
 
 def desired_as(given: Any) -> Any:
-    """Return what is desired as every part knows it: of ``(low, high)`` the range, of a set of labels any of them."""
+    """Return what is desired as used inside: ``(low, high)`` as a `DesiredRange`, a set of labels as a `DesiredSet`."""
     if isinstance(given, tuple):
         if len(given) != 2:
             raise ModelError("a tuple as `desired` is a range of outcomes, (low, high); give labels as a set")

@@ -77,9 +77,9 @@ class Population(HostOnly):
     has_rows: bool  # whether training rows are in this process; a sealed population has counts alone
     has_several_rows: bool  # whether a person may have several rows: with a subject key, where the rows are here
     is_sealed: bool  # whether only numbers of people are known, so that no partition can be made
-    has_cells: bool  # whether they are known; of a sealed catalogue none is
+    has_cells: bool  # whether cells are known; a sealed catalogue has none
     policy: PrivacyPolicy | None = None  # the one that was sealed with the population
-    sealed_arrays: Mapping[str, NDArray[Any]] = MappingProxyType({})  # of numbers, that were sealed with it
+    sealed_arrays: Mapping[str, NDArray[Any]] = MappingProxyType({})  # arrays of numbers that were sealed with it
     sealed_facts: Mapping[str, Any] = MappingProxyType({})  # and plain values
     _rows: RowStore
     _cell_of_row: Rows
@@ -125,7 +125,7 @@ class Population(HostOnly):
         raise AttributeError("a Population cannot be changed; build another one")
 
     def __getattr__(self, name: str) -> Any:
-        """Refuse what follows from counting where a value that the schema does not declare cannot be counted."""
+        """Refuse whatever needs counts where an undeclared value keeps the table from being counted."""
         if name.startswith("__") or "_uncounted" not in vars(self):
             raise AttributeError(name)
         raise PopulationError(vars(self)["_uncounted"])
@@ -147,8 +147,8 @@ class Population(HostOnly):
         ------
         PopulationError
             If columns are missing, or hold values that the schema does not allow. Where the domain of every feature is
-            declared, a refusal would tell of the one person with such a value: differential privacy leaves the row out,
-            and only what counts people raises, when it is asked.
+            declared, this would reveal the one person with such a value: differential privacy leaves the row out, and
+            only what counts people raises, when it is asked.
         """
         _check_schema(schema)
         frame = as_pandas(frame)
@@ -318,11 +318,11 @@ class Population(HostOnly):
         return self._rows.table[name].copy()
 
     def map_rows(self, work: Callable[[pd.DataFrame, Any], pd.DataFrame], columns: str) -> pd.DataFrame:
-        """Return what a function of rows and a `RecordReader` makes of rows on a cluster, there."""
+        """Apply a function of rows and a `RecordReader` to rows on a cluster, where they are."""
         return self._rows.map(work, columns)
 
     def run(self, work: Callable[[Rows], Rows], tables: list[Rows]) -> list[Rows]:
-        """Return what a function makes of tables of numbers, several at once: where the rows are."""
+        """Apply a function to tables of numbers, several at once, where the rows are."""
         return self._rows.run(work, tables)
 
     @cached_property
@@ -381,7 +381,7 @@ class Population(HostOnly):
         return np.arange(len(rows)) if subjects is None else np.unique(subjects[rows], return_index=True)[1]
 
     def limited_rows(self, most: int) -> Rows:
-        """Return in order the first rows of each person, at most so many, and none whose subject key is missing."""
+        """Return, in order, at most so many rows of each person, the first ones; none without a subject key."""
         subjects = self._rows.subjects
         if subjects is None:
             return np.arange(len(self._rows.table))
@@ -404,7 +404,7 @@ class Population(HostOnly):
         return np.asarray(np.minimum.reduceat(np.bincount(cell)[cell], first), dtype=np.int64)
 
     def risk_profile(self, k: int = 10) -> RiskProfile:
-        """Return which share of the people is unique, and which is in a class of fewer than k."""
+        """Return the share of people who are unique, and the share in a class of fewer than k."""
         if not self.has_cells:
             raise PopulationError(_NOBODYS_PLACE)
         smallest, k = self.smallest_classes(), whole_number("k", k)
@@ -426,7 +426,7 @@ class Population(HostOnly):
         return self.encoder.conform(frame)
 
     def keyed_order(self, codes: Codes, numbers: Numbers) -> NDArray[np.uint64]:
-        """Return a number per coded record that needs the key, else this very table; the same in every process."""
+        """Return a number per coded record, which follows from the key, or without one from this table."""
         return self.encoder.keyed_order(self._order_key, codes, numbers)
 
     def keyed_numbers(self, rows: Rows) -> NDArray[np.uint64]:
@@ -444,7 +444,7 @@ class Population(HostOnly):
 
     @cached_property
     def _order_key(self) -> bytes:
-        """The secret key, else one that follows from the table; a sealed population brings it."""
+        """The secret key, else one that follows from the table; a sealed population brings its own."""
         if self._key:
             return self._key
         rows: NDArray[np.uint64] = np.zeros(self.n_rows, dtype=np.uint64)

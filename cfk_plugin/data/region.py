@@ -259,7 +259,7 @@ class Phrase:
 
 
 def _can_be_filled(text: object) -> bool:
-    """Say whether a value has its place in a text, or the text is empty, as of what is not said of a kind of column."""
+    """Say whether a text has a place for a value, or is empty, as for a change that is never worded."""
     if not isinstance(text, str):
         return False
     bare = _NUMBERED.sub("", text)
@@ -317,7 +317,7 @@ def _filled(phrase: str, said: str) -> str:
 
 
 def told(part: Part, label: str | None = None) -> str:
-    """Say a part, or the node that it is, within a sentence."""
+    """Word a part, or name its hierarchy node, within a sentence."""
     if label is None and isinstance(part, Interval) and isinstance(part.low, pd.Timestamp) and part.low != part.high:
         return f"between {spelled(part.low)} and {spelled(part.high)}{' or missing' if part.missing else ''}"
     if label is not None or isinstance(part, Interval):
@@ -331,7 +331,7 @@ def _is_number(value: object) -> bool:
 
 
 def _apart(end: Any, value: Any) -> Any:
-    """Return how far a value is from an end; None where adding that, as it is written, does not give this very end."""
+    """Return how far a value is from an end; None where adding what is written does not give exactly this end."""
     end, value = natural(end), natural(value)
     if isinstance(end, int) and isinstance(value, int):
         return abs(end - value)

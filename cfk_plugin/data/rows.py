@@ -58,12 +58,12 @@ class RowStore(HostOnly):
         raise PopulationError(self._advice)
 
     def run(self, work: Callable[[Rows], Rows], tables: list[Rows]) -> list[Rows]:
-        """Return what a function makes of tables of numbers, two at a time: each takes up to a gigabyte."""
+        """Apply a function to tables of numbers, two at a time: each takes up to a gigabyte."""
         with ThreadPoolExecutor(2) as pool:
             return [*pool.map(work, tables)]
 
     def map(self, work: Callable[[pd.DataFrame, Any], pd.DataFrame], columns: str) -> pd.DataFrame:  # noqa: ARG002
-        """Return what a function makes of rows elsewhere; `columns` are its names and Spark types."""
+        """Apply a function to rows elsewhere; `columns` are the names and Spark types of its result."""
         raise PopulationError(self._advice)
 
 
@@ -95,7 +95,7 @@ def in_order(codes: Codes, schema: Schema, *before: NDArray[Any]) -> Rows:
     if before:
         line = np.lexsort(before[::-1])
         tied = np.all([np.diff(key[line]) == 0 for key in before], axis=0)
-        if not (codes[line[1:]] != codes[line[:-1]])[tied].any():  # as good as always, and much faster
+        if not (codes[line[1:]] != codes[line[:-1]])[tied].any():  # nearly always, and much faster
             return line
     return np.lexsort((*codes.T[list(schema.canonical)], *before[::-1]))
 
@@ -104,7 +104,7 @@ def in_order(codes: Codes, schema: Schema, *before: NDArray[Any]) -> Rows:
 
 
 class RecordReader:
-    """How workers number records: made per job and kept nowhere, as it is pickled with values and key."""
+    """How workers number records: made per job and never stored, as its pickle holds values and the key."""
 
     def __init__(self, encoder: Encoder, key: bytes | None = None, cells: Codes | None = None) -> None:
         self.encoder, self.key, self.cells = encoder, key, cells
@@ -231,7 +231,7 @@ def _people(df: Any, reader: RecordReader, wanted: NDArray[np.int64] | None = No
 
 
 def spread(table: Any, names: Sequence[str], work: Work, columns: Any) -> Any:
-    """Return what a function makes of a Spark table; it sees the given column names."""
+    """Apply a function to a Spark table; it sees the given column names."""
 
     def each(batches: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
         for batch in batches:
@@ -253,7 +253,7 @@ def unsigned(numbers: pd.Series) -> NDArray[np.uint64]:
 
 
 def _to_pandas(table: Any) -> pd.DataFrame:
-    """Run a job. Of a failure only the class is told; of the warning in which Spark repeats it, nothing."""
+    """Run a job. A failure is told by its class alone, and Spark's warning that repeats it is dropped."""
     with quiet("the job on the cluster failed", PopulationError, let=PopulationError):
         try:
             with warnings.catch_warnings(action="ignore"):

@@ -249,7 +249,7 @@ _DECLARED: Mapping[str, str] = {
     "categories": "a list of its values",
     "phrases": "a Phrase, a text or an object",
 }
-"""What is declared of single columns, and the form."""
+"""What is declared of single columns, and in which form."""
 
 
 def _check_forms(declared: Mapping[str, Any]) -> None:
@@ -370,7 +370,7 @@ def _exact_number(value: Any, name: str) -> float:
 
 
 def _edges(bins: Sequence[Any], name: str) -> tuple[float, ...]:
-    """Read edges of bins; none, which the attribute refuses, where they are no numbers or dates."""
+    """Read edges of bins; an empty tuple, which `Attribute` refuses, if they are not numbers or dates."""
     try:
         found = () if isinstance(bins, str) else tuple(to_number(edge) for edge in bins)
     except (TypeError, ValueError):
@@ -546,7 +546,7 @@ class Schema:
 
     @cached_property
     def telling(self) -> Telling:
-        """How changes are said of the attributes for which the schema says it."""
+        """The phrases of the attributes for which the schema has one."""
         return Telling({a.name: a.phrase for a in self.attributes if a.phrase is not None})
 
     @cached_property

@@ -26,14 +26,14 @@ from cfk_plugin.errors import BundleError
 Arrays = Mapping[str, NDArray[Any]]
 
 
-_LATER = {"change": "any", "phrase": None}  # settings that there were not always
+_LATER = {"change": "any", "phrase": None}  # settings that older bundles lack, with their defaults
 _MISSING: dict[str, Any] = {"nan": np.nan, "None": None, "<NA>": pd.NA, "NaT": pd.NaT}
 
 
 def to_plain(schema: Schema, domains: Mapping[str, Domain], listed: Collection[str]) -> dict[str, Any]:
-    """Return schema and domains as values that JSON takes; of attributes that are not listed the type alone."""
+    """Return schema and domains as values that JSON takes; of attributes that are not listed only the type."""
     return {
-        # What is as it was before there was such a setting is written as it was.
+        # Defaults of later settings are left out, so that bundles stay the same as before.
         "schema": [{n: v for n, v in asdict(a).items() if _LATER.get(n, ...) != v} for a in schema.attributes],
         "domains": {name: _plain_domain(d, name in listed) for name, d in domains.items()},
     }
@@ -148,18 +148,18 @@ def _digest(key: bytes, members: Mapping[str, bytes]) -> str:
 
 
 class SealedRegion(NamedTuple):
-    """What is known of a region of a sealed catalogue, in the place of rows: people, and floors of other counts."""
+    """What is known of a region of a sealed catalogue without rows: people, and floors of other counts."""
 
     people: int  # inside
-    floor: int  # so many at least are mapped to it, and consistent with what is proven to be
-    held: tuple[NDArray[np.int32], ...]  # combinations: with the outcome at all of one of these, so many have it
-    entries: frozenset[bytes]  # codes of private values with which so many have it
+    floor: int  # at least so many are mapped to it, and consistent where `proves` says so
+    held: tuple[NDArray[np.int32], ...]  # sets of cells: if all of one set have the outcome, so do `floor` people
+    entries: frozenset[bytes]  # codes of private values with which `floor` people have it
 
     @property
     def cells(self) -> NDArray[np.int32]:
         return np.concatenate(self.held)
 
     def proves(self, good: NDArray[np.bool_], private: NDArray[np.int32]) -> bool:
-        """Say whether so many have the outcome with some private values, from where it is among these combinations."""
+        """Say whether `floor` people have the outcome with some private values; `good`: which of `cells` have it."""
         parts = np.split(good, np.cumsum([len(each) for each in self.held])[:-1])
         return private.tobytes() in self.entries or any(len(part) > 0 and bool(part.all()) for part in parts)

@@ -33,7 +33,7 @@ def as_pandas(table: Any) -> Any:
 
 
 def as_given(table: pd.DataFrame, given: Any) -> Any:
-    """Return a table in the kind of another one; cells of a column that are of several types become text."""
+    """Return a table in the library of another one; cells of a column that are of several types become text."""
     if isinstance(given, pd.DataFrame):
         return table
     import narwhals as nw
@@ -168,7 +168,7 @@ def conform_values(values: list[Any], dtype: Any) -> Any:
     return conform(pd.Series(values, dtype=object).infer_objects(), dtype).array
 
 
-# What float64 does not hold is refused where it is declared or counted; ends of ranges are moved.
+# What float64 cannot hold is refused where it is declared or counted; ends of ranges are moved.
 
 _WHOLE = 2**53  # from here on, not every whole number is a float64
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
@@ -206,7 +206,7 @@ def to_bound(value: Any, *, upwards: bool) -> float:
 
 
 def why_inexact(column: pd.Series) -> str:
-    """Say what of a column of finite numbers or dates float64 does not hold; empty for nothing."""
+    """Say what float64 cannot hold in a column of finite numbers or dates; empty for nothing."""
     dtype = column.dtype
     if isinstance(dtype, np.dtype) and dtype.kind in "bf" and dtype.itemsize <= 8:
         return ""
@@ -229,7 +229,7 @@ def _why_inexact(value: Any, number: float) -> str:
             return _ZONES
         return "" if pd.Timestamp(dates_of(np.array([number]))[0]) == moment else _INEXACT_DATES
     is_same = False
-    if isinstance(value, (str, Decimal)):  # 0.1 is no float64, but it is what is written of the nearest one
+    if isinstance(value, (str, Decimal)):  # 0.1 is not a float64, but how the nearest one is written
         with suppress(ArithmeticError):  # text that is no number, or none on paper
             is_same = bool(np.isnan(number)) or Decimal(value) == Decimal(repr(number))
     else:
