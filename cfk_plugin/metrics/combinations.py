@@ -42,8 +42,8 @@ def pureness(
 ) -> Pureness:
     """Return the share of value combinations of a region that the model gives the desired outcome.
 
-    |{cells of R with f(cell, private values) = desired}| / |cells of R|, of values that occur in the population
-    attribute by attribute, however rare or impossible together; private values are the counterfactual's. The published
+    |{cells of R with f(cell, private values) = desired}| / |cells of R|, over all combinations of values that occur in
+    the population, however rare or impossible together; private values are the counterfactual's. The published
     estimate is ``method="sample", n=100``. Source: Goethals, Sörensen, Martens (2023), section 4.
 
     Parameters
@@ -90,7 +90,7 @@ class Plausibility:
 def plausibility(rows: pd.DataFrame, population: Population) -> Plausibility:
     """Return how far rows are from the training rows: close is good for the advice and bad for privacy.
 
-    Mean over rows of HEOM to the nearest, and of the mean HEOM to the 5 nearest; duplicates count each. Source: Wilson,
+    Mean over rows of HEOM to the nearest, and of the mean HEOM to the 5 nearest; each duplicate counts. Source: Wilson,
     Martinez (1997), Improved heterogeneous distance functions.
 
     Parameters
@@ -126,7 +126,7 @@ def region_plausibility(
     ----------
     region : Region
     counterfactual : DataFrame of one row
-        Whose private values go with every combination.
+        Its private values go with every combination.
     population : Population
     n : int
         Combinations drawn without replacement; all, when the region has no more.

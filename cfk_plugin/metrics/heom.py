@@ -15,10 +15,10 @@ from cfk_plugin.data.values import is_numeric, to_numbers
 from cfk_plugin.errors import InputError
 
 _BLOCK = 1 << 18  # distances held at once; 2 MB stay in a core's cache
-TIE = 1e-12  # distances closer than this are the same: sums of the same terms in another order are
+TIE = 1e-12  # distances closer than this are equal: they may sum the same terms in another order
 _MISSING = np.uint64(0)
 _WIDE = 100  # columns; fewer are read faster one by one
-_FEW = 256  # rows; of more, each distinct category is hashed once
+_FEW = 256  # rows; with more, each distinct category is hashed once
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,7 +44,7 @@ class Heom:
 
     A number differs by ``|x - y| / range`` (0 where the range is 0; above 1 outside of it), a category by 0 or 1. A
     missing value differs from every other by 1 and from another missing one by 0. Categories are compared as text, so
-    that 3, 3.0 and "3" are the same. It remembers ranges, no row and no category. Source: Wilson, Martinez (1997),
+    that 3, 3.0 and "3" are the same. It stores ranges, no row and no category. Source: Wilson, Martinez (1997),
     "Improved heterogeneous distance functions", section 3.
 
     Parameters
@@ -91,8 +91,8 @@ class Heom:
 
     @classmethod
     def of(cls, population: Population) -> Heom:
-        """Take columns and ranges from a population whose rows are here; none is read."""
-        population.rows(np.empty(0, dtype=np.int64))  # refused where they are elsewhere: ranges are unknown then
+        """Take columns and ranges from a population whose rows are in this process; no row is read."""
+        population.rows(np.empty(0, dtype=np.int64))  # raises where rows are elsewhere, as ranges are unknown then
         domains = {name: population.domains[name] for name in population.schema.features}
         widths = {name: domain.width for name, domain in domains.items() if domain.is_numeric}
         return cls([*widths], [name for name in domains if name not in widths], widths)
@@ -159,7 +159,7 @@ class Heom:
             yield rows, self._apart(few.numbers[:, None], few.codes[:, None], b)
 
     def pairs(self, a: HeomCodes, b: HeomCodes) -> NDArray[np.float64]:
-        """Return the distance of row i of `a` to row i of `b`: to the last bit that of `distances`."""
+        """Return the distance of row i of `a` to row i of `b`: bit for bit that of `distances`."""
         total = np.zeros(len(a))
         for column in differences(a.numbers, b.numbers, np.array([*self.ranges.values()])).T:
             total += column
@@ -190,7 +190,7 @@ def differences(x: NDArray[np.float64], y: NDArray[np.float64], widths: NDArray[
 
 
 def _numbers(frame: pd.DataFrame, names: Sequence[str]) -> NDArray[np.float64]:
-    """Return columns as numbers by column, NaN where missing or infinite; many plain ones in one piece."""
+    """Return columns as numbers by column, NaN where missing or infinite; many plain ones at once."""
     if len(names) > _WIDE and all(isinstance(kind, np.dtype) and kind.kind in "iuf" for kind in set(frame.dtypes)):
         numbers = frame[list(names)].to_numpy(dtype=np.float64).copy(order="F")
     else:

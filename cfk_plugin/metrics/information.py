@@ -18,7 +18,7 @@ from cfk_plugin.errors import InputError
 
 
 def ncp(region: Region, population: Population) -> float:
-    """Return the normalised certainty penalty of a region: of what is released, not of the rows inside.
+    """Return the normalised certainty penalty of a region: of what is released, not of the rows inside it.
 
     NCP = sum_j w_j NCP_j with sum_j w_j = 1; NCP_j is in `ncp_by_attribute`. Source: Goethals, Sörensen, Martens
     (2023), equations 1-3; Ghinita et al. (2007).
@@ -83,7 +83,7 @@ def ncp_by_attribute(region: Region, population: Population) -> dict[str, float]
 
 
 def _range_loss(part: Interval, domain: Domain) -> float:
-    if part.low is None or part.missing:  # missing alone is one value; together with others it costs everything
+    if part.low is None or part.missing:  # missing alone is one value; with others it costs everything
         return float(part.low is not None)
     name, values = domain.attribute.name, domain.values
     if domain.attribute.kind == "ordinal":

@@ -1,4 +1,4 @@
-"""Confidence intervals, which are made nowhere else, and what carries them: estimates, differences between groups."""
+"""Confidence intervals, all made here, and what carries them: estimates, differences between groups."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cfk_plugin.data.region import to_text
 from cfk_plugin.errors import InputError
 
 _BLOCK = 1 << 16  # values of resamples held at once
-_FEWEST = 10  # of fewer clusters a bootstrap is too narrow
+_FEWEST = 10  # clusters; with fewer, a bootstrap is too narrow
 POOLED = "other groups"
 
 
@@ -145,7 +145,7 @@ def auc_interval(above: ArrayLike, below: ArrayLike, confidence: float = 0.95) -
     Parameters
     ----------
     above, below : array
-        Scores of positives and negatives; ties count half, infinite ones are scores, NaN is none.
+        Scores of positives and negatives; ties count half, infinite scores are allowed, NaN is not.
     confidence : float
 
     Returns
@@ -349,7 +349,7 @@ def group_gap(
     confidence : float
         Of each interval; not corrected for looking at several groups.
     repeats, random_state : int
-        Of the bootstrap; a Generator will do as well.
+        Of the bootstrap; `random_state` may be a Generator.
 
     Returns
     -------

@@ -19,11 +19,11 @@ from cfk_plugin.data.schema import Attribute, Schema
 
 SCHEMA_VERSION = 1
 FEW = 10
-"""A number of people from 1 to this is not written; nor one from which, with the others, such a number follows."""
+"""A number of people from 1 to this is not written, nor one from which it could be computed with the others."""
 
 
 def facts_of(population: Population, k: int) -> dict[str, Any]:
-    """Return what is known of a population, without any value of an attribute; None of what was not sealed."""
+    """Return what is known of a population, without any value of an attribute; None where it was not sealed."""
     by_size = np.bincount(population.smallest_classes(), minlength=k + 1)
     people, below, alone = (int(number) for number in (by_size.sum(), by_size[:k].sum(), by_size[1]))
     shown = _hidden(below, people)
@@ -68,7 +68,7 @@ def _attribute(attribute: Attribute, domain: Domain | None, *, bounded: bool) ->
 
 
 def _hidden(number: int, whole: int | None) -> int | str:
-    """Return a number; a range, where it, or what it leaves of `whole`, is too small."""
+    """Return a number, or a range where it or the rest of `whole` is too small."""
     if 0 < number <= FEW:
         return f"1–{FEW}"
     if number and whole is not None and 0 < whole - number <= FEW:
@@ -87,7 +87,7 @@ _Bin = tuple[int, int | None, int]  # from, to, people
 
 
 def _merged(bins: Sequence[_Bin]) -> list[_Bin]:
-    """Merge bins of few people. Those below k, whose number is said, only with what cannot be told from it."""
+    """Merge bins of few people; the first one, of those below k, stays apart if it and the rest are large enough."""
     head, *tail = bins
     if 0 < head[2] <= FEW or 0 < sum(each[2] for each in tail) <= FEW:
         return _run_together(bins)  # the number of those below k is hidden then as well
@@ -95,7 +95,7 @@ def _merged(bins: Sequence[_Bin]) -> list[_Bin]:
 
 
 def _run_together(bins: Sequence[_Bin]) -> list[_Bin]:
-    """Merge each bin of few people with the ones after it, a last one with the ones before."""
+    """Merge each bin of few people with those after it, the last one with those before."""
     kept: list[_Bin] = []
     for each in bins:
         kept.append(each)
@@ -124,7 +124,7 @@ def environment_of(
     reference: bool = False,
     model: object = None,
 ) -> dict[str, Any]:
-    """Return versions and settings; `ledger` is the kind of its database, of the model the name is said."""
+    """Return versions and settings; `ledger` is the kind of its database; of the model only the name is given."""
     return {
         "python": platform.python_version(),
         "packages": dict(_versions()),
@@ -137,7 +137,7 @@ def environment_of(
 
 
 def _name_of(model: object) -> str:
-    """Return the name of a function, else of the class; of a pipeline with that of its last step."""
+    """Return the name of a function, else of the class; for a pipeline also that of its last step."""
     steps = getattr(model, "steps", None)
     last = steps[-1][-1] if isinstance(steps, list) and steps and isinstance(steps[-1], tuple) else None
     name = model.__name__ if isinstance(model, FunctionType) else type(model).__name__

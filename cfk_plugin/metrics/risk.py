@@ -50,7 +50,7 @@ class LDiversity:
     """Diversity of a sensitive attribute inside a region."""
 
     distinct: int  # values; higher is better
-    entropy: float  # equally frequent values that are as uncertain, in [1, distinct]; higher is better
+    entropy: float  # number of equally frequent values of the same entropy, in [1, distinct]; higher is better
     recursive: float  # least c of recursive (c, l)-diversity; infinite with fewer than l values; lower is better
 
 
@@ -84,7 +84,7 @@ def l_diversity(values: ArrayLike | pd.Series, l: int = 2) -> LDiversity:  # noq
 
 
 def t_closeness(values: ArrayLike | pd.Series, population_values: ArrayLike | pd.Series, ordered: bool) -> float:
-    """Return the earth mover's distance between sensitive values inside a region and in the population.
+    """Return the earth mover's distance between the sensitive values inside a region and in the population.
 
     Ordered: sum_i |cumulated difference| / (m - 1) over the m sorted distinct values, an upper bound where some are
     missing. Otherwise: half the sum of the absolute differences. Source: Li, Li, Venkatasubramanian (2007),
@@ -95,7 +95,7 @@ def t_closeness(values: ArrayLike | pd.Series, population_values: ArrayLike | pd
     values, population_values : array
         Sensitive values of the people inside, and of everybody.
     ordered : bool
-        Whether neighbouring values are nearer (numbers, dates, ranks), or all equally far.
+        Whether values have an order (numbers, dates, ranks); otherwise all are equally far apart.
 
     Returns
     -------
@@ -110,7 +110,7 @@ def t_closeness(values: ArrayLike | pd.Series, population_values: ArrayLike | pd
 
 
 def attribute_disclosure(values: ArrayLike | pd.Series, population_values: ArrayLike | pd.Series) -> float:
-    """Return how much surer an attacker becomes of the likeliest sensitive value.
+    """Return how much more certain an attacker becomes of a sensitive value.
 
     max_v (share of v in E(r) - share of v in D).
 
@@ -133,7 +133,7 @@ def _closeness(
     if not ordered:
         return float(np.abs(inside - everybody).sum() / 2)
     moved, mass = 0.0, 1.0
-    if last_missing:  # the surplus of missing is moved first, which bounds the distance from above
+    if last_missing:  # moving the surplus of missing values first gives an upper bound
         here, there = 1 - float(inside[-1]), 1 - float(everybody[-1])
         moved, mass = abs(here - there), min(here, there)
         if mass <= 0:
@@ -232,7 +232,7 @@ def journalist_risk(reference_class_sizes: Iterable[int], threshold: float = 0.2
 
 
 def marketer_risk(class_sizes: Iterable[int]) -> float:
-    """Return the expected share of releases that an attacker links right.
+    """Return the expected share of releases that an attacker links correctly.
 
     mean over *releases* of 1 / |E(r)|; other tools average over records or over classes.
 

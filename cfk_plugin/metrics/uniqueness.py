@@ -1,4 +1,4 @@
-"""Private values: how many people they single out, and what of them may leave with a region."""
+"""Private values: how many people they single out, and which may leave with a region."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from cfk_plugin.data.region import Interval
 from cfk_plugin.errors import HostOnly, InputError, PolicyError
 
 Span = tuple[int, int]
-"""Codes of one attribute: the first one, and the first one after them."""
+"""A range of codes of one attribute: the first one, and the first one after the range."""
 
-_CLOSE = 0.05  # numbers this close, as a share of the attribute's range, tell the same
+_CLOSE = 0.05  # numbers this close, as a share of the attribute's range, disclose the same
 _SLACK = 1e-9  # of the range, for numbers that are just as close
 
 
@@ -56,7 +56,7 @@ class PrivateValues(HostOnly):
         return int(same[rows].sum()), int(same.sum())
 
     def close(self, j: int, code: int, number: float) -> Span:
-        """Return the codes that tell the same as one value: numbers within 5 % of the range, else the value itself."""
+        """Return the codes that disclose the same as a value: numbers within 5 % of the range, else its own."""
         values = self._domains[j].values
         if self._domains[j].attribute.kind != "numeric" or isnan(number) or not len(values):
             return code, code + 1
@@ -88,7 +88,7 @@ def _within(codes: NDArray[np.int32], span: Span) -> NDArray[np.bool_]:
 
 
 Coarse = Mapping[str, tuple[Interval | None, Span | None]]
-"""Private attributes that are not released exactly: the declared bin and its codes, or twice None where withheld."""
+"""Private attributes that are not released exactly: the declared bin and its codes, or (None, None) if withheld."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ class PrivatePart:
 
 
 class PrivateRelease(PrivateValues):
-    """Decides what of a counterfactual's private attributes may leave with a region: by rarity, then homogeneity."""
+    """Decides which private attributes of a counterfactual may leave with a region, by rarity, then homogeneity."""
 
     def __init__(self, population: Population, policy: PrivacyPolicy) -> None:
         super().__init__(population)
@@ -120,7 +120,7 @@ class PrivateRelease(PrivateValues):
             )
 
     def decide(self, codes: NDArray[np.int32], numbers: NDArray[np.float64], rows: NDArray[np.int64]) -> Coarse | None:
-        """Return the finest form that the policy allows of each; None where it suppresses them all."""
+        """Return the finest form that the policy allows for each; None where the explanation is suppressed."""
         policy, coarse = self._policy, dict[str, tuple[Interval | None, Span | None]]()
         for j, name in enumerate(() if self.is_exact else self._names):
             forms = self._forms(j, int(codes[self._at[j]]), float(numbers[self._at[j]]))
@@ -180,7 +180,7 @@ class PrivateRelease(PrivateValues):
         return axis if first <= own < last else np.append(axis, np.int32(own))
 
     def _forms(self, j: int, code: int, number: float) -> list[tuple[Interval | None, Span, Span]]:
-        """Return the forms of a value, finest first: bin (None: exact), codes, and the codes that tell as much."""
+        """Return the forms of a value, finest first: bin (None: exact), codes, and the codes that disclose as much."""
         domain, forms = self._domains[j], list[tuple[Interval | None, Span, Span]]()
         number = number_of(domain, code, number)
         if self._policy.private_values != "bins" or domain.attribute.bins is None or isnan(number):
@@ -200,7 +200,7 @@ class PrivateRelease(PrivateValues):
 
 
 def number_of(domain: Domain, code: int, number: float) -> float:
-    """Return the number of a code, or the counterfactual's own where no row has it; NaN for none."""
+    """Return the number of a code, or the counterfactual's own where no row has it; NaN if it is not a number."""
     if domain.attribute.kind != "numeric" or not 0 <= code < len(domain.values):
         return number
     return float(domain.values[code])
@@ -229,8 +229,8 @@ class PrivateProfile:
 def private_profile(population: Population, k: int = 10) -> PrivateProfile:
     """Return how many people the private attributes of a population single out.
 
-    unique = |{people p: nobody else has the private values x_pS}| / people. With bins, a number stands for its bin and
-    one outside of all bins for nothing. It describes the table, not a release, and not who knows which private value.
+    unique = |{people p: nobody else has the private values x_pS}| / people. With bins, a number stands for its bin, and
+    all numbers outside of bins count as one value. It describes the table, not a release, nor who knows which value.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Utility: what counterfactuals are worth to those who get them, measured alike for every method."""
+"""Utility: what counterfactuals are worth to those who get them, measured in the same way for every method."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ from cfk_plugin.metrics.heom import Heom, HeomCodes
 from cfk_plugin.metrics.intervals import Estimate, Figures, mean_of, share_of
 
 _BINS = 16
-_SINGLE = 2.0**-22  # numbers that went through float32 come back this close
-_FRESH = 1000  # rows of a holdout that are held against the training rows
+_SINGLE = 2.0**-22  # numbers that were once float32 are this close to the original
+_FRESH = 1000  # rows of a holdout that are compared with the training rows
 
 Mask = NDArray[np.bool_]
 Reference = Sequence[tuple[Mask, Mask]]
-"""Which rows (a mask) are held against which training rows (a mask); no row twice."""
+"""Which rows (a mask) are compared with which training rows (a mask); no row twice."""
 
 
 @dataclass(frozen=True, slots=True)
 class Support(Figures):
-    """How a set of rows, served or fresh, stands to the training rows. Lower is better."""
+    """How near a set of rows, served or fresh, is to the training rows. Lower is better."""
 
     nn1: Estimate  # L1 distance to the nearest training row with the desired outcome
     nn5: Estimate  # mean of it to the 5 nearest
-    unseen_pair: Estimate  # share with two values that no training row has together
+    unseen_pair: Estimate  # share with a pair of values that no training row has together
     singled_out: Estimate  # share whose quasi-identifiers exactly one person of the training rows has
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chance(Figures):
-    """What chance gives, measured on a holdout."""
+    """What is due to chance alone, measured on a holdout."""
 
     fresh: Support  # of at most 1,000 holdout rows with the desired outcome, in the place of counterfactuals
     copies_train: Estimate  # share that equal one of `rows` training rows
@@ -60,15 +60,15 @@ class Utility(Figures):
     l1: Estimate  # distance to the query, summed over features; lower is better, as of all below
     euclidean: Estimate  # root of the sum of squares
     features_changed: Estimate  # number of features with another value than the query's
-    nn1: Estimate  # this and the next two: as of `Support`
+    nn1: Estimate  # this and the next two: see `Support`
     nn5: Estimate
     unseen_pair: Estimate
     copies: Estimate  # share that equal a training row
-    singled_out: Estimate  # as of `Support`
+    singled_out: Estimate  # see `Support`
     chance: Chance | None  # what chance gives, where a holdout was given
     queries: int  # asked
     training_rows: int
-    desired_rows: int  # training rows that have an outcome which a query is after
+    desired_rows: int  # training rows with an outcome that some query asks for
     ranges: Mapping[str, str]  # numeric feature to the source of its distance's range: "declared" or "population"
 
     @property
@@ -78,7 +78,7 @@ class Utility(Figures):
 
     @property
     def above_chance(self) -> dict[str, bool | None]:
-        """Whether more are copies, or singled out, than chance gives; None without a holdout. False proves nothing."""
+        """Whether more are copies, or singled out, than by chance; None without a holdout. False proves nothing."""
         found = self.chance
         if found is None:
             return {"copies": None, "singled_out": None}
@@ -131,7 +131,7 @@ def utility(
     Raises
     ------
     InputError
-        If a table lacks a feature or holds what is no number, or `answered` does not fit.
+        If a table lacks a feature or has non-numeric values where numbers are needed, or `answered` does not fit.
     ModelError
         If the model fails or does not know the desired label.
     PopulationError
@@ -198,13 +198,13 @@ def _positions(answered: ArrayLike | None, given: int, asked: int) -> NDArray[np
 
 
 class _Outcomes(HostOnly):
-    """The model's labels, judged: who has a wanted outcome, and which rows that is compared with."""
+    """The model's labels, judged: who has a desired outcome, and which rows answers are compared with."""
 
     def __init__(self, goal: Goal, model: LabelModel, queries: pd.DataFrame, train: pd.DataFrame) -> None:
         goal.check(model.classes, None)
         self._goal, self._model = goal, model
         self._own = model(train)
-        self._factual = model(queries) if goal.is_opposite else None  # all else is desired or not, whoever asks
+        self._factual = model(queries) if goal.is_opposite else None  # other goals do not depend on who asks
 
     def flipped(self, served: pd.DataFrame, at: NDArray[np.int64]) -> Mask:
         if not len(served):
@@ -212,13 +212,13 @@ class _Outcomes(HostOnly):
         return self._goal.met(self._model(served), None if self._factual is None else self._factual[at])
 
     def reference(self, at: NDArray[np.int64]) -> Reference:
-        """Return, for answers, the training rows with an outcome that their query is after."""
+        """Return, for answers, the training rows with an outcome that their query asks for."""
         if self._factual is None:
             return [(np.ones(len(at), dtype=bool), self._goal.met(self._own))]
         return [(self._factual[at] == label, self._own != label) for label in pd.unique(self._factual)]
 
     def fresh(self, outside: pd.DataFrame, random: np.random.Generator) -> tuple[pd.DataFrame, Reference]:
-        """Return holdout rows with an outcome that some query is after, and the training rows to compare them with."""
+        """Return holdout rows with an outcome that some query asks for, and the training rows to compare them with."""
         labels = self._model(outside)
         if self._factual is None:
             good = self._goal.met(labels)
@@ -233,7 +233,7 @@ class _Outcomes(HostOnly):
 
 
 class _TrainingRows(HostOnly):
-    """The rows of a population, and what makes values near, equal or alike: ranges, precision, bins."""
+    """The rows of a population, and what makes values near (ranges), equal (precision) or similar (bins)."""
 
     def __init__(self, population: Population) -> None:
         self._population = population
@@ -292,7 +292,7 @@ class _TrainingRows(HostOnly):
         return unseen
 
     def _bins(self, rows: HeomCodes) -> list[NDArray[np.uint64]]:
-        """Return each feature in coarse form: numbers as bins, missing ones apart, categories as they are."""
+        """Return each feature in coarse form: numbers as bins, missing as a bin of its own, categories unchanged."""
         binned = []
         for edges, numbers in zip(self._edges, rows.numbers.T, strict=True):
             at = np.searchsorted(edges, numbers, side="right")
@@ -304,7 +304,7 @@ class _TrainingRows(HostOnly):
     def _keys(
         self, rows: HeomCodes, table: HeomCodes, names: Sequence[str]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return a number per row of either table that is equal where some features are, to single precision."""
+        """Return a number per row of either table; equal where these features agree in single precision."""
         columns: dict[str, NDArray[Any]] = {}
         for name in names:
             if name in self.heom.ranges:
@@ -328,7 +328,7 @@ def _edges(domain: Domain, bounds: tuple[float, float] | None) -> NDArray[np.flo
 
 
 def _snap(numbers: NDArray[np.float64], known: NDArray[np.float64], precision: float) -> NDArray[np.float64]:
-    """Return numbers, each as the nearest known one where the two are the same to a precision."""
+    """Return numbers, each replaced by the nearest known one where the two agree to a precision."""
     values = np.unique(known[~np.isnan(known)])
     if not len(values) or not precision:
         return numbers
