@@ -1,1 +1,1 @@
-"""What is kept of every release: the ledger, the privacy budget, the MLflow run, and the spool before it."""
+"""What is kept of every release: ledger, privacy budget, MLflow run, and the spool that feeds it."""

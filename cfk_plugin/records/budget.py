@@ -1,4 +1,4 @@
-"""The accountant of differential privacy: what may be spent on a population, and what was spent."""
+"""The accountant of differential privacy: what may be spent on a population, and what has been."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from cfk_plugin.records.database import Mode
     from cfk_plugin.records.ledger import Ledger
 
-# A float stands for the decimal that Python writes for it: 0.1 is one tenth, so that ten fits of
-# 0.1 fit in 1. It differs from that decimal by less than 1.2 parts in 10^16, and so does a sum of whatever length, as
-# decimals are added exactly.
+# A float stands for the decimal that Python writes for it: 0.1 is one tenth, so that ten fits of 0.1 fit in 1. It
+# differs from that decimal by less than 1.2 parts in 10^16, and so does a sum of any length, as decimals are added
+# exactly.
 
 
-_UP = 1 + 1e-9  # what is computed and not added exactly is taken to be so much more
+_UP = 1 + 1e-9  # what is computed, not added exactly, is rounded up by this factor
 
 
 class Budget(NamedTuple):
@@ -65,7 +65,7 @@ def _number(name: str, value: Any) -> float:
         found = None if isinstance(value, (bool, str, bytes)) else float(value)
     except (TypeError, ValueError, OverflowError):
         found = None
-    # What is no float, such as a third, would be rounded, and maybe down.
+    # What is not a float, such as a third, could be rounded down.
     if found is None or (found != value and not math.isnan(found)):
         raise BudgetError(f"{name} must be a number that a float can hold, got {type(value).__name__}")
     return found + 0.0  # no -0.0
@@ -76,7 +76,7 @@ def _decimals(budget: Budget) -> tuple[Fraction, Fraction]:
 
 
 def _round(value: Fraction, towards: float) -> float:
-    """Return the float nearest to a fraction whose decimal is on the wanted side of it."""
+    """Return the float nearest to a fraction whose decimal is on the side `towards`."""
     found = float(value)
     while (Fraction(repr(found)) > value) if towards < 0 else (Fraction(repr(found)) < value):
         found = math.nextafter(found, towards)
@@ -84,10 +84,10 @@ def _round(value: Fraction, towards: float) -> float:
 
 
 class Order(NamedTuple):
-    """An order of Rényi differential privacy at which losses are added: rho loses ``alpha * rho``, pure epsilon itself.
+    """An order of Rényi differential privacy at which losses add up: rho adds ``alpha * rho``, pure epsilon itself.
 
-    What is within `most` is (epsilon, delta)-differentially private, whatever is chosen after looking at what (Feldman,
-    Zrnic 2021, whose order is fixed before); `rest` is what the conversion adds (Canonne, Kamath, Steinke 2020).
+    Spends within `most` are (epsilon, delta)-differentially private, however each was chosen after looking at earlier
+    ones (Feldman, Zrnic 2021, who fix the order first); `rest` is what converting adds (Canonne, Kamath, Steinke 2020).
     """
 
     alpha: float
@@ -123,7 +123,7 @@ class Spend:
 
     @property
     def rho(self) -> float | None:
-        """Its zero-concentrated loss, where the mechanism told it."""
+        """Its zero-concentrated loss, where the mechanism gave it."""
         found = _RHO.search(self.what)
         return None if found is None else float(found[1])
 
@@ -131,7 +131,7 @@ class Spend:
 @dataclass(frozen=True, slots=True)
 class Account:
     name: str  # a scope, or another name that was given
-    ceilings: list[Budget]  # all that it had, today's last
+    ceilings: list[Budget]  # all that it ever had, the current one last
     spends: list[Spend]
 
     @property
@@ -140,7 +140,7 @@ class Account:
 
     @property
     def spent(self) -> Budget:
-        """What all spends lose together, rounded up: their sum, or less where they are concentrated."""
+        """What all spends cost together, rounded up: their sum, or less where they are concentrated."""
         total = Budget(*(_round(value, math.inf) for value in self._total()))
         order, used = self._concentrated(self.ceiling) if self.ceilings else (None, 0.0)
         if order is None or (used + order.rest >= total.epsilon and total.delta <= self.ceiling.delta):
@@ -165,7 +165,7 @@ class Account:
         return replace(self, spends=[*self.spends, Spend(**asked._asdict(), what=what, at="")])
 
     def is_within(self, ceiling: Budget) -> bool:
-        """Say whether the spends are within a ceiling: their sum, or what they lose at the ceiling's order."""
+        """Say whether the spends are within a ceiling: their sum, or their loss at the ceiling's order."""
         order, used = self._concentrated(ceiling)
         added = all(value <= most for value, most in zip(self._total(), _decimals(ceiling), strict=True))
         return added or (order is not None and used * _UP <= order.most)
@@ -187,7 +187,7 @@ class Account:
         )
 
     def _concentrated(self, ceiling: Budget) -> tuple[Order | None, float]:
-        """Return the order of a ceiling and what is lost there; no order where none of the spends told its rho."""
+        """Return the order of a ceiling and the loss there; no order where no spend has a rho."""
         order, rhos = Order.of(ceiling), [spend.rho for spend in self.spends]
         if order is None or not any(rhos) or any(s.delta and not rho for s, rho in zip(self.spends, rhos, strict=True)):
             return None, 0.0
@@ -222,7 +222,7 @@ def accounts(ledger: Ledger) -> list[Account]:
 
 
 def raise_ceiling(ledger: Ledger, account: str, epsilon: float | None = None, delta: float | None = None) -> Account:
-    """Raise the ceiling of an account: its people lose more than was promised. All ceilings stay on record."""
+    """Raise the ceiling of an account: its people lose more privacy than promised. All ceilings stay on record."""
     asked = Budget.read(1.0 if epsilon is None else epsilon, 0.0 if delta is None else delta)
 
     def change(chain: Chain) -> Account:
@@ -240,11 +240,11 @@ def raise_ceiling(ledger: Ledger, account: str, epsilon: float | None = None, de
     return ledger.run(change, "settle")
 
 
-# Whose budget it is: a name that the operator gives, and that nothing of a table decides.
+# Whose budget it is: a name that the operator gives, and that does not depend on the table.
 
 _FINGERPRINT = re.compile(r"[0-9a-f]{16}")
 _LONGEST = 200
-_OWN = "this accountant"  # of one in memory that was given no scope: one account for everything
+_OWN = "this accountant"  # in memory without a scope: one account for everything
 
 
 def _check_name(name: object) -> str:
@@ -271,9 +271,9 @@ _lock = threading.Lock()
 
 
 class BudgetAccountant(HostOnly):
-    """A ceiling on the differential privacy that the people of a population lose in total.
+    """A ceiling on the privacy that the people of a population lose in total.
 
-    It adds up what several fits cost, and refuses what goes above the ceiling before any row is read. Give it to a
+    It adds up what fits cost, and refuses what would exceed the ceiling before any row is read. Give it to a
     mechanism, use it in a ``with`` block, or make it the default of the process with `set_default`.
 
     Parameters
@@ -281,10 +281,10 @@ class BudgetAccountant(HostOnly):
     epsilon, delta : float
         Ceilings of Σε (finite, above 0) and of Σδ (at least 0, below 1).
     ledger : Ledger, str or path, optional
-        Where ceilings and spends are kept, as `Ledger` takes it. Default: memory; they then end with the accountant.
+        Where ceilings and spends are kept, as `Ledger` takes it. Default: in memory, until the accountant ends.
     scope : str, optional
-        Name of the account: of the people, not of one version of their table. A ledger needs one; in memory everything
-        counts on one account without it.
+        Name of the account: of the people, not of one version of their table. A ledger needs one; in memory, everything
+        counts on one account if none is given.
 
     Raises
     ------
@@ -296,9 +296,9 @@ class BudgetAccountant(HostOnly):
     Notes
     -----
     Fits with (ε₁, δ₁), …, (εₙ, δₙ) are (Σε, Σδ)-differentially private together, also where one was chosen after
-    looking at others; fits with Gaussian noise lose less, and more of them fit (see the page "Keep a privacy budget").
-    They have to agree in what neighboring tables are. The first spend puts the ceiling on record; a lower one lowers it
-    for all, a higher one needs ``cfk budget raise``. A copy is the same accountant.
+    looking at others; fits with Gaussian noise cost less, so more of them fit (see the page "Keep a privacy budget").
+    They have to agree on what neighboring tables are. The first spend puts the ceiling on record; a later accountant
+    with a lower one lowers it for all, a higher one needs ``cfk budget raise``. A copy is the same accountant.
 
     Examples
     --------
@@ -347,7 +347,7 @@ class BudgetAccountant(HostOnly):
         Parameters
         ----------
         account : Population or str, optional
-            A population, which counts on the account of the scope, or a name; with a scope no other name than that.
+            A population, which counts on the account of the scope, or a name; with a scope, only that name.
 
         Raises
         ------
@@ -376,18 +376,18 @@ class BudgetAccountant(HostOnly):
     ) -> None:
         """Put a spend on record, before any row is read; it is never given back.
 
-        What fails afterwards has spent: nobody can tell how much of the data it has shown.
+        A fit that fails afterwards has still spent: nobody can tell how much of the data it disclosed.
 
         Parameters
         ----------
         account : Population, str or None
             See `account`.
         epsilon, delta : float
-            As for the ceiling. Rows drawn with a seed are not differentially private at any ε, and no spend.
+            As for the ceiling. Rows drawn with a seed are not differentially private at any ε, so are not a spend.
         what : str
-            What it is spent on; goes on record, so no value of a row may be in it.
+            What it is spent on; goes on record, so it must hold no value of a row.
         rho : float, optional
-            Where `delta` is above 0 and the mechanism is rho-zCDP, as Gaussian noise is: such spends compose to less
+            Where `delta` is above 0 and the mechanism is rho-zCDP, as Gaussian noise is: such spends cost less together
             than their sum. It goes on record behind `what`.
 
         Raises
@@ -405,7 +405,7 @@ class BudgetAccountant(HostOnly):
         def change(chain: Chain) -> BudgetError | None:
             chain.lock(chain.accounts, [name])
             if chain.rows(chain.spends, chain.spends.c.token == token):
-                return None  # in the try before, whose answer got lost
+                return None  # recorded by the previous try, whose answer was lost
             known = _read_account(chain, name)
             known.check_ceiling(self._ceiling)
             # Even if nothing can be spent under it: it was lowered to stop spends.
@@ -449,12 +449,12 @@ class BudgetAccountant(HostOnly):
         return self._known(account).spent
 
     def spends(self, account: Population | str | None = None) -> list[Spend]:
-        """Return every spend, the first at the beginning."""
+        """Return every spend, oldest first."""
         return self._known(account).spends
 
     @staticmethod
     def set_default(accountant: BudgetAccountant | None) -> None:
-        """Make an accountant the default of this process, in all its threads; None takes it away."""
+        """Make an accountant the default of this process, in all its threads; None removes it."""
         if not (accountant is None or isinstance(accountant, BudgetAccountant)):
             raise BudgetError(f"the default must be a BudgetAccountant or None, got {type(accountant).__name__}")
         BudgetAccountant._of_process = accountant
@@ -463,12 +463,12 @@ class BudgetAccountant(HostOnly):
     def default() -> BudgetAccountant | None:
         """Return the accountant of the innermost ``with``, else that of this process, else None.
 
-        A thread that has entered no block itself uses the one block that is open in the process.
+        A thread that has entered no block uses the one block open in the process.
 
         Raises
         ------
         BudgetError
-            If that is not a single one: several are open, or the default of the process is another.
+            If that is ambiguous: several blocks are open, or the default of the process is another.
         """
         if entered := _entered.get():
             return entered[-1]
@@ -492,7 +492,7 @@ class BudgetAccountant(HostOnly):
             self._ledger.close()
 
     def __enter__(self) -> BudgetAccountant:
-        """Become the default of the block. An accountant outside of it does not see what is spent inside."""
+        """Become the default inside the block. An accountant outside does not see what is spent inside."""
         _entered.set((*_entered.get(), self))
         with _lock:
             _open.append(self)
@@ -501,14 +501,14 @@ class BudgetAccountant(HostOnly):
     def __exit__(self, *_: object) -> None:
         """Leave the block; a ledger stays open."""
         outwards = list(reversed(_entered.get()))
-        with suppress(ValueError):  # left in another context than it was entered in
+        with suppress(ValueError):  # left in a context other than the one it was entered in
             outwards.remove(self)
         _entered.set(tuple(reversed(outwards)))
         with _lock, suppress(ValueError):
             _open.remove(self)
 
     def __copy__(self) -> BudgetAccountant:
-        """Return itself: a copy with books of its own would let the same budget be spent again."""
+        """Return itself: a copy with accounts of its own would let the same budget be spent twice."""
         return self
 
     def __deepcopy__(self, _: object) -> BudgetAccountant:
@@ -538,13 +538,13 @@ class BudgetAccountant(HostOnly):
 
 
 def _open_ledger(ledger: Any) -> tuple[Ledger, bool]:
-    """Return the ledger with the books, and whether it is the accountant's to close."""
+    """Return the ledger with the accounts, and whether the accountant has to close it."""
     from cfk_plugin.records.database import MEMORY
     from cfk_plugin.records.ledger import Ledger
 
     if isinstance(ledger, Ledger):
         return ledger, False
-    if ledger is None:  # it outlives `close`, and ends with the accountant
+    if ledger is None:  # kept after `close`, until the accountant ends
         return Ledger(MEMORY, key=secrets.token_bytes(32), timeout=3_600, create=True), False
     if not isinstance(ledger, (str, Path)):
         raise BudgetError(f"ledger must be a Ledger, a SQLite file or a postgresql URL, got {type(ledger).__name__}")

@@ -17,10 +17,10 @@ from cfk_plugin.errors import LedgerError
 from cfk_plugin.records.database import set_limits
 from cfk_plugin.records.keys import Key
 
-# The tables of a ledger and of budgets: no value of a person, except for released regions.
+# The tables of a ledger and of budgets: they hold no person's values, except in released regions.
 
 VERSION = 2
-"""Of the tables; a ledger of another one is refused. Version 1 had no chain."""
+"""Version of the tables; a ledger of another version is refused. Version 1 had no chain."""
 
 _metadata = sa.MetaData()
 
@@ -32,24 +32,24 @@ meta = sa.Table(
     sa.Column("value", sa.String, nullable=False),
 )
 
-# On PostgreSQL, whoever settles a record locks its row here; SQLite has one writer at a time and leaves it empty.
+# On PostgreSQL, settling a record locks its row here; SQLite has one writer at a time and leaves this empty.
 locks = sa.Table("cfk_ledger_locks", _metadata, sa.Column("record", sa.String(64), primary_key=True))
 
-# One entry for each row of the tables below, whenever it was made, changed in what is chained, or erased.
+# One entry each time a row of the tables below is made, erased, or changed in its chained columns.
 entries = sa.Table(
     "cfk_ledger_chain",
     _metadata,
     sa.Column("seq", sa.BigInteger, primary_key=True, autoincrement=False),  # 1, 2, 3, ...
-    sa.Column("replaces", sa.BigInteger, unique=True),  # the entry of the row until then
-    sa.Column("content", sa.String(64)),  # keyed digest of the row; none where it was erased
-    sa.Column("link", sa.String(64), nullable=False),  # keyed digest of all this and of the link before
+    sa.Column("replaces", sa.BigInteger, unique=True),  # the row's previous entry
+    sa.Column("content", sa.String(64)),  # keyed digest of the row; null once erased
+    sa.Column("link", sa.String(64), nullable=False),  # keyed digest of this entry and the previous link
 )
 
 
 def _chained(name: str, *columns: sa.Column[str] | sa.Column[int] | sa.UniqueConstraint) -> sa.Table:
     """Return a table whose rows are in the chain, each by its latest entry."""
     seq = sa.Column("seq", sa.BigInteger, primary_key=True, autoincrement=False)
-    # Goes with the row: whoever has the key cannot tell from the entry of an erased row what the row was.
+    # Erased with the row: even with the key, nobody can test what row an entry stood for.
     salt: sa.Column[str] = sa.Column("salt", sa.String(32), nullable=False)
     return sa.Table(name, _metadata, seq, salt, *columns)
 
@@ -71,10 +71,10 @@ releases = _chained(
     sa.UniqueConstraint("record", "digest", "policy", "population"),
 )
 
-# Whoever spends locks the row of the account on PostgreSQL; SQLite has one writer at a time.
+# On PostgreSQL, spending locks the account's row; SQLite has one writer at a time.
 accounts = sa.Table("cfk_budget_accounts", _metadata, sa.Column("account", sa.String, primary_key=True))
 
-# Amounts are text: a database would round a number in its own way.
+# Amounts are text: a database might round numbers.
 ceilings = _chained(
     "cfk_budget_ceilings",
     sa.Column("account", sa.String, nullable=False, index=True),
@@ -94,8 +94,8 @@ spends = _chained(
 )
 
 _CHAINED = (releases, ceilings, spends)
-# No digest covers the columns "seq", "last" and "times": an answer that is repeated changes the last two, and adds
-# nothing to the chain.
+# No digest covers the columns "seq", "last" and "times": an answer that is repeated changes the last two without an
+# entry in the chain.
 _COVERED = {t.name: [c.name for c in t.columns if c.name not in ("seq", "last", "times")] for t in _CHAINED}
 
 
@@ -107,11 +107,11 @@ def stamp(moment: datetime | None = None) -> str:
 Row = dict[str, Any]
 _CHUNK = 500  # values per statement; databases limit them
 _PAGE = 2_000
-_HEAD, _IDENTITY = "head", "identity"  # facts about a ledger, in its table of facts
+_HEAD, _IDENTITY = "head", "identity"  # names in the table `meta`
 
 
 class BrokenLedgerError(LedgerError):
-    """What a ledger holds is not what was recorded in it."""
+    """A ledger does not hold what was recorded in it."""
 
     def __init__(self, found: str) -> None:
         super().__init__(f"the ledger is not as it was written: {found}; restore it from a backup")
@@ -129,7 +129,7 @@ class Head:
 
     @classmethod
     def read(cls, key: Key, facts: Mapping[str, str]) -> Head:
-        """Read a head from a ledger's facts; nobody can write one without the key."""
+        """Read a head from a ledger's facts; none can be forged without the key."""
         found = facts.get(_HEAD, "").split()
         if len(found) == 3 and found[0].isdecimal():
             head = cls(facts.get(_IDENTITY, ""), int(found[0]), found[1])
@@ -138,7 +138,7 @@ class Head:
         raise BrokenLedgerError("the end of its chain does not fit its key")
 
     def sealed(self, key: Key) -> str:
-        """Return the head as the database holds it: number of entries, their link, and a seal on both."""
+        """Return the head as the database holds it: number of entries, last link, and a seal on both."""
         text = f"{self.seq} {self.link}"
         return f"{text} {key.digest('head', f'{self.identity} {text}')}"
 
@@ -148,7 +148,7 @@ class Head:
 
 
 class Chain:
-    """The tables within one transaction; all reading and writing of chained rows goes through it."""
+    """The tables within one transaction; chained rows are read and written through it alone."""
 
     accounts, ceilings, spends = accounts, ceilings, spends
 
@@ -157,10 +157,10 @@ class Chain:
         self.head = Head.read(key, _facts(connection))
 
     def lock(self, table: sa.Table, names: Iterable[str]) -> None:
-        """Wait for all others that work under these names, and keep them waiting until the transaction ends."""
+        """Wait for all transactions that lock these names, and keep others waiting until this one ends."""
         (column,) = table.columns
         insert_into = postgresql.insert if self.connection.dialect.name == "postgresql" else sqlite.insert
-        # In one order everywhere, so that two batches never wait for each other.
+        # Always in the same order, so that two batches never deadlock.
         for part in chunks(sorted(set(names))):
             new = insert_into(table).values([{column.name: name} for name in part]).on_conflict_do_nothing()
             held = sa.select(table).where(column.in_(part)).order_by(column).with_for_update()
@@ -185,7 +185,7 @@ class Chain:
         return sorted(rows, key=lambda row: int(row["seq"]))
 
     def write(self, table: sa.Table, rows: Sequence[Row]) -> None:
-        """Write rows, new ones or ones from `rows`; a change of uncovered columns alone makes no entry."""
+        """Write new rows, or changed ones from `rows`; a change of uncovered columns alone makes no entry."""
         for row in rows:
             row.setdefault("salt", secrets.token_hex(16))
             if "at" in table.c:
@@ -201,14 +201,14 @@ class Chain:
             self.connection.execute(sa.update(table).where(table.c.seq == sa.bindparam("was")), old)
 
     def erase(self, table: sa.Table, condition: sa.ColumnElement[bool]) -> list[Row]:
-        """Erase rows, and return them; their entries stay, and tell nothing of them."""
+        """Erase rows, and return them; their entries stay, and reveal nothing of them."""
         gone = self._all(sa.select(table).where(condition).order_by(table.c.seq))
         self._append([(row["seq"], None) for row in gone])
         self.connection.execute(sa.delete(table).where(condition))
         return gone
 
     def check_after(self, seen: Head) -> None:
-        """Refuse another ledger than was seen before, or an older state of it."""
+        """Refuse a ledger other than the one seen before, or an older state of it."""
         if self.head.identity != seen.identity:
             raise LedgerError("another ledger is in the place of the one that was opened; put that back")
         if self.head == seen:
@@ -220,7 +220,7 @@ class Chain:
             )
 
     def check(self, most: int | None = None, link: str | None = None) -> None:
-        """Recompute the chain, and compare rows with their entries: all, or the last `most`; count the others."""
+        """Recompute the chain and compare rows with their entries: all, or the last `most`, and count the others."""
         counts = (sa.select(sa.func.count()).select_from(table) for table in (entries, *_CHAINED))
         number, *rows = (self.connection.scalars(count).one() for count in counts)
         if number != self.head.seq:
@@ -239,7 +239,7 @@ class Chain:
             raise BrokenLedgerError(" and ".join(said))
 
     def _append(self, changes: Sequence[tuple[int | None, str | None]]) -> list[int]:
-        """Put entries at the end; return their numbers. Other writers wait until the end of the transaction."""
+        """Append entries; return their numbers. Other writers wait until the transaction ends."""
         if not changes:
             return []
         set_limits(self.connection)
@@ -254,7 +254,7 @@ class Chain:
         return [row["seq"] for row in rows]
 
     def _live(self, after: int) -> int:
-        """Return how many rows should be there with an entry after this number."""
+        """Return how many rows should have an entry after this number."""
         written = sa.func.count(entries.c.content).filter(entries.c.seq > after)
         replaced = sa.func.count().filter(entries.c.replaces > after)
         return self.connection.scalars(sa.select(written - replaced)).one()
@@ -339,7 +339,7 @@ def make(connection: sa.Connection, key: Key, where: str, created: str = "") -> 
 
 
 def upgrade(connection: sa.Connection, key: Key, where: str) -> int:
-    """Put all that a ledger of version 1 holds into a chain; return how many rows."""
+    """Chain all rows of a ledger of version 1; return how many there are."""
     if _version(connection, key, where) >= VERSION:
         raise LedgerError(f"{where}: the ledger has a chain already; nothing was changed")
     created = _facts(connection).get("created", "")

@@ -1,4 +1,4 @@
-"""The database behind a ledger: where it is, connections, and transactions that wait for others up to a limit."""
+"""The database behind a ledger: where it is, connections, and transactions that wait up to a limit."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from cfk_plugin.records.keys import OpenFiles, connect, state_folder, sync_folde
 LOCATION, TIMEOUT = "CFK_LEDGER", "CFK_LEDGER_TIMEOUT"
 _SECONDS = 5.0
 MEMORY: Any = URL.create("sqlite")
-"""In the place of a URL: a database that ends with the process, and that its threads use one at a time."""
+"""Stands for a URL: a database that ends with the process, used by one thread at a time."""
 
 
 def locate(url: str | Path | None, create: bool) -> URL:
-    """Return where a ledger is: what is given, else what the environment says, else a file in the state folder."""
+    """Return where a ledger is: as given, else as the environment says, else in the state folder."""
     if url is MEMORY:
         return cast("URL", MEMORY)
     if url is None:
         url = os.environ.get(LOCATION) or state_folder() / "ledger.db"
         if create and isinstance(url, Path):
-            with contextlib.suppress(OSError):  # that it is missing is said when the file is opened
+            with contextlib.suppress(OSError):  # opening the file reports what is missing
                 url.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     if isinstance(url, Path) or "://" not in str(url):
         return URL.create("sqlite", database=str(Path(url).expanduser().absolute()))
@@ -63,7 +63,7 @@ def seconds_of(timeout: float | None) -> float:
 
 
 class Patience:
-    """Seconds that a request may still wait for others, for all that it asks of the database together."""
+    """Seconds that a request may still wait, over all its database calls together."""
 
     __slots__ = ("_left", "_since")
 
@@ -83,7 +83,7 @@ class Patience:
 
     @property
     def milliseconds(self) -> int:
-        """What is left, or 1: databases take 0 for no limit."""
+        """What is left, but at least 1: to databases, 0 means no limit."""
         return max(round(1000 * self.left), 1)
 
 
@@ -96,12 +96,12 @@ class CallerError(Exception):
 
 @contextlib.contextmanager
 def callers_own() -> Iterator[None]:
-    """Run a caller's function within a transaction: what it raises comes through, its time is not counted."""
+    """Run a caller's function within a transaction: what it raises passes through, and its time is not counted."""
     allowed = _patience.get()
     allowed.__exit__()
     try:
         yield
-    except Exception as error:  # noqa: BLE001 - it goes on as it is, once everything is rolled back
+    except Exception as error:  # noqa: BLE001 - raised unchanged once everything is rolled back
         raise CallerError(error) from None
     finally:
         allowed.__enter__()
@@ -110,21 +110,21 @@ def callers_own() -> Iterator[None]:
 _T = TypeVar("_T")
 Mode = Literal["read", "settle", "survey", "exclusive"]
 
-_TRIES = 6  # of one transaction, when others were in its way
+_TRIES = 6  # of one transaction, when others block it
 _LONGEST_PAUSE = 0.4  # seconds between two tries
 _BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 # PostgreSQL: serialization failure, deadlock, lock not available; server shutting down, crashed or starting.
 _PASSING = ("40001", "40P01", "55P03", "57P01", "57P02", "57P03")
 _LATE = "57014"  # a statement that took longer than it may
-_GATE = 0x63666B5F6C6467  # "cfk_ldg": key of the advisory lock that whoever erases takes alone
+_GATE = 0x63666B5F6C6467  # "cfk_ldg": key of the advisory lock that erasing takes exclusively
 _GATES = {
     "settle": text("SELECT pg_advisory_xact_lock_shared(:gate)"),
     "exclusive": text("SELECT pg_advisory_xact_lock(:gate)"),
 }
 _LIMITS = text("SELECT set_config('lock_timeout', :lock, true), set_config('statement_timeout', :all, true)")
-_LIMITED = ("read", "settle")  # what a request waits for; whoever looks through all of a ledger may take long
+_LIMITED = ("read", "settle")  # what a request waits for; reading a whole ledger may take long
 _MODE, _FILES = "cfk_mode", "cfk_files"
-_GRACE = 0.25  # seconds that a server has to say itself that something took too long
+_GRACE = 0.25  # seconds that a server has to report a timeout itself
 _NAME = "cfk_ledger"  # of the engine in the log
 
 for _logger in ("sqlalchemy.engine.Engine", "sqlalchemy.pool.impl.QueuePool"):
@@ -140,14 +140,14 @@ class Database:
         shown = URL.create("postgresql", host=url.host, port=url.port, database=url.database)
         self.where = f"sqlite:///{self.file or ':memory:'}" if self._is_sqlite else shown.render_as_string()
         self.identity: str | None = None
-        self._mark: tuple[int, int] | None = None  # device and number of the file that was opened
+        self._mark: tuple[int, int] | None = None  # device and inode of the file that was opened
         # By process: what a parent had open before a fork is kept but never touched, as closing it here would
-        # pull the parent's locks and connections away.
+        # drop the parent's locks and connections.
         self._engines: dict[int, Engine] = {}
         self._closed = False
 
     def run(self, work: Callable[[Connection], _T], mode: Mode) -> _T:
-        """Run a function in a transaction, again when others were in its way; committed when this returns."""
+        """Run a function in a transaction, and again if others blocked it; committed when this returns."""
         failure: Exception
         with self.limit() as allowed:
             for attempt in range(1, _TRIES + 1):
@@ -169,7 +169,7 @@ class Database:
 
     @contextlib.contextmanager
     def limit(self) -> Iterator[Patience]:
-        """Let all that a block asks wait no longer than the timeout together; nested blocks share what is left."""
+        """Limit what a block may wait, over all its calls, to the timeout; nested blocks share what is left."""
         token = _patience.set(allowed := _patience.get(None) or Patience(self._timeout))
         try:
             yield allowed
@@ -182,7 +182,7 @@ class Database:
             engine.dispose()
 
     def tidy(self) -> None:
-        """Write SQLite's log into its file, so that what was erased is not left in the log."""
+        """Merge SQLite's write-ahead log into its file, so that nothing erased is left in the log."""
         if self.file is not None:
             with (
                 contextlib.suppress(SQLAlchemyError, sqlite3.Error),
@@ -193,7 +193,7 @@ class Database:
                 held.execute("PRAGMA wal_checkpoint(TRUNCATE)").close()
 
     def make_file(self) -> None:
-        """Make the SQLite file before SQLite does, readable by its owner alone."""
+        """Create the SQLite file before SQLite does, readable by its owner alone."""
         if self.file is not None:
             reason = "the ledger cannot be written ({}); give a file in a folder that exists"
             with quiet(f"{self.file}: {reason}", LedgerError):
@@ -204,7 +204,7 @@ class Database:
         with allowed, self._engine().connect() as connection:
             on_server = connection.dialect.name == "postgresql"
             connection.execution_options(**{_MODE: mode})
-            if mode == "survey" and on_server:  # else every statement would see another state
+            if mode == "survey" and on_server:  # or each statement would see a different state
                 connection.execution_options(isolation_level="REPEATABLE READ")
             with _watch(connection, allowed), connection.begin():
                 set_limits(connection)
@@ -212,12 +212,12 @@ class Database:
                     connection.execute(_GATES[mode], {"gate": _GATE})
                 result = work(connection)
             if not _is_in_place(connection.info):
-                # What was written to a file that is not there any more is on record for nobody.
+                # What was written to a file that is gone is on record nowhere.
                 raise self._gone()
             return result
 
     def _explain(self, error: Exception) -> tuple[LedgerError, bool]:
-        """Return what is said of a database's error, never its text, and whether another try may help."""
+        """Return the error to raise for a database's error, without its text, and whether to try again."""
         original: Any = getattr(error, "orig", None) or error
         code = getattr(original, "sqlstate", None) or ""
         busy = (getattr(original, "sqlite_errorcode", 0) or 0) & 0xFF in _BUSY
@@ -239,16 +239,16 @@ class Database:
     def _engine(self) -> Engine:
         if self._closed:
             raise LedgerError("the ledger is closed; open it again")
-        # Threads that come here together make one each; all but the first let theirs go, unconnected.
+        # Threads that come here together make one each; all but the first are dropped, unconnected.
         known = self._engines.get(os.getpid())
         return known or self._engines.setdefault(os.getpid(), self._make_engine())
 
     def _make_engine(self) -> Engine:
-        # Whoever turns SQLAlchemy's log on for another database must not get rows of this one with it.
+        # Turning on SQLAlchemy's log for another database must not log rows of this one.
         settings: dict[str, Any] = {"hide_parameters": True, "logging_name": _NAME, "pool_logging_name": _NAME}
         if self._is_sqlite:
             # Threads wait for the database, with a limit, and not for each other's connections. In memory there is one
-            # connection; were it lost, the next one would find no tables, and nothing would be allowed any more.
+            # connection; if it were lost, the next one would find no tables, and nothing would be allowed any more.
             settings |= {"max_overflow": -1} if self.file else {"pool_size": 1, "max_overflow": 0}
             settings |= {"poolclass": QueuePool, "pool_timeout": self._timeout}
             engine = create_engine(self.url, creator=self._open_sqlite, **settings)
@@ -260,7 +260,7 @@ class Database:
         settings["connect_args"] = {name: value for name, value in wait.items() if name not in self.url.query}
         # Read committed: a statement that follows a lock must see what was committed while it waited.
         settings |= {"isolation_level": "READ COMMITTED", "pool_timeout": self._timeout}
-        # Connections that were lost meanwhile are found by the next try; a ping could hang as well.
+        # The next try finds connections that were lost; a ping could hang as well.
         engine = create_engine(self.url, **settings)
         event.listen(engine, "connect", _prepare_postgresql)
         return engine
@@ -273,7 +273,7 @@ class Database:
         state = self.file.stat()
         mark = state.st_dev, state.st_ino
         if self.identity is not None and self._mark not in (None, mark):
-            # Another file: looked at before SQLite puts into it what it finds beside it.
+            # Another file: read before SQLite merges into it the log that lies beside it.
             found, read_only = None, "ro&immutable=1"
             with contextlib.suppress(sqlite3.Error), contextlib.closing(connect(self.file, 0, read_only)) as alone:
                 found = alone.execute("SELECT value FROM cfk_ledger_meta WHERE name = 'identity'").fetchone()
@@ -290,7 +290,7 @@ class Database:
 
 
 def set_limits(connection: Connection) -> None:
-    """Let the next statements wait no longer than the request still may."""
+    """Let the next statements wait no longer than is left to the request."""
     if connection.dialect.name == "postgresql":
         left = f"{_patience.get().milliseconds}ms"
         limited = connection.get_execution_options()[_MODE] in _LIMITED
@@ -299,7 +299,7 @@ def set_limits(connection: Connection) -> None:
 
 @contextlib.contextmanager
 def _watch(connection: Connection, allowed: Patience) -> Iterator[None]:
-    """Cut the line to a server that does not even report a timeout."""
+    """Close the connection to a server that does not even report a timeout."""
     if connection.dialect.name != "postgresql" or connection.get_execution_options()[_MODE] not in _LIMITED:
         yield
         return
@@ -323,7 +323,7 @@ def _watch(connection: Connection, allowed: Patience) -> Iterator[None]:
 
 def _prepare_postgresql(connection: Any, _: object) -> None:
     with connection.cursor() as cursor:
-        # What was released must be on record after a crash of the server, whatever its default is.
+        # What was released must survive a crash of the server, whatever its default is.
         cursor.execute(
             "SELECT set_config('synchronous_commit', 'on', false) "
             "WHERE current_setting('synchronous_commit') IN ('off', 'local')"
@@ -338,11 +338,11 @@ def _is_in_place(info: Mapping[str, Any]) -> bool:
 
 def _check_place(_: object, record: Any, __: object) -> None:
     if not _is_in_place(record.info):
-        raise InvalidatePoolError  # tells SQLAlchemy that all connections are stale and a new one is to be made
+        raise InvalidatePoolError  # tells SQLAlchemy that all connections are stale
 
 
 def _begin_sqlite(connection: Connection) -> None:
     connection.exec_driver_sql(f"PRAGMA busy_timeout={_patience.get().milliseconds}")
-    # A writer takes the lock before it reads: two that read first would both decide on the same past.
+    # A writer locks before it reads: two that read first would both decide on the same history.
     writes = connection.get_execution_options().get(_MODE) in ("settle", "exclusive")
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")

@@ -1,4 +1,4 @@
-"""The key of a ledger and the handles made with it, and files that must stay the same ones."""
+"""The key of a ledger, handles made with it, and files that must not be replaced."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Key(HostOnly):
         self._secret = bytes(secret)
 
     def digest(self, kind: str, text: str) -> str:
-        """Return the HMAC-SHA256 of a text, 64 hex digits; one text has unrelated digests for different kinds."""
+        """Return the HMAC-SHA256 of a text, 64 hex digits; a text has unrelated digests for different kinds."""
         message = f"cfk ledger 1\x00{kind}\x00{text}".encode("utf-8", "surrogatepass")
         return hmac.digest(self._secret, message, "sha256").hex()
 
@@ -57,7 +57,7 @@ class Key(HostOnly):
 
 
 def is_handle(text: object) -> bool:
-    """Asked before a handle is stored, so that no plain value ever is."""
+    """Say whether a text is a handle, so that no plain value is ever stored as one."""
     return isinstance(text, str) and _HANDLE.fullmatch(text) is not None
 
 
@@ -69,7 +69,7 @@ def canonical_text(value: Any) -> str | None:
     if isinstance(plain, Decimal):
         plain = float(plain)
     if isinstance(plain, date) or (isinstance(plain, str) and _ISO.fullmatch(plain)):
-        # A date is the same as its text, so that a row read back from a CSV file has the same handle.
+        # A date is spelled like its text, so that a row read back from a CSV file has the same handle.
         with contextlib.suppress(ValueError):
             moment = pd.Timestamp(plain)
             return (moment if moment.tz is None else moment.tz_convert("UTC")).isoformat()
@@ -77,7 +77,7 @@ def canonical_text(value: Any) -> str | None:
 
 
 def find_key(key: bytes | None, key_file: str | Path | None, beside: Path | None, create: bool) -> Key:
-    """Return the key: the one given, else of the file given, else of the environment, else of the file beside."""
+    """Return the key: as given, else from the key file, else the environment, else the file beside the ledger."""
     if key is not None:
         if key_file is not None:
             raise LedgerError("give the ledger either key= or key_file=, not both")
@@ -103,7 +103,7 @@ def find_key(key: bytes | None, key_file: str | Path | None, beside: Path | None
 
 def _read(path: Path) -> bytes:
     with quiet(f"{path}: the key file cannot be read", LedgerError), path.open("rb") as file:
-        mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)  # of the file that is read, not of one put in its place
+        mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)  # of the open file, not of one put in its place
         secret = file.read(4097)
     if os.name == "posix" and mode & 0o077:
         raise LedgerError(
@@ -116,7 +116,7 @@ def _read(path: Path) -> bytes:
 
 
 def _create(path: Path) -> None:
-    """Make a key file that is complete as soon as it has its name; the first one wins."""
+    """Create a key file that is complete as soon as its name exists; the first one wins."""
     draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(secrets.token_bytes(_BYTES))
@@ -131,13 +131,13 @@ def _create(path: Path) -> None:
 
 
 def state_folder() -> Path:
-    """Return where things are kept that no setting has a place for."""
+    """Return the folder for what no setting has a place for."""
     with quiet("this user has no home to keep things in; set XDG_STATE_HOME", InputError):
         return Path(os.environ.get("XDG_STATE_HOME") or Path("~/.local/state").expanduser()) / "cfk_plugin"
 
 
 def sync_folder(folder: Path) -> None:
-    """Let a file that was made survive a crash of the machine, where the system can do that."""
+    """Make a new file survive a crash of the machine, where the system supports it."""
     if os.name == "posix":
         handle = os.open(folder, os.O_RDONLY)
         try:
@@ -147,15 +147,15 @@ def sync_folder(folder: Path) -> None:
 
 
 def connect(path: Path, seconds: float, mode: str = "rw") -> sqlite3.Connection:
-    """Connect to a file that exists (SQLite's own way would make an empty one); transactions begin where we say."""
+    """Connect to an existing file (SQLite alone would create an empty one); we begin transactions ourselves."""
     name = f"file:{quote(str(path))}?mode={mode}"
     return sqlite3.connect(name, timeout=seconds, uri=True, check_same_thread=False, isolation_level=None)
 
 
 class OpenFiles:
-    """Which files a connection has open: the database, and the two that SQLite keeps beside it.
+    """The files that a connection has open: the database, and the two that SQLite keeps beside it.
 
-    What is written to a file that was deleted, moved or replaced is lost once the last process with it ends.
+    What is written to a file that was deleted, moved or replaced is lost once the last process using it ends.
     """
 
     __slots__ = ("_files", "_paths", "_size", "connection")
@@ -168,14 +168,14 @@ class OpenFiles:
         self.connection = connection
 
     def are_in_place(self) -> bool:
-        """Say whether they are still the files at their paths, and the database has not become shorter."""
+        """Say whether these are still the files at their paths, and the database has not become shorter."""
         files, size = self._look()
         in_place = files[0] is not None and files == self._files and size >= self._size
         self._size = max(size, self._size)
         return in_place
 
     def _look(self) -> tuple[list[tuple[int, int] | None], int]:
-        """Return each file's device and number, the database and a link to it first, and the size of the database."""
+        """Return each file's device and inode, the database and a link to it first, and the database's size."""
         states = [_state(path, follow) for path, follow in self._paths]
         return [state and (state.st_dev, state.st_ino) for state in states], states[0].st_size if states[0] else 0
 

@@ -48,10 +48,10 @@ _T = TypeVar("_T")
 _Place = str | Path | None
 
 AT_OPENING = 20_000
-"""Entries of the chain that are recomputed when a ledger is opened, the last ones; earlier ones are counted."""
+"""How many of the last entries of the chain are recomputed when a ledger is opened; earlier ones are counted."""
 _PAGE = 500  # rows of an export that are read at a time
 COLUMNS = ("record", "region", "policy", "population", "guarantee", "k", "effective", "first", "last", "times")
-"""Of an exported row: handles, hashes, counts and times; no value."""
+"""Columns of an exported row: handles, hashes, counts and times; no value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +61,7 @@ class Status:
     database: str  # without user name and password
     version: int  # of its tables
     key_id: str  # eight hex digits
-    records: int  # that something is on record for
+    records: int  # with something on record
     releases: int  # regions on record for them
     times: int  # how often these were released
     earliest: str | None  # of the releases; UTC
@@ -81,9 +81,9 @@ class Ledger(HostOnly):
 
     With a nominal guarantee a region leaves only if at least k people are inside of everything that was ever released
     for its record; else an earlier one leaves again, or nothing. With other guarantees a record keeps its first region.
-    It sees what is released through it alone, so all processes share one database, which holds keyed hashes of
-    records, the released regions, hashes of policies, counts and times: no other value. Whoever has its key can try
-    values, so keep it with the training data. See the page "Keep a ledger".
+    A ledger sees only what is released through it, so all processes share one database. It holds keyed hashes of
+    records, the released regions, hashes of policies, counts and times: no other value. Whoever has its key can test
+    guesses of values, so keep it with the training data. See the page "Keep a ledger".
 
     Parameters
     ----------
@@ -92,13 +92,13 @@ class Ledger(HostOnly):
         else ``cfk_plugin/ledger.db`` in the user's state folder.
     key : bytes, optional
         At least 16 bytes. Default: `key_file`, else the environment variable ``CFK_LEDGER_KEY`` (64 hex digits are read
-        as such), else ``<file>.key`` beside a SQLite file, made with it.
+        as such), else ``<file>.key`` beside a SQLite file, created with it.
     key_file : path, optional
-        File with the key, readable by its owner alone.
+        File with the key, which only its owner may read.
     timeout : float, optional
         Seconds that one request may wait. Default: the environment variable ``CFK_LEDGER_TIMEOUT``, else 5.
     create : bool
-        Whether to make a new ledger. Nothing else ever does: an empty one in place of a lost one would know no release.
+        Whether to make a new ledger. Nothing else ever does: an empty one in place of a lost one knows no release.
 
     Attributes
     ----------
@@ -150,9 +150,9 @@ class Ledger(HostOnly):
         key: bytes | None = None,
         key_file: str | Path | None = None,
     ) -> int:
-        """Give a ledger that an earlier version of cfk_plugin wrote its chain; return how many rows are in it.
+        """Add the chain to a ledger of an earlier version of cfk_plugin; return how many rows are in it.
 
-        What was taken from it before cannot be noticed. No server may use it meanwhile.
+        What was removed before cannot be noticed. No server may use it meanwhile.
 
         Raises
         ------
@@ -170,7 +170,7 @@ class Ledger(HostOnly):
         Parameters
         ----------
         values : sequence
-            In an order that is always the same. Values that are spelled alike are alike: 3, 3.0 and "3".
+            Always in the same order. Values that are spelled alike are equal: 3, 3.0 and "3".
 
         Returns
         -------
@@ -208,7 +208,7 @@ class Ledger(HostOnly):
         return self._database.limit()
 
     def settle(self, candidates: Sequence[Candidate], count: Count, acceptable: Acceptable) -> list[Decision]:
-        """Decide what may leave for each candidate, and put it on record before it does.
+        """Decide what may leave for each candidate, and record it before it does.
 
         One transaction, committed when this returns. Candidates of one record see each other.
 
@@ -218,9 +218,9 @@ class Ledger(HostOnly):
         count : callable
             Returns how many people of today's population are inside all of the regions that it is given.
         acceptable : callable
-            Says whether a region on record may leave for the candidate at a position under today's policy. With another
-            guarantee than "nominal", its answer must depend on nothing that tells apart who has this region on record.
-            Both functions are called while others wait, maybe several times.
+            Says whether a region on record may leave for the candidate at a position under today's policy. Unless the
+            guarantee is "nominal", its answer must not depend on anything that differs between those who have this
+            region on record. Both functions are called while others wait, maybe several times.
 
         Returns
         -------
@@ -237,7 +237,7 @@ class Ledger(HostOnly):
         return self.run(lambda chain: _settle(chain, wanted, count, acceptable), "settle") if wanted else []
 
     def forget(self, *handles: str) -> Forgotten:
-        """Erase records by their handles; what is released for them later can be intersected with what was before."""
+        """Erase records by their handles; what is released for them later can be intersected with earlier releases."""
         if not all(is_handle(handle) for handle in handles):
             raise LedgerError("forget() takes handles as handle() returns them, not values")
         return self._erase(*(releases.c.record.in_(part) for part in chunks(handles)))
@@ -298,10 +298,10 @@ class Ledger(HostOnly):
         return self.run(check, "survey")
 
     def run(self, work: Callable[[Chain], _T], mode: Mode) -> _T:
-        """Run a function in a transaction, on the ledger that was opened and no other; see `Database.run`."""
+        """Run a function in a transaction, on the very ledger that was opened; see `Database.run`."""
 
         def on_chain(connection: Connection) -> tuple[_T, Head]:
-            seen = self._seen  # before anything is read: another thread may see more in between
+            seen = self._seen  # before anything is read: another thread may advance it meanwhile
             chain = open_chain(connection, self._key, self._database.where, seen)
             return work(chain), chain.head
 
@@ -357,14 +357,14 @@ class Ledger(HostOnly):
             raise LedgerError("a candidate's record must be a handle as handle() returns it")
         if not isinstance(candidate.k, int) or isinstance(candidate.k, bool) or candidate.k < 1:
             raise LedgerError("a candidate's k must be a whole number >= 1")
-        text = encode(candidate.region)  # what could not be read back is refused before anything is decided
+        text = encode(candidate.region)  # raises for what could not be read back, before anything is decided
         known = {name: getattr(candidate, name) for name in Candidate.__slots__}
         return ReleasedRegion(**known, text=text, digest=region_digest(self._key, candidate.region))
 
     def _erase(self, *conditions: ColumnElement[bool]) -> Forgotten:
         def erase(chain: Chain) -> Forgotten:
             gone = [row for condition in conditions for row in chain.erase(releases, condition)]
-            # Nobody waits for these locks: whoever settles stays out until the end.
+            # Nobody waits for these locks: settling is kept out until the end.
             chain.connection.execute(delete(locks).where(locks.c.record.not_in(select(releases.c.record))))
             return Forgotten(len({row["record"] for row in gone}), len(gone))
 
@@ -390,10 +390,10 @@ def _settle(chain: Chain, wanted: Sequence[ReleasedRegion], count: Count, accept
             decision, leaves = settle(i, candidate, histories[candidate.record], count, acceptable)
         decisions.append(decision)
         if leaves is not None:
-            # One microsecond each: which region of a batch was the last one stays known.
+            # One microsecond apart, so that the last region of a batch stays known.
             moment = stamp(now + timedelta(microseconds=i))
             row = given[leaves.key] = known.setdefault(leaves.key, _row(leaves, moment))
-            # Clocks of several machines differ; what is on record is never older than it was.
+            # Clocks of machines differ; a recorded time never moves back.
             later = {"last": max(row["last"], moment), "times": row["times"] + 1}
             row |= {"k": leaves.k, "effective": leaves.effective, **later}
     chain.write(releases, list(given.values()))
@@ -401,7 +401,7 @@ def _settle(chain: Chain, wanted: Sequence[ReleasedRegion], count: Count, accept
 
 
 def _rows_of(chain: Chain, records: Iterable[str]) -> list[Row]:
-    """Return what is on record for records, the latest release last."""
+    """Return what the ledger holds for records, the latest release last."""
     parts = chunks(sorted(set(records)))
     rows = [row for part in parts for row in chain.rows(releases, releases.c.record.in_(part))]
     return sorted(rows, key=lambda row: (row["last"], row["seq"]))

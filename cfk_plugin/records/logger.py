@@ -1,4 +1,4 @@
-"""Three ways to log: `RunLogger.log` now, `track` for a block, `observe` for what explainers release."""
+"""Three ways to log: `RunLogger.log` at once, `track` for a block, `observe` for what explainers release."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ class RunLogger:
         The model that is explained, for the run's ``environment.json``, for example ``models:/credit/3``. Default: the
         name of its class.
     timeout : float, default 2.0
-        Seconds that a tracking server may take to say that it is there.
+        Seconds that a tracking server may take to answer.
     spool : path, optional
-        Folder where records wait that are logged in the background; see `docs/how-to/log-to-mlflow.md`.
+        Folder for records that wait to be logged in the background; see `docs/how-to/log-to-mlflow.md`.
 
     Examples
     --------
@@ -77,15 +77,15 @@ class RunLogger:
 
     @property
     def run_id(self) -> str | None:
-        """Id of the run that was logged to last; None before a record arrived there."""
+        """Id of the run that was logged to last; None until a record arrived there."""
         return self._latest.run_id if self._latest is not None else self._given
 
     def check(self, count: int = 0) -> None:
-        """Raise a `CFKError` if so many records cannot be kept: a setting is wrong, or the spool full or broken."""
+        """Raise a `CFKError` if `count` records cannot be kept: a setting is wrong, or the spool is full or broken."""
         self._shipper.spool.check(count * _BYTES)
 
     def may_keep(self, count: int) -> bool:
-        """Say whether `count` explanations could be given out now as far as their record goes; see `submit`."""
+        """Say whether records of `count` explanations could be kept now, so that these may leave; see `submit`."""
         try:
             self.check(count)
         except CFKError as error:
@@ -111,7 +111,7 @@ class RunLogger:
         """
         record = explanations.to_record()
         run = self._place(record)
-        run_id = run.write([self._told(record, run)])
+        run_id = run.write([self._without_repeats(record, run)])
         run.introduced = True
         run.finish()
         return run_id
@@ -134,7 +134,7 @@ class RunLogger:
                 record = replace(explanations.to_record(), untracked=self._untracked)
                 count = len(record.released)
                 run = self._place(record)
-                self._shipper.submit(run, self._told(record, run))
+                self._shipper.submit(run, self._without_repeats(record, run))
             run.introduced = True
             self._untracked = 0
         except CFKError as error:
@@ -179,12 +179,12 @@ class RunLogger:
         )
         about = [self._name, os.getpid(), target, record.params, record.policy, record.columns]
         stream = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:16]
-        # A run that is to be made is found again by its mark, should the process end right after it was made.
+        # A new run is found again by its mark if the process ends right after creating it.
         self._latest = self._runs.setdefault(stream, RunWriter(target, stream))
         return self._latest
 
-    def _told(self, record: RunRecord, run: RunWriter) -> RunRecord:
-        """Return a record with what a run says once only if it is the first of this logger."""
+    def _without_repeats(self, record: RunRecord, run: RunWriter) -> RunRecord:
+        """Return a record that describes population and environment only if the run does not have them yet."""
         if run.introduced:
             return replace(record, population=None, environment=None)
         known = record.environment
@@ -244,16 +244,16 @@ def track(logger: RunLogger | None = None, **options: object) -> Iterator[RunLog
 
 
 def observe(explanations: Loggable, track: bool | RunLogger = False) -> bool:
-    """Have explanations logged in the background if anybody asked for it; say whether they may leave. Never raises."""
+    """Log explanations in the background if asked to; say whether they may leave. Never raises."""
     if (logger := _current.get() or (logger_of(track) if track else None)) is not None:
         return logger.submit(explanations)
     if _wanted and _wanted[0]() and (logger := logger_of(True)) is not None:
-        logger.submit(explanations)  # whoever only looks on withholds nothing
+        logger.submit(explanations)  # mere observation withholds nothing
     return True
 
 
 def may_observe(count: int, track: bool | RunLogger = False) -> bool:
-    """Say whether `observe` could keep a record now: asked before a ledger has explanations on record as left."""
+    """Say whether `observe` could keep a record now; asked before a ledger records explanations as released."""
     logger = _current.get() or logger_of(track)
     return logger is None or logger.may_keep(count)
 
@@ -265,13 +265,13 @@ def logger_of(track: bool | RunLogger) -> RunLogger | None:
         raise InputError(f"track must be True, False or a RunLogger, got {type(track).__name__}")
     if not _default:
         _default.append(RunLogger())
-        shipper()  # its own work at exit is registered first, so that it is done last
+        shipper()  # registers its work at exit first, so that it is done last
         atexit.register(_default[0].finish)
     return _default[0]
 
 
 def _active_run(tracking_uri: str | None) -> str | None:
-    """Return the active run of this thread, without importing MLflow for the question."""
+    """Return the active run of this thread, without importing MLflow to find out."""
     mlflow = sys.modules.get("mlflow")
     if mlflow is None or not hasattr(mlflow, "active_run"):
         return None

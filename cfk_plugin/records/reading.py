@@ -1,4 +1,4 @@
-"""Reading what a store of runs holds: by threads that nobody waits for forever, runs, files, and tables in them."""
+"""Reading a store of runs: runs, their files and tables, by threads that are never waited for forever."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ _NOT_THERE = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")  # codes of 
 
 
 def opened(tracking_uri: str | None) -> MlflowClient:
-    """Return a client of a store; without an address, of the one that MLflow is set to."""
+    """Return a client of a store; without an address, of MLflow's current one."""
     with tracking_errors("the MLflow store cannot be opened; check the tracking URI"):
         return client_of(tracking_uri, _TIMEOUT)
 
 
 def if_there(ask: Callable[[], Answer], failed: str = _UNREADABLE) -> Answer | None:
-    """Return what MLflow answers; None where it does not have what is asked for."""
+    """Return what MLflow answers, or None if it does not have what was asked for."""
     with tracking_errors(failed):
         try:
             return ask()
@@ -98,7 +98,7 @@ def names_of_experiments(client: MlflowClient, ids: Iterable[str]) -> dict[str, 
 
 
 def runs_in(client: MlflowClient, experiment_id: str) -> list[Run]:
-    """Return the runs of an experiment that say they hold explanations or an audit; not deleted ones."""
+    """Return the runs of an experiment that are marked as holding explanations or an audit, without deleted ones."""
     found: dict[str, Run] = {}
     with tracking_errors(_UNREADABLE):
         for condition in _FILTERS:
@@ -111,13 +111,13 @@ def runs_in(client: MlflowClient, experiment_id: str) -> list[Run]:
 
 
 def summaries_of(client: MlflowClient, run_id: str) -> set[tuple[int, int]]:
-    """Return the time of each summary of a run, milliseconds since 1970, and how many explanations it counts."""
+    """Return, for each summary of a run, its time in milliseconds since 1970 and how many explanations it counts."""
     with tracking_errors(_UNREADABLE):
         return {(metric.timestamp, metric.step) for metric in client.get_metric_history(run_id, ASKED)}
 
 
 def _experiments(client: MlflowClient) -> str:
-    """Say which experiments there are; a few names, as a store may have thousands."""
+    """Name a few of the experiments; a store may have thousands."""
     with tracking_errors(_UNREADABLE):
         names = [experiment.name for experiment in client.search_experiments(max_results=_NAMED + 1)]
     more = " and others" if len(names) > _NAMED else ""
@@ -133,14 +133,14 @@ _DAY = 86_400_000
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """Moments from `since` up to, and without, `until`: milliseconds since 1970; None leaves an end open."""
+    """Moments from `since` up to but not including `until`, in milliseconds since 1970; None leaves an end open."""
 
     since: int | None = None
     until: int | None = None
 
     @classmethod
     def of(cls, since: Moment | None, until: Moment | None) -> Period:
-        """Read a period as people say it: ``until`` a day means up to its end."""
+        """Read a period as people say it: ``until`` a day includes that day."""
         first = None if since is None else _milliseconds("since", since)[0]
         last = None if until is None else sum(_milliseconds("until", until))
         if first is not None and last is not None and first >= last:
@@ -152,7 +152,7 @@ class Period:
         return (self.since is None or self.since <= moment) and (self.until is None or moment < self.until)
 
     def __str__(self) -> str:
-        """Return it in words, with what was made of a day."""
+        """Return it in words, with days as the moments they were read as."""
         words = [] if self.since is None else [f"from {moment_text(self.since)}"]
         words += [] if self.until is None else [f"until before {moment_text(self.until)}"]
         return " ".join(words) or "any time"
@@ -164,16 +164,16 @@ def moment_text(moment: int) -> str:
 
 
 def _milliseconds(name: str, moment: object) -> tuple[int, int]:
-    """Return when a moment starts, and how long it is: a day, or nothing."""
+    """Return when a moment starts and how long it lasts: a day, or 0."""
     found = _parsed(moment) if isinstance(moment, str) else moment
-    if not isinstance(found, date):  # a datetime is one, too
+    if not isinstance(found, date):  # a datetime is also a date
         raise InputError(
             f"{name} must be a day such as 2026-10-31 or a time such as 2026-10-31T12:00+01:00, in ISO 8601"
         )
     whole_day = not isinstance(found, datetime)
     time = found if isinstance(found, datetime) else datetime(found.year, found.month, found.day)  # noqa: DTZ001
     time = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
-    # Rounded up: what is logged has whole milliseconds, and those before the moment must stay out.
+    # Rounded up: logged times are whole milliseconds, and none before the moment may count.
     return -((_EPOCH - time) // timedelta(milliseconds=1)), _DAY if whole_day else 0
 
 
@@ -187,14 +187,14 @@ def _parsed(text: str) -> date | None:
 
 
 PATIENCE = 60.0
-"""Seconds without any answer after which a store is given up. MLflow itself goes on for a quarter of an hour."""
-_THREADS = 4  # a tracking server answers no faster when asked by more
-_FAREWELL = 2.0  # seconds that they get to finish with their files when nobody waits any more
+"""Seconds without an answer after which we give up on a store. MLflow itself tries for a quarter of an hour."""
+_THREADS = 4  # more do not make a tracking server answer faster
+_FAREWELL = 2.0  # seconds that they get to close their files when nobody waits any more
 _AHEAD = 16  # answers that may wait to be fetched, so that memory is bounded
 
 
 class Workers:
-    """Daemon threads for questions to a store, for a ``with`` block: one that hangs does not keep the process alive."""
+    """Daemon threads that query a store, for a ``with`` block: one that hangs does not keep the process alive."""
 
     def __init__(self) -> None:
         self._over = threading.Event()
@@ -207,7 +207,7 @@ class Workers:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Let every thread end after what it does now, and wait a moment for it."""
+        """Let every thread finish its current task and end, and wait a moment for it."""
         self._over.set()
         for _thread in self._threads:
             self._tasks.put(None)
@@ -218,7 +218,7 @@ class Workers:
         return _answer(self._submit(function, *arguments))
 
     def map(self, function: Callable[[Asked], Answer], items: Iterable[Asked]) -> Iterator[Answer]:
-        """Yield what a function returns for each item, in their order, while the next ones are under way."""
+        """Yield a function's result for each item, in order, while the next ones are computed."""
         under_way: deque[Future[Answer]] = deque()
         try:
             for item in items:
@@ -240,7 +240,7 @@ class Workers:
                 return
             try:
                 future.set_result(context.run(function, *arguments))
-            except BaseException as error:  # noqa: BLE001 - raised again by whoever asked
+            except BaseException as error:  # noqa: BLE001 - raised again in the calling thread
                 future.set_exception(error)
 
         self._tasks.put(task)
@@ -255,14 +255,14 @@ def _answer(future: Future[Answer]) -> Answer:
     try:
         return future.result(PATIENCE)
     except TimeoutError:
-        if future.done():  # the question's own
+        if future.done():  # the function's own error
             raise
         raise StoreDownError(
             f"the MLflow store did not answer for {PATIENCE:g} seconds; try again when it does"
         ) from None
 
 
-_VERSIONS = (None, 1)  # of a JSON file; the older ones do not say
+_VERSIONS = (None, 1)  # of a JSON file; the oldest have none
 _numbers = itertools.count()
 
 
@@ -286,17 +286,17 @@ class Artifacts:
         return f"run {self.run_id}, {path}"
 
     def names(self, path: str) -> list[str]:
-        """Return the names of what is in a folder, sorted; nothing if there is no such folder."""
+        """Return the sorted names in a folder; none if there is no such folder."""
         with tracking_errors(f"{self.where(path)}: it cannot be listed"):
             found = self._repository.list_artifacts(path)
         return sorted(Path(info.path).name for info in found)
 
     @contextmanager
     def local(self, path: str) -> Iterator[Path]:
-        """Give a copy of a file for as long as it is read."""
+        """Yield a local copy of a file, and delete it afterwards."""
         copy = self.folder / f"{next(_numbers)}{Path(path).suffix}"
         try:
-            # What every repository implements: `download_artifacts` asks twice, and draws a progress bar per file.
+            # Every repository implements this; `download_artifacts` asks twice and draws a progress bar per file.
             self._repository._download_file(path, str(copy))  # type: ignore[no-untyped-call]
         except Exception as error:
             raise TrackingError(
@@ -337,7 +337,7 @@ _KINDS = {
     **dict.fromkeys(("epsilon", "delta"), "numbers"),
     CERTIFICATE: "text",
 }
-"""Columns that are read of explanations, in order, and what they hold; of a recount everything else is read."""
+"""Columns of explanations that are read, in order, with their kind; of a recount everything else is read."""
 _NEEDED = ("step", "timestamp", "status")
 _EXPECTED = ("reason", "k", "ncp", "pureness", "pureness_low", "pureness_high")
 
@@ -383,14 +383,14 @@ def read_shard(name: str, own: Path, recount: Path | None, where: str, period: P
 
 
 def frame_of(shards: Sequence[Shard], where: str) -> pd.DataFrame:
-    """Return the rows of files as one frame; columns that a file lacks are null, and expected ones are there."""
+    """Return the rows of files as one frame; columns that a file lacks are null, and all expected ones exist."""
     import pyarrow as pa
 
     try:
         table = pa.concat_tables([shard.table for shard in shards], promote_options="default")
     except pa.ArrowException:
         raise TrackingError(f"{where}: a column is of one type in some files and of another in others") from None
-    for missing in set(_EXPECTED) - set(table.column_names):  # no file has it, or none a type for it
+    for missing in set(_EXPECTED) - set(table.column_names):  # in no file, or in none with a type
         table = table.append_column(missing, pa.nulls(len(table), pa.string() if missing == "reason" else pa.float64()))
     kept = [name for name in _KINDS if name in table.column_names]
     table = table.select(kept + [name for name in table.column_names if name not in _KINDS]).unify_dictionaries()
@@ -404,7 +404,7 @@ def frame_of(shards: Sequence[Shard], where: str) -> pd.DataFrame:
 
 
 def _read(path: Path, where: str, *, drop: bool) -> dict[str, pa.ChunkedArray]:
-    """Read the columns of explanations or, with `drop`, those that only a recount has and `step`, in few types."""
+    """Read the columns of explanations or, with `drop`, `step` and those that only a recount has, in few types."""
     import pyarrow.parquet as pq
 
     try:
@@ -419,7 +419,7 @@ def _read(path: Path, where: str, *, drop: bool) -> dict[str, pa.ChunkedArray]:
 
 
 def _of_same_rows(recount: dict[str, pa.ChunkedArray], steps: pa.ChunkedArray, where: str) -> dict[str, Any]:
-    """Return the columns of a recount; its own numbering, where it has one, only shows that it is of these rows."""
+    """Return the columns of a recount; its own `step`, if it has one, only confirms that it is of these rows."""
     if others := [len(column) for column in recount.values() if len(column) != len(steps)]:
         raise TrackingError(f"{where}: it has {len(steps)} rows, and its recount {others[0]}")
     if not recount.pop("step", steps).equals(steps):
@@ -428,7 +428,7 @@ def _of_same_rows(recount: dict[str, pa.ChunkedArray], steps: pa.ChunkedArray, w
 
 
 def _plain(name: str, column: pa.ChunkedArray, where: str) -> pa.ChunkedArray | None:
-    """Return a column in the one type for what it holds; None if it holds nothing and has no type."""
+    """Return a column in the standard type of its kind; None if it is empty and has no type."""
     import pyarrow as pa
 
     types: Mapping[str, Any] = {
@@ -477,7 +477,7 @@ def _whole(column: pa.ChunkedArray, name: str, where: str) -> NDArray[np.int64]:
 def counted(
     shards: Sequence[Shard], asked: int, where: str, history: Callable[[], set[tuple[int, int]]]
 ) -> tuple[list[Shard], list[Shard]]:
-    """Return the files that the summary counts, in order, and others: of attempts that broke off, or came later."""
+    """Return the files that the summary counts, in order, and the others: of interrupted or later attempts."""
     kept: list[Shard] = []
     summaries: set[tuple[int, int]] | None = None
     start = 0

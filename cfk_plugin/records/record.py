@@ -31,19 +31,19 @@ class RunRecord:
     id: str = field(default_factory=lambda: secrets.token_hex(8))  # random; never derived from a row
     created: int = field(default_factory=lambda: time.time_ns() // 1_000_000)  # milliseconds since 1970
     params: dict[str, str]  # of the run; records with others belong to another run
-    tags: dict[str, str]  # of the run, the verdict excepted
+    tags: dict[str, str]  # of the run, except the verdict
     policy: dict[str, Any]
     columns: list[str]  # features, in order
-    rows: list[dict[str, Any]]  # one per entry: what may leave; see `table`
-    found: dict[str, int]  # how many detection looked at (``examined``), and how many of each finding
-    least: dict[str, float]  # least k_desired and k_effective; early records have no recount to say
-    epsilon_spent: float | None = None  # so far; None where there is no budget, or nothing is guaranteed
-    untracked: int = 0  # counterfactuals given out before this of which no record could be kept
+    rows: list[dict[str, Any]]  # one per entry, of what may leave; see `table`
+    found: dict[str, int]  # how many detection examined, and how many have each finding
+    least: dict[str, float]  # least k_desired and k_effective; for early records without a recount
+    epsilon_spent: float | None = None  # so far; None without a budget or a guarantee
+    untracked: int = 0  # counterfactuals given out before this without a record
     # One per entry, for the data holder alone; see `recount_table`. Empty in records of earlier versions.
     recount: list[dict[str, Any]] = field(default_factory=list)
     quasi_identifiers: list[str] = field(default_factory=list)  # attributes with an NCP of their own
-    people: int = 0  # in the population, where that may be said; else 0
-    population: dict[str, Any] | None = None  # said once per run; see `cfk_plugin.metrics.provenance`
+    people: int = 0  # in the population, where that may be logged; else 0
+    population: dict[str, Any] | None = None  # logged once per run; see `cfk_plugin.metrics.provenance`
     environment: dict[str, Any] | None = None
 
     @classmethod
@@ -85,7 +85,7 @@ _SHARES = ("t", "disclosure", "journalist_risk")
 
 
 def table(records: Sequence[RunRecord], first_step: int = 0) -> pa.Table:
-    """Return one row per entry, with nothing in it that may not leave.
+    """Return one row per entry, holding only what may leave.
 
     The columns are ``step``, ``timestamp``, ``query``, ``status``, ``reason``, the public fields of the certificate,
     ``region`` and ``released`` as JSON, and one text column ``feature.<name>`` per feature. Prototypes add
@@ -107,7 +107,7 @@ def table(records: Sequence[RunRecord], first_step: int = 0) -> pa.Table:
 
 
 def recount_table(records: Sequence[RunRecord], first_step: int = 0) -> pa.Table | None:
-    """Return what the data holder has beside each row of `table`, in its order; None where there is nothing."""
+    """Return the data holder's additions to each row of `table`, in its order; None if there are none."""
     import pyarrow as pa
 
     if not any(record.recount for record in records):

@@ -1,7 +1,7 @@
 """The rule of the ledger: what may leave for a record, after what left for it before.
 
 A nominal guarantee is about the people inside of regions: a further region leaves as long as all that ever left have k
-people in common. The other guarantees are about everybody who would be answered alike, against an adversary who reruns
+people in common. The other guarantees are about everybody who gets the same answer, against an adversary who reruns
 this rule: a record keeps its region, wherever a later partition puts the members of its group.
 """
 
@@ -25,7 +25,7 @@ from cfk_plugin.records.keys import Key
 
 Outcome = Literal["new", "again", "earlier", "refused"]
 NOMINAL = "nominal"
-"""The guarantee that is about people inside of regions; all others are about groups of a fixed partition."""
+"""The guarantee about people inside of regions; all others are about groups of a fixed partition."""
 Count = Callable[[Sequence[Region]], int]
 Acceptable = Callable[[int, Region], bool]
 
@@ -48,7 +48,7 @@ class Decision:
     outcome: Outcome
     region: Region | None  # what may be released; None when refused
     effective: int | None = None  # for "again" and "earlier": people mapped to that region, as recorded
-    # Left after all that is on record: with a nominal guarantee the people inside of all regions; with others those
+    # People left after everything on record: with a nominal guarantee those inside of all regions; with others those
     # mapped to the one region, None if there are several.
     people: int | None = field(default=None, compare=False)
 
@@ -66,7 +66,7 @@ class ReleasedRegion(Candidate):
 def settle(
     index: int, wanted: ReleasedRegion, history: list[ReleasedRegion], count: Count, acceptable: Acceptable
 ) -> tuple[Decision, ReleasedRegion | None]:
-    """Apply the rule; return what the candidate is told, and what has to be put on record."""
+    """Apply the rule; return the decision for the candidate, and what has to be put on record."""
     if wanted.guarantee == NOMINAL:
         outcome, given = _by_people_inside(index, wanted, history, count, acceptable)
     else:
@@ -79,7 +79,7 @@ def settle(
 
 
 def effective(release: ReleasedRegion, history: Sequence[ReleasedRegion]) -> int | None:
-    """Return the least number of people that any record of a region says are mapped to it."""
+    """Return the least number of people mapped to a region, over all records of it."""
     known = [row.effective for row in history if row.digest == release.digest and row.guarantee != NOMINAL]
     return min((people for people in known if people is not None), default=None)
 
@@ -119,7 +119,7 @@ def _by_people_inside(
 def _by_group(
     index: int, wanted: ReleasedRegion, history: Sequence[ReleasedRegion], acceptable: Acceptable
 ) -> tuple[Outcome, ReleasedRegion | None]:
-    """Let a record keep its region, whatever the candidate's: a later partition can put members of its group apart."""
+    """Let a record keep its region, whatever the candidate's: a later partition may split its group."""
     if not history:
         return ("new", wanted) if (wanted.effective or 0) >= wanted.k else ("refused", None)
     groups = _distinct([release for release in history[::-1] if release.guarantee != NOMINAL])
@@ -134,7 +134,7 @@ def _give_earlier(
     given = next((release for release in choices if acceptable(index, release.region)), None)
     if given is None:
         return "refused", None
-    # It leaves under today's policy as well, so that today's k binds whatever follows.
+    # It now leaves under today's policy too, so today's k binds whatever follows.
     return "again" if given.digest == wanted.digest else "earlier", replace(given, k=max(given.k, wanted.k))
 
 
@@ -146,7 +146,7 @@ def _distinct(releases: Sequence[ReleasedRegion]) -> list[ReleasedRegion]:
 
 
 def _record(given: ReleasedRegion, history: list[ReleasedRegion]) -> ReleasedRegion:
-    """Put a release at the end, in the place of the row that it repeats."""
+    """Move a release to the end, replacing the row that it repeats."""
     for row in history:
         if row.key == given.key:
             people = min((e for e in (row.effective, given.effective) if e is not None), default=None)
@@ -163,7 +163,7 @@ _UNREADABLE = "a region in the ledger cannot be read; restore the database from 
 
 
 def encode(region: Region) -> str:
-    """Return a region as JSON: its released form, with what JSON has no type for marked (dates, decimals)."""
+    """Return a region as JSON: its released form, with types that JSON lacks (dates, decimals) marked."""
     text = json.dumps({name: _part(part, _to_json) for name, part in region.items()}, ensure_ascii=True)
     if decode(text) != region:
         raise LedgerError("a region holds values that the ledger cannot keep; use numbers, dates, texts or booleans")
@@ -179,7 +179,7 @@ def decode(text: str) -> Region:
 
 
 def identity(region: Region) -> str:
-    """Return a text that two regions share exactly if they are equal; 3, 3.0 and True are equal in Python."""
+    """Return a text that two regions share if and only if they are equal; in Python, 1, 1.0 and True are equal."""
     parts = {name: _part(part, _to_compare) for name, part in region.items()}
     for part in parts.values():
         if part["kind"] == "set":
@@ -188,7 +188,7 @@ def identity(region: Region) -> str:
 
 
 def region_digest(key: Key, region: Region) -> str:
-    """Return the keyed hash of a region; equal regions have the same, and nobody can try regions without the key."""
+    """Return the keyed hash of a region: the same for equal regions, and useless for guessing without the key."""
     return key.digest("region", identity(region))
 
 
@@ -257,6 +257,6 @@ def _read_value(stored: Any) -> Any:
 
 
 def handles_of(ledger: Any, schema: Schema, values: Sequence[object]) -> tuple[str, ...]:
-    """Return the handles that a record may have in a ledger: by name, and of older entries in the table's order."""
+    """Return the handles that a record may have in a ledger: in order of names and, of older entries, of the table."""
     own = ledger.handle([values[j] for j in schema.canonical])
     return (own,) if list(schema.canonical) == sorted(schema.canonical) else (own, ledger.handle(values))

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 LONGEST_DESCRIPTION = 5_000
-"""Characters that MLflow's registry stores of a description."""
+"""Characters of a description that MLflow's registry stores."""
 _ID = "id:"
-_TIMEOUT = 2.0  # seconds that a server may take to say that it is there
+_TIMEOUT = 2.0  # seconds that a server may take to answer
 
 
 class StoreDownError(TrackingError):
@@ -70,7 +70,7 @@ def client_of(tracking_uri: str | None, timeout: float = _TIMEOUT) -> MlflowClie
 
 
 def current_uri() -> str | None:
-    """Return MLflow's tracking URI, a path as absolute, without importing it for the question; None for default."""
+    """Return MLflow's tracking URI, paths made absolute, without importing MLflow for it; None for the default."""
     ask = getattr(sys.modules.get("mlflow"), "get_tracking_uri", None)
     uri: str | None = os.environ.get("MLFLOW_TRACKING_URI") if ask is None else ask()
     if uri and uri.startswith("sqlite:///") and not uri.startswith("sqlite:////"):
@@ -79,14 +79,14 @@ def current_uri() -> str | None:
 
 
 def chosen_experiment() -> str | None:
-    """Return the experiment that the environment names, which ``mlflow.set_experiment`` sets."""
+    """Return the experiment named by the environment, as ``mlflow.set_experiment`` sets it."""
     if chosen := os.environ.get("MLFLOW_EXPERIMENT_ID"):
         return f"{_ID}{chosen}"
     return os.environ.get("MLFLOW_EXPERIMENT_NAME") or None
 
 
 def experiment_id(client: MlflowClient, name: str | None) -> str:
-    """Return the id of an experiment, made if need be; without a name the one that the environment says."""
+    """Return the id of an experiment, created if need be; without a name, of the environment's."""
     name = name or chosen_experiment()
     if not name:
         return "0"
@@ -112,7 +112,7 @@ def write(
     tags: Mapping[str, str] | None = None,
     texts: Mapping[str, str] | None = None,
 ) -> None:
-    """Write to a run: texts by their path first, and all else in one batch after them."""
+    """Write to a run: first texts, by path, then all else in one batch."""
     from mlflow.entities import Metric, Param, RunTag
 
     for path, text in (texts or {}).items():
@@ -130,7 +130,7 @@ _LOCK_SECONDS = 30.0
 
 
 EVALUATION = "cfk.evaluation"
-"""Tag of a run that holds what an evaluation measured, under the names of what was released; nothing left."""
+"""Tag of a run that an evaluation logged under the names of a release although nothing was released."""
 
 
 class OtherSettingsError(TrackingError):
@@ -142,7 +142,7 @@ class RunTarget(NamedTuple):
 
     run_id: str | None = None
     tracking_uri: str | None = None  # default: MLflow's own setting
-    # All but the timeout is for a run that has to be created.
+    # The rest, except the timeout, is for a run that has to be created.
     experiment: str | None = None  # name or, with ``id:`` before it, id
     run_name: str | None = None
     parent: str | None = None
@@ -153,9 +153,9 @@ class RunTarget(NamedTuple):
 @dataclass(slots=True, eq=False)
 class RunWriter:
     target: RunTarget
-    mark: str = ""  # tag ``cfk.stream``, by which an earlier attempt's run is found
+    mark: str = ""  # tag ``cfk.stream``, by which the run of an earlier attempt is found
     run_id: str | None = None
-    introduced: bool = False  # what a run says once was told to it
+    introduced: bool = False  # population and environment are in the run
     _tally: Tally | None = None
 
     def __post_init__(self) -> None:
@@ -168,7 +168,7 @@ class RunWriter:
         planned_before: int | None = None,
         plan: Callable[..., None] | None = None,
     ) -> str:
-        # Two threads must not count on in one run at the same time.
+        # Two threads must not number explanations in one run at the same time.
         lock = _locks.setdefault(self.target.tracking_uri, threading.Lock())
         if not lock.acquire(timeout=_LOCK_SECONDS):
             raise StoreDownError("the tracking server is still busy with earlier records of this run")
@@ -179,7 +179,7 @@ class RunWriter:
             lock.release()
 
     def finish(self) -> None:
-        if self.run_id is not None and self.target.run_id is None:  # else it is somebody's own
+        if self.run_id is not None and self.target.run_id is None:  # else the run was given, and its owner ends it
             with tracking_errors("MLflow did not end the run"):
                 client_of(self.target.tracking_uri, self.target.timeout).set_terminated(self.run_id)
 
@@ -194,7 +194,7 @@ class RunWriter:
             return run_id
         asked = data.metrics.get("cfk.asked", 0)
         if self._tally is None or self._tally.asked != asked:
-            # A value from `asked` on is of an attempt that did not come to its summary.
+            # Values from step `asked` on are of an attempt that did not reach its summary.
             self._tally = Tally.resume(
                 data.metrics,
                 lambda name: [m.value for m in client.get_metric_history(run_id, name) if m.step < asked],
@@ -205,9 +205,9 @@ class RunWriter:
         _log_files(client, run_id, records, before.asked)
         _log_values(client, run_id, records, before.asked)
         params = dict(records[0].params)
-        if before.asked and FLOOR not in data.params:  # the floor is not that of what such a run holds from before
+        if before.asked and FLOOR not in data.params:  # its earlier explanations may have had another floor
             params.pop(FLOOR, None)
-        _log_summary(client, run_id, records, after, params)  # last: from here on the records count
+        _log_summary(client, run_id, records, after, params)  # last: it makes the records count
         self._tally = after
         return run_id
 
@@ -238,13 +238,13 @@ def refuse_other_params(there: Mapping[str, str], ours: Mapping[str, str]) -> No
 
 
 def _has_landed(client: MlflowClient, run_id: str, records: Sequence[RunRecord], first_step: int) -> bool:
-    """Say whether an earlier attempt got through: the run then has their summary, at their time and place."""
+    """Say whether an earlier attempt succeeded: the run then has the records' summary, at their time and step."""
     time, step = records[-1].created, first_step + sum(len(record.rows) for record in records)
     return any((m.timestamp, m.step) == (time, step) for m in client.get_metric_history(run_id, "cfk.asked"))
 
 
 def _log_files(client: MlflowClient, run_id: str, records: Sequence[RunRecord], first_step: int) -> None:
-    """Log the rows, under names that are the same at every attempt, and what a run says once."""
+    """Log the rows, under names that are the same at every attempt, and the files that a run has once."""
     import pyarrow.parquet as pq
 
     rows = {"explanations": table(records, first_step), "recount": recount_table(records, first_step)}
@@ -254,17 +254,17 @@ def _log_files(client: MlflowClient, run_id: str, records: Sequence[RunRecord], 
                 path = Path(copies, folder, f"part-{records[0].created:013d}-{records[0].id}.parquet")
                 path.parent.mkdir()
                 pq.write_table(found, path)
-        for name, content in _once(client, run_id, records, first_step).items():
+        for name, content in _lasting_files(client, run_id, records, first_step).items():
             text = json.dumps(content, ensure_ascii=False, indent=1, sort_keys=True)
             Path(copies, name).write_text(text, encoding="utf-8")
         client.log_artifacts(run_id, copies, "cfk")
 
 
-def _once(client: MlflowClient, run_id: str, records: Sequence[RunRecord], first_step: int) -> dict[str, Any]:
-    """Return the files that a run has once: all at its first step; what a later record brings, if it is not there."""
+def _lasting_files(client: MlflowClient, run_id: str, records: Sequence[RunRecord], first_step: int) -> dict[str, Any]:
+    """Return the files that a run has once: all of them at its first step, later only those that it still lacks."""
     names = ("population", "environment")
-    told = {f"{name}.json": next(filter(None, (getattr(record, name) for record in records)), None) for name in names}
-    files = {name: content for name, content in told.items() if content is not None}
+    given = {f"{name}.json": next(filter(None, (getattr(record, name) for record in records)), None) for name in names}
+    files = {name: content for name, content in given.items() if content is not None}
     if not first_step:
         return {"policy.json": records[0].policy, **files}
     there = {Path(each.path).name for each in client.list_artifacts(run_id, "cfk")} if files else set()
@@ -300,7 +300,7 @@ class ReportContents:
 
 
 class LoggedReport(ABC):
-    """A report that is JSON and goes into a run: counts, shares and settings alone."""
+    """A report as JSON for a run: counts, shares and settings alone."""
 
     __slots__ = ()
 
@@ -323,7 +323,7 @@ class LoggedReport(ABC):
         run_name: str | None = None,
         tags: Mapping[str, str] | None = None,
     ) -> str:
-        """Log to MLflow: figures as metrics, settings as parameters, marks as tags, and this report as an artifact."""
+        """Log to MLflow: figures as metrics, settings as parameters, tags, and this report as an artifact."""
         own = {"experiment": experiment, "tracking_uri": tracking_uri, "run_name": run_name}
         return log_report(self._contents(), run_id, **own, tags=tags)
 

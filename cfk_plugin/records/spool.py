@@ -1,4 +1,4 @@
-"""The spool: records on local disk from the moment an explanation leaves until a thread has sent them to MLflow."""
+"""The spool: records on local disk, from before an explanation leaves until a thread has sent them to MLflow."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ from cfk_plugin.records.run import OtherSettingsError, RunTarget, RunWriter
 _log = logging.getLogger(__name__)
 
 LEASE_SECONDS = 90.0
-"""How long a process is taken to be alive after it was last heard of."""
+"""How long a process is assumed to be alive after its last sign of life."""
 
 _MEGABYTES = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class SpoolSettings:
-    """Settings of a spool; the operator's, so they come from the environment."""
+    """Settings of a spool. They are the operator's, so they come from the environment."""
 
     folder: Path  # ``CFK_SPOOL``; on a local disk, as network file systems do not lock as SQLite needs it
-    most: int = _MEGABYTES * 1_000_000  # bytes that it may take: ``CFK_SPOOL_MB``
-    # ``CFK_SPOOL_FSYNC``: force each record to disk. Else a power cut may take the last seconds.
+    most: int = _MEGABYTES * 1_000_000  # bytes that it may use: ``CFK_SPOOL_MB``
+    # ``CFK_SPOOL_FSYNC``: force each record to disk. Otherwise a power cut may lose the last seconds.
     fsync: bool = False
-    on_full: str = "suppress"  # ``CFK_SPOOL_FULL``: an explanation of which no record can be kept
+    on_full: str = "suppress"  # ``CFK_SPOOL_FULL``: what to do when no record can be kept
 
     @classmethod
     def of(cls, folder: Path | None = None) -> SpoolSettings:
@@ -50,7 +50,7 @@ class SpoolSettings:
         if not megabytes.isdigit() or int(megabytes) < 1:
             raise InputError(f"CFK_SPOOL_MB is {megabytes!r}; it must be a whole number of megabytes, 1 or more")
         return cls(
-            (folder or spool_folder()).absolute(),  # the same one after a change of folder
+            (folder or spool_folder()).absolute(),  # also after a change of the working folder
             most=int(megabytes) * 1_000_000,
             fsync=_choice("CFK_SPOOL_FSYNC", ("normal", "always")) == "always",
             on_full=_choice("CFK_SPOOL_FULL", ("suppress", "release")),
@@ -74,7 +74,7 @@ def this_process() -> str:
 
 
 def is_gone(holder: str) -> bool:
-    """Say whether a process of this machine has ended; of another machine's (or container's) nothing is known."""
+    """Say whether a process of this machine has ended; False for other machines and containers, as it is unknown."""
     host, *process = holder.rsplit(":", 2)
     if host != socket.gethostname() or len(process) != 2 or not process[0].isdecimal():
         return False
@@ -89,7 +89,7 @@ def is_gone(holder: str) -> bool:
 
 
 def _started(pid: int) -> str:
-    """Return when a process started, as its number may be another's by now; empty where that cannot be said."""
+    """Return when a process started, as its number may be reused; empty if that is unknown."""
     try:
         with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:  # noqa: PTH123 - no file of ours
             state, *fields = file.read().rpartition(")")[2].split()
@@ -99,7 +99,7 @@ def _started(pid: int) -> str:
 
 
 _FILE = "spool.db"
-_BUSY_SECONDS = 2.0  # that a writer waits for another process
+_BUSY_SECONDS = 2.0  # that a writer waits for another process to finish
 _PAGE = 4096
 _ALL = 2**63 - 1  # SQLite's largest number
 _TOGETHER = 200  # records that are logged in one go ...
@@ -156,8 +156,8 @@ class Spool:
     nothing; whether a power cut does, the settings say. Each stream is sent by one process; another takes over those
     of a process that is gone.
 
-    It is made on first use. After that no other is ever taken in its place: when the file is deleted, moved or
-    replaced, nothing more is kept until it is back. What was kept is still sent meanwhile.
+    It is made on first use. After that, no other is accepted in its place: when the file is deleted, moved or replaced,
+    nothing more is kept until it is back. What was kept is still sent meanwhile.
     """
 
     settings: SpoolSettings
@@ -177,7 +177,7 @@ class Spool:
             db.execute("INSERT INTO records (stream, created, body) VALUES (?, ?, ?)", (run.mark, record.created, body))
 
     def check(self, room: int = 0) -> None:
-        """Raise `SpoolError` if the spool cannot be opened or written, or has not as many bytes of room."""
+        """Raise `SpoolError` if the spool cannot be opened or written, or lacks room for so many bytes."""
         with self._transaction(keeps=True) as db:
             if room:
                 db.execute("SAVEPOINT room")
@@ -185,7 +185,7 @@ class Spool:
                 db.execute("ROLLBACK TO room")
 
     def hold(self) -> list[Stream]:
-        """Take over what nobody sends, and return all streams that this process sends, the oldest record first."""
+        """Take over streams that nobody sends, and return all streams of this process, oldest record first."""
         now = time.time()
         with self._transaction() as db:
             others = db.execute("SELECT id, holder, until FROM streams WHERE holder <> ?", (self.holder,)).fetchall()
@@ -202,7 +202,7 @@ class Spool:
         return [Stream(id_, RunTarget(**json.loads(target)), *rest) for id_, target, *rest in found]
 
     def batch(self, stream: Stream) -> tuple[list[RunRecord], bool]:
-        """Return the next records of a stream, the same ones until they are `delivered`, and whether more may wait."""
+        """Return the next records of a stream (the same until they are `delivered`), and whether more may wait."""
         with self._transaction() as db:
             last, most = (_ALL, _TOGETHER + 1) if stream.upto is None else (stream.upto, _ALL)
             rows = found = db.execute(
@@ -217,7 +217,7 @@ class Spool:
         return [RunRecord.from_json(body) for _, body in rows], more
 
     def note(self, stream: str, **columns: Any) -> None:
-        """Put down what is known of a stream by now."""
+        """Store what is known of a stream."""
         names = ", ".join(f"{name} = ?" for name in columns)
         with self._transaction() as db:
             db.execute(f"UPDATE streams SET {names} WHERE id = ?", (*columns.values(), stream))  # noqa: S608 - ours
@@ -256,7 +256,7 @@ class Spool:
 
     @contextmanager
     def _transaction(self, *, write: bool = True, keeps: bool = False) -> Iterator[sqlite3.Connection]:
-        """Run statements in a transaction; with `keeps`, only on a spool that others will find."""
+        """Run statements in a transaction; with `keeps`, only if the spool is still at its path."""
         with self._lock:
             try:
                 db = self._connected(keeps)
@@ -324,18 +324,18 @@ def _explained(error: Exception) -> str:
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
 _HEARTBEAT = 30.0  # seconds between two looks for streams that another process left behind
-_GATHER = 2.0  # seconds that records are gathered before they are sent, as every sending has its price
+_GATHER = 2.0  # seconds that records are gathered before they are sent together
 _EXIT_SECONDS = 30.0  # to deliver at exit, while the server takes records
 
 
 @dataclass(slots=True, eq=False)
 class Shipper:
-    """Sends the streams of a spool, each in order, from a daemon thread; what fails is tried again for ever."""
+    """Sends the streams of a spool, each in order, from a daemon thread; what fails is retried forever."""
 
     spool: Spool
     _runs: dict[str, RunWriter] = field(default_factory=dict)
     _own: set[str] = field(default_factory=set)  # streams that this process has added to
-    _pauses: dict[str, tuple[float, float]] = field(default_factory=dict)  # of a stream: until when, and how long
+    _pauses: dict[str, tuple[float, float]] = field(default_factory=dict)  # by stream: until when, and how long
     _changed: threading.Condition = field(default_factory=threading.Condition)
     _thread: threading.Thread | None = None
     _due: float = math.inf  # when the thread has to look again
@@ -350,7 +350,7 @@ class Shipper:
         self.wake()
 
     def finish(self, streams: Sequence[str]) -> None:
-        """Note that these streams are complete: runs that were made for them end when all is delivered."""
+        """Mark these streams as complete: runs made for them end once all is delivered."""
         for stream in streams:
             self.spool.note(stream, finished=1)
         self.wake()
@@ -360,12 +360,12 @@ class Shipper:
             self._due = min(self._due, time.monotonic() + within)
             if not self._closed and (self._thread is None or not self._thread.is_alive()):
                 self._thread = threading.Thread(target=self._work, name="cfk-tracking", daemon=True)
-                with suppress(RuntimeError):  # the interpreter is ending: what is kept, a later process sends
+                with suppress(RuntimeError):  # the interpreter is ending; a later process sends what is kept
                     self._thread.start()
             self._changed.notify_all()
 
     def flush(self, seconds: float) -> bool:
-        """Send what this process has kept; return False when `seconds` are over or a server does not take it."""
+        """Send what this process has kept; return False if time runs out or a server does not take it."""
         with self._changed:
             self._pauses.clear()
             self._failed = False
@@ -379,7 +379,7 @@ class Shipper:
             return False
 
     def drain(self) -> list[Waiting]:
-        """Send, in this thread, what no running process sends; return what is left."""
+        """Send, in this thread, whatever no running process sends; return what is left."""
         while self._round():
             pass
         return self.spool.waiting()
@@ -441,7 +441,7 @@ class Shipper:
         return more
 
     def _send(self, stream: Stream) -> bool:
-        """Send a batch, or end a run that is complete; return whether there may be more to do."""
+        """Send a batch, or end a complete run; return whether there may be more to do."""
         records, more = self.spool.batch(stream)
         run = self._runs.setdefault(stream.id, RunWriter(stream.target, stream.id))
         run.run_id = run.run_id or stream.run_id
@@ -452,7 +452,7 @@ class Shipper:
                 del self._runs[stream.id]
             return False
         try:
-            # Where the batch goes is noted before anything of it is sent.
+            # The batch's place is stored before anything of it is sent.
             plan = partial(self.spool.note, stream.id)
             run.write(records, planned_before=stream.first_step, plan=plan)
         except OtherSettingsError:
@@ -473,7 +473,7 @@ class Shipper:
             self._warned = True
 
 
-_shippers: dict[tuple[int, Path], Shipper] = {}  # by process: a forked child starts its own
+_shippers: dict[tuple[int, Path], Shipper] = {}  # by process, as a forked child starts its own
 
 
 def shipper(folder: Path | None = None) -> Shipper:
@@ -483,6 +483,6 @@ def shipper(folder: Path | None = None) -> Shipper:
     if place not in _shippers:
         own = _shippers[place] = Shipper(Spool(settings, this_process()))
         atexit.register(own.close)
-        if multiprocessing.parent_process() is not None:  # such a process leaves without running `atexit`
+        if multiprocessing.parent_process() is not None:  # such a process ends without running `atexit`
             multiprocessing.util.Finalize(None, own.close, exitpriority=1)
     return _shippers[place]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from cfk_plugin.records.record import RunRecord
 
 PER_EXPLANATION = ("k", "ncp", "pureness")
-"""Fields of a certificate that get a metric with one value per explanation."""
+"""Fields of a certificate that are logged as a metric with one value per explanation."""
 
 _COPIES = ("native", "native-qi", "near-native")  # findings of detection that have a rate
 _FIGURES: Mapping[str, tuple[str, Callable[[Any], Any], type]] = {
@@ -37,11 +37,11 @@ _FIGURES: Mapping[str, tuple[str, Callable[[Any], Any], type]] = {
     "cm": ("majority", lambda values: 1 - np.mean(values), float),
 }
 FIELDS = tuple(dict.fromkeys(column for column, _, _ in _FIGURES.values()))
-"""Fields of a certificate that `figures` are of."""
+"""Fields of a certificate that `figures` needs."""
 
 
 def figures(columns: Mapping[str, Sequence[Any] | NDArray[np.float64]]) -> dict[str, float | None]:
-    """Return each figure of released regions, of which `columns` has fields; None where one is not known of all."""
+    """Return the figures of released regions from their `columns`; None where a field is not known for all of them."""
     found: dict[str, float | None] = dict.fromkeys(_FIGURES)
     for name, (column, reduce, kind) in _FIGURES.items():
         values = columns.get(column, ())
@@ -51,7 +51,7 @@ def figures(columns: Mapping[str, Sequence[Any] | NDArray[np.float64]]) -> dict[
 
 
 def rates(found: Mapping[str, int]) -> dict[str, float | None]:
-    """Return which share of the raw counterfactuals that detection looked at copies a row; None of nothing."""
+    """Return the share of examined raw counterfactuals that copy a row; None if none was examined."""
     examined = found["examined"]
     return {_rate(name): found.get(name, 0) / examined if examined else None for name in _COPIES}
 
@@ -66,16 +66,16 @@ _EXTREMES: Mapping[str, Callable[..., float]] = {
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """What a run says of itself, which is all that is needed to go on; NaN stands for what is not known."""
+    """A run's figures so far, which suffice to continue it; NaN stands for unknown."""
 
-    metrics: Mapping[str, float] = field(default_factory=dict)  # those of the summary that are, or were, known
+    metrics: Mapping[str, float] = field(default_factory=dict)  # those of the summary that are known, or were
     series: Mapping[str, NDArray[np.float64]] = field(  # one value per released region
         default_factory=lambda: {name: np.empty(0) for name in PER_EXPLANATION}
     )
 
     @classmethod
     def resume(cls, metrics: Mapping[str, float], history: Callable[[str], Sequence[float]]) -> Tally:
-        """Read a tally back from a run's last metrics and, with `history`, the values of one metric."""
+        """Read a tally back from a run's last metrics; `history` gives all values of one metric."""
         if not metrics.get("cfk.asked"):
             return cls()
         return cls(metrics, {name: np.asarray(history(f"cfk.{name}"), dtype=float) for name in PER_EXPLANATION})
@@ -124,7 +124,7 @@ class Tally:
         if counts["prototypes"] or not counts["asked"]:
             del out["cdm"]
         said = {metric_of(name): math.nan if value is None else float(value) for name, value in out.items()}
-        # What a run said before and is not known any more is said to be unknown: a metric cannot be taken back.
+        # A logged metric cannot be deleted, so one that is no longer known is logged as NaN.
         known = {name: value for name, value in said.items() if math.isfinite(value) or name in self.metrics}
         return Tally(known, series)
 
@@ -144,10 +144,10 @@ class Tally:
         return _EXTREMES[name]([*before, *values], default=math.nan)
 
     def _mean(self, name: str, more: float, regions: int) -> float:
-        """Return the mean over all released regions, from what it was and the sum over those that are new."""
+        """Return the mean over all released regions, from the earlier mean and the sum over new ones."""
         before = len(self.series["k"])
         total = self.known(name, math.nan) * before if before else 0.0
-        if name != "pureness_low" and math.isfinite(total):  # a number of regions
+        if name != "pureness_low" and math.isfinite(total):  # a whole number of regions
             total = round(total)
         return (total + more) / regions if regions else math.nan
 
@@ -162,7 +162,7 @@ def metric_of(name: str) -> str:
 
 
 def _discernibility(record: RunRecord) -> float:
-    """Return what a record adds to C_DM; NaN where it is not known what a suppressed one costs, or nothing has k."""
+    """Return what a record adds to C_DM; NaN where the cost of a suppressed one is unknown, or nothing has a k."""
     withheld = len(record.rows) - len(record.released)
     if record.of_prototypes or (withheld and not record.people):
         return math.nan
@@ -170,6 +170,6 @@ def _discernibility(record: RunRecord) -> float:
 
 
 def _disagreeing(record: RunRecord) -> float:
-    """Return how many regions of a record do not have their majority's outcome; NaN where that is not known."""
+    """Return how many regions of a record promise an outcome that most of them lack; NaN where that is unknown."""
     known = [row["majority"] for row in record.recount if "majority" in row]
     return float(len(known) - sum(known)) if len(known) == len(record.generalized) else math.nan
