@@ -1,1 +1,1 @@
-"""Whether something may leave: detect, protect, verify, put on record, and only then an explanation."""
+"""What may leave: detect, protect, verify, put on record, and only then release an explanation."""

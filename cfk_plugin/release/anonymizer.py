@@ -45,8 +45,8 @@ class KAnonymizer(HostOnly):
 
     Protects against linking an explanation to a person by quasi-identifiers: every region that leaves holds at least k
     people of the population, and by default k people with the desired outcome are mapped to it, with whom the model is
-    consistent; see `PrivacyPolicy`. Several releases of one
-    record need a `Ledger`. Private values are released as the policy says.
+    consistent; see `PrivacyPolicy`. Several releases of one record need a `Ledger`. Private values are released as the
+    policy says.
 
     Parameters
     ----------
@@ -63,11 +63,12 @@ class KAnonymizer(HostOnly):
         Remembers what was released for each record, so that several releases do not add up.
     measure_k_effective : bool
         For a nominal guarantee: rerun the protection for everybody in a region and certify ``k_effective``, at about k
-        times the cost. Other guarantees always do. Not for protectors that draw random numbers, nor with l or t.
+        times the cost. Other guarantees always do. Not available for protectors that draw random numbers, nor with l or
+        t.
     effort : {"balanced", "fast", "thorough"}
-        How long `fit` searches for groups that lose little, where the guarantee has groups; k holds whatever it is.
-        Beside "balanced", "fast" takes a third of the time for 6 % more loss, "thorough" six times as long for 2 to 3 %
-        less.
+        How long `fit` searches for groups that lose little, where the guarantee has groups; k holds in any case.
+        Compared with "balanced", "fast" takes a third of the time for 6 % more loss, "thorough" six times as long for
+        2 to 3 % less.
     seed : int
         For protectors and samples that draw random numbers.
 
@@ -111,10 +112,10 @@ class KAnonymizer(HostOnly):
         model : object with ``predict``, or callable
             Returns one label per row; also a ``Booster`` of XGBoost or LightGBM and an ``InferenceSession`` of ONNX.
         desired : label, set of labels, (low, high), "opposite" or callable
-            What a counterfactual must reach: one of the labels, or a number in the range, ends included, of which one
-            may be None. A callable takes labels and returns booleans.
+            What a counterfactual must reach: one of the labels, or a number in the range (ends included, None for no
+            end). A callable takes labels and returns booleans.
         threshold : float, optional
-            Where the model returns probabilities, the least one at which the outcome is 1 or the second class; see
+            Where the model returns probabilities: the least one at which the outcome is 1, or the second class; see
             `Thresholded`.
 
         Returns
@@ -130,7 +131,7 @@ class KAnonymizer(HostOnly):
         ModelError
             If the model cannot be used.
         InputError
-            If `population` is none, the method is unknown, or a protector has a built-in one's name.
+            If `population` is not one, the method is unknown, or a protector has the name of a built-in one.
         """
         check_population(population)
         policy = self.policy_ = policy_or(self.policy, population.policy)
@@ -208,10 +209,9 @@ class KAnonymizer(HostOnly):
         counterfactuals : DataFrame, shape (n, n_features or more), or sequence of Counterfactual
             Raw feature space, any column order; label, identifier and unknown columns are dropped.
         factuals : DataFrame, shape (n, n_features or more), optional
-            The instance that each counterfactual explains. Needed for ``desired="opposite"``, where without it the
-            model's outcome at the counterfactual counts as the desired one, for a catalogue, whose answers are
-            true for the person who asks and moved towards them only with it, and where the schema says what cannot
-            change.
+            The instance that each counterfactual explains. Needed for a catalogue, whose answers are true for the
+            person who asks and moved towards them only with it, and where the schema says what cannot change. With
+            ``desired="opposite"`` but without it, the model's outcome at the counterfactual counts as the desired one.
         instance_based : bool
             Whether the generator returns training rows or lightly changed ones.
         progress : callable, optional
@@ -225,7 +225,7 @@ class KAnonymizer(HostOnly):
         Raises
         ------
         InputError
-            If the table lacks features, has doubled columns or no rows, or there are no factuals and the schema says
+            If the table lacks features, has duplicate columns or no rows, or there are no factuals and the schema says
             what cannot change.
         InfeasibleError
             If the policy says ``on_infeasible="raise"`` and an entry had to be suppressed.
@@ -256,47 +256,47 @@ class KAnonymizer(HostOnly):
     ) -> Explanations:
         """Answer queries from the catalogue with the nearest answers that are true for the person who asks.
 
-        True: at the point of its region nearest to the query, with its private values, the model gives the desired
-        outcome. Needs ``guarantee="catalogue"``. An answer is a function of the query, the catalogue's entries and the
-        model, and of nothing else: whoever asks again and again sees the catalogue and, where answers are moved
+        True: at the point of the answer's region nearest to the query, with the answer's private values, the model
+        gives the desired outcome. Needs ``guarantee="catalogue"``. An answer depends on the query, the catalogue's
+        entries and the model alone: whoever keeps asking learns the catalogue and, where answers are moved
         (`PrivacyPolicy.revert`), where the model's outcome changes.
 
         Parameters
         ----------
         queries : DataFrame, shape (n, n_features or more)
         answers : int
-            Different answers to each query, from near to far, chosen to be diverse as well. No two to one query have
-            the same private values, so that nobody can intersect their regions; what there is none for is withheld as
-            ``no_other_answer``.
+            How many different answers to give to each query, from near to far and chosen to be diverse. No two to one
+            query have the same private values, so that nobody can intersect their regions; answers that cannot be
+            found are withheld as ``no_other_answer``.
         features_to_vary : "all" or sequence of str
-            Features that an answer may ask to change; it leaves the others as they are. What the schema says is
-            immutable or monotone holds besides.
+            Features that an answer may ask to change; it leaves the others as they are. What the schema declares
+            immutable or monotone holds in addition.
         permitted_range : mapping of feature to range, optional
-            What an answer may have: of a number ``[low, high]``, of all else a list of values.
+            What an answer may have: ``[low, high]`` for a number, a list of values for all else.
         progress : callable, optional
             Called with (done, total).
         track : bool or RunLogger
-            Whether the result is logged to MLflow, in the background.
+            Whether to log the result to MLflow, in the background.
         groups : str, optional
-            Column by which runs tell groups of people apart; see `Explanations.by_group`.
+            Column that divides those who ask into groups in the logged runs; see `Explanations.by_group`.
 
         Returns
         -------
         Explanations
-            So many entries per query, in order.
+            `answers` entries per query, in order.
 
         Raises
         ------
         PolicyError
             If the guarantee has no catalogue.
         InputError, InfeasibleError
-            As `transform`; also if a constraint names no feature, is empty, or is outside of what is declared.
+            As `transform`; also if a constraint does not name a feature, is empty, or is outside of what is declared.
         """
         self._catalogue("explain()")
         frame = require_features(queries, self.population_.schema.features, "queries")
         rules = rules_of(self.population_.encoder, features_to_vary, permitted_range)
         call, query = Request.of(queries, groups), np.repeat(np.arange(len(frame)), whole_number("answers", answers))
-        if self.ledger is not None and not may_observe(len(query), track):  # nor on record as left
+        if self.ledger is not None and not may_observe(len(query), track):  # so the ledger does not record it either
             entries: list[Entry] = [Suppressed(q, "not_recorded") for q in query.tolist()]
         else:
             with doing("answering queries") if progress is None else nullcontext():
@@ -304,17 +304,17 @@ class KAnonymizer(HostOnly):
         return self.wrap(entries, None, "catalogue", call, partial(observe, track=track))
 
     def published(self) -> Explanations:
-        """Return the catalogue whole, entry by entry, in the form in which it can be published.
+        """Return the whole catalogue, entry by entry, in the form in which it can be published.
 
         All answers are made of it and the model. It hides neither the private values of the entries, which are
-        somebody's, nor who may be in the table. What the policy withholds of private values is withheld here; entries
-        that are alike then are one, and their order follows from what they say. All of it goes on record where there
-        is a ledger.
+        somebody's, nor who may be in the table. Private values that the policy withholds are withheld here too; entries
+        that are then the same become one, and the order follows from what they say. With a ledger, all of it goes on
+        record.
 
         Returns
         -------
         Explanations
-            Entry i is the answer i; none is suppressed.
+            Entry i is answer i; none is suppressed.
 
         Raises
         ------
@@ -329,12 +329,12 @@ class KAnonymizer(HostOnly):
 
     @property
     def catalogue_(self) -> pd.DataFrame:
-        """`published` as a table, one row per entry, of least information loss first; may be written and given away.
+        """`published` as a table, one row per entry, least information loss first; may be written and given away.
 
         Columns: the outcome; every feature as text; public figures of the certificate; ``k_desired_at_least`` and
-        ``k_consistent_at_least``, the policy's k, which every entry reaches; and in JSON, for ``cfk verify``, the entry
-        and what all have in common. Exact counts of the last two stay with the data holder: those of two regions that
-        overlap would tell the outcome of whoever is in one of them alone.
+        ``k_consistent_at_least``, the policy's k, which every entry reaches; and as JSON, for ``cfk verify``, the entry
+        and what all entries share. Exact counts of the last two stay with the data holder: from those of two
+        overlapping regions one could compute the outcome of whoever is in only one of them.
         """
         return table_of(self.published().to_json())
 
@@ -345,16 +345,16 @@ class KAnonymizer(HostOnly):
         return self.guarantee_.catalogue
 
     def seal(self, path: str | Path) -> None:
-        """Write population, policy and partition to one file, from which another process protects alike.
+        """Write population, policy and partition to one file, from which another process protects in the same way.
 
         ``KAnonymizer().fit(Population.open(path), model, desired)`` releases the same regions. The file has no row
-        and no value of a private attribute (`Population.seal`). There, nothing is counted that needs rows:
-        ``k_desired``, ``k_private`` and findings are None, and k may be raised and not lowered.
+        and no value of a private attribute (`Population.seal`). Nothing that needs rows is counted there:
+        ``k_desired``, ``k_private`` and findings are None. There k may be raised but not lowered.
 
-        With a catalogue the file has its regions and entries in the place of everybody's quasi-identifiers; of private
-        values it has those of entries. `explain` answers the same there; nothing is made of counterfactuals,
-        ``k_consistent`` and ``k_effective`` are the policy's k, which they reach, and k is fixed. Fitting refuses a
-        model that does not say of the entries what was sealed.
+        With a catalogue the file holds its regions and entries instead of everybody's quasi-identifiers; of private
+        values it has those of entries. `explain` gives the same answers there, but counterfactuals cannot be protected,
+        ``k_consistent`` and ``k_effective`` are given as the policy's k, which they reach, and k is fixed. Fitting
+        refuses a model whose outcomes for the entries differ from the sealed ones.
 
         Parameters
         ----------
@@ -382,7 +382,7 @@ class KAnonymizer(HostOnly):
     def regions_of(self, records: pd.DataFrame) -> list[Region | None]:
         """Return the region that protection maps each record to, unverified. For audits; never release it.
 
-        An adversary who knows all but the key computes the same.
+        An adversary who knows everything but the key can compute the same.
 
         Parameters
         ----------
@@ -397,10 +397,10 @@ class KAnonymizer(HostOnly):
         return self.pipeline_.regions_of(frame)
 
     def goal_of_call(self, desired: Any) -> Goal | None:
-        """Return what a call that asks for an outcome of its own is judged by; None where it asks for none.
+        """Return the goal of a call that names an outcome itself; None if it names none.
 
-        Refused is another outcome than is protected for; where eligible people alone count, another range as well:
-        which ranges are answered would tell their outcomes.
+        Refused is an outcome other than the one protected for and, where only eligible people count, another range:
+        which ranges are answered would reveal people's outcomes.
         """
         if desired is None:
             return None
@@ -414,7 +414,7 @@ class KAnonymizer(HostOnly):
         return goal
 
     def rules_for(self, factuals: pd.DataFrame | None) -> Rules:
-        """Return what the schema says may change; refused where it says something and nobody knows of whom."""
+        """Return what the schema says may change; refused if it restricts something and the factuals are unknown."""
         if self.rules_ and factuals is None:
             raise InputError(f"the schema says how {', '.join(self.rules_)} may change; give the factuals as well")
         return self.rules_
@@ -431,7 +431,7 @@ class KAnonymizer(HostOnly):
         call: Request,
         record: Callable[[Explanations], bool] | None = None,
     ) -> Explanations:
-        """Return entries as a result, in order, and tell plugins of them; what `record` cannot keep is withheld."""
+        """Return entries as a result, in order, and notify plugins; what `record` cannot keep is withheld."""
         facts = {**self._facts, "tolerance": self.detector_.used}
         about = ResultContext(facts, {**self._environment, "generator": generator})
         asked = {"candidates": str(call.candidates)} if call.candidates > 1 else {}

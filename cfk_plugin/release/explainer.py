@@ -53,17 +53,17 @@ _log = logging.getLogger("cfk_plugin")
 
 
 _RAISED = f"the adapter raised {{}}; {TEXT_WITHHELD}"
-_DIGITS = 12  # sums that differ by less are equal: the same terms in another order are
+_DIGITS = 12  # sums that differ by less are equal: they may add the same terms in another order
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Choice(HostOnly):
-    """What protection made of every candidate, and which one of each query is the best. Host side only."""
+    """What protection made of every candidate, and the best candidate of each query. Host side only."""
 
-    entries: list[Entry]  # one per candidate; none has left, and no ledger knows of them
+    entries: list[Entry]  # one per candidate; not released yet, nor known to a ledger
     distances: Numbers  # HEOM distance between the query and each candidate, over all features
     chosen: Rows  # position of the best candidate of each query; -1 where it has none
-    pipeline: Pipeline  # releases candidates, by the ledger if any, and repeats what was found here
+    pipeline: Pipeline  # releases candidates, through the ledger if any, and reuses what was found here
 
 
 def choose_candidates(
@@ -77,10 +77,10 @@ def choose_candidates(
     heom: Heom | None = None,
     progress: Progress | None = None,
 ) -> Choice:
-    """Protect every candidate and say which one of each query is best, as `best_of` has it. Nothing is released.
+    """Protect every candidate and return the best of each query by `best_of`. Nothing is released.
 
     Plugins are not told of releases, and no ledger is asked or written. The anonymizer is fitted, for any guarantee but
-    the catalogue, of which ``anchor="query"`` finds the nearest answer. Candidates of one query are in the generator's
+    the catalogue, for which ``anchor="query"`` finds the nearest answer. Candidates of a query are in the generator's
     order, and `query` has the position of the query that each answers; `desired` is the outcome that the call named, if
     any, `rules` what may change, and `heom` the distance, by default `Heom.of` the population, which reads all rows.
     """
@@ -102,8 +102,8 @@ def choose_candidates(
 def best_of(policy: PrivacyPolicy, entries: Sequence[Entry], distances: Numbers, query: Rows, n_queries: int) -> Rows:
     """Return the position of the best entry of each query; -1 where it has none.
 
-    Of the released ones the policy's objective decides, with distance + NCP in the place of NCP (the bounds `max_ncp`
-    and `min_pureness` are settled by then); of equally good ones the first.
+    The policy's objective decides among the released ones, with NCP replaced by distance + NCP (the bounds `max_ncp`
+    and `min_pureness` are already applied); the first wins a tie.
     """
     order = replace(policy, max_ncp=None, min_pureness=None)
     ranks = [
@@ -133,7 +133,7 @@ def _check_candidates(anonymizer: KAnonymizer) -> None:
 
 
 class Prototypes(Protocol):
-    """What answers in an explainer's place, fitted: `DPPrototypes`, or a `KAnonymizer` with a catalogue."""
+    """What answers in place of an explainer, fitted: `DPPrototypes`, or a `KAnonymizer` with a catalogue."""
 
     def explain(
         self, queries: pd.DataFrame, *, track: bool | RunLogger = False, groups: str | None = None
@@ -145,12 +145,12 @@ class ProtectedExplainer(HostOnly):
 
     `explain` returns `Explanations`. The explainer's own methods that return counterfactuals keep their names and
     result types; the result is rebuilt and holds no training row. Only `explain` asks for candidates and chooses among
-    them. What the adapter names in ``forwarded`` is given as it is; all other names raise `NotForwardedError`. No
-    attribute leads to the explainer, but code in the same process that looks for it finds it: give callers results, not
-    this object. It refuses to be pickled and copied, as it would take the training rows along.
+    them. What the adapter names in ``forwarded`` is passed on unchanged; all other names raise `NotForwardedError`. No
+    attribute leads to the explainer, but code in the same process can still find it: give callers results, not this
+    object. It refuses to be pickled and copied, as the training rows would go along.
     """
 
-    __slots__ = ("__weakref__",)  # what it stands for is kept beside it: no attribute may lead there
+    __slots__ = ("__weakref__",)  # the explainer is kept in `_WRAPPED`: no attribute may lead to it
     _refusal = InputError, "a protected explainer holds training rows and refuses to be pickled"
 
     def __init__(
@@ -182,22 +182,22 @@ class ProtectedExplainer(HostOnly):
         progress : callable, optional
             Called with (done, total) while protecting.
         **options
-            Passed to the explainer. Of ``features_to_vary`` and ``permitted_range`` (see `KAnonymizer.explain`) this
-            holds of what is released, whatever the explainer makes of them.
+            Passed to the explainer. ``features_to_vary`` and ``permitted_range`` (see `KAnonymizer.explain`) are
+            enforced on what is released, whatever the explainer does with them.
 
         Returns
         -------
         Explanations
-            One entry per counterfactual asked for, in the order of the queries (of candidates one per query, the
-            best).
+            One entry per counterfactual asked for, in the order of the queries (with candidates, the best one per
+            query).
 
         Raises
         ------
         InputError
-            If `queries` is no table with every feature, or lacks the column of groups, or a constraint names no
-            feature, is empty, or is outside of what is declared.
+            If `queries` is not a table with every feature, or lacks the column of groups, or a constraint does not name
+            a feature, is empty, or is outside of what is declared.
         AdapterError
-            If the explainer raises, whose text is not repeated, as it may quote rows; if its answer cannot be read, or
+            If the explainer raises (its text is not repeated, as it may quote rows), its answer cannot be read, or it
             does not belong to the queries.
         """
         return _WRAPPED[self].explain(queries, progress, options)
@@ -210,7 +210,7 @@ class ProtectedExplainer(HostOnly):
         """Return the protected form of a method that gives out counterfactuals, or what the adapter forwards."""
         wrapped = _WRAPPED[self]
         if name in wrapped.methods():
-            # The functions find the explainer by this object: who sends one to another process must not send that, too.
+            # The functions find the explainer through this object, so that pickling one never includes the explainer.
             def found(*args: Any, **named: Any) -> Any:
                 return _WRAPPED[self].call(name, args, named)
 
@@ -283,12 +283,12 @@ class _Wrapped(HostOnly):
 
     @property
     def passed(self) -> str:
-        """Say which public names it has."""
+        """List the names that it passes on."""
         return ", ".join(sorted(n for n in {"explain", *self.methods(), *self.forwarded()} if not n.startswith("_")))
 
     @property
     def rule(self) -> str:
-        """Say k and guarantee, or else what protects."""
+        """Name k and guarantee, or else the protector."""
         policy = getattr(self.anonymizer, "policy_", None)
         if isinstance(policy, PrivacyPolicy):
             return f"k = {policy.k}, {policy.guarantee}"
@@ -317,16 +317,16 @@ class _Wrapped(HostOnly):
                 else:
                     batch = source.generate(asked, **options)
         except ExplainerError as error:
-            failed = str(error)  # holds the class of the exception alone
+            failed = str(error)  # holds only the class of the exception
         if failed:
             raise self._refused("explain", options, failed)
-        if isinstance(batch, CounterfactualBatch) and batch.constraints != said:  # the explainer's own settings
+        if isinstance(batch, CounterfactualBatch) and batch.constraints != said:  # from the explainer's own settings
             rules = self._rules({**said, **batch.constraints})
         release = self._release if self.m == 1 else self._release_best
         return release(batch, select(frame, features), call, rules, progress)
 
     def _rules(self, constraints: Mapping[str, Any]) -> Rules:
-        """Return what may change in a call; what cannot be meant is refused."""
+        """Return what may change in a call; invalid constraints are refused."""
         found: Rules = self.anonymizer.rules_
         return rules_of(self.anonymizer.population_.encoder, **constraints) if constraints else found
 
@@ -343,7 +343,7 @@ class _Wrapped(HostOnly):
             failed = str(error)
         if failed:
             raise self._refused(name, named, failed)
-        if nothing is not None:  # raised out here, so that it carries no context
+        if nothing is not None:  # raised outside of the handler, so that it has no context
             raise nothing
         call = replace(Request.of(queries, self.groups), started=started)
         explanations = self._release(batch, queries, call, self._rules({**said, **batch.constraints}))
@@ -374,9 +374,9 @@ class _Wrapped(HostOnly):
         rules: Rules,
         progress: Progress | None,
     ) -> Explanations:
-        """Release the best candidate of each query as if it were the explainer's answer; if that fails, none."""
+        """Release the best candidate of each query as if it were the explainer's answer; on failure, none."""
         self._check(batch, queries)
-        self.anonymizer.goal_of_call(batch.desired)  # another outcome is refused, and not withheld
+        self.anonymizer.goal_of_call(batch.desired)  # another outcome is an error, not a withheld answer
         found, pipeline, frame = np.zeros(len(queries), dtype=bool), None, batch.frame
         try:
             with failing_closed():
@@ -407,7 +407,7 @@ class _Wrapped(HostOnly):
         findings: list[Finding | None] = [None] * len(entries)
         if self.anonymizer.ledger is not None and not may_observe(len(batch.query), self.track):
             withheld: list[Entry] = [Suppressed(query, "not_recorded") for query in batch.query.tolist()]
-            return self._wrap(withheld, None, call)  # and not on record as left
+            return self._wrap(withheld, None, call)  # so the ledger does not record it either
         if len(batch.frame):
             query = batch.query[batch.slot]
             pipeline = pipeline or replace(self.anonymizer.pipeline_, goal=goal)
@@ -426,7 +426,7 @@ class _Wrapped(HostOnly):
 
 
 class _Replaced(_Wrapped):
-    """An explainer that is not asked any more, and forwards nothing: prototypes or a catalogue answer in its place."""
+    """An explainer that is never asked and forwards nothing: prototypes or a catalogue answer in its place."""
 
     def forwarded(self) -> tuple[str, ...]:
         return ()
@@ -445,4 +445,4 @@ class _Replaced(_Wrapped):
 
 
 _WRAPPED: WeakKeyDictionary[ProtectedExplainer, _Wrapped] = WeakKeyDictionary()
-"""Beside the objects and not on them, so that none of their attributes leads to an explainer."""
+"""By object, outside of it, so that no attribute leads to an explainer."""

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 MOST_GROUPS = 50
-"""Different labels that one call may have: what has more is no group but, say, an age or a name."""
+"""Most labels that one call may have: an attribute with more is not a group but, say, an age or a name."""
 
 _MISSING = "missing"
 _MOST_SHOWN = 20
@@ -55,7 +55,7 @@ class Request:
     labels: tuple[str, ...] = ()  # one per query
     started: float = field(default_factory=time.perf_counter)
     candidates: int = 1  # asked for per query, of which one was chosen
-    is_for_people: bool = False  # whether it is known who asks
+    is_for_people: bool = False  # whether the people who ask are known
 
     @classmethod
     def of(cls, queries: pd.DataFrame, attribute: str | None) -> Request:
@@ -83,17 +83,17 @@ def _labels(attribute: str, found: object) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class ResultContext:
-    """What is known of a result, for the data holder's records; nothing in it leads to a training row."""
+    """What the data holder's records say of a result; nothing in it leads to a training row."""
 
-    population: Mapping[str, Any] | None = None  # see `cfk_plugin.metrics.provenance`, for the next as well
+    population: Mapping[str, Any] | None = None  # see `cfk_plugin.metrics.provenance`, also for the next
     environment: Mapping[str, Any] | None = None
     seconds: float | None = None  # of the call, per entry
-    attribute: str | None = None  # what the groups are groups of
-    groups: tuple[str, ...] = ()  # of whoever asked, one per entry; empty without an attribute
+    attribute: str | None = None  # name of the attribute that defines groups
+    groups: tuple[str, ...] = ()  # group of the person who asked, one per entry; empty without an attribute
     is_for_people: bool = False
 
     def of_call(self, call: Request, queries: Sequence[int]) -> Self:
-        """Return the same with what is known of a call; `queries` says which query each entry answers."""
+        """Add what is known of a call; `queries` says which query each entry answers."""
         seconds = (time.perf_counter() - call.started) / max(len(queries), 1)
         timed = replace(self, seconds=seconds, is_for_people=call.is_for_people)
         return timed if call.attribute is None else timed.grouped(call.attribute, call.labels, queries)
@@ -123,11 +123,11 @@ class Explanations(HostOnly, Sequence[Entry]):
     columns : sequence of str
         Features in the training table's order.
     findings : sequence, optional
-        What detection said of each raw counterfactual; for the data holder, not part of `to_frame` or `to_json`.
+        What detection found of each raw counterfactual; for the data holder, not in `to_frame` or `to_json`.
     n_people : int, optional
         People in the population, for the discernibility metric.
     provenance, about : mapping of str and ResultContext, optional
-        Settings of the run (method, generator, plugins), and what else is known, for tracking.
+        Settings of the run (method, generator, plugins), and further context, for tracking.
 
     Raises
     ------
@@ -195,7 +195,7 @@ class Explanations(HostOnly, Sequence[Entry]):
         return f"{len(self.released)} released, {len(self.suppressed)} suppressed"
 
     def _repr_html_(self) -> str:
-        """Return a table of what was released; what was before is in it after `beside` alone."""
+        """Return a table of what was released; it shows the person's own values only after `beside`."""
         figures = ("k", "ncp", "pureness") if not isinstance(self.policy, PrototypePolicy) else ("epsilon",)
         rows = [self._shown(entry, figures) for entry in self._entries[:_MOST_SHOWN]]
         note = f"{len(self) - len(rows):,} more are not shown. " if len(self) > len(rows) else ""
@@ -216,10 +216,10 @@ class Explanations(HostOnly, Sequence[Entry]):
         return [entry.query, *values, *(f"{getattr(entry.certificate, name):.3g}" for name in figures)]
 
     def beside(self, queries: pd.DataFrame) -> Explanations:
-        """Return the same with what was before, for notebooks: changed values are marked, beside the person's own.
+        """Return the same for notebooks with the person's own values: each changed value is marked beside them.
 
-        Only for queries that may be shown to whoever sees the notebook: public data, or their own. What was before is
-        in no other output.
+        Only for queries that may be shown to whoever sees the notebook: public data, or their own. No other output
+        shows the person's own values.
 
         Parameters
         ----------
@@ -243,7 +243,7 @@ class Explanations(HostOnly, Sequence[Entry]):
         return other
 
     def without_record(self) -> Explanations:
-        """Return the same with nothing released, as no record of it can be kept."""
+        """Return the same with everything withheld, as no record of it can be kept."""
         entries = tuple(Suppressed(entry.query, "not_recorded") for entry in self._entries)
         return self._with(_entries=entries, findings=(None,) * len(entries))
 
@@ -272,14 +272,14 @@ class Explanations(HostOnly, Sequence[Entry]):
         return tuple(e for e in self._entries if e.query == query)
 
     def by_group(self, attribute: str, labels: Sequence[Any] | pd.Series) -> Explanations:
-        """Return the same explanations with the group of whoever asked, for figures by group of a run.
+        """Return the same explanations with the group of each person who asked, for a run's figures by group.
 
-        A label, a value of the person who asks, goes to the run's records as it is, not to `to_frame` and `to_json`.
+        A label is a value of the person who asks. It is logged as it is, but not in `to_frame` and `to_json`.
 
         Parameters
         ----------
         attribute : str
-            What the groups are groups of, for example ``sex``; one that you may keep.
+            Attribute that defines the groups, for example ``sex``; one whose values you may store.
         labels : sequence
             One per query, in their order, for example ``queries["sex"]``; a missing one is the group ``missing``.
 
@@ -296,14 +296,14 @@ class Explanations(HostOnly, Sequence[Entry]):
         return self._with(about=self.about.grouped(attribute, _labels(attribute, labels), queries))
 
     def text(self, queries: pd.DataFrame | None = None, phrases: Mapping[str, Phrase] | None = None) -> list[str]:
-        """Return one sentence per entry for the person who asked; of a withheld one, why it is.
+        """Return one sentence per entry for the person who asked; for a withheld one, the reason.
 
         Parameters
         ----------
         queries : DataFrame, shape (n, n_features or more)
-            The instances that were explained, in the order in which they were.
+            The instances that were explained, in the same order.
         phrases : mapping, optional
-            `Phrase` per attribute, in the place of the schema's.
+            `Phrase` per attribute, instead of the schema's.
 
         Returns
         -------
@@ -312,7 +312,7 @@ class Explanations(HostOnly, Sequence[Entry]):
         Raises
         ------
         InputError
-            If `queries` is no table with every feature, or has fewer rows than were asked about.
+            If `queries` is not a table with every feature, or has fewer rows than were asked about.
         """
         rows = None if queries is None else self.asked(queries)
         return [entry.text(None if rows is None else rows[entry.query], phrases) for entry in self._entries]
@@ -399,7 +399,7 @@ class Explanations(HostOnly, Sequence[Entry]):
         recount = self._audit_rows(quasi)
         counts = {name: [row[name] for row in recount if name in row] for name in ("k_desired", "k_effective")}
         if isinstance(policy, PrototypePolicy):
-            # No fingerprint of the population and no people: they are of the exact table, which no epsilon covers.
+            # No fingerprint and no number of people: they depend on the exact table, which no epsilon covers.
             certificate, people = next((entry.certificate for entry in self.prototypes), None), 0
             spent = None if certificate is not None and certificate.guarantee == "none" else spent
             more, marks = policy.settings(certificate)
@@ -431,14 +431,14 @@ class Explanations(HostOnly, Sequence[Entry]):
         return {"examined": found.total(), **found}
 
     def _quasi_identifiers(self) -> list[str]:
-        """Return the attributes that have an NCP of their own, in its order, as far as that is known."""
+        """Return the attributes in the order of ``ncp_parts``, as far as they are known."""
         declared = (self.about.population or {}).get("attributes", ())
         if names := [each["name"] for each in declared if each["role"] == "quasi-identifier"]:
             return sorted(names)
         return sorted(next((entry.region for entry in self.generalized), {}))
 
     def _audit_rows(self, quasi: Sequence[str]) -> list[dict[str, Any]]:
-        """Return one row per entry for the data holder; what it does not have is left out. Of prototypes no counts."""
+        """Return one row per entry for the data holder, without missing figures; prototypes have no counts."""
         seconds = None if self.about.seconds is None else round(self.about.seconds, 6)
         rows = []
         groups = self.about.groups or (None,) * len(self)
@@ -485,7 +485,7 @@ def class_sizes_of(explanations: Explanations | Sequence[int]) -> list[int]:
 
 
 def risk_by_group_size(explanations: Explanations | Sequence[int]) -> pd.DataFrame:
-    """Return how many explanations were released with how many people, and their risk. For the data holder alone."""
+    """Return, by number of people, how many explanations were released, and their risk. For the data holder."""
     people, releases = np.unique(class_sizes_of(explanations), return_counts=True)
     return pd.DataFrame(
         {
@@ -521,7 +521,7 @@ def group_gaps(
     *,
     random_state: int = 0,
 ) -> dict[str, tuple[GroupGap, ...]]:
-    """Return for each metric, "k", "ncp", "pureness" or "suppressed", how every group of those who asked differs.
+    """Return how every group of those who asked differs in each metric: "k", "ncp", "pureness", "suppressed".
 
     For the data holder, and for `cfk_plugin.plots.plot_groups`. Groups of fewer than 11 are pooled; see
     `cfk_plugin.metrics.group_gap`. `groups` has the group of the person who asked, one per entry; missing is a group of

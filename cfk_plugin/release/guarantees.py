@@ -1,4 +1,4 @@
-"""What a policy's guarantee stands on: who counts, the fixed partition, the catalogue, and the methods allowed."""
+"""What a policy's guarantee rests on: who counts, the fixed partition, the catalogue, and allowed methods."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class GuaranteeState(HostOnly):
     sides: OutcomeClasses
     partition: Partition | None = None  # none for a nominal guarantee
     catalogue: Catalogue | None = None  # for the guarantee of that name
-    fixed: Partition | None = None  # where no outcome decides on the group of a counterfactual
+    fixed: Partition | None = None  # where the group of a counterfactual does not depend on its outcome
 
     @classmethod
     def prepare(cls, policy: PrivacyPolicy, goal: Goal, rows: RowOracle, effort: Effort) -> GuaranteeState:
@@ -56,20 +56,20 @@ class GuaranteeState(HostOnly):
             return cls(sides, partition, Catalogue.build(partition, policy, goal, rows))
 
     def waits(self, goal: Goal) -> bool:
-        """Say whether a catalogue can be searched before it is known what the model says of counterfactuals."""
+        """Say whether a catalogue can be searched before the model's outcomes at counterfactuals are known."""
         is_one = self.sides.is_one and not goal.is_opposite
         return is_one and self.catalogue is not None and not self.catalogue.is_shared
 
     @property
     def protector(self) -> tuple[Protector, str] | None:
-        """The protector that the guarantee prescribes, with its name; None where a method may be chosen."""
+        """The protector that the guarantee prescribes, with its name; None if a method may be chosen."""
         if self.partition is None:
             return None
         name = "reciprocal" if self.catalogue is None else "catalogue"
         return ReciprocalProtector(self.partition, name), name
 
     def sealed_region(self, region: Region) -> SealedRegion | None:
-        """Return what was sealed of a region of a catalogue; None of another."""
+        """Return what was sealed of a catalogue's region; None for any other region."""
         if (catalogue := self.catalogue) is None:
             return None
         at = [group for group, each in enumerate(catalogue.partition.regions) if each == region]
@@ -81,7 +81,7 @@ class GuaranteeState(HostOnly):
         return SealedRegion(int(people), int(floor), tuple(catalogue.must_hold(group) for group in at), private)
 
     def apart(self, entries: Iterable[Entry], query: Rows) -> Iterator[Entry]:
-        """Withhold another region with the private values of an earlier answer: both would be intersected."""
+        """Withhold a second region with the private values of an earlier answer: the two could be intersected."""
         known: dict[tuple[str, ...], Region] = {}
         several = len({*query.tolist()}) < len(query)
         for entry in entries:
@@ -116,7 +116,7 @@ def _sealed_catalogue(rows: RowOracle, policy: PrivacyPolicy, goal: Goal) -> Cat
 _NOTHING = 'the bundle has nothing for guarantee="{}"; seal a fitted KAnonymizer'
 _log = logging.getLogger("cfk_plugin")
 AUTO = "auto"
-_NOMINAL = "exact"  # what "auto" stands for where a region is chosen for each counterfactual
+_NOMINAL = "exact"  # what "auto" stands for under a nominal guarantee
 _MAY_CHANGE = ("k", "near_native", "on_infeasible")  # none of them weakens what was sealed
 _WEAK = (
     "a nominal k counts the people in a region; somebody who reruns the algorithm, or asks the model, may be left with "
@@ -127,7 +127,7 @@ _PROTOTYPES = ("dp", "dpc")
 
 
 def check(policy: PrivacyPolicy, method: object, population: Population) -> None:
-    """Refuse what cannot be held: too few people, nothing to diversify, or a method that the guarantee excludes."""
+    """Refuse what cannot be met: too few people, no sensitive attribute for l or t, an excluded method."""
     if policy.guarantee == "nominal":
         warnings.warn(_WEAK, NominalGuaranteeWarning, stacklevel=3)
     if population.policy is not None:
@@ -146,7 +146,7 @@ def check(policy: PrivacyPolicy, method: object, population: Population) -> None
 
 
 def _check_without_rows(policy: PrivacyPolicy, population: Population) -> None:
-    """Refuse what is judged by private values or predictions of people, which are not here."""
+    """Refuse what needs people's private values or predictions, which are not in this process."""
     needs = [name for name, value in (("l", policy.l), ("t", policy.t)) if value is not None]
     if population.is_sealed:
         if needs and policy.guarantee == "nominal":
@@ -174,7 +174,7 @@ def _check_floor(policy: PrivacyPolicy, sealed: PrivacyPolicy) -> None:
 
 
 def choose(method: str | Protector, plugins: Mapping[str, Callable[[], Protector]]) -> tuple[Protector, str]:
-    """Return the protector of a method and its name, which is read before it sees data: certificates show it."""
+    """Return the protector of a method and its name, which is read before it sees data: certificates show the name."""
     method = _NOMINAL if method == AUTO else method
     if isinstance(method, str):
         if method in _PROTOTYPES:
@@ -195,7 +195,7 @@ def choose(method: str | Protector, plugins: Mapping[str, Callable[[], Protector
 
 
 def check_rerun(protector: Protector, policy: PrivacyPolicy) -> None:
-    """Refuse to measure an effective k where rerunning a protector for somebody else tells nothing."""
+    """Refuse to measure an effective k where rerunning a protector for other people says nothing."""
     if getattr(protector, "randomised", False) or policy.l is not None or policy.t is not None:
         raise PolicyError(
             "measure_k_effective needs a method that draws no random numbers and a policy without l and t; "
@@ -204,7 +204,7 @@ def check_rerun(protector: Protector, policy: PrivacyPolicy) -> None:
 
 
 def check_sealable(policy: PrivacyPolicy, goal: Goal) -> None:
-    """Refuse to seal what needs rows: private values to judge by, or predictions of people."""
+    """Refuse to seal a policy that needs rows: people's private values or predictions."""
     judged = policy.private_values == "bins" or policy.rare_values != "release" or policy.alpha is not None
     if judged or (policy.anonymity_set == "eligible" and goal.is_opposite and policy.guarantee != "catalogue"):
         raise PolicyError(
@@ -213,11 +213,11 @@ def check_sealable(policy: PrivacyPolicy, goal: Goal) -> None:
         )
 
 
-# Only exact types are read, each once: a subclass could say one thing when it is verified and another when released.
+# Only exact types are read, each once: a subclass could differ between verification and release.
 
 
 def rebuild(proposal: Proposal, population: Population) -> Proposal | None:
-    """Return a copy of a proposal made of the population's own values; None of one that is malformed."""
+    """Return a copy of a proposal made of the population's own values; None if it is malformed."""
     try:
         with quiet("a proposed region is malformed", PluginError):
             region, gap = proposal.region, proposal.gap

@@ -1,4 +1,4 @@
-"""A catalogue as a publication: a table that can be read back and recounted, and a page to look it up in."""
+"""A published catalogue: a table that can be read back and recounted, and a page to search it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _OWN = ("outcome", *_FIGURES, *_FLOORS, _ENTRY, _CATALOGUE)
 
 
 def publish(entries: Iterable[Entry]) -> list[GeneralizedCounterfactual]:
-    """Return what leaves of a catalogue's entries, each once, in an order that follows from what leaves alone."""
+    """Return what leaves of a catalogue's entries, each once, in an order that depends only on what leaves."""
     distinct = {
         (entry.certificate.ncp, json.dumps([said[name] for name in _SAID], sort_keys=True)): entry
         for entry in entries
@@ -42,7 +42,7 @@ def publish(entries: Iterable[Entry]) -> list[GeneralizedCounterfactual]:
 
 
 def table_of(text: str) -> pd.DataFrame:
-    """Return a row per entry of a catalogue's JSON: what it says to people, and the JSON of it, for `content_of`."""
+    """Return a row per entry of a catalogue's JSON: readable cells, and the entry as JSON for `content_of`."""
     content = json.loads(text)
     columns, entries, k = content["columns"], content["explanations"], content["policy"]["k"]
     head = {name: of for name, of in content.items() if name not in ("asked", "explanations")}
@@ -78,7 +78,7 @@ def content_of(table: pd.DataFrame, parse: Callable[[str], dict[str, Any]]) -> d
 
 
 def wrong_table(table: pd.DataFrame, content: Mapping[str, Any]) -> Iterator[Finding]:
-    """Yield where what a table says to people is not what its entries say."""
+    """Yield where the readable cells of a table differ from its entries."""
     own = table_of(json.dumps(content))
     if list(table.columns) != list(own.columns):
         yield Finding("columns", "are not those of a catalogue's table")
@@ -98,9 +98,9 @@ def catalogue_page(
     """Return a catalogue as an HTML page in which a person finds the nearest explanation without asking anybody.
 
     What the person enters stays in the page: it makes no request, and its content policy allows none. Near is what
-    `KAnonymizer.explain` calls near, with the ranges of private values that are published. The model is not in the
-    page, so what is found need not be true for the person: it says what was verified of the whole entry. It holds what
-    `KAnonymizer.published` gives away, and the width of the table's range for each quasi-identifier that is a number.
+    `KAnonymizer.explain` calls near, with the ranges of the published private values. The page does not contain the
+    model, so an answer need not be true for the person: the page states what was verified of the whole entry. It holds
+    what `KAnonymizer.published` gives away, and for each numeric quasi-identifier the width of the table's range.
 
     Parameters
     ----------
@@ -116,7 +116,7 @@ def catalogue_page(
     Raises
     ------
     InputError
-        If these are no entries of a catalogue.
+        If these are not entries of a catalogue.
     """
     policy, entries = published.policy, published.generalized
     if not isinstance(policy, PrivacyPolicy) or policy.guarantee != "catalogue":
@@ -153,7 +153,7 @@ def catalogue_page(
         title=title or "What would have to be different?",
         data=data,
         count=len(entries),
-        # In a block that is no script for the browser, "<" alone could end it or begin a comment.
+        # In a data block, only "<" could end it or begin a comment.
         json=json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c"),
         style=style,
         script=script,
@@ -167,7 +167,7 @@ def _hash(text: str) -> str:
 
 
 def _coded(values: Iterable[Hashable]) -> dict[str, list[Any]]:
-    """Return each different value once, and which of them is at each place."""
+    """Return the distinct values, and the position of each item's value among them."""
     codes: dict[Hashable, int] = {}
     at = [codes.setdefault(value, len(codes)) for value in values]
     return {"values": [*codes], "at": at}
@@ -185,7 +185,7 @@ def _half_widths(entries: Sequence[GeneralizedCounterfactual], population: Popul
 def _feature(
     domain: Domain, entries: Sequence[GeneralizedCounterfactual], is_quasi: bool, phrase: Phrase | None
 ) -> dict[str, Any]:
-    """Return how an attribute is asked for, and what each entry says of it: -1 where that is withheld."""
+    """Return the form field of an attribute, and what each entry says of it: -1 where it is withheld."""
     name = domain.attribute.name
     phrase = phrase or Phrase.default(name)
     codes: dict[Part, int] = {}
@@ -212,7 +212,7 @@ def _feature(
     listed = {part: _values(part) for part in codes}
     options = {value for values, _ in listed.values() for value in values}
     in_order = domain.attribute.kind == "ordinal"
-    known = options if not is_quasi else {*map(to_text, domain.values)}  # levels of what others can know
+    known = options if not is_quasi else {*map(to_text, domain.values)}  # levels of quasi-identifiers are public
     line = [value for value in map(to_text, domain.values) if value in known] if in_order else sorted(options)
     place = {value: i for i, value in enumerate(line)}
     sets = [
@@ -222,7 +222,7 @@ def _feature(
 
 
 def _range(part: Part, *, is_date: bool) -> Any:
-    """Return both ends, whether missing is inside, and of dates the text; of a single number its text alone."""
+    """Return both ends, whether missing is inside and, for dates, the text; for a single number only its text."""
     if not isinstance(part, Interval) or part.low is None:
         return [None, None, 1, "missing"]
     if is_date:
@@ -232,7 +232,7 @@ def _range(part: Part, *, is_date: bool) -> Any:
 
 
 def _values(part: Part) -> tuple[list[str], int]:
-    """Return the categories inside, as text, and whether missing is."""
+    """Return the categories inside, as text, and whether missing is inside."""
     if isinstance(part, Interval):
         return list(part.levels or ()), int(part.missing)
     return [to_text(value) for value in part if value is not None], int(None in part)

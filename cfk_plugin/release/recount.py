@@ -1,4 +1,4 @@
-"""Released explanations beside the people, the model and the guarantee that they were made with: counted again."""
+"""Recounting released explanations against the people, the model and the guarantee they were made with."""
 
 from __future__ import annotations
 
@@ -49,15 +49,15 @@ if TYPE_CHECKING:
     from cfk_plugin.data.region import Part
     from cfk_plugin.release.results import Policy
 
-# Up to so many combinations are asked one by one for pureness, and so many of more.
+# For pureness, up to `CELLS` combinations are all asked; of more, `SAMPLES` are drawn.
 CELLS, SAMPLES = Verifier.cell_budget, Verifier.samples
 _AT_ONCE = 32  # regions that the model is asked about in one go
-NEAR = 1e-9  # Figures this close are equal: a table that was written as text has lost the last bits.
+NEAR = 1e-9  # figures this close are equal: a table that was written as text has lost the last bits
 
 
 @dataclass(slots=True)
 class Recount:
-    """What was found, what this run could not know, and how many people are in each region that was counted."""
+    """What was found, what could not be checked, and how many people are in each region that was counted."""
 
     findings: list[Finding] = field(default_factory=list)
     unchecked: list[str] = field(default_factory=list)
@@ -83,11 +83,11 @@ def examine(
     signed: bool = False,
     table: pd.DataFrame | None = None,
 ) -> Recount:
-    """Check form, consistency, counts and, where a model is given, what it says; stop where nothing can be read.
+    """Check form, consistency, counts and, if given, the model's outcomes; stop where nothing can be read.
 
     Without `k`, that of the policy holds; `outcome` names the desired one, `agreed` is the policy that the file must
-    have been made under, with `rerun` the guarantee's regions are built again, and `signed` is only told. `table` is
-    what the content of a catalogue was read from: its entries are about the people of today, and must count them.
+    have been made under, `rerun` builds the guarantee's regions again, and `signed` is only reported. `table` is what a
+    catalogue's content was read from: its entries are about the people of today, so counts must match exactly.
     """
     report = Recount(unfit(content, () if population is None else population.schema.features))
     if report.findings:
@@ -169,7 +169,7 @@ def _of_regions(
 
 
 def _not_asked(policy: Policy, *, key: bool, agreed: bool, people: bool, model: bool, rerun: bool) -> list[str]:
-    """Return what was not asked for, with the option that does."""
+    """Return what was not checked, each with the option that checks it."""
     guarantee = policy.guarantee if isinstance(policy, PrivacyPolicy) else None
     asked = {
         "who wrote the file, and changes that fit the rest of it (--key)": key,
@@ -186,7 +186,7 @@ def _not_asked(policy: Policy, *, key: bool, agreed: bool, people: bool, model: 
 
 
 def _labels(population: Population, judge: Judge | None, outcome: str | None) -> set[str]:
-    """Return the outcomes that there are, as text: of the table's target, of the model, and the one that was named."""
+    """Return all known outcomes as text: of the table's target, of the model, and the one that was named."""
     target, found = population.schema.target, population.frame
     labels = [] if target is None or target not in found else found[target].dropna().unique().tolist()
     labels += [] if judge is None else judge.own.tolist()
@@ -197,7 +197,7 @@ def _labels(population: Population, judge: Judge | None, outcome: str | None) ->
 
 
 def _wrong_outcome(found: Released, labels: set[str], judge: Judge | None) -> Iterator[Finding]:
-    """Yield an outcome that is none, as a text or a number could be anything; and one that is not named."""
+    """Yield an outcome that is missing or not known: an unknown text or number could be anything."""
     outcome = found.entry["outcome"]
     if outcome is None:
         yield Finding(found.where, "does not name its outcome: a function that is not in the file decided", fails=False)
@@ -216,9 +216,9 @@ def _wrong_outcome(found: Released, labels: set[str], judge: Judge | None) -> It
 def recount(
     found: Released, population: Population, policy: PrivacyPolicy, k: int | None, *, of_today: bool = False
 ) -> Iterator[Finding]:
-    """Yield what a region does not hold, or its certificate states otherwise; without `k`, that of the policy holds.
+    """Yield what a region lacks, or its certificate states differently; without `k`, that of the policy holds.
 
-    What it states otherwise may be of other people, unless it is known to be `of_today`.
+    A difference may come from other people, unless the certificate is known to be `of_today`.
     """
     certificate, where = found.entry["certificate"], found.where
     if (people := population.people(found.rows)) < (k or policy.k):
@@ -234,7 +234,7 @@ def recount(
         for j, name in enumerate(population.schema.private):
             if name in found.entry["released"] and values.people(j, _span(found, name)) < policy.k:
                 yield Finding(where, f"releases {name}, which fewer than k people have")
-    if policy.guarantee == "nominal":  # under the others those count who are mapped to the region
+    if policy.guarantee == "nominal":  # under the others, those mapped to the region count
         yield from undiverse(found, population, policy, found.rows)
 
 
@@ -262,13 +262,13 @@ def undiverse(
 
 
 def _span(found: Released, name: str) -> tuple[int, int]:
-    """Return the codes of what is released of a private attribute; none for a number that no row has."""
+    """Return the range of codes that a private attribute is released as; empty for a number that no row has."""
     axis = found.axes[name]
     return (int(axis[0]), int(axis[-1]) + 1) if len(axis) and axis[0] >= 0 else (0, 0)
 
 
 def _axes(found: Released, population: Population) -> list[tuple[int, int]]:
-    """Return how many values of the table each attribute stands for, and how many with an own number of no row."""
+    """Return how many values each attribute stands for: of the table alone, and with a number that no row has."""
     axes = {name: int(population.domains[name].inside(part).sum()) for name, part in found.region.items()}
     if len(found.exact) < len(population.schema.private):
         axes |= {name: len(axis) for name, axis in found.axes.items()}
@@ -279,7 +279,7 @@ def _axes(found: Released, population: Population) -> list[tuple[int, int]]:
 
 
 def sizes(found: Released, population: Population) -> set[int]:
-    """Return how many combinations may have been counted; `CELLS` + 1 stands for all that are more."""
+    """Return how many combinations may have been counted; `CELLS` + 1 stands for any larger number."""
     possible = {1}
     for n, most in _axes(found, population):
         possible = {min(size * m, CELLS + 1) for size in possible for m in {n, most}}
@@ -301,14 +301,14 @@ def _may_be_pureness(found: Released, population: Population) -> bool:
 
 
 class _ModelSays(NamedTuple):
-    size: int  # combinations of the region; none, where a bin has no number of the table
-    good: list[NDArray[np.bool_]]  # per combination: has the outcome; where none is named, each it may be
-    consistent: list[NDArray[np.bool_]]  # the same per row inside, with the private values that are released
+    size: int  # combinations of the region; 0 where a bin has no number of the table
+    good: list[NDArray[np.bool_]]  # per combination: has the outcome; where none is named, one for each that it may be
+    consistent: list[NDArray[np.bool_]]  # the same per row inside, with the released private values
 
 
 @dataclass(frozen=True)
 class Judge:
-    """The model, the outcome that is desired of it (a label or "opposite"), and how groups were searched for."""
+    """The model, the desired outcome (a label or "opposite"), and how groups were searched for."""
 
     population: Population
     model: Any
@@ -320,9 +320,9 @@ class Judge:
         return LabelModel(self.model, self.population.schema.features)
 
     def asked(self, many: Sequence[Released]) -> Iterator[_ModelSays]:
-        """Ask about some regions at a time: their combinations, and their people with the values that are released."""
+        """Ask about a few regions at a time: their combinations, and their people with the released values."""
         population, schema = self.population, self.population.schema
-        person = {str(name): column.iloc[0] for name, column in population.rows(np.array([0])).items()}  # replaced
+        person = {str(name): column.iloc[0] for name, column in population.rows(np.array([0])).items()}  # any
         for start in range(0, len(many), _AT_ONCE):
             some, sizes, asked = many[start : start + _AT_ONCE], [], []
             for found in some:
@@ -343,7 +343,7 @@ class Judge:
                 yield _ModelSays(sizes[i], self._met(found, said[2 * i]), self._met(found, said[2 * i + 1]))
 
     def _whole(self, found: Released, cells: NDArray[np.int32]) -> NDArray[np.int32]:
-        """Return combinations with the private values that are released; a code of none stands for the row's own."""
+        """Return combinations with the released private values; code ``size`` stands for the explanation's own."""
         at, schema = len(found.region), self.population.schema
         whole = np.empty((len(cells), at + len(schema.private)), dtype=np.int32)
         whole[:, : cells.shape[1]] = cells
@@ -354,7 +354,7 @@ class Judge:
         return whole
 
     def wrong_pureness(self, found: Released, answer: _ModelSays) -> Iterator[Finding]:
-        """Yield a pureness that is not what the model says of a region's combinations, and another outcome."""
+        """Yield an outcome other than desired, or a pureness that the model's outcomes contradict."""
         said = found.entry["certificate"]
         goal = Goal(self.desired)
         asked = None if goal.is_opposite else goal.outcome(self.labels.classes).to_dict()
@@ -367,7 +367,7 @@ class Judge:
             if not any(_is_pureness(said["pureness"], good, n, size) for good, n in shares for size in possible):
                 yield Finding(found.where, "pureness is not what the model says")
             return
-        # Of the others that may have been counted, with numbers that no row has, any may be desired.
+        # Further combinations, with numbers that no row has, may have been counted: any of them may be desired.
         known = answer.size / prod(most for _, most in _axes(found, self.population))
         if not any(
             low * known <= said["pureness_high"] and said["pureness_low"] <= 1 - (1 - high) * known
@@ -376,7 +376,7 @@ class Judge:
             yield Finding(found.where, "pureness is not what the model says of other combinations")
 
     def too_few(self, found: Released, answer: _ModelSays, policy: PrivacyPolicy, k: int | None) -> Iterator[Finding]:
-        """Yield where fewer than k inside have the outcome, or get it with the private values that are released."""
+        """Yield where fewer than k inside have the outcome, or get it with the released private values."""
         people, least = self.population.people, k or policy.k
         counts = {}
         if policy.counts_eligible:
@@ -403,13 +403,13 @@ class Judge:
 
 
 def _is_pureness(share: float, good: int, asked: int, size: int) -> bool:
-    """Say whether a share fits: of the combinations asked `good` are desired, any of the `size` others may be."""
+    """Say whether a share fits: `good` of the `asked` combinations are desired; any others up to `size` may be."""
     counted = share * size
     return abs(counted - round(counted)) <= NEAR * size and good <= round(counted) <= good + max(size - asked, 0)
 
 
 class Rerun:
-    """What a guarantee that fixes regions beforehand maps people to, built anew."""
+    """The regions that a guarantee with fixed regions maps people to, built anew."""
 
     def __init__(self, judge: Judge, policy: PrivacyPolicy) -> None:
         self._population, self._policy = judge.population, policy
@@ -422,12 +422,12 @@ class Rerun:
         self._partition = partition
         self._groups: dict[str, list[int]] = defaultdict(list)
         for group, region in enumerate(partition.regions):
-            self._groups[_key(region, self._population)].append(group)
+            self._groups[_region_text(region, self._population)].append(group)
         self._offers: dict[int, list[str]] = {}
 
     def wrong(self, found: Released) -> Iterator[Finding]:
-        """Yield why a region is not one that the guarantee maps people to."""
-        groups = self._groups.get(_key(found.region, self._population))
+        """Yield why a region is not one of the guarantee's."""
+        groups = self._groups.get(_region_text(found.region, self._population))
         if groups is None:
             yield Finding(found.where, "its region is none that the guarantee maps people to")
             return
@@ -441,23 +441,23 @@ class Rerun:
     def _gives(self, found: Released, group: int) -> bool:
         """Say whether an entry of a group has these private values, or may have been moved to them."""
         if not found.entry.get("moved"):
-            return _said(found.entry, self._population) in self._offered(group)
+            return _private_text(found.entry, self._population) in self._offered(group)
         catalogue = self._anonymizer.guarantee_.catalogue
         return catalogue is not None and self._policy.reverts and catalogue.offers(found.exact, group)
 
     def _offered(self, group: int) -> list[str]:
-        """Return what the catalogue releases with the region of a group, by asking for each of its entries."""
+        """Return what the catalogue releases with the region of a group, by releasing each of its entries."""
         if group not in self._offers:
             catalogue = self._anonymizer.guarantee_.catalogue
             at = np.flatnonzero([] if catalogue is None else catalogue.group == group)
             answers = [] if catalogue is None else self._anonymizer.pipeline_.catalogue_entries(catalogue, at)
             released = [entry.to_dict() for entry in answers if entry.status == "released"]
-            self._offers[group] = [_said(entry, self._population) for entry in released]
+            self._offers[group] = [_private_text(entry, self._population) for entry in released]
         return self._offers[group]
 
 
-def _key(region: Mapping[str, Part], population: Population) -> str:
-    """Write a region in one way, whatever the types of its values."""
+def _region_text(region: Mapping[str, Part], population: Population) -> str:
+    """Write a region as canonical text, whatever the types of its values."""
 
     def plain(part: Part, domain: Domain) -> list[Any]:
         if not isinstance(part, Interval):
@@ -469,8 +469,8 @@ def _key(region: Mapping[str, Part], population: Population) -> str:
     return json.dumps({name: plain(part, population.domains[name]) for name, part in sorted(region.items())})
 
 
-def _said(entry: Mapping[str, Any], population: Population) -> str:
-    """Write what an entry releases of private values in one way."""
+def _private_text(entry: Mapping[str, Any], population: Population) -> str:
+    """Write the private values that an entry releases as canonical text."""
 
     def plain(value: Any, domain: Domain) -> Any:
         if value is None or isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""A file of released explanations by itself: what may stand in it, and whether it agrees with itself."""
+"""A file of released explanations by itself: what it may contain, and whether it is consistent."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ if TYPE_CHECKING:
 
 _MANY = 1000  # problems that are looked for
 _OF_DETECTION = ("unknown_category", "missing_value", "invalid_value", "outside_domain")  # name their columns
-# Reasons that only a policy with this setting leads to.
+# Reasons that occur only under a policy with this setting.
 _NEEDS = {"ncp_above_ceiling": "max_ncp", "l_diversity": "l", "t_closeness": "t", "homogeneous": "alpha"}
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that is wrong with a file; never what stands there."""
+    """Something that is wrong with a file; never its content."""
 
     where: str  # in names of the format and of declared columns, and positions
     problem: str
-    fails: bool = True  # the file must not be relied on; otherwise a person has to look
+    fails: bool = True  # if False, a person has to look
 
 
 def require_version(content: Mapping[str, Any]) -> None:
-    """Refuse a file that is none of released explanations, or of another version of the format; say what to do."""
+    """Refuse what is not a file of released explanations in this version of the format; say what to do."""
     version = content.get("schema_version")
     if not isinstance(content.get("explanations"), list) or version is None:
         raise InputError("not a file of released explanations: it has no list `explanations` or no `schema_version`")
@@ -59,7 +59,7 @@ def unfit(content: Mapping[str, Any], columns: Sequence[str]) -> list[Finding]:
     from jsonschema import Draft202012Validator
     from jsonschema.validators import extend
 
-    types = Draft202012Validator.TYPE_CHECKER.redefine("integer", lambda _, value: type(value) is int)  # 1.0 is none
+    types = Draft202012Validator.TYPE_CHECKER.redefine("integer", lambda _, value: type(value) is int)  # not 1.0
     form = json.loads((files("cfk_plugin") / f"schemas/explanations-{SCHEMA_VERSION}.schema.json").read_text("utf-8"))
     known = {key for part in [form, *form["$defs"].values()] for key in part.get("properties", {})}
     found: list[Finding] = []
@@ -70,7 +70,7 @@ def unfit(content: Mapping[str, Any], columns: Sequence[str]) -> list[Finding]:
 
 
 def _place(path: Sequence[Any], known: set[str]) -> str:
-    """Write a place; a name that is not one of the format's or a declared column's could be a value."""
+    """Write a place; a name that is neither the format's nor a declared column's could be a value."""
     steps = [step if not isinstance(step, str) or step in known else "(a name that is not known)" for step in path]
     if len(steps) > 1 and steps[0] == "explanations":
         return ", ".join([f"explanation {steps[1]}", ".".join(map(str, steps[2:]))]).removesuffix(", ")
@@ -78,7 +78,7 @@ def _place(path: Sequence[Any], known: set[str]) -> str:
 
 
 def _said(error: Any) -> str:
-    """Say what was expected; the error's own message quotes what is there."""
+    """Say what was expected; the error's own message quotes the content."""
     rule, expected = error.validator, error.validator_value
     if rule == "required":
         return f"lacks {', '.join(name for name in expected if name not in error.instance)}"
@@ -92,7 +92,7 @@ def _said(error: Any) -> str:
 
 
 def policy_of(content: Mapping[str, Any]) -> Policy | None:
-    """Return the policy that a file of the right form says it was made under; None for one that cannot be."""
+    """Return the policy that a file of the right form claims; None if its settings are invalid."""
     settings = content["policy"]
     try:
         return PrototypePolicy(**settings) if "epsilon" in settings else PrivacyPolicy(**settings)
@@ -101,13 +101,13 @@ def policy_of(content: Mapping[str, Any]) -> Policy | None:
 
 
 def floor_of(content: Mapping[str, Any]) -> float:
-    """Return the pureness below which nothing was released; files of before say it where the policy named one."""
+    """Return the pureness below which nothing was released; older files give it only if the policy named one."""
     found: float = content.get("least_pureness", content["policy"].get("min_pureness") or 0.0)
     return found
 
 
 def inconsistent(content: Mapping[str, Any], policy: Policy) -> Iterator[Finding]:
-    """Yield what contradicts itself in a file of the right form; no population is needed to see it."""
+    """Yield contradictions in a file of the right form that show without a population."""
     yield from _of_numbering(content)
     floor = floor_of(content)
     if "least_pureness" in content and floor != getattr(policy, "least_pureness", None):
@@ -147,9 +147,9 @@ def _of_numbering(content: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 def _of_region(said: Mapping[str, Any], policy: PrivacyPolicy, floor: float) -> dict[str, bool]:
-    """Say what a certificate of a region may say that cannot be, whatever the region, and which of it this one does."""
+    """Return what no certificate of a region may state, each with whether this one does."""
     low, share, high = (said[name] for name in ("pureness_low", "pureness", "pureness_high"))
-    fixed = policy.guarantee != "nominal"  # then nothing was searched for, and nothing is proved
+    fixed = policy.guarantee != "nominal"  # then nothing was searched for or proved
     searched = said["method"] != policy.guarantee or said["optimal"] or said["gap"] is not None
     return {
         "policy_hash is not the SHA-256 of the policy in the file": said["policy_hash"] != policy.sha256,
@@ -188,7 +188,7 @@ def _of_prototype(said: Mapping[str, Any], policy: PrototypePolicy) -> dict[str,
         "unit or neighbours are not those of the policy": (certificate.unit, certificate.neighbours)
         != (claim if published else unit),
         "covers is not what its other fields come to": said["covers"]
-        not in (certificate.covers, replace(certificate, reverted=False).covers),  # older files say no more
+        not in (certificate.covers, replace(certificate, reverted=False).covers),  # older files lack this
         "mechanism is not the policy's": mechanism.startswith("functional mechanism") != published
         or mechanism.startswith("seeded noise") != (certificate.seeded and policy.method == "dp")
         or (drawn and ("Gaussian" in mechanism) != (policy.delta > 0)),
@@ -197,20 +197,20 @@ def _of_prototype(said: Mapping[str, Any], policy: PrototypePolicy) -> dict[str,
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Released:
-    """One released region of a file, read and fit to be counted."""
+    """One released region of a file, read and ready to be counted."""
 
     where: str
-    entry: Mapping[str, Any]  # as it stands in the file
+    entry: Mapping[str, Any]  # as in the file
     region: Region
     rows: NDArray[np.int64]  # of the population, inside
-    # Codes that each private attribute stands for: of what is released exactly one, `UNKNOWN` for a number that no row
-    # has; those of the bin; all, where it is withheld.
+    # Codes that each private attribute stands for: one for a released value (`UNKNOWN` for a number that no row has),
+    # those of a bin, all where it is withheld.
     axes: Mapping[str, NDArray[np.int32]]
-    exact: Mapping[str, Any]  # private attributes that are released as they are
+    exact: Mapping[str, Any]  # private attributes that are released exactly
 
     @classmethod
     def of(cls, where: str, entry: Mapping[str, Any], population: Population) -> Released:
-        """Read an entry without faults."""
+        """Read an entry that has no faults."""
         region = Region({n: part_from_dict(entry["region"][n]) for n in population.schema.quasi_identifiers})
         axes = {name: _codes(entry, population.domains[name]) for name in population.schema.private}
         exact = {name: value for name, value in entry["released"].items() if not isinstance(value, dict)}
@@ -220,7 +220,7 @@ class Released:
 def read(
     content: Mapping[str, Any], population: Population, policy: PrivacyPolicy
 ) -> tuple[list[Released], list[Finding]]:
-    """Return the released regions of a file that can be counted, and what is wrong with the others."""
+    """Return the released regions of a file that can be counted, and what is wrong with the rest."""
     found, wrong = [], []
     for i, entry in enumerate(content["explanations"]):
         if entry["status"] == "suppressed":
@@ -247,7 +247,7 @@ def wrong_columns(content: Mapping[str, Any], population: Population) -> Iterato
 
 
 def wrong_prototypes(content: Mapping[str, Any], population: Population) -> Iterator[Finding]:
-    """Yield prototypes that are no rows of the declared domain."""
+    """Yield prototypes that are not rows of the declared domain."""
     features = population.schema.features
     for i, entry in enumerate(content["explanations"]):
         if entry["status"] == "suppressed":
@@ -278,7 +278,7 @@ def _is_range(part: Mapping[str, Any], domain: Domain) -> bool:
         return False
     low, high, levels = part["low"], part["high"], part.get("levels")
     ordinal = domain.attribute.kind == "ordinal"
-    if low is None or high is None:  # missing values alone are inside
+    if low is None or high is None:  # only missing values are inside
         return low is high and part.get("missing", False) and levels == ([] if ordinal else None)
     if not ordinal:
         numbers = levels is None and all(_is_number(end, domain) for end in (low, high))
@@ -342,7 +342,7 @@ def _form(domain: Domain, policy: PrivacyPolicy) -> str:
 
 
 def _is_released(value: Any, domain: Domain, policy: PrivacyPolicy) -> bool:
-    """Say whether a private value has a form that the policy releases, and is one that the attribute can have."""
+    """Say whether a private value has a form that the policy releases, and is possible for the attribute."""
     binned = _must_be_binned(domain, policy) and value is not None
     if isinstance(value, dict):
         return (binned or _coarsens(policy)) and value in _bins(domain)
@@ -360,14 +360,14 @@ _DATE = re.compile(r"\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d{1,9})?)?(Z|[+
 
 
 def _is_number(value: Any, domain: Domain) -> bool:
-    """Say whether a value is a number, or where the column has dates a date; not a text that could be read as one."""
+    """Say whether a value is a number, or a date in a column of dates; a text that could be read as one is not."""
     if domain.is_date:
         return isinstance(value, str) and _DATE.fullmatch(value) is not None and bool(np.isfinite(to_number(value)))
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _is_declared(value: Any, domain: Domain) -> bool:
-    """Say whether a prototype's value is in the domain that is declared, or else in that of the table."""
+    """Say whether a prototype's value is in the declared domain or, without one, in the table's."""
     attribute = domain.attribute
     if value is None:
         return attribute.nullable

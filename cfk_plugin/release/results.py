@@ -1,4 +1,4 @@
-"""What an explanation can be: a region with a certificate, a prototype, or suppressed; and how it is told."""
+"""What an explanation can be: a region with a certificate, a prototype, or suppressed; and how it is worded."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ _ROUNDING = 1e-9  # relative: composition rounds up
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrototypePolicy:
-    """The rules that prototypes are given out under: what was asked for, before anything was fitted.
+    """The rules under which prototypes are released: what was asked for, before anything was fitted.
 
     Attributes
     ----------
     method : {"dp", "dpc"}
         Differentially private rows, or the published method of the same name, which guarantees nothing.
     epsilon, delta : float
-        The budget; of "dpc" a claim. With probability delta anything may leave, even somebody's row: delta, the
+        The budget; for "dpc" a claim. With probability delta anything may leave, even somebody's row: delta, the
         model's included, must be below 1 / `people`; at most 1e-6 where that is not given.
     rows_per_person : int
         Most rows of one person that count.
@@ -66,7 +66,7 @@ class PrototypePolicy:
         What may be known of the model (see `PrototypeCertificate.covers`), and, for "dp" alone, the budget it was
         trained with.
     people : int, optional
-        How many people the table is publicly known to have, about: declared, never counted.
+        About how many people the table is publicly known to have: declared, never counted.
 
     Raises
     ------
@@ -148,7 +148,7 @@ class PrototypePolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrototypeCertificate:
-    """What is guaranteed of all answers of one fit together, however many there are. Holds no value of a row.
+    """What is guaranteed for all answers of one fit together, however many there are. Holds no value of a row.
 
     For every two tables that differ by one person's rows and every set of answers S:
     P(S | one) <= exp(epsilon) P(S | other) + delta.
@@ -160,20 +160,20 @@ class PrototypeCertificate:
     epsilon, delta : float
         Budget that nothing asked of the rows exceeds, by OpenDP's maps; with the guarantee "none" a claim.
     unit, neighbours, mechanism : str
-        Whose presence is hidden; which tables are neighbours; noise and composition, with the library's version.
+        Whose presence is hidden; which tables are neighbors; noise and composition, with the library's version.
     model_access, model_epsilon, model_delta : str and float, optional
         What may be known of the model, as the operator says (see `covers`), and the budget it was trained with.
     seeded, inferred : bool, tuple of str
-        Whether the noise can be repeated, and columns whose domain was read from rows: either guarantees nothing.
+        Whether the noise can be repeated, and columns whose domain was read from rows: both void the guarantee.
     reverted : bool
-        Whether rows were moved towards the query, which tells more of the model; `covers` says what holds of that.
+        Whether rows were moved towards the query, which discloses more of the model; see `covers`.
     fit : str
         Random name of the fit, of which all answers share one budget.
 
     Raises
     ------
     ValueError
-        If it guarantees what cannot be: with seeded noise or an inferred domain, or "pure" with a delta.
+        If it claims the impossible: a guarantee with seeded noise or an inferred domain, or "pure" with a delta.
     """
 
     guarantee: DPGuarantee
@@ -210,7 +210,7 @@ class PrototypeCertificate:
 
     @property
     def membership_bound(self) -> float | None:
-        """Largest balanced accuracy of telling whether a person was in: (e^epsilon + delta) / (1 + e^epsilon)."""
+        """Largest balanced accuracy of guessing membership in the table: (e^epsilon + delta) / (1 + e^epsilon)."""
         if self.total is None:
             return None
         epsilon, delta = self.total
@@ -230,7 +230,7 @@ class PrototypeCertificate:
         return {} if self.guarantee == "none" else dict(_MODEL)
 
     def public(self) -> dict[str, Any]:
-        """Return what may go to the receiver: all of it."""
+        """Return what may go to the receiver, which is everything."""
         return {**asdict(self), "inferred": list(self.inferred), "covers": self.covers}
 
     to_dict = public
@@ -248,19 +248,19 @@ class _ReleasedEntry:
     certificate: Certificate | PrototypeCertificate
     labels: Mapping[str, str] = MappingProxyType({})
     withheld: tuple[str, ...] = ()
-    _figures: tuple[str, ...]  # what a run has of the certificate, in columns ...
+    _figures: tuple[str, ...]  # fields of the certificate that a run logs in columns ...
     _texts: tuple[str, ...]  # ... and of `to_dict`, as JSON
 
     @abstractmethod
     def parts(self) -> dict[str, Part]:
-        """Return every feature that something is said of, with what is said."""
+        """Return every feature that the explanation gives, with its part."""
 
     @abstractmethod
     def to_dict(self) -> dict[str, Any]:
         """Return what may leave, as JSON-ready values."""
 
     def cells(self) -> dict[str, str]:
-        """Return every feature as the text of a table cell: ``24–27``, ``{A, B}``, ``60``, a node's name, withheld."""
+        """Return every feature as text of a table cell: ``24–27``, ``{A, B}``, ``60``, a node's name, "withheld"."""
         said = {name: self.labels.get(name) or part_to_text(part) for name, part in self.parts().items()}
         return {**said, **dict.fromkeys(self.withheld, "withheld")}
 
@@ -269,8 +269,8 @@ class _ReleasedEntry:
     ) -> str:
         """Write the explanation as a sentence for a person.
 
-        Without `factual`, the person's value of every feature, all of the explanation is said; `phrases` are a `Phrase`
-        per attribute, in the place of the schema's.
+        Without `factual`, the person's value of every feature, the sentence names everything; `phrases` are a `Phrase`
+        per attribute, instead of the schema's.
         """
         parts, moved = self.parts(), getattr(self.certificate, "moved", ())
         if factual is not None:
@@ -287,7 +287,7 @@ class _ReleasedEntry:
         return card(f"Released explanation, query {self.query}", self.text(), table((), rows), facts(shown), note=note)
 
     def row(self, columns: Sequence[str]) -> dict[str, Any]:
-        """Return what a run has of it, and may leave."""
+        """Return what a run logs of it and may leave."""
         plain, cells = self.to_dict(), self.cells()
         return {
             "query": int(self.query),
@@ -302,7 +302,7 @@ _Kind = TypeVar("_Kind", bound=type)
 
 
 def _telling_hidden(kind: _Kind) -> _Kind:
-    """Make `telling` no field of a dataclass: `asdict`, web frameworks and printers write every one."""
+    """Hide the dataclass field `telling`: `asdict`, web frameworks and printers write every field."""
     del kind.__dataclass_fields__["telling"]  # type: ignore[attr-defined]
     return kind
 
@@ -321,7 +321,7 @@ class PrototypeCounterfactual(_ReleasedEntry):
     certificate : PrototypeCertificate
         Shared with all other answers of the fit.
     telling : Telling
-        What helps to tell it and is no part of it: wording.
+        What helps to show it but is no part of it: wording.
     """
 
     query: int
@@ -336,7 +336,7 @@ class PrototypeCounterfactual(_ReleasedEntry):
         object.__setattr__(self, "values", {name: natural(value) for name, value in self.values.items()})
 
     def parts(self) -> dict[str, Part]:
-        """Return every feature with the single value that is said of it."""
+        """Return every feature with its single value."""
         return {name: part_of(value) for name, value in self.values.items()}
 
     def to_dict(self) -> dict[str, Any]:
@@ -385,7 +385,7 @@ SUPPRESSION_REASONS: Mapping[str, str] = MappingProxyType(
 
 
 def _fields_hidden(kind: _Kind) -> _Kind:
-    """Make a dataclass pass for an ordinary class: `asdict`, web frameworks and printers write every field of one."""
+    """Make a dataclass look like an ordinary class: `asdict`, web frameworks and printers write every field."""
     del kind.__dataclass_fields__  # type: ignore[attr-defined]
     return kind
 
@@ -396,8 +396,8 @@ class Certificate(HostOnly):
     """What an independent recount found for one released region. Holds no value of a row.
 
     `public` is what may go to the receiver, and all that `repr` shows. The other counts are for the data holder:
-    k_private says whether the released private values are somebody's, which is itself a leak. Nothing takes them along
-    unasked: it refuses to be pickled, and is no dataclass for others. Figures are defined in docs/reference/metrics.md.
+    k_private says whether the released private values are somebody's, which is itself a leak. So that they never leave
+    unasked, it cannot be pickled and is not seen as a dataclass. Figures are defined in docs/reference/metrics.md.
 
     Attributes
     ----------
@@ -424,25 +424,25 @@ class Certificate(HostOnly):
     prosecutor_risk, journalist_risk : float
         1 / k in the population, and 1 / count in the reference population (None when none was given).
     optimal, gap : bool and float, optional
-        Whether the protector claims a proof that no better region exists, and a bound of how much lower NCP could be.
+        Whether the protector claims a proof that no better region exists; a bound on how much lower NCP could be.
     method, guarantee, policy_hash, population : str
         Protector, guarantee, SHA-256 of the policy, keyed fingerprint of the population.
     majority : bool, optional
         Whether the majority of the rows inside are predicted the desired outcome (a tie counts as yes).
     binned, withheld : tuple of str
-        Private attributes that are released as their bin, and not at all; the others are released exactly.
+        Private attributes released as their bin, and those not released; the others are released exactly.
     moved : tuple of str
         Private attributes whose values were moved from the catalogue's entry towards the query; see
         `PrivacyPolicy.revert`.
     ncp_parts : tuple of float
         Unweighted NCP of each quasi-identifier, in the order of ``Schema.quasi_identifiers``.
     disclosure : float, optional
-        How much surer somebody becomes of the likeliest value of a sensitive attribute, the largest of all.
+        How much more certain somebody becomes of a sensitive value, the largest over all sensitive attributes.
     permitted_pureness : float, optional
         Pureness of the part of the region, and of binned private values, that is permitted to the person who asks: with
-        their own values of what cannot change. None where nothing is constrained; of a sample, where the part is large.
+        their own values of what cannot change. None where nothing is constrained; sampled where the part is large.
     ledger, k_intersection : str and int, optional
-        What a ledger decided (``new``, ``again`` or ``earlier``), and people left after all it knows of the record.
+        What a ledger decided (``new``, ``again`` or ``earlier``), and people left after all its releases.
     """
 
     k: int
@@ -472,7 +472,7 @@ class Certificate(HostOnly):
     moved: tuple[str, ...] = ()
     ncp_parts: tuple[float, ...] = ()
     disclosure: float | None = None
-    # Of this release, not of the region: released again, the certificate is the same one.
+    # Of this release, not of the region: certificates of repeated releases are equal.
     ledger: str | None = field(default=None, compare=False)
     k_intersection: int | None = field(default=None, compare=False)
     permitted_pureness: float | None = field(default=None, compare=False)
@@ -510,7 +510,7 @@ class Certificate(HostOnly):
         return {name: getattr(self, name) for name in self.__slots__}
 
     def counted(self, **counts: Any) -> Certificate:
-        """Return it with counts that were not known when it was issued."""
+        """Return a copy with counts that were not known when it was issued."""
         return Certificate(**{**self.to_dict(), **counts})
 
 
@@ -536,13 +536,13 @@ class GeneralizedCounterfactual(_ReleasedEntry):
     region, labels : Region, mapping
         What the quasi-identifiers are generalised to, and names of the nodes of hierarchical ones.
     released, withheld : mapping, tuple of str
-        Private attribute to its value, or to an `Interval` that is a declared bin; those that are not released.
+        Private attribute to its value, or to a declared bin as an `Interval`; attributes that are not released.
     certificate : Certificate
         What the recount found.
     outcome : Outcome
-        What the certificate's figures of the model are about.
+        The outcome that the certificate's figures are about.
     telling : Telling
-        What helps to tell it and is no part of it: wording, and regions to draw it among.
+        What helps to show it but is no part of it: wording, and regions to draw it among.
     """
 
     query: int
@@ -558,7 +558,7 @@ class GeneralizedCounterfactual(_ReleasedEntry):
     _texts = ("region", "released")
 
     def __post_init__(self) -> None:
-        """Refuse values in another form than was certified: an exact one must not slip through."""
+        """Refuse values in a form other than certified: an exact one must not slip through."""
         withheld = set(self.certificate.withheld)
         exact = sorted(withheld.intersection(self.released))
         exact += [name for name in self.certificate.binned if not isinstance(self.released.get(name), Interval)]
@@ -566,7 +566,7 @@ class GeneralizedCounterfactual(_ReleasedEntry):
             raise ValueError(f"private attributes are released otherwise than certified: {', '.join(exact)}")
 
     def parts(self) -> dict[str, Part]:
-        """Return region and released values alike: every feature that something is said of, with that part."""
+        """Return every feature of the region and the released values, each with its part."""
         return {**self.region.parts, **{name: part_of(value) for name, value in self.released.items()}}
 
     def to_dict(self) -> dict[str, Any]:
@@ -583,7 +583,7 @@ class GeneralizedCounterfactual(_ReleasedEntry):
         }
 
     def audit_row(self, quasi_identifiers: Sequence[str]) -> dict[str, Any]:
-        """Return what a run has of it for the data holder alone."""
+        """Return what a run logs of it for the data holder alone."""
         parts = zip(quasi_identifiers, self.certificate.ncp_parts, strict=False)
         row = {name: getattr(self.certificate, name) for name in _FOR_DATA_HOLDER}
         return row | {f"ncp.{name}": part for name, part in parts}
@@ -599,7 +599,7 @@ class Suppressed:
     query : int
         Position of the query it would have answered.
     reason, columns : str, tuple of str
-        A code of `SUPPRESSION_REASONS`, and columns at fault, where that can be said.
+        A code of `SUPPRESSION_REASONS`, and the columns at fault, where known.
     refused_k : int, optional
         For the data holder alone: people in a refused region that had too few.
     """
@@ -633,18 +633,18 @@ class Suppressed:
         return {"query": self.query, "status": self.status, "reason": self.reason, "columns": list(self.columns)}
 
     def row(self, columns: Sequence[str]) -> dict[str, Any]:  # noqa: ARG002 - as a released entry takes
-        """Return what a run has of it, and may leave."""
+        """Return what a run logs of it and may leave."""
         return {"query": int(self.query), "status": self.status, "reason": self.reason}
 
     def audit_row(self, quasi_identifiers: Sequence[str]) -> dict[str, Any]:  # noqa: ARG002 - as a released entry takes
-        """Return what a run has of it for the data holder alone."""
+        """Return what a run logs of it for the data holder alone."""
         return {"refused_k": self.refused_k, "ledger": "refused" if self.reason == "intersection" else None}
 
 
 Released = GeneralizedCounterfactual | PrototypeCounterfactual
 Entry = Released | Suppressed
 Policy = PrivacyPolicy | PrototypePolicy
-"""What entries are released under: regions under the one, prototypes under the other."""
+"""What entries are released under: regions under the first, prototypes under the second."""
 
 
 def _written(figure: Any) -> str:

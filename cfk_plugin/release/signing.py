@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 _Key = TypeVar("_Key")
-_MEANT_FOR = b"cfk_plugin signature 1\0"  # signed with the content, so that a signature made for something else is none
+_MEANT_FOR = b"cfk_plugin signature 1\0"  # signed with the content, so that no signature made for another purpose fits
 _FORM = re.compile(rb"cfk-signature-1 ([0-9a-f]{16}) ([A-Za-z0-9+/]{86}==)\n")
 
 
 def new_key(path: str | Path, passphrase: str | None = None) -> Path:
-    """Make a pair of keys: the private one at `path`, for its owner alone, and the public one beside it."""
+    """Make a pair of keys: the private one at `path`, readable by its owner alone, the public one beside it."""
     form, ed25519 = _cryptography()
     private, public = Path(path), _beside(Path(path), ".pub")
     if taken := [place.name for place in (private, public) if os.path.lexists(place)]:
@@ -34,7 +34,7 @@ def new_key(path: str | Path, passphrase: str | None = None) -> Path:
 
 
 def sign(path: str | Path, key: str | Path, passphrase: str | None = None) -> Path:
-    """Sign the bytes of a file as they are, and write the signature beside it."""
+    """Sign the bytes of a file, and write the signature beside it."""
     private, content = _private(Path(key), passphrase), _read(Path(path))
     signature = base64.b64encode(private.sign(_MEANT_FOR + content))
     beside = _beside(Path(path), ".sig")
@@ -44,7 +44,7 @@ def sign(path: str | Path, key: str | Path, passphrase: str | None = None) -> Pa
 
 
 def verify(path: str | Path, key: str | Path, signature: str | Path | None = None) -> bytes:
-    """Return the bytes of a file if they are those that were signed; use these bytes, and no others."""
+    """Return the bytes of a file if they are those that were signed; use only the returned bytes."""
     public, content = _public(Path(key)), _read(Path(path))
     beside = _beside(Path(path), ".sig") if signature is None else Path(signature)
     if not beside.is_file():
@@ -126,7 +126,7 @@ def _read(path: Path) -> bytes:
 
 
 def _create(path: Path, content: bytes, mode: int) -> None:
-    """Write a file that is not there yet; the mode is its own from the first moment."""
+    """Create a file that does not exist yet, with its final mode from the start."""
     with (
         quiet(f"{path.name}: cannot be written", SignatureError),
         os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file,
