@@ -33,7 +33,7 @@ app.add_typer(audit, name="audit")
 
 
 def _show(results: Sequence[AuditResult], figures: Callable[[AuditResult], Sequence[str]], **title: Any) -> None:
-    """Show a table of results, with the first of some figures that each has; the report holds all."""
+    """Show a table of results, each with the first of `figures` that it has; the report holds all of them."""
     rows = []
     for result in results:
         main, measured = result.main, not math.isnan(result.main.value)
@@ -65,7 +65,7 @@ def audit_linkage(
     given: opt.RawInputs,
     place: opt.ReportPlace,
     holdout: Annotated[Path | None, typer.Option(help="People who are not in the training rows: the control.")] = None,
-    attacks: Annotated[str | None, typer.Option(help="Names with commas between; all without it.")] = None,
+    attacks: Annotated[str | None, typer.Option(help="Names, separated by commas. Default: all.")] = None,
     limit: Annotated[int, typer.Option(help="Most counterfactuals attacked; more are sampled.", min=1)] = 100,
     simulations: Annotated[int, typer.Option(help="Runs per candidate of a randomised method.", min=1)] = 20,
     seed: opt.Seed = 0,
@@ -94,7 +94,7 @@ def audit_linkage(
 
 
 _KEYS_OF_ALL = ("tpr_at_0_01", "tpr_at_0_1", "gain", "advantage", "k_min", "k_consistent_min")
-"""Figures of which the table shows the first that a result has."""
+"""Figures in order of preference: the table shows the first one that a result has."""
 _KEY = {
     "linkage": "raw_singled_out",
     "inversion_own": "k_effective_min",
@@ -106,7 +106,7 @@ _KEY = {
     "uniqueness": "private_matches_one",
     "downcoding": "border_lift",
 }
-"""The figure of each attack that the table shows."""
+"""The figure that the table shows, by attack."""
 
 
 def _say_checks(report: AuditReport) -> None:
@@ -132,7 +132,7 @@ def audit_epsilon(
     train: opt.Train,
     schema: opt.SchemaFile,
     place: opt.ReportPlace,
-    claimed: Annotated[float, typer.Option(help="The epsilon that the function promises.", min=0)],
+    claimed: Annotated[float, typer.Option(help="The epsilon that the function claims.", min=0)],
     method: Annotated[
         str | None, typer.Option(help="dp: the prototypes of this package, at the claimed budget.")
     ] = None,
@@ -142,11 +142,11 @@ def audit_epsilon(
     canary: Annotated[
         Path | None, typer.Option(help="A made-up person: .json (one row, or a list), .csv or .parquet.")
     ] = None,
-    delta: Annotated[float, typer.Option(help="The delta that it promises.", min=0)] = 0.0,
-    runs: Annotated[int, typer.Option(help="Runs with the canary, and as many without.", min=20)] = 400,
-    one_run: Annotated[bool, typer.Option("--one-run", help="One run, many canaries in or out by coins.")] = False,
+    delta: Annotated[float, typer.Option(help="The delta that it claims.", min=0)] = 0.0,
+    runs: Annotated[int, typer.Option(help="Runs with the canary, and the same number without.", min=20)] = 400,
+    one_run: Annotated[bool, typer.Option("--one-run", help="One run; coins put each canary in or out.")] = False,
     score: Annotated[
-        str | None, typer.Option(help="module:function, from an output to a number or numbers that give it away.")
+        str | None, typer.Option(help="module:function, from an output to the score (or scores) of the canary.")
     ] = None,
     relation: Annotated[str, typer.Option(help="Neighbouring tables: add-remove or replace-one.")] = "add-remove",
     jobs: Annotated[int, typer.Option(help="Runs at the same time; -1 on all cores.")] = 1,
@@ -171,7 +171,7 @@ def audit_epsilon(
     rows = rows.drop(columns=identifiers)
     if fit is not None:
         audited, judge = load_function(fit), None if score is None else load_function(score)
-    else:  # The noised questions of `DPPrototypes`: whoever sees them sees more than any answer.
+    else:  # The noised statistics of `DPPrototypes`, which disclose more than any answer.
         audited = measuring(roles, claimed, delta)
         judge = (lambda found: found.scores(people)) if one_run else (lambda found: found.seen(people))
     claim: dict[str, Any] = {"claimed": claimed, "delta": delta, "seed": seed, "score": judge, "schema": roles}
@@ -207,7 +207,7 @@ def _say_runs(runs: int, seconds: float, needed: int | None) -> None:
 
 
 def _read_canary(path: Path | None, claimed: float, delta: float, one_run: bool) -> pd.DataFrame:
-    """Read the canary; a made-up person is the user's to choose, as only they know which values are rare together."""
+    """Read the canary. The user chooses it: only they know which values are rare together."""
     import pandas as pd
 
     from cfk_plugin._files import read_table
@@ -245,7 +245,7 @@ def _say_bound(report: EpsilonAudit) -> None:
 
 
 _AGAINST = ("raw", "exact", "reciprocal", "catalogue", "dp", "dp-reverted")
-_FEW = 20  # more outcomes than these are hardly labels, and are not shown
+_FEW = 20  # more outcomes than this are hardly labels, and are not listed
 
 
 @command(
@@ -258,7 +258,7 @@ _FEW = 20  # more outcomes than these are hardly labels, and are not shown
 )
 def audit_all(
     people: Annotated[
-        Path, typer.Argument(help="People with their outcomes, CSV or Parquet; some are trained on, others not.")
+        Path, typer.Argument(help="People with their outcomes, CSV or Parquet; models are trained on some of them.")
     ],
     schema: opt.SchemaFile,
     place: opt.ReportPlace,
@@ -272,7 +272,7 @@ def audit_all(
         str, typer.Option(help="Name of a generator (cfk plugins lists them), or module:function that you trust.")
     ] = "nearest",
     against: Annotated[
-        str, typer.Option(help="Who answers: raw, exact, reciprocal, catalogue, dp, dp-reverted; commas between.")
+        str, typer.Option(help="Who answers: raw, exact, reciprocal, catalogue, dp, dp-reverted; separated by commas.")
     ] = "raw,reciprocal",
     budget: Annotated[str, typer.Option(help="fast (3 minutes), full (30), or a time such as 90s, 5m, 1h.")] = "fast",
     only: Annotated[str | None, typer.Option(help="Audits to run, commas between; see the docs. Default: all.")] = None,
@@ -282,12 +282,12 @@ def audit_all(
     epsilon: Annotated[float, typer.Option(help="Budget of dp and dp-reverted.", min=0)] = 1.0,
     jobs: Annotated[int, typer.Option(help="Trainings at the same time; -1 on all cores.")] = 1,
     seed: opt.Seed = 0,
-    keep: Annotated[Path | None, typer.Option(help="Folder from which a stopped audit goes on.")] = None,
+    keep: Annotated[Path | None, typer.Option(help="Folder of results, from which a stopped audit continues.")] = None,
 ) -> int:
     """Measure what explanations leak: membership, extraction, attributes and links, at sizes that fit the time.
 
-    Models are trained anew on parts of the people: attacked is the way of training and answering, not one model. Exit
-    code 0 when everything was measured; the report judges.
+    Models are trained anew on parts of the people: the attacks are on the way of training and answering, not on one
+    model. Exit code 0 when everything was measured; the report judges.
     """
     import cfk_plugin._files as files
     from cfk_plugin.audit.planning import AUDITS, Scope, plan, run_planned, seconds_of
@@ -310,7 +310,7 @@ def audit_all(
     _say_plan(planned, owners, sample, scope)
     given = {"desired": desired, "target": target, "model": model, "explainer": explainer, "against": ""}
     given |= {} if objective is None else {"objective": objective}
-    # Kept results know who answers by name alone: other settings have a folder of their own.
+    # Kept results are found by the target's name alone, so other settings get a folder of their own.
     kept = None if keep is None else Kept(keep / _fingerprint(schema, given, policy, k, epsilon))
     found = []
     with files.progress_bar("attacking", console(stderr=True)) as told:
@@ -359,7 +359,7 @@ def _outcomes(table: pd.DataFrame, roles: Roles, target: str | None, desired: st
 
 
 def _estimator(location: str) -> Any:
-    """Load an estimator that can be trained again; what it was fitted on is forgotten."""
+    """Load an estimator that can be trained again, without its fit."""
     from cfk_plugin._files import load_model
 
     model = load_model(location)
@@ -372,9 +372,9 @@ def _estimator(location: str) -> Any:
 
 
 def _fingerprint(schema: Path, given: dict[str, str | None], policy: Path | None, k: int | None, epsilon: float) -> str:
-    """Return a hash of everything that answers depend on beside the people: settings, and contents of files."""
+    """Return a hash of everything that answers depend on except the people: settings, and contents of files."""
     settings = {"people": Path(), "schema": schema, **given, "policy": policy, "k": k, "epsilon": epsilon}
-    # In this form, so that folders of before are found.
+    # In this form, so that folders of earlier versions are found.
     found = hashlib.sha256(f"Inputs({', '.join(f'{name}={value!r}' for name, value in settings.items())})".encode())
     for path in (schema, policy, given["model"]):
         found.update(Path(path).read_bytes() if path is not None and Path(path).is_file() else b"")
@@ -382,7 +382,7 @@ def _fingerprint(schema: Path, given: dict[str, str | None], policy: Path | None
 
 
 def _say_plan(planned: Plan, owners: Sequence[Target], sample: Sample, scope: Any) -> None:
-    """Say before it starts how long it takes, what it will show and what it will not."""
+    """Say in advance how long it takes, and what it can and cannot show."""
     from cfk_plugin.audit.planning import AUDITS, AuditTask, can_detect, format_duration
 
     say(
@@ -416,7 +416,7 @@ def _text(budget: str, planned: Plan, found: Found) -> str:
 
 
 def _log(found: Found, experiment: str) -> None:
-    """Log each owner's audits to a run of its own: a report judges one service."""
+    """Log the audits of each target to a run of its own: a report judges one service."""
     runs: dict[str, str] = {}
     for owner, _, report in found:
         if owner in runs:
@@ -430,7 +430,7 @@ def _show_all(found: Found) -> int:
     from rich import box
 
     shown: dict[str, list[AuditResult]] = {}
-    for owner, _, report in found:  # a result with "/" is of a single attribute; the file has them
+    for owner, _, report in found:  # a result with "/" is of a single attribute; the file has these
         shown.setdefault(owner, []).extend(result for result in report if "/" not in result.attack)
     for owner, results in shown.items():
         _show(results, lambda _: _KEYS_OF_ALL, title=owner, box=box.SIMPLE_HEAD)

@@ -34,10 +34,10 @@ Desired = Annotated[
     typer.Option("--desired", "-d", help="The outcome wanted: a label, several as a,b, a range 50..80, 'opposite'."),
 ]
 Threshold = Annotated[
-    float | None, typer.Option(help="Of a model that returns probabilities: the outcome is 1 from this one on.")
+    float | None, typer.Option(help="For a model that returns probabilities: the least one for outcome 1.")
 ]
 LedgerUrl = Annotated[str, typer.Argument(metavar="URL", envvar="CFK_LEDGER", help="SQLite file or postgresql URL.")]
-KeyFile = Annotated[Path | None, typer.Option(help="Key of the ledger; else CFK_LEDGER_KEY, else URL.key.")]
+KeyFile = Annotated[Path | None, typer.Option(help="Key of the ledger. Default: CFK_LEDGER_KEY, else URL.key.")]
 Objective = Annotated[
     str | None, typer.Option(help="pureness, ncp or weighted.", show_default="the policy's, pureness")
 ]
@@ -53,7 +53,7 @@ Policy = Annotated[
 ]
 Ledger = Annotated[str | None, typer.Option(help="Ledger of releases: SQLite file or postgresql URL.")]
 Output = Annotated[Path | None, typer.Option("--output", "-o", help="Where the report goes, .json.")]
-Seed = Annotated[int, typer.Option(help="Of everything that is drawn.", min=0)]
+Seed = Annotated[int, typer.Option(help="Seed of all random draws.", min=0)]
 Track = Annotated[bool, typer.Option("--track", help="Log to MLflow.")]
 Experiment = Annotated[str | None, typer.Option(help="MLflow experiment; implies --track.")]
 
@@ -107,7 +107,7 @@ class ReportPlace:
     experiment: Experiment = None
 
     def keep(self, report: Any) -> None:
-        """Write a report, and log it, where that was asked for."""
+        """Write and log a report, if asked to."""
         from cfk_plugin._files import write_report
 
         if self.output is not None:
@@ -144,7 +144,7 @@ app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
     rich_markup_mode="rich",
-    pretty_exceptions_enable=False,  # They print local variables, and those hold training rows.
+    pretty_exceptions_enable=False,  # they print local variables, which hold training rows
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
@@ -171,7 +171,7 @@ def command(
     *,
     kept: str = "nothing was written",
 ) -> Callable[[Callable[..., int]], Callable[..., None]]:
-    """Register a command: an error, or Ctrl-C (`kept` says what is there then), is one line and exit code 2."""
+    """Register a command: an error, or Ctrl-C (after which `kept` says what exists), is one line and exit code 2."""
 
     def register(function: Callable[..., int]) -> Callable[..., None]:
         flat, groups = _flat(function)
@@ -200,7 +200,7 @@ def command(
 
 
 def _flat(function: Callable[..., int]) -> tuple[list[Parameter], dict[str, Any]]:
-    """Return the parameters of a command, with the fields in the place of each that is a dataclass, and these."""
+    """Return the parameters of a command, each dataclass replaced by its fields, and the dataclasses."""
     found, groups, hints = list[Parameter](), dict[str, Any](), get_type_hints(function, include_extras=True)
     for each in signature(function).parameters.values():
         if not is_dataclass(kind := hints[each.name]):
@@ -221,7 +221,7 @@ def _fail(message: str, error: BaseException) -> None:
 
 
 def console(*, stderr: bool = False) -> Console:
-    """Return where text goes; a pipe gets lines of 100 characters."""
+    """Return where text goes; lines have 100 characters in a pipe."""
     from rich.console import Console
 
     found = Console(stderr=stderr, highlight=False)
@@ -229,12 +229,12 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def say(text: str, *, stderr: bool = False, markup: bool = False) -> None:
-    """Print a line as it is; `markup` is rich's."""
+    """Print a line as it is, or with rich's `markup`."""
     console(stderr=stderr).print(text, markup=markup, soft_wrap=True)
 
 
 def show(columns: Sequence[str], rows: Iterable[Sequence[str]], *, stderr: bool = False, **style: Any) -> None:
-    """Print a table, cells as they are."""
+    """Print a table, with cells as they are."""
     from rich.table import Table
     from rich.text import Text
 
@@ -245,7 +245,7 @@ def show(columns: Sequence[str], rows: Iterable[Sequence[str]], *, stderr: bool 
 
 
 def names(option: str, text: str | None, known: Iterable[str]) -> list[str]:
-    """Read names with commas between, each once, all without any; unknown ones are refused before anything is read."""
+    """Read names separated by commas, each once, all by default; unknown ones are refused before anything is read."""
     if text is None:
         return list(known)
     found = list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
@@ -255,7 +255,7 @@ def names(option: str, text: str | None, known: Iterable[str]) -> list[str]:
 
 
 def numbers(option: str, text: str) -> list[int]:
-    """Read whole numbers with commas between, each once, smallest first."""
+    """Read whole numbers separated by commas, each once, smallest first."""
     try:
         return sorted({int(part) for part in text.split(",")})
     except ValueError:

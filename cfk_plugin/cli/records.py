@@ -1,4 +1,4 @@
-"""cfk ledger, budget, spool: what is kept of every release, looked at and looked after."""
+"""cfk ledger, budget, spool: inspect and maintain what is kept of every release."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ def ledger_create(url: opt.LedgerUrl, key_file: opt.KeyFile = None) -> int:
 @command("verify", "cfk ledger verify ledger.db\ncfk ledger verify ledger.db --head DIGEST", ledger)
 def ledger_verify(
     url: opt.LedgerUrl,
-    head: Annotated[str | None, typer.Option(help="A head that was printed before, and kept elsewhere.")] = None,
+    head: Annotated[str | None, typer.Option(help="A head that was printed earlier and kept elsewhere.")] = None,
     key_file: opt.KeyFile = None,
 ) -> int:
-    """Check that no release or spend was taken away, added or changed. Exit code 0 when none was, else 1."""
+    """Check that no release or spend was removed, added or changed. Exit code 0 when none was, else 1."""
     from cfk_plugin.records.chain import BrokenLedgerError
 
     try:
@@ -66,7 +66,7 @@ def ledger_verify(
 
 @command("upgrade", "cfk ledger upgrade ledger.db", ledger)
 def ledger_upgrade(url: opt.LedgerUrl, key_file: opt.KeyFile = None) -> int:
-    """Give a ledger that an earlier version wrote its chain. Stop the servers that use it first."""
+    """Add the chain to a ledger of an earlier version. Stop the servers that use it first."""
     from cfk_plugin.records.ledger import Ledger
 
     rows = Ledger.upgrade(url, key_file=key_file)
@@ -109,7 +109,7 @@ def ledger_export(
         table = csv.DictWriter(file, COLUMNS, lineterminator="\n")
         if as_csv:
             table.writeheader()
-        for number, row in enumerate(book.export(), start=1):  # noqa: B007 - the number of the last one
+        for number, row in enumerate(book.export(), start=1):  # noqa: B007 - used after the loop
             if as_csv:
                 table.writerow(row)
             else:
@@ -123,7 +123,7 @@ def ledger_forget(
     url: opt.LedgerUrl,
     schema: opt.SchemaFile,
     rows: Annotated[Path, typer.Option(help="Rows that are to be forgotten, as in the training table.")],
-    train: Annotated[Path | None, typer.Option(help="Training rows: their columns and types are then used.")] = None,
+    train: Annotated[Path | None, typer.Option(help="Training rows, whose columns and types are used.")] = None,
     key_file: opt.KeyFile = None,
 ) -> int:
     """Erase records from a ledger; what is on record for others stays."""
@@ -139,7 +139,7 @@ def ledger_forget(
         if missing := [name for name in roles.features if name not in table.columns]:
             lost = ", ".join(missing)
             raise InputError(f"{rows}: column {lost} is missing; give the rows as they are in the training table")
-        # Column by column: a row of a data frame would turn whole numbers beside a fraction into fractions.
+        # Column by column: a row of a data frame turns whole numbers beside a fraction into floats.
         records = zip(*(table[name].tolist() for name in roles.features), strict=True)
         gone = book.forget(*(handle for values in records for handle in handles_of(book, roles, list(values))))
     say(f"forgot {gone.records} records with {gone.releases} releases")
@@ -149,7 +149,7 @@ def ledger_forget(
 
 
 def _as_trained(path: Path, train: pd.DataFrame) -> pd.DataFrame:
-    """Read rows with the types of the training table; a code such as 007 stays the text that it is there."""
+    """Read rows with the types of the training table; a code such as 007 stays text."""
     import pandas as pd
     from pandas.api import types
 
@@ -175,9 +175,9 @@ def budget_show(
     key_file: opt.KeyFile = None,
     as_json: Annotated[bool, typer.Option("--json", help="JSON, with every ceiling and every fit.")] = False,
     next_epsilon: Annotated[
-        float | None, typer.Option("--next", help="ε of a next fit: what it would lead to.")
+        float | None, typer.Option("--next", help="ε of a next fit, to see what it would lead to.")
     ] = None,
-    delta: Annotated[float, typer.Option(help="δ of the next fit, whose noise is Gaussian then.")] = 0.0,
+    delta: Annotated[float, typer.Option(help="δ of the next fit, which then has Gaussian noise.")] = 0.0,
 ) -> int:
     """Show every account: its ceiling, what was spent, what is left, and what a next fit would lead to."""
     from cfk_plugin.records.budget import Budget, Order, accounts, format_amount
@@ -229,12 +229,12 @@ def _plain_account(account: Account, after: Account | None) -> dict[str, Any]:
 @command("raise", "cfk budget raise ledger.db --account patients --epsilon 5", budget)
 def budget_raise(
     url: opt.LedgerUrl,
-    account: Annotated[str, typer.Option(help="Scope, or another name that was given.")],
+    account: Annotated[str, typer.Option(help="Name of the account: a scope, or another name that was given.")],
     epsilon: Annotated[float | None, typer.Option(help="New ceiling of the sum of all ε.")] = None,
     delta: Annotated[float | None, typer.Option(help="New ceiling of the sum of all δ.")] = None,
     key_file: opt.KeyFile = None,
 ) -> int:
-    """Raise the ceiling of an account: people may lose more than was said before. Earlier ceilings stay on record."""
+    """Raise the ceiling of an account: people may lose more privacy than promised. Earlier ceilings stay on record."""
     from cfk_plugin.records.budget import raise_ceiling
 
     with _opened(url, key_file) as book:
@@ -243,12 +243,12 @@ def budget_raise(
     return 0
 
 
-Folder = Annotated[Path | None, typer.Option(help="Folder of the spool; else CFK_SPOOL, else the user's own.")]
+Folder = Annotated[Path | None, typer.Option(help="Folder of the spool. Default: CFK_SPOOL, else the user's own.")]
 
 
 @command("status", "cfk spool status", spool)
 def spool_status(folder: Folder = None) -> int:
-    """Show how many records wait, how old they are, and why. Exit code 0 when none does, else 3."""
+    """Show how many records wait, for how long, and why. Exit code 0 when none does, else 3."""
     with _existing(folder) as found:
         return _show_waiting(found.waiting())
 

@@ -46,12 +46,12 @@ def demo(
 @command("schema", "cfk schema train.csv -o schema.json")
 def schema(
     train: opt.Train,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help=".json; on stdout without it.")] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="The file, .json. Default: stdout.")] = None,
 ) -> int:
-    """Write a schema to fill in, and show what is known of the columns: how each is read, and how much it singles out.
+    """Write a schema to fill in, and show how each column is read and how many rows it singles out.
 
     Which columns others can know of a person is not guessed: quasi_identifiers is left empty, and nothing can be
-    protected until it is filled in.
+    protected until you fill it in.
     """
     import json
 
@@ -81,7 +81,7 @@ def schema(
 
 
 def _exposure(rows: pd.DataFrame) -> Iterator[tuple[str, ...]]:
-    """Yield each column with how it is read, its number of values, and how much of the rows it singles out."""
+    """Yield each column with how it is read, its number of values, and the share of rows that it singles out."""
     import pandas as pd
     from pandas.api import types
 
@@ -109,7 +109,7 @@ def _exposure(rows: pd.DataFrame) -> Iterator[tuple[str, ...]]:
         yield name, kind, *figures, hint
 
 
-_FEW = 20  # more whole numbers than these are hardly codes
+_FEW = 20  # more whole numbers than this are hardly codes
 
 
 def _share_alone(codes: NDArray[np.int64]) -> float:
@@ -126,7 +126,7 @@ def protect(
     given: opt.RawInputs,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help=".json, .csv or .parquet; JSON on stdout without it."),
+        typer.Option("--output", "-o", help=".json, .csv or .parquet. Default: JSON on stdout."),
     ] = None,
     ledger: opt.Ledger = None,
     track: opt.Track = False,
@@ -189,15 +189,15 @@ def catalogue(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help=".parquet, .csv or .json, for cfk verify.")
     ] = None,
-    html: Annotated[Path | None, typer.Option(help="A page that finds the nearest one where it is read.")] = None,
+    html: Annotated[Path | None, typer.Option(help="A page on which readers find the nearest explanation.")] = None,
     title: Annotated[str | None, typer.Option(help="Heading of the page.")] = None,
     k: opt.K = None,
     policy: opt.Policy = None,
     ledger: opt.Ledger = None,
 ) -> int:
-    """Publish all explanations that there can be: the catalogue of a policy with guarantee="catalogue".
+    """Publish every explanation there can be: the catalogue of a policy with guarantee="catalogue".
 
-    Its private values are somebody's; nothing else of the rows is in it. Exit code 1 when it has no entry.
+    It holds private values of people, and nothing else of the rows. Exit code 1 when it has no entry.
     """
     from contextlib import nullcontext
 
@@ -237,12 +237,12 @@ def catalogue(
 def verify(
     released: Annotated[Path, typer.Argument(help="Released explanations, JSON; or a catalogue.")],
     train: Annotated[Path | None, typer.Argument(help="The people to count, CSV or Parquet.")] = None,
-    schema: Annotated[Path | None, typer.Option("--schema", "-s", help="As it was for the release.")] = None,
-    key: Annotated[Path | None, typer.Option(help="Public key of whoever signed; what is not signed fails.")] = None,
+    schema: Annotated[Path | None, typer.Option("--schema", "-s", help="The schema of the release.")] = None,
+    key: Annotated[Path | None, typer.Option(help="Public key of the signer; an unsigned file fails.")] = None,
     signature: Annotated[Path | None, typer.Option(help="Default: RELEASED.sig.")] = None,
     policy: Annotated[Path | None, typer.Option(help="JSON with the policy that it must have been made under.")] = None,
     k: opt.K = None,
-    model: Annotated[str | None, typer.Option("--model", "-m", help="As for protect; pureness is asked again.")] = None,
+    model: Annotated[str | None, typer.Option("--model", "-m", help="As for protect, to recount pureness.")] = None,
     desired: opt.Desired = "opposite",
     threshold: opt.Threshold = None,
     rerun: Annotated[bool, typer.Option("--rerun", help="Build the guarantee's regions again, and compare.")] = False,
@@ -251,7 +251,7 @@ def verify(
     """Check released explanations: form, signature, people, values, and what the certificates say.
 
     Exit code 0 when nothing is wrong, 1 when the file must not be relied on, 3 when a person has to look: nothing was
-    released, the table is another one, or prototypes, which cannot be counted. What was not checked is said.
+    released, the table is another one, or it holds prototypes, which cannot be counted. What was not checked is listed.
     """
     from cfk_plugin._files import load_model, read_bytes, read_policy, read_released, read_schema, read_table, wanted
     from cfk_plugin.data.population import Population
@@ -323,13 +323,13 @@ def _show_recount(found: Recount, content: Mapping[str, Any], population: Popula
 
 @command("sign", "cfk sign --new-key release.key\ncfk sign released.json --key release.key")
 def sign(
-    path: Annotated[Path | None, typer.Argument(metavar="FILE", help="What is signed, byte by byte.")] = None,
+    path: Annotated[Path | None, typer.Argument(metavar="FILE", help="The file to sign, byte by byte.")] = None,
     key: Annotated[Path | None, typer.Option(help="Your private key.")] = None,
     new_key: Annotated[Path | None, typer.Option(help="Make a private key here, and a public one beside it.")] = None,
 ) -> int:
     """Sign a file with Ed25519, for cfk verify --key; the signature is FILE.sig.
 
-    CFK_SIGN_PASSPHRASE encrypts and opens the private key.
+    The private key is encrypted and opened with CFK_SIGN_PASSPHRASE, if it is set.
     """
     from cfk_plugin.release import signing
 

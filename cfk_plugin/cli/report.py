@@ -1,4 +1,4 @@
-"""cfk report: the privacy report of logged runs, what changed between two, and the form for what people say."""
+"""cfk report: the privacy report of logged runs, what changed between two, and the form for people's answers."""
 
 from __future__ import annotations
 
@@ -31,39 +31,39 @@ def report(
     context: typer.Context,
     run: Annotated[list[str] | None, typer.Option(help="Id of a run; may be given several times.")] = None,
     experiment: Annotated[str | None, typer.Option(help="All runs of an experiment: its name, or id:NUMBER.")] = None,
-    since: Annotated[str | None, typer.Option(help="First day or moment, as 2026-10-01.")] = None,
-    until: Annotated[str | None, typer.Option(help="Last day, or first moment that is left out.")] = None,
-    tracking_uri: Annotated[str | None, typer.Option(help="MLflow's store; else MLflow's own setting.")] = None,
+    since: Annotated[str | None, typer.Option(help="First day or moment, such as 2026-10-01.")] = None,
+    until: Annotated[str | None, typer.Option(help="Last day, or the moment before which it ends.")] = None,
+    tracking_uri: Annotated[str | None, typer.Option(help="MLflow's store. Default: MLflow's own setting.")] = None,
     output: Annotated[
         list[Path] | None,
-        typer.Option("--output", "-o", help=".html, .json, .md, .csv, .xml (JUnit) or .pdf; several times."),
+        typer.Option("--output", "-o", help=".html, .json, .md, .csv, .xml (JUnit) or .pdf; may be repeated."),
     ] = None,
-    pdf: Annotated[Path | None, typer.Option(help="A PDF, printed by a Chromium of this machine.")] = None,
-    edition: Annotated[str, typer.Option(help="internal: exact, names runs. external: banded, to be given away.")] = (
+    pdf: Annotated[Path | None, typer.Option(help="A PDF, printed by this machine's Chromium.")] = None,
+    edition: Annotated[str, typer.Option(help="internal: exact, names runs. external: banded, to give away.")] = (
         "internal"
     ),
-    preset: Annotated[str | None, typer.Option(help="paper, cms-11, ema-0070 or k20; else the policy's own k.")] = None,
-    inputs: Annotated[Path | None, typer.Option(help="What people say, a filled-in --template.")] = None,
-    previous: Annotated[Path | None, typer.Option(help="An earlier report, .json: what changed since?")] = None,
+    preset: Annotated[str | None, typer.Option(help="paper, cms-11, ema-0070 or k20. Default: the policy's k.")] = None,
+    inputs: Annotated[Path | None, typer.Option(help="People's answers: a filled-in --template.")] = None,
+    previous: Annotated[Path | None, typer.Option(help="An earlier report, .json, to show what changed since.")] = None,
     address: Annotated[
         str | None, typer.Option(help="Web address of the tracking server: run ids become links to it.")
     ] = None,
-    docs: Annotated[str | None, typer.Option(help="Address of the page of definitions: names link to it.")] = None,
-    print_edition: Annotated[bool, typer.Option("--print", help="HTML for paper: everything folded is open.")] = False,
+    docs: Annotated[str | None, typer.Option(help="Address of the page of definitions, for links from names.")] = None,
+    print_edition: Annotated[bool, typer.Option("--print", help="HTML for printing: nothing is folded.")] = False,
     log: Annotated[bool, typer.Option("--log", help="Log the report to MLflow, beside its run.")] = False,
     card: Annotated[Path | None, typer.Option(help="A model card, .md.")] = None,
     model: Annotated[
         str | None, typer.Option(metavar="NAME/VERSION", help="Put the card into the description of this model.")
     ] = None,
     compare: Annotated[
-        tuple[str, str] | None, typer.Option(metavar="BEFORE AFTER", help="Files, or runs with a report: what changed?")
+        tuple[str, str] | None, typer.Option(metavar="BEFORE AFTER", help="Files, or runs with a report, to compare.")
     ] = None,
     template: Annotated[Path | None, typer.Option(help="Write an inputs.yaml to fill in, and nothing else.")] = None,
 ) -> int:
     """Show what was released and at what risk, from logged runs alone.
 
-    Exit code 0 when every check passes, 1 when one fails, 3 when one needs a person or was not measured. Of a
-    comparison 0 when nothing changed, 1 when a check fails that did not, 3 when something else changed.
+    Exit code 0 when every check passes, 1 when one fails, 3 when one needs a person or was not measured. With --compare
+    0 when nothing changed, 1 when a check fails that did not before, 3 when something else changed.
     """
     from cfk_plugin._files import progress_bar
     from cfk_plugin.report.privacy_report import PrivacyReport
@@ -103,7 +103,7 @@ def _require_one(modes: Mapping[str, object]) -> None:
 
 
 def _places(outputs: list[Path], pdf: Path | None, card: Path | None, links: Mapping[str, str | None]) -> list[Path]:
-    """Return where the report goes; a place that cannot be written is refused before any run is read."""
+    """Return where the report goes; a path that cannot be written is refused before any run is read."""
     from cfk_plugin.report.privacy_report import SUFFIXES
 
     for option, address in links.items():
@@ -149,7 +149,7 @@ def _deliver(
 
 
 def _show(made: PrivacyReport) -> None:
-    """Print the verdict, a line per check, and what is wrong with those that fail."""
+    """Print the verdict, one line per check, and what is wrong with failed ones."""
     from cfk_plugin.report.disclosure import shown, unit_of
     from cfk_plugin.report.render import STATUS_TEXTS
 
@@ -159,7 +159,7 @@ def _show(made: PrivacyReport) -> None:
         kind = unit_of(check.id)
         asked = shown(check.threshold, kind) if check.threshold.measured else "–"
         rows.append((STATUS_TEXTS[check.status], check.id, shown(check.measured, kind), asked))
-    # Whatever the width of the terminal: a check that is cut off was not read.
+    # Whatever the width of the terminal: a line that is cut off is not read.
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
@@ -207,7 +207,7 @@ def _write_template(path: Path) -> int:
 
 
 def _refuse(context: typer.Context, mode: str, *used: str) -> None:
-    """Refuse options that mean nothing here: whoever gives them expects something of them."""
+    """Refuse options that would be ignored: users who give them expect an effect."""
     for name, value in context.params.items():
         if name not in used and value and (name, value) != ("edition", "internal"):
             option = "print" if name == "print_edition" else name.replace("_", "-")

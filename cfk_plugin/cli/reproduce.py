@@ -1,4 +1,4 @@
-"""cfk reproduce: the published experiments again, with progress, and where everything is."""
+"""cfk reproduce: the published experiments again, with progress."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ _DECIDE = {"tables", "methods", "ks", "studies", "limit", "grasp_limit", "effect
 )
 def reproduce(
     context: typer.Context,
-    data: Annotated[Path | None, typer.Option(help="Folder with NAME.csv.gz and NAME.json; else OpenML.")] = None,
+    data: Annotated[Path | None, typer.Option(help="Folder with NAME.csv.gz and NAME.json. Default: OpenML.")] = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder of results, page and plots.")] = Path(
         "reproduction"
     ),
-    tables: Annotated[str | None, typer.Option(help="Names with commas between; all without it.")] = None,
-    methods: Annotated[str | None, typer.Option(help="Names with commas between; all without it.")] = None,
-    ks: Annotated[str, typer.Option("--k", help="Numbers with commas between.")] = "5,10,20",
-    studies: Annotated[str | None, typer.Option(help="Names with commas between, or none; all without it.")] = None,
-    limit: Annotated[int, typer.Option(help="Most explanations of a table; the paper: 1000.", min=1)] = 100,
+    tables: Annotated[str | None, typer.Option(help="Names, separated by commas. Default: all.")] = None,
+    methods: Annotated[str | None, typer.Option(help="Names, separated by commas. Default: all.")] = None,
+    ks: Annotated[str, typer.Option("--k", help="Numbers, separated by commas.")] = "5,10,20",
+    studies: Annotated[str | None, typer.Option(help="Names, separated by commas, or none. Default: all.")] = None,
+    limit: Annotated[int, typer.Option(help="Most explanations per table; the paper has 1000.", min=1)] = 100,
     grasp_limit: Annotated[int, typer.Option(help="Most of them by GRASP, which is slow.", min=1)] = 100,
-    effective: Annotated[int, typer.Option(help="Of how many k_effective is measured.", min=0)] = 20,
-    grid: Annotated[str, typer.Option(help="Forests that are tried: small, or the paper's.")] = "small",
+    effective: Annotated[int, typer.Option(help="Number of explanations whose k_effective is measured.", min=0)] = 20,
+    grid: Annotated[str, typer.Option(help="Forests to try: small, or paper.")] = "small",
     explainer: Annotated[str, typer.Option(help="nice, nearest, or auto: NICE where it is installed.")] = "auto",
-    seed: Annotated[int, typer.Option(help="Of split, folds and forest.", min=0)] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of split, folds and forest.", min=0)] = 0,
     jobs: Annotated[int, typer.Option(help="Tables at the same time.", min=1)] = 1,
     cache: Annotated[Path | None, typer.Option(help="Where tables from OpenML are kept.")] = None,
     experiment: Annotated[str, typer.Option(help="MLflow experiment.")] = "cfk reproduce",
@@ -50,8 +50,8 @@ def reproduce(
 ) -> int:
     """Run the experiments of Goethals, Sörensen and Martens (2023), our solvers beside their method.
 
-    A run that was stopped continues where it was when the same command is given again. Exit code 0 when the purest
-    regions are nowhere worse than the paper's figures and than its method on the same models, 3 when they are.
+    A run that was stopped continues when the same command is given again. Exit code 0 when the purest regions are
+    nowhere worse than the paper's figures and than its method on the same models, 3 when they are.
     """
     from cfk_plugin.reproduction import Experiment, Place
     from cfk_plugin.reproduction import reproduce as run
@@ -93,7 +93,7 @@ def reproduce(
 
 
 def _command(context: typer.Context, data: Path | None) -> str:
-    """Return the command that asks for the same figures, whatever folders and processes."""
+    """Return the command that gives the same figures, without folders and numbers of processes."""
     parts = ["cfk reproduce", *(["--data FOLDER"] if data is not None else [])]
     for option in context.command.params:
         value = context.params[str(option.name)]
@@ -104,7 +104,7 @@ def _command(context: typer.Context, data: Path | None) -> str:
 
 @contextmanager
 def _progress(experiment: Experiment, at_once: int) -> Iterator[OnEvent]:
-    """Show how far the work is and how long it will still take; without a terminal, a line per table."""
+    """Show progress and the time left; without a terminal, a line per table."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     from cfk_plugin.audit.planning import format_duration

@@ -91,24 +91,24 @@ class Answering:
 )
 def serve(
     who: Answering,
-    name: Annotated[str, typer.Option(help="Of the model in KServe's protocols.")] = "explainer",
-    tokens: Annotated[Path | None, typer.Option(help="File of bearer tokens, one on each line; read again.")] = None,
-    rate: Annotated[int | None, typer.Option(help="Requests a minute of each token, else address.", min=1)] = None,
+    name: Annotated[str, typer.Option(help="Name of the model in KServe's protocols.")] = "explainer",
+    tokens: Annotated[Path | None, typer.Option(help="File of bearer tokens, one per line; reread on change.")] = None,
+    rate: Annotated[int | None, typer.Option(help="Requests a minute for each token, or else address.", min=1)] = None,
     tls_cert: Annotated[Path | None, typer.Option(help="Certificate (PEM), for https.")] = None,
     tls_key: Annotated[Path | None, typer.Option(help="Its private key (PEM).")] = None,
-    client_ca: Annotated[Path | None, typer.Option(help="Ask clients for a certificate that these sign.")] = None,
+    client_ca: Annotated[Path | None, typer.Option(help="Ask clients for a certificate that these sign (PEM).")] = None,
     open_to_all: Annotated[bool, typer.Option("--open", help="Let others ask without saying who they are.")] = False,
     workers: Annotated[int, typer.Option(help="Processes that answer.", min=1, max=64)] = 1,
     host: Annotated[str, typer.Option(help="Address to listen at; others need --tokens.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port to listen at.", min=1, max=65535)] = 5001,
     timeout: Annotated[float, typer.Option(help="Seconds after which a request is answered with 504.", min=0.1)] = 60,
-    read_timeout: Annotated[float, typer.Option(help="Seconds to send a request in.", min=0.1)] = 10,
-    threads: Annotated[int, typer.Option(help="Requests that are worked on at the same time.", min=1)] = 16,
+    read_timeout: Annotated[float, typer.Option(help="Seconds that a client has to send a request.", min=0.1)] = 10,
+    threads: Annotated[int, typer.Option(help="Requests worked on at the same time.", min=1)] = 16,
 ) -> int:
     """Answer queries over HTTP with protected explanations, in front of a registered explainer or from a catalogue.
 
-    POST /invocations takes what MLflow's server takes as dataframe_split or dataframe_records, POST
-    /v1/models/NAME:explain and /v2/models/NAME/explain what KServe's protocols have. /ready and /metrics are for
+    POST /invocations takes dataframe_split or dataframe_records, as MLflow's server does; POST
+    /v1/models/NAME:explain and /v2/models/NAME/explain follow KServe's protocols. /ready and /metrics are for
     orchestrators and monitors.
     """
     from cfk_plugin.serving.access import Throttle, Tokens, bound, check_reach, in_workers
@@ -125,7 +125,7 @@ def serve(
     shared = bound(host, port) if workers > 1 else None
 
     def work() -> int:
-        limit = Throttle(max(1, rate // workers)) if rate else None  # workers do not know what others let through
+        limit = Throttle(max(1, rate // workers)) if rate else None  # workers do not see each other's requests
         app = make_app(who.answer(), limits, name=name, tokens=holders, rate=limit)
         return run(app, host, port, limits, console(stderr=True), shared=shared, **tls)
 
@@ -146,7 +146,7 @@ def _tls(cert: Path | None, key: Path | None, client_ca: Path | None) -> dict[st
         raise InputError("--tls-key and --client-ca need --tls-cert")
     if cert is None:
         return {}
-    try:  # here, where the error can say it in one line
+    try:  # here, where the error is one line
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=client_ca)
         context.load_cert_chain(cert, key, password="")
     except (OSError, ValueError) as error:
@@ -160,9 +160,9 @@ def _tls(cert: Path | None, key: Path | None, client_ca: Path | None) -> dict[st
 
 @command("warm-up", "cfk warm-up\nNUMBA_CACHE_DIR=/opt/kernels cfk warm-up")
 def warm_up() -> int:
-    """Compile what protection needs, once for this machine or image, so that no first request waits for it.
+    """Compile what protection needs, once for this machine or image, so that the first request need not wait.
 
-    Exit code 1 where it cannot be kept, as no folder can be written.
+    Exit code 1 if the compiled code cannot be kept, as no folder is writable.
     """
     from cfk_plugin._protect import warm_up
 
@@ -173,7 +173,7 @@ def warm_up() -> int:
 
 
 def _outcome(text: str, model: Any, population: Population) -> Any:
-    """Return the outcome meant, by the model's classes, else its answers to made-up rows, else with a warning."""
+    """Read the outcome by the model's classes, else its answers to made-up rows, else as it is, with a warning."""
     from cfk_plugin._files import goal_among
     from cfk_plugin.data.policy import OPPOSITE, desired_of_text
 
@@ -186,7 +186,7 @@ def _outcome(text: str, model: Any, population: Population) -> Any:
     def guessed(spelled: str) -> Any:
         guess = _read(spelled)
         if tried and not any(isinstance(label, str) == isinstance(guess, str) for label in tried):
-            return goal_among(tried, spelled)  # which says what there is
+            return goal_among(tried, spelled)  # raises, naming the known outcomes
         say(
             f"warning: --desired {spelled}: no made-up row has this outcome, so it could not be checked that the model "
             "has it; if it has not, every explanation is withheld",
@@ -201,7 +201,7 @@ _TRIED = 200
 
 
 def _classes(model: Any) -> list[Any] | None:
-    """Return the classes that a model, or the one inside of a model of MLflow, says it has; None where it does not."""
+    """Return the classes that a model, or the one inside a model of MLflow, declares; None if it has none."""
     import numpy as np
 
     try:
@@ -214,7 +214,7 @@ def _classes(model: Any) -> list[Any] | None:
 
 
 def _tried(model: Any, population: Population) -> list[Any]:
-    """Return what a model answers to made-up rows; nothing where there are none, or it does not take them."""
+    """Return a model's answers to made-up rows; none if there are no such rows, or it does not accept them."""
     import pandas as pd
 
     from cfk_plugin.data.model import LabelModel

@@ -27,7 +27,7 @@ def audit_utility(
     train: opt.Train,
     queries: Annotated[Path, typer.Argument(help="Every query asked, CSV or Parquet.")],
     counterfactuals: Annotated[
-        Path, typer.Argument(help="One row per query, or with a column 'query': its position, from 0.")
+        Path, typer.Argument(help="One row per query, or a column 'query' with its position, from 0.")
     ],
     schema: opt.SchemaFile,
     model: opt.Model,
@@ -76,7 +76,7 @@ def audit_utility(
 
 
 QUERY = "query"
-"""Column of the counterfactuals that says which query each answers, where it is no feature."""
+"""Column of the counterfactuals that says which query each answers, unless it is a feature."""
 
 _SHOWN = {
     "flipping_ratio": "flipped, of all queries",
@@ -126,7 +126,7 @@ def _interval(estimate: Estimate | None, to: str = " to ") -> str:
 def audit_frontier(
     given: opt.RawInputs,
     place: opt.ReportPlace,
-    ks: Annotated[str | None, typer.Option(help="The k to try, with commas between; 2 to 30 without it.")] = None,
+    ks: Annotated[str | None, typer.Option(help="The k to try, separated by commas. Default: 2 to 30.")] = None,
     plot: Annotated[
         Path | None, typer.Option(help="Where the plot goes, .png, .svg or .pdf, with a line at --k.")
     ] = None,
@@ -135,9 +135,9 @@ def audit_frontier(
     ] = False,
     seed: opt.Seed = 0,
 ) -> int:
-    """Measure what every k would cost: information loss, pureness and what is withheld, on the same counterfactuals.
+    """Measure what every k would cost on the same counterfactuals: information loss, pureness, share withheld.
 
-    Nothing is released. Exit code 0, or 3 when nothing could be at any k.
+    Nothing is released. Exit code 0, or 3 when nothing could be released at any k.
     """
     from cfk_plugin._files import check_output, check_report, progress_bar
     from cfk_plugin.frontier import frontier

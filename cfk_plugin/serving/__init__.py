@@ -11,7 +11,7 @@ __all__ = ["log_protected_model"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import it on first use: workers of Spark and `cfk serve` need no MLflow for it."""
+    """Import on first use, so that Spark workers and `cfk serve` need no MLflow."""
     if name != "log_protected_model":
         raise AttributeError(f"module 'cfk_plugin.serving' has no attribute {name!r}")
     from cfk_plugin.serving.log import log_protected_model

@@ -1,4 +1,4 @@
-"""Who may ask `cfk serve`, how often, and what it tells monitors: counts and times, and no value of a query."""
+"""Who may ask `cfk serve`, how often, and what it tells monitors: counts and times, no value of a query."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ WHO = "a token is needed: send it as the header Authorization: Bearer TOKEN"
 TOO_OFTEN = "too many requests; try again later"
 
 OPEN_PATHS = ("/ping", "/health", "/ready", "/v2/health/live", "/v2/health/ready")
-"""What orchestrators ask without a token. It says whether the server works, and nothing else."""
+"""Paths that orchestrators ask without a token. They say whether the server works, and nothing else."""
 
 _SHORTEST = 20  # characters of a token
-_AGAIN = 1.0  # seconds after which the file of tokens is looked at again
+_AGAIN = 1.0  # seconds between checks of the file of tokens
 _CALLERS = 65_536  # whose requests are counted
 
 
 class Tokens:
-    """Bearer tokens, one for each line of a file, of which digests are kept; lines that start with # are none.
+    """Bearer tokens, one per line of a file, kept as digests; lines that start with # are comments.
 
-    A file that changes is read again. While it cannot be read, or has a line that is no token, nobody may ask.
+    A changed file is read again. While it cannot be read, or has an invalid line, nobody may ask.
     """
 
     def __init__(self, path: Path) -> None:
@@ -45,10 +45,10 @@ class Tokens:
         self._state, self._digests = self._stat(), self._read()
 
     def caller(self, header: str) -> str | None:
-        """Return who a header is from, as a digest of their token; None of nobody who may ask."""
+        """Return the caller that a header is from, as the digest of their token; None if they may not ask."""
         kind, _, token = header.partition(" ")
         given, found = sha256(token.strip().encode("utf-8", "surrogateescape")).digest(), None
-        for digest in self._current():  # all of them, so that the time does not tell which one was near
+        for digest in self._current():  # all of them, so that the time taken reveals nothing
             found = digest if hmac.compare_digest(digest, given) else found
         return found.hex() if found is not None and kind.lower() == "bearer" else None
 
@@ -92,11 +92,11 @@ class Tokens:
 
 
 class Throttle:
-    """So many requests a minute for each caller: a bucket that holds as many, and fills as time passes."""
+    """A limit on requests a minute of each caller: a token bucket of that size, refilled as time passes."""
 
     def __init__(self, per_minute: int) -> None:
         self._size = per_minute
-        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()  # and when that was
+        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()  # places left, and when that was counted
 
     def wait(self, caller: str) -> int:
         """Take a place for a request; return 0, or the seconds after which there is one again."""
@@ -111,7 +111,7 @@ class Throttle:
 
 
 class Metrics:
-    """What monitors read: requests by status, explanations by what became of them, and seconds, of all workers."""
+    """What monitors read, over all workers: requests by status, explanations by outcome, and seconds."""
 
     def __init__(self) -> None:
         from prometheus_client import CollectorRegistry, Counter, Histogram, multiprocess
@@ -142,7 +142,7 @@ class Metrics:
 
 
 class Gate:
-    """Lets requests through to a server: those with a token, not too many of one caller, all of them counted."""
+    """Lets requests through to a server: only with a token, not too many of one caller, and counts them all."""
 
     def __init__(
         self,
@@ -181,7 +181,7 @@ class Gate:
 
 
 def check_reach(host: str, *, asks_who: bool, open_to_all: bool) -> None:
-    """Refuse to listen where others reach the server if it does not ask who they are."""
+    """Refuse to listen where others can reach the server, unless it asks who they are."""
     try:
         is_own = host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -206,9 +206,9 @@ _ENDS = (signal.SIGINT, signal.SIGTERM)
 
 
 def in_workers(count: int, work: Callable[[], int]) -> int:
-    """Do work in so many processes at once, until one of them ends or this one is told to; then end all.
+    """Do work in several processes at once, until one of them ends or this one is told to; then end all.
 
-    Whoever started the server starts it again: one that goes on with fewer workers would hide that they end.
+    A supervisor then restarts the server: going on with fewer workers would hide that they end.
     """
     workers, told = set[int](), list[int]()
 
@@ -217,14 +217,14 @@ def in_workers(count: int, work: Callable[[], int]) -> int:
         for worker in workers:
             os.kill(worker, signal.SIGTERM)
 
-    for number in _ENDS:  # before the first worker: who is told to end meanwhile leaves none behind
+    for number in _ENDS:  # before the first worker, so that an early signal leaves none behind
         signal.signal(number, stop)
     for _ in range(count):
         if not (worker := os.fork()):
             os._exit(_worked(work, told))
         workers.add(worker)
     if told:
-        stop(told[0], None)  # also those that were not yet among the workers
+        stop(told[0], None)  # also workers started after the signal
     worst = 0
     while workers:
         worker, status = os.wait()
@@ -241,7 +241,7 @@ def _worked(work: Callable[[], int], told: list[int]) -> int:
     try:
         for number in _ENDS:
             signal.signal(number, signal.SIG_DFL)
-        return 0 if told else work()  # the signal may have come before it was this process's own
+        return 0 if told else work()  # a signal may have come before the handlers were reset
     except CFKError as error:
         _log.error("a worker cannot serve: %s", error)
     except BaseException as error:  # noqa: BLE001 - its text may quote rows

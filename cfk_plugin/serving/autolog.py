@@ -1,6 +1,6 @@
-"""Observation: what protected explainers release is logged, and how often others are asked is counted.
+"""Observation: log what protected explainers release, and count calls of unprotected ones.
 
-MLflow's patches observe and cannot protect: what one returns is thrown away, and anybody can switch them off.
+MLflow's patches can observe but not protect: their return value is discarded, and anybody can switch them off.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ def autolog(
 ) -> None:
     """Observe explainers in this process: log what is released, and count what leaves unprotected.
 
-    What protected explainers release is logged as with ``protect(..., track=True)``. Calls of explainers that are
-    used as they are, of the libraries that an adapter knows (DiCE, NICE), are counted on the active run:
-    ``cfk.unprotected_calls``, and ``cfk.unprotected``, the counterfactuals that they gave out. No value is logged.
+    What protected explainers release is logged as with ``protect(..., track=True)``. Direct calls of explainers from
+    libraries that an adapter knows (DiCE, NICE) are counted on the active run: ``cfk.unprotected_calls``, and
+    ``cfk.unprotected``, the counterfactuals that they gave out. No value is logged.
 
-    It does not protect. The counterfactuals of an unprotected explainer are handed on as they are, and it sees no
-    functions, no other libraries and no other processes: a count of 0 does not say that nothing left.
+    It does not protect: the counterfactuals of an unprotected explainer pass unchanged. It sees no functions, no other
+    libraries and no other processes, so a count of 0 does not prove that nothing left.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ def _watch(module: str, methods: Sequence[RawMethod]) -> None:
 def _patch(methods: Sequence[RawMethod]) -> None:
     for method in methods if not _setting("disable") else ():
         owner = getattr(sys.modules[method.module], method.owner, None)
-        if method.name in vars(owner or object):  # another version of the library may have it elsewhere
+        if method.name in vars(owner or object):  # another version of the library may define it elsewhere
             safe_patch(INTEGRATION, owner, method.name, _counted(method))  # type: ignore[no-untyped-call]
 
 
@@ -104,7 +104,7 @@ def _number(method: RawMethod, result: Any) -> int:
 
 
 def _is_on() -> bool:
-    """Say whether what is released now is to be logged; MLflow asks itself the same before it runs a patch."""
+    """Say whether releases are to be logged now; MLflow makes the same check before it runs a patch."""
     if _setting("disable") or autologging_utils._AUTOLOGGING_GLOBALLY_DISABLED:
         return False
     return not (_setting("exclusive") and mlflow.active_run())

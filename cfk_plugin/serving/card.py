@@ -1,4 +1,4 @@
-"""The model card: what a protected model is, protects and does not protect, for whoever finds it in a registry."""
+"""The model card: what a protected model is, protects and does not protect, for those who find it in a registry."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ class Card:
 
 
 def _listed(names: Sequence[str]) -> str:
-    """Return names of columns; where they are too many, the first ones and how many more there are."""
+    """List names of columns; if there are too many, the first ones and how many more there are."""
     shown: list[str] = []
     for name in names:
         if sum(len(each) + 4 for each in [*shown, name]) > _NAMES:

@@ -46,17 +46,17 @@ _BEFORE, _AFTER = ("query", "status", "reason"), ("k", "ncp", "pureness")
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Measured:
-    """Figures, tables and plots; nothing in it that may not leave, but exact class sizes."""
+    """Figures, tables and plots. Everything in it may leave, except exact class sizes."""
 
-    figures: Mapping[str, Any]  # None where one is over nothing
+    figures: Mapping[str, Any]  # None without explanations to measure
     tables: Mapping[str, pd.DataFrame]
     plots: Mapping[str, Callable[..., Axes]]  # functions that draw on axes
     text: str  # the whole result as JSON
-    settings: Mapping[str, str] = field(default_factory=dict)  # under which it was protected
+    settings: Mapping[str, str] = field(default_factory=dict)  # those it was protected under
 
     @property
     def metrics(self) -> dict[str, float]:
-        """The figures that are numbers, under the names of runs; until the next release also as ``cfk/NAME``."""
+        """The numeric figures, under their names in runs; until the next release also as ``cfk/NAME``."""
         numbers = {name: float(value) for name, value in self.figures.items() if isinstance(value, (int, float))}
         return {f"cfk/{name}": value for name, value in numbers.items()} | {
             metric_of(name): value for name, value in numbers.items()
@@ -64,7 +64,7 @@ class Measured:
 
     @classmethod
     def of_explanations(cls, explanations: Explanations, population: Population) -> Measured:
-        """Measure what protecting an explainer released; of prototypes there are no classes to tabulate."""
+        """Measure what a protected explainer released; prototypes have no classes to tabulate."""
         record = explanations.to_record()
         settings = {name: value for name, value in (record.params | record.tags).items() if name in _SETTINGS}
         if isinstance(explanations.policy, PrototypePolicy):
@@ -87,7 +87,7 @@ class Measured:
 
     @classmethod
     def of_records(cls, answer: object, said: Mapping[str, str]) -> Measured:
-        """Measure what a protected model answered: what its records say, no more; it `said` its settings in tags."""
+        """Measure a protected model from the records that it answered; its tags `said` the settings."""
         k = int(said["cfk.k"]) if "cfk.k" in said else None
         settings = {name: value for name, value in said.items() if name in _SETTINGS}
         records = answer.to_dict("records") if isinstance(answer, pd.DataFrame) else answer
@@ -158,19 +158,19 @@ class CounterfactualEvaluator(ModelEvaluator):
     """Protects what a logged explainer answers and measures it; found by MLflow under the name ``cfk``.
 
     ``mlflow.models.evaluate(explainer, queries, model_type="counterfactual", evaluators=["cfk"],
-    evaluator_config={"population": ..., "model": ..., "desired": ..., "policy": ...})``. The metrics are those of
-    `Explanations.summary` that are numbers, under the names that runs have, such as ``cfk.k.min``; until the next
-    release also as ``cfk/NAME``. k, guarantee, policy and fingerprint are parameters and tags. The artifacts are tables
-    and plots of released values and of how many people fit them, for the data holder; no training row is in them.
-    Nothing has left, so reports pass over the run, which carries the tag ``cfk.evaluation``.
+    evaluator_config={"population": ..., "model": ..., "desired": ..., "policy": ...})``. The metrics are the numbers of
+    `Explanations.summary`, under their names in runs, such as ``cfk.k.min``; until the next release also as
+    ``cfk/NAME``. k, guarantee, policy and fingerprint are parameters and tags. The artifacts are tables and plots of
+    released values and of how many people fit them, for the data holder; they hold no training row. Nothing has left,
+    so reports skip the run, which carries the tag ``cfk.evaluation``.
 
-    A model of `log_protected_model` protects already: it is measured as it answers, from its records, and takes no
+    A model of `log_protected_model` protects already: it is measured by the records that it answers, and takes no
     configuration. Figures that records do not have (``k_effective_min``, ``native_rate``) are left out.
     """
 
     @classmethod
     def can_evaluate(cls, *, model_type: str, evaluator_config: Any, **kwargs: Any) -> bool:  # noqa: ARG003
-        """Say yes to our own type of model alone: MLflow asks every evaluator that is installed."""
+        """Accept only our own type of model: MLflow asks every installed evaluator."""
         return model_type == MODEL_TYPE
 
     def evaluate(
@@ -185,9 +185,8 @@ class CounterfactualEvaluator(ModelEvaluator):
     ) -> EvaluationResult:
         """Return metrics and artifacts, and log them to the run.
 
-        Raises `InputError` if there is no model, the configuration lacks something, has something unknown, or anything
-        for a model that protects already, or if the run holds releases, or an evaluation under other settings; else as
-        `protect`.
+        Raises `InputError` if there is no model, a setting is missing or unknown, there is any setting for a model that
+        protects already, or the run holds releases or an evaluation under other settings; else as `protect`.
         """
         said = getattr(getattr(model, "metadata", None), "metadata", None) or {}
         is_protected = "cfk.policy_sha256" in said
@@ -196,16 +195,16 @@ class CounterfactualEvaluator(ModelEvaluator):
         there = client.get_run(run_id).data
         if ASKED in there.metrics and EVALUATION not in there.tags:
             raise InputError("the run holds explanations that left; give the evaluation a run of its own")
-        client.set_tag(run_id, EVALUATION, "true")  # first, so that nothing is released into it meanwhile
+        client.set_tag(run_id, EVALUATION, "true")  # first, so that no release is logged to it meanwhile
         if is_protected:
-            with quiet("the protected model raised {}", ModelError):  # MLflow puts what it is given into its errors
+            with quiet("the protected model raised {}", ModelError):  # MLflow's errors quote the input
                 found = model.predict(queries)
             measured = Measured.of_records(found, said)
         else:
             explanations = protect(model.predict, **settings).explain(queries)
             measured = Measured.of_explanations(explanations, settings["population"])
         refuse_other_params(there.params, measured.settings)
-        # With a model id MLflow logs the metrics itself, and each would be there twice.
+        # With a model id MLflow logs the metrics itself; they would be logged twice.
         values = () if kwargs.get("model_id") else [Value(*figure) for figure in measured.metrics.items()]
         write(client, run_id, metrics=values, params=measured.settings, tags=measured.settings)
         artifacts = _artifacts(measured, client, run_id)
@@ -261,7 +260,7 @@ def _written(measured: Measured, folder: Path) -> Iterator[tuple[Path, Callable[
 
 
 def _draw(plot: Callable[..., Axes], path: Path) -> None:
-    """Draw to a file, without a window system and without a trace in the state of pyplot."""
+    """Draw to a file, without a window system and without touching the state of pyplot."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(6.4, 4.0), layout="constrained")

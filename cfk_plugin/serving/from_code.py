@@ -1,4 +1,4 @@
-"""What MLflow runs to load a protected model: models from code need no pickle."""
+"""The code that MLflow runs to load a protected model: models from code need no pickle."""
 
 from mlflow.models import set_model
 

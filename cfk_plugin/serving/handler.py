@@ -1,4 +1,4 @@
-"""What answers requests: it checks them, asks the protected explainer, and says of a failure a constant alone."""
+"""Answering requests: check them, ask the protected explainer, report failures by constant texts alone."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _log = logging.getLogger("cfk_plugin")
 JSON = "application/json"
 MOST_BYTES = 10_000_000
 
-# All that a request is told when it is refused.
+# All texts that a refused request can get.
 NO_TABLE = "the request holds no table of queries"
 TOO_MANY = "the request holds too many queries; send fewer at once"
 COLUMNS = "the queries must have every feature of the model's signature, each once"
@@ -58,7 +58,7 @@ TENSORS = (
 )
 
 
-# And whoever starts a server.
+# And those for the person who starts a server.
 ALONE = "the bundle has a catalogue, which answers alone; leave out the explainer"
 NO_EXPLAINER = "the bundle has no catalogue; give the explainer that is to be protected"
 
@@ -72,7 +72,7 @@ class RequestError(MlflowException, CFKError):
 
     @property
     def message(self) -> str:
-        """The constant text: MLflow's server would put the request into it."""
+        """The constant text; MLflow's server would add the request to it."""
         return self._constant
 
     @message.setter
@@ -82,20 +82,20 @@ class RequestError(MlflowException, CFKError):
 
 @contextmanager
 def refusing(message: str, *, ours: bool = False, code: Any = None) -> Iterator[None]:
-    """Refuse a request in a constant text, without context, whatever fails; what is refused already passes."""
+    """Refuse a request by a constant text, without context, whatever fails; a `RequestError` passes."""
 
-    def refusal(failure: str) -> RequestError:  # the class of what was raised, and no more
+    def refusal(failure: str) -> RequestError:  # only the class of what was raised
         _log.warning("a request failed: %s", failure)
         return RequestError(message, ours=ours, code=code)
 
-    with quiet("{}", refusal, let=RequestError):  # type: ignore[arg-type]  # it is called like a class
+    with quiet("{}", refusal, let=RequestError):  # type: ignore[arg-type]  # called like a class
         yield
 
 
 def show_no_traces() -> None:
-    """Have a process that serves log the class of a failure where a trace would be: traces and texts may quote rows.
+    """Make a serving process log the class of a failure instead of a trace: traces and texts may quote rows.
 
-    The boundary of a request lets nothing through. This is for what never comes to it: the web server's own log, and
+    Nothing passes the boundary of a request. This is for failures outside of one: the web server's own log, and
     threads and finalizers of explainers and models. ``CFK_DEBUG=1`` leaves traces as they are.
     """
     if os.environ.get("CFK_DEBUG") or hasattr(threading.excepthook, "_cfk"):
@@ -127,9 +127,9 @@ def _name(kind: type[BaseException] | None) -> str:
 
 
 class RequestHandler:
-    """Answers requests for explanations. Thread-safe; every answer is protected, and no text quotes a row.
+    """Answers requests for explanations. Thread-safe; every answer is protected, and no message quotes a row.
 
-    The policy's k is the floor; what is infeasible is suppressed, whatever it says. `make` returns a protected
+    The policy's k is the floor; infeasible answers are always suppressed. `make` returns a protected
     explainer for a policy, and `most` queries may be in one request.
     """
 
@@ -140,7 +140,7 @@ class RequestHandler:
         make: Callable[[PrivacyPolicy], ProtectedExplainer],
         most: int,
     ) -> None:
-        policy = replace(policy, on_infeasible="suppress")  # raised here, it would cost a whole request its answers
+        policy = replace(policy, on_infeasible="suppress")  # raising would fail the whole request
         self._population, self._policy, self._make, self._most = population, policy, make, most
         self._features, self._private = list(population.schema.features), set(population.schema.private)
         domains = [population.domains[name] for name in self._features]
@@ -154,12 +154,12 @@ class RequestHandler:
         """Return one record per counterfactual, see `record_of`, or raise a `RequestError` without context."""
         with refusing(FAILED, ours=True):
             k = self._k(params or {})
-            with refusing(VALUES):  # what cannot be read is refused, however it fails
+            with refusing(VALUES):  # whatever cannot be read is refused
                 intake = self._read(queries)
             return [self._record(entry, intake) for entry in self._entries(intake, k)]
 
     def _entries(self, intake: Intake, k: int) -> Iterable[Entry]:
-        """Return what the protected explainer answers; whatever it raises, every query is answered, and withheld."""
+        """Return the protected explainer's answers; if it raises, every query gets a withheld one."""
         explainer = self._explainer(k)
         try:
             with quiet("{}", CFKError, let=CFKError):
@@ -168,7 +168,7 @@ class RequestHandler:
         except CFKError as failure:
             said = str(failure) if type(failure) is CFKError else type(failure).__name__
             _log.warning("explanations withheld: %s in the pipeline", said)
-            of_answer = isinstance(failure, InputError)  # queries have been checked
+            of_answer = isinstance(failure, InputError)  # queries were checked already
             reason = "explainer_failed" if of_answer else reason_of(failure)
         return [Suppressed(query, reason) for query in range(len(intake))]
 
@@ -177,7 +177,7 @@ class RequestHandler:
         return record_of(entry, factual, self._features, self._population.domains)
 
     def _factual(self, intake: Intake, j: int, query: int) -> Any:
-        """Return a value of the person who asks as the population has them: a number or a date, not text of one."""
+        """Return a value of the person who asks in the population's type: a number or date, not text of one."""
         value = intake.values[j][query]
         if not self._numeric[j] or type(value) in (int, float) or pd.isna(value):
             return value
@@ -204,12 +204,12 @@ class RequestHandler:
         if bool((np.isfinite(numbers) & (numbers % 1 != 0)).any()):
             raise RequestError(VALUES)
         dtypes = zip(intake.frame.dtypes, self._dtypes, self._numeric, strict=True)
-        if any(is_numeric and own != dtype for own, dtype, is_numeric in dtypes):  # too large for it, or too early
+        if any(is_numeric and own != dtype for own, dtype, is_numeric in dtypes):  # out of the dtype's range
             raise RequestError(VALUES)
         return intake
 
     def _k(self, params: Mapping[str, Any]) -> int:
-        """Return the asked k, rounded up to the policy's times a power of two: each k costs a partition."""
+        """Return the requested k, rounded up to the policy's k times a power of two, as each k needs a partition."""
         k, floor, most = params.get("k"), self._policy.k, self._population.n_people
         if k is None:
             return floor
@@ -227,7 +227,7 @@ class RequestHandler:
         return min(step, most)
 
     def _explainer(self, k: int) -> ProtectedExplainer:
-        """Return the explainer for a k; it is made once, as its partition must not change."""
+        """Return the explainer for a k; made only once, as its partition must not change."""
         with self._lock:
             if k not in self._explainers:
                 try:
@@ -239,7 +239,7 @@ class RequestHandler:
 
 
 Answer = Callable[..., list[dict[str, Any]]]
-"""What answers queries and parameters with records; `RequestHandler.answer`."""
+"""Answers queries and parameters with records; `RequestHandler.answer`."""
 
 _FORMS = ("dataframe_split", "dataframe_records")
 _KEYS = {*_FORMS, "params"}
@@ -247,13 +247,13 @@ _LOOKED_AT = 100  # characters
 
 
 def answer_to(body: bytes | str, answer: Answer) -> bytes:
-    """Return what is sent back for a request's body: ``{"predictions": [record, ...]}``; else a `RequestError`."""
+    """Return the response to a request's body: ``{"predictions": [record, ...]}``; else a `RequestError`."""
     with refusing(FAILED, ours=True):
         return to_json({"predictions": answer(*read_body(body))})
 
 
 def explain_instances(body: bytes | str, answer: Answer) -> bytes:
-    """Do the same for KServe's protocol V1: ``{"instances": [{...}]}`` to ``{"explanations": [record, ...]}``."""
+    """Do as `answer_to` in KServe's protocol V1: ``{"instances": [{...}]}`` to ``{"explanations": [record, ...]}``."""
     with refusing(FAILED, ours=True):
         request = _read(body)
         params, rows = request.pop("parameters", None) or {}, request.pop("instances", None)
@@ -268,7 +268,7 @@ _OF_TENSORS = {"id", "inputs", "outputs", "parameters"}
 
 
 def explain_tensors(body: bytes | str, answer: Answer, name: str) -> bytes:
-    """Do the same for the Open Inference Protocol (V2): one tensor for each feature; records come back as JSON text."""
+    """Do as `answer_to` in the Open Inference Protocol (V2): one tensor per feature; records come back as JSON."""
     with refusing(FAILED, ours=True):
         request = _read(body)
         params, inputs = request.get("parameters") or {}, request.get("inputs")
@@ -300,7 +300,7 @@ def to_json(content: Any) -> bytes:
 
 
 def is_table(body: bytes | str) -> bool:
-    """Say whether a body seems to be in one of the forms that `read_body` reads, without reading it."""
+    """Say whether a body looks like one of the forms that `read_body` reads, without parsing it."""
     start = body[:_LOOKED_AT].decode("utf-8", "replace") if isinstance(body, bytes) else body[:_LOOKED_AT]
     return any(f'"{form}"' in start for form in _FORMS)
 
@@ -354,9 +354,9 @@ def _checked(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def opened(bundle: str | Path) -> tuple[Population, PrivacyPolicy]:
-    """Open a sealed population and its policy; do so first, as what else is loaded may run code."""
+    """Open a sealed population and its policy. Do this first: loading anything else may run code."""
     population = Population.open(bundle)
-    if population.policy is None:  # none is made up for it
+    if population.policy is None:  # never assumed
         raise PolicyError("the bundle has no policy; write it with KAnonymizer.seal, not with Population.seal")
     return population, population.policy
 
@@ -364,7 +364,7 @@ def opened(bundle: str | Path) -> tuple[Population, PrivacyPolicy]:
 def handler_for(
     population: Population, floor: PrivacyPolicy, explainer: Any, *, most: int, **options: Any
 ) -> RequestHandler:
-    """Return what answers requests for an explainer, with options of `protect`; a sealed catalogue does without one."""
+    """Return a handler for an explainer, with options of `protect`; a sealed catalogue needs no explainer."""
     if population.has_cells == (explainer is None):
         raise InputError(ALONE if explainer is not None else NO_EXPLAINER)
 

@@ -1,4 +1,4 @@
-"""Logging an explainer as a protected model: what serves it gives out protected explanations alone."""
+"""Logging an explainer as a protected model: whatever serves it gives out only protected explanations."""
 
 from __future__ import annotations
 
@@ -59,18 +59,18 @@ def log_protected_model(
     code_paths: Sequence[str] = (),
     input_example: pd.DataFrame | None = None,
 ) -> ModelInfo:
-    """Log an explainer to MLflow so that whatever serves it gives out protected explanations alone.
+    """Log an explainer to MLflow so that whatever serves it gives out only protected explanations.
 
-    The logged model holds a sealed population (`KAnonymizer.seal`), the policy in it, the explainer and the model. It
-    protects whoever is explained against receivers of explanations. It does not protect against whoever can read the
-    artifact store: an explainer that returns training rows needs them, and brings them along. With a catalogue no
-    explainer is logged, nor anybody's quasi-identifiers: answers begin at the query, and need the model alone.
+    The logged model holds a sealed population with its policy (`KAnonymizer.seal`), the explainer and the model. It
+    protects the people in the population from receivers of explanations, not from those who can read the artifact
+    store: an explainer that returns training rows brings them along. With a catalogue neither an explainer nor
+    anybody's quasi-identifiers are logged: answers begin at the query, and need only the model.
 
     Parameters
     ----------
     explainer : str or object
         URI of a logged model whose ``predict`` returns counterfactuals for a table of queries, or an explainer as for
-        `protect`, which is pickled (cloudpickle). With a catalogue it is left behind, and may be None.
+        `protect`, which is pickled (cloudpickle). With a catalogue it is not logged, and may be None.
     model : str or object
         URI of the model that is explained, or the model itself. ``predict`` returns labels.
     population : Population
@@ -78,7 +78,7 @@ def log_protected_model(
     desired : label, set of labels, (low, high) or "opposite"
         The outcome that counterfactuals reach; see `KAnonymizer.fit`.
     threshold : float, optional
-        Of a model that returns probabilities; see `KAnonymizer.fit`.
+        For a model that returns probabilities; see `KAnonymizer.fit`.
     policy : PrivacyPolicy, optional
         Default: ``PrivacyPolicy()``. Its k is a floor: requests may ask for more.
     name : str
@@ -88,26 +88,26 @@ def log_protected_model(
     most : int
         Queries that one request may hold.
     ledger : bool
-        Whether the server needs a ledger: the one that its environment names (``CFK_LEDGER``, ``CFK_LEDGER_KEY``).
-        Without it the model cannot be loaded.
+            Whether the server needs a ledger: the one that its environment names (``CFK_LEDGER``, ``CFK_LEDGER_KEY``).
+            Without it the model then cannot be loaded.
     track : bool
         Whether the server logs what it releases, in the background, to the tracking server of its environment
         (``MLFLOW_TRACKING_URI``, ``MLFLOW_EXPERIMENT_NAME``); see `SpoolSettings` for what waits meanwhile.
     requirements : sequence of str
-        What is needed to load the explainer and the model, where it is not found: what a logged model was logged
-        with, and what a pickle names, are pinned in any case. Stands in the place of what was found for a project.
+        What is needed to load the explainer and the model, beyond what is found and pinned anyway: what a logged model
+        was logged with, and what a pickle names. It replaces what was found for the same project.
     code_paths : sequence of str
         Files and folders of your own code that the explainer or the model is made of, to be logged along.
     input_example : DataFrame, optional
-        Made-up queries, which are stored with the model. MLflow tries them once. Default: one that is made from what
-        the schema declares and many people share (`cfk_plugin.serving.log.example_of`), or none; none with a
+        Made-up queries, which are stored with the model. MLflow tries them once. Default: one made of values that the
+        schema declares or many people share (`cfk_plugin.serving.log.example_of`), if that is possible; none with a
         ledger or with `track`, which would record the answer as a release.
 
     Warns
     -----
     UserWarning
-        If something that is pickled needs a module that no installed distribution has and `code_paths` does not bring,
-        or if explainer and model need different versions of a project.
+        If something that is pickled needs a module from neither an installed distribution nor `code_paths`, or if
+        explainer and model need different versions of a project.
 
     Raises
     ------
@@ -140,10 +140,10 @@ def log_protected_model(
         artifacts["population"] = str(Path(folder) / "population.cfk")
         artifacts["settings"] = str(Path(folder) / "settings.json")
         anonymizer.seal(artifacts["population"])
-        named = model if isinstance(model, str) and model.startswith("models:/") else None  # a path would say too much
+        named = model if isinstance(model, str) and model.startswith("models:/") else None  # a path tells too much
         settings |= {"ledger": ledger, "track": track, "model": named}
         Path(artifacts["settings"]).write_text(json.dumps(settings), encoding="utf-8")
-        # MLflow asks for an example; whoever protects people should not be talked into storing one of them.
+        # MLflow asks for an example; nobody should be led to store a person's row.
         warnings.filterwarnings("ignore", message=".*An input example was not provided")
         logged: ModelInfo = mlflow.pyfunc.log_model(
             name=name,
@@ -179,7 +179,7 @@ def _describe(logged: ModelInfo, card: Card, name: str, registered: str | None) 
 
 
 def signature_of(population: Population, k: int) -> ModelSignature:
-    """Return what goes in and out: any type and absent features, as MLflow's own check would quote the request."""
+    """Return the signature: any type, all features optional, as MLflow's own check would quote the request."""
     anything = AnyType()  # type: ignore[no-untyped-call]
     inputs = Schema([ColSpec(anything, name, required=False) for name in population.schema.features])
     kinds: dict[str, Any] = {
@@ -200,7 +200,7 @@ def signature_of(population: Population, k: int) -> ModelSignature:
 
 
 def refuse_training_rows(example: pd.DataFrame, population: Population) -> None:
-    """Refuse an input example that is somebody: it is stored with the model, where everybody sees it."""
+    """Refuse an input example that is a person in the table: it is stored with the model, for all to see."""
     coded = population.encode(require_features(example, population.schema.features, "the input example"))
     if any(flags.any() for flags in Detector(population).equal_rows(*coded)):
         raise InputError("the input example has the quasi-identifiers of a training row; make one up")
@@ -210,25 +210,25 @@ _TRIES = 200
 
 
 def example_of(population: Population, k: int) -> pd.DataFrame | None:
-    """Return one made-up query, or None where none can be made without looking at somebody.
+    """Return one made-up query, or None where that would need a single person's values.
 
-    Each value is drawn alone: from what the schema declares, or, of a quasi-identifier, from the values that at least k
+    Each value is drawn by itself: from those that the schema declares or, for a quasi-identifier, that at least k
     people have. A combination of quasi-identifiers that a training row has is drawn again.
     """
     if (choices := _choices(population, k)) is None:
         return None
-    # Seeded: the same population gives the same example, so logging a model twice shows nothing more.
+    # Seeded: the same population gives the same example, so logging a model twice discloses nothing more.
     draws, detector = _draws(choices, population, _TRIES), Detector(population)
     for at in range(_TRIES):
         one = draws.iloc[[at]].reset_index(drop=True)
-        # Alone, as its decimals in company would be another matter.
+        # One by one, as rounding is judged over all rows of a table.
         if not detector.equal_rows(*population.encode(one))[1].any():
             return one
     return None
 
 
 def made_up(population: Population, n: int) -> pd.DataFrame | None:
-    """Return made-up rows to see what a model answers, for the server alone; None without any value to draw."""
+    """Return made-up rows to try a model with, for the server alone; None if there is no value to draw."""
     choices = _choices(population, 1, otherwise=_any)
     return None if choices is None else _draws(choices, population, n)
 
@@ -250,7 +250,7 @@ def _choices(
 
 
 def _any(domain: Domain) -> list[Any]:
-    """Return values of an attribute, made up where nothing is known of it but the kind."""
+    """Return values of an attribute, made up where only its kind is known."""
     if len(domain.values):
         return [domain.value(code) for code in range(len(domain.values))]
     if domain.attribute.kind != "numeric":
@@ -265,7 +265,7 @@ def _draws(choices: dict[str, list[Any]], population: Population, n: int) -> pd.
 
 
 def _declared(domain: Domain) -> list[Any] | None:
-    """Return values that the schema declares; of a range its quarters, of bins their middles."""
+    """Return values that the schema declares: quarters of a range, middles of bins."""
     attribute = domain.attribute
     if attribute.bins is not None:
         edges = np.asarray(attribute.bins)

@@ -1,4 +1,4 @@
-"""The protected model as MLflow loads and serves it: artifacts in, a handler inside, constant errors out."""
+"""The protected model as MLflow loads and serves it: artifacts in, a handler inside, constant error texts out."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ if TYPE_CHECKING:
 
 
 BUNDLE, SETTINGS, EXPLAINER, MODEL = "population", "settings", "explainer", "model"
-"""Names of the artifacts: the sealed population, settings, and the two that are protected, each a folder or a file."""
+"""Names of the artifacts: sealed population, settings, explainer and model, each a folder or a file."""
 
 
 class ProtectedModel(PythonModel):
-    """Answers queries with protected counterfactuals, and has nothing of what is protected as an attribute."""
+    """Answers queries with protected counterfactuals; no attribute leads to explainer, model or population."""
 
     _skip_type_hint_validation = True  # MLflow's: without it every import warns that `predict` has no hints
 
@@ -64,15 +64,15 @@ class ProtectedModel(PythonModel):
             return self._answer(model_input, params)
 
     def __reduce__(self) -> Any:
-        """Refuse to be pickled: the copy would take along what is protected."""
+        """Refuse to be pickled: the copy would hold what is protected."""
         raise TypeError("a protected model is loaded from its artifacts and refuses to be pickled")
 
 
 def answer_of_model(model: Any) -> Answer | None:
-    """Return what answers for a loaded model, without MLflow around it; None where it is no protected one."""
+    """Return the answering function of a loaded model, without MLflow around it; None if it is not protected."""
     try:
         found = model.unwrap_python_model()
-    except (AttributeError, MlflowException):  # no model of MLflow, or none that is written in Python
+    except (AttributeError, MlflowException):  # not a model of MLflow, or not written in Python
         return None
     return found._answer if isinstance(found, ProtectedModel) else None
 
@@ -93,14 +93,14 @@ def _handler_of(artifacts: dict[str, str]) -> RequestHandler:
 
 
 def _ledger() -> Ledger:
-    """Open the ledger of the environment; a file of the server's own would not know what other servers release."""
+    """Open the ledger that the environment names; a file of this server alone would miss other servers' releases."""
     if not os.environ.get("CFK_LEDGER"):
         raise LedgerError("this model needs a ledger of releases; set CFK_LEDGER to its URL, and CFK_LEDGER_KEY")
     return Ledger()
 
 
 def load_inner(location: str) -> Any:
-    """Load an explainer or a model, a pickled object or a model of MLflow as a function of a table; it runs code."""
+    """Load an explainer or a model: a pickled object, or a model of MLflow as a function of a table. Runs its code."""
     with quiet("an explainer or a model cannot be loaded ({}); install what it needs", ModelError):
         if location.endswith(PICKLE):
             return cloudpickle.loads(Path(location).read_bytes())
@@ -113,11 +113,11 @@ def load_inner(location: str) -> Any:
 
 
 def answer_requests(answer_of: Callable[[Any], Answer | None]) -> None:
-    """Have MLflow's model server hand requests to a protected model as they are, and say constants of others.
+    """Make MLflow's model server pass raw requests to a protected model, and answer all failures by constants.
 
-    The server would quote what it cannot read, and show a stack trace, and has no place for this: its function that
-    answers requests is wrapped. Without that function, as in another version, texts are MLflow's own. `answer_of`
-    returns what answers for a loaded model, or None where it is no protected one.
+    The server would quote what it cannot read, show a stack trace, and offers no hook for this, so its function that
+    answers requests is wrapped. If another version lacks that function, texts are MLflow's own. `answer_of` returns the
+    answering function of a loaded model, or None if it is not protected.
     """
     if getattr(scoring_server, "_SERVER_MODEL_PATH", None) in os.environ:  # this process is a server
         show_no_traces()
@@ -135,7 +135,7 @@ def answer_requests(answer_of: Callable[[Any], Answer | None]) -> None:
         if str(content_type).partition(";")[0].strip().lower() == JSON and is_table(data):
             text = answer_to(data, answer).decode()
             return scoring_server.InvocationsResponse(response=text, status=200, mimetype=JSON)
-        with refusing(UNREADABLE, code=BAD_REQUEST):  # MLflow reads what is not in our form
+        with refusing(UNREADABLE, code=BAD_REQUEST):  # MLflow reads what is not in one of our forms
             found = by_mlflow(data, content_type, model, input_schema)
             return found if found.status != 415 else found._replace(response=TYPE)
 

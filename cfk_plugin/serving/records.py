@@ -1,4 +1,4 @@
-"""One uniform record per counterfactual: the same keys and types whatever was released, for JSON, MLflow and Spark."""
+"""One record per counterfactual, with the same keys and types whatever was released, for JSON, MLflow and Spark."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _log = logging.getLogger("cfk_plugin")
 _STRICT = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
 
 Known = dict[tuple[str, int], tuple[Part | None, dict[str, Any]]]
-"""What was written of parts of regions."""
+"""Parts of regions, each with the record that was written for it."""
 
 FEATURE: Mapping[str, str] = MappingProxyType(
     {"name": "text", "kind": "text", "low": "number?", "high": "number?", "values": "texts", "missing": "flag"}
 )
-"""What is said of one feature, and its type; ``?`` marks what may be absent."""
+"""Keys of one feature and their types; ``?`` marks what may be absent."""
 
 RECORD: Mapping[str, str] = MappingProxyType(
     {
@@ -40,7 +40,7 @@ RECORD: Mapping[str, str] = MappingProxyType(
         "features": "features",
     }
 )
-"""What a record has, and the types; ``features`` is a list of `FEATURE`."""
+"""Keys of a record and their types; ``features`` is a list of `FEATURE`."""
 
 _REASONS: Mapping[type[CFKError], str] = MappingProxyType(
     {
@@ -52,7 +52,7 @@ _REASONS: Mapping[type[CFKError], str] = MappingProxyType(
 
 
 def reason_of(failure: CFKError) -> str:
-    """Return why everything is withheld after a failure that would otherwise be the caller's to handle."""
+    """Return the reason for which everything is withheld after a failure that a caller would otherwise handle."""
     return next((reason for kind, reason in _REASONS.items() if isinstance(failure, kind)), "protector_failed")
 
 
@@ -63,10 +63,10 @@ def record_of(
     domains: Mapping[str, Domain],
     known: Known | None = None,
 ) -> dict[str, Any]:
-    """Return what may leave of an entry, as JSON can hold it. Whatever cannot be written is withheld, for itself alone.
+    """Return what may leave of an entry, as JSON-ready values. An entry that cannot be written is withheld, alone.
 
-    In `known` it notes what it wrote of a region. Queries and answers are checked before, so that nothing fails here
-    that a ledger has on record as released: a ledger must never have less than what left.
+    What it writes of a region is remembered in `known`. Queries and answers were checked before, so nothing that a
+    ledger has on record as released should fail here: a ledger must never have less than what left.
     """
     try:
         with quiet("{}", CFKError):
@@ -100,9 +100,9 @@ def _written(
 
 
 def _known_feature(name: str, part: Part | None, domain: Domain, known: Known) -> dict[str, Any]:
-    """Write a feature; of the very same part again, what was written."""
+    """Write a feature, or reuse what was written for the very same part."""
     if (found := known.get((name, id(part)))) is None:
-        found = known[name, id(part)] = part, _feature(name, part, domain)  # which keeps the part, and so its id
+        found = known[name, id(part)] = part, _feature(name, part, domain)  # keeps the part alive, and so its id
         _require_writable(found[1])
     return found[1]
 

@@ -22,9 +22,9 @@ import cloudpickle
 import mlflow
 
 PICKLE = ".pkl"
-"""Ending of the file of an object that was given as such."""
+"""Ending of a pickled object's file."""
 
-_FIXED = ("cfk-plugin", "mlflow")  # in the version that logs, whatever an inner model was logged with
+_FIXED = ("cfk-plugin", "mlflow")  # always as installed when logging
 _OWN_MODULES = {"cfk_plugin", "cfk_adapters"}
 _PROJECT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
@@ -32,11 +32,11 @@ _PROJECT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 def requirements_of(
     sources: Iterable[str | set[str]], given: Sequence[str] = (), code_paths: Sequence[str] = ()
 ) -> list[str]:
-    """Return pip requirements of a protected model, ``cfk-plugin`` and ``mlflow`` first; what these need, pip brings.
+    """Return pip requirements of a protected model, ``cfk-plugin`` and ``mlflow`` first, without their dependencies.
 
     Sources are URIs of logged models, whose own requirements are taken over, and modules of pickles (see `pickled`),
-    looked up as is what code of `code_paths` imports. What is `given` stands in the place of what was found for a
-    project. What cannot be found or settled is warned of.
+    looked up like those that code of `code_paths` imports. What is `given` replaces what was found for the same
+    project. What cannot be found or reconciled gives a warning.
     """
     found: dict[str, str] = {}
     code = [modules_of_code(Path(path)) for path in code_paths]
@@ -48,7 +48,7 @@ def requirements_of(
         name = _project(line)
         if found.setdefault(name, line) != line:
             found[name] = _settled(name, found[name], line, given)
-    here = {"cfk-plugin": version("cfk-plugin"), "mlflow": mlflow.__version__}  # installed as mlflow-skinny, maybe
+    here = {"cfk-plugin": version("cfk-plugin"), "mlflow": mlflow.__version__}  # maybe installed as mlflow-skinny
     chosen = found | {name: f"{name}=={here[name]}" for name in _FIXED} | {_project(line): line for line in given}
     return [chosen.pop(name) for name in _FIXED] + [chosen[name] for name in sorted(chosen)]
 
@@ -81,7 +81,7 @@ def _pins_of_pickle(modules: set[str], code_paths: Sequence[str]) -> list[str]:
 
 
 def _pinned(modules: Iterable[str]) -> tuple[set[str], set[str]]:
-    """Return the distributions of modules, as they are installed, and the top-level modules that none has."""
+    """Return the installed distributions of modules, pinned, and the top-level modules that none has."""
     owners = packages_distributions()
     pins: set[str] = set()
     unknown: set[str] = set()
@@ -95,7 +95,7 @@ def _pinned(modules: Iterable[str]) -> tuple[set[str], set[str]]:
 
 
 def _owners(module: str, candidates: Sequence[str]) -> set[str]:
-    """Return which distributions of a top-level package that several share have a module."""
+    """Return which of the distributions that share a top-level package have a module."""
     distinct = set(candidates)
     if len(distinct) == 1:
         return distinct
@@ -106,7 +106,7 @@ def _owners(module: str, candidates: Sequence[str]) -> set[str]:
 
 
 def _settled(name: str, first: str, second: str, given: Sequence[str]) -> str:
-    """Choose between two requirements of one project: what is installed here, where both were tried."""
+    """Choose between two requirements of one project: the version installed here, with which both were used."""
     try:
         chosen = f"{name}=={version(name)}"
     except PackageNotFoundError:
@@ -143,7 +143,7 @@ class _Pickler(cloudpickle.Pickler):
         self.modules: set[str] = set()
 
     def persistent_id(self, thing: Any) -> None:
-        """Note what is about to be pickled; nothing has an identity of its own."""
+        """Note what is about to be pickled; returns None, so that everything is pickled as usual."""
         if isinstance(thing, ModuleType):
             self.modules.add(thing.__name__)
         elif isinstance(thing, CodeType):
@@ -153,7 +153,7 @@ class _Pickler(cloudpickle.Pickler):
 
 
 def _is_taken_by_name(thing: Any) -> bool:
-    """Say whether a class or function is where its name says, so that a pickle has the name alone."""
+    """Say whether a class or function can be imported by its name, so that a pickle holds only the name."""
     module = sys.modules.get(getattr(thing, "__module__", None) or "")
     try:
         return operator.attrgetter(thing.__qualname__)(module) is thing

@@ -1,4 +1,4 @@
-"""`cfk serve`: protection over HTTP, in front of an explainer that is registered already, or of a protected model."""
+"""`cfk serve`: protection over HTTP, in front of a registered explainer or of a protected model."""
 
 from __future__ import annotations
 
@@ -53,21 +53,19 @@ WRONG_PATH = "there is nothing here; POST to /invocations"
 FAILED = "the request failed"
 
 Write = Callable[[bytes, Answer], bytes]
-"""What reads a body in one protocol and writes what is sent back; raises a `RequestError`."""
+"""Reads a body in one protocol and writes the response; raises a `RequestError`."""
 
-_SMALL = 65_536  # bytes; requests that are no longer are read however much others hold
+_SMALL = 65_536  # bytes; requests up to this size are read however much others hold
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    seconds: float = (
-        60.0  # until a request is answered with 504; an explainer that hangs cannot be stopped, and runs on
-    )
-    threads: int = 16  # requests that are worked on at the same time, those that hang among them; as many may wait
-    reading: float = 10.0  # seconds that a client may take to send a request, once its headers and once its body
+    seconds: float = 60.0  # seconds until a request is answered with 504; an explainer that hangs cannot be stopped
+    threads: int = 16  # requests worked on at the same time, hanging ones included; as many may wait
+    reading: float = 10.0  # seconds that a client may take to send headers, and again for the body
     bytes: int = MOST_BYTES  # of a request
     held: int = 5 * MOST_BYTES  # bytes of all requests together, from the first that is read until the answer
-    connections: int = 512  # clients at the same time, those that send nothing among them
+    connections: int = 512  # clients at the same time, silent ones included
 
 
 def make_app(
@@ -78,11 +76,11 @@ def make_app(
     tokens: Tokens | None = None,
     rate: Throttle | None = None,
 ) -> ASGIApp:
-    """Return the server as an ASGI application. It raises nothing: what web servers make of that is a trace.
+    """Return the server as an ASGI application. It raises nothing: a web server would log a trace.
 
-    ``POST /invocations`` answers ``{"predictions": [record, ...]}``, ``POST /v1/models/{name}:explain`` and ``POST
-    /v2/models/{name}/explain`` what KServe's protocols have; ``GET /ping`` and ``GET /health`` answer 200, ``GET
-    /ready`` 503 while there is no place for a request, or nobody may ask; ``GET /metrics`` is for Prometheus.
+    ``POST /invocations`` answers ``{"predictions": [record, ...]}``; ``POST /v1/models/{name}:explain`` and ``POST
+    /v2/models/{name}/explain`` follow KServe's protocols. ``GET /ping`` and ``GET /health`` answer 200, ``GET /ready``
+    503 while there is no place for a request, or nobody may ask; ``GET /metrics`` is for Prometheus.
     """
     metrics = Metrics()
     room = _Room(metrics.counted(answer), limits)
@@ -124,21 +122,21 @@ def make_app(
         try:
             with quiet("{}", CFKError):
                 await gate(scope, receive, send)
-        except CFKError as failure:  # Starlette has answered, and raises what it has answered
+        except CFKError as failure:  # Starlette has answered, and raises the error again
             _log.warning("a request failed: %s", failure)
 
     return calm
 
 
 class _Room:
-    """Where requests are: read by the event loop, whose thread alone changes what is counted, and worked on."""
+    """Requests from reading to answer. The event loop reads them, and its thread alone changes the counts."""
 
     def __init__(self, answer: Answer, limits: Limits) -> None:
         self._answer, self._limits = answer, limits
         self._waiting: SimpleQueue[tuple[Future[Response], Write, bytes]] = SimpleQueue()
         self._inside = 0  # requests that are worked on or wait
-        self._held = 0  # bytes of these, and of those that are read
-        for _ in range(limits.threads):  # daemons: one that hangs must not keep the process from ending
+        self._held = 0  # bytes of these, and of those being read
+        for _ in range(limits.threads):  # daemons: one that hangs must not keep the process alive
             threading.Thread(target=self._work, name="cfk-request", daemon=True).start()
 
     @property
@@ -146,7 +144,7 @@ class _Room:
         return self._inside < 2 * self._limits.threads
 
     async def answer(self, write: Write, request: Request) -> Response:
-        """Answer a request, whatever becomes of it."""
+        """Answer a request, whatever happens."""
         if request.headers.get("content-type", "").partition(";")[0].strip().lower() != JSON:
             return _refusal(415, TYPE)
         parts: list[bytes] = []
@@ -155,7 +153,7 @@ class _Room:
         except TimeoutError:
             refused = _refusal(408, TOO_SLOW)
         except ClientDisconnect:
-            refused = _refusal(400, TOO_SLOW)  # to nobody
+            refused = _refusal(400, TOO_SLOW)  # the client is gone
         if refused is None and not self.has_place:
             refused = _refusal(503, BUSY)
         length = sum(map(len, parts))
@@ -186,7 +184,7 @@ class _Room:
             self._held -= length
 
         def done(_: object) -> None:
-            with suppress(RuntimeError):  # the loop has ended, and with it the counting
+            with suppress(RuntimeError):  # the loop has ended, so counts no longer matter
                 loop.call_soon_threadsafe(left)
 
         self._inside += 1
@@ -194,14 +192,14 @@ class _Room:
         self._waiting.put((work, write, body))
         found, _ = await asyncio.wait({asyncio.wrap_future(work)}, timeout=self._limits.seconds)
         if not found:
-            work.cancel()  # only what still waits can be: what hangs keeps its place
+            work.cancel()  # only works while it waits: a request that hangs keeps its place
             return _refusal(504, TIMEOUT)
         return work.result()
 
     def _work(self) -> None:
-        """Work on requests for good. Nothing ends a thread: what it would take along is a place for requests."""
+        """Work on requests forever. Nothing may end a thread: the place for a request would be lost with it."""
         while True:
-            with suppress(BaseException):  # also what is raised from outside, as libraries for timeouts do
+            with suppress(BaseException):  # also what timeout libraries raise from outside
                 work, write, body = self._waiting.get()
                 response = None
                 try:
@@ -241,7 +239,7 @@ def run(
     shared: socket.socket | None = None,
     **tls: Any,
 ) -> int:
-    """Serve until the process is told to end; return the exit code. Workers have a socket that they share."""
+    """Serve until the process is told to end; return the exit code. Workers share a socket."""
     scheme = "https" if tls.get("ssl_certfile") else "http"
     console.print(f"protected explanations at {scheme}://{host}:{port}/invocations", highlight=False, soft_wrap=True)
     server = uvicorn.Server(
@@ -260,21 +258,21 @@ def run(
             **tls,
         )
     )
-    for told in (signal.SIGINT, signal.SIGTERM):  # uvicorn hands them on when it has ended; to end well, not to die
+    for told in (signal.SIGINT, signal.SIGTERM):  # uvicorn raises them again after it ends; exit normally then
         signal.signal(told, server.handle_exit)
     server.run(None if shared is None else [shared])
     return 0 if server.started else 2
 
 
 _LONGEST_HEADERS = 16_384  # bytes
-_LAST_SECONDS = 5  # that requests have left when the server is told to end
+_LAST_SECONDS = 5  # seconds that running requests get when the server is told to end
 
 
 class _Connection(H11Protocol):
-    """A connection that is dropped if it sends no request in time, or takes no answer, or is one too many.
+    """A connection that is dropped if it sends no request in time, takes no answer, or is one too many.
 
-    The web server has a deadline for what comes after a request, and none for a first byte, for headers that are sent
-    one by one, or for answers that nobody reads: such clients would take every connection there is.
+    The web server has no deadline for the first byte, for headers that are sent one by one, or for answers that nobody
+    reads: such clients would use up all connections.
     """
 
     limits: ClassVar[Limits]
@@ -304,7 +302,7 @@ class _Connection(H11Protocol):
             self.transport.abort()
 
     def _watch(self) -> None:
-        """Give a client that is not being answered its time to send a request; it is given once."""
+        """Start the time that an idle client has to send a request; it is not extended."""
         if self.cycle is not None and not self.cycle.response_complete:
             self._unwatch()
         elif self._deadline is None:

@@ -1,4 +1,4 @@
-"""Protecting a Spark table where it is, counterfactuals or queries: each worker opens one sealed file and keeps it."""
+"""Protecting a Spark table of counterfactuals or queries in place: each worker opens one sealed file and keeps it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("cfk_plugin")
 
 _WRITTEN = tuple(name for name in RECORD if name != "query")  # rows of Spark have no position
-_OPENED: dict[str, KAnonymizer] = {}  # what this worker has opened: the latest job's, however many tasks it has
+_OPENED: dict[str, KAnonymizer] = {}  # what this worker has opened, of the latest job only
 
 
 def protect_spark(
@@ -52,12 +52,12 @@ def protect_spark(
     """Protect a Spark table of counterfactual instances.
 
     Every row becomes the record that `KAnonymizer.transform` releases for it on one machine: the population is sealed
-    (`KAnonymizer.seal`) and sent with its partition, which no worker builds anew. It protects whoever is in the
-    population against receivers of the records. It does not protect against whoever can read the workers' memory or
-    disks: the model, the key and the quasi-identifiers of everybody are there while the job runs.
+    (`KAnonymizer.seal`) and sent with its partition, which no worker builds again. It protects the people in the
+    population from receivers of the records, not from those who can read the workers' memory or disks: the model, the
+    key and everybody's quasi-identifiers are there while the job runs.
 
-    Whatever fails on a worker gives suppressed records with a reason: the model, the ledger, the opening. Nothing is
-    raised there, as Spark sends exceptions, text and all, to the driver and its logs. So ``on_infeasible="raise"``
+    Whatever fails on a worker (model, ledger, opening the file) gives suppressed records with a reason. Nothing is
+    raised there, as Spark sends exceptions with their text to the driver and its logs. So ``on_infeasible="raise"``
     suppresses, too.
 
     Parameters
@@ -72,31 +72,31 @@ def protect_spark(
     desired : label, "opposite" or callable, optional
         Default: as `model`.
     keep : sequence of str
-        Columns that stay beside the record, such as an id: rows of Spark have no order. They leave as they are, so no
+        Columns that stay beside the record, such as an id, as rows of Spark have no order. They leave unchanged, so no
         column of the schema may be among them.
     factuals : str, optional
         Prefix of the columns that hold the instance that each counterfactual explains: with ``"factual_"``,
-        ``factual_age`` beside ``age``. Needed for sentences, and for ``desired="opposite"``, where without it the
-        model's outcome at the counterfactual counts as the desired one.
+        ``factual_age`` beside ``age``. Needed for sentences; with ``desired="opposite"`` but without it, the model's
+        outcome at the counterfactual counts as the desired one.
     ledger : str, optional
         URL of the ledger that all workers share; a SQLite file only where all of them are on this machine.
     ledger_key : bytes, optional
         Default: as `Ledger`, on each worker.
     key : bytes, optional
-        The key of the population. Default: the environment variable ``CFK_KEY``, of this process. It travels inside
-        the job, not in Spark's configuration, which Spark shows.
+        The key of the population. Default: the environment variable ``CFK_KEY`` of this process. It travels inside the
+        job, not in Spark's configuration, which Spark displays.
 
     Returns
     -------
     pyspark.sql.DataFrame
         The kept columns, then ``status``, ``reason``, ``sentence`` (null without factuals), ``k``, ``ncp``,
-        ``pureness``, and ``features``, an array of ``name``, ``kind``, ``low``, ``high``, ``values``, ``missing``. As
-        lazy as Spark: it is computed when it is read, and again when it is read again.
+        ``pureness``, and ``features``, an array of ``name``, ``kind``, ``low``, ``high``, ``values``, ``missing``. It
+        is lazy: computed whenever it is read.
 
     Raises
     ------
     InputError
-        If columns are missing or clash, or the anonymizer has what cannot be sent: plugins, a ledger, a model that
+        If columns are missing or clash, or the anonymizer cannot be sent: it has plugins, a ledger, or a model that
         cannot be pickled.
     CFKError
         If the population cannot be sealed or opened, or model and outcome do not fit it; see `KAnonymizer.fit`.
@@ -104,7 +104,7 @@ def protect_spark(
     _require_spark(df, "transform")
     job = _job(anonymizer, model, desired, configured_key(key))
     if ledger is not None:
-        Ledger(ledger, key=ledger_key).close()  # what is wrong with it is said here
+        Ledger(ledger, key=ledger_key).close()  # so that errors are raised here
         job = replace(job, ledger=ledger, ledger_key=ledger_key)
     schema = Population.open(io.BytesIO(job.bundle), key=job.key).schema
     names = _columns(df, schema, keep, factuals)
@@ -127,11 +127,11 @@ def explain_spark(
     """Answer a Spark table of queries from a catalogue, without an explainer.
 
     Every query gets the records that `KAnonymizer.explain` releases for it on one machine: the catalogue is sealed and
-    sent with the job, once to each worker. It protects and does not protect as `explain` does. Whoever can read the
-    workers' memory or disks sees the entries and the model, and nobody's quasi-identifiers.
+    sent with the job, once to each worker. It protects as `explain` does. Those who can read the workers' memory or
+    disks see the entries and the model, but nobody's quasi-identifiers.
 
-    Parameters, result and errors are those of `protect_spark`, with one row of `df` per query and so many rows per
-    query in the result, each with its sentence, and those of `KAnonymizer.explain`.
+    Parameters, result and errors are those of `protect_spark` (with one row of `df` per query, and `answers` rows per
+    query in the result, each with its sentence) and those of `KAnonymizer.explain`.
     """
     _require_spark(df, "explain")
     asked = {"answers": answers, "features_to_vary": features_to_vary, "permitted_range": permitted_range}
@@ -158,16 +158,16 @@ class _Job:
     ledger_key: bytes | None = None
     features: int = 0
     has_factuals: bool = False
-    asked: Mapping[str, Any] | None = None  # of queries, which a catalogue answers
+    asked: Mapping[str, Any] | None = None  # arguments of `explain`; None to protect counterfactuals
     digest: str = ""
 
     def numbered(self) -> _Job:
-        """Return the job with its identity, by which a worker knows what it has opened."""
+        """Return the job with an identity, by which workers recognize what they have opened."""
         parts = [self.bundle, self.fitting, repr(self.ledger).encode(), self.ledger_key or b""]
         return replace(self, digest=hashlib.sha256(b"".join(hashlib.sha256(p).digest() for p in parts)).hexdigest())
 
     def __call__(self, batch: pd.DataFrame) -> pd.DataFrame:
-        """Protect some rows, on a worker; whatever fails, all of them are suppressed."""
+        """Protect some rows, on a worker; if anything fails, all of them are suppressed."""
         kept = batch.iloc[:, self.features * (1 + self.has_factuals) :]
         if self.asked is not None:
             kept = kept.take(np.repeat(np.arange(len(batch)), self.asked["answers"]))
@@ -229,7 +229,7 @@ _NONE = 'explain_spark needs a catalogue: fit with PrivacyPolicy(guarantee="cata
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """Look for no garbage meanwhile: records have no circles, and looking for some takes a third of the time."""
+    """Switch garbage collection off: records have no cycles, and looking for them takes a third of the time."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -252,7 +252,7 @@ def _job(
         with quiet("the bundle cannot be read: {}; check the path", BundleError):
             bundle = Path(anonymizer).read_bytes()
         job = _Job(bundle, key, _pickled(model, desired, "auto", 0), asked=asked)
-        _tried(job.open(), asked)  # what can be refused is refused here
+        _tried(job.open(), asked)  # raises here whatever can be refused
         return job
     if not isinstance(anonymizer, KAnonymizer):
         raise InputError(f"anonymizer must be a fitted KAnonymizer or a path, got {type(anonymizer).__name__}")
@@ -273,7 +273,7 @@ def _job(
 
 
 def _tried(anonymizer: KAnonymizer, asked: Mapping[str, Any] | None) -> None:
-    """Refuse here what no worker could answer."""
+    """Refuse, on the driver, what no worker could answer."""
     if asked is not None:
         whole_number("answers", asked["answers"])
         rules_of(anonymizer.population_.encoder, asked["features_to_vary"], asked["permitted_range"])
@@ -285,7 +285,7 @@ def _pickled(*fitting: Any) -> bytes:
 
 
 def _unpickled(fitting: bytes) -> tuple[Any, ...]:
-    """Return what was pickled, with the model at the place of its URI."""
+    """Return what was pickled, with the model loaded if it is a URI."""
     with quiet("a worker cannot load the model ({}); install there what it needs", ModelError):
         model, *rest = cloudpickle.loads(fitting)
         if isinstance(model, str):
@@ -296,7 +296,7 @@ def _unpickled(fitting: bytes) -> tuple[Any, ...]:
 
 
 def _columns(df: Any, schema: Schema, keep: Sequence[str], factuals: str | None) -> tuple[str, ...]:
-    """Return what is read: features, factuals, and what stays."""
+    """Return the columns that are read: features, factuals, and those to keep."""
     wanted = [*schema.features, *(() if factuals is None else (factuals + name for name in schema.features)), *keep]
     if lost := [name for name in wanted if df.columns.count(name) != 1]:
         raise InputError(f"columns that df does not have, or has twice: {lost}")
