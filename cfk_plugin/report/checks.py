@@ -1,4 +1,4 @@
-"""The checks behind the verdict: each looks at a case and finds something, exact, before anything is hidden."""
+"""The checks behind the verdict: each judges a case by exact figures, before anything is hidden."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
 
 
 OWN_POLICY = "the policy of the runs"
-"""Source of what no preset and nobody asks for."""
+"""Source of a threshold that neither a preset nor people ask for."""
 
 _BY_CHANCE = "linkage"
-"""Its attacks name one of k people: one in k is what k-anonymity admits."""
+"""The family whose attacks name one of k people: k-anonymity admits one in k."""
 
 EXPECTED = (_BY_CHANCE, *OF_MODELS)
-"""Families of attacks that a report without is not complete; prototypes stand for nobody whom one could link to."""
+"""Families of attacks that a complete report needs; prototypes stand for nobody who could be linked."""
 
 _ATTACKS = 9
 _COMPARED = {"ncp": "information loss", "pureness": "pureness", "suppressed": "share withheld"}
@@ -49,7 +49,7 @@ _NONE = Amount(value=0)
 
 
 class Judgment(NamedTuple):
-    """What a check says of a case, in the words of ``texts/checks.yaml``: by `why`, else by the status."""
+    """What a check says of a case; its words are in ``texts/checks.yaml``, by `why`, else by the status."""
 
     status: Status
     measured: Amount = NOT_MEASURED
@@ -59,7 +59,7 @@ class Judgment(NamedTuple):
 
 
 class Line(NamedTuple):
-    """A line of the verdict, exact, and what its figure counts."""
+    """A line of the verdict, not yet disclosed, and what its figure counts."""
 
     check: CheckResult
     kind: Kind
@@ -67,7 +67,7 @@ class Line(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class JudgedCase:
-    """Everything that a check may look at; groups and attacks are exact, too."""
+    """Everything that a check may look at, all exact."""
 
     evidence: Evidence
     pooled: Pooled
@@ -87,26 +87,26 @@ class JudgedCase:
 
     @property
     def of_prototypes(self) -> bool:
-        """Whether the report speaks of prototypes: a run has a policy without k."""
+        """Whether the report is about prototypes: a run has a policy without k."""
         return any(run.policy is not None and "k" not in run.policy for run in self.pooled.runs)
 
     @property
     def of_regions(self) -> bool:
-        """Whether it speaks of regions; it does where nothing is known."""
+        """Whether it is about regions; also where nothing is known."""
         return self.pooled.k is not None or not self.of_prototypes
 
     @property
     def asked_k(self) -> int | None:
-        """The largest k that is asked of any explanation; None where none is."""
+        """The largest k asked of any explanation; None if there is none."""
         asked = self.pooled.rows["asked_k"].dropna()
         return int(asked.max()) if len(asked) else None
 
     def figure(self, name: str) -> Amount:
-        """Return a figure; one without a value where there is none."""
+        """Return a figure; one without a value if it is missing."""
         return self.figures[name].amount if name in self.figures else NOT_MEASURED
 
     def asked(self, name: str, setting: str | None = None, strictest: Callable[[list[Any]], Any] = max) -> Asked:
-        """Return what a preset, people or the house ask, else the strictest of a setting in the runs' policies."""
+        """Return what a preset, people or the house ask for, else the strictest setting in the runs' policies."""
         chosen = self.thresholds.get(name)
         if chosen is not None and chosen.value is not None:
             return chosen
@@ -119,11 +119,11 @@ class JudgedCase:
         return [run.policy for run in self.pooled.runs if run.policy is not None]
 
     def accepted(self, check: str) -> bool:
-        """Say whether people declared that a risk is accepted."""
+        """Say whether people accepted this risk."""
         return self.inputs.accepted(check, self.policies) is not None
 
 
-# --- what a release tells of people ---
+# --- what a release discloses of people ---
 
 
 def _asked_k(case: JudgedCase) -> Asked:
@@ -138,7 +138,7 @@ def _unknown(case: JudgedCase) -> Judgment:
 
 
 def _left(column: str, case: JudgedCase, _: float | None) -> Judgment:
-    """Judge whether k people are left: what a run's policy promises fails, anything else needs a person."""
+    """Judge whether k people are left: it fails where a run's policy promises that, else a person must look."""
     name, below = f"{column}_min", case.pooled.below(column)
     promised = np.array([is_promised(name, run.policy) for run in case.pooled.runs], dtype=bool)
     broken = below[promised[below["run"].to_numpy(dtype=np.int64)]]
@@ -162,7 +162,7 @@ def _k_intersection(case: JudgedCase, _: float | None) -> Judgment:
 
 
 def _native_leak(case: JudgedCase, _: float | None) -> Judgment:
-    """Look for regions of one combination of quasi-identifiers that fewer people have than was asked for."""
+    """Look for regions of a single combination of quasi-identifiers that too few people have."""
     if not (case.pooled.complete("ncp") and case.pooled.complete("k")):
         return _unknown(case)
     below = case.pooled.below("k")
@@ -171,7 +171,7 @@ def _native_leak(case: JudgedCase, _: float | None) -> Judgment:
 
 
 def _keeps(name: str, sign: int, case: JudgedCase, limit: float | None) -> Judgment | None:
-    """Judge a limit that the policy may set; say nothing where it sets none."""
+    """Judge a limit that the policy may set; None if it sets none."""
     figure = case.figure(name)
     if limit is None:
         return None
@@ -198,13 +198,13 @@ def _attribute_disclosure(case: JudgedCase, limit: float | None) -> Judgment:
 
 
 def _pureness(case: JudgedCase, floor: float | None) -> Judgment:
-    """Judge by the lower end of the interval whether the advice holds in every region."""
+    """Judge, by the lower end of its interval, whether pureness reaches the floor in every region."""
     measured, regions = case.figure("pureness_min"), case.pooled.regions
     if not (case.pooled.complete("pureness") and case.pooled.complete("pureness_low")):
         return Judgment("not_measured")
     if floor is None:
         return Judgment("review", measured, why="no_floor")
-    chosen = case.thresholds["pureness"].value  # else each run is judged by the floor that held in it
+    chosen = case.thresholds["pureness"].value  # else each run is judged by its own floor
     held = [run.setting("min_pureness") if chosen is None else chosen for run in case.pooled.runs]
     floors = np.array(held, dtype=float)[regions["run"].to_numpy()]
     failing = regions[(regions["pureness"] < floors).to_numpy()]
@@ -214,7 +214,7 @@ def _pureness(case: JudgedCase, floor: float | None) -> Judgment:
         return Judgment("review", measured, why="no_floor_somewhere")
     short = regions[(regions["pureness_low"] < floors).to_numpy()]
     if len(short):
-        # So many draws without a failure bring the lower end of a 95 % Clopper-Pearson interval to the floor.
+        # After so many draws without a failure, the lower end of a 95 % Clopper-Pearson interval is the floor.
         draws = ceil(log(_TAIL) / log(floor)) if 0 < floor < 1 else 0
         needed = f"{draws} draws without one failure are needed" if draws else "ask exactly"
         return Judgment("review", measured, case.pooled.evidence(short), "few_draws", {"needed": needed})
@@ -254,7 +254,7 @@ def _group_gap(case: JudgedCase, tolerance: float | None) -> Judgment:
 
 
 def _verification(case: JudgedCase, _: float | None) -> Judgment:
-    """Judge protectors: the recount withholds a proposal that does not hold what was promised."""
+    """Judge protectors: the recount withholds proposals that do not keep the promise."""
     if not len(case.pooled):
         return Judgment("not_measured")
     refused = case.pooled.suppressed[(case.pooled.suppressed["reason"] == "verification_failed").to_numpy()]
@@ -272,7 +272,7 @@ def _records(case: JudgedCase, _: float | None) -> Judgment:
         return Judgment("fail", Amount(value=len(forged)), tuple(forged[:5]))
     if uncounted:
         return Judgment("review", Amount(value=sum(uncounted.values())), tuple(sorted(uncounted)[:5]), "uncounted")
-    # In a period, a run may be there in part; its summary is of the whole.
+    # A period may cover only part of a run, while its summary covers the whole.
     period = case.evidence.since is not None or case.evidence.until is not None
     complete = [run for run in runs if not (period and _is_part(run))]
     if differing := [run.run_id for run in complete if not _summary_agrees(run)]:
@@ -361,11 +361,11 @@ def _attack_epsilon(case: JudgedCase, claimed: float | None) -> Judgment:
     return Judgment("review" if small else "pass", measured, evidence, "small" if small else "")
 
 
-# --- attacks that were run: the upper end of the interval, over what the attack reaches anyway ---
+# --- attacks that were run: the upper end of the interval, compared with what a guess reaches anyway ---
 
 
 def _attacks(case: JudgedCase) -> list[Line]:
-    """Return a line for every attack that is judged, and one for every expected family of which none was run."""
+    """Return a line for every judged attack, and one for every expected family without any."""
     judged = [attack for attack in case.attacks if attack.judged and attack.family != "epsilon"]
     names = {attack.id for attack in judged}
     ran = [attack for attack in judged if attack.id == whole(attack.id) or whole(attack.id) not in names]
@@ -398,7 +398,7 @@ def _of_attack(case: JudgedCase, attack: Attack, parts: Sequence[Attack]) -> Lin
 
 
 def _kept(case: JudgedCase, attack: Attack) -> Line | None:
-    """Judge the people whom an attack left, as the audit does, where the guarantee promises a number of them."""
+    """Judge, as the audit does, how many people an attack left, if the guarantee promises a number."""
     told = [check for check in case.audit_of(attack).get("checks", ()) if check["name"].partition("/")[0] == attack.id]
     known = [check for check in told if check["value"] is not None]
     if not known:
@@ -437,7 +437,7 @@ def _against(case: JudgedCase, attack: Attack, found: Compared, tolerance: float
 
 
 def _of_parts(case: JudgedCase, parts: Sequence[Attack], tolerance: float) -> Judgment | None:
-    """Return what speaks against some attributes alone; as chance puts some above, only whole intervals count."""
+    """Return what speaks against single attributes; as some are above by chance, whole intervals must be above."""
     compare = {part.id: compared(part) for part in parts if part.concerns}
     lows = {name: found.over.low for name, found in compare.items() if found is not None}
     above = [name.partition("/")[2] for name, low in lows.items() if low is not None and low > tolerance]
@@ -449,7 +449,7 @@ def _of_parts(case: JudgedCase, parts: Sequence[Attack], tolerance: float) -> Ju
 
 
 def _doubt(attack: Attack, found: Compared, tolerance: float) -> Judgment:
-    """Return why the attack is no evidence for the release, else that it is."""
+    """Return why the attack is not evidence for the release, or that it is."""
     if found.over.high is None or found.over.high > tolerance:
         return Judgment("review", why="may")
     if not attack.covers:
@@ -460,14 +460,14 @@ def _doubt(attack: Attack, found: Compared, tolerance: float) -> Judgment:
 
 
 def _fell_short(attack: Attack) -> bool:
-    """Say whether an attack did worse than the guess: its value in linkage, else its whole interval."""
+    """Say whether an attack did worse than its baseline: by its value in linkage, else by its whole interval."""
     at_best = attack.main.value if attack.family == _BY_CHANCE else attack.main.high
     baseline = attack.baseline.value
     return at_best is not None and baseline is not None and at_best < baseline
 
 
 def _few_alarms(attack: Attack) -> bool:
-    """Say whether some members are picked out beyond chance at few false alarms: the area under the curve is of all."""
+    """Say whether some members are found beyond chance at few false alarms, which the area under the curve hides."""
     ends = [[attack.figure(f"tpr_at_{rate}_{end}") for end in ("low", "fpr_high")] for rate in ("0_01", "0_001")]
     return any(found is not None and alarms is not None and found > alarms for found, alarms in ends)
 
@@ -519,7 +519,7 @@ _OF_ALL = (
 
 
 def judged(case: JudgedCase) -> list[Line]:
-    """Return a line for every check that applies; one that cannot be judged is there, as not measured."""
+    """Return a line for every check that applies, also if it was not measured."""
     rules = [*(_OF_REGIONS if case.of_regions else ()), *(_OF_PROTOTYPES if case.of_prototypes else ()), *_OF_ALL]
     asked = [(rule, rule.asked(case)) for rule in rules]
     found = [(rule, of, rule.judge(case, of.value)) for rule, of in asked]
@@ -530,7 +530,7 @@ def judged(case: JudgedCase) -> list[Line]:
 def _line(
     name: str, section: int, asked: Asked, found: Judgment, texts: str | None = None, kind: Kind | None = None
 ) -> Line:
-    """Return what was found, in the words of `texts`: those of the check itself, or of all attacks."""
+    """Return what was found, worded by the entry `texts`: the check's own, or that of all attacks."""
     words = {**load("checks")["common"], **load("checks")[texts or name]}
     check = CheckResult(
         id=name,

@@ -1,4 +1,4 @@
-"""From report data to document: the first page here, what stands below it in ``texts/sections.yaml``."""
+"""From report data to document: the first page here, the sections below it by ``texts/sections.yaml``."""
 
 from __future__ import annotations
 
@@ -59,13 +59,13 @@ def compose(data: ReportData, *, address: str | None = None, docs: str | None = 
         tiles=[*_tiles(data)],
         picture=_picture(data),
         actions=_actions(data),
-        not_covered=data.report["not_covered"][1:],  # the first stands beside k
+        not_covered=data.report["not_covered"][1:],  # the first is shown beside k
         sections=[*layout.sections()],
         data=data.to_json(),
     )
 
 
-# --- the first page: every figure in it is one of the data ---
+# --- the first page: every figure in it is in the data ---
 
 
 def _tiles(data: ReportData) -> Iterator[Tile]:
@@ -110,7 +110,7 @@ def _of_people(data: ReportData) -> Tile:
 
 
 def worst_attack(data: ReportData) -> Attack | None:
-    """Return the attack on what is released that did best over what it is compared with."""
+    """Return the attack on what is released that most exceeded what it is compared with."""
     found = [(of, over.over.value) for of in data.attacks if of.judged and of.concerns and (over := compared(of))]
     known = [(value, of) for of, value in found if value is not None and of.id not in WITHOUT_EXPLANATIONS]
     return max(known, key=lambda each: each[0])[1] if known else None
@@ -128,7 +128,7 @@ def _of_risk(data: ReportData) -> Tile:
 
 
 def _apart(amount: Amount, unit: Unit = "number") -> tuple[str, str]:
-    """Write a figure, and its interval as it stands in a sentence."""
+    """Write a figure, and separately its interval for use in a sentence."""
     figure, _, interval = shown(amount, unit).partition(" (")
     return figure, f" ({interval}" if interval else ""
 
@@ -164,7 +164,7 @@ _TO_DO = {"fail": "Settle", "not_measured": "Measure", "review": "Decide"}
 
 
 def _actions(data: ReportData) -> Sequence[Text]:
-    """Return the next three things to do: what fails, what was not measured, what people must say or decide."""
+    """Return the three next things to do: what fails, what was not measured, what people must say or decide."""
     alike: dict[tuple[str, str], list[CheckResult]] = {}
     for check in _open(data):
         kind = check.id if check.id in _ORDER else check.status
@@ -204,7 +204,7 @@ def _open(data: ReportData) -> list[CheckResult]:
     return [check for check in checks if check.status != "pass"]
 
 
-# --- what stands below ---
+# --- the sections below ---
 
 _METRICS = {"ncp": "NCP", "pureness": "Pureness", "suppressed": "Share withheld", "k": "People behind a region"}
 _MOST_CERTIFICATES = 3
@@ -214,7 +214,7 @@ class _Layout:
     def __init__(self, data: ReportData, address: str | None, docs: str | None) -> None:
         self.data, self.address, self.docs = data, address, docs
         told = (*(each.id for each in data.metrics if each.id in _DEFINED), *(each.id for each in data.attacks))
-        here = data.definitions if data.report["edition"] == "internal" else ()  # else in the data alone
+        here = data.definitions if data.report["edition"] == "internal" else ()  # else only in the data
         self.defined = [name for name in dict.fromkeys(told) if name in here]
         self.ids = {"definitions": [f"definition-{name}" for name in self.defined]}
         self.ids["open"] = [f"check-{check.id}" for check in _open(data)]
@@ -252,7 +252,7 @@ class _Layout:
                     yield replace(_table(block, name, rows), row_ids=self.ids.get(name, ()))
 
     def words(self) -> dict[str, Any]:
-        """Return what is said in sentences, and what decides whether they are said."""
+        """Return the values that sentences use, and the conditions for them."""
         data = self.data
         policy, latency = data.policy, data.releases["latency"]
         dp: Mapping[str, Any] = data.dp or {}
@@ -315,8 +315,8 @@ class _Layout:
         }
 
     def check(self, check: CheckResult) -> tuple[Cell, ...]:
-        """Return a check as a row, which leads to its section."""
-        (measured, asked), source = amounts_of(check), check.source.partition(":")[0]  # section 3 has it in full
+        """Return a check as a row that links to its section."""
+        (measured, asked), source = amounts_of(check), check.source.partition(":")[0]  # in full in section 3
         parts: list[str | Link] = [check.text]
         if check.id in self.defined or self.docs:
             parts += [" ", Link("Definition", self.definition(check.id))]
@@ -343,13 +343,13 @@ class _Layout:
         ]
 
     def definition(self, name: str) -> str:
-        """Return where a name is defined: in the documentation, else in the annex; nowhere else."""
+        """Return the link to a name's definition: in the documentation, else in the annex."""
         if self.docs:
             return f"{self.docs}#{name}"
         return f"#definition-{name}" if name in self.defined else ""
 
     def attack(self, attack: Attack) -> Cell:
-        """Return the name of an attack, or of what it found of one attribute; with a star where it did not work."""
+        """Return the name of an attack or of its result for one attribute; with a star if it did not work."""
         whole, _, attribute = attack.id.partition("/")
         star = "" if attack.worked or not attack.main.measured else " *"
         if attack.id in self.data.definitions:
@@ -361,7 +361,7 @@ class _Layout:
         return where, run["name"] or "–", run["experiment"], str(run["started"]), f"{run['asked']:,}", audits
 
     def run(self, where: str) -> str | Link:
-        """Return a run id, or one explanation of it as ``run/step``; a link where the server's address is known."""
+        """Return a run id, or one of its explanations as ``run/step``; as a link if the server's address is known."""
         if self.address is None:
             return where
         return Link(where, f"{self.address.rstrip('/')}/#/runs/{where.partition('/')[0]}")
@@ -371,7 +371,7 @@ _DEFINED = (
     *("k_min", "k_desired_min", "k_effective_min", "k_consistent_min", "prosecutor_risk_max"),
     *("attribute_disclosure_max", "pureness_mean", "ncp_mean", "epsilon"),
 )
-"""Figures whose names do not say how they are computed: the annex has their formulas, the documentation all."""
+"""Figures whose names do not say how they are computed. The annex has their formulas; the documentation has all."""
 
 
 def _table(block: Mapping[str, Any], name: str, rows: Rows) -> TableBlock:
@@ -385,7 +385,7 @@ def _texts(entries: Iterable[Mapping[str, Any]], *names: str) -> Rows:
 
 
 def _answers(data: ReportData) -> Iterator[Sequence[Cell]]:
-    """Yield every question with its answer, then who signed; what is open is marked."""
+    """Yield every question with its answer, then the signatures; open ones are marked."""
     for asked in QUESTIONS.values():
         answer = data.system.get(asked.id)
         yield asked.question, *((Mark("review", "Open"), asked.role) if answer is None else (answer, ""))

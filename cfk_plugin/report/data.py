@@ -26,7 +26,7 @@ from cfk_plugin.errors import InputError
 
 @cache
 def load(name: str) -> Any:
-    """Return what a file of texts holds, by its name without ``.yaml``: shared by all callers, not to be changed."""
+    """Return the content of ``texts/<name>.yaml``: shared by all callers, so not to be changed."""
     return yaml.safe_load((files("cfk_plugin.report") / f"texts/{name}.yaml").read_text("utf-8"))
 
 
@@ -38,13 +38,13 @@ Verdict = Literal["pass", "review", "fail"]
 Family = Literal["linkage", "membership", "extraction", "attribute_inference", "epsilon"]
 
 OF_MODELS: tuple[Family, ...] = ("membership", "extraction", "attribute_inference")
-"""Families whose audits attack an explainer as a whole: with a policy where it is protected, without one where not."""
+"""Families whose audits attack an explainer as a whole: with a policy if it is protected, else without one."""
 
 WITHOUT_EXPLANATIONS = frozenset({"membership_loss", "membership_loss_lrt"})
-"""Attacks that look at the model alone. No protection of explanations stops them."""
+"""Attacks that use only the model. No protection of explanations stops them."""
 
 GUESSES = frozenset({"membership_random"})
-"""What is listed beside attacks and is none."""
+"""Guesses that are listed beside attacks."""
 
 
 _STRICT: ConfigDict = {"strict": True, "allow_inf_nan": False}
@@ -66,8 +66,8 @@ Number = Annotated[float, WrapValidator(_as_it_is)]
 class Amount:
     """A number, exact or as an edition may show it.
 
-    `value` is None where it was not measured, and where only a `band` is shown in its place, such as ``1–10``; `low`
-    and `high` are the ends of its interval, and `n` is what it is over, where that may be shown.
+    `value` is None where nothing was measured, or where only a `band` such as ``1–10`` is shown instead; `low` and
+    `high` are the ends of its interval, and `n` is the number of cases, where that may be shown.
     """
 
     value: Number | None = None
@@ -82,7 +82,7 @@ class Amount:
         return self.value is not None or self.band is not None
 
     def without_few(self) -> Amount:
-        """Return it without what it is over where that is a few."""
+        """Return it without the number of cases if that is small."""
         return replace(self, n=None) if self.n is not None and 0 < self.n < LEAST else self
 
 
@@ -95,7 +95,7 @@ LEAST = 11
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
-    """One figure of the report; `method` says in a few words how the interval or figure was obtained."""
+    """One figure of the report; `method` says briefly how the interval or figure was obtained."""
 
     id: str
     amount: Amount
@@ -107,9 +107,9 @@ class Metric:
 class CheckResult:
     """One line of the verdict.
 
-    `measured` is compared with `threshold`, which comes from `source`; the evidence stands in `section`. `text` is what
-    was found and what would change it: no figure that an edition may hide. `evidence` are run ids, or ``run/step`` of
-    single explanations; none in the external edition.
+    `measured` is compared with `threshold`, which comes from `source`; the evidence is in `section`. `text` says what
+    was found and what would change it, without any figure that an edition may hide. `evidence` are run ids, or
+    ``run/step`` of single explanations; none in the external edition.
     """
 
     id: str
@@ -127,7 +127,7 @@ class Distribution:
     """Amounts per category, for a chart and its table: one per label in each series.
 
     ``class_sizes``, ``risk``, ``ncp_by_attribute``, ``pureness``, ``frontier``, ``comparison``, ``intersection`` or
-    ``roc``. `marks` are lines that belong in the chart: what they are, and where.
+    ``roc``. `marks` are labeled lines in the chart, by name.
     """
 
     id: str
@@ -156,9 +156,9 @@ class Attack:
     """What one attack reached; see `cfk_plugin.audit.AuditResult`.
 
     `scenario` is what the attacker knows and does, `figures` are the attack's own numbers, `run` holds it (empty in the
-    external edition), and `subject` is who or what was attacked, where the audit says so. `covers`: it was run on the
-    policy and population of all explanations of the report; `concerns`: on the policy of any, and an explainer without
-    protection has none; `judged`: a check judges it, and not the same attack on something else.
+    external edition), and `subject` is who or what was attacked, if the audit says so. `covers`: it was run on the
+    policy and population of all explanations of the report. `concerns`: on the policy of any of them; an explainer
+    without protection has none. `judged`: a check judges this result, and not the same attack on another subject.
     """
 
     id: str
@@ -177,7 +177,7 @@ class Attack:
 
     @property
     def rates(self) -> tuple[Amount, Amount, Amount]:
-        """What it reached, and what it is compared with: main, baseline and control."""
+        """Its rate, and those it is compared with: main, baseline and control."""
         return self.main, self.baseline, self.control
 
     def figure(self, name: str) -> Number | None:
@@ -187,7 +187,7 @@ class Attack:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placeholder:
-    """Something that only a person can say, and nobody has said yet."""
+    """Something that only people can say, and nobody has said yet."""
 
     id: str
     question: str
@@ -217,7 +217,7 @@ class ReportPeriod(TypedDict):
 
 
 class ReportHead(TypedDict):
-    """Which report it is; `as_of` is the time of the latest evidence, as there is no other clock."""
+    """Which report it is; `as_of` is the time of the latest evidence."""
 
     id: Annotated[str, Field(pattern="^[0-9a-f]{16}$")]
     edition: Edition
@@ -287,7 +287,7 @@ class Policies(TypedDict):
 
 
 class ReleaseCounts(TypedDict):
-    """What became of what was asked for; `exact` regions are one combination of values, `latency` is in seconds."""
+    """What became of all requests; `exact` regions are one combination of values, `latency` is in seconds."""
 
     exact: Amount
     generalised: Amount
@@ -311,7 +311,7 @@ class Criterion(TypedDict):
 
 @with_config({**_STRICT, "extra": "allow"})
 class DpStatement(TypedDict):
-    """What is guaranteed of prototypes: their certificate's own statement, whatever else it holds."""
+    """What is guaranteed of prototypes, as their certificate states it."""
 
     guarantee: Literal["pure", "approximate", "none"]
     epsilon: Number
@@ -341,7 +341,7 @@ class Signature(TypedDict):
 
 
 class Environment(TypedDict):
-    """Versions of the latest run that says them."""
+    """Versions of the latest run that logged them."""
 
     packages: dict[str, str]
     plugins: tuple[str, ...]
@@ -374,7 +374,7 @@ class CertificateLine(TypedDict):
 
 
 class Width(TypedDict):
-    """The share of an attribute's range that an explanation tells."""
+    """The share of an attribute's range that an explanation gives."""
 
     attribute: str
     share: Amount
@@ -388,7 +388,7 @@ class ShownRelease(TypedDict):
 
 
 class Change(TypedDict):
-    """What is not as it was in an earlier report."""
+    """Something that differs from an earlier report."""
 
     what: str
     before: str
@@ -400,10 +400,10 @@ class Change(TypedDict):
 )
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportData:
-    """Everything that a report says. What must not be shown is not in it."""
+    """Everything that a report says. Nothing that must not be shown is in it."""
 
     report: ReportHead
-    system: Mapping[str, str | None]  # what people said, by the id of the question; None is a placeholder
+    system: Mapping[str, str | None]  # people's answers, by the id of the question; None is a placeholder
     population: PopulationSummary
     attributes: tuple[Column, ...]
     policy: Policies
@@ -423,7 +423,7 @@ class ReportData:
     runs: tuple[RunLine, ...]  # empty in the external edition, as the next
     certificates: tuple[CertificateLine, ...]  # worst first
     changes: tuple[Change, ...] | None  # since the earlier report that was given; None without one
-    suppressed_cells: tuple[str, ...]  # places at which something is hidden
+    suppressed_cells: tuple[str, ...]  # places where something is hidden
     definitions: Mapping[str, Definition]  # of every metric, check and figure in the report
     schema_version: Literal[1] = 1
     picture: ShownRelease | None = None  # of median information loss; None in earlier reports, and without any
@@ -447,7 +447,7 @@ class ReportData:
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> ReportData:
-        """Return what `to_dict` was called on.
+        """Return the report that `to_dict` was called on.
 
         Raises `InputError`, which names the key, if one is missing, unknown or of the wrong form, or `schema_version`
         is not this release's.
@@ -469,7 +469,7 @@ class ReportData:
 
     @classmethod
     def from_json(cls, text: str) -> ReportData:
-        """Return what `to_json` was called on; errors as for `from_dict`."""
+        """Return the report that `to_json` was called on; errors as for `from_dict`."""
         try:
             content = json.loads(text, parse_constant=_refuse_constant)
         except json.JSONDecodeError as error:
@@ -485,7 +485,7 @@ def json_schema() -> dict[str, Any]:
     """Return the JSON Schema of what `ReportData.to_json` writes."""
     made = _adapter().json_schema(mode="serialization")
     for name in ("subject", "concerns", "judged"):
-        made["$defs"]["Attack"]["required"].remove(name)  # reports of before do not say these
+        made["$defs"]["Attack"]["required"].remove(name)  # earlier reports lack these
     made["required"].remove("picture")
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -512,11 +512,11 @@ _EXPECTED = {
     "string_pattern": "16 hexadecimal digits",
     "too": "a list of another length",
 }
-"""What was expected, by the beginning of pydantic's name of the error."""
+"""What was expected, by the start of pydantic's error type."""
 
 
 def _said(kind: str, place: tuple[int | str, ...], context: Mapping[str, Any]) -> str:
-    """Say what is wrong: names of keys, and never what they hold."""
+    """Say what is wrong by names of keys, never by what they hold."""
     where = "".join(f"[{step}]" if isinstance(step, int) else f".{step[:60]}" for step in place).removeprefix(".")
     if kind == "missing":
         return f"the report has no {where}"

@@ -1,4 +1,4 @@
-"""A report where it is read: as a card, as what changed, in a file, on paper, in MLflow and its registry."""
+"""A report where it is read: as a card, a comparison, a file, on paper, in MLflow and its registry."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _SHORTENED = "\n\nShortened: the whole report says more.\n"
 
 
 def render_model_card(data: ReportData, *, where: str = "") -> str:
-    """Write the report in short, as Markdown, no longer than a registry stores; `where` is where the whole one is."""
+    """Write the report in short, as Markdown, no longer than a registry stores; `where` says where the whole one is."""
     head, where = data.report, where or f"id {data.report['id']}"
     found = {status: [check for check in data.checks if check.status == status] for status in WORST_FIRST}
     names = {status: [_name(check.id, data) for check in checks] for status, checks in found.items() if checks}
@@ -59,7 +59,7 @@ def render_model_card(data: ReportData, *, where: str = "") -> str:
 
 
 def fitted(card: str, room: int) -> str:
-    """Return a card in at most `room` characters, which says so where sections are left out; empty without any room."""
+    """Return a card of at most `room` characters that says if sections are left out; empty if nothing fits."""
     if len(card) <= room:
         return card
     sections = card.split("\n\n## ")
@@ -118,16 +118,16 @@ _MOST = 80  # characters of a setting that are shown
 
 
 class _Fact(NamedTuple):
-    """What a report says of something: another text is a change, or, where there is one, another `key`."""
+    """What a report says of something: it changed if `key` (if any, else `text`) differs."""
 
     text: str
     key: str = ""
     amount: Amount | None = None
-    of_both: bool = False  # says nothing where the other report lacks it
+    of_both: bool = False  # not compared where the other report lacks it
 
 
 def compare(before: ReportData, after: ReportData) -> tuple[Change, ...]:
-    """Say what changed from one report to a later one of the same edition; what three digits do not show did not."""
+    """Say what changed from one report to a later one of the same edition, in at most three digits."""
     if before.report["edition"] != after.report["edition"]:
         raise InputError(
             f"the {before.report['edition']} and the {after.report['edition']} edition cannot be compared: the "
@@ -153,7 +153,7 @@ def _changed(name: str, old: _Fact | None, new: _Fact | None) -> Iterator[Change
 
 
 def _overlap(before: Amount | None, after: Amount | None) -> str:
-    """Say whether two intervals overlap, where there are two; that they do not tells a change from chance."""
+    """Say whether two intervals overlap, if there are two; if they do not, the change is hardly chance."""
     ends = [end for amount in (before, after) if amount is not None for end in (amount.low, amount.high)]
     if len(ends) < 4 or (known := [end for end in ends if end is not None]) != ends:
         return ""
@@ -161,7 +161,7 @@ def _overlap(before: Amount | None, after: Amount | None) -> str:
 
 
 def _facts(data: ReportData, *, one_policy: bool) -> Iterator[tuple[str, _Fact]]:
-    """Yield everything that is compared, by what it is."""
+    """Yield everything that is compared, by name."""
     yield "verdict", _Fact(data.verdict)
     for check in data.checks:
         measured = f" ({amounts_of(check)[0]})" if check.measured.measured else ""
@@ -190,7 +190,7 @@ def _facts(data: ReportData, *, one_policy: bool) -> Iterator[tuple[str, _Fact]]
 
 
 def _software(environment: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield plugins and packages one by one, and everything else as a whole, such as the model."""
+    """Yield plugins and packages one by one, and everything else, such as the model, as a whole."""
     for part, found in sorted(environment.items()):
         if isinstance(found, Sequence) and not isinstance(found, str):  # such as "dice 0.1"
             found = {name: version for name, _, version in (str(each).partition(" ") for each in found)}  # noqa: PLW2901
@@ -233,7 +233,7 @@ def _title_of(data: ReportData) -> str:
 
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome", "msedge")
-"""Names under which a Chromium is looked for on the path."""
+"""Names of Chromium that are looked for on the path."""
 
 _SECONDS = 120.0
 
@@ -242,9 +242,9 @@ _OPTIONS = (
     "--disable-gpu",
     "--disable-dev-shm-usage",  # containers give it too little room
     "--no-first-run",
-    "--no-pdf-header-footer",  # would hold the date and a path of this machine
+    "--no-pdf-header-footer",  # would print the date and a path of this machine
     "--generate-pdf-document-outline",
-    # The report asks for nothing; the browser shall not either.
+    # The report makes no request, and neither should the browser.
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-extensions",
@@ -255,11 +255,11 @@ _OPTIONS = (
 
 
 def write_pdf(html: str, path: str | os.PathLike[str], *, browser: str | None = None) -> None:
-    """Print a report, best the edition for print, to a PDF; what stands there is replaced when the PDF is whole.
+    """Print a report, best in its print edition, to a PDF; an existing file is replaced when the PDF is complete.
 
-    The browser is the one named here or in ``CFK_CHROMIUM``, or the first of `BROWSERS` on the path. It runs without a
-    window, a network or a profile of its own, on a copy of the report in a temporary folder that is removed. Two PDFs
-    of one report differ in their time of creation.
+    The browser is the one named here or in ``CFK_CHROMIUM``, or the first of `BROWSERS` on the path. It runs without
+    window, network or profile, on a copy of the report in a temporary folder that is removed. Two PDFs of one report
+    differ in their time of creation.
     """
     program = _find(browser)
     with tempfile.TemporaryDirectory(prefix="cfk-pdf-", ignore_cleanup_errors=True) as folder:
@@ -287,7 +287,7 @@ def _find(browser: str | None) -> str:
 
 
 def _run(command: list[str]) -> str:
-    """Run the browser, and end whatever it started when its time is over; return how it ended."""
+    """Run the browser, and end it with all its processes when time is up; return how it ended."""
     with subprocess.Popen(  # noqa: S603 - the program is the user's choice
         command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
     ) as process:
@@ -320,7 +320,7 @@ _LONGEST_TAG = 8_000  # characters that MLflow stores
 def log_report(
     data: ReportData, texts: Mapping[str, str], run_ids: Sequence[str], *, tracking_uri: str | None = None
 ) -> str:
-    """Log the texts of a report, by suffix, to its run; of several runs to a new one beside the last."""
+    """Log the texts of a report, by suffix, to its run; if it has several, to a new one beside the last."""
     if not run_ids:
         raise InputError("the report names no run that it could be logged to; make it from runs")
     files = {f"{_NAMES[data.report['edition']]}.{suffix}": text for suffix, text in texts.items()}
@@ -330,7 +330,7 @@ def log_report(
         if own:
             place, marks = client.get_run(run_id).info.experiment_id, {SOURCES: _listed(run_ids)}
             run_id = str(client.create_run(place, tags=marks, run_name="privacy report").info.run_id)
-        try:  # the tag last: it says that there is a report
+        try:  # the tag last, as it marks the report as complete
             write(client, run_id, texts=files, tags={VERDICT: data.verdict})
             status = "FINISHED"
         finally:
@@ -357,7 +357,7 @@ def logged_report(run_id: str, *, tracking_uri: str | None = None) -> ReportData
 
 
 def _listed(run_ids: Sequence[str]) -> str:
-    """Return as many ids as a tag holds; the report itself has all."""
+    """Return as many ids as fit in a tag; the report itself has all."""
     if len(text := ",".join(run_ids)) <= _LONGEST_TAG:
         return text
     kept = text[: _LONGEST_TAG - 20].rpartition(",")[0]
@@ -372,8 +372,8 @@ _HEADING = re.compile(r"^(#{1,5}) ", re.MULTILINE)
 def describe_model_version(name: str, version: str, text: str, tracking_uri: str | None = None) -> None:
     """Put a card, from `render_model_card`, into the description of a registered model's version.
 
-    It takes the place of the earlier report's. Its headings become one level lower, and sections at its end are left
-    out where the description has no room for them. What else the description says stays as it is.
+    It replaces the earlier report's. Its headings become one level lower, and its last sections are left out if the
+    description has no room for them. The rest of the description stays as it is.
 
     Raises
     ------
@@ -396,7 +396,7 @@ def _described(found: ModelVersion, text: str) -> str:
     own = _SECTION.sub("\n\n", found.description or "").strip()
     before = f"{own}\n\n{_START}\n" if own else f"{_START}\n"
     after = f"\n{_END}\n"
-    # One level lower is one character more: make room for the marks first, then for the headings.
+    # A lower heading takes one more character: make room for the markers first, then for the headings.
     room = LONGEST_DESCRIPTION - len(before) - len(after)
     card = fitted(text, room - len(_HEADING.findall(text)))
     if not card:

@@ -1,4 +1,4 @@
-"""What an edition may show of amounts, attacks and curves, and how: the report is a release, too."""
+"""What an edition may show of amounts, attacks and curves, and how; the report is a release, too."""
 
 from __future__ import annotations
 
@@ -59,26 +59,26 @@ class Control:
     """Turns exact amounts into what an edition may show."""
 
     edition: Edition
-    k: int | None = None  # the least that was asked for: classes are shown in bands of it in the external edition
-    hidden: list[str] = field(default_factory=list)  # places at which something is
-    # Where the number of released explanations is hidden, nothing may tell it: no number that a figure is over, no
-    # interval and no share with many digits.
+    k: int | None = None  # the smallest k asked for; the external edition shows class sizes in bands of it
+    hidden: list[str] = field(default_factory=list)  # places where something is hidden
+    # Where the number of released explanations is hidden, nothing may reveal it: no number of cases, no interval, no
+    # share with many digits.
     hides_released: bool = False
 
     @property
     def external(self) -> bool:
-        """Whether the report leaves the house."""
+        """Whether this is the edition that leaves the house."""
         return self.edition == "external"
 
     def amount(self, exact: Amount, kind: Kind, place: str) -> Amount:
-        """Return what may be shown of an amount that counts a kind of thing; `place` is noted where that is not all."""
+        """Return what may be shown of an amount of this kind; `place` is recorded if something is hidden."""
         if not exact.measured:
             return NOT_MEASURED
         band = exact.band or self._band(exact, kind)
         if band is not None:
             self.hidden.append(place)
             return Amount(band=band)
-        # Of people only a band is known, and a share with all its digits would tell their number.
+        # Of people only a band is shown, and a share with all its digits would reveal their number.
         value = exact.value or 0
         if kind == "share_of_people":
             return Amount(value=round(value, 3))
@@ -92,7 +92,7 @@ class Control:
     def counts(
         self, counts: Mapping[str, int], place: str, *, people: bool, beside_sum: bool = False
     ) -> dict[str, Amount]:
-        """Return counts as they may be shown: a small one hides a second, and beside their sum all of them."""
+        """Return counts as they may be shown: with a small one a second is hidden, or all if their sum is shown."""
         if not (people or self.external):
             return {name: Amount(value=count) for name, count in counts.items()}
         shown = {name: Amount(band=FEW) if 0 < n < LEAST else Amount(value=n) for name, n in counts.items()}
@@ -109,7 +109,7 @@ class Control:
         return shown
 
     def total(self, counts: Mapping[str, int], place: str) -> Amount:
-        """Return what may be shown of the sum of counts of explanations: not what would tell a single one of them."""
+        """Return what may be shown of the sum of counts: nothing that would reveal a single one of them."""
         found = sum(counts.values())
         small = [n for n in counts.values() if 0 < n < LEAST]
         if self.external and small and not _ambiguous(small, [n for n in counts.values() if n >= LEAST]):
@@ -156,7 +156,7 @@ def population_band(people: float) -> str | None:
 
 
 def share_band(share: float, n: int | None, of: str) -> str | None:
-    """Return a band for a share of which 1 to 10, or all but these, are: None where it may be shown."""
+    """Return a band for a share of 1 to 10 cases, or of all but 1 to 10; None if it may be shown."""
     if n is None:
         return HIDDEN
     part = round(share * n)
@@ -166,7 +166,7 @@ def share_band(share: float, n: int | None, of: str) -> str | None:
 
 
 def _ambiguous(small: Sequence[int], large: Sequence[int]) -> bool:
-    """Say whether a hidden small count could be another one, for whoever knows the sum of all that is hidden."""
+    """Say whether a hidden small count stays ambiguous if the sum of all hidden counts is known."""
     total, others = sum(small) + sum(large), len(small) - 1
     least = 1 if large else max(1, total - (LEAST - 1) * others)
     most = min(LEAST - 1, total - others - LEAST * len(large))
@@ -186,12 +186,12 @@ def _risk_band(risk: float, k: int) -> str:
 
 NOT_MEASURED_TEXT = "not measured"
 _DIGITS = 3  # significant ones
-_TINY = Decimal("0.0001")  # below, zeros would have to be counted
+_TINY = Decimal("0.0001")  # below, readers would have to count zeros
 _UNITS = {"count": "", "share": " %", "number": "", "seconds": " s"}
 
 
 def shown(amount: Amount, kind: Unit = "number") -> str:
-    """Write an amount: its band, ``0.93 (0.88–0.97)`` rounded outwards and never up to 1, or as not measured."""
+    """Write an amount: its band, ``0.93 (0.88–0.97)`` rounded outwards but never up to 1, or "not measured"."""
     if amount.band is not None:
         return amount.band
     if amount.value is None or not math.isfinite(amount.value):
@@ -243,11 +243,11 @@ def _written(number: Decimal) -> str:
 # --- attacks and their curves ---
 
 _OF_FEW = ("tpr_at_", "few_")
-"""Beginnings of figures that are shares of few people, however many were attacked."""
+"""Prefixes of figures that are shares of few people, however many were attacked."""
 
 
 def shown_attack(attack: Attack, control: Control) -> Attack:
-    """Hide in the external edition whom an attack found, and of how many: it says what the attack reached alone."""
+    """Hide in the external edition how many people an attack found, and of how many: only its rate is shown."""
     if not control.external:
         return attack
     place = f"attacks.{attack.id}"
@@ -273,21 +273,21 @@ def _shown_figure(name: str, amount: Amount, attack: Attack, control: Control, p
     return control.amount(alone, "people" if counts else "rate", where)
 
 
-_TOLD = (0.1, 0.01, 0.001)  # false positive rates that are told in numbers; a chart has ten for every power of ten
-_MOST = 4  # curves of one chart; more are in further charts
+_TOLD = (0.1, 0.01, 0.001)  # false positive rates given in numbers; a chart has ten per power of ten
+_MOST = 4  # curves per chart
 _GRID = [float(f"{10 ** (power / 10):.3g}") for power in range(-40, 1)]
 _EQUAL = 1e-12
 
 
 class Audited(NamedTuple):
-    """An attack, exact, and the audit that ran it, as it was logged."""
+    """An attack, not yet disclosed, and the audit that ran it, as it was logged."""
 
     attack: Attack
     audit: Mapping[str, Any]
 
 
 class _Roc(NamedTuple):
-    """The curve of one attack, exact, and what is claimed over `_GRID`."""
+    """The exact curve of one attack, and what is claimed, over `_GRID`."""
 
     attack: Attack
     fpr: Sequence[float]
@@ -296,7 +296,7 @@ class _Roc(NamedTuple):
 
     @property
     def least(self) -> float:
-        """The smallest rate of false alarms that could be observed."""
+        """The smallest observable rate of false alarms."""
         others = self.people("others")
         return 1 / others if others else next((rate for rate in self.fpr if rate > 0), 1.0)
 
@@ -305,7 +305,7 @@ class _Roc(NamedTuple):
         return round(found) if found else None
 
     def at(self, rate: float) -> Amount:
-        """Return how many members are found at a rate, with the interval where the attack has it."""
+        """Return the share of members found at a rate, with its interval if the attack has one."""
         name = f"tpr_at_{rate:g}".replace(".", "_")
         if name not in self.attack.figures:
             return Amount(value=float(roc_height(self.fpr, self.tpr, rate)))
@@ -314,7 +314,7 @@ class _Roc(NamedTuple):
 
 
 def roc_curves(found: Sequence[Audited], control: Control) -> tuple[Distribution, ...]:
-    """Return the curves of judged attacks as ``roc``, ``roc-2``, …; outside in steps of 11 people, without few."""
+    """Return the curves of judged attacks as ``roc``, ``roc-2``, …; externally in steps of 11 people, without few."""
     curves = sorted((roc for each in found if (roc := _roc(each)) is not None), key=lambda roc: not roc.bounds)
     alike = [list(group) for _, group in groupby(curves, key=lambda roc: roc.bounds)]
     charts = [same[i : i + _MOST] for same in alike for i in range(0, len(same), _MOST)]
@@ -356,7 +356,7 @@ def _distribution(name: str, curves: Sequence[_Roc], control: Control) -> Distri
 
 
 def _shown(curve: _Roc, rate: float, control: Control) -> Amount:
-    """Return how many members are found at a rate of false alarms, as far as the edition may tell."""
+    """Return the share of members found at a rate of false alarms, as far as the edition may show it."""
     if rate < curve.least - _EQUAL:
         return NOT_MEASURED
     told, members, others = curve.at(rate), curve.people("members"), curve.people("others")
@@ -367,6 +367,6 @@ def _shown(curve: _Roc, rate: float, control: Control) -> Amount:
     band = share_band(rate, others, "people") or share_band(told.value, members, "people")
     if band is not None and rate < 1:
         return Amount(band=band)
-    # Without its interval, whose ends tell the count.
+    # Without its interval, whose ends would reveal the count.
     steps = round(told.value * members / LEAST)
     return Amount(value=min(1.0, round(steps * LEAST / members, 3)) if rate < 1 else 1.0)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 POPULATION, RELEASES, RISK, COMPOSITION, VALIDITY, UTILITY, DP = 2, 4, 5, 6, 7, 8, 11
-"""Numbers of the sections that figures stand in."""
+"""Numbers of the sections that figures are in."""
 
 _BOOTSTRAP = "mean; percentile bootstrap over explanations, 95 %"
 _WILSON = "share; Wilson, 95 %"
@@ -32,7 +32,7 @@ _MOST_RESAMPLED = 20_000
 
 
 def figures(evidence: Evidence, pooled: Pooled) -> dict[str, Metric]:
-    """Return every figure, exact, by id; what cannot be computed is there, too, without a value."""
+    """Return every exact figure by id; one that cannot be computed has no value."""
     found = [*_of_population(evidence), *_of_releases(evidence, pooled)]
     if pooled.k is not None:
         found += [*_of_risk(pooled), *_of_disclosure(pooled), *_of_composition(pooled), *_of_utility(evidence, pooled)]
@@ -49,7 +49,7 @@ def _of_population(evidence: Evidence) -> Iterator[Metric]:
     facts = evidence.latest("population")
     people = facts.get("people")
     for name in ("unique", "below_k"):
-        count = facts.get(name)  # text where the run hides it, which stays hidden
+        count = facts.get(name)  # text where the run hides it; stays hidden
         share: dict[str, Any] = {"band": f"{count} people"} if isinstance(count, str) else {}
         if isinstance(count, int) and isinstance(people, int) and people > 0:
             share = {"value": count / people, "n": people}
@@ -58,7 +58,7 @@ def _of_population(evidence: Evidence) -> Iterator[Metric]:
 
 
 def latest_comparison(evidence: Evidence) -> Sequence[Mapping[str, Any]]:
-    """Return what the latest audit says of the policy beside other ways; empty where there is none."""
+    """Return the latest audit's comparison of the policy with other ways; empty if there is none."""
     logged = [run.frontier for run in reversed(evidence.runs) if run.frontier is not None]
     return next((found["baselines"] for found in logged if found.get("baselines")), ())
 
@@ -151,7 +151,7 @@ def _of_utility(evidence: Evidence, pooled: Pooled) -> Iterator[Metric]:
     yield _share("cm", int((~np.asarray(majority, dtype=bool)).sum()), len(majority), UTILITY)
     optimal = pooled.values("optimal")
     yield _share("optimal_rate", int(optimal.sum()), len(optimal), UTILITY)
-    # The distance to training rows, which an audit may have measured; it needs the rows.
+    # The distance to training rows needs the rows, so an audit may have measured it.
     near = next((way["nearest"] for way in latest_comparison(evidence) if way.get("name") == "policy"), None)
     method = "" if near is None else "mean over an audit's explanations; percentile bootstrap, 95 %"
     yield _figure(
@@ -189,7 +189,7 @@ def _mean(name: str, values: NDArray[np.float64], section: int) -> Metric:
     mean, method = float(values.mean()), _BOOTSTRAP
     if n <= _MOST_RESAMPLED:
         low, high = bootstrap(values, random_state=0)
-    else:  # the bootstrap of a mean of so many is normal to all digits that are shown
+    else:  # the bootstrap of a mean of so many equals the normal interval in all digits shown
         half, method = _NORMAL_95 * float(values.std()) / np.sqrt(n), "mean; normal, 95 %"
         low, high = mean - half, mean + half
     return _figure(name, section, method, value=mean, low=low, high=high, n=n)
@@ -209,7 +209,7 @@ def _over(values: NDArray[np.float64], reduce: Callable[..., Any]) -> float | No
 _METRICS = ("k", "ncp", "pureness", "suppressed")
 _MOST_RESAMPLED_TWICE = 2_000
 _NORMAL_95 = 1.959964
-_DIGITS = 9  # what is beyond is rounding of the sums
+_DIGITS = 9  # beyond is rounding error
 
 
 def groups(pooled: Pooled) -> tuple[Group, ...]:
@@ -279,7 +279,7 @@ def _amount(value: float, low: float | None = None, high: float | None = None) -
 _RISKS = (0.2, 0.1, 0.09, 0.05, 0.02, 0.01, 0.005)
 _TURNS = (1, 2, 5, 10, 20)
 NCP_OF = "ncp."
-"""What the names of columns with the NCP of an attribute begin with."""
+"""Prefix of the columns with the NCP of an attribute."""
 
 
 def distributions(
@@ -327,7 +327,7 @@ def _part(amount: Amount, total: int, control: Control) -> Amount:
 
 
 def _before(evidence: Evidence, k: int, labels: list[str]) -> tuple[Amount, ...] | None:
-    """Return the share of people per bin, where the run says it for this k; its own bins are of 11 people and more."""
+    """Return the share of people per bin, if the run has it for this k; its own bins hold at least 11 people."""
     facts = evidence.latest("population")
     people = facts.get("people")
     if facts.get("k") != k or not isinstance(people, int) or people < LEAST or not facts.get("classes"):
@@ -346,7 +346,7 @@ def _before(evidence: Evidence, k: int, labels: list[str]) -> tuple[Amount, ...]
 
 
 def _meet(group: Mapping[str, Any], start: int | None, end: int | None) -> bool:
-    """Say whether two ranges of class sizes have one in common; their ends are not in them, None is no end."""
+    """Say whether two ranges of class sizes overlap; ends are excluded, None means no end."""
     return (end is None or group["from"] < end) and (group["to"] is None or (start or 0) < group["to"])
 
 
@@ -358,7 +358,7 @@ def _joint(counts: list[int | str], people: int) -> Amount:
 
 
 def _risk(pooled: Pooled, control: Control) -> Distribution:
-    """Share of releases with a prosecutor risk above each of some thresholds."""
+    """Share of releases with a prosecutor risk above each of several thresholds."""
     risk, k = 1 / pooled.values("k"), pooled.k or 1
     at = sorted({*_RISKS, 1 / k}, reverse=True)
     above = {f"{x:.3g}": Amount(value=float((risk > x + 1e-12).mean()), n=len(risk)) for x in at}
@@ -397,7 +397,7 @@ def _pureness(pooled: Pooled, control: Control, floor: float | None) -> Distribu
 
 
 def _frontier(evidence: Evidence) -> Distribution | None:
-    """NCP and pureness of the counterfactuals that are released at every k, as it was logged last."""
+    """NCP and pureness of the counterfactuals that are released at every k, from the latest frontier."""
     if not (points := evidence.latest("frontier").get("points")):
         return None
     names = {"NCP": "common_ncp_mean", "pureness": "common_pureness_mean", "withheld": "suppressed_rate"}
@@ -420,7 +420,7 @@ _WITH_FACTUALS = ("distance from who asks", "true for who asks")
 
 
 def _comparison(evidence: Evidence) -> Distribution | None:
-    """Compare the policy with no protection and the published baseline, as it was logged last."""
+    """Compare the policy with no protection and the published baseline, from the latest frontier."""
     known = [way for way in latest_comparison(evidence) if way.get("name") in _WAYS]
     if not known:
         return None

@@ -1,4 +1,4 @@
-"""What only people can say, read strictly, and what is asked by them, by a preset, or by the house."""
+"""What only people can say, read strictly; and thresholds, by people, a preset, or the house."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ LARGEST = 200_000
 
 
 class _Written(yaml.BaseLoader):
-    """A loader that makes mappings, lists and text alone, whatever tags say, and refuses repeated keys."""
+    """A loader that makes only mappings, lists and text, whatever tags say, and refuses repeated keys."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        """Return a mapping whose keys each stand there once."""
+        """Return a mapping without repeated keys."""
         seen: set[str] = set()
         for key, _ in node.value:
             if not isinstance(key, yaml.ScalarNode):
@@ -87,7 +87,7 @@ def read_written(path: str | Path) -> Any:
 
 
 def key_text(key: object) -> str:
-    """Return a key as messages name it: short and printable."""
+    """Return a key for use in messages: short and printable."""
     text = key if isinstance(key, str) else type(key).__name__
     plain = "".join(letter if letter.isprintable() else "?" for letter in text)
     return plain if len(plain) <= 40 else f"{plain[:37]}..."
@@ -97,10 +97,10 @@ LONGEST = 2_000
 """Characters of the longest answer."""
 
 Form = Callable[[Any, str, str], Any]
-"""From a value, how errors name it, and its key, to what is kept."""
+"""Reads a value, given how errors name it and its key."""
 
 _EMPTY = ("", "~", "null")
-_TURNS_TEXT = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"  # what is read must be what stands there
+_TURNS_TEXT = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"  # what people see must be what is stored
 
 
 def is_empty(value: object) -> bool:
@@ -108,13 +108,13 @@ def is_empty(value: object) -> bool:
 
 
 def check_keys(given: Mapping[Any, Any], where: str, known: Iterable[str]) -> None:
-    """Refuse a key that is not known: a misspelt answer would be lost without a word."""
+    """Refuse an unknown key: a misspelt one would silently lose its answer."""
     if unknown := [key for key in given if key not in known]:
         raise InputError(f"{where}{key_text(unknown[0])} is unknown; known: {', '.join(known)}")
 
 
 def read_each(given: object, where: str, known: Iterable[str], read: Form) -> MappingProxyType[str, Any]:
-    """Read every value of one part; those that are empty are left out."""
+    """Read every value of one part; empty ones are left out."""
     if not isinstance(given, Mapping):
         raise InputError(f"{where} must hold keys and values, got {type(given).__name__}")
     check_keys(given, f"{where}.", known)
@@ -123,7 +123,7 @@ def read_each(given: object, where: str, known: Iterable[str], read: Form) -> Ma
 
 
 def read_text(value: object, where: str) -> str | None:
-    """Return a text without what surrounds it, None where there is none; ``where`` is how errors name it."""
+    """Return a stripped text, or None if it is empty; ``where`` is how errors name it."""
     if is_empty(value):
         return None
     if not isinstance(value, str):
@@ -137,14 +137,14 @@ def read_text(value: object, where: str) -> str | None:
 
 
 def _unprintable(letter: str) -> bool:
-    """Say whether a letter has no print image, or turns the direction of the text after it."""
+    """Say whether a character is not printable, or changes the direction of the text after it."""
     return letter not in "\n\t" and (unicodedata.category(letter) in ("Cc", "Cs", "Co", "Cn") or letter in _TURNS_TEXT)
 
 
 def read_answer(value: object, where: str, asked: Question) -> str | None:
     if asked.kind == "date":
         return read_date(value, where)
-    if isinstance(value, bool):  # what other readers of YAML make of yes and no
+    if isinstance(value, bool):  # as other YAML readers parse yes and no
         value = "yes" if value else "no"
     text = read_text(value, where)
     if text is not None and asked.choices and text.lower() not in asked.choices:
@@ -153,7 +153,7 @@ def read_answer(value: object, where: str, asked: Question) -> str | None:
 
 
 def read_date(value: object, where: str) -> str | None:
-    """Return a date as YYYY-MM-DD, None where there is none."""
+    """Return a date as YYYY-MM-DD, or None if there is none."""
     if isinstance(value, dt.date) and not isinstance(value, dt.datetime):
         return value.isoformat()
     text = read_text(value, where)
@@ -169,7 +169,7 @@ def read_date(value: object, where: str) -> str | None:
 
 
 def read_signature(value: object, where: str) -> Mapping[str, str] | None:
-    """Return ``name`` and ``date``, as far as they are there; None where neither is."""
+    """Return ``name`` and ``date``, as far as given; None if neither is."""
     if is_empty(value):
         return None
     forms = {"name": read_text, "date": read_date}
@@ -213,13 +213,13 @@ ACCEPTABLE = (
     "attack_extraction",
     "attack_attribute_inference",
 )
-"""Checks that may fail as a declared risk: they speak of attackers whom not every policy stops.
+"""Checks that may fail as an accepted risk: they are about attackers that not every policy stops.
 
 The last three stand for all attacks of their families.
 """
 
 THRESHOLDS = ("k", "pureness", "ncp", "attribute_disclosure", "group_gap", "attack_over_control", "epsilon")
-"""What people may choose themselves; the highest risk follows from k."""
+"""Thresholds that people may choose; the highest risk follows from k."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -260,7 +260,7 @@ class HumanInputs:
         return cls(**{name: value for name, value in parts.items() if not is_empty(value)})
 
     def accepted(self, check: str, policies: Iterable[Mapping[str, Any]]) -> str | None:
-        """Return why people accept that a check does not hold."""
+        """Return why people accept that a check fails."""
         known = list(policies)
         if not known or any(is_promised(check, policy) for policy in known):
             return None
@@ -285,16 +285,16 @@ _OF_COUNTS: Mapping[str, tuple[str, ...]] = {
     "k_effective": ("k_effective_min", "attack_inversion_own", "attack_inversion_released"),
     "k_consistent": ("k_consistent_min", "attack_model_filter"),
 }
-"""Count of people to the checks that hold where a policy promises it."""
+"""By count of people: the checks that a policy promises if it promises this count."""
 
 
 def is_promised(check: str, policy: Mapping[str, Any] | None) -> bool:
-    """Say whether a policy, by its settings, promises that a check holds; one that is not known is taken to."""
+    """Say whether a policy's settings promise that a check holds; an unknown policy is assumed to."""
     return policy is None or any(check in _OF_COUNTS.get(count, ()) for count in promised(policy))
 
 
 def placeholders(inputs: HumanInputs) -> tuple[Placeholder, ...]:
-    """Return every question that is open, and every signature that is missing."""
+    """Return every open question and every missing signature."""
     questions = [
         Placeholder(id=name, question=asked.question, role=asked.role, section=asked.section)
         for name, asked in QUESTIONS.items()
@@ -355,7 +355,7 @@ _WITHOUT_DEFAULT = ("pureness", "ncp", "attribute_disclosure", "epsilon")
 
 
 class Asked(NamedTuple):
-    """What a check compares with, and who asks for it; without a value the figure is reported and not judged."""
+    """A threshold and its source; without a value the figure is reported but not judged."""
 
     value: float | None = None
     source: str = ""
@@ -363,10 +363,10 @@ class Asked(NamedTuple):
 
 
 def thresholds(preset: str | None, inputs: HumanInputs) -> Mapping[str, Asked]:
-    """Return what the checks of a report compare with, by id; without a value where nobody asks for anything.
+    """Return the thresholds of a report's checks, by id; without a value if nobody asks for one.
 
-    A preset, none of which sets a floor for pureness or makes a release lawful, asks for a k; without one the policy of
-    each run does. What people chose comes before both, and is refused where it is a k below the preset's.
+    A preset asks for a k (none sets a floor for pureness or makes a release lawful); without one, the policy of each
+    run does. What people chose overrides both, and is refused if it is a k below the preset's.
     """
     chosen = inputs.thresholds
     found = {name: Asked(None, "nobody asks for one") for name in ("k", "risk", *_WITHOUT_DEFAULT)}

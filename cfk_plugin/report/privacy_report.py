@@ -1,4 +1,4 @@
-"""The privacy report of logged runs: computed, judged, hidden and said, in every form that it has."""
+"""The privacy report of logged runs: computed, judged, disclosed and worded, in all its formats."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ SUFFIXES = (".html", ".json", ".md", ".csv", ".xml", ".pdf")
 class PrivacyReport:
     """What was released and at what risk, from logged runs alone.
 
-    Made by `of_runs` or `of_experiment`; every form is a pure function of `data`.
+    Made by `of_runs` or `of_experiment`; every format is a pure function of `data`.
 
     Attributes
     ----------
     data : ReportData
         What the report says. In the external edition class sizes are bands and no run is named.
     run_ids : tuple of str
-        What it was made from, oldest first; empty for a report that was read from its JSON.
+        The runs that it was made from, oldest first; empty for a report that was read from its JSON.
     tracking_uri : str, optional
         Where the runs are.
 
@@ -92,13 +92,13 @@ class PrivacyReport:
         ----------
         run_ids : sequence of str, or str
         since, until : datetime, date or str, optional
-            The period; a day, as in ``until="2026-10-31"``, is in it up to its end.
+            The period; a day, as in ``until="2026-10-31"``, is included as a whole.
         edition : {"internal", "external"}
-            Exact and for the house, or banded and to be given away.
+            Exact, for internal use; or banded, to give away.
         preset : str, optional
-            Thresholds with a source; default: what the policies of the runs ask for.
+            Thresholds with a source. Default: what the policies of the runs ask for.
         inputs : HumanInputs or path, optional
-            What people say; without it every question is a placeholder, and the verdict is at best review.
+            People's answers; without them every question is a placeholder, and the verdict is at best review.
         previous : PrivacyReport or path, optional
             An earlier report of the same edition, to say what changed; a path is of its JSON.
         tracking_uri : str, optional
@@ -114,9 +114,9 @@ class PrivacyReport:
         Raises
         ------
         InputError
-            If a run, the period or a setting is not what it should be.
+            If a run, the period or a setting is invalid.
         TrackingError
-            If the store does not answer, or holds something damaged.
+            If the store does not answer, or is damaged.
         """
         wanted = ids_of(run_ids)
         settings = _Settings(since, until, edition, preset, inputs, previous, tracking_uri, progress)
@@ -150,7 +150,7 @@ class PrivacyReport:
         Raises
         ------
         InputError
-            If there is neither, or it is no report that this release reads.
+            If neither exists, or it is not a report that this release reads.
         TrackingError
             If MLflow cannot be read.
         """
@@ -171,16 +171,16 @@ class PrivacyReport:
         return self.data.to_json()
 
     def to_html(self, *, print_edition: bool = False, address: str | None = None, docs: str | None = None) -> str:
-        """Return one HTML file that loads nothing and holds no script: a page to decide by, checks, and annexes.
+        """Return one HTML file that loads nothing and has no script: a page for decisions, checks, and annexes.
 
         Parameters
         ----------
         print_edition : bool
-            For paper: everything that can be folded is open.
+            For printing: nothing is folded.
         address : str, optional
-            Of the tracking server: run ids become links to it. Without it they are text.
+            Address of the tracking server, for links from run ids. Without it they are text.
         docs : str, optional
-            Address of the page of definitions: names of figures become links to it. Without it some lead to an annex.
+            Address of the page of definitions, for links from names of figures. Without it some link to an annex.
         """
         return render.render_html(self._document(address, docs), print_edition=print_edition)
 
@@ -193,7 +193,7 @@ class PrivacyReport:
         return render.render_csv(self.data)
 
     def to_junit(self) -> str:
-        """Return the checks as JUnit XML: what needs a person, or was not measured, is skipped, never green."""
+        """Return the checks as JUnit XML: those that need a person, or were not measured, are skipped, never passed."""
         return render.render_junit(self.data)
 
     def model_card(self, *, where: str = "") -> str:
@@ -214,20 +214,20 @@ class PrivacyReport:
         address: str | None = None,
         docs: str | None = None,
     ) -> None:
-        """Write the report as the name ends: .html, .json, .md, .csv, .xml (JUnit) or .pdf.
+        """Write the report in the format of the name's ending: .html, .json, .md, .csv, .xml (JUnit) or .pdf.
 
-        What stood there is replaced when the new file is whole. A PDF is printed by a Chromium of the system.
+        An existing file is replaced when the new one is complete. A PDF is printed by the system's Chromium.
 
         Parameters
         ----------
         path : path
         print_edition, address, docs
-            Of HTML, as for `to_html`; a PDF is always the edition for print.
+            For HTML, as in `to_html`; a PDF is always the print edition.
 
         Raises
         ------
         InputError
-            If the place cannot be written.
+            If the path cannot be written.
         MissingDependencyError
             If a PDF is asked for and there is no Chromium.
         """
@@ -244,13 +244,13 @@ class PrivacyReport:
             ".csv": self.to_csv,
             ".xml": self.to_junit,
         }
-        with whole_file(place) as draft:  # no line end is translated: the same report, the same bytes
+        with whole_file(place) as draft:  # line ends are not translated: the same report has the same bytes
             draft.write_bytes(makers[suffix]().encode("utf-8"))
 
     def log(self) -> str:
         """Log the report to MLflow, as HTML, JSON and Markdown, and return the id of the run that holds it.
 
-        That is the run that it was made from or, where it was made from several, a new one in their experiment.
+        That is the run that it was made from or, if there are several, a new one in their experiment.
 
         Raises
         ------
@@ -290,7 +290,7 @@ class PrivacyReport:
 
 @dataclass(frozen=True, slots=True)
 class _Settings:
-    """What a report is made with besides its runs, as it is given; see `PrivacyReport.of_runs`."""
+    """The arguments of a report besides its runs; see `PrivacyReport.of_runs`."""
 
     since: Moment | None
     until: Moment | None
@@ -304,7 +304,7 @@ class _Settings:
     def report(
         self, read: Callable[..., Evidence], what: object, source: Sequence[tuple[str, str]]
     ) -> tuple[ReportData, tuple[str, ...]]:
-        """Check everything, then read the runs; return the report as its JSON will be read back, and their ids."""
+        """Check everything, then read the runs; return the report as read back from its JSON, and the runs' ids."""
         if self.edition not in ("internal", "external"):
             raise InputError(f"edition must be internal or external, got {self.edition!r}")
         given, earlier = self.inputs, self.previous
@@ -325,14 +325,14 @@ class _Settings:
         data = _computed(evidence, inputs, asked, self.edition, self.preset, self.command(source))
         if previous is not None:
             data = replace(data, changes=delivery.compare(previous, data))
-        # A report is named by its content: the same evidence, the same name.
+        # A report's id follows from its content: the same evidence gives the same id.
         digest = hashlib.sha256(data.to_json().encode()).hexdigest()[:16]
         data = replace(data, report={**data.report, "id": digest})
-        # The order of keys and the kind of sequences decide what renderings look like: there is one form, the JSON's.
+        # Renderings depend on the order of keys and the type of sequences, so there is only one form: the JSON's.
         return ReportData.from_json(data.to_json()), tuple(run.run_id for run in evidence.runs)
 
     def command(self, source: Sequence[tuple[str, str]]) -> str:
-        """Return the command that makes the report again, without folders and places, which do not change it."""
+        """Return the command that makes the report again, without paths and addresses, which do not change it."""
         given = {
             "--since": self.since,
             "--until": self.until,
@@ -362,7 +362,7 @@ def _read_json(path: Path) -> ReportData:
         raise InputError(f"{path}: {error}") from None
 
 
-# --- from evidence to report: compute, judge, hide, say ---
+# --- from evidence to report: compute, judge, hide, word ---
 
 _MOST_CERTIFICATES = 50
 
@@ -375,7 +375,7 @@ def _computed(
     preset: str | None,
     command: str,
 ) -> ReportData:
-    """Compute, judge, and put together what may be shown; the same evidence gives the same data."""
+    """Compute, judge, and collect what may be shown; the same evidence gives the same data."""
     least = asked["k"].value
     pooled = Pooled.of(evidence, None if least is None else int(least))
     case = JudgedCase(
@@ -389,7 +389,7 @@ def _computed(
         placeholders=len(placeholders(inputs)),
     )
     control = Control(edition, pooled.k)
-    released = _releases(case, control)  # first, as it decides whether anything may tell the number of releases
+    released = _releases(case, control)  # first, as it decides whether the number of releases may show anywhere
     checks = tuple(_check(line, control) for line in judged(case))
     dp = statements.dp_statement(evidence)
     said = statements.circumstances(evidence, pooled, dp)
@@ -434,7 +434,7 @@ def _head(case: JudgedCase, control: Control, found: Verdict, uncovered: tuple[s
     times = pooled.rows["timestamp"] if "timestamp" in pooled.rows and len(pooled) else None
     first, last = (None, None) if times is None else (statements.day(times.min()), statements.day(times.max()))
     latest = statements.of_milliseconds(max(run.started for run in evidence.runs))
-    names = sorted({run.experiment for run in evidence.runs} - {None, "", "Default"})  # which says nothing
+    names = sorted({run.experiment for run in evidence.runs} - {None, "", "Default"})  # "Default" says nothing
     return {
         "id": "",
         "edition": control.edition,
@@ -455,12 +455,12 @@ def _head(case: JudgedCase, control: Control, found: Verdict, uncovered: tuple[s
 
 def _releases(case: JudgedCase, control: Control) -> ReleaseCounts:
     """Describe what was asked for, and what became of it."""
-    # What adds up to everything that was asked for: with a small one, a second one is hidden.
+    # These add up to all requests: with a small one, a second one is hidden.
     parts = {name: case.figure(name).value for name in ("exact", "generalised", "prototypes", "suppressed")}
     counts = {name: int(value) for name, value in parts.items() if value is not None}
     shown = dict.fromkeys(parts, Amount()) | control.counts(counts, "releases", people=False)
     asked = control.total(counts, "releases.asked")
-    complement = shown["suppressed"].band is not None  # of what was asked for
+    complement = shown["suppressed"].band is not None  # of all requests
     untracked = control.amount(case.figure("untracked"), "requests", "releases.untracked")
     control.hides_released = control.external and complement
     reasons = case.pooled.suppressed["reason"].value_counts() if len(case.pooled.suppressed) else pd.Series(dtype=int)
@@ -480,7 +480,7 @@ def _releases(case: JudgedCase, control: Control) -> ReleaseCounts:
 
 
 def _metrics(found: Mapping[str, Metric], released: Mapping[str, Any], control: Control) -> tuple[Metric, ...]:
-    """Return the figures as they may be shown; counts as among the releases, where one may hide another."""
+    """Return the figures as they may be shown; counts as in `released`, where one may hide another."""
     return tuple(
         replace(
             metric,
@@ -489,7 +489,7 @@ def _metrics(found: Mapping[str, Metric], released: Mapping[str, Any], control: 
             else control.amount(metric.amount, kind_of(name), f"metrics.{name}"),
         )
         for name, metric in found.items()
-        if name not in LATENCIES  # among the releases
+        if name not in LATENCIES  # these are in `released`
     )
 
 
@@ -499,7 +499,7 @@ def _check(line: Line, control: Control) -> CheckResult:
 
 
 def _group(group: Group, control: Control) -> Group:
-    """Hide in the external edition what tells class sizes or single explanations; small groups are pooled already."""
+    """Hide in the external edition what reveals class sizes or single explanations; small groups are already pooled."""
     if not control.external or group.metric not in ("k", "suppressed"):
         return group
     place, n = f"groups.{group.attribute}.{group.group}.{group.metric}", int(group.n.value or 0)
@@ -549,7 +549,7 @@ def _certificates(pooled: Pooled, control: Control) -> tuple[CertificateLine, ..
 
 
 def _picture(pooled: Pooled, control: Control) -> ShownRelease | None:
-    """Return the release of median information loss: widths and people alone; in steps of 5 % where it leaves."""
+    """Return the release of median information loss: only widths and people; externally in steps of 5 %."""
     names = [str(name) for name in pooled.regions if str(name).startswith(NCP_OF)]
     known = pooled.regions.dropna(subset=["ncp", *names]) if names else pooled.regions.head(0)
     if len(known) < (LEAST if control.external else 1):

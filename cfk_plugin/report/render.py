@@ -1,4 +1,4 @@
-"""What a page is made of, and its forms: one HTML file that loads and runs nothing, Markdown, CSV and JUnit XML."""
+"""The elements of a page, and its formats: one HTML file that loads and runs nothing, Markdown, CSV, JUnit XML."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from cfk_plugin.report.disclosure import NOT_MEASURED_TEXT, Unit, shown, unit_of
 
 
 class Link(NamedTuple):
-    """A text that leads to a place in the document (``#anchor``) or, where an address is configured, outside."""
+    """A link to a place in the document (``#anchor``) or, where an address is configured, outside."""
 
     text: str
     target: str
@@ -38,7 +38,7 @@ class Mark(NamedTuple):
 
 
 class Bar(NamedTuple):
-    """A number as it is written, and a bar that is as long as a share of its column; None draws none."""
+    """A number as text, and the length of its bar as a share of its column; None draws no bar."""
 
     text: str
     share: float | None
@@ -65,17 +65,17 @@ class TableBlock:
     caption: str
     columns: Sequence[str]
     rows: Sequence[Sequence[Cell]]
-    numeric: Sequence[int] = ()  # columns that are set right
+    numeric: Sequence[int] = ()  # columns that are aligned right
     note: str = ""
     row_ids: Sequence[str] = ()
     above: str = ""  # how to read it
     wide: bool = False  # takes a line of its own
-    stacks: bool = False  # as every table of more than three columns, rows become lists where it has no room
+    stacks: bool = False  # rows become lists on narrow pages, as in every table of more than three columns
 
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """A picture as a notebook has it; its numbers stand in a table beside it."""
+    """A plot as notebooks show it; its numbers are in a table beside it."""
 
     id: str
     title: str
@@ -98,7 +98,7 @@ Block = Paragraph | Bullets | TableBlock | Drawn
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A section: ``0`` to ``13``, or an annex that is a letter. What is `folded` is a line that can be opened."""
+    """A section: ``0`` to ``13``, or an annex with a letter. A `folded` one is a line that can be opened."""
 
     number: str
     title: str
@@ -107,13 +107,13 @@ class Section:
 
     @property
     def id(self) -> str:
-        """Where links lead."""
+        """The target of links."""
         return f"section-{self.number}"
 
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """One answer of the first page: a figure, and what is said of it."""
+    """One answer on the first page: a figure and its explanation."""
 
     name: str
     figure: str
@@ -122,7 +122,7 @@ class Tile:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """One explanation before and after: of each attribute the share of its range that is told; no value."""
+    """One explanation before and after: for each attribute the share of its range that is given; no value."""
 
     caption: str
     before: str
@@ -161,7 +161,7 @@ EDITIONS = {
     "internal": ("Internal edition", "exact figures and run ids, for the data holder"),
     "external": ("External edition", "figures of people in bands, no run ids"),
 }
-"""Name of an edition, and what that means."""
+"""Name of each edition, and what it means."""
 
 
 def amounts_of(check: CheckResult) -> tuple[str, str]:
@@ -181,11 +181,11 @@ def words(cell: Cell) -> str:
             return str(cell)
 
 
-# --- numbers over categories, with a bar beside each that may be shown ---
+# --- numbers by category, with a bar beside each that may be shown ---
 
 
 def bars_of(found: Distribution, block: Mapping[str, Any]) -> TableBlock:
-    """Return a distribution as a table with bars; lines that are asked are told above it."""
+    """Return a distribution as a table with bars; its marks are written above it."""
     unit: Unit = block["unit"]
     chosen = [place for place, label in enumerate(found.labels) if label in block.get("rows", found.labels)]
     most = max((each.value or 0.0 for of in found.series.values() for each in of), default=0.0)
@@ -210,7 +210,7 @@ _ROC_RATES = ("0.1", "0.01", "0.001")
 
 
 def curves_of(data: ReportData, found: Distribution, block: Mapping[str, Any]) -> Iterator[Block]:
-    """Yield what k costs as a picture; or members found over false alarms, as one and at the rates that matter most."""
+    """Yield the frontier as a plot; or members found over false alarms as a plot and a table of a few rates."""
     if found.id == "frontier":
         drawn = {"common_ncp_mean": "NCP", "common_pureness_mean": "pureness", "suppressed_rate": "withheld"}
         table = {
@@ -245,18 +245,18 @@ def _curve(rates: Sequence[str], found: Sequence[Amount]) -> Curve:
 
 
 def _curve_name(data: ReportData, name: str) -> str:
-    """Return the name of a curve with the area below it, where the attack's success is that area."""
+    """Return the name of a curve, with the area below it if that is the attack's success."""
     area = next((attack.main for attack in data.attacks if attack.judged and attack.id == name), None)
     if area is None or not area.measured or name.startswith("membership_surrogate"):
         return short(name)
     return f"{short(name)}: AUC {shown(area)}"
 
 
-# --- HTML. Text is only text: names of attributes, runs and people must not become markup or a link. ---
+# --- HTML. Text stays text: names of attributes, runs and people must not become markup or a link. ---
 
 SPACE = re.compile(r"\s+")
 NOT_TEXT = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff\u202a-\u202e\u2066-\u2069]")
-"""What XML forbids, other control characters but the end of a line, and marks that turn the direction of reading."""
+"""Characters that XML forbids, control characters except line ends, and marks that change the text direction."""
 
 _JOINT = re.compile(r"(?<=[_/:@;=|-])(?=\w)|(?<=[.,])(?=[^\W\d])|(?<=[a-z])(?=[A-Z])")
 """Where a long word may be broken; never within a number."""
@@ -271,7 +271,7 @@ def one_line(text: str) -> str:
 
 
 def render_html(document: Document, *, print_edition: bool = False) -> str:
-    """Return a report as one HTML file that loads and runs nothing. What must not be shown is not in the document."""
+    """Return a report as one HTML file that loads and runs nothing."""
     edition, edition_means = EDITIONS[document.edition]
     data = document.data.encode()
     page = (
@@ -292,13 +292,13 @@ def render_html(document: Document, *, print_edition: bool = False) -> str:
 
 def _running_titles(title: str) -> str:
     """Return the rules of CSS that print a title and the page number on every page."""
-    # What is no letter or digit is written as its code: no text can end the string, the rule or the style element.
+    # All but letters and digits are escaped: no text can end the string, the rule or the style element.
     string = "".join(char if char.isascii() and char.isalnum() else f"\\{ord(char):06x}" for char in title)
     return f'@page {{ @top-left {{ content: "{string}" }} }}'
 
 
 def _inline(text: Inline) -> Markup:
-    """Return text and links; long words may be broken at their joints."""
+    """Return text and links; long words may break at their joints."""
     match text:
         case Link(said, target):
             shown, kind = _inline(said), "outside" if _OUTSIDE.fullmatch(target) else ""
@@ -308,19 +308,19 @@ def _inline(text: Inline) -> Markup:
         case Text():
             return Markup("").join(_inline(part) for part in text)
         case _:
-            kept = str(text).replace(" %", "\u00a0%")  # a number and its sign stand on one line
+            kept = str(text).replace(" %", "\u00a0%")  # a number and its sign stay on one line
             parts = [[word] if len(word) <= _LONG_WORD else _JOINT.split(word) for word in kept.split(" ")]
             return Markup(" ").join(Markup("<wbr>").join(map(escape, each)) for each in parts)
 
 
 def _outside_links(table: TableBlock) -> list[Link]:
-    """Return the outside links of a table, each target once; on paper they stand below it, as cells have no room."""
+    """Return the outside links of a table, each target once; in print they go below it, as cells have no room."""
     parts = [part for row in table.rows for cell in row for part in (cell if isinstance(cell, Text) else (cell,))]
     return list({p.target: p for p in parts if isinstance(p, Link) and _OUTSIDE.fullmatch(p.target)}.values())
 
 
 def _status(row: Sequence[object]) -> str:
-    """Return the status of a row, for its style: that of the first mark in it."""
+    """Return the status of a row, for its style: that of its first mark."""
     return next((cell.status for cell in row if isinstance(cell, Mark)), "")
 
 
@@ -345,14 +345,14 @@ def _environment() -> Environment:
     return environment
 
 
-# --- pictures: as a notebook has them, with the ink of the page and text that is text ---
+# --- plots as in notebooks, in the page's color and with real text ---
 
 _UNNAMED = re.compile(r'<metadata>.*?</metadata>|<style.*?</style>|(?<=<g) id="[^"]*"', re.DOTALL)
 _DARK = re.compile(r"#([0-5][0-9a-f])\1\1")
 
 
 def _drawn(block: Drawn) -> Markup:
-    """Draw with matplotlib, which escapes what it writes; nothing in it leads anywhere."""
+    """Draw with matplotlib, which escapes what it writes; without links."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
@@ -380,14 +380,14 @@ _WIDE = 4.2  # inches
 # --- Markdown, in which no text becomes markup ---
 
 _MARKDOWN = re.compile(r"([\\`*_\[\]<>|~$@])")
-_ADDRESS = re.compile(r"://|\bwww\.", re.IGNORECASE)  # GitHub makes links of bare addresses
+_ADDRESS = re.compile(r"://|\bwww\.", re.IGNORECASE)  # GitHub turns bare addresses into links
 _LIST = re.compile(r"^(\d+)([.)])(?=\s|$)")
 _FORMULA = tuple("=+-@＝＋－＠")
 _TARGET = "/:?#=&%-._~"
 
 
 def markdown(text: str) -> str:
-    """Return a text of one line that GitHub flavoured Markdown shows as it is, in a paragraph or a cell."""
+    """Return one line that GitHub flavored Markdown shows literally, in a paragraph or a cell."""
     shown = _MARKDOWN.sub(r"\\\1", one_line(text).replace("&", "&amp;"))
     shown = _ADDRESS.sub(lambda found: found[0].replace(":", r"\:").replace(".", r"\."), shown)
     shown = _LIST.sub(r"\1\\\2", shown)
@@ -395,7 +395,7 @@ def markdown(text: str) -> str:
 
 
 def render_markdown(document: Document) -> str:
-    """Return a report as GitHub flavoured Markdown; bars are their numbers, and no text becomes markup."""
+    """Return a report as GitHub flavored Markdown; bars become numbers, and no text becomes markup."""
     anchors = frozenset(_anchors(document))
     parts = [
         f"# {markdown(document.title)}",
@@ -447,9 +447,9 @@ def _table(table: TableBlock, anchors: frozenset[str]) -> str:
 
 
 def _text(text: Cell, anchors: frozenset[str]) -> str:
-    """Write what a cell says; a link leads to where this text has something, or to a run, else it is its text."""
+    """Write a cell; a link is kept if its target is in this text or a run, else only its text."""
     if isinstance(text, Text):
-        # A part's own spaces stand between it and its neighbours.
+        # Spaces at the ends of a part separate it from its neighbors.
         return "".join(_edges(words(each), _text(each, anchors)) for each in text).strip()
     if isinstance(text, Link):
         target = text.target
@@ -464,7 +464,7 @@ def _edges(text: str, shown: str) -> str:
 
 
 def _target(target: str) -> str:
-    """Return the target of a link in which nothing ends it."""
+    """Return an escaped target of a link."""
     return quote(one_line(target), safe=_TARGET)
 
 
@@ -487,19 +487,19 @@ COLUMNS = ("id", "status", "value", "low", "high", "band", "threshold", "source"
 
 
 def _csv_cell(text: str) -> str:
-    """Return a text of one line that a spreadsheet shows as it is: what would be a formula gets an apostrophe."""
+    """Return one line that a spreadsheet shows literally: what would be a formula gets an apostrophe."""
     shown = one_line(text)
     return f"'{shown}" if shown.startswith(_FORMULA) else shown
 
 
 def render_csv(data: ReportData) -> str:
-    """Write one line per check, as RFC 4180 has it; what a spreadsheet would take for a formula gets an apostrophe."""
+    """Write one line per check, following RFC 4180; what a spreadsheet would read as a formula gets an apostrophe."""
     text = io.StringIO(newline="")
     lines = csv.writer(text, lineterminator="\r\n")
     lines.writerow(COLUMNS)
     for check in data.checks:
         found, asked = check.measured, check.threshold
-        # Where only a band may be shown, no number is.
+        # Where only a band may be shown, there is no number.
         numbers = (found.value, found.low, found.high) if found.band is None else (None, None, None)
         threshold = asked.value if asked.band is None else _csv_cell(asked.band)
         source, said, band = map(_csv_cell, (check.source, check.text, found.band or ""))
@@ -508,7 +508,7 @@ def render_csv(data: ReportData) -> str:
 
 
 def render_junit(data: ReportData) -> str:
-    """Write each check as a test case of JUnit XML; what a person has to look at, or was not measured, is skipped."""
+    """Write each check as a JUnit XML test case; those that need a person, or were not measured, are skipped."""
     checks = data.checks
     failures = str(sum(check.status == "fail" for check in checks))
     counts = {"tests": str(len(checks)), "failures": failures, "errors": "0"}

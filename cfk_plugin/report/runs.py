@@ -1,4 +1,4 @@
-"""What runs hold: explanations, and what audits found; from a local store and from a tracking server alike."""
+"""What runs hold: explanations and results of audits, from a local store or a tracking server."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class RunEvidence:
 
     @property
     def policy_agrees(self) -> bool:
-        """Whether the logged policy has the hash that the run, and every certificate in it, states."""
+        """Whether the logged policy has the hash that the run and all its certificates state."""
         if self.policy is None or self.rows is None:
             return False
         found = sha256_of(self.policy)
@@ -79,7 +79,7 @@ class RunEvidence:
         return self.tags.get("cfk.policy_sha256") == found and all(value == found for value in set(stated))
 
     def setting(self, name: str) -> Any:
-        """Return a setting of the policy; for `min_pureness` the floor that held, where the run says so."""
+        """Return a setting of the policy; for `min_pureness` the floor that applied, if the run has it."""
         if name != "min_pureness" or FLOOR not in self.params:
             return (self.policy or {}).get(name)
         try:
@@ -90,7 +90,7 @@ class RunEvidence:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Evidence:
-    """All that a report is made from, oldest first; `uncounted`: rows in files that no summary counts yet, by run."""
+    """All that a report is made from, oldest first; `uncounted`: by run, rows that no summary counts yet."""
 
     runs: Sequence[RunEvidence]
     since: int | None = None
@@ -103,7 +103,7 @@ class Evidence:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Pooled:
-    """All explanations, run after run: ``run`` is a place in `runs`, ``asked_k`` the larger k of policy and report."""
+    """All explanations, run by run: ``run``: a position in `runs`; ``asked_k``: the larger k of policy and report."""
 
     rows: pd.DataFrame
     runs: Sequence[RunEvidence]
@@ -145,11 +145,11 @@ class Pooled:
         return int(asked.min()) if len(asked) else None
 
     def of_all(self, name: str) -> pd.Series[Any]:
-        """Return what is known of something, of all explanations."""
+        """Return one column over all explanations."""
         return self.rows[name].dropna() if name in self.rows else pd.Series(dtype=object)
 
     def values(self, name: str) -> NDArray[np.float64]:
-        """Return what is known of a figure of the released regions: one value each, those without left out."""
+        """Return the known values of a figure of the released regions."""
         if name not in self.regions:
             return np.empty(0)
         return self.regions[name].dropna().to_numpy(dtype=np.float64)
@@ -169,7 +169,7 @@ class Pooled:
         )
 
     def below(self, column: str) -> pd.DataFrame:
-        """Return the released regions that have fewer people of a kind than was asked for."""
+        """Return the released regions whose count in this column is below the k asked for."""
         if column not in self.regions:
             return self.regions.head(0)
         few = (self.regions[column] < self.regions["asked_k"]).fillna(False)
@@ -205,13 +205,13 @@ class Held:
 
     @property
     def asked(self) -> int:
-        """Explanations that the run counts; a report alone may repeat another run's, and of an evaluation none left."""
+        """Explanations that the run counts; 0 for a report, which may repeat another run's, and for an evaluation."""
         repeated = not self.parts and not {_REPORT, EVALUATION}.isdisjoint(self.run.data.tags)
         return 0 if repeated else int(self.run.data.metrics.get(ASKED, 0))
 
     @property
     def empty(self) -> bool:
-        """Whether it holds neither explanations nor audits; a frontier is one of what protection costs."""
+        """Whether it holds neither explanations nor audits; a frontier counts as an audit."""
         return not (self.asked or self.parts or self.audited)
 
     @property
@@ -229,7 +229,7 @@ class Held:
 
 
 def look(folder: Path, tracking_uri: str, run: Run) -> Held:
-    """Read everything of a run but its rows; `folder` is for copies of files."""
+    """Read everything of a run except its rows; `folder` is for copies of files."""
     version = run.data.tags.get("cfk.schema_version", str(SCHEMA_VERSION))
     if version != str(SCHEMA_VERSION):
         said = version if version.isdecimal() else "no number"
@@ -300,7 +300,7 @@ class _Reading:
     folder: Path
     period: Period
     progress: Progress | None
-    spans: list[tuple[int, int]] = field(default_factory=list)  # of what was found, in the period or not
+    spans: list[tuple[int, int]] = field(default_factory=list)  # of all that was found, in the period or not
     uncounted: dict[str, int] = field(default_factory=dict)
 
     def evidence(self, runs: Iterable[Run], searched: str, *, named: bool) -> Evidence:
@@ -321,7 +321,7 @@ class _Reading:
         return Evidence(runs=found, since=self.period.since, until=self.period.until, uncounted=self.uncounted)
 
     def _runs(self, held: Sequence[Held], names: Mapping[str, str]) -> Iterator[RunEvidence | None]:
-        """Yield run by run, while files of the next ones are read."""
+        """Yield run by run, while files of the next runs are read."""
         files = [(one, part) for one in held for part in one.parts]
         shards = self.workers.map(lambda file: file[0].shard(file[1], self.period), files)  # in their order
         for place, one in enumerate(held):
@@ -361,7 +361,7 @@ class _Reading:
         )
 
     def _explained(self, runs: int) -> str:
-        """Say what was searched, and what to do."""
+        """Say why nothing was found, and what to do."""
         if not self.spans and self.uncounted:
             return (
                 f"its {sum(self.uncounted.values())} explanations are in files that no summary counts yet; try again "
@@ -395,30 +395,30 @@ def _prototype(rows: pd.DataFrame | None, where: str) -> Mapping[str, Any] | Non
     return content
 
 
-# --- what audits in the runs found, and what each attack is compared with ---
+# --- results of audits in the runs, and what each attack is compared with ---
 
 
 _BEGINNINGS: tuple[Family, ...] = ("epsilon", *OF_MODELS)
 _COIN = Amount(value=0.5)
 _SAME = 1e-6
 _DIFFERENCES = {"extraction": "gain", "attribute_inference": "advantage"}
-"""Figures that are the difference itself, with an interval that knows both of its sides were of the same people."""
+"""Figures that are the difference itself, with an interval that uses that both sides are of the same people."""
 
 
 class Compared(NamedTuple):
-    """How much better an attack did than it would without what it is about."""
+    """How much better an attack did than its reference."""
 
     with_what: str
     over: Amount
 
 
 def compared(attack: Attack) -> Compared | None:
-    """Compare an attack with what it would reach anyway; None where one of both was not measured.
+    """Compare an attack with what it would reach anyway; None if either was not measured.
 
-    A copy of a model agrees with it without any explanation: what counts is the gain over queries alone. Who tells
-    members from others has a coin to beat; a control is compared with where it is clearly no coin, as it is when the
-    two groups differ by more than training. All other attacks are compared with their control, the same attack on
-    people who were not trained on, and without one with the same guess without the explanation.
+    A copy of a model agrees with it without any explanation, so the gain over queries alone counts. Membership attacks
+    are compared with a coin, or with their control where that is clearly not a coin, as it is when the two groups
+    differ by more than training. All other attacks are compared with their control, the same attack on people who were
+    not trained on, or, without one, with the same guess without the explanation.
     """
     with_what, reference = _reference(attack)
     main = attack.main
@@ -433,7 +433,7 @@ def compared(attack: Attack) -> Compared | None:
 
 
 def whole(name: str) -> str:
-    """Return the attack of which a result is a part: what stands before the name of an attribute."""
+    """Return the attack that a result is part of: the name without that of an attribute."""
     return name.partition("/")[0]
 
 
@@ -447,14 +447,14 @@ def _reference(attack: Attack) -> tuple[str, Amount]:
 
 
 def audited(evidence: Evidence) -> tuple[Audited, ...]:
-    """Return the latest result of every attack on each subject; judged is the one in force that did best."""
+    """Return the latest result of every attack on each subject; the most successful one in force is judged."""
     released = [run for run in evidence.runs if run.rows is not None and len(run.rows)]
     latest: dict[tuple[str, str, bool], Audited] = {}
     for run in evidence.runs:
         for audit in run.audits:
             for attack in _attacks_of(audit, run.run_id, released):
                 key = (attack.id, attack.subject, attack.concerns)
-                latest.pop(key, None)  # so that the order is that of the runs
+                latest.pop(key, None)  # keeps the order of the runs
                 latest[key] = Audited(attack, audit)
     by_name: dict[str, list[Audited]] = {}
     for found in latest.values():
@@ -468,7 +468,7 @@ def _place(attack: Attack) -> tuple[bool, str, str, bool, str]:
 
 
 def _judged(same: Sequence[Audited]) -> Iterator[Audited]:
-    """Mark on which of several subjects an attack is judged: in doubt the one that speaks against the release."""
+    """Mark which of several subjects an attack is judged on: the worst one for the release."""
     threats = [(found.attack.concerns, _threat(found.attack), i) for i, found in enumerate(same)]
     worst = same[max(threats)[2]].attack
     for found in same:
@@ -505,7 +505,7 @@ def _attacks_of(audit: Mapping[str, Any], run: str, released: Sequence[RunEviden
 
 
 def _is_about(audit: Mapping[str, Any], run: RunEvidence) -> bool:
-    """Say whether an audit, as far as it says, was of the policy and population that a run released under."""
+    """Say whether an audit was of a run's policy and population, as far as the audit names them."""
     population = audit.get("population")
     return _has_policy_of(audit, run) and (
         population is None or population == run.tags.get("cfk.population_fingerprint")

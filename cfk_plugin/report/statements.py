@@ -1,4 +1,4 @@
-"""What a report says besides figures: definitions, limits, criteria, controls; of policy and population."""
+"""What a report says besides figures: definitions, limits, criteria, controls, policies, population."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ DEFINITIONS: Mapping[str, Definition] = MappingProxyType(
 """Id to definition. A figure and the check of the same id, such as ``k_min``, share one."""
 
 _CHECK = "attack_"
-_FAMILIES = ("membership", "extraction", "attribute_inference")  # each of several attacks
+_FAMILIES = ("membership", "extraction", "attribute_inference")  # each has several attacks
 
 
 def definitions_of(
     checks: Iterable[CheckResult], metrics: Iterable[Metric], attacks: Sequence[Attack]
 ) -> Mapping[str, Definition]:
-    """Return the definitions of checks, metrics, attacks and their figures, by id; parts have those of their attack."""
+    """Return the definitions of checks, metrics, attacks and their figures, by id; parts use their attack's."""
     ran = {attack.id for attack in attacks}
     names = [*(check.id for check in checks), *(metric.id for metric in metrics)]
     names += [name for name in ran if name.partition("/")[0] not in ran - {name}]
@@ -65,7 +65,7 @@ def definitions_of(
 
 
 def _definition(name: str, attacks: Sequence[Attack]) -> Definition:
-    """Return what is known of a name: of itself, of the kind of attack that it is one of, or what the audit said."""
+    """Return the definition of a name: its own, that of its kind of attack, or what the audit said."""
     if name in DEFINITIONS:
         return DEFINITIONS[name]
     attack = name.removeprefix(_CHECK)
@@ -96,12 +96,12 @@ _MOST_NAMES = 12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Circumstances:
-    """What the sentences depend on; None stands for what is not known."""
+    """What the sentences depend on; None stands for unknown."""
 
     guarantees: Collection[str]  # of the regions and prototypes in the period
     has_ledger: bool | None  # all the time
     raw_private: Sequence[str] | None  # private attributes that are released as they are
-    prototypes: bool  # were released
+    prototypes: bool  # whether any were released
     dp_covers: str | None  # see `PrototypeCertificate.covers`
     sensitive_declared: bool = False
     subject_key: bool | None = None  # people are told apart by a key
@@ -146,7 +146,7 @@ def not_covered(case: Circumstances) -> tuple[str, str, str]:
 
 
 def _of_knowledge(kinds: Sequence[str], eligible: bool) -> list[str]:
-    """Return the names of the sentences about attackers who know or do more than look up quasi-identifiers."""
+    """Return the names of the sentences about attackers who do more than look up quasi-identifiers."""
     found = ["rerun"] if "nominal" in kinds else []
     if kinds != ["catalogue"]:
         found += ["ask_model", "steering"]
@@ -172,14 +172,14 @@ def _covers(covers: str | None) -> str:
 
 # --- singling out, linkability and inference ---
 
-_BY_K = "singling out"  # the one criterion that a number of people speaks of
-_BY_VALUES = ("singling out", "inference")  # what private values that are released as they are stand against
+_BY_K = "singling out"  # the only criterion that a number of people is about
+_BY_VALUES = ("singling out", "inference")  # criteria that exactly released private values leave open
 
 
 def criteria(
     statuses: Mapping[str, Status], raw_private: Sequence[str] | None, *, regions: bool = True, prototypes: bool = False
 ) -> tuple[Criterion, ...]:
-    """Judge the criteria of WP29 Opinion 05/2014: k speaks of singling out alone, and unmeasured is no pass."""
+    """Judge the criteria of WP29 Opinion 05/2014: k is about singling out alone, and unmeasured is not a pass."""
     texts, exposed = load("criteria"), ""
     if regions and (raw_private is None or raw_private):
         exposed = texts["raw_unknown" if raw_private is None else "raw"]
@@ -202,7 +202,7 @@ def criteria(
 
 
 def _of_family(check: str, statuses: Mapping[str, Status]) -> list[str]:
-    """Return the checks that a name stands for: those of all attacks of a family, or itself."""
+    """Return the checks that a name stands for: those of a family's attacks, or itself."""
     attacks = [name for name in statuses if name.startswith(f"{check}_")]
     attacks = attacks if check.removeprefix(_CHECK) in _FAMILIES else []
     return [*([check] if check in statuses or not attacks else []), *attacks]
@@ -220,7 +220,7 @@ def _together(found: Sequence[Status]) -> Status:
 
 
 def controls() -> tuple[dict[str, str], ...]:
-    """Return the control map: where something is answered, not that a rule is met, which is for people to decide."""
+    """Return the control map: where each requirement is addressed. Whether a rule is met is for people to decide."""
     return tuple(
         {
             "control": told["control"],
@@ -233,7 +233,7 @@ def controls() -> tuple[dict[str, str], ...]:
 
 
 def techniques(methods: Collection[str], guarantees: Collection[str], *, withheld: bool = False) -> tuple[str, ...]:
-    """Return the techniques and formal models in use, in the words of ISO/IEC 20889, with what each is here."""
+    """Return the techniques and formal models in use, in the terms of ISO/IEC 20889, with what each is here."""
     kinds = set(guarantees)
     uses = {
         "record suppression: explanations that do not meet the policy are withheld": True,
@@ -249,12 +249,12 @@ def techniques(methods: Collection[str], guarantees: Collection[str], *, withhel
 
 
 def receiver_sentence(data: ReportData) -> str:
-    """Return what holds for every receiver, of generalised values alone: private ones may be somebody's. Or nothing."""
+    """Return what holds for every receiver, about generalised values only, as private ones may be somebody's; or ""."""
     fits = any(check.id == "k_min" and check.status == "pass" for check in data.checks)
     asked = [each["settings"]["k"] for each in data.policy["policies"] if "k" in each["settings"]]
     if not (fits and asked) or data.releases["prototypes"].value != 0:
         return ""
-    one = data.population["populations"] <= 1  # of several, the attributes are those of the latest
+    one = data.population["populations"] <= 1  # with several, the attributes are those of the latest
     named = [each["name"] for each in data.attributes if one and each["role"] == "quasi-identifier"][:_MOST_NAMES]
     listed = " and ".join(filter(None, (", ".join(named[:-1]), *named[-1:]))) or "the values that others may know"
     who = "people" if data.population["subject_key"] else "records"
@@ -288,7 +288,7 @@ def title_of(data: ReportData, name: str) -> str:
     return data.definitions[name].name if name in data.definitions else name
 
 
-# --- what runs say ---
+# --- from the runs ---
 
 
 def circumstances(evidence: Evidence, pooled: Pooled, dp: DpStatement | None) -> Circumstances:
@@ -343,7 +343,7 @@ def population_summary(evidence: Evidence, figures: Mapping[str, Metric], contro
 
 
 def _people(count: int | str | None) -> Amount:
-    """Return a number of people; one that the run hides stays hidden."""
+    """Return a number of people; it stays hidden if the run hides it."""
     return Amount(band=count) if isinstance(count, str) else Amount(value=count)
 
 
@@ -409,13 +409,13 @@ def _policies(pooled: Pooled, control: Control) -> tuple[PolicyInForce, ...]:
 
 
 def _settings(run: RunEvidence) -> dict[str, Any]:
-    """Return the settings of a run's policy, with the floor of pureness that held, where the run says so."""
+    """Return the settings of a run's policy, with the floor of pureness that applied, if the run has it."""
     floor = {"least_pureness": run.setting("min_pureness") or 0.0} if FLOOR in run.params else {}
     return {**(run.policy or {}), **floor}
 
 
 def _deviations(pooled: Pooled, policies: int, settings: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
-    """Say what was not the same during the whole period."""
+    """Say what changed during the period."""
     said = [f"{policies} different policies were in force."] if policies > 1 else []
     said += [
         f"{len(values)} different {name}s: {', '.join(values)}." for name, values in settings.items() if len(values) > 1
@@ -426,7 +426,7 @@ def _deviations(pooled: Pooled, policies: int, settings: Mapping[str, tuple[str,
 
 
 def dp_statement(evidence: Evidence) -> DpStatement | None:
-    """Return what is guaranteed of the latest prototypes; None where there are none."""
+    """Return what is guaranteed of the latest prototypes; None if there are none."""
     if not (found := evidence.latest("prototype")):
         return None
     stated = {name: value for name, value in found.items() if name != "covers"}
@@ -441,7 +441,7 @@ def dp_statement(evidence: Evidence) -> DpStatement | None:
 
 
 def environment_of(evidence: Evidence) -> Environment:
-    """Return versions of packages and plugins, of the latest run that says them."""
+    """Return versions of packages and plugins, from the latest run that has them."""
     found = evidence.latest("environment")
     plugins = {run.tags["cfk.plugins"] for run in evidence.runs if "cfk.plugins" in run.tags}
     return {
