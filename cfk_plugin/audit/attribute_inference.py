@@ -1,4 +1,4 @@
-"""Attribute inference: what explanations tell of private attributes of people in the training table."""
+"""Attribute inference: what explanations disclose of private attributes of people in the training table."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Floats = NDArray[np.float64]
 
 
 class Register(AuditRows):
-    """Everybody's features, coded. Distinct combinations of quasi-identifiers are cells: all is guessed per cell."""
+    """Everybody's features, coded. Distinct combinations of quasi-identifiers are cells; guesses are made per cell."""
 
     def __init__(self, people: pd.DataFrame, quasi_identifiers: Sequence[str]) -> None:
         population = Population.from_frame(people, Schema.from_frame(people, quasi_identifiers=quasi_identifiers))
@@ -51,7 +51,7 @@ class Register(AuditRows):
         return self._codes[name][people]
 
     def fitting(self, parts: Mapping[str, Part]) -> Rows:
-        """Return the cells that fit what an answer says of the quasi-identifiers; what it does not name fits all."""
+        """Return the cells that fit what an answer says of the quasi-identifiers; what it does not name always fits."""
         fits = np.ones(len(self.cells), dtype=bool)
         for at, name in enumerate(self.quasi_identifiers):
             if name in parts:
@@ -60,7 +60,7 @@ class Register(AuditRows):
 
 
 def holding(domain: Domain, part: Part) -> Mask:
-    """Say of every value of a domain whether it is inside a part, however the part spells kinds of its own."""
+    """Say of every value of a domain whether it is inside a part, however the part spells values."""
     if isinstance(part, Interval) and part.levels is not None:
         part = frozenset([*part.levels, None] if part.missing else part.levels)
     if not isinstance(part, Interval) or domain.attribute.kind == "numeric":
@@ -70,7 +70,7 @@ def holding(domain: Domain, part: Part) -> Mask:
 
 
 def near(domain: Domain, part: Part, tolerance: float) -> Mask:
-    """Say of every value of a domain whether a guess at a part is right there."""
+    """Say of every value of a domain whether guessing the part is right if it is the true value."""
     number = number_of(domain, part)
     if number is None:
         return holding(domain, part)
@@ -80,7 +80,7 @@ def near(domain: Domain, part: Part, tolerance: float) -> Mask:
 
 
 def number_of(domain: Domain, part: Part) -> float | None:
-    """Return the number that a part of a numeric domain is; None where it is several, missing or no number."""
+    """Return the single number that a part of a numeric domain is; None if it is several, missing or not a number."""
     if domain.attribute.kind != "numeric" or not is_one_value(part):
         return None
     value = part.low if isinstance(part, Interval) else next(iter(part))
@@ -99,7 +99,7 @@ Said = Mapping[str, Part]
 
 
 def said_by(answers: Answers) -> list[Said]:
-    """Return what each given answer says: attribute to a value, bin, range or set; what is withheld is left out."""
+    """Return what each answer says: attribute to a value, bin, range or set; withheld attributes are left out."""
     if answers.explanations is not None:
         return [entry.parts() for entry in answers.explanations.released]
     given = answers.rows[answers.found]
@@ -108,10 +108,10 @@ def said_by(answers: Answers) -> list[Said]:
 
 
 class Answered(AuditRows):
-    """Distinct answers, and whom they fit. What some say of the quasi-identifiers is a place."""
+    """Distinct answers, and whom they fit. What answers say of the quasi-identifiers alone is a place."""
 
     def __init__(self, said: list[Said], register: Register, table: Rows) -> None:
-        times = Counter(frozenset(parts.items()) for parts in said)  # in the order in which they were said first
+        times = Counter(frozenset(parts.items()) for parts in said)  # in order of first occurrence
         self.distinct: list[Said] = [dict(parts) for parts in times]
         self.times = np.array(list(times.values()), dtype=np.int64)
         quasi = [
@@ -129,28 +129,28 @@ class Answered(AuditRows):
 
     @cached_property
     def sizes(self) -> NDArray[np.int64]:
-        """People of the table who fit, per answer that was given."""
+        """Number of people of the table who fit, per answer given."""
         return np.repeat(self.people[self.place_of], self.times)
 
 
-_DIGITS = 9  # votes are sums of fractions: equal ones may differ in the last bits
+_DIGITS = 9  # votes are sums of fractions, so equal ones may differ in the last bits
 
 
 class Guesses(NamedTuple):
-    parts: tuple[Part, ...]  # the distinct guesses, in the order in which answers said them first
-    guess: Rows  # which of them, per cell; -1 where no answer says anything
+    parts: tuple[Part, ...]  # the distinct guesses, in order of first occurrence
+    guess: Rows  # which of them, per cell; -1 for no guess
     place: Rows  # of the answer that the guess rests on, per cell
-    right: Mask  # whether a guess is right about somebody who has a value, per guess and value
+    right: Mask  # per guess and true value: whether the guess is right
 
     def about(self, register: Register, name: str, people: Rows) -> tuple[Rows, Rows, Mask]:
-        """Return of whom something is guessed, the places that it rests on, and whether it is right."""
+        """Return the people about whom something is guessed, the place each guess rests on, and whether it is right."""
         people = people[self.guess[register.cell_of[people]] >= 0]
         cells = register.cell_of[people]
         return people, self.place[cells], self.right[self.guess[cells], register.codes(name, people)]
 
 
 def guesses(answered: Answered, register: Register, name: str, tolerance: float) -> Guesses:
-    """Guess one attribute per cell by votes of 1 / m, m the people who fit; then by how many say it; then the first."""
+    """Guess one attribute per cell by votes of 1 / m for m people who fit; then by most answers; then the first."""
     found: dict[Part, int] = {}
     votes = [
         (first, place, found.setdefault(said[name], len(found)))
@@ -167,7 +167,7 @@ def guesses(answered: Answered, register: Register, name: str, tolerance: float)
 
 
 def _winners(votes: list[tuple[int, int, int]], answered: Answered) -> pd.DataFrame:
-    """Return per cell the guess with most votes, and the place of its weightiest vote."""
+    """Return, per cell, the guess with most votes and the place of its largest vote."""
     by = {"cell": True, "all": False, "often": False, "first": True, "vote": False, "place": True}  # ascending or not
     each = pd.DataFrame(votes, columns=["first", "place", "guess"])
     each["vote"] = 1.0 / np.maximum(answered.people[each["place"]], 1)
@@ -196,7 +196,7 @@ def baseline(
     cells, where = np.unique(register.cell_of[asked], return_inverse=True)
     forest = RandomForestClassifier(_TREES, min_samples_leaf=_LEAST, random_state=seed, n_jobs=1)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # nearly as many classes as people: then there is little to learn
+        warnings.simplefilter("ignore", UserWarning)  # nearly as many classes as people, so little to learn
         forest.fit(register.cells[register.cell_of[own[common]]], learnt[common])
     chosen = forest.predict(register.cells[cells])
     return np.asarray(chosen[where] == class_of[register.codes(name, asked)])
@@ -215,10 +215,10 @@ def _classes(guessed: Guesses, register: Register, name: str, tolerance: float) 
 
 
 RIGHT, ALL, BASE, CONTROL_RIGHT, CONTROL_ALL = range(5)
-"""Columns of ``counts``: guesses about the table that are right, all, right without answers; and about the control."""
+"""Columns of ``counts``: about the table, guesses that are right, all, right without answers; then the control's."""
 
 FEW = 3
-"""An answer that fits at most so many people of the table singles them out."""
+"""An answer that fits at most this many people of the table singles them out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,8 +251,8 @@ def attack(owner: Target, sample: Sample, setup: Setup) -> Found:
         "answered": np.array(given),
         "sizes": answered.sizes,  # people of the table who fit, per answer
         "people": answered.people,  # the same, per place
-        # Guesses per attribute, place and column; who hold what an answer says, of those who fit it; people of the
-        # table and of the control whom anything was guessed of, then those by answers that fit few.
+        # Guesses per attribute, place and column; people holding what an answer says, of those who fit it; people of
+        # table and control about whom anything was guessed, then those by answers that fit few.
         "counts": np.array([_counts(guessed[name], register, name, people, setup, places) for name in guessed]),
         "shares": np.array([_shares(guessed[name], answered, register, name, table) for name in guessed]),
         "guessed": _guessed(guessed.values(), few(answered.people), register, (table, control)),
@@ -260,7 +260,7 @@ def attack(owner: Target, sample: Sample, setup: Setup) -> Found:
 
 
 def _ask(service: TrainedTarget, people: pd.DataFrame, queries: int) -> tuple[int, list[Said], int]:
-    """Return how many of the people are undesired and ask, what they are told, and how many get an answer."""
+    """Return how many people with the undesired outcome ask, what they are told, and how many get an answer."""
     undesired = np.flatnonzero(~service.desired(people))[:queries]
     if not len(undesired):
         return 0, [], 0
@@ -288,7 +288,7 @@ def _counts(
 
 
 def _shares(guessed: Guesses, answered: Answered, register: Register, name: str, table: Rows) -> Floats:
-    """Return per answer the share of those who fit it that hold what it says; NaN where nobody does."""
+    """Return, per answer, the share of those who fit it who hold what it says; NaN if nobody fits."""
     shares, which = np.full(len(answered.distinct), np.nan), {part: i for i, part in enumerate(guessed.parts)}
     cells, codes = register.cell_of[table], register.codes(name, table)
     for at, (said, place) in enumerate(zip(answered.distinct, answered.place_of, strict=True)):
@@ -300,7 +300,7 @@ def _shares(guessed: Guesses, answered: Answered, register: Register, name: str,
 
 
 def _guessed(guessed: Iterable[Guesses], singled: Mask, register: Register, crowds: Sequence[Rows]) -> Rows:
-    """Count people whom anything was guessed of, and those by answers that fit few, per crowd."""
+    """Count, per crowd, the people about whom anything was guessed, and those by answers that fit few."""
     rests_on = np.zeros((2, len(register.cells)), dtype=bool)
     for of in guessed:
         about = np.flatnonzero(of.guess >= 0)
@@ -318,7 +318,7 @@ ONLY_FEW = f"{SCENARIO} Guesses only where an explanation fits at most {FEW} peo
 
 
 def results(found: Found, setup: Setup) -> tuple[AuditResult, ...]:
-    """Return the result over all private attributes, that of answers which single out, and one for each attribute."""
+    """Return the result over all private attributes, that of answers that single out, and one for each attribute."""
     counts, shares = np.asarray(found["counts"]), np.asarray(found["shares"])
     asked, n, sizes = int(found["asked"]), int(found["answered"]), np.asarray(found["sizes"])
     places, answers = few(np.asarray(found["people"])), few(sizes)
@@ -360,7 +360,7 @@ def _result(
 
 
 def _share(right: Rows, total: Rows, seed: int) -> Rate:
-    """Return the share of right guesses, with an interval over places: people in one place are guessed alike."""
+    """Return the share of right guesses, with an interval over places, as people in one place get the same guess."""
     n, everybody = int((total > 0).sum()), int(total.sum())
     value = int(right.sum()) / everybody if everybody else math.nan
     return Rate(value, *clustered_share(right, total, random_state=seed), n)
@@ -370,7 +370,7 @@ def _people(guessed: Rows) -> dict[str, float]:
     return {"people_guessed": float(guessed[0]), "control_people": float(guessed[1])}
 
 
-_TRAIN = 0.6  # share of the sample: the others are needed to ask, to learn the baseline, and as a control
+_TRAIN = 0.6  # share of the sample; the rest ask, train the baseline, and are the control
 
 
 def attribute_inference(
@@ -389,7 +389,7 @@ def attribute_inference(
 ) -> AttackReport:
     """Attack private attributes of people in the training table through answers that fit their quasi-identifiers.
 
-    An answer fits everybody whose quasi-identifiers are equal to those of a row or prototype, or inside a region. One
+    An answer fits everybody whose quasi-identifiers equal those of a row or prototype, or lie inside a region. One
     value is guessed per person and attribute: the one with most votes, where an answer that fits m people of the table
     is a vote of 1 / m for what it says.
 
@@ -400,28 +400,28 @@ def attribute_inference(
     ----------
     owner : Target
     sample : Sample
-        Split into the table, the adversary's own people, who ask where they are undesired, and the control.
+        Split into the table, the adversary's own people (who ask if their outcome is undesired) and the control.
     quasi_identifiers : sequence of str
         What the adversary knows of everybody; it need not be what the owner protects.
     n_train : int, optional
         People of the table. Default: 60 % of the sample.
     queries : int
-        At most; fewer where fewer of the adversary's own people are undesired.
+        Largest number of queries; fewer if fewer of the adversary's own people have the undesired outcome.
     tolerance : float
-        Share of a number's range in the sample, below 0.5, by which a guess may be off and is right. A bin, range or
-        set that was released is a guess at all of it and right about everybody inside.
+        Share of a number's range in the sample, below 0.5, by which a right guess may be off. A released bin, range or
+        set is a guess of all of it, and right about everybody inside.
     private : sequence of str, optional
-        What is guessed. Default: all other features.
+        Attributes to guess. Default: all other features.
     seed, n_jobs, kept, progress
-        As in `membership`; there is one piece.
+        As in `membership`; there is only one piece.
 
     Returns
     -------
     AttackReport
         Results over all attributes, of guesses from answers that fit at most three people, and for each attribute.
         `baseline`: a forest on the quasi-identifiers, without any answer. `control`: guesses about other people.
-        Intervals are over places, the distinct sets of quasi-identifiers that answers say, as people who fit the same
-        one are guessed alike; see `clustered_share`.
+        Intervals are over places, the distinct sets of quasi-identifiers that answers give, as people who fit the same
+        one get the same guess; see `clustered_share`.
     """
     audit = AuditRun(owner, seed, n_jobs, kept, progress, 1)
     setup = _checked(sample, quasi_identifiers, n_train, queries, tolerance, private, seed)
@@ -447,7 +447,7 @@ def _checked(
     private: Sequence[str] | None,
     seed: int,
 ) -> Setup:
-    """Refuse settings that are out of their range; columns come in the table's order."""
+    """Refuse settings that are out of range; columns come in the table's order."""
     check_sample(sample)
     features, n = list(sample.X.columns), len(sample)
     if isinstance(quasi_identifiers, str) or isinstance(private, str):

@@ -1,4 +1,4 @@
-"""Lower bounds on epsilon: an audit can refute a claim of differential privacy and never prove it."""
+"""Lower bounds on epsilon: an audit can refute a claim of differential privacy, but never prove it."""
 
 from __future__ import annotations
 
@@ -83,12 +83,12 @@ def neighbours(
 
 
 def joined(table: pd.DataFrame, canaries: pd.DataFrame) -> pd.DataFrame:
-    """Return a table with canaries below its rows, in the dtypes that pandas makes of both."""
+    """Return a table with canaries below its rows, in the dtypes that pandas gives both together."""
     return pd.concat([table, canaries], ignore_index=True) if len(canaries) else table.reset_index(drop=True)
 
 
 def fitting(table: pd.DataFrame, canary: pd.DataFrame, schema: Schema | None) -> pd.DataFrame:
-    """Return canaries in the table's columns, and in its dtypes where every value survives: anybody may be in."""
+    """Return canaries in the table's columns, and in its dtypes where no value changes: anybody may be in a table."""
     if not len(table) or not len(canary):
         raise InputError("the table and the canary must have at least one row")
     if set(canary.columns) != set(table.columns) or not canary.columns.is_unique:
@@ -114,12 +114,12 @@ def _check_made_up(table: pd.DataFrame, canary: pd.DataFrame, schema: Schema | N
 
 
 Fit = Callable[..., Any]
-"""From a table to an output. Where it has a parameter ``random_state``, every run gives it another whole number."""
+"""From a table to an output. A parameter ``random_state``, if any, gets another whole number in every run."""
 
 Backend = Literal["auto", "processes", "threads"]
-"""Where runs are made at the same time. A generator that a function carries would be copied into every process, and
-runs that draw the same numbers look like a leak. So "auto" takes processes for functions with a parameter
-``random_state`` alone, and threads for others; "processes" is for those that draw from the operating system."""
+"""Where parallel runs are made. Processes would each copy a generator that a function carries, and runs that draw the
+same numbers look like a leak. So "auto" uses processes only for functions with a parameter ``random_state``, and
+threads for others; "processes" is for functions that draw from the operating system."""
 
 
 def check_jobs(n_jobs: int, backend: Backend) -> None:
@@ -146,7 +146,7 @@ def measure(
     done: Iterable[Floats] = (_once(*task) for task in tasks)
     if n_jobs != 1:
         where = _where(backend, fit, statistic)
-        # Without max_nbytes=None, joblib would write large tables to the disk to hand them over.
+        # Without max_nbytes=None, joblib would pass large tables on by way of the disk.
         pool = joblib.Parallel(n_jobs, backend=where, return_as="generator", max_nbytes=None)
         done = pool(joblib.delayed(_once)(*task) for task in tasks)
     found: list[Floats] = []
@@ -158,7 +158,7 @@ def measure(
 
 
 def seconds_needed(fit: Fit, worlds: Worlds, runs: int, *, n_jobs: int = 1, backend: Backend = "auto") -> float:
-    """Time one run in each world and return how many seconds `runs` in each would take."""
+    """Time one run in each world, and return the seconds that `runs` in each would take."""
     check_jobs(n_jobs, backend)
     started = time.perf_counter()
     for table in (worlds.inside, worlds.outside):
@@ -183,7 +183,7 @@ def _once(fit: Fit, statistic: Callable[[Any], Floats], table: pd.DataFrame, see
 
 
 def _where(backend: Backend, fit: Fit, statistic: Callable[[Any], Floats]) -> str:
-    """Return joblib's name of where to run: in processes where that was asked for, or is sure to be right."""
+    """Return joblib's backend: processes if that was asked for or is sure to be right."""
     if backend == "threads" or (backend == "auto" and not takes_seed(fit)):
         return "threading"
     import cloudpickle
@@ -209,24 +209,24 @@ NO_NOISE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpsilonAudit(LoggedReport):
-    """A lower bound on the epsilon of a function. Counts, shares and settings alone; it may leave the host.
+    """A lower bound on the epsilon of a function. It holds counts, shares and settings alone, so it may leave the host.
 
-    It can refute a claim and never prove it: "pass" says that this attack, with so many runs, found nothing.
+    It can refute a claim but never prove it: "pass" says that this attack, with so many runs, found nothing.
     """
 
     attack: Attack
     scenario: str  # what the attacker knows and does, in one sentence
-    relation: str  # which tables are neighbours: claim and bound speak of that relation
+    relation: str  # which tables are neighbors, for both claim and bound
     claimed: float
     delta: float
     confidence: float  # of the bound
     epsilon_low: float  # the bound
     ceiling: float  # the largest bound that these sizes could print
-    needed: int | None  # runs in each world, or canaries, below which no violation is seen; None: no number is enough
+    needed: int | None  # least runs in each world, or canaries, that could show a violation; None: no number is enough
     runs: int  # in each world; 1 for a one-run audit
     main: Rate  # guesses about the canary that were right
-    tpr: Rate | None = None  # how often the canary was found with it, in the runs that were counted
-    fpr: Rate | None = None  # and without it; None for a one-run audit
+    tpr: Rate | None = None  # how often the canary was found in counted runs with it
+    fpr: Rate | None = None  # the same in runs without it; None for a one-run audit
     figures: Mapping[str, float] = field(default_factory=dict)
     seed: int = 0
     constant: bool = False  # whether every run of a world gave the same output
@@ -243,7 +243,7 @@ class EpsilonAudit(LoggedReport):
 
     @property
     def advice(self) -> str:
-        """What follows from the bound, in one sentence."""
+        """What the bound means, in one sentence."""
         claim = f"epsilon = {self.claimed:g}" + (f", delta = {self.delta:g}" if self.delta else "")
         if self.verdict == "fail":
             return f"the claim {claim} is refuted: the bound exceeds it"
@@ -261,7 +261,7 @@ class EpsilonAudit(LoggedReport):
 
     @property
     def result(self) -> AuditResult:
-        """The audit in the shape of every attack; its baseline is a coin, its control none."""
+        """The audit in the form of every attack; its baseline is a coin, and there is no control."""
         own = ("epsilon_low", "claimed", "delta", "ceiling", "confidence", "runs", "needed")
         figures = {name: getattr(self, name) for name in own if getattr(self, name) is not None}
         for name, rate in (("tpr", self.tpr), ("fpr", self.fpr)):
@@ -293,7 +293,7 @@ class EpsilonAudit(LoggedReport):
 
 
 FEWEST = 20
-"""Runs in each world below which there is nothing to learn a rule from."""
+"""Least number of runs in each world to learn a rule from."""
 
 _WITH: Mapping[Relation, str] = {"add-remove": "with", "replace-one": "with, in the place of somebody else,"}
 
@@ -317,45 +317,44 @@ def canary_audit(
 ) -> EpsilonAudit:
     """Bound the epsilon of any function of a table from below.
 
-    The attacker knows the whole table but for one thing: whether the canary was in it. They know the function, and see
-    one output.
+    The attacker knows the whole table except whether the canary was in it, knows the function, and sees one output.
 
     Parameters
     ----------
     fit : callable
-        From a table to an output. It must draw fresh random numbers in every run; where it has a parameter
-        ``random_state``, every run gives it another whole number.
+        From a table to an output. It must draw fresh random numbers in every run; a parameter ``random_state``, if any,
+        gets another whole number in every run.
     table : DataFrame
         The training rows.
     canary : DataFrame
-        One made-up person, of values that are rare together; also of values that the table's dtype cannot hold, or that
-        the schema does not declare: whoever is in a table must be protected.
+        One made-up person, of values that are rare together. They may also be values that the table's dtype cannot hold
+        or the schema does not declare: whoever is in a table must be protected.
     claimed, delta : float
-        What the function promises, for the same relation.
+        What the function claims, for the same relation.
     runs : int
         In each world, at least 20. See `runs_needed`.
     score : callable, optional
-        From an output to a number that tells the worlds apart, or to an array of numbers, of which a linear
-        discriminant is learnt. Default: a number or an array as it is; of a table, the counts of rows that agree with
+        From an output to a number that tells the worlds apart, or to an array of numbers, on which a linear
+        discriminant is learnt. Default: a number or an array as it is; for a table, the counts of rows that agree with
         the canary in every column and pair of columns.
     schema : Schema, optional
         Names the subject, if a person has several rows.
     relation : {"add-remove", "replace-one"}
-        Which tables are neighbours; see `replace_one`.
+        Which tables are neighbors; see `replace_one`.
     confidence : float
         Of the bound.
     n_jobs, backend
-        Runs at the same time, -1 on all cores; and where, see `Backend`. What cannot be pickled runs in threads.
+        Runs at the same time (-1: on all cores), and where; see `Backend`. What cannot be pickled runs in threads.
     seed : int
-        Of ``random_state`` and of the person who gives way.
+        For ``random_state``, and for the choice of the person whom the canary replaces.
     progress : callable, optional
         Called with (done, total) runs.
 
     Returns
     -------
     EpsilonAudit
-        Discriminant, threshold and direction are learnt on the first half of the runs of each world and counted on the
-        second. A weak attack gives a small bound, which says nothing about how private the function is.
+        Discriminant, threshold and direction are learnt on the first half of the runs of each world, and success is
+        counted on the second. A weak attack gives a small bound, which says nothing about how private the function is.
     """
     check_claim(claimed, delta, confidence)
     whole_number("seed", seed, 0)
@@ -395,7 +394,7 @@ def canary_audit(
 def epsilon_from_vectors(
     inside: Sequence[Floats], outside: Sequence[Floats], delta: float, confidence: float
 ) -> EpsilonBound:
-    """Do as `epsilon_from_scores` for one vector per run, of which the first half learns a discriminant."""
+    """Do as `epsilon_from_scores` for one vector per run; the first half of them trains a discriminant."""
     lengths = {len(vector) for vector in (*inside, *outside)}
     if not lengths - {0, 1} and len(lengths) == 1:
         return epsilon_from_scores(np.concatenate(inside), np.concatenate(outside), delta, confidence)
@@ -412,7 +411,7 @@ def _constant(vectors: Sequence[Floats]) -> bool:
 
 
 FEWEST_CANARIES = 8
-"""Canaries below which nothing can be shown."""
+"""Least number of canaries with which anything can be shown."""
 
 
 def one_run_audit(
@@ -428,24 +427,24 @@ def one_run_audit(
     confidence: float = 0.95,
     seed: int = 0,
 ) -> EpsilonAudit:
-    """Bound the epsilon of a function from below with a single run, see `p_value`.
+    """Bound the epsilon of a function from below with a single run; see `p_value`.
 
-    The attacker knows the table and every canary; a fair coin of its own put each canary in or left it out. They see
-    one output and guess the coins that they are surest of. The bound is weaker than that of `canary_audit` wherever
-    canaries disturb each other: it shows gross violations at the price of one run.
+    The attacker knows the table and every canary; a fair coin put each canary in or left it out. The attacker sees one
+    output and guesses the surest coins. The bound is weaker than that of `canary_audit` wherever canaries disturb each
+    other: it shows gross violations at the price of one run.
 
     Parameters
     ----------
     fit, table, claimed, delta, score, schema, confidence
-        See `canary_audit`; neighbours are add-remove. `score` returns one number per canary, in their order; higher
-        speaks for "in". Its default of a table: how much more often than in the training rows the canary's values, and
-        pairs of them, occur.
+        See `canary_audit`; neighbors are add-remove. `score` returns one number per canary, in their order; higher
+        means "in". Default for a table: how much more often than in the training rows the canary's values, and pairs
+        of them, occur.
     canaries : DataFrame
         Made-up people who differ from each other, one row each. See `canaries_needed`.
     guesses : int, optional
-        An even number: the upper half of the guesses is "in", the lower one "out". Default: half of the canaries.
+        An even number: the upper half of the guesses says "in", the lower "out". Default: half of the canaries.
     seed : int
-        Of the coins and of ``random_state``. The function must not use the same seed for its own numbers.
+        For the coins and ``random_state``. The function must not use the same seed for its own numbers.
     """
     check_claim(claimed, delta, confidence)
     whole_number("seed", seed, 0)

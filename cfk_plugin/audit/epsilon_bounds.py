@@ -21,12 +21,12 @@ from cfk_plugin.metrics.intervals import clopper_pearson, clopper_pearson_table
 Floats = NDArray[np.float64]
 
 Relation = Literal["add-remove", "replace-one"]
-"""Which tables are neighbours: one person more or less, or one person in the place of another."""
+"""Which tables are neighbors: with one person more or less, or one person replaced by another."""
 _NEAR = 0.05  # numbers within this share of the column's range agree
 
 
 class Agreement:
-    """Counts of released rows that agree with a canary in columns and pairs; numbers within 5 % of the range."""
+    """Counts of released rows that agree with a canary in columns and pairs; numbers agree within 5 % of the range."""
 
     def __init__(self, table: pd.DataFrame, canary: pd.DataFrame, schema: Schema | None = None) -> None:
         self._canary = canary
@@ -60,7 +60,7 @@ class Agreement:
 
 
 class ManyAgreements:
-    """One number per canary: how much more often than before its values, and pairs of them, are released."""
+    """One number per canary: how much more often than in the table its values, and pairs of them, are released."""
 
     def __init__(self, table: pd.DataFrame, canaries: pd.DataFrame, schema: Schema | None = None) -> None:
         self._table, self._canaries = table, canaries
@@ -107,7 +107,7 @@ def _counts(codes: NDArray[np.int64], wanted: NDArray[np.int64]) -> Floats:
 
 
 def _columns(table: pd.DataFrame, schema: Schema | None) -> dict[str, bool]:
-    """Return the columns that are compared, and whether each is one of numbers."""
+    """Return the columns to compare, and whether each is numeric."""
     if schema is None:
         return {str(name): is_numeric(table[name]) for name in table.columns}
     names = [name for name in (*schema.features, *schema.names("target")) if name in table.columns]
@@ -121,7 +121,7 @@ def _reach(column: pd.Series, canary: pd.Series) -> float:
 
 
 def _texts(column: pd.Series) -> NDArray[np.object_]:
-    """Spell categories alike whatever the dtype; a missing value is the empty text."""
+    """Spell categories in one way whatever the dtype; a missing value is the empty text."""
     return np.array(["" if pd.isna(value) else to_text(value) for value in column.astype(object)], dtype=object)
 
 
@@ -129,7 +129,7 @@ Score = Callable[[Any], Any]
 
 
 def vector_of(score: Score | None, agreement: Agreement | ManyAgreements | None, output: Any) -> Floats:
-    """Return an output as numbers: by a score of the user's, of a table what agrees with a canary, else as it is."""
+    """Return an output as numbers: by the user's score, for a table by agreement with a canary, else as it is."""
     said = "the output is no table, number or array of numbers ({}); say with score= what to look at in it"
     if score is not None:
         said = "the score failed, or is no number or array of numbers ({})"
@@ -142,7 +142,7 @@ def vector_of(score: Score | None, agreement: Agreement | ManyAgreements | None,
 
 
 def matrix(vectors: Sequence[Floats], width: int) -> Floats:
-    """Put vectors below each other as finite numbers, with what that hides in two more columns."""
+    """Stack vectors as finite numbers; two more columns have their lengths and numbers of non-finite entries."""
     found = np.zeros((len(vectors), width + 2))
     for row, vector in zip(found, vectors, strict=True):
         finite = np.isfinite(vector)
@@ -153,11 +153,11 @@ def matrix(vectors: Sequence[Floats], width: int) -> Floats:
 
 
 _FOLDS = 5
-_RIDGE = 1e-6  # of the variance: what has no noise at all gets a large weight and not an infinite one
+_RIDGE = 1e-6  # of the variance: what has no noise gets a large weight instead of an infinite one
 
 
 def learn(inside: Floats, outside: Floats) -> Callable[[Floats], Floats]:
-    """Learn the linear discriminant of two worlds (Ledoit, Wolf): 0 is halfway, 1 the noise within each."""
+    """Learn the linear discriminant of two worlds (Ledoit, Wolf), with 0 halfway and the noise within each as unit."""
     from sklearn.covariance import ledoit_wolf
 
     together = np.vstack([inside, outside])
@@ -177,7 +177,7 @@ def learn(inside: Floats, outside: Floats) -> Callable[[Floats], Floats]:
 
 
 def unseen_scores(inside: Floats, outside: Floats) -> tuple[Floats, Floats]:
-    """Score every run by a discriminant that did not see it: those of seen runs lie too far apart."""
+    """Score every run by a discriminant that did not see it: scores of seen runs are too far apart."""
     scores = (np.empty(len(inside)), np.empty(len(outside)))
     fold = np.arange(len(inside)) % _FOLDS
     for held in np.unique(fold):
@@ -191,23 +191,23 @@ _OUT_OF_REACH = 30.0
 
 
 class EpsilonBound(NamedTuple):
-    """A lower bound on epsilon, and the two rates that it follows from."""
+    """A lower bound on epsilon, and the two rates behind it."""
 
     epsilon: float
     tpr: Rate  # of the runs with the canary in which it was found
-    fpr: Rate  # of the runs without it in which it was found all the same
+    fpr: Rate  # of the runs without it in which it was found nevertheless
 
 
 def epsilon_bound(
     found: int, runs_with: int, alarms: int, runs_without: int, delta: float = 0.0, confidence: float = 0.95
 ) -> EpsilonBound:
-    """Return a lower bound on epsilon from how often a canary was found with it, and without it all the same.
+    """Return a lower bound on epsilon from how often a canary was found in runs with it, and in runs without it.
 
     max(ln((tpr_low - delta) / fpr_high), ln((1 - fpr_high - delta) / (1 - tpr_low)), 0), from the definition of
-    differential privacy for "found" and for "not found". Each end is a one-sided Clopper-Pearson end that is wrong with
-    probability at most (1 - confidence) / 2, so both hold with the stated confidence. The rule was fixed before these
-    runs, and they are independent. Source: Jagielski, Ullman, Oprea (2020), Auditing differentially private machine
-    learning.
+    differential privacy for "found" and for "not found". Each end is one-sided Clopper-Pearson and wrong with
+    probability at most (1 - confidence) / 2, so both hold with the stated confidence. The rule must be fixed before
+    these runs, and the runs independent. Source: Jagielski, Ullman, Oprea (2020), Auditing differentially private
+    machine learning.
 
     >>> round(epsilon_bound(200, 200, 0, 200).epsilon, 2)
     3.98
@@ -219,7 +219,7 @@ def epsilon_bound(
 
 
 def log_ratios(tpr_low: Floats, fpr_high: Floats, delta: float) -> Floats:
-    """Return the larger of the two logarithms of `epsilon_bound`; -inf where delta alone explains what was seen."""
+    """Return the larger of the two logarithms of `epsilon_bound`; -inf where delta alone explains the rates."""
     with np.errstate(divide="ignore", invalid="ignore"):
         pairs = ((tpr_low - delta) / fpr_high, (1 - fpr_high - delta) / (1 - tpr_low))
         logs = [np.log(np.maximum(ratio, 0.0)) for ratio in pairs]
@@ -227,8 +227,8 @@ def log_ratios(tpr_low: Floats, fpr_high: Floats, delta: float) -> Floats:
 
 
 def ceiling(runs: int, delta: float = 0.0, confidence: float = 0.95) -> float:
-    """Return the largest bound that a canary audit could print: the canary is found always, and never without it."""
-    tested = runs - runs // 2  # the second half of a world is counted
+    """Return the largest bound a canary audit could print: always found with the canary, never without."""
+    tested = runs - runs // 2  # the second half of each world is counted
     return epsilon_bound(tested, tested, 0, tested, delta, confidence).epsilon
 
 
@@ -244,8 +244,8 @@ def runs_needed(epsilon: float, delta: float = 0.0, confidence: float = 0.95) ->
     Returns
     -------
     int or None
-        The ceiling of so many runs lies above epsilon. A mechanism that leaks less than everything needs more. None
-        from epsilon = 30 on: nobody can run anything so often.
+        Their ceiling lies above epsilon. A mechanism that leaks less than everything needs more. None from epsilon = 30
+        on: nobody can run anything so often.
 
     Examples
     --------
@@ -279,20 +279,20 @@ def _rate(successes: int, n: int, confidence: float) -> Rate:
     return Rate(successes / n if n else math.nan, low, high, n)
 
 
-_SAME = 9  # decimals in which two rules are equally good
+_SAME = 9  # decimals to which rules are compared
 
 
 Rule = Callable[[Floats], int]
-"""From scores to in how many runs the canary is said to be in: where the score is at least a threshold, or below it."""
+"""From scores to the number of runs judged to have the canary: those with scores from a threshold on, or below it."""
 
 
 def rule_of(threshold: float, *, upward: bool) -> Rule:
-    """Return the rule of a threshold, and of whether high scores speak for the canary."""
+    """Return the rule with a threshold and a direction: whether high scores mean the canary."""
     return lambda scores: int(((scores >= threshold) == upward).sum())
 
 
 def choose_rule(inside: Floats, outside: Floats, delta: float, confidence: float) -> Rule:
-    """Return the rule with the largest bound, the middle one of equals; "never in" where no direction is better."""
+    """Return the rule with the largest bound, the middle one of ties; "never in" if no direction is better."""
     values = np.unique(np.concatenate([inside, outside]))
     with np.errstate(invalid="ignore"):  # scores may be infinite
         middle = values[:-1] / 2 + values[1:] / 2
@@ -313,12 +313,12 @@ def choose_rule(inside: Floats, outside: Floats, delta: float, confidence: float
 def epsilon_from_scores(
     inside: ArrayLike, outside: ArrayLike, delta: float = 0.0, confidence: float = 0.95
 ) -> EpsilonBound:
-    """Return a lower bound on epsilon from one score per run of two neighbouring worlds.
+    """Return a lower bound on epsilon from one score per run of two neighboring worlds.
 
     Parameters
     ----------
     inside, outside : array of float
-        Scores of independent runs with the canary, and without it; equally many, at least 4. They may be infinite.
+        Scores of independent runs with and without the canary; equally many, at least 4. They may be infinite.
     delta, confidence : float
 
     Returns
@@ -346,16 +346,16 @@ def bound_of(rule: Rule, inside: Floats, outside: Floats, delta: float, confiden
 
 
 _OUT_OF_REACH_IN_ONE = 8.0
-_STEPS = 60  # halvings: far below what is printed
+_STEPS = 60  # halvings: far more than the printed digits need
 
 
 def p_value(canaries: int, guesses: int, right: int, epsilon: float, delta: float = 0.0) -> float:
-    """Bound the probability of so many right guesses under (epsilon, delta)-differential privacy.
+    """Bound the probability of at least `right` right guesses under (epsilon, delta)-differential privacy.
 
     p = P[B >= v] + 2 m delta max_i P[v - i <= B < v] / i with B ~ Binomial(r, e^epsilon / (1 + e^epsilon)), for m
-    canaries that were each in by a fair coin of their own, r guesses, v right ones and i = 1, ..., v. Given the output,
-    a coin is guessed with a chance of at most e^epsilon / (1 + e^epsilon), whatever is known of the others. Source:
-    Steinke, Nasr, Jagielski (2023), Privacy auditing with one (1) training run, theorem 5.2.
+    canaries each put in by a fair coin, r guesses, v right ones and i = 1, ..., v. Given the output, a coin is guessed
+    with a chance of at most e^epsilon / (1 + e^epsilon), whatever is known of the others. Source: Steinke, Nasr,
+    Jagielski (2023), Privacy auditing with one (1) training run, theorem 5.2.
 
     >>> round(p_value(10, 10, 10, 0.0), 6) == round(0.5 ** 10, 6)
     True
@@ -373,7 +373,7 @@ def p_value(canaries: int, guesses: int, right: int, epsilon: float, delta: floa
 
 
 def one_run_bound(canaries: int, guesses: int, right: int, delta: float = 0.0, confidence: float = 0.95) -> float:
-    """Return a lower bound on epsilon from the right guesses of one run: the end that is rejected, by halving."""
+    """Return a lower bound on epsilon from the right guesses of one run: the largest one rejected, by bisection."""
     check_claim(0.0, delta, confidence)
 
     def rejected(epsilon: float) -> bool:
@@ -393,7 +393,7 @@ def one_run_bound(canaries: int, guesses: int, right: int, delta: float = 0.0, c
 
 
 def canaries_needed(epsilon: float, delta: float = 0.0, confidence: float = 0.95) -> int | None:
-    """Return the fewest canaries with which a one-run audit could show a violation of epsilon, half of them guessed.
+    """Return the fewest canaries, half of them guessed, with which a one-run audit could show a violation of epsilon.
 
     Parameters
     ----------
@@ -404,8 +404,8 @@ def canaries_needed(epsilon: float, delta: float = 0.0, confidence: float = 0.95
     Returns
     -------
     int or None
-        A multiple of 4, as half of the guesses are "in" and half "out"; with a delta up to 2 % more than the fewest.
-        None where delta is so large that no number is enough, and from epsilon = 8 on.
+        A multiple of 4, as half of the guesses are "in" and half "out"; with a delta up to 2 % above the fewest. None
+        where delta is so large that no number is enough, and from epsilon = 8 on.
 
     Examples
     --------
@@ -417,7 +417,7 @@ def canaries_needed(epsilon: float, delta: float = 0.0, confidence: float = 0.95
         return None
     guesses = math.log(1 - confidence) / -math.log1p(math.exp(-epsilon))  # enough where delta is 0
     quarter = first = math.floor(guesses / 2) + 1
-    while quarter <= 4 * first:  # from there on, more guesses add more of delta than they take from the binomial
+    while quarter <= 4 * first:  # beyond, more guesses add more by delta than they take from the binomial
         if p_value(4 * quarter, 2 * quarter, 2 * quarter, epsilon, delta) < 1 - confidence:
             return 4 * quarter
         quarter += max(quarter // 50, 1)
@@ -425,7 +425,7 @@ def canaries_needed(epsilon: float, delta: float = 0.0, confidence: float = 0.95
 
 
 def replace_one(epsilon: float, delta: float = 0.0, relation: Relation = "add-remove") -> tuple[float, float]:
-    """Return the guarantee for one person in the place of another: of add-remove (2 epsilon, (1 + e^epsilon) delta)."""
+    """Return the guarantee for replacing one person; from add-remove: (2 epsilon, (1 + e^epsilon) delta)."""
     check_claim(epsilon, delta)
     if relation == "replace-one":
         return epsilon, delta
@@ -433,9 +433,9 @@ def replace_one(epsilon: float, delta: float = 0.0, relation: Relation = "add-re
 
 
 def largest_balanced_accuracy(epsilon: float, delta: float = 0.0) -> float:
-    """Return (e^epsilon + delta) / (1 + e^epsilon), which randomised response reaches and nothing exceeds.
+    """Return (e^epsilon + delta) / (1 + e^epsilon), the largest possible, which randomised response reaches.
 
-    As all bounds here for one person in the place of another, see `replace_one`. Source: Kairouz, Oh, Viswanath (2015),
+    Like all bounds here, for replacing one person; see `replace_one`. Source: Kairouz, Oh, Viswanath (2015),
     The composition theorem for differential privacy, theorem 2.1.
 
     >>> round(largest_balanced_accuracy(1.0), 3)
@@ -446,9 +446,9 @@ def largest_balanced_accuracy(epsilon: float, delta: float = 0.0) -> float:
 
 
 def published_balanced_accuracy(epsilon: float, delta: float = 0.0) -> float:
-    """Return 1 - e^-epsilon (1 - delta) / 2, the bound of the recourse paper: it holds, and no attack comes near it.
+    """Return 1 - e^-epsilon (1 - delta) / 2, the bound of the recourse paper: valid, but no attack comes near it.
 
-    The paper has delta = 0; its proof gives the others. Source: Pawelczyk, Lakkaraju, Neel (2023), theorem 1.
+    The paper has delta = 0; its proof extends to others. Source: Pawelczyk, Lakkaraju, Neel (2023), theorem 1.
 
     >>> round(published_balanced_accuracy(1.0), 3)
     0.816

@@ -1,4 +1,4 @@
-"""Copying a model from what it answers, and how much better who gets explanations beside outcomes can do so."""
+"""Copying a model from its answers, and how much better that works with explanations than with outcomes alone."""
 
 from __future__ import annotations
 
@@ -45,16 +45,16 @@ T = TypeVar("T")
 
 
 def called(what: str, call: Callable[[], T]) -> T:
-    """Call without warnings, and with one thread: matrices are small here, and pieces run side by side."""
+    """Call without warnings and with one thread: matrices are small here, and pieces run in parallel."""
     failed = f"{what} failed ({{}}); try it on the table without an attack"
     with quiet(failed, ModelError, let=CFKError), _threads().limit(limits=1), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of one training among many: not converged, an unknown category
+        warnings.simplefilter("ignore")  # of single trainings among many: not converged, an unknown category
         return call()
 
 
 @cache
 def _threads() -> ThreadpoolController:
-    return ThreadpoolController()  # looks at every loaded library, so it is made once
+    return ThreadpoolController()  # inspects every loaded library, so it is made once
 
 
 class RowsAsNumbers(TransformerMixin, BaseEstimator):
@@ -96,7 +96,7 @@ def _texts(column: pd.Series) -> list[str | None]:
 
 
 Architecture = Callable[[int], Any]
-"""From a seed to a new classifier that takes a DataFrame of features, see `KnownArchitecture`."""
+"""From a seed to a new classifier that takes a DataFrame of features; see `KnownArchitecture`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ class Network:
 def architectures(
     owner: Target, known: Architecture | None = None, unknown: Architecture | None = None
 ) -> dict[str, Architecture]:
-    """Return what an attacker trains who knows the owner's kind of model ("known"), and who does not ("unknown")."""
+    """Return what attackers train who know the owner's kind of model ("known"), and who do not ("unknown")."""
     if known is None and isinstance(owner, KnownArchitecture):
         known = owner.architecture
     found = {} if known is None else {"known": known}
@@ -167,7 +167,7 @@ class Halves(NamedTuple):
 
 
 Sets = tuple[Halves, ...]
-"""The owner's set, and three of the attacker, who knows everything about them; nobody belongs to two."""
+"""The owner's set, and three disjoint ones of the attacker, who knows everything about them."""
 
 
 def draw_sets(sample: Sample, seed: int) -> Sets:
@@ -200,7 +200,7 @@ def outcomes(service: TrainedTarget, X: pd.DataFrame) -> Mask:
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Transfer:
-    """Queries in the order in which they are asked, and the replies. Holds rows, in memory alone."""
+    """Queries in order, and the replies. Holds rows, only in memory."""
 
     X: pd.DataFrame
     desired: Mask
@@ -211,7 +211,7 @@ class Transfer:
         return int(np.searchsorted(self.query, queries))
 
     def pairs(self, queries: int, *, explained: bool) -> tuple[pd.DataFrame, Mask]:
-        """Return what a surrogate is trained on: the first queries with outcomes, and their answers as desired."""
+        """Return the training data of a surrogate: the first queries with outcomes, and their answers as desired."""
         X, desired = self.X.iloc[:queries], self.desired[:queries]
         count = self.answers(queries) if explained else 0
         if not count:
@@ -221,7 +221,7 @@ class Transfer:
 
 
 def ask(service: TrainedTarget, X: pd.DataFrame, explained: int | None = None) -> Transfer:
-    """Ask the model about rows, and for counterfactuals of those with the undesired outcome."""
+    """Ask for outcomes of rows, and for counterfactuals of those with the undesired outcome."""
     X = X.reset_index(drop=True)
     desired = outcomes(service, X)
     undesired = np.flatnonzero(~desired[: len(X) if explained is None else explained])
@@ -274,7 +274,7 @@ def share(right: Sequence[Mask], people: Sequence[Rows], seed: int) -> Rate:
 
 
 def gain(first: Sequence[Mask], second: Sequence[Mask], people: Sequence[Rows], seed: int) -> Rate:
-    """Return how much more often the first guesses are right than the second, of the same people; in [-1, 1]."""
+    """Return how much more often the first guesses are right than the second, on the same people; in [-1, 1]."""
     differences = [a.astype(np.float64) - b for a, b in zip(first, second, strict=True)]
     each = _per_person(differences, people)
     found = Rate(float(each.mean()), *bootstrap(each, random_state=seed), len(each))
@@ -282,7 +282,7 @@ def gain(first: Sequence[Mask], second: Sequence[Mask], people: Sequence[Rows], 
 
 
 def _widened(found: Rate, draws: Sequence[NDArray[Any]], within: tuple[float, float]) -> Rate:
-    """Add the spread of several draws to an interval over people, as sides of a right angle."""
+    """Add the spread between draws to an interval over people, in quadrature."""
     shares, spread = [float(values.mean()) for values in draws], 0.0
     if len(shares) > 1:
         spread = float(special.stdtrit(len(shares) - 1, 0.975)) * deviation(shares) / math.sqrt(len(shares))
@@ -296,7 +296,7 @@ def deviation(shares: Sequence[float]) -> float:
 
 
 def balanced(right: Sequence[Mask], desired: Sequence[Mask]) -> float:
-    """Return the mean of the shares among the people with either outcome; NaN where an outcome does not occur."""
+    """Return the mean of the shares right for either outcome; NaN if an outcome does not occur."""
     hits, of = np.concatenate(right), np.concatenate(desired)
     if of.all() or not of.any():
         return math.nan
@@ -309,10 +309,10 @@ def _per_person(values: Sequence[NDArray[Any]], people: Sequence[Rows]) -> Float
 
 
 WAYS = ("explained", "alone", "further")
-"""What a surrogate is trained on: queries and counterfactuals, queries, queries and as many further ones as there were
-counterfactuals."""
+"""What a surrogate is trained on: queries and counterfactuals, queries alone, or queries and as many further ones as
+there were counterfactuals."""
 
-_OWN = 1000  # most own people on whom the attacker sets a threshold, the last to be asked about
+_OWN = 1000  # most of the attacker's own people used to set a threshold: the last ones asked about
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -326,13 +326,13 @@ class ExtractionTask:
     seed: int
 
     def key(self, at: int) -> str:
-        """Say what a draw depends on, for its result to be kept."""
+        """Name everything a draw depends on, as the key of its kept result."""
         kinds = "|".join(f"{kind}={describe(architecture)}" for kind, architecture in self.kinds.items())
         settings = f"{self.sizes}:{self.held_out}:{self.seed}:{at}"
         return f"extraction:{self.owner.name}:{self.sample.fingerprint()}:{settings}:{kinds}"
 
     def draw(self, at: int) -> Found:
-        """Draw queries, ask, train all surrogates; return the held-out people's outcomes, as given and `matched`."""
+        """Draw queries, ask, train all surrogates; return the held-out people's outcomes, plain and `matched`."""
         random = np.random.default_rng([self.seed, 1, at])
         order = random.permutation(everybody(self.sets[1:]))
         service = train(self.owner, self.sample.take(self.sets[0].members), self.seed)
@@ -360,14 +360,14 @@ class ExtractionTask:
 
 
 def matched(confidence: Floats, own: Floats, desired: float) -> Mask:
-    """Say who gets the desired outcome at the threshold at which own people get it as often as queries did."""
+    """Say who gets the desired outcome, at the threshold where own people get it as often as queries did."""
     limits = np.append(np.unique(own), np.inf)
     shares = 1 - np.searchsorted(np.sort(own), limits) / len(own)
     return np.asarray(confidence >= limits[np.abs(shares - desired).argmin()])
 
 
 QUERIES = (250, 500, 1000, 2000)
-"""How many are asked in the paper."""
+"""Numbers of queries in the paper."""
 
 _SCENARIO = (
     "Knows people of the same population, asks {queries} queries, gets outcomes and counterfactuals of the undesired "
@@ -392,31 +392,31 @@ def extraction(
 ) -> AttackReport:
     """Copy a model from its outcomes and counterfactuals, and measure what the counterfactuals add.
 
-    An attacker who reads answers learns more replies than one who does not: the control asks as many further ordinary
-    queries as there were answers, so that only what is better than both is due to explanations being explanations.
+    An attacker who uses counterfactuals has more replies than one who does not, so the control asks as many further
+    ordinary queries as there were counterfactuals: only what exceeds both is due to the explanations themselves.
     Source: Yang, Feng, Zhou, Chen, Hu (2022), Differentially Private Counterfactuals via Functional Mechanism, 5.3.2.
 
     Parameters
     ----------
     owner, sample
-        At least 80 people, split into four sets: the owner trains on half of one, the attacker knows three.
+        At least 80 people, split into four sets: the owner trains on half of one, the attacker knows the others.
     queries : sequence of int
-        One result each. Sizes beyond the people of the attacker are left out, and named in the settings.
+        One result each. Sizes above the attacker's number of people are left out, and named in the settings.
     known, unknown : callable, optional
         From a seed to a classifier that takes a DataFrame; see `architectures` for the defaults.
     repeats : int
         Draws of the queries. The owner trains on the same people with the same seed in all of them.
     held_out : int
-        Most people on whom agreement is measured, in each draw others: neither trained on nor asked.
+        Most people on whom agreement is measured, different in each draw: neither trained on nor asked about.
     seed, n_jobs, kept, progress
         As in `membership`.
 
     Returns
     -------
     AttackReport
-        `main`: share of held-out people to whom surrogate and model give the same outcome, with explanations, which are
-        labelled with the desired one (Eq. 22 of the paper); `baseline`: with queries alone; `control`: with further
-        queries, None where there are not enough people. Intervals cover people and draws.
+        `main`: share of held-out people for whom surrogate and model agree, with explanations, which are labelled with
+        the desired outcome (Eq. 22 of the paper); `baseline`: with queries alone; `control`: with further queries, None
+        if there are not enough people. Intervals cover people and draws.
     """
     audit = AuditRun(owner, seed, n_jobs, kept, progress, repeats)
     if repeats < 1 or held_out < 1:
@@ -441,7 +441,7 @@ def extraction(
 
 
 def sizes_that_fit(queries: Sequence[int], people: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the numbers of queries that so many people are enough for, ascending, and the others."""
+    """Return the numbers of queries that this many people allow, ascending, and the others."""
     sizes = sorted(set(queries))
     if not sizes or any(not isinstance(size, int) or isinstance(size, bool) or size < 1 for size in sizes):
         raise InputError("queries must be whole numbers above 0")

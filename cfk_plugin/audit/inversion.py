@@ -31,7 +31,7 @@ SCENARIOS: dict[str, str] = {
 def inversion(
     setting: Setting, rerun: Rerun = "own", *, everybody: bool | None = None, simulations: int = 20
 ) -> AuditResult:
-    """Attack a region by running the algorithm again for everybody who may be behind it.
+    """Attack a region by rerunning the algorithm for everybody who may be behind it.
 
     Parameters
     ----------
@@ -39,10 +39,10 @@ def inversion(
     rerun : {"own", "released"}
         Which private values the algorithm is run with: everybody's own, or the released ones for everybody inside.
     everybody : bool, optional
-        With "own": whether every person of the population is mapped, or those inside alone, which is enough for the
-        attack. Default: everybody where the policy's guarantee is about everybody; else each takes a search.
+        With "own": whether every person of the population is mapped, or only those inside, who are enough for the
+        attack. Default: everybody if the policy's guarantee is about everybody; otherwise each takes a search.
     simulations : int
-        Runs with fresh seeds per candidate, where the algorithm draws random numbers and its seed is secret.
+        Runs with fresh seeds per candidate, if the algorithm draws random numbers and its seed is secret.
 
     Returns
     -------
@@ -52,9 +52,9 @@ def inversion(
     Notes
     -----
     Deterministic: k_effective is the number of people inside whom the algorithm maps to the region. Randomised: the
-    inverse of the attacker's posterior on the right person, (c_true + 1/k) / (sum c + 1) for c_j hits in the
+    inverse of the attacker's posterior for the right person, (c_true + 1/k) / (sum c + 1) for c_j hits in the
     simulations; the prior is one hit spread over the k people inside. Its interval is Clopper-Pearson's of c_true among
-    sum c hits, which is exact or too wide. Source: Kalnis, Ghinita, Mouratidis, Papadias (2007): reciprocity makes
+    sum c hits, exact or too wide. Source: Kalnis, Ghinita, Mouratidis, Papadias (2007): reciprocity makes
     k_effective >= k for everybody.
     """
     if rerun not in SCENARIOS:
@@ -71,7 +71,7 @@ def inversion(
         "success": mean(chance),
         "random": 0.0,
     }
-    if rerun == "own":  # who is left when people whose own prediction is not the desired one are struck out, too
+    if rerun == "own":  # also strike out people whose own prediction is not the desired one
         both = [a & b for a, b in zip(left, _releasable(setting), strict=True)]
         figures |= crowd_figures(releases.people(both), setting.k, "k_releasable")
         figures |= _of_everyone(setting) if everybody else {}
@@ -80,7 +80,7 @@ def inversion(
 
 
 def survivors(setting: Setting, rerun: Rerun, *, everybody: bool = False) -> list[Mask]:
-    """Return who inside each region a deterministic algorithm maps to it; found out once."""
+    """Return who inside each region a deterministic algorithm maps to it; computed once."""
     if rerun not in setting.survivors:
         if everybody and rerun == "own":
             regions = setting.regions
@@ -100,7 +100,7 @@ def _releasable(setting: Setting) -> list[Mask]:
 
 
 def _of_everyone(setting: Setting) -> dict[str, float]:
-    """Count for every person of the population, and not for releases alone, who gets the same region."""
+    """Count who gets the same region, for every person of the population, not just for releases."""
     regions = setting.regions
     known = {region: i for i, region in enumerate(dict.fromkeys(r for r in regions if r is not None))}
     group = np.array([-1 if region is None else known[region] for region in regions], dtype=np.int64)
@@ -122,7 +122,7 @@ def _of_everyone(setting: Setting) -> dict[str, float]:
 
 
 def _per_person(setting: Setting, group: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return, for every row of some that has a group, the distinct people among them with the same group."""
+    """Return, for every row with a group, the number of distinct people with the same group."""
     rows = rows[group[rows] >= 0]
     order = rows[np.argsort(group[rows], kind="stable")]
     cuts = np.flatnonzero(np.diff(group[order])) + 1
@@ -140,7 +140,7 @@ def _same_region(setting: Setting, places: Places, rerun: Rerun) -> list[Mask]:
 def _records(
     setting: Setting, places: Places, rerun: Rerun
 ) -> tuple[list[Region], pd.DataFrame, Callable[[NDArray[Any]], list[NDArray[Any]]]]:
-    """Return the records to run, the region each should come out with, and how answers go back to rows."""
+    """Return the records to run, the region that each should get, and a function from answers to rows."""
     releases = setting.releases
     if rerun == "released":
         return [releases[i].region for i in places.which], places.questions(releases.private), places.spread
@@ -169,7 +169,7 @@ def _simulated(setting: Setting, rerun: Rerun, simulations: int) -> AuditResult:
 
 
 def _posteriors(setting: Setting, hits: Sequence[NDArray[np.int64]]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return, per release that is somebody's, the posterior on the right row and the upper end of its interval."""
+    """Return, per release that is somebody's, the posterior of the right row and the upper end of its interval."""
     middle, high = [], []
     for release, counts in zip(setting.releases, hits, strict=True):
         if not len(release.targets):
@@ -188,7 +188,7 @@ SCENARIO = (
     "does not hold the same private values."
 )
 
-_TRIES = 100  # ways tried to spoil a query, per number of changed values
+_TRIES = 100  # attempts to spoil a query, per number of changed values
 _CHANGES = (1, 2)
 _BLOCK = 200  # queries spoiled at once
 
@@ -197,16 +197,16 @@ def steering(setting: Setting, ask: Ask | None = None) -> AuditResult:
     """Attack a region by steering queries to each candidate inside it.
 
     One query per candidate: own quasi-identifiers with the released private values, of which as few as possible are
-    replaced until the outcome is no longer the desired one; of those found the one nearest by HEOM. There is no
-    control: whoever is not in the table is no candidate for an answer that is a row of it.
+    replaced until the outcome is no longer the desired one; of those found, the nearest by HEOM. There is no control:
+    somebody who is not in the table cannot be an answer that is a row of it.
 
     Parameters
     ----------
     setting : Setting
     ask : callable, optional
-        From a table of queries to what is released for them, `Explanations` whose ``query`` counts rows from 0; for
-        example ``ProtectedExplainer.explain``. Default: ``anonymizer.explain`` with a catalogue, else `nearest_row`,
-        an explainer that returns training rows.
+        From a table of queries to what is released for them, `Explanations` whose ``query`` numbers rows from 0, such
+        as ``ProtectedExplainer.explain``. Default: ``anonymizer.explain`` with a catalogue, else `nearest_row`, an
+        explainer that returns training rows.
 
     Returns
     -------
@@ -237,7 +237,7 @@ def steering(setting: Setting, ask: Ask | None = None) -> AuditResult:
 
 
 def nearest_row(anonymizer: KAnonymizer) -> Ask:
-    """Return an explainer that answers with the nearest unlike row, as instance-based ones do, protected."""
+    """Return a protected explainer that answers with the nearest unlike row, as instance-based ones do."""
     population, goal = anonymizer.population_, anonymizer.goal_
     heom = Heom.of(population)
     codes = heom.encode(population.frame)
@@ -275,7 +275,7 @@ def spoil(setting: Setting, queries: pd.DataFrame, at: Rows) -> tuple[pd.DataFra
 def _spoiled(
     setting: Setting, queries: pd.DataFrame, at: Rows, changes: int, random: np.random.Generator
 ) -> tuple[Rows, pd.DataFrame]:
-    """Return which queries could be spoiled by so many changes, and the nearest spoiled form of each."""
+    """Return which queries could be spoiled by this many changes, and the nearest spoiled form of each."""
     population = setting.population
     tried = _changed(population, queries.take(np.repeat(np.arange(len(queries)), _TRIES)), changes, random)
     bad = ~setting.judge(setting.labels(tried), np.repeat(at, _TRIES))

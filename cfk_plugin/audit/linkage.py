@@ -1,4 +1,4 @@
-"""Attacks that link what is released to people, and all linkage attacks together."""
+"""Attacks that link what is released to people, and a run of all linkage attacks."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def linkage(setting: Setting) -> AuditResult:
     """Attack raw and protected explanations by looking up who fits them.
 
     The prosecutor knows that the person is in the training table and looks there. The journalist does not, and looks in
-    the anonymizer's reference population, if it has one. Everybody who fits is taken to be equally likely; the other
-    attacks do not. Baseline: a guess without the explanation, 1 / people. Figures with ``raw_`` are of raw answers.
+    the anonymizer's reference population, if it has one. Everybody who fits is assumed equally likely; other attacks
+    tell them apart. Baseline: a guess without the explanation, 1 / people. Figures with ``raw_`` are of raw answers.
     Source: Goethals, Sörensen, Martens (2023), section 2.
     """
     releases, population = setting.releases, setting.population
@@ -68,7 +68,7 @@ def linkage(setting: Setting) -> AuditResult:
 
 
 def _raw_matches(setting: Setting) -> tuple[Rows, Mask]:
-    """Return how many people have a raw counterfactual's quasi-identifiers, and whether it is a row of theirs."""
+    """Return how many people have a raw counterfactual's quasi-identifiers, and whether it is one of their rows."""
     population, crowd = setting.population, setting.crowd
     places = [population.schema.features.index(name) for name in population.schema.quasi_identifiers]
     codes = population.encode(setting.raw)[0]
@@ -111,9 +111,9 @@ MODEL_FILTER = (
 def model_filter(setting: Setting) -> AuditResult:
     """Attack a region by asking the model about everybody inside, with the private values that were released.
 
-    Where only a bin was released, the counterfactual's own value is used: the attacker is given a right guess. Where
-    the algorithm is deterministic, the filter is also combined with running it again. Source: Goethals, Sörensen,
-    Martens (2023), section 5.4 (pureness): cells without the desired outcome are nobody's.
+    Where only a bin was released, the counterfactual's own value is used, as if the attacker had guessed it. Where the
+    algorithm is deterministic, the filter is also combined with running it again. Source: Goethals, Sörensen, Martens
+    (2023), section 5.4 (pureness): cells without the desired outcome cannot be anybody's.
     """
     releases, left = setting.releases, setting.consistent
     chance, counts = releases.found(left), releases.people(left)
@@ -121,7 +121,7 @@ def model_filter(setting: Setting) -> AuditResult:
         **crowd_figures(counts, setting.k, "k_consistent"),
         "struck_out": float((1 - counts / releases.sizes).mean()) if len(releases) else math.nan,
     }
-    if not setting.is_random:  # strike out by both: the algorithm's map with the released private values, and the model
+    if not setting.is_random:  # strike out by both: rerunning with the released private values, and the model
         both = [a & b for a, b in zip(left, survivors(setting, "released"), strict=True)]
         figures |= crowd_figures(releases.people(both), setting.k, "k_both")
         figures["both_success"] = mean(releases.found(both))
@@ -137,17 +137,17 @@ UNIQUENESS = (
     "Knows the private values of everybody in the training table, and names one of those who carry exactly the "
     "released ones, without looking at the region."
 )
-_NEAR = 0.05  # of a number's range: as good as knowing it
+_NEAR = 0.05  # of a number's range: nearly as good as knowing it
 _SHARE, _LIFT = 0.8, 1.5
 
 
 def homogeneity(setting: Setting, *, share: float = _SHARE, lift: float = _LIFT) -> AuditResult:
-    """Attack everybody inside a region by guessing the released value of each private attribute.
+    """Attack everybody inside a region by guessing the released value for each private attribute.
 
     A release is flagged for an attribute when more than `share` of the people inside hold the released value, and more
-    than `lift` times the share of the whole population. A number counts as the released one within 5 % of its range; a
-    value in a released bin counts as released. Baseline: the share of the whole population; control: that of the people
-    of the holdout inside, where there are any. Source: Wong, Li, Fu, Wang (2006), (alpha, k)-anonymity.
+    than `lift` times its share of the whole population. A number counts as the released one within 5 % of its range, a
+    value in a released bin as released. Baseline: the share of the whole population; control: the share of the holdout
+    inside, if there is any. Source: Wong, Li, Fu, Wang (2006), (alpha, k)-anonymity.
     """
     inside: dict[str, list[float]] = {name: [] for name in setting.population.schema.private}
     anywhere: dict[str, list[float]] = {name: [] for name in inside}
@@ -173,8 +173,8 @@ def homogeneity(setting: Setting, *, share: float = _SHARE, lift: float = _LIFT)
 def uniqueness(setting: Setting) -> AuditResult:
     """Attack released private values by looking up who carries exactly them.
 
-    No region protects against it: private values are not generalised, unless the policy releases them as bins or
-    withholds rare ones. Control: share of releases whose values somebody of the holdout carries, too.
+    No region protects against it: private values are not generalised, unless the policy releases bins or withholds rare
+    values. Control: share of releases whose values somebody in the holdout carries, too.
     """
     releases, population = setting.releases, setting.population
     everyone = np.arange(population.n_rows)
@@ -199,7 +199,7 @@ def uniqueness(setting: Setting) -> AuditResult:
 
 
 def _holds(crowd: Crowd, release: Release, name: str) -> Mask:
-    """Say of every row of a crowd whether it holds what was released of an attribute, or nearly so."""
+    """Say of every row of a crowd whether it holds the released value of an attribute, or nearly."""
     population: Population = crowd.population
     domain, at = population.domains[name], population.schema.features.index(name)
     codes, numbers = crowd.coded[0][:, at], crowd.coded[1][:, at]
@@ -238,11 +238,11 @@ DOWNCODING = (
 
 
 def downcoding(setting: Setting) -> AuditResult:
-    """Attack a region by its borders: each end of a range, and each value of a set, is there because of somebody.
+    """Attack a region by its borders: somebody is behind each end of a range and each value of a set.
 
     A person is forced when they are the only one inside with the lowest or highest value of a range, a value of a set,
-    or a missing value: a hull without them would be smaller. Of a fixed group that reveals members, and not which of
-    them was released. Where a border forces nobody, everybody inside is guessed among. Source: Cohen (2022), Attacks on
+    or a missing value: without them the hull would be smaller. For a fixed group that reveals members, but not which of
+    them was released. If a border forces nobody, the guess is among everybody inside. Source: Cohen (2022), Attacks on
     Deidentification's Defenses, USENIX Security: downcoding of hierarchical minimal releases.
     """
     releases = setting.releases
@@ -269,7 +269,7 @@ def _or_everybody(forced: Mask) -> Mask:
 
 
 def forced_people(crowd: Crowd, release: Release, rows: Rows) -> Mask:
-    """Say of the people inside a region who of them is alone on one of its borders."""
+    """Say who of the people inside a region is alone on one of its borders."""
     population: Population = crowd.population
     forced = np.zeros(len(rows), dtype=bool)
     for name, part in release.region.items():
@@ -282,7 +282,7 @@ def forced_people(crowd: Crowd, release: Release, rows: Rows) -> Mask:
 
 
 def border_codes(domain: Domain, part: Part) -> list[int]:
-    """Return the codes that a part would not reach without somebody who has them; none for a single value."""
+    """Return the border codes of a part, each of which somebody must have; none for a single value."""
     inside = np.flatnonzero(domain.inside(part)).tolist()
     if len(inside) < 2:
         return []
@@ -294,14 +294,14 @@ def border_codes(domain: Domain, part: Part) -> list[int]:
 
 
 def _borders(releases: Releases, counts: Rows, forced: list[Mask]) -> dict[str, float]:
-    """Say how often the right person is forced, of the releases that are somebody's and force somebody."""
+    """Say how often the right person is forced, over releases that are somebody's and force somebody."""
     rows = [(r, mask, n) for r, mask, n in zip(releases, forced, counts, strict=True) if len(r.targets) and mask.any()]
     right = mean([np.isin(r.targets, r.rows[mask]).any() for r, mask, _ in rows])
     return {"right_forced": right, "border_lift": right / mean([n / r.k for r, _, n in rows])}
 
 
 def _against_inversion(setting: Setting, chance: np.ndarray) -> dict[str, float]:
-    """Compare with guessing among whom the algorithm maps to the region; nothing where it is randomised."""
+    """Compare with guessing among those the algorithm maps to the region; empty if it is randomised."""
     if setting.is_random:
         return {}
     mapped = setting.releases.found(survivors(setting, "own"))
@@ -324,22 +324,22 @@ _OBJECTIVES: tuple[Objective, ...] = ("pureness", "ncp", "weighted")
 def intersection(
     setting: Setting, release: Again | None = None, *, times: Sequence[int] = (1, 2, 5, 10)
 ) -> AuditResult:
-    """Attack regions by intersecting all that were released for one record.
+    """Attack regions by intersecting all those released for one record.
 
     Parameters
     ----------
     setting : Setting
     release : callable, optional
-        From a table of counterfactuals and the turn (0, 1, ...) to what is released for them in this turn; give one
-        that asks an anonymizer with a ledger to attack that. Default: `again`.
+        From a table of counterfactuals and the turn (0, 1, ...) to what is released for them in this turn. To attack an
+        anonymizer with a ledger, give a function that asks it. Default: `again`.
     times : sequence of int
         Numbers of releases after which people are counted; the last one is attacked.
 
     Returns
     -------
     AuditResult
-        Baseline: the same after the first release. A suppressed turn, and one with other private values, which is not
-        recognised, adds nothing.
+        Baseline: the same after the first release. A suppressed turn adds nothing, nor one with other private values,
+        which is not recognised.
     """
     wanted = sorted(set(times))
     if not wanted or wanted[0] < 1:
@@ -373,7 +373,7 @@ def intersection(
 
 
 def again(setting: Setting) -> Again:
-    """Return what releases anew in every turn: with a fresh seed, or under another policy that is never weaker."""
+    """Return a function that releases anew in every turn: with a fresh seed, or under a policy that is never weaker."""
     random = setting.is_random
 
     def release(counterfactuals: pd.DataFrame, turn: int) -> Explanations:
@@ -391,7 +391,7 @@ def again(setting: Setting) -> Again:
 
 
 def policy_of(policy: PrivacyPolicy, turn: int, people: int) -> PrivacyPolicy:
-    """Return the policy of a turn: objectives in a circle, k growing with every round up to the number of people."""
+    """Return the policy of a turn: objectives take turns, and k grows with every round, up to the number of people."""
     start = _OBJECTIVES.index(policy.objective)
     k = policy.k + (turn // len(_OBJECTIVES)) * max(1, policy.k // 5)
     return replace(policy, objective=_OBJECTIVES[(start + turn) % len(_OBJECTIVES)], k=min(k, people))
@@ -428,9 +428,9 @@ def run_linkage_audit(
     attacks : sequence of str, optional
         Names of `ATTACKS`. Default: all of them.
     ask, release : callable, optional
-        What `steering` asks, and what `intersection` is released by.
+        The functions that `steering` asks and `intersection` releases by.
     simulations : int
-        Runs per candidate with which a randomised algorithm is inverted.
+        Runs per candidate for inverting a randomised algorithm.
     progress : callable, optional
         Called with (done, total) attacks.
 

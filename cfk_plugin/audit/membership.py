@@ -1,4 +1,4 @@
-"""Membership inference: telling from what a service answers whether a person is in its training table."""
+"""Membership inference: telling from a service's answers whether a person is in its training table."""
 
 from __future__ import annotations
 
@@ -49,18 +49,18 @@ from cfk_plugin.hookspecs import Progress
 from cfk_plugin.metrics.heom import Heom
 
 Direction = Literal["larger", "smaller"]
-"""Which distance speaks for a member. "larger": training pushes the boundary away from who is trained on. "smaller":
-generators that draw answers near to who they were trained on, such as autoencoders."""
+"""Which distance means a member. "larger": training pushes the boundary away from people trained on. "smaller":
+generators, such as autoencoders, draw answers near to those they were trained on."""
 
-_SURE = 1e-8  # confidences nearer to 0 or 1 than this are as near: their logit is finite
+_SURE = 1e-8  # confidences are at least this far from 0 and 1, so that their logit is finite
 _SAME = 1e-9  # differences of logarithms below this are rounding
 
 
 def distance_scores(distance: Floats, found: Mask, direction: Direction = "larger") -> Floats:
-    """Score by the distance between a person and their counterfactual (CFD): at least the threshold is a member.
+    """Score by the distance between a person and their counterfactual (CFD): from the threshold on, a member.
 
-    Nothing is learnt from an answer that was not given: such people get the middle one of the other scores, so they are
-    never among the first who are named. Source: Pawelczyk, Lakkaraju, Neel (2023), equation 3.
+    A missing answer says nothing: such people get the median of the other scores, so they are never among the first who
+    are named. Source: Pawelczyk, Lakkaraju, Neel (2023), equation 3.
     """
     return _neutral(distance if direction == "larger" else -distance, found)
 
@@ -68,13 +68,13 @@ def distance_scores(distance: Floats, found: Mask, direction: Direction = "large
 def distance_ratio_scores(
     distance: Floats, found: Mask, shadow_distance: Floats, shadow_found: Mask, direction: Direction = "larger"
 ) -> Floats:
-    """Score by how far a distance lies outside of what services show that never saw the person (CFD-LRT).
+    """Score by how far a distance lies outside of those from services that never saw the person (CFD-LRT).
 
-    (log t - mu) / sigma, of the person's log distances under the shadows, arrays of shape (n_shadows, n). Who has no
-    answer, or none of any shadow (also whom each of them gives the desired outcome), gets the middle one of the other
-    scores. A distance of 0 counts as half of the smallest one. Algorithm 1 names a member where t exceeds the 1 - alpha
-    quantile of the log-normal fit: the same as this score above the normal quantile. (It prints the two outputs in the
-    opposite order, against equation 3 and its own text.)
+    (log t - mu) / sigma, of the person's log distances under the shadows, arrays of shape (n_shadows, n). People
+    without an answer, or without any from a shadow (as when each gives them the desired outcome), get the median of the
+    other scores. A distance of 0 counts as half of the smallest one. Algorithm 1 names a member where t exceeds the
+    1 - alpha quantile of the log-normal fit: the same as this score above the normal quantile. (It prints the two
+    outputs in the opposite order, contrary to equation 3 and its own text.)
     """
     known = np.concatenate([distance[found], shadow_distance[shadow_found]])
     positive = known[known > 0]
@@ -85,10 +85,10 @@ def distance_ratio_scores(
 
 
 def confidence_scores(confidence: Floats, outcome: Mask) -> Floats:
-    """Score by the model's confidence in the true outcome (Loss): low loss speaks for a member.
+    """Score by the model's confidence in the true outcome (Loss): low loss means a member.
 
-    ln(p / (1 - p)) of the true outcome's p, which lies at least 1e-8 from 0 and 1. For the order of people that is the
-    negative cross-entropy. Source: Yeom, Giacomelli, Fredrikson, Jha (2018); scaled as by Carlini and others (2022).
+    ln(p / (1 - p)) of the true outcome's p, kept at least 1e-8 from 0 and 1. It orders people as the negative
+    cross-entropy does. Source: Yeom, Giacomelli, Fredrikson, Jha (2018); scaled as by Carlini and others (2022).
     """
     right = np.clip(np.where(outcome, confidence, 1 - confidence), _SURE, 1 - _SURE)
     return np.asarray(np.log(right / (1 - right)), dtype=np.float64)
@@ -101,7 +101,7 @@ def confidence_ratio_scores(confidence: Floats, shadow_confidence: Floats, outco
 
 
 def standardized(value: Floats, shadow: Floats, used: Mask) -> Floats:
-    """Return (value - mean) / deviation by column over the used entries; a deviation of 0 is the mean one of all."""
+    """Return (value - mean) / deviation by column over the used entries; the mean deviation replaces one of 0."""
     count = used.sum(axis=0)
     several = np.maximum(count, 1)
     mean = np.where(used, shadow, 0.0).sum(axis=0) / several
@@ -116,18 +116,18 @@ def standardized(value: Floats, shadow: Floats, used: Mask) -> Floats:
 
 
 def _neutral(score: Floats, known: Mask) -> Floats:
-    """Give the middle one of the known scores to everybody else."""
+    """Give the median of the known scores to everybody else."""
     ranked = np.sort(score[known])
     return np.where(known, score, ranked[len(ranked) // 2] if len(ranked) else 0.0)
 
 
 Distance = Callable[[pd.DataFrame, pd.DataFrame], Floats]
-"""From people and their counterfactuals, row by row, to distances of at least 0; it can be pickled."""
+"""From people and their counterfactuals, row by row, to distances >= 0; can be pickled."""
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class HeomSum:
-    """Sum over features of HEOM's parts, with kinds and ranges of a table that the attacker has. Host side only."""
+    """Sum of HEOM's parts over features, with kinds and ranges from a table that the attacker has. Host side only."""
 
     heom: Heom
 
@@ -157,7 +157,7 @@ def choose_distance(distance: Literal["heom", "l1"] | Distance | None, pool: pd.
 
 
 FEWEST = 2
-"""People in each part below which there is nothing to measure."""
+"""Least number of people in each part to measure anything."""
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -184,12 +184,12 @@ class Parts:
 
     @property
     def shadow_size(self) -> int:
-        """On how many people a shadow is trained: as many as the owner has, at most four fifths of the pool."""
+        """Number of people a shadow is trained on: as many as the owner has, at most four fifths of the pool."""
         return max(min(len(self.table), len(self.pool) * 4 // 5), 1)
 
 
 def ask_target(owner: Target, parts: Parts, attacked: int, distance: Distance | None, seed: int) -> Found:
-    """Train the service under attack and ask it about members and others whom it gives the undesired outcome."""
+    """Train the service under attack, and ask it about members and others with the undesired outcome."""
     service = owner.train(parts.table, seed)
     sides, accuracies = [], []
     for number, people in enumerate((parts.table, parts.others)):
@@ -212,7 +212,7 @@ def ask_target(owner: Target, parts: Parts, attacked: int, distance: Distance | 
 def ask_shadow(
     owner: Target, parts: Parts, queries: pd.DataFrame, distance: Distance | None, shadow: int, seed: int
 ) -> Found:
-    """Train a shadow, whose number says on whom and with which seed, and ask it about the same people as the target."""
+    """Train a shadow, whose number determines people and seed, and ask it about the same people as the target."""
     own_seed = int(np.random.default_rng([seed, 3, shadow]).integers(2**31))
     people = np.random.default_rng([seed, 1, shadow]).choice(len(parts.pool), parts.shadow_size, replace=False)
     service = owner.train(parts.pool.take(people), own_seed)
@@ -246,7 +246,7 @@ def _ask(service: TrainedTarget, queries: pd.DataFrame, asks: Mask, distance: Di
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Seen:
-    """What can be seen of the people under attack: arrays of shape (n,), of shadows (n_shadows, n). Host side only."""
+    """What an attacker sees of people: arrays of shape (n,), for shadows (n_shadows, n). Host side only."""
 
     target: Found
     shadows: Found
@@ -305,7 +305,7 @@ ATTACKS: Mapping[str, MembershipAttack] = MappingProxyType(
         ),
     }
 )
-"""All attacks, in the order in which they are reported; the last one shows what luck reaches at these sizes."""
+"""All attacks, in the order of reports; the last one shows what luck reaches at these sizes."""
 
 
 def choose_attacks(names: Sequence[str] | None) -> dict[str, MembershipAttack]:
@@ -319,7 +319,7 @@ def choose_attacks(names: Sequence[str] | None) -> dict[str, MembershipAttack]:
 
 
 def seen_by_attacker(parts: Parts, target: Found, shadows: list[Found], direction: Direction, seed: int) -> Seen:
-    """Put side by side what the target and the shadows answered, members first."""
+    """Combine the answers of target and shadows, members first."""
     outcome = together(parts, target["members"], target["others"]).y
     stacked = {
         name: np.array([shadow[name] for shadow in shadows], target[name].dtype).reshape(len(shadows), len(outcome))
@@ -362,13 +362,13 @@ def measure(
 
 
 def _control(others: Floats, seed: int) -> Rate:
-    """Take one half of the others for members: nothing tells the halves apart."""
+    """Treat one half of the others as members: nothing tells the halves apart."""
     first, second = np.array_split(np.random.default_rng([seed, 4]).permutation(others), 2)
     return measure_roc(first, second, seed).auc
 
 
 def _unanswered(seen: Seen, members: int, shadows: bool) -> dict[str, float]:
-    """Return who got no answer, and what that fact alone tells."""
+    """Return the shares without an answer, and what that fact alone reveals."""
     inside, outside = seen.target["found"][:members], seen.target["found"][members:]
     alone = measure_roc(inside.astype(float), outside.astype(float), seen.seed).auc
     figures = {"unanswered_members": 1 - mean(inside), "unanswered_others": 1 - mean(outside)}
@@ -382,8 +382,8 @@ Draw = Callable[[int, np.random.Generator], Sample]
 """Draws people from the population."""
 
 Adversary = Callable[[pd.DataFrame, Answers], bool]
-"""From a person (a table of one row) and the answer to them to whether the person is a member. It may have drawn people
-and trained services before; it has seen neither the owner's table nor the service."""
+"""From a person (a table of one row) and the answer to them to whether the person is a member. It may have drawn
+people and trained services before, but has seen neither the owner's table nor the service."""
 
 _TRIES = 1000
 
@@ -391,12 +391,12 @@ _TRIES = 1000
 def play(owner: Target, draw: Draw, adversary: Adversary, *, n_train: int, rounds: int = 100, seed: int = 0) -> Rate:
     """Play the recourse-based game of membership and return how often the adversary is right.
 
-    In every round the owner draws a table of `n_train`, trains, and flips a coin. Heads: a person is drawn from the
-    population among those whom the model gives the undesired outcome. Tails: from those of the table. The adversary
-    gets person and counterfactual, and says whether the person is in the table. `membership` asks about all such people
-    of one training in the place of one for every coin; it leaves out how much trainings differ. `draw` makes people of
-    the population from a number and a generator, as ``HypercubePopulation(d).draw`` does. The interval is
-    Clopper-Pearson's over rounds. Source: Pawelczyk, Lakkaraju, Neel (2023), definition 1.
+    In every round the owner draws a table of `n_train`, trains, and flips a coin. On heads a person is drawn from those
+    in the population to whom the model gives the undesired outcome, on tails from those in the table. The adversary
+    gets person and counterfactual, and says whether the person is in the table. `membership` instead asks about all
+    such people of one training, without the variation between trainings. `draw` makes people of the population from a
+    number and a generator, as ``HypercubePopulation(d).draw`` does. The interval is Clopper-Pearson's over rounds.
+    Source: Pawelczyk, Lakkaraju, Neel (2023), definition 1.
     """
     whole_number("seed", seed, 0)
     whole_number("n_train", n_train, 1)
@@ -420,7 +420,7 @@ def _refused(service: TrainedTarget, people: Sample, random: np.random.Generator
 
 
 def _refused_outsider(service: TrainedTarget, draw: Draw, random: np.random.Generator) -> pd.DataFrame:
-    """Draw until somebody gets the undesired outcome: that is the conditional distribution."""
+    """Draw until somebody gets the undesired outcome, which samples the conditional distribution."""
     for _ in range(_TRIES):
         person = draw(1, random).X
         if not service.desired(person)[0]:
@@ -435,7 +435,7 @@ class HypercubePopulation:
     """People of two kinds, equally frequent, each a Gaussian cloud of unit variance around a vertex of a hypercube.
 
     The kind is the true outcome. Source: Pawelczyk, Lakkaraju, Neel (2023), section 6.1, which leaves the size of the
-    cube open. A model that knew both vertices would be right with probability Phi(separation / 2): 0.9987 at 6.
+    cube open. A model that knows both vertices is right with probability Phi(separation / 2): 0.9987 at 6.
 
     >>> HypercubePopulation(d=50).draw(100)
     Sample(100 people, 50 features)
@@ -443,7 +443,7 @@ class HypercubePopulation:
 
     d: int  # features, at least 2
     separation: float = 6.0  # distance between the two vertices, which sets the size of the cube
-    seed: int = 0  # of the choice of the vertices
+    seed: int = 0  # for the choice of the vertices
     centres: NDArray[np.float64] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -484,8 +484,8 @@ def membership(
 ) -> AttackReport:
     """Attack a service by asking who is in its training table.
 
-    The owner trains on one part of the sample. Members of that part and other people, all of whom the service gives the
-    undesired outcome, are told apart by the attacker, who has a third part to train shadow services on.
+    The owner trains on one part of the sample. The attacker tells members of that part from other people, all with the
+    undesired outcome, and has a third part to train shadow services on.
 
     Source: Pawelczyk, Lakkaraju, Neel (2023), On the privacy risks of algorithmic recourse.
 
@@ -495,28 +495,28 @@ def membership(
     sample : Sample
         People of one population.
     n_train : int, optional
-        People in the owner's table, 30 % by default. As many others are attacked, at most a third of the rest; all else
-        is the attacker's.
+        People in the owner's table. Default: 30 %. As many others are attacked, at most a third of the rest; everybody
+        else is the attacker's.
     n_shadows : int
         Services that the attacker trains, at least 2.
     attacked : int
-        Most members, and most others.
+        Largest number of members, and of others.
     distance : {"heom", "l1"} or callable, optional
-        Between people and their counterfactuals. "heom" (default): sum over features of HEOM's parts, with ranges of
-        the attacker's part. "l1": sum of absolute differences, of tables of numbers.
+        Between people and their counterfactuals. "heom" (default): sum of HEOM's parts over features, with ranges from
+        the attacker's part. "l1": sum of absolute differences, for tables of numbers.
     direction : {"larger", "smaller"}
-        Which distance speaks for a member; "smaller" for generators that stay near the training rows.
+        Which distance means a member; "smaller" for generators that stay near the training rows.
     attacks : sequence of str, optional
         Names of `ATTACKS`. Default: all but the coin.
     epsilon, delta : float, optional
-        Claimed of the whole way from the table to what is asked, the training of the model included.
+        The claim for everything between table and answers, including the training of the model.
     relation : {"add-remove", "replace-one"}
-        Which neighbouring tables the claim speaks of. The game replaces a person, so the first counts twice.
+        The claim's neighboring tables. The attack replaces a person, so "add-remove" counts twice.
     seed : int
     n_jobs : int
         Trainings at the same time; -1 on all cores.
     kept : Kept, optional
-        Where results of trainings are kept. Owners of one folder are told apart by their name alone.
+        Where results of trainings are kept. Owners in one folder are told apart only by their names.
     progress : callable, optional
         Called with (done, total) pieces.
 
@@ -524,8 +524,8 @@ def membership(
     -------
     AttackReport
         One result per attack: `main` is the area under the ROC curve, `baseline` 0.5, `control` the same attack with
-        one half of the others in the place of members. Intervals are over people, for these trained services. Where
-        nobody on one side is undesired, nothing is measured.
+        one half of the others as members. Intervals are over people, for these trained services. If one side has nobody
+        with the undesired outcome, nothing is measured.
     """
     chosen, allowed = choose_attacks(attacks), None if epsilon is None else replace_one(epsilon, delta, relation)
     whole_number("n_shadows", n_shadows, 2)

@@ -1,4 +1,4 @@
-"""All audits together: what each takes, sizes that fit a budget, and what they show at best."""
+"""All audits together: how long each takes, sizes that fit a budget, and what they can show."""
 
 from __future__ import annotations
 
@@ -28,28 +28,28 @@ from cfk_plugin.release.anonymizer import KAnonymizer
 Report = AttackReport | AuditReport
 
 LINKAGE = ("linkage", "model_filter", "homogeneity", "uniqueness")
-"""Linkage attacks that take seconds. The others run the algorithm for everybody: `cfk audit linkage`."""
+"""Linkage attacks that take seconds. The others rerun the algorithm for everybody; see `cfk audit linkage`."""
 
 NAMED: Mapping[str, float] = {"fast": 180.0, "full": 1800.0}
 """Budgets with a name, in seconds."""
 
 _SECONDS: Mapping[str, float] = {"s": 1.0, "m": 60.0, "h": 3600.0}
-_PATIENCE = 6.0  # seconds of timing after which something is said
+_PATIENCE = 6.0  # seconds of timing before progress is shown
 _FEW = 20  # explanations that are timed
-_TELLING = 0.1  # seconds below which a growth is noise
+_TELLING = 0.1  # seconds; smaller increases are noise
 
 
 class Sizes(NamedTuple):
-    people: int  # most that a model is trained on
+    people: int  # most people that a model is trained on
     shadows: int
-    attacked: int  # most undesired members, and most others
+    attacked: int  # most members with the undesired outcome, and most others
     queries: tuple[int, ...]  # what extraction asks, one result each
     repeats: int  # draws of queries
-    explained: int  # explanations from which attributes are inferred, and which linkage attacks
+    explained: int  # explanations for attribute inference and for linkage
 
 
 PROBE = Sizes(40, 2, 10, (40,), 1, 5)
-"""The smallest step of every audit, of which the time is taken."""
+"""The smallest sizes, at which every audit is timed."""
 
 STEPS: tuple[Sizes, ...] = (
     Sizes(500, 2, 50, (100,), 1, 30),
@@ -60,12 +60,12 @@ STEPS: tuple[Sizes, ...] = (
     Sizes(10_000, 16, 1_000, (250, 500, 1_000, 2_000), 3, 400),
     Sizes(20_000, 32, 2_000, (250, 500, 1_000, 2_000), 5, 1_000),
 )
-"""From the smallest to the largest; `plan` takes the largest that fits the budget."""
+"""Sizes from smallest to largest; `plan` takes the largest that fits the budget."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Scope:
-    """What audits need besides an owner, people and sizes."""
+    """What audits need besides owner, people and sizes."""
 
     quasi_identifiers: tuple[str, ...]  # what an attacker knows of everybody
     explainer: ExplainerFactory  # finds raw counterfactuals where an owner has no explainer
@@ -83,7 +83,7 @@ class AuditTask:
 
     @property
     def n_train(self) -> int:
-        """How many people a model is trained on: what the sizes say, at most 3 of 10 people of the sample."""
+        """Number of people a model is trained on: as the sizes say, at most 30 % of the sample."""
         return min(self.sizes.people, 3 * len(self.sample) // 10)
 
     @property
@@ -92,17 +92,17 @@ class AuditTask:
 
     @property
     def explained(self) -> int:
-        """How many explanations are asked for, at most: half of whoever is not trained on may ask, if undesired."""
+        """Largest number of explanations: half of those not trained on ask, if their outcome is undesired."""
         return min(self.sizes.explained, round((len(self.sample) - self.n_train) / 2 * self.undesired))
 
     @property
     def attacked(self) -> int:
-        """How many members, and how many others, membership attacks: who is undesired, of about so many people."""
+        """Number of members, and of others, under attack: about as many as have the undesired outcome."""
         return min(self.sizes.attacked, round(self.n_train * self.undesired))
 
     @property
     def crowd(self) -> Sample:
-        """The people of an audit that splits all it is given into eighths, of which one is trained on."""
+        """The people for an audit that splits them into eighths and trains on one."""
         return self.sample.take(np.arange(min(len(self.sample), 8 * self.sizes.people)))
 
     def through_surrogate(self, attack: Callable[..., AttackReport], **options: Any) -> Report:
@@ -112,13 +112,13 @@ class AuditTask:
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """One audit: how it is run at some sizes, and what its time grows with."""
+    """One audit: how it is run at given sizes, and what its time grows with."""
 
-    run: Callable[..., Report]  # from a task and options (seed, n_jobs, kept, progress)
-    check: Callable[[AuditTask], object]  # raises InputError where the people are too few for the sizes
+    run: Callable[..., Report]  # takes a task and options (seed, n_jobs, kept, progress)
+    check: Callable[[AuditTask], object]  # raises InputError if there are too few people for the sizes
     trainings: Callable[[Sizes], int]
     explained: Callable[[AuditTask], float]
-    growth: Callable[[AuditTask], float]  # with what grows the rest: fitting copies, scores, intervals
+    growth: Callable[[AuditTask], float]  # what the rest grows with: fitting copies, scores, intervals
     attacks: Callable[[Target], bool] = lambda owner: True  # noqa: ARG005 - most attack everybody
 
 
@@ -154,7 +154,7 @@ _COPIED: dict[str, Any] = {
     "explained": lambda task: 4 * task.undesired * min(task.sizes.queries[-1], len(task.crowd) // 2),
     "growth": lambda task: task.sizes.queries[-1] + task.sizes.attacked,
 }
-"""What both attacks through a copy of the model take."""
+"""The growth of both attacks through a copy of the model."""
 
 AUDITS: Mapping[str, Audit] = {
     "linkage": Audit(
@@ -207,7 +207,7 @@ AUDITS: Mapping[str, Audit] = {
     ),
     "attribute_surrogate": Audit(_attribute_through_surrogate, **_COPIED),
 }
-"""The audits by name, in the order in which they are run."""
+"""The audits by name, in running order."""
 
 
 def seconds_of(text: str) -> float:
@@ -232,12 +232,12 @@ def format_duration(seconds: float) -> str:
 
 
 def half_width(n: int) -> float:
-    """Return half the width of a 95 % interval of a rate near one half, over n cases: 0.98 / sqrt(n), at most 1."""
+    """Return half the width of a 95 % interval of a rate near 1/2 over n cases: 0.98 / sqrt(n), at most 1."""
     return min(1.96 * 0.5 / math.sqrt(n), 1.0) if n else 1.0
 
 
 def can_detect(name: str, task: AuditTask) -> str:
-    """Say of one audit of `AUDITS`, in a sentence, what its size shows at best."""
+    """Say in a sentence what an audit of `AUDITS` can show at its size."""
     match name:
         case "membership":
             people = task.attacked
@@ -253,7 +253,7 @@ def can_detect(name: str, task: AuditTask) -> str:
             return f"sees an advantage of {100 * half_width(n):.0f} points or more ({n} explanations)"
         case "linkage":
             n = task.explained
-            unseen = 1 - 0.05 ** (1 / n) if n else 1.0  # the largest rate of which n cases without any leave 95 %
+            unseen = 1 - 0.05 ** (1 / n) if n else 1.0  # largest rate not excluded (95 %) by n cases without success
             return f"no success in {n} explanations leaves up to {100 * unseen:.1f} % open"
         case _:
             people = 2 * min(task.sizes.attacked, len(task.crowd) // 8)
@@ -262,17 +262,17 @@ def can_detect(name: str, task: AuditTask) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What will be run, and how long it is expected to take, on this machine as busy as it was when that was timed."""
+    """What will be run, and how long it should take on this machine, as busy as it was when timed."""
 
     sizes: Sizes
-    people: int  # how many are trained on
+    people: int  # number that models are trained on
     seconds: Mapping[tuple[str, str], float]  # by owner and audit
-    # What is not run even at the smallest sizes, and what it would take; NaN where the people are too few for it.
+    # What is not run, and what its smallest sizes would take; NaN if there are too few people for it.
     left_out: Mapping[tuple[str, str], float] = field(default_factory=dict)
 
     @property
     def total(self) -> float:
-        """Expected seconds of everything, without the timing."""
+        """Expected seconds in all, without the timing."""
         return sum(self.seconds.values())
 
 
@@ -287,11 +287,11 @@ def plan(
     seed: int = 0,
     steps: Sequence[Sizes] = STEPS,
 ) -> Plan:
-    """Time the smallest step of everything, and take the largest sizes with which all audits fit the budget.
+    """Time everything at the smallest sizes, and take the largest sizes with which all audits fit the budget.
 
-    The budget, in seconds, includes the timing. Where even the smallest sizes do not fit, the quickest audits are run
-    that do. A size for which there are too few people is not taken, and none above it. `audits` are names of `AUDITS`;
-    an owner whose answers one cannot attack is left out of it. `steps` go from the smallest to the largest.
+    The budget, in seconds, includes the timing. If even the smallest sizes do not fit, the quickest audits that do are
+    run. A size that needs more people than there are is not taken, nor any above it. `audits` are names of `AUDITS`; an
+    audit that cannot attack an owner's answers skips that owner. `steps` go from the smallest to the largest.
     """
     if unknown := [name for name in audits if name not in AUDITS]:
         raise InputError(f"unknown audit {', '.join(unknown)}; known: {', '.join(AUDITS)}")
@@ -333,7 +333,7 @@ Pair = tuple[Target, str]
 
 
 def _too_few(pairs: Sequence[Pair], sample: Sample, scope: Scope, sizes: Sizes) -> tuple[list[Pair], InputError | None]:
-    """Return the audits for whose sizes there are too few people, and what one of them says."""
+    """Return the audits that have too few people for these sizes, and the error of one of them."""
     found, said = [], None
     for owner, name in pairs:
         try:
@@ -346,7 +346,7 @@ def _too_few(pairs: Sequence[Pair], sample: Sample, scope: Scope, sizes: Sizes) 
 
 @dataclass(repr=False)
 class _Forecast:
-    """How long audits take at some sizes, from the time that their smallest steps took."""
+    """How long audits take at given sizes, by the time of their smallest steps."""
 
     pairs: Sequence[Pair]
     sample: Sample
@@ -381,13 +381,13 @@ class _Forecast:
         return audit.trainings(sizes) * training + audit.explained(task) * explanation
 
     def _owner(self, owner: Target, most: int, among: int) -> list[tuple[int, float, float]]:
-        """Return people and seconds of trainings of growing size, and of an explanation after each."""
+        """Return, for trainings of growing size, the people, the seconds, and the seconds per explanation."""
         found: list[tuple[int, float, float]] = []
         people, began = min(PROBE.people, most), time.perf_counter()
         while True:
             try:
                 found.append(self._training(owner, people))
-            except InputError:  # so few people need not have both outcomes, or k
+            except InputError:  # so few people may lack an outcome, or be fewer than k
                 if people == most:
                     raise
             spent = time.perf_counter() - began
@@ -404,25 +404,25 @@ class _Forecast:
         if not len(undesired):
             return people, trained, 0.0
         queries, taken = asking.take(undesired), []
-        for asked in (queries.head(1), queries.head(1), queries):  # once before: it warms up what is compiled or loaded
+        for asked in (queries.head(1), queries.head(1), queries):  # the first one warms up what is compiled or loaded
             started = time.perf_counter()
             service.explain(asked)
             taken.append(time.perf_counter() - started)
-        # Much of a short time is the call's; attacks ask many at once.
+        # A short time is mostly the call's overhead; attacks ask many at once.
         return people, trained, max(taken[2] - taken[1], 0.0) / max(len(queries) - 1, 1)
 
     def _audit(self, name: str, owner: Target) -> float:
-        """Return the seconds of an audit's smallest step beside what the owner takes; the most known, without time."""
+        """Return the seconds of an audit's smallest step without the owner's part; the largest known, if time is up."""
         started, task = time.perf_counter(), AuditTask(owner, self.sample, PROBE, self.scope)
         if started - self.started <= self.patience:
-            with suppress(CFKError):  # too few people for so small a step: then at its real size
+            with suppress(CFKError):  # too few people at this size
                 AUDITS[name].run(task, seed=self.seed, n_jobs=1, kept=None, progress=None)
                 return max(time.perf_counter() - started - self._owners_part(owner, name, PROBE), 0.0)
         return max(self._own.values(), default=0.0)
 
 
 def _at(timed: Sequence[tuple[int, float, float]], which: int, people: int) -> float:
-    """Continue the seconds of the last two sizes: along a line, or along a power where they grow faster."""
+    """Extrapolate from the seconds of the last two sizes: linearly, or by a power if they grow faster."""
     (n, seconds), (fewer, before) = ((timed[at][0], timed[at][which]) for at in (-1, max(-2, -len(timed))))
     if people <= n or n == fewer:
         return seconds * (people / n if n == fewer else 1.0)
@@ -442,7 +442,7 @@ def run_planned(
     kept: Kept | None = None,
     progress: Progress | None = None,
 ) -> Iterator[tuple[str, str, Report]]:
-    """Run what was planned and yield owner, audit and report as soon as it is there.
+    """Run what was planned, and yield owner, audit and report as each is finished.
 
     Options are those of `membership`; use a folder for each set of owners.
     """

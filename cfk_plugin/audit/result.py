@@ -1,4 +1,4 @@
-"""What an attack returns: one shape for all of them, with an interval and something to compare with."""
+"""What an attack returns: one form for all, with an interval and something to compare with."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ COIN = "a coin"
 BOUNDS: Mapping[str, str] = MappingProxyType(
     {"bound_tight": "most that epsilon admits", "bound_paper": "the same, as published"}
 )
-"""Curves that are no attacks: what differential privacy admits, where it is claimed."""
+"""Curves that are not attacks: the bounds of differential privacy, where it is claimed."""
 
 _SHORT = {"cfd": "CFD", "cfd_lrt": "CFD-LRT", "loss": "Loss", "loss_lrt": "Loss-LRT"}
 _LONGEST = 16
@@ -56,7 +56,7 @@ def rate(successes: ArrayLike, seed: int = 0) -> Rate:
     Parameters
     ----------
     successes : array of float in [0, 1]
-        Probability of success at each release; 0 or 1 where a guess is right or wrong for sure.
+        Probability of success at each release; 0 or 1 if a guess is certainly wrong or right.
     seed : int
         Of the bootstrap.
 
@@ -66,9 +66,9 @@ def rate(successes: ArrayLike, seed: int = 0) -> Rate:
 
     Notes
     -----
-    Probabilities that differ are bootstrapped. Where all are 0 or 1, or all are equal, the interval is
-    Clopper-Pearson's, with the sum rounded outwards: a value in [0, 1] varies at most as much as a coin of the same
-    mean, so it is too wide rather than too narrow. A bootstrap would have width 0 there.
+    Probabilities that differ are bootstrapped. If all are 0 or 1, or all are equal, the interval is Clopper-Pearson's,
+    with the sum rounded outwards: a value in [0, 1] varies at most as much as a coin of the same mean, so the interval
+    is too wide rather than too narrow. A bootstrap would have width 0 there.
 
     Examples
     --------
@@ -89,15 +89,15 @@ def rate(successes: ArrayLike, seed: int = 0) -> Rate:
 
 @dataclass(frozen=True, slots=True)
 class AuditResult(Figures):
-    """What one attack reached. Counts and shares alone: nothing in it is a value of a row."""
+    """What one attack reached, as counts and shares alone: it holds no value of a row."""
 
     attack: str  # its name
     scenario: str  # what the attacker knows and does, in one sentence
     main: Rate  # success of the attack
-    baseline: Rate  # of the same guess without what the attack adds; each attack says what that is
-    control: Rate | None  # against people who are not in the training data: what a hit is worth that is none
+    baseline: Rate  # success of the same guess without the attack; each attack defines it
+    control: Rate | None  # success on people who are not in the training data, whose hits are chance
     figures: Mapping[str, float]  # the attack's own numbers, defined in ``docs/reference/audits.md``
-    seed: int  # of everything that was drawn
+    seed: int  # for everything that was drawn
     n: int  # releases that were attacked
 
     def __post_init__(self) -> None:
@@ -110,7 +110,7 @@ class AuditResult(Figures):
 
     @property
     def warning(self) -> str | None:
-        """What to keep in mind when reading the numbers; None where the attack worked."""
+        """A caveat for reading the numbers; None if the attack worked."""
         return None if self.worked else NO_BETTER
 
     def to_dict(self) -> dict[str, Any]:
@@ -168,7 +168,7 @@ Verdict = Literal["pass", "fail", "review"]
 
 @dataclass(frozen=True, slots=True)
 class Check(Figures):
-    """One number that a guarantee promises: fewest people that an attack left, and the policy's k.
+    """One number that a guarantee promises: the fewest people that an attack left, beside the policy's k.
 
     `name` is ``attack/figure``; `value` is None where the attack was not run or nothing was released.
     """
@@ -179,7 +179,7 @@ class Check(Figures):
 
     @property
     def holds(self) -> bool | None:
-        """Whether at least k people are left; None where that is not known."""
+        """Whether at least k people are left; None if unknown."""
         return None if self.value is None else self.value >= self.needed - 1e-9
 
     def to_dict(self) -> dict[str, Any]:
@@ -192,7 +192,7 @@ _PROMISED = {
     "inversion_own/everyone_k_effective_min": "k_effective",
     "model_filter/k_consistent_min": "k_consistent",
 }
-"""Figure to the count of people that it is, of those that a policy may promise."""
+"""Figure to the count of people, promised by some policies, that it measures."""
 
 
 def checks(policy: PrivacyPolicy, results: Mapping[str, AuditResult]) -> tuple[Check, ...]:
@@ -239,7 +239,7 @@ class _Results(Figures, LoggedReport):
 
 @dataclass(frozen=True, slots=True)
 class AuditReport(_Results):
-    """The results of several attacks on one anonymizer. Counts, shares and settings alone; it may leave the host."""
+    """The results of several attacks on one anonymizer: counts, shares and settings alone, so it may leave the host."""
 
     results: tuple[AuditResult, ...]
     checks: tuple[Check, ...]  # what the policy's guarantee promises, and what was found
@@ -252,7 +252,7 @@ class AuditReport(_Results):
 
     @property
     def verdict(self) -> Verdict:
-        """Return "pass" when every promise holds, "fail" when one is broken, "review" when one was not checked."""
+        """Return "pass" if every promise holds, "fail" if one is broken, "review" if one was not checked."""
         holds = {check.holds for check in self.checks}
         return "fail" if False in holds else "review" if None in holds else "pass"
 
@@ -286,15 +286,15 @@ class Curve(Figures):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttackReport(_Results):
-    """What attacks on one service found. Counts, shares and settings alone; it may leave the host."""
+    """Results of attacks on one service: counts, shares and settings alone, so it may leave the host."""
 
     kind: Kind
     subject: str  # what was attacked: the owner's name
-    results: tuple[AuditResult, ...]  # names begin with the kind, so that reports find their family
+    results: tuple[AuditResult, ...]  # names begin with the kind, by which reports find the family
     settings: Mapping[str, str | int | float | bool]  # sizes and choices, as they are logged
-    curves: Mapping[str, Curve] = field(default_factory=dict)  # by attack, where it has one
-    policy: Mapping[str, Any] | None = None  # settings of the policy that protected, where one did
-    population: str | None = None  # keyed fingerprint, where one was protected
+    curves: Mapping[str, Curve] = field(default_factory=dict)  # by attack, if it has one
+    policy: Mapping[str, Any] | None = None  # settings of the policy that protected, if any
+    population: str | None = None  # keyed fingerprint, if one was protected
     seconds: float = 0.0  # how long it took
 
     def to_frame(self) -> pd.DataFrame:
@@ -307,7 +307,7 @@ class AttackReport(_Results):
         return {"schema_version": SCHEMA_VERSION, **Figures.to_dict(self)}
 
     def _contents(self) -> ReportContents:
-        # A run can hold one report of each kind, and beside it one of the same kind through a copy of the model.
+        # A run can hold one report of each kind, and one of the same kind through a copy of the model.
         through_copy = f"{self.kind}_surrogate"
         copied = bool(self.results) and all(result.attack.startswith(through_copy) for result in self.results)
         place = through_copy if copied else self.kind
@@ -318,13 +318,13 @@ class AttackReport(_Results):
 
 
 SHOWN = ("balanced_accuracy", "tpr_at_0_1", "tpr_at_0_01", "tpr_at_0_001")
-"""Figures that stand in the table after the main one, where a report has them."""
+"""Figures in the table after the main one, if a report has them."""
 
 
 def side_by_side(reports: Sequence[AttackReport], figures: Sequence[str] = SHOWN) -> pd.DataFrame:
     """Return one row per subject and attack: the success, and those `figures` that some report has.
 
-    Each has its value and the ends of its interval, ``<figure>_low`` and ``<figure>_high``; NaN where there are none.
+    Each has its value and the ends of its interval, ``<figure>_low`` and ``<figure>_high``; NaN if missing.
     """
     known = [name for name in figures if any(name in result.figures for report in reports for result in report)]
     names = [end for figure in known for end in (figure, f"{figure}_low", f"{figure}_high")]
@@ -364,7 +364,7 @@ _Z_ERROR, _Z_POWER = 1.959964, 0.841621  # 95 % two-sided; 80 %
 
 @dataclass(frozen=True, slots=True)
 class OperatingPoint:
-    """The most members that are found while at most a share of the others is."""
+    """The most members found while at most a given share of others is taken for members."""
 
     allowed: float
     tpr: Rate
@@ -374,11 +374,11 @@ class OperatingPoint:
 
 @dataclass(frozen=True, slots=True)
 class Roc:
-    """What `measure_roc` measured; the intervals are of 95 %, over people like these, for these models."""
+    """What `measure_roc` measured, with 95 % intervals over people like these, for these models."""
 
-    auc: Rate  # area under the curve: the chance that a member scores higher than somebody else, ties count half
-    balanced_accuracy: Rate  # (TPR + 1 - FPR) / 2 at thresholds chosen on other people than those that are judged
-    balanced_accuracy_max: float  # the same at the best threshold for these very people: too high, by luck alone
+    auc: Rate  # area under the curve: the chance that a member scores higher than a non-member; ties count half
+    balanced_accuracy: Rate  # (TPR + 1 - FPR) / 2 at thresholds chosen on other people than those judged
+    balanced_accuracy_max: float  # the same at the best threshold for these very people: optimistic
     points: tuple[OperatingPoint, ...]  # one for each of `ALARMS`
     curve: Curve
     members: int
@@ -396,12 +396,12 @@ class Roc:
 
 
 def measure_roc(members: ArrayLike, others: ArrayLike, seed: int = 0) -> Roc:
-    """Measure how well scores tell members from others, where a larger score speaks for a member.
+    """Measure how well scores tell members from others; a larger score means a member.
 
-    Infinite scores are scores, NaN is none; equal ones cannot be told apart. Balanced accuracy: the threshold that is
-    best on one half of the people, drawn by the seed, judges the other, and the other way round. TPR at a false
-    positive rate x: members above the (floor(x n) + 1)-th of n others; NaN below 1/x others. Where there is nobody on
-    one side, everything is NaN with intervals of (0, 1).
+    Infinite scores are allowed, NaN is not; equal ones cannot be told apart. Balanced accuracy: the best threshold on
+    one half of the people, drawn by the seed, is used on the other half, and vice versa. TPR at a false positive rate
+    x: members above the (floor(x n) + 1)-th of n others; NaN below 1/x others. If one side is empty, everything is NaN
+    with intervals of (0, 1).
 
     >>> measure_roc([3, 4, 5], [0, 1, 3]).auc.value
     0.9444444444444444
@@ -426,7 +426,7 @@ def measure_roc(members: ArrayLike, others: ArrayLike, seed: int = 0) -> Roc:
 
 
 def detectable_auc(members: int, others: int) -> float:
-    """Return the least area with an interval above 0.5 four times of five: 0.5 + 2.8 sqrt((m + n + 1) / (12 m n))."""
+    """Return the least area whose interval is above 0.5 in 80 % of cases: 0.5 + 2.8 sqrt((m + n + 1) / (12 m n))."""
     if not members or not others:
         return 1.0
     spread = math.sqrt((members + others + 1) / (12 * members * others))
@@ -434,7 +434,7 @@ def detectable_auc(members: int, others: int) -> float:
 
 
 def _curve(inside: Codes, outside: Codes) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the corners of the curve from (0, 0) to (1, 1), without those on a line between their neighbours."""
+    """Return the corners of the curve from (0, 0) to (1, 1), without those on a line between their neighbors."""
     if not len(inside) or not len(outside):
         return np.array([0.0, 1.0]), np.array([0.0, 1.0])
     hits, alarms = _above(inside, outside)
@@ -466,11 +466,11 @@ def _balanced(inside: Codes, outside: Codes, seed: int) -> Rate:
 
 
 def _best_threshold(inside: Codes, outside: Codes) -> float:
-    """Return where TPR - FPR is largest, halfway to the next score below it; the highest of equally good ones."""
+    """Return the threshold of the largest TPR - FPR, halfway to the next score below; the highest of ties."""
     hits, alarms = _above(inside, outside)
     best = int(np.argmax(hits / len(inside) - alarms / len(outside)))
     present = np.unique(np.concatenate([inside, outside]))
-    lowest = len(hits) - 1 - best  # hits[i] counts who has at least the code len(hits) - 1 - i
+    lowest = len(hits) - 1 - best  # hits[i] counts people with at least the code len(hits) - 1 - i
     below = present[present < lowest]
     return (lowest + float(below[-1])) / 2 if len(below) else -math.inf
 

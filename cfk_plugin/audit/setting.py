@@ -1,4 +1,4 @@
-"""What linkage attacks look at: an anonymizer, what it releases, and who may be behind it. Host side only."""
+"""What linkage attacks use: an anonymizer, its releases, and the people who may be behind them. Host side only."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Crowd(AuditRows):
         return self.population.encode(self.people.frame)
 
     def carriers(self, rows: Rows, released: Mapping[str, Any]) -> Mask:
-        """Say which rows carry what is released of the private attributes: the values, or one in a released bin."""
+        """Say which rows carry what is released of the private attributes: the values, or values in a released bin."""
         same, schema = np.ones(len(rows), dtype=bool), self.population.schema
         for name, value in released.items():
             codes, domain = self.coded[0][rows, schema.features.index(name)], self.population.domains[name]
@@ -76,12 +76,12 @@ class Release(AuditRows):
 
 
 def _not_moved(entry: GeneralizedCounterfactual) -> dict[str, Any]:
-    """Return the private values released, without those that are the asker's, or were moved towards theirs."""
+    """Return the released private values, without those of the person who asks, or moved towards theirs."""
     return {name: value for name, value in entry.released.items() if name not in entry.certificate.moved}
 
 
 class Releases(AuditRows):
-    """Released explanations of one pass, with the private values of all of them in one table."""
+    """Released explanations of one pass, with all their private values in one table."""
 
     def __init__(self, entries: Sequence[Entry], raw: pd.DataFrame, crowd: Crowd) -> None:
         self.crowd, population = crowd, crowd.population
@@ -97,7 +97,7 @@ class Releases(AuditRows):
         values = _not_moved(entry)
         targets = rows[self.crowd.carriers(rows, values)] if values or not entry.released else rows[:0]
         codes = self.crowd.coded[0][targets]
-        for columns in (list(range(codes.shape[1])), self._quasi):  # the row itself, else who shares its place
+        for columns in (list(range(codes.shape[1])), self._quasi):  # the row itself, else those in its place
             same = targets[(codes[:, columns] == own[columns]).all(axis=1)]
             if len(same):
                 targets = same
@@ -128,7 +128,7 @@ class Releases(AuditRows):
         return Places(chosen, tuple(r.rows if same else chosen.people.members(r.region) for r in self._items))
 
     def found(self, survivors: Sequence[Mask]) -> NDArray[np.float64]:
-        """Return the chance to name the right person when guessing among the rows that survive."""
+        """Return the chance of naming the right person when guessing among the surviving rows."""
         chances = []
         for release, left in zip(self._items, survivors, strict=True):
             if len(release.targets):
@@ -155,7 +155,7 @@ class Releases(AuditRows):
 
 
 class Places(AuditRows):
-    """Distinct quasi-identifier combinations of the people inside each region: they are asked about once."""
+    """Distinct quasi-identifier combinations of the people inside each region, so that each is asked about once."""
 
     def __init__(self, crowd: Crowd, rows: Sequence[Rows]) -> None:
         self.crowd, self.rows = crowd, tuple(rows)
@@ -182,14 +182,14 @@ class Places(AuditRows):
         return population.conform(pd.concat([quasi, rest], axis=1)[list(population.schema.features)])
 
     def spread(self, answers: NDArray[Any]) -> list[NDArray[Any]]:
-        """Return answers per place as answers per row, region by region."""
+        """Expand answers per place to answers per row, region by region."""
         return [answers[places] for places in self._spread]
 
 
 def _private_values(
     entries: Sequence[GeneralizedCounterfactual], raw: pd.DataFrame, population: Population
 ) -> pd.DataFrame:
-    """Return the released private values; of a bin, or what is withheld, the counterfactual's own: a right guess."""
+    """Return the released private values; for bins and withheld ones the counterfactual's own, as a right guess."""
 
     def stand_in(part: Any, own: Any) -> Any:
         return part if not isinstance(part, Interval) else own if own in part else part.low
@@ -203,21 +203,21 @@ def _private_values(
     return population.conform(frame)
 
 
-_BLOCK = 50_000  # rows that a model is given at once
+_BLOCK = 50_000  # rows that a model is asked about at once
 
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Setting(AuditRows):
     """An anonymizer under attack. Host side only: it holds rows, and refuses to be pickled.
 
-    Nothing is released before the first attack; all attacks look at the same releases.
+    Nothing is released before the first attack; all attacks use the same releases.
     """
 
-    anonymizer: KAnonymizer  # fitted; attacks release through it: without a ledger, or a plugin that counts releases
+    anonymizer: KAnonymizer  # fitted; attacks release through it: no ledger, and no plugin that counts releases
     counterfactuals: pd.DataFrame  # raw ones, as an explainer returned them
     queries: pd.DataFrame | None = None  # the instance behind each; needed for ``desired="opposite"``
     holdout: pd.DataFrame | None = None  # people who are not in the training table: the control of the attacks
-    seed: int = 0  # of everything that is drawn
+    seed: int = 0  # for everything that is drawn
     limit: int = 100  # most counterfactuals attacked; more are sampled, without replacement
 
     def __post_init__(self) -> None:
@@ -277,17 +277,17 @@ class Setting(AuditRows):
 
     @cached_property
     def places(self) -> Places:
-        """Who is inside the released regions, by distinct quasi-identifiers."""
+        """The people inside the released regions, by distinct quasi-identifiers."""
         return self.releases.places()
 
     @cached_property
     def consistent(self) -> list[Mask]:
-        """Per release and row inside: whether own quasi-identifiers with the released values are desired."""
+        """Per release and row inside: whether its own quasi-identifiers with the released values are desired."""
         return self.places.spread(self.desired(self.places, self.releases))
 
     @cached_property
     def survivors(self) -> dict[str, list[Mask]]:
-        """Who inside each region is mapped to it, by how the algorithm is run again; inversion fills it."""
+        """Who inside each region is mapped to it, by way of rerunning the algorithm; filled by inversion."""
         return {}
 
     @cached_property
@@ -296,9 +296,9 @@ class Setting(AuditRows):
 
     @cached_property
     def is_random(self) -> bool:
-        """Whether the algorithm draws random numbers: known of built-in ones, else tried with other seeds."""
+        """Whether the algorithm draws random numbers: known for built-in ones, else tried with other seeds."""
         if self.anonymizer.policy_.guarantee != "nominal":
-            return False  # everybody's region is fixed, whatever the seed
+            return False  # regions are fixed, whatever the seed
         if self.anonymizer.method_ in _RANDOM:
             return _RANDOM[self.anonymizer.method_]
         raw = self.raw.take(self.releases.at).reset_index(drop=True)
@@ -311,7 +311,7 @@ class Setting(AuditRows):
         return self.labels(self.population.conform(self.population.frame))
 
     def labels(self, frame: pd.DataFrame) -> NDArray[Any]:
-        """Return the model's labels, asked block by block."""
+        """Return the model's labels, block by block."""
         model = self.anonymizer.model_
         parts = [model(frame.iloc[at : at + _BLOCK]).astype(object) for at in range(0, len(frame), _BLOCK)]
         return np.concatenate([np.empty(0, dtype=object), *parts])
@@ -335,7 +335,7 @@ class Setting(AuditRows):
         return goal.judge(factual, own)
 
     def control(self, survivors: Callable[[Places], list[Mask]]) -> Rate | None:
-        """Attack people of the holdout, too: a hit is somebody who carries the released values by coincidence."""
+        """Attack people of the holdout as well: a hit carries the released values by coincidence."""
         if self.outsiders is None:
             return None
         places = self.releases.places(self.outsiders)
@@ -351,7 +351,7 @@ class Setting(AuditRows):
         *,
         baseline: ArrayLike | None = None,
     ) -> AuditResult:
-        """Put a result together; without a baseline, guesses are compared with naming anybody in the region."""
+        """Build a result; the default baseline is naming anybody in the region."""
         anybody = self.releases.found(self.releases.everybody()) if baseline is None else baseline
         main, base = rate(chance, self.seed), rate(anybody, self.seed)
         return AuditResult(attack, scenario, main, base, control, figures, self.seed, len(self.releases))
@@ -364,15 +364,15 @@ class Setting(AuditRows):
         return features.take(np.sort(chosen)).reset_index(drop=True)
 
 
-_MAPPED = 2_000  # records mapped at once: what the model said of their grids is kept until a block is done
+_MAPPED = 2_000  # records mapped at once: the model's answers on their grids are kept until a block is done
 _RANDOM = {"grasp": True, "exact": False, "mondrian": False}  # what is known of the built-in methods
-_SEEDS = 3  # tried to see whether an algorithm draws random numbers; some records come out alike by chance
+_SEEDS = 3  # tried to see whether an algorithm draws random numbers; some records agree by chance
 _OTHER = 1_000_003  # added to seeds of simulations, so that none is the seed of the release
 
 
 def variant(anonymizer: KAnonymizer, *, seed: int | None = None, policy: PrivacyPolicy | None = None) -> KAnonymizer:
-    """Return an anonymizer that differs in the seed or the policy alone, fitted alike."""
-    # Not through the constructor: whatever else it was given stays, also what later versions take.
+    """Return an anonymizer that differs only in seed or policy, fitted in the same way."""
+    # Not through the constructor, so that all other arguments stay, also those of later versions.
     other = object.__new__(type(anonymizer))
     vars(other).update(vars(anonymizer))
     if seed is not None:
@@ -384,7 +384,7 @@ def variant(anonymizer: KAnonymizer, *, seed: int | None = None, policy: Privacy
 
 
 def regions_of(anonymizer: KAnonymizer, records: pd.DataFrame) -> list[Region | None]:
-    """Return the region that the algorithm gives each record, None for none; nothing is released or recorded."""
+    """Return the region that the algorithm gives each record, or None; nothing is released or recorded."""
     found: list[Region | None] = []
     for start in range(0, len(records), _MAPPED):
         found += anonymizer.regions_of(records.iloc[start : start + _MAPPED].reset_index(drop=True))

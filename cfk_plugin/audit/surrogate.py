@@ -1,4 +1,4 @@
-"""Attacks that ask a copy of the model: membership and private attributes through a surrogate."""
+"""Attacks through a copy of the model, a surrogate: on membership and private attributes."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ WAYS = ("explained", "alone")
 """Surrogates with counterfactuals, and without."""
 
 Profile = Callable[[Surrogate, pd.DataFrame], Floats]
-"""What an attack asks a surrogate about people: numbers, the first axis people."""
+"""What an attack asks a surrogate about people: an array of numbers whose first axis is people."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Extracted:
-    """How surrogates of the owner's model and of three shadows, trained and extracted alike, are made and asked."""
+    """Makes and asks surrogates of the owner's model and of three shadows, all trained and extracted alike."""
 
     owner: Target
     sample: Sample
@@ -69,7 +69,7 @@ class Extracted:
         layers: Sequence[int],
         **rest: Any,
     ) -> Extracted:
-        """Split the sample; no more is asked than two sets have people, by default of the owner's kind of model."""
+        """Split the sample; `queries` is at most the people of two sets, `architecture` by default the owner's."""
         sets, kind = draw_sets(sample, rest["seed"]), architecture or next(iter(architectures(owner).values()))
         most = len(everybody(sets[:2]))
         return cls(owner, sample, sets, kind, min(queries, most), layers=tuple(layers), **rest)
@@ -97,12 +97,12 @@ class Extracted:
         ]
 
     def halves(self, at: int) -> Halves:
-        """Return whom the model of a set is attacked on, as many members as others."""
+        """Return the people under attack for the model of a set, as many members as others."""
         halves = self.sets[at]
         return Halves(halves.members[: self.attacked], halves.others[: self.attacked])
 
     def fresh(self) -> Rows:
-        """Return as many of the attacker's people as there are members, neither trained on nor asked about."""
+        """Return as many of the attacker's people as members, neither trained on nor asked about."""
         return self._order(0)[self.queries :][: len(self.halves(0).members)]
 
     def measured(self, at: int, profile: Profile) -> Found:
@@ -129,7 +129,7 @@ class Extracted:
 def vote(
     audit: AuditRun, extracted: Extracted, first: Sequence[Piece], learner: Callable[[int], Callable[[], Found]]
 ) -> Found:
-    """Let a network learn on every shadow, and return the mean of what they say of the owner's people."""
+    """Train a network on every shadow, and return their mean prediction for the owner's people."""
     settings = f"{extracted.outcome_known}:{extracted.layers}"
     votes = audit.run([Piece(f"{first[at].key}:{settings}", learner(at)) for at in range(1, SETS)])
     return {name: np.mean([each[name] for each in votes], axis=0) for name in votes[0]}
@@ -139,14 +139,14 @@ LAYERS = (64, 32)
 """Hidden layers of the learned attack."""
 
 PAPER_LAYERS = (1024, 512, 256, 64)
-"""Those of the paper; about a hundred times as slow."""
+"""The paper's layers; about a hundred times as slow."""
 
 Scores = Mapping[str, Floats]
-"""By group and way, as ``members_explained``: rows of features, or one number per person, at least 0 for a member."""
+"""By group and way, such as ``members_explained``: rows of features, or a number per person, >= 0 for a member."""
 
 
 def predictions(confidence: Floats, truth: Mask | None = None) -> Floats:
-    """Return prediction vectors, the likelier outcome first."""
+    """Return prediction vectors, likelier outcome first."""
     columns = [np.maximum(confidence, 1 - confidence), np.minimum(confidence, 1 - confidence)]
     if truth is not None:
         columns.append(np.where(truth, confidence, 1 - confidence))
@@ -154,7 +154,7 @@ def predictions(confidence: Floats, truth: Mask | None = None) -> Floats:
 
 
 def by_threshold(target: Scores, shadows: Sequence[Scores]) -> Scores:
-    """Return how far people are above the threshold that is best on all shadows together."""
+    """Return how far people are above the threshold that is best over all shadows."""
     found: dict[str, Floats] = {}
     for way in WAYS:
         inside, outside = (np.concatenate([_sure(s[f"{group}_{way}"]) for s in shadows]) for group in HALVES)
@@ -164,7 +164,7 @@ def by_threshold(target: Scores, shadows: Sequence[Scores]) -> Scores:
 
 
 def best_threshold(members: Floats, others: Floats) -> float:
-    """Return the threshold of the largest TPR - FPR, the highest of several, halfway to the next score below."""
+    """Return the threshold of the largest TPR - FPR, the highest of ties, halfway to the next score below."""
     scores = np.unique(np.concatenate([members, others]))
     hits, alarms = (len(group) - np.searchsorted(np.sort(group), scores) for group in (members, others))
     gains = hits / len(members) - alarms / len(others)
@@ -179,7 +179,7 @@ def learn(
     seed: int,
     classes: int,
 ) -> Found:
-    """Train a network per way on rows with labels, and return a probability of every label for the rows of that way."""
+    """Train a network per way on rows with labels, and return every label's probability for the rows of that way."""
     found: dict[str, Floats] = {}
     for way, (rows, labels) in known.items():
         names = [name for name in asked if name.endswith(f"_{way}")]
@@ -196,7 +196,7 @@ def learn(
 
 
 def learn_members(shadow: Scores, target: Scores, layers: Sequence[int], seed: int) -> Found:
-    """Learn from a shadow's members and others; return the probabilities that the target's people are members."""
+    """Learn from a shadow's members and others; return the target's people's probabilities of being members."""
     known = {}
     for way in WAYS:
         others, members = shadow[f"others_{way}"], shadow[f"members_{way}"]
@@ -229,7 +229,7 @@ def membership_through_surrogate(
     kept: Kept | None = None,
     progress: Progress | None = None,
 ) -> AttackReport:
-    """Tell people of the training table from others by what a surrogate predicts of them.
+    """Tell people of the training table from others by a surrogate's predictions.
 
     Source: Yang, Feng, Zhou, Chen, Hu (2022), Differentially Private Counterfactuals via Functional Mechanism, 5.3.3.
 
@@ -238,25 +238,24 @@ def membership_through_surrogate(
     owner, sample
         At least 80 people; split into four sets, each into members and others.
     queries : int
-        Asked of each of four models; at most half of the sample.
+        Number of queries to each of four models; at most half of the sample.
     outcome_known : bool
         Whether the attacker knows the true outcomes of the people attacked. The paper's attacker does not.
     architecture : callable, optional
-        Of the surrogates, see `extraction`. Default: the owner's kind if the owner says it, else a network.
+        Of the surrogates; see `extraction`. Default: the owner's kind of model if known, else a network.
     layers : sequence of int
-        Hidden layers of the learned attack; `PAPER_LAYERS` has the paper's.
+        Hidden layers of the learned attack; `PAPER_LAYERS` are the paper's.
     attacked : int
-        Most members, and most others.
+        Largest number of members, and of others.
     seed, n_jobs, kept, progress
         As in `membership`.
 
     Returns
     -------
     AttackReport
-        Two attacks: a threshold on the surrogate's confidence in the true outcome, or in the likelier one; networks
-        that learnt from the predictions of three shadows, and vote by their mean. `main`: share of members and others,
-        as many of each, who are told right; `control`: the same with fresh people in the place of members. Intervals
-        are over people.
+        Two attacks: a threshold on the surrogate's confidence in the true outcome, or in the likelier one; and the mean
+        vote of networks that learnt from the predictions of three shadows. `main`: share of members and others, equally
+        many, who are classified correctly; `control`: the same with fresh people as members. Intervals are over people.
     """
     audit = AuditRun(owner, seed, n_jobs, kept, progress, 2 * SETS - 1)
     extracted = Extracted.of(
@@ -284,7 +283,7 @@ def membership_through_surrogate(
 
 
 def _features(extracted: Extracted, at: int, found: Found) -> Scores:
-    """Return the prediction vectors of every group and way, with the confidence in the true outcome where known."""
+    """Return the prediction vectors of every group and way, with the confidence in the true outcome if known."""
     truth = extracted.sample.y
     groups = {**extracted.halves(at)._asdict()} | ({} if at else {"fresh": extracted.fresh()})
     return {
@@ -295,7 +294,7 @@ def _features(extracted: Extracted, at: int, found: Found) -> Scores:
 
 
 def _membership_result(attack: str, scores: Scores, rocs: Mapping[str, Roc], target: Found, seed: int) -> AuditResult:
-    """Compare guesses, which are right above 0, with the truth."""
+    """Compare guesses, which name members above 0, with the truth."""
     found = {way: _rate(scores[f"members_{way}"], scores[f"others_{way}"], seed) for way in WAYS}
     n = found["explained"].n
     figures: dict[str, float] = {}
@@ -320,7 +319,7 @@ def _rate(members: Floats, others: Floats, seed: int) -> Rate:
 
 
 MOST = 10
-"""Most categories that are guessed, from the most frequent down; who has another one is never guessed right."""
+"""Most categories to guess among, the most frequent ones; others are never guessed right."""
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -332,7 +331,7 @@ class Values:
     edges: Floats
 
     def codes(self, column: pd.Series) -> Rows:
-        """Return which of the values each person has; -1: another one, -2: none."""
+        """Return which of the values each person has; -1 for another value, -2 for none."""
         missing = column.isna().to_numpy()
         if self.categories is not None:
             texts = pd.Index([to_text(value) for value in column])
@@ -352,7 +351,7 @@ def values_of(known: pd.Series, edges: Sequence[float] | None = None) -> Values:
     numbers, bad = to_numbers(known)
     usable = ~bad & ~np.isnan(numbers)
     present, numbers = known[usable], numbers[usable]
-    if edges is None and len(numbers):  # terciles; nobody is below the lowest number
+    if edges is None and len(numbers):  # terciles
         edges = [edge for edge in np.quantile(numbers, [1 / 3, 2 / 3]) if edge > numbers.min()]
     at = np.unique(np.asarray([] if edges is None else edges, dtype=np.float64))
     where = np.searchsorted(at, numbers, side="right")
@@ -381,7 +380,7 @@ def _median(column: pd.Series) -> Any:
 
 
 KNOWING = ("explained", "alone", "nothing")
-"""What is asked beside what is known anyway: a surrogate with counterfactuals, one without, none."""
+"""What is used besides known attributes: a surrogate with counterfactuals, one without, or none."""
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -395,7 +394,7 @@ class People:
 
 
 def guess(shadow: People, target: Mapping[str, People], values: int, layers: Sequence[int], seed: int) -> Found:
-    """Learn from a shadow's members, and return a probability of every value for the target's people."""
+    """Learn from a shadow's members, and return every value's probability for the target's people."""
     usable = shadow.codes >= 0
     encoder = RowsAsNumbers().fit(shadow.X[usable])
     known = {way: (_inputs(encoder, shadow, way)[usable], shadow.codes[usable]) for way in KNOWING}
@@ -408,7 +407,7 @@ def _inputs(encoder: RowsAsNumbers, people: People, knowing: str) -> Floats:
     return np.hstack(known if knowing == "nothing" else [*known, people.profiles[knowing]])
 
 
-_ENOUGH = 10  # members with a value, for its own figures
+_ENOUGH = 10  # least members with a value, for figures of it
 _SCENARIO = (
     "Knows everything about a member of the training table but one attribute, extracts a surrogate, does the same with "
     "three shadow models on own people, and guesses the value that networks name which learnt on the shadows."
@@ -431,12 +430,12 @@ def attribute_inference_through_surrogate(
     kept: Kept | None = None,
     progress: Progress | None = None,
 ) -> AttackReport:
-    """Guess an attribute of people of the training table from what a surrogate predicts for each of its values.
+    """Guess an attribute of people in the training table from a surrogate's predictions for each of its values.
 
     Parameters
     ----------
     attribute : str
-        The private one. Guessed are the ten most frequent categories, or ranges of a number.
+        The private one. Guesses are among the ten most frequent categories, or among ranges of a number.
     edges : sequence of float, optional
         Between ranges of a number. Default: terciles of the attacker's own people.
     owner, sample, queries, outcome_known, architecture, layers, attacked, seed, n_jobs, kept, progress
@@ -445,9 +444,9 @@ def attribute_inference_through_surrogate(
     Returns
     -------
     AttackReport
-        `main`: share of members guessed right; `baseline`: the same by the same networks without any surrogate;
-        `control`: the attack on people who were not trained on. Main above baseline says that the model tells
-        something; main above control, more about whom it was trained on. Intervals are over people.
+        `main`: share of members guessed right; `baseline`: the same networks without any surrogate; `control`: the
+        attack on people who were not trained on. Main above baseline shows that the model discloses something; main
+        above control, that it discloses more about its training people. Intervals are over people.
     """
     audit = AuditRun(owner, seed, n_jobs, kept, progress, 2 * SETS - 1)
     if attribute not in sample.X.columns:
@@ -480,7 +479,7 @@ def attribute_inference_through_surrogate(
 
 
 def profile(surrogate: Surrogate, X: pd.DataFrame, *, attribute: str, values: Values) -> Floats:
-    """Return the confidence in the desired outcome with every value in the place of the attribute, a column each."""
+    """Return the confidence in the desired outcome for each value of the attribute, one column per value."""
     own = X[attribute]
     asked = (X.assign(**{attribute: pd.Series([value] * len(X), own.index, own.dtype)}) for value in values.examples)
     return np.column_stack([surrogate.confidence(rows) for rows in asked])
@@ -528,7 +527,7 @@ def _attribute_result(voted: Found, members: Rows, others: Rows, target: Found, 
 
 
 def _by_value(right: dict[str, Mask], members: Rows, others: Rows) -> dict[str, float]:
-    """Return the shares among people with one value each, numbered from 1; who has few people is left out."""
+    """Return the shares among people with each value, numbered from 1, without values of few people."""
     found: dict[str, float] = {}
     for code in np.unique(members[members >= 0]):
         has, control = members == code, others == code

@@ -1,4 +1,4 @@
-"""What attacks on models attack: people with outcomes, and whoever trains on them; and how attacks are run."""
+"""Targets of attacks on models: people with outcomes, and owners who train on them; and how attacks are run."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Sample:
     """People drawn from one population. Host side only: its `repr` shows counts."""
 
     X: pd.DataFrame  # features alone, one row per person; its index becomes 0 to n - 1
-    y: Mask  # whether a person's true outcome is the desired one
+    y: Mask  # whether each person's true outcome is the desired one
 
     def __post_init__(self) -> None:
         require("X", self.X, pd.DataFrame, "a table of features, one row per person")
@@ -64,7 +64,7 @@ class Sample:
         return f"Sample({len(self)} people, {self.X.shape[1]} features)"
 
     def fingerprint(self) -> str:
-        """Return a digest of people, outcomes and column names; who can guess the people can check the guess by it."""
+        """Return a digest of people, outcomes and column names; a guess of the people can be checked against it."""
         digest = hashlib.sha256("\x1f".join(map(str, self.X.columns)).encode())
         if plain(self.X):
             digest.update(np.ascontiguousarray(self.X.to_numpy(dtype=np.float64)).data)
@@ -81,7 +81,7 @@ class Sample:
 
 
 def plain(table: pd.DataFrame) -> bool:
-    """Say whether all columns are numpy's numbers: such a table is read as one array, however wide it is."""
+    """Say whether all columns are of NumPy's numbers: such a table is read as one array, however wide it is."""
     return all(isinstance(kind, np.dtype) and kind.kind in "iuf" for kind in set(table.dtypes))
 
 
@@ -98,7 +98,7 @@ class Answers:
 
 
 class TrainedTarget(Protocol):
-    """A model with an explainer in front of it, as somebody sees it who may ask it."""
+    """A model with an explainer, as seen by those who may ask it."""
 
     def confidence(self, X: pd.DataFrame) -> Floats:
         """Return the model's probability of the desired outcome, one per row, in [0, 1]."""
@@ -107,19 +107,19 @@ class TrainedTarget(Protocol):
         """Say of each row whether the model gives it the desired outcome."""
 
     def explain(self, X: pd.DataFrame) -> Answers:
-        """Answer queries that the model does not give the desired outcome."""
+        """Answer queries that have the undesired outcome."""
 
 
 class Target(Protocol):
-    """Somebody who trains a model on people and explains it: the whole way from a table to answers.
+    """An owner who trains a model on people and explains it: everything between a table and answers.
 
     Attacks train again, on other people, to learn what answers look like without somebody: so an owner must be a
-    function of people and seed alone. It can be pickled where it is to run in several processes.
+    function of people and seed alone. It must be picklable to run in several processes.
     """
 
     @property
     def name(self) -> str:
-        """Short, for tables: ``nice``, ``reciprocal``, ``dp``. Also an attribute, which nobody needs to change."""
+        """Short, for tables: ``nice``, ``reciprocal``, ``dp``. May be a plain attribute."""
 
     def train(self, people: Sample, seed: int) -> TrainedTarget:
         """Train on these people and return what can be asked."""
@@ -127,10 +127,10 @@ class Target(Protocol):
 
 @runtime_checkable
 class KnownArchitecture(Protocol):
-    """An owner who can say what kind of model it trains; optional. Attackers who copy models may know as much."""
+    """An owner who can name the kind of model it trains (optional). Attackers who copy models may know it."""
 
     def architecture(self, seed: int) -> Any:
-        """Return a new classifier of the kind that is trained, with its settings, that knows nothing of anybody.
+        """Return a new, unfitted classifier of the kind that is trained, with its settings.
 
         It follows scikit-learn (``fit``, ``predict``, ``predict_proba``, ``classes_``) and takes a DataFrame with the
         columns and dtypes of the people.
@@ -138,13 +138,13 @@ class KnownArchitecture(Protocol):
 
 
 def tabular(features: pd.DataFrame, estimator: Any, numbers: Any = "passthrough") -> Pipeline:
-    """Return an estimator that takes the features as they are, text as one column per category."""
+    """Return an estimator that takes the features as they are, with text as one column per category."""
     from sklearn.compose import ColumnTransformer
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import OneHotEncoder
 
     text = [name for name in features if not pd.api.types.is_numeric_dtype(features[name])]
-    sparse = 0.0 if features.isna().any(axis=None) else 0.3  # trees take missing numbers in a dense table alone
+    sparse = 0.0 if features.isna().any(axis=None) else 0.3  # trees take missing numbers only in a dense table
     encode = ColumnTransformer(
         [("text", OneHotEncoder(handle_unknown="ignore"), text)], remainder=numbers, sparse_threshold=sparse
     )
@@ -152,14 +152,14 @@ def tabular(features: pd.DataFrame, estimator: Any, numbers: Any = "passthrough"
 
 
 def full_depth_forest(features: pd.DataFrame, trees: int = 50) -> Pipeline:
-    """Return a random forest without any limit, not fitted: it will know nearly everybody by heart."""
+    """Return an unfitted random forest without any limit: it will memorize nearly everybody."""
     from sklearn.ensemble import RandomForestClassifier
 
     return tabular(features, RandomForestClassifier(trees, n_jobs=1))
 
 
 def network(features: pd.DataFrame, width: int = 200, epochs: int = 400) -> Pipeline:
-    """Return a network of one hidden layer without regularisation, not fitted, on standardised numbers."""
+    """Return an unfitted network of one hidden layer without regularisation, on standardised numbers."""
     from sklearn.neural_network import MLPClassifier
     from sklearn.preprocessing import StandardScaler
 
@@ -179,7 +179,7 @@ DESIRED = True
 
 
 class Trained(HostOnly):
-    """A fitted model, and a way to answer undesired queries."""
+    """A fitted model, and a function that answers queries with the undesired outcome."""
 
     _refusal = (InputError, "a trained service holds training rows and refuses to be pickled; train it where it runs")
 
@@ -203,7 +203,7 @@ class Trained(HostOnly):
 
 
 def fitted(model: Any, people: Sample, seed: int) -> Any:
-    """Return a copy of an estimator, fitted on people and seed alone."""
+    """Return a copy of an estimator, fitted only on these people and this seed."""
     if people.y.all() or not people.y.any():
         raise InputError(f"all {len(people)} people of a training table have the same outcome; train on more of them")
     copy = seeded(model, seed)
@@ -211,7 +211,7 @@ def fitted(model: Any, people: Sample, seed: int) -> Any:
         raise ModelError(f"{type(copy).__name__} has no predict_proba, which attacks ask; wrap it in a calibrated one")
     what = "the model cannot be fitted on the people ({}); try it on the table without an attack"
     with quiet(what, ModelError), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of one training among many: not converged, an unknown category
+        warnings.simplefilter("ignore")  # of single trainings among many: not converged, an unknown category
         return copy.fit(people.X, people.y)
 
 
@@ -221,14 +221,14 @@ def read_raw(batch: CounterfactualBatch, queries: pd.DataFrame) -> Answers:
     row_of = np.full(len(queries), -1)
     row_of[batch.query[batch.slot]] = np.arange(len(batch.frame))
     given = select(batch.frame, list(queries.columns), renumber=False)
-    given = given.reindex(row_of)  # -1 is in no index: missing values
-    if plain(given) and (given.dtypes == queries.dtypes).all():  # thousands of columns are not read one by one
+    given = given.reindex(row_of)  # -1 is in no index, so gives missing values
+    if plain(given) and (given.dtypes == queries.dtypes).all():  # avoids reading thousands of columns one by one
         return Answers(given.set_axis(queries.index), row_of >= 0)
     return _answers({name: given[name].tolist() for name in queries}, row_of >= 0, queries)
 
 
 def read_released(explanations: Explanations, queries: pd.DataFrame) -> Answers:
-    """Read of a region the instance nearest to the query, of what is withheld the query's own value."""
+    """Read, for each region, the instance nearest to the query, with the query's own values for withheld ones."""
     if [entry.query for entry in explanations] != list(range(len(queries))):
         raise InputError(_one_each(len(explanations), len(queries)))
     parts = [None if isinstance(entry, Suppressed) else entry.parts() for entry in explanations]
@@ -244,7 +244,7 @@ def read_released(explanations: Explanations, queries: pd.DataFrame) -> Answers:
 
 
 def nearest_inside(part: Part, value: Any) -> Any:
-    """Return the value inside one part of a region that is nearest to a value: itself where it is inside."""
+    """Return the value inside a part of a region nearest to a value: the value itself if it is inside."""
     if not isinstance(part, Interval):
         return value if part_contains(part, value) else sorted_values(part)[0]
     if part.low is None or (part.missing and pd.isna(value)):
@@ -262,7 +262,7 @@ def nearest_inside(part: Part, value: Any) -> Any:
 def _answers(
     values: Mapping[Any, list[Any]], found: Mask, queries: pd.DataFrame, explanations: Explanations | None = None
 ) -> Answers:
-    """Put values side by side in the queries' own dtypes, as far as those can hold a missing value."""
+    """Combine values in the queries' own dtypes, if those can hold missing values."""
     columns = {name: pd.Series(values[name], dtype=object) for name in queries}
     rows = pd.DataFrame(
         {
@@ -278,7 +278,7 @@ def _one_each(given: int, asked: int) -> str:
 
 
 class ExplainerFactory(Protocol):
-    """Makes an explainer of what was trained. It can be pickled where attacks run in several processes."""
+    """Makes an explainer for a trained model. It must be picklable for attacks in several processes."""
 
     def __call__(self, train: pd.DataFrame, labels: Mask, model: Any, desired: Any, seed: int) -> Any:
         """Return anything that `protect` can wrap: an explainer that a plugin knows, or a callable."""
@@ -290,11 +290,11 @@ def adapted(explainer: ExplainerFactory, people: Sample, model: Any, seed: int, 
 
 
 Answering = Callable[[pd.DataFrame, pd.DataFrame], Answers]
-"""From queries that are numbered anew, and as they came, to answers."""
+"""From queries, numbered from 0 and as given, to answers."""
 
 
 class _ModelOwner(ABC):
-    """An owner who trains a classifier, cloned and seeded for every training, and differs in how it answers alone."""
+    """An owner who trains a classifier, cloned and seeded for every training; subclasses only answer differently."""
 
     __slots__ = ()
     name: str
@@ -305,7 +305,7 @@ class _ModelOwner(ABC):
 
     @property
     def policy(self) -> Mapping[str, Any] | None:
-        """Settings of what protects, for reports; None where nothing does."""
+        """Settings of the protection, for reports; None if there is none."""
         return None
 
     def architecture(self, seed: int) -> Any:
@@ -323,7 +323,7 @@ class _ModelOwner(ABC):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class RawOwner(_ModelOwner):
-    """Trains a model and answers with raw counterfactuals: what is leaked without any protection."""
+    """Trains a model and answers with raw counterfactuals, without any protection."""
 
     name: str
     model: Any
@@ -336,13 +336,13 @@ class RawOwner(_ModelOwner):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ProtectedOwner(_ModelOwner):
-    """Trains a model and answers with what `protect` releases; or from the catalogue, without an explainer."""
+    """Trains a model and answers with what `protect` releases, or from a catalogue without an explainer."""
 
     name: str
     model: Any
-    explainer: ExplainerFactory | None  # without one, answers are from the catalogue: ``guarantee="catalogue"``
+    explainer: ExplainerFactory | None  # None needs ``guarantee="catalogue"``
     quasi_identifiers: tuple[str, ...] = ()  # kinds and domains of columns are then read from each training table
-    schema: Schema | None = None  # one for all trainings, in the place of `quasi_identifiers`
+    schema: Schema | None = None  # one for all trainings, instead of `quasi_identifiers`
     rules: PrivacyPolicy = field(default_factory=PrivacyPolicy)
     method: str = "auto"
 
@@ -373,18 +373,18 @@ class ProtectedOwner(_ModelOwner):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class PrototypeOwner(_ModelOwner):
-    """Trains a model without any noise and answers with rows of a differentially private model of the people."""
+    """Trains a model without noise, and answers with rows of a differentially private model of the people."""
 
     name: str
     model: Any
-    schema: Schema  # declares the public domain of every feature; `measured_schema` reads one, to measure with
-    epsilon: float = 1.0  # as all that follows of each training, see `DPPrototypes`
+    schema: Schema  # declares every feature's public domain; `measured_schema` reads them, for measuring
+    epsilon: float = 1.0  # this and the following: for each training; see `DPPrototypes`
     delta: float = 0.0
     revert: bool = False
     plausibility: float | None = None
     rows: int = 60_000
-    # Noise by the training's seed, for tests: the owner is then a function of people and seed, and nothing is
-    # guaranteed. Otherwise the noise is the operating system's, as where it is served.
+    # Seeds the noise by the training's seed, for tests: the owner is then a function of people and seed, and nothing is
+    # guaranteed. Otherwise the noise comes from the operating system, as in production.
     repeatable: bool = False
 
     @property
@@ -409,8 +409,8 @@ class PrototypeOwner(_ModelOwner):
 
 
 def measured_schema(people: Sample, quasi_identifiers: Sequence[str]) -> Schema:
-    """Read domains from a whole sample, for measuring alone: what is fitted with it guarantees nothing."""
-    with refitting():  # the certificates say that domains were read
+    """Read domains from a whole sample, only for measuring: what is fitted with it guarantees nothing."""
+    with refitting():  # certificates state that domains were read
         return infer_domains(people.X, Schema.from_frame(people.X, quasi_identifiers=quasi_identifiers))
 
 
@@ -424,7 +424,7 @@ GUARANTEES: Mapping[str, Guarantee] = {"exact": "nominal", "reciprocal": "recipr
 def protected_owner(
     name: str, model: Any, explainer: ExplainerFactory, rules: PrivacyPolicy, **columns: Any
 ) -> ProtectedOwner:
-    """Return the owner with a guarantee of `GUARANTEES`; a catalogue answers without the explainer."""
+    """Return the owner for a guarantee of `GUARANTEES`; a catalogue answers without the explainer."""
     rules = replace(rules, guarantee=GUARANTEES[name])
     return ProtectedOwner(name, model, None if name == "catalogue" else explainer, rules=rules, **columns)
 
@@ -441,9 +441,9 @@ def standard_owners(
     schema: Schema | None = None,
     repeatable: bool = False,
 ) -> list[Target]:
-    """Return one owner per way to answer, who all train the same model on columns as the sample's.
+    """Return one owner per way of answering; all train the same model on columns like the sample's.
 
-    The raw ones, by their explainers' names; ``exact`` (nominal k), ``reciprocal``; ``catalogue``, which answers
+    Raw ones, named as their explainers; ``exact`` (nominal k); ``reciprocal``; ``catalogue``, which answers
     queries without an explainer; ``dp`` and ``dp-reverted``.
 
     Parameters
@@ -453,7 +453,7 @@ def standard_owners(
     protects : str, optional
         The explainer whose answers are protected. Default: the first.
     k, epsilon
-        Of the guarantees, for every training.
+        For the guarantees, in every training.
     schema : Schema, optional
         Declares public domains. Default: `measured_schema`, with which nothing is guaranteed.
     repeatable : bool
@@ -472,7 +472,7 @@ def standard_owners(
 
 
 Found = Mapping[str, NDArray[Any]]
-"""What a piece found: arrays of numbers by name. Distances, scores, counts: never a row."""
+"""What a piece found: arrays of numbers by name, such as distances, scores, counts; never a row."""
 
 
 class Piece(NamedTuple):
@@ -482,7 +482,7 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """Results of pieces in a folder, one file each: scores of people, so it stays with the table's holder."""
+    """Results of pieces in a folder, one file each. They score people, so the folder stays with the data holder."""
 
     folder: Path
 
@@ -503,7 +503,7 @@ class Kept:
 
 
 class AuditRun:
-    """What all audits of models share: checked settings, pieces that go on where they were stopped, and a report."""
+    """What all audits of models share: checked settings, pieces that can be resumed, and a report."""
 
     def __init__(
         self, owner: Target, seed: int, n_jobs: int, kept: Kept | None, progress: Progress | None, total: int
@@ -517,7 +517,7 @@ class AuditRun:
         self._done, self._total = 0, total
 
     def run(self, pieces: Sequence[Piece]) -> list[Found]:
-        """Run what was not kept, and return all results in the order of the pieces."""
+        """Run the pieces that were not kept, and return all results in order."""
         if len({piece.key for piece in pieces}) != len(pieces):
             raise InputError("two pieces of a run have the same key")
         kept, before = self._kept, self._done
@@ -535,7 +535,7 @@ class AuditRun:
     def _run(self, pieces: Sequence[Piece]) -> Iterable[tuple[str, Found]]:
         if self._n_jobs == 1 or len(pieces) < 2:
             return map(_call, pieces)
-        # Large arguments would be written to disk on the way to the processes: they are rows.
+        # Large arguments, which are rows, would be passed to processes by way of the disk.
         parallel = joblib.Parallel(n_jobs=self._n_jobs, return_as="generator_unordered", max_nbytes=None)
         done: Iterable[tuple[str, Found]] = parallel(joblib.delayed(_call)(piece) for piece in pieces)
         return done
@@ -565,9 +565,9 @@ def _call(piece: Piece) -> tuple[str, Found]:
 def compare(
     owners: Sequence[Target], sample: Sample, attack: Callable[..., AttackReport], **sizes: Any
 ) -> list[AttackReport]:
-    """Run one attack on several owners of different names, who are trained on the same people with the same seed.
+    """Run one attack on several owners with different names, trained on the same people with the same seed.
 
-    Who is trained on and asked about must follow from the sample and `sizes` alone, as in all attacks here.
+    The people trained on and asked about must depend on the sample and `sizes` alone, as in all attacks here.
     """
     if len({owner.name for owner in owners}) != len(owners):
         raise InputError("two owners have the same name; reports could not be told apart")
