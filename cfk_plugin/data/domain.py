@@ -16,7 +16,7 @@ from pandas.api import types
 
 from cfk_plugin.data.region import Interval, Part, to_text
 from cfk_plugin.data.schema import ONE_VALUE, Attribute
-from cfk_plugin.data.values import conform, dates_of, holds_dates, to_bound, to_numbers, unhashable, why_inexact
+from cfk_plugin.data.values import conform, dates_of, holds_dates, to_bound, to_numbers, unreadable, why_inexact
 from cfk_plugin.errors import HostOnly, PopulationError
 
 Codes = NDArray[np.int32]
@@ -99,7 +99,7 @@ class Domain(HostOnly):
                 raise PopulationError(f"column {name!r} has a wider range than float64 holds; scale it")
             originals = np.empty(0, object)
             return cls(attribute, values, originals, column.dtype, missing, has_missing, holds_dates(column))
-        if found := unhashable(column):
+        if found := unreadable(column):
             raise PopulationError(f"column {name!r} holds cells of type {found}; {ONE_VALUE}")
         present = pd.unique(column.dropna().astype(object))
         by_text = {to_text(v): v for v in present}

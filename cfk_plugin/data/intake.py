@@ -6,7 +6,6 @@ import hmac
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime
 from decimal import Decimal
 from functools import cached_property
 from itertools import repeat
@@ -20,7 +19,7 @@ from pandas.api import types
 
 from cfk_plugin.data.domain import INVALID, UNEXPECTED_MISSING, UNKNOWN, Codes, Domain, Numbers
 from cfk_plugin.data.schema import Schema
-from cfk_plugin.data.values import as_pandas, conform, conform_values
+from cfk_plugin.data.values import DATES, MISSING, NUMBERS, as_pandas, conform, conform_values
 from cfk_plugin.errors import HostOnly, InputError, PopulationError
 
 FEW = 32
@@ -290,13 +289,7 @@ def take_in_records(records: Sequence[Mapping[str, Any]], encoder: Encoder) -> I
     return encoder.read_values([[record[name] for record in records] for name in names], checked=True)
 
 
-# Values that can be read and written. A closed list: an explainer or a request may hold anything, and what is let in
-# here is put on record, written as text and sent as JSON without further checks.
-
-_NUMBERS = {bool, int, float, np.bool_, *(np.dtype(code).type for code in "bhilqBHILQefd")}
-_DATES = {date, datetime, pd.Timestamp, np.datetime64}
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
-_MISSING = {type(None), type(pd.NA), type(pd.NaT)}
 
 
 def _needs_look(dtype: Any, domain: Domain) -> bool:
@@ -312,15 +305,15 @@ def _needs_look(dtype: Any, domain: Domain) -> bool:
 def _is_plain(value: Any, domain: Domain) -> bool:
     """Say whether a value is missing, or has a type that its attribute allows and that can be written."""
     kind = type(value)
-    if kind in _MISSING:
+    if kind in MISSING:
         return True
     if kind is str or kind is np.str_:
         return _is_readable(value, domain)
-    if kind in _NUMBERS:
+    if kind in NUMBERS:
         return not domain.is_date and not abs(value) > LARGEST  # a missing one is not larger either
     if kind is Decimal:
         return not domain.is_date and (value.is_qnan() or (value.is_finite() and abs(value) <= LARGEST))
-    return kind in _DATES and (domain.is_date or not domain.is_numeric)
+    return kind in DATES and (domain.is_date or not domain.is_numeric)
 
 
 def _is_readable(text: str, domain: Domain) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hmac
 import os
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -24,7 +24,7 @@ from cfk_plugin.data.region import Region, to_text
 from cfk_plugin.data.rows import RowsOnCluster, RowStore, collapse, one_row_each
 from cfk_plugin.data.schema import Schema
 from cfk_plugin.data.sealing import from_plain, read_bundle, to_plain, write_bundle
-from cfk_plugin.data.values import as_pandas, unhashable
+from cfk_plugin.data.values import as_pandas, unreadable
 from cfk_plugin.errors import HostOnly, InputError, PopulationError, quiet, require
 
 
@@ -471,7 +471,7 @@ def _subjects_of(frame: pd.DataFrame, schema: Schema) -> Rows | None:
     """Return a number per row that says whose it is, -1 for nobody; None where each row is a person."""
     if schema.subject is None:
         return None
-    if found := unhashable(keys := frame[schema.subject]):
+    if found := unreadable(keys := frame[schema.subject], Hashable):
         raise PopulationError(f"subject key {schema.subject!r} holds {found}; give each person one text or number")
     # Of one type, different keys stay apart; among objects, pandas would take True for 1, and for 1.0.
     keys = keys.map(to_text, na_action="ignore") if keys.dtype == object else keys

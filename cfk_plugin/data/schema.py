@@ -17,7 +17,7 @@ from pandas.api import types
 
 from cfk_plugin.data.display import Telling
 from cfk_plugin.data.region import Phrase, to_text
-from cfk_plugin.data.values import are_days, as_pandas, is_numeric, to_number, unhashable, why_inexact
+from cfk_plugin.data.values import are_days, as_pandas, is_numeric, to_number, unreadable, why_inexact
 from cfk_plugin.errors import SchemaError
 
 
@@ -110,7 +110,7 @@ Role = Literal["identifier", "subject", "quasi-identifier", "sensitive", "other"
 _FEATURES: tuple[Role, ...] = ("quasi-identifier", "sensitive", "other")
 
 
-ONE_VALUE = "a cell is one number, date or text: make columns of its parts, or leave the column out"
+ONE_VALUE = "a cell is one number, date or text: convert it, make columns of its parts, or leave the column out"
 
 
 def _check_known(frame: pd.DataFrame, names: Iterable[str], label: str) -> None:
@@ -286,7 +286,7 @@ def _attribute_of(
     kind: Kind = "nominal"
     levels, hierarchy, bounds, bins, categories, phrase = map(given.get, _DECLARED)
     said = None if phrase is None else Phrase.of(name, phrase)
-    if not is_declared and role != "identifier" and (found := unhashable(column)):
+    if not is_declared and role != "identifier" and (found := unreadable(column)):
         raise SchemaError(f"column {name!r} holds cells of type {found}; {ONE_VALUE}")
     if bins is not None and role not in _FEATURES:
         raise SchemaError(f"column {name!r}: bins are for numeric features")

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable
 from contextlib import suppress
-from datetime import date
+from datetime import date, datetime
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -20,6 +19,13 @@ from cfk_plugin.data.region import spelled, to_text
 _ISO = re.compile(r"\d{4}-\d{2}-\d{2}")
 _DATES = {"datetime", "datetime64", "date"}
 _NUMERIC = {"integer", "floating", "mixed-integer-float", "decimal", *_DATES}
+
+# Types of values that can be read and written. A closed list: an explainer or a request may hold anything, and what is
+# let in is put on record, written as text and sent as JSON without further checks.
+NUMBERS = {bool, int, float, np.bool_, *(np.dtype(code).type for code in "bhilqBHILQefd")}
+DATES = {date, datetime, pd.Timestamp, np.datetime64}
+MISSING = {type(None), type(pd.NA), type(pd.NaT)}
+PLAIN = {*NUMBERS, *DATES, *MISSING, str, np.str_, Decimal}
 
 
 def as_pandas(table: Any) -> Any:
@@ -57,11 +63,12 @@ def is_numeric(column: pd.Series) -> bool:
     return types.is_numeric_dtype(dtype) or types.is_datetime64_any_dtype(dtype)
 
 
-def unhashable(column: pd.Series) -> str:
-    """Name the type of the first cell that holds several values; empty for none."""
-    if column.dtype != object or types.infer_dtype(column, skipna=True) != "mixed":
+def unreadable(column: pd.Series, besides: type | tuple[()] = ()) -> str:
+    """Name the type of a cell that is none of `PLAIN`, as queries with it are withheld, nor `besides`; or nothing."""
+    cells = column.dtype.categories if isinstance(column.dtype, pd.CategoricalDtype) else column
+    if cells.dtype.kind in "biufmcM" or isinstance(cells.dtype, pd.StringDtype):
         return ""
-    return next((type(value).__name__ for value in column if not isinstance(value, Hashable)), "")
+    return min((kind.__name__ for kind in {*map(type, cells)} - PLAIN if not issubclass(kind, besides)), default="")
 
 
 def holds_dates(column: pd.Series) -> bool:

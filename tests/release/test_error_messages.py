@@ -43,6 +43,7 @@ TRAIN = pd.DataFrame(
     }
 )
 LISTS = TRAIN.assign(tags=[[7_777]] * len(TRAIN))
+MONTHS = TRAIN.assign(tags=pd.period_range("2020-01", periods=len(TRAIN), freq="M"))
 OLDER = Schema.from_frame(LISTS.assign(tags="one"), quasi_identifiers=["age", "tags"])
 SCHEMA = Schema.from_frame(TRAIN, quasi_identifiers=["age", "city"])
 POPULATION = Population.from_frame(TRAIN, SCHEMA)
@@ -83,6 +84,7 @@ FRAME = "population must be a Population, got DataFrame; make one with Populatio
 NUMBER = "policy must be a PrivacyPolicy, got int; write PrivacyPolicy(k=10)"
 OBJECT = "policy must be a PrivacyPolicy, got dict; write PrivacyPolicy(k=10)"
 CLASSES = "is 'yes', not one of the model's classes (False, True); check its spelling and type"
+MONTH = "column 'tags' holds cells of type Period; a cell is one number, date or text"
 CELLS = "column 'tags' holds cells of type list; a cell is one number, date or text"
 ARRAY = "must be a table (pandas, polars or pyarrow), got ndarray; give a row each and a column per feature"
 NO_SCHEMA = "schema must be a Schema, got list; declare one with Schema.from_frame"
@@ -131,6 +133,8 @@ WRONG: Mapping[str, tuple[Callable[[], Any], str]] = {
     "k of a profile": (lambda: POPULATION.risk_profile("ten"), "k must be a whole number >= 1, got 'ten'"),  # type: ignore[arg-type]
     "lists, declared": (lambda: Schema.from_frame(LISTS, quasi_identifiers=["age"]), CELLS),
     "lists, counted": (lambda: Population.from_frame(LISTS, OLDER), CELLS),
+    "months, declared": (lambda: Schema.from_frame(MONTHS, quasi_identifiers=["age"]), MONTH),
+    "months, counted": (lambda: Population.from_frame(MONTHS, OLDER), MONTH),
     "a person's key": (
         lambda: Population.from_frame(
             LISTS, Schema.from_frame(LISTS.assign(tags=1), quasi_identifiers=["age"], subject="tags")
