@@ -114,7 +114,7 @@ def _columns_of(model: Any, features: Sequence[str]) -> list[str]:
     if (wanted := getattr(model, "feature_names_in_", None)) is not None:
         columns = [str(name) for name in wanted]
         if lost := [name for name in columns if name not in features]:
-            raise ModelError(f"the model was fitted on columns that the schema does not have as features: {lost}")
+            raise ModelError(f"the model wants {lost}, no features of the schema; fit it without, or give a function")
         return columns
     for name in ("feature_names_", "feature_names", "feature_name"):  # of CatBoost, XGBoost and LightGBM
         own = getattr(model, name, None)

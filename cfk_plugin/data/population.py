@@ -33,7 +33,7 @@ def check_columns(found: list[str], schema: Schema) -> None:
         raise PopulationError("the table has duplicate columns")
     needed = [a.name for a in schema.attributes if a.role not in ("identifier", "target")]
     if lost := [name for name in needed if name not in found]:
-        raise PopulationError(f"missing columns: {lost}")
+        raise PopulationError(f"missing columns: {lost}; the table needs all that the schema names")
 
 
 def configured_key(key: bytes | None) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from decimal import Decimal
@@ -272,7 +272,6 @@ def sentence(
     phrases: Mapping[str, Phrase] | None = None,
     labels: Mapping[str, str] | None = None,
     withheld: Sequence[str] = (),
-    moved: Collection[str] = (),
 ) -> str:
     """Write a counterfactual explanation as one sentence; what needs no change is left out, where that is known."""
     known, named = phrases or {}, labels or {}
@@ -284,12 +283,7 @@ def sentence(
         _change(name, part, own[name], known.get(name) or Phrase.default(name), named.get(name))
         for name, part in other.items()
     ]
-    remarks = [
-        f"{what}: {_listed([name.replace('_', ' ') for name in names])}"
-        for what, names in (("withheld", withheld), ("moved towards yours", [name for name in other if name in moved]))
-        if names
-    ]
-    remark = f" ({'; '.join(remarks)})" if remarks else ""
+    remark = f" (withheld: {_listed([name.replace('_', ' ') for name in withheld])})" if withheld else ""
     if not changes:
         return f"Nothing in these attributes needs to change for the desired outcome{remark}."
     changes.sort(key=lambda said: said.startswith("your "))  # what begins with "you" has it once

@@ -124,7 +124,9 @@ def _check_known(frame: pd.DataFrame, names: Iterable[str], label: str) -> None:
 
 def _roles_of(frame: pd.DataFrame, given: Mapping[Role, Sequence[str]]) -> dict[str, Role]:
     if not isinstance(frame, pd.DataFrame) or frame.empty:
-        raise SchemaError("a schema needs a table (pandas, polars or pyarrow) with at least one row and one column")
+        found = "an empty one" if isinstance(frame, pd.DataFrame) else type(frame).__name__
+        needed = "a table (pandas, polars or pyarrow) with at least one row and one column"
+        raise SchemaError(f"a schema needs {needed}; got {found}")
     if not frame.columns.is_unique:
         raise SchemaError("the table has two columns of the same name; rename one")
     if not all(isinstance(c, str) for c in frame.columns):
@@ -256,7 +258,7 @@ def _check_forms(declared: Mapping[str, Any]) -> None:
     for label, by_name in declared.items():
         form = _DECLARED.get(label, "a number")
         if not isinstance(by_name, Mapping):
-            raise SchemaError(f"{label} must be an object, column to {form}; got {type(by_name).__name__}")
+            raise SchemaError(f"{label} must be a mapping, column to {form}; got {type(by_name).__name__}")
         for name, value in by_name.items():
             is_list = isinstance(value, (Iterable, pd.CategoricalDtype)) and not isinstance(value, str)
             fits = {

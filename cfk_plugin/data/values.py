@@ -95,6 +95,8 @@ def to_number(value: Any) -> float:
     """Read one number, or one date (also as ISO text) as seconds."""
     if isinstance(value, (int, float, np.number)):
         return float(value)
+    if isinstance(value, pd.Timestamp):  # thousands of ends of ranges, each a column else
+        return float((value.tz_convert(None) if value.tz else value).asm8.astype("M8[us]").astype(np.int64) / 1e6)
     return float(to_numbers(pd.Series([value]))[0][0])
 
 

@@ -354,8 +354,8 @@ class _Wrapped(HostOnly):
         return restored
 
     def _refused(self, method: str, options: Mapping[str, Any], failed: str) -> ExplainerError:
-        what = f"refused {method} with {', '.join(options)}" if options else f"failed in {method}"
-        return ExplainerError(f"{self.name} {what}: {failed}")
+        what = f"refused {', '.join(options)}" if options else "failed"
+        return ExplainerError(f"{self.name} {what}{'' if method == self.name else f' in {method}'}: {failed}")
 
     def _check(self, batch: CounterfactualBatch, queries: pd.DataFrame) -> None:
         if not isinstance(batch, CounterfactualBatch):

@@ -272,11 +272,11 @@ class _ReleasedEntry:
         Without `factual`, the person's value of every feature, the sentence names everything; `phrases` are a `Phrase`
         per attribute, instead of the schema's.
         """
-        parts, moved = self.parts(), getattr(self.certificate, "moved", ())
+        parts = self.parts()
         if factual is not None:
             require_person(factual, parts)
         known = getattr(self, "telling", _PLAINLY).phrases
-        return sentence(parts, factual, {**known, **(phrases or {})}, self.labels, self.withheld, moved)
+        return sentence(parts, factual, {**known, **(phrases or {})}, self.labels, self.withheld)
 
     def _repr_html_(self) -> str:
         """Return sentence, figures, and where the region is among those of all groups."""

@@ -71,8 +71,7 @@ def compose(data: ReportData, *, address: str | None = None, docs: str | None = 
 def _tiles(data: ReportData) -> Iterator[Tile]:
     counts: Mapping[str, Any] = data.releases
     asked, left, withheld = (shown(counts[name], "count") for name in ("asked", "released", "suppressed"))
-    first, last = (str(data.report["period"][end] or "")[:10] for end in ("first", "last"))
-    when = f"{first} to {last}" if first else "None in the period"
+    when = _days(data.report["period"]) or "None in the period"
     model, explainers = data.environment.get("model"), ", ".join(data.policy["generators"])
     about = f"Model: {_on_record(model)}. Explainer: {_on_record(explainers)}."
     figure = f"{left} of {asked}" if counts["released"].band is None else f"{asked} asked"
@@ -447,6 +446,11 @@ def _made(data: ReportData) -> Rows:
     ]
 
 
+def _days(period: Mapping[str, Any]) -> str:
+    first, last = (str(period[end] or "")[:10] for end in ("first", "last"))
+    return first if first == last else f"{first} to {last}"
+
+
 def _on_record(value: object, otherwise: str = "not on record") -> str:
     return otherwise if value is None or value == "" else str(value)
 
@@ -458,8 +462,8 @@ def _yes_no(value: object) -> str:
 def _settings(place: int, policy: PolicyInForce) -> TableBlock:
     settings = {name: value for name, value in policy["settings"].items() if value is not None}
     rows = [(name, _yes_no(value) if isinstance(value, bool) else str(value)) for name, value in settings.items()]
-    first, last = (str(day)[:10] for day in (policy["first"], policy["last"]))
-    title = f"Policy {place}: {shown(policy['asked'], 'count')} explanations, {first} to {last}"
+    asked = shown(policy["asked"], "count")
+    title = f"Policy {place}: {asked} explanation{'s' * (asked != '1')}, {_days(policy)}"
     return TableBlock(f"table-policy-{place}", title, ("Setting", "Value"), rows, note=f"SHA-256 {policy['sha256']}")
 
 

@@ -384,8 +384,15 @@ def policy_summary(
         "thresholds": tuple(
             {"id": name, "value": of.value, "source": of.source} for name, of in asked.items() if of.value is not None
         ),
-        "techniques": techniques(settings["method"], guarantees, withheld=len(pooled.suppressed) > 0),
+        "techniques": techniques(settings["method"], guarantees, withheld=any(map(_withholds, pooled.runs))),
     }
+
+
+def _withholds(run: RunEvidence) -> bool:
+    """Say whether a policy may withhold single private attributes."""
+    asked = run.policy or {}
+    coarsens = asked.get("alpha") is not None and asked.get("on_homogeneous") != "suppress"
+    return asked.get("private_values") == "bins" or asked.get("rare_values") == "withhold" or coarsens
 
 
 def _policies(pooled: Pooled, control: Control) -> tuple[PolicyInForce, ...]:

@@ -14,7 +14,7 @@ import pytest
 from cfk_plugin import Interval, Population, Region, Schema
 from cfk_plugin.data.domain import INVALID, UNEXPECTED_MISSING, UNKNOWN
 from cfk_plugin.data.region import json_value, part_from_dict, part_to_text
-from cfk_plugin.data.values import conform, to_numbers
+from cfk_plugin.data.values import conform, to_number, to_numbers
 from cfk_plugin.errors import InputError, PopulationError
 
 DAYS = pd.DatetimeIndex(["2020-06-01 10:00", "2020-06-02 11:30", "2021-01-05"])
@@ -78,6 +78,13 @@ def test_two_spellings_that_are_both_categories_stay_apart() -> None:
 @pytest.mark.parametrize("values", [[True, False], [1, 0], ["True", "False"], [1.0, 0.0]])
 def test_booleans(values: Any) -> None:
     assert codes(population_of([True, False]), values) == [1, 0]
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+@pytest.mark.parametrize("moment", ["1900-01-01", "1969-12-31T23:59:59.999999999", "2024-02-29T12:00:00.1234567+02:00"])
+def test_a_moment_is_the_same_number_alone_as_in_a_column(moment: str, unit: Any) -> None:
+    stamp = pd.Timestamp(moment).as_unit(unit)
+    assert to_number(stamp) == to_numbers(pd.Series([stamp]))[0][0]
 
 
 def test_marks_of_what_cannot_be_coded() -> None:

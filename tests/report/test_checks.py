@@ -203,7 +203,7 @@ RUNS: dict[str, tuple[dict[str, Any], dict[str, str], str]] = {
     "partly in the period": ({"metrics": {"k.min": 40}, "since": "2026-01-01"}, {"records": "review"}, "summary"),
     "untracked": ({"metrics": {"untracked": 3}}, {"untracked": "review"}, "without a record"),
     "recipients": ({"said": {"answers": {"recipients_pool": "unknown"}}}, {"k_intersection": "review"}, "pools"),
-    "questions": ({"said": {"sign_off": {}}}, {"human_inputs": "review"}, "section 12"),
+    "questions": ({"said": {"sign_off": {}}}, {"human_inputs": "review"}, "What people say"),
 }
 
 

@@ -256,3 +256,16 @@ def test_techniques_are_said_in_words_of_the_standard() -> None:
         "k-anonymity (formal model), for the people who fit a region",
     ]
     assert groups[1].startswith("generalization")
+
+
+@pytest.mark.parametrize(
+    ("settings", "attributes"),
+    [({}, False), ({"rare_values": "withhold"}, True), ({"private_values": "bins"}, True), ({"alpha": 0.5}, True)],
+)
+def test_that_single_attributes_are_withheld_is_the_policys_and_not_of_withheld_explanations(
+    settings: dict[str, Any], attributes: bool
+) -> None:
+    policy = PrivacyPolicy(guarantee="reciprocal", k=10, **settings)
+    run_id = reported.run(reported.withheld(reported.rows(policy=policy), 20), policy)
+    listed = PrivacyReport.of_runs(run_id).data.policy["techniques"]
+    assert any(text.startswith("local suppression") for text in listed) == attributes

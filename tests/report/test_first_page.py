@@ -97,6 +97,19 @@ def test_tiles_say_what_nobody_measured_or_said() -> None:
     assert (told[0], told[1][:15]) == ("98 asked", "1–10 withheld. ")
 
 
+def test_a_period_of_one_day_is_that_day() -> None:
+    report = content()["report"]
+    day = {**report["period"], "last": report["period"]["first"]}
+    said = tiles(example(report={**report, "period": day}))[TILES[0]][1]
+    assert f"withheld. {day['first'][:10]}. " in said
+
+
+def test_where_no_attack_was_logged_the_annex_says_so() -> None:
+    for attacks, is_empty in ((content()["attacks"], False), ([], True)):
+        page = example(attacks=attacks).to_html()
+        assert ("No attack on what is released was logged." in Tree(page).root.text) == is_empty
+
+
 def test_the_worst_risk_is_of_what_is_released_and_needs_an_explanation() -> None:
     (attack, *_) = content()["attacks"]
     better = attack | {"main": amount(0.9), "baseline": amount(0.2), "control": amount(0.1)}
