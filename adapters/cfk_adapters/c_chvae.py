@@ -1,4 +1,4 @@
-"""C-CHVAE: the nearest of rows decoded from around the query's latent code that flips."""
+"""C-CHVAE: the nearest row that flips, of rows decoded from points around the query's latent code."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class CChvae(Recourse):
 
     A variational autoencoder learns the training rows. Around the query's latent code, points are drawn in l1 spheres
     that grow until the row decoded from one flips; of those, the row nearest to the query is the answer. Widths are
-    those of Pawelczyk et al. 2023 (appendix C.2): 20 units before and after 8 latent dimensions. No feature is held
+    those of Pawelczyk et al. 2023 (appendix C.2): hidden layers of 20 units, 8 latent dimensions. No feature is held
     fixed, so nothing is conditioned on.
 
     Every feature of an answer is decoded, so all numbers differ from the query's. The answers are no training rows;
@@ -38,15 +38,15 @@ class CChvae(Recourse):
     Parameters
     ----------
     train, model, desired, features, seed
-        See `Recourse`. The seed is that of the training of the autoencoder, too, which comes with the first query.
+        See `Recourse`. The seed is also for training the autoencoder, which happens at the first query.
     latent, hidden : int
         Latent dimensions; units of the hidden layers.
     steps, batch, rate : int, int, float
-        Of the autoencoder's training with Adam; rows of a step are drawn with replacement, so that the time does not
-        depend on how many there are.
+        For the autoencoder's training with Adam; rows of a step are drawn with replacement, so that the time does not
+        depend on their number.
     samples, start, growth, limit : int, float, float, float
-        Points drawn in each sphere or shell; radius of the first one; ratio of the radii of a shell; radius from which
-        on nothing is searched. Latent codes are about standard normal.
+        Points drawn in each sphere or shell; radius of the first one; ratio of the radii of a shell; radius where the
+        search ends. Latent codes are about standard normal.
     within_ranges : bool
         Keep numbers within the range of the training rows.
 

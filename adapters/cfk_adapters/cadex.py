@@ -1,4 +1,4 @@
-"""CADEX: follow the model's gradient in the few features that it is steepest in, until the prediction flips."""
+"""CADEX: follow the model's gradient in the few steepest features until the prediction flips."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 class Cadex(GradientRecourse):
     """Explain by a constrained adversarial example (Moore, Hammerla and Watkins 2019).
 
-    Adam lowers the cross entropy of the desired outcome, and stops at the first point that flips; nothing draws it to
-    the query. What keeps it near is that only `changes` features may change: those with the steepest gradient at the
-    query, a category counting as one feature. Queries that do not flip are tried again with twice as many, from the
-    beginning, until all may change. (The paper leaves that number to the user.)
+    Adam lowers the cross entropy of the desired outcome, and stops at the first point that flips. Nothing pulls it
+    towards the query; it stays near because only `changes` features may change: those with the steepest gradient at the
+    query, a category counting as one feature. Queries that do not flip are tried again from the start with twice as
+    many, until all may change. (The paper leaves that number to the user.)
 
-    Categories are relaxed and judged at the row that they stand for, as in `Scfe`. The answers are no training rows,
+    Categories are relaxed and judged at the row that they stand for, as in `Scfe`. The answers are not training rows,
     but are bounded by the ranges of the training rows and take their categories.
 
     Parameters

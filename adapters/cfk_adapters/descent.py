@@ -1,4 +1,4 @@
-"""Explainers that follow gradients, and their descent towards a desired prediction; all queries at once."""
+"""Explainers that follow gradients, and their descent towards a desired prediction, for all queries at once."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
     Matrix = NDArray[np.float64]
 
-_HALVINGS = 20  # leave a millionth of the way
-_ENTRIES = 1 << 21  # numbers searched at once; 16 MB, a few times over
+_HALVINGS = 20  # narrow the way to a millionth
+_ENTRIES = 1 << 21  # numbers searched at once; a few arrays of 16 MB
 
 
 class GradientRecourse(Recourse):
-    """Base of explainers that follow the gradient of the model, or of a function that stands for it; see `Scfe`.
+    """Base of explainers that follow the gradient of the model, or of a substitute function; see `Scfe`.
 
-    A subclass has one method, `_follow`.
+    A subclass implements `_follow`.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class GradientRecourse(Recourse):
 
     @abstractmethod
     def _follow(self, vectors: Vectors, queries: Points, desired: Mask, own: Labels) -> tuple[Points, Mask]:
-        """Return an answer for each query, of whose model's classes some are `desired`, and for which there is one."""
+        """Return an answer for each query, given its `desired` classes, and which queries have one."""
 
     def _search(
         self,
@@ -89,9 +89,9 @@ class GradientRecourse(Recourse):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Descent:
-    """The objective of some queries, and steps down it: cross entropy of the desired outcome + price · distance.
+    """The objective for some queries, and its descent: cross entropy of the desired outcome + price · distance.
 
-    What is optimised are moves, in units, from the query's vector. They are judged at the row that they lead to.
+    Moves from the query's vector are optimised, in units, and judged at the row that they lead to.
 
     Attributes
     ----------
@@ -115,7 +115,7 @@ class Descent:
     rate: float
 
     def steepest(self) -> Matrix:
-        """Return the least price at which the moves of each query stay 0, shape (n,)."""
+        """Return the least price at which each query's moves stay 0, shape (n,)."""
         pull = self.pull()
         return np.asarray(np.abs(pull).max(axis=1) if self.norm == "l1" else np.sqrt((pull**2).sum(axis=1)))
 
@@ -124,7 +124,7 @@ class Descent:
         return self._pull(self.own)[1]
 
     def run(self, moves: Matrix, price: Matrix, steps: int, free: Mask | None = None) -> tuple[Points, Mask]:
-        """Take steps down, changing the moves in place; without a price no further than to where all have flipped.
+        """Take descent steps, changing `moves` in place; without a price, stop once all have flipped.
 
         Parameters
         ----------
@@ -137,7 +137,7 @@ class Descent:
         Returns
         -------
         Points, bool array of shape (n,)
-            The nearest point on the way that flipped, and whether any did.
+            The nearest point on the way that flips, and whether any does.
         """
         start = self.vectors.of(self.own)
         low, high = self.vectors.bounds(start, within_ranges=self.within_ranges)
@@ -165,10 +165,10 @@ class Descent:
         return best, np.isfinite(nearest)
 
     def drawn_back(self, found: Points) -> Points:
-        """Return points that flipped as far on the straight line to their query as they still flip.
+        """Move points that flip along the straight line to their query, as far as they still flip.
 
-        A step is as long for a query next to the boundary as for one far away; this undoes what it went too far.
-        Categories stay as they are.
+        A step is as long for a query next to the boundary as for one far away; this undoes the overshoot. Categories
+        stay as they are.
         """
         best, away = found.numbers.copy(), found.numbers - self.own.numbers
         low, high = np.zeros(len(found)), np.ones(len(found))

@@ -1,4 +1,4 @@
-"""Adapter for dice-ml: every explainer derived from its ``ExplainerBase`` that takes tables of raw features."""
+"""Adapter for dice-ml: all explainers derived from its ``ExplainerBase`` that take tables of raw features."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ if TYPE_CHECKING:
     from cfk_plugin.release.results import Entry
 
 BASE = ("dice_ml.explainer_interfaces.explainer_base", "ExplainerBase")
-INSTANCE_BASED = {"DiceKD", "DiceGenetic"}  # The genetic search starts from training rows unless told otherwise.
+INSTANCE_BASED = {"DiceKD", "DiceGenetic"}  # the genetic search starts from training rows by default
 METHODS = ("generate_counterfactuals", "local_feature_importance", "global_feature_importance", "feature_importance")
 
-# Where DiCE's classes define the method themselves; the importances call it.
+# The classes of DiCE that define the method themselves; importances call it.
 RAW = (
     BASE,
     ("dice_ml.explainer_interfaces.feasible_base_vae", "FeasibleBaseVAE"),
@@ -49,7 +49,7 @@ RAW = (
 
 log = logging.getLogger("cfk_plugin")
 
-Native = Any  # A dice_ml CounterfactualExplanations; the library is imported by its owner only.
+Native = Any  # a dice_ml CounterfactualExplanations; only users import the library
 
 
 @hookimpl
@@ -69,15 +69,15 @@ def cfk_raw_methods() -> list[RawMethod]:
 
 
 class DiceSource:
-    """A DiCE explainer as a source of counterfactuals, and its results rebuilt without training rows.
+    """A DiCE explainer as a source of counterfactuals; its results are rebuilt without training rows.
 
-    Each call works on a shallow copy of the explainer, because DiCE keeps raw counterfactuals and training rows of
-    the last call on itself. Global random state is restored, so an unseeded call repeats its answer until the
-    caller draws a random number. Queries lose the label column and get the column order and the text categories
-    that DiCE needs. What is read is what DiCE displays: the sparse table where there is one.
+    Each call works on a shallow copy of the explainer, because DiCE keeps raw counterfactuals and training rows of the
+    last call on itself. Global random state is restored, so an unseeded call repeats its answer until the caller draws
+    a random number. Queries lose the label column, and get the column order and the text categories that DiCE needs.
+    Answers are read as DiCE displays them: from the sparse table if there is one.
 
-    Feature importances are DiCE's own figures over its raw counterfactuals. They say how often a feature was
-    changed, for counterfactuals that are withheld too, and hold no value.
+    Feature importances are DiCE's own figures over its raw counterfactuals, withheld ones included. They say how often
+    a feature was changed, and hold no value.
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ class DiceSource:
     def __init__(self, explainer: Any, context: AdaptContext) -> None:
         self._explainer = explainer
         self._features = list(context.features)
-        # DiCE names an outcome by its position among the classes of the model that it asks.
+        # DiCE names an outcome by its position among its model's classes.
         own = getattr(getattr(explainer.model, "model", None), "classes_", context.classes)
         self._desired = context.desired
         self._classes = None if own is None else np.asarray(own).tolist()
@@ -103,8 +103,8 @@ class DiceSource:
     def generate(self, queries: pd.DataFrame, total_CFs: int = 1, **options: Any) -> CounterfactualBatch:
         """Ask for `total_CFs` counterfactuals of each query, one query at a time.
 
-        A query that DiCE cannot answer (a missing value, a category it does not know) has none found and stops no
-        other one.
+        A query that DiCE cannot answer (with a missing value, or an unknown category) has none found and does not stop
+        the others.
 
         Raises
         ------
@@ -147,7 +147,7 @@ class DiceSource:
     def restore(self, native: Native, explanations: Explanations) -> Native:
         """Build a new ``CounterfactualExplanations`` from released cells.
 
-        Nothing of `native` is in it but the queries, the settings and the importances.
+        It takes only queries, settings and importances from `native`.
         """
         return type(native)(
             cf_examples_list=[
@@ -188,7 +188,7 @@ class DiceSource:
         return call
 
     def _told(self, named: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what DiCE has to know of the goal, where the call says nothing of it and "opposite" will not do."""
+        """Return the goal for DiCE, if the call does not name one and "opposite" is not enough."""
         if any(named.get(name) is not None for name in DESIRED):
             return {}
         if isinstance(self._desired, DesiredRange):
@@ -204,7 +204,7 @@ class DiceSource:
         if missing := [name for name in interface.feature_names if name not in queries.columns]:
             raise AdapterError(f"the queries have no column {', '.join(missing)}")
         table = queries[list(interface.feature_names)].copy(deep=True)
-        if hasattr(interface, "data_df"):  # then its categories are text; on other types it casts "False" to True
+        if hasattr(interface, "data_df"):  # its categories are then text; it would cast "False" to True
             for name in interface.categorical_feature_names:
                 table[name] = table[name].astype(object).map(str, na_action="ignore")
         return table
@@ -251,12 +251,12 @@ class DiceSource:
             desired_class=rows[0][outcome] if rows and examples.desired_range is None else examples.desired_class,
             model_type=examples.model_type,
         )
-        if frame is not None:  # DiCE's own takes a text for a number
+        if frame is not None:  # DiCE's own method reads text as numbers
             rebuilt.print_list = partial(_print_list, list(own.values()))
         return rebuilt
 
     def _label(self, certified: Outcome) -> Any:
-        """Return the outcome that was certified, as DiCE has it: the position of a class; else in words."""
+        """Return the certified outcome as DiCE has it: the position of a class, else in words."""
         if certified.label is None or certified.is_other:
             return str(certified)
         known = self._classes or []
@@ -264,7 +264,7 @@ class DiceSource:
 
 
 def ask_dice(call: Callable[[], Native], none_found: list[Exception] | None = None) -> Native | None:
-    """Call DiCE; None when it found nothing, with an exception of DiCE's own class for that in `none_found`."""
+    """Call DiCE; None if it found nothing, with DiCE's own class of exception for that in `none_found`."""
 
     def nothing(error: Exception) -> bool:
         is_nothing = type(error).__name__ == "UserConfigValidationException" and str(error).startswith(
@@ -278,7 +278,7 @@ def ask_dice(call: Callable[[], Native], none_found: list[Exception] | None = No
 
 
 def _shown(examples: Any) -> pd.DataFrame | None:
-    """Return what DiCE displays: the table after its sparsity step where there is one."""
+    """Return what DiCE displays: the table after its sparsity step, if there is one."""
     for frame in (examples.final_cfs_df_sparse, examples.final_cfs_df):
         if frame is not None and len(frame):
             return pd.DataFrame(frame)
@@ -286,7 +286,7 @@ def _shown(examples: Any) -> pd.DataFrame | None:
 
 
 def _like(cells: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """Return cells in the types that the query's have in DiCE's table, where they survive that."""
+    """Return cells in the types of the query's cells in DiCE's table, if no value changes."""
     found = dict(cells)
     for name, cell in cells.items():
         kind = type(own[name])
@@ -298,10 +298,10 @@ def _like(cells: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _print_list(own: Sequence[Any], li: Sequence[Sequence[Any]], show_only_changes: bool) -> None:
-    """Print rows as DiCE does, a dash for what is as in the query; texts and numbers alike."""
+    """Print rows as DiCE does, with a dash for unchanged values, for texts and numbers alike."""
     for row in li:
         shown = ["-" if _is_close(new, old) else new for new, old in zip(row, own, strict=True)]
-        print(shown if show_only_changes else row)  # noqa: T201 - it is what DiCE's does
+        print(shown if show_only_changes else row)  # noqa: T201 - as DiCE's does
 
 
 def _is_close(new: Any, old: Any) -> bool:
@@ -317,13 +317,13 @@ def _given_out(native: Native) -> int:
 
 
 def _working_copy(explainer: Any) -> Any:
-    """Return a copy to call instead: same model and training table, own state, no progress bar."""
+    """Return a copy to call: same model and training table, own state, no progress bar."""
     working = copy.copy(explainer)
     working.data_interface = copy.copy(explainer.data_interface)
-    # Unwrapped: what observes the method has no business with the host's own calls.
+    # Unwrapped, so that observation of the method does not see the host's own calls.
     function: Any = inspect.unwrap(getattr(type(explainer), "generate_counterfactuals", type(None)))
     if isinstance(function, FunctionType) and "generate_counterfactuals" not in vars(explainer):
-        # DiCE's bar cannot be switched off; giving its loop another `tqdm` touches nobody else's.
+        # DiCE's progress bar cannot be switched off, so only this copy's loop gets another `tqdm`.
         quiet = FunctionType(
             function.__code__,
             {**function.__globals__, "tqdm": lambda items: items},

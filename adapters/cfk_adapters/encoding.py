@@ -1,4 +1,4 @@
-"""Mixed tables as arrays that recourse methods search in, and back: numbers, codes of categories, one-hot vectors."""
+"""Mixed tables as arrays for recourse methods, and back: numbers and codes of categories."""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ class Points:
         return f"Points({len(self)} rows)"
 
     def take(self, rows: NDArray[Any] | slice) -> Points:
-        """Return the rows at some positions, or where a mask is true."""
+        """Return the rows at some positions or under a mask."""
         return Points(self.numbers[rows], self.codes[rows])
 
 
 class Encoding:
     """How a table is encoded, from its training rows: ranges of numbers, values of categories.
 
-    A column whose dtype is a number is one; every other column, booleans included, holds categories, of which a
+    A column whose dtype is a number holds numbers; every other column, booleans included, holds categories, of which a
     missing value is one. One unit of a number is the width of its range in the training rows, so that a distance sums
-    ``|difference| / range`` over numbers and 1 for each category that differs. All work on numbers is done on whole
-    matrices: a table of 7,000 numbers per row costs no loop over columns.
+    ``|difference| / range`` over numbers, and 1 for each category that differs. Numbers are computed as whole matrices:
+    a table of 7,000 numbers per row costs no loop over columns.
 
     It holds ranges and every category of the training rows: host side only.
 
@@ -67,11 +67,11 @@ class Encoding:
     low, high, scale : float64 arrays, shape (n_numeric,)
         Range, and the size of one unit: 1 where all rows have the same number.
     whole : bool array, shape (n_numeric,)
-        Whether the training rows have whole numbers there, and not always the same float; answers have, too.
+        Whether the training rows have whole numbers there (and not one constant float), and so answers do.
     pools : list of Index
         Values of each categorical column.
     sizes : list of int
-        How many of them training rows have; answers take no others but a query's own.
+        How many of these occur in training rows; besides them, answers take only a query's own.
 
     Raises
     ------
@@ -107,7 +107,7 @@ class Encoding:
         return f"Encoding({len(self.numeric)} numbers, {len(self.categorical)} categories)"
 
     def knowing(self, frame: pd.DataFrame) -> Encoding:
-        """Return the encoding for some rows: categories that no training row has can be kept, and not be taken."""
+        """Return the encoding for some rows: their categories that no training row has may be kept, not taken on."""
         known = copy.copy(self)
         known.pools = [
             _with_unseen(pool.take(range(size)), _values(frame[name]))
@@ -117,7 +117,7 @@ class Encoding:
 
     @property
     def is_fine(self) -> bool:
-        """Whether all columns are numbers that can take any value, but for the precision of float64."""
+        """Whether all columns are numbers that can take any value that float64 can."""
         return not (self.categorical or self._coarse or self.whole.any())
 
     def encode(self, frame: pd.DataFrame) -> Points:
@@ -132,7 +132,7 @@ class Encoding:
         for dtype, places in self._places.items():
             block = points.numbers if len(places) == len(self.numeric) else points.numbers[:, places]
             columns = [self.numeric[j] for j in places]
-            blocks.append(pd.DataFrame(block, columns=columns).astype(dtype))  # in one piece, however wide
+            blocks.append(pd.DataFrame(block, columns=columns).astype(dtype))  # in one block, however wide
         taken = {
             name: pd.Series(pool.take(codes))
             for name, pool, codes in zip(self.categorical, self.pools, points.codes.T, strict=True)
@@ -142,9 +142,9 @@ class Encoding:
         return blocks[0] if len(blocks) == 1 else pd.concat(blocks, axis=1)[self.names]
 
     def bounds(self, own: Matrix, *, within_ranges: bool) -> tuple[Matrix, Matrix]:
-        """Return the least and largest number allowed in the place of each of some rows' own.
+        """Return the least and largest number allowed in place of each row's own.
 
-        The training range, widened to the row's own number; or none but what the dtype can hold.
+        The training range, widened to the row's own number; or only the limits of the dtype.
         """
         if within_ranges:
             return np.minimum(own, self.low), np.maximum(own, self.high)
@@ -152,11 +152,11 @@ class Encoding:
         for dtype, places in self._places.items():
             if pd.api.types.is_integer_dtype(dtype):
                 limits = np.iinfo(getattr(dtype, "numpy_dtype", dtype))
-                low[places], high[places] = limits.min / 2, limits.max / 2  # halves: floats near the limits round over
+                low[places], high[places] = limits.min / 2, limits.max / 2  # halves, as floats near the limits overflow
         return np.broadcast_to(low, own.shape), np.broadcast_to(high, own.shape)
 
     def settled(self, numbers: Matrix, own: Matrix, bounds: tuple[Matrix, Matrix]) -> Matrix:
-        """Return numbers as an answer can have them: within bounds, whole where they have to be, as dtypes hold it."""
+        """Return numbers that an answer can have: within bounds, whole where needed, as the dtypes can hold."""
         inside = np.clip(numbers, *bounds)
         for dtype in self._coarse:
             inside[:, self._places[dtype]] = inside[:, self._places[dtype]].astype(dtype)
@@ -165,7 +165,7 @@ class Encoding:
         return np.where(self.whole & (inside != own), np.round(inside), inside)
 
     def distance(self, a: Points, b: Points, norm: str = "l1") -> Matrix:
-        """Return the distance of each row of `a` to that of `b` at its place, in units; categories differ by 1."""
+        """Return the distance of row i of `a` to row i of `b`, in units; categories differ by 1."""
         numbers, codes = np.abs(a.numbers - b.numbers) / self.scale, (a.codes != b.codes).sum(axis=1)
         if norm == "l2":
             return np.asarray(np.sqrt((numbers**2).sum(axis=1) + codes))

@@ -1,4 +1,4 @@
-"""FACE: the training row that is reached on the cheapest way through training rows, from neighbour to neighbour."""
+"""FACE: the training row at the end of the cheapest path through neighboring training rows."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
 
     Matrix = NDArray[np.float64]
 
-_LEAST = 1e-300  # a way costs something: sparse matrices take 0 for no way
+_LEAST = 1e-300  # paths cost more than 0, which means "no path" in sparse matrices
 
 
 class Face(Recourse):
     """Explain by a training row with a desired prediction that a feasible path leads to (Poyiadzi et al. 2020).
 
-    Training rows are joined with their nearest ones, by HEOM distance d; equal rows are one. A way costs
-    d · log(1 + d / r), with r the median of all such distances: it is dear where it is long, and dearer where rows are
-    sparse. (In the paper d · −log(r / d), for its graph of k nearest neighbours, which is negative where rows are
-    dense.) The query is joined with its own nearest rows. The answer is the row that the cheapest path leads to, of
-    those with a desired prediction that are confident and dense enough. Without a path there is none.
+    Training rows are joined with their nearest ones, by HEOM distance d; equal rows are one. An edge costs
+    d · log(1 + d / r), with r the median of all such distances: more where it is long, and more still where rows are
+    sparse. (The paper has d · −log(r / d) for its graph of k nearest neighbors, which is negative where rows are
+    dense.) The query is joined with its own nearest rows. The answer is the row at the end of the cheapest path, of
+    those with a desired prediction that are confident and dense enough; without a path there is none.
 
     Every answer is a training row.
 
@@ -44,11 +44,11 @@ class Face(Recourse):
         See `Recourse`. Nothing is drawn.
     neighbours : int
         Nearest rows that each row is joined with. With few of them the graph falls apart, in mixed tables along the
-        categories, as rows that share all of these are nearest to each other; then some queries get no answer.
+        categories, as rows that share all of these are nearest to each other; some queries then get no answer.
     confidence : float, optional
         Least probability of the desired outcome that an answer has; needs ``predict_proba`` and ``classes_``.
     dense : float
-        Share of the training rows that may be the answer, those with the nearest neighbours first.
+        Share of the training rows that may be the answer: those with the nearest neighbors.
 
     Examples
     --------
@@ -100,14 +100,14 @@ class Face(Recourse):
         return encoding.encode(reached), found
 
     def _asked(self) -> tuple[_Graph, Labels]:
-        """Join the training rows and ask the model for them, at the first use."""
+        """Join the training rows and ask the model about them, at first use."""
         if self._graph is None or self._predicted is None:
             self._graph = _Graph.of(self._train, self.neighbours)
             self._predicted = self._predict(self._train.take(self._graph.rows))
         return self._graph, self._predicted
 
     def _is_confident(self, label: Any) -> Mask:
-        """Say of each row of the graph whether the model is confident of an outcome that is desired beside `label`."""
+        """Say of each row of the graph whether the model is confident of an outcome that is desired for `label`."""
         graph, predicted = self._asked()
         if self.confidence is None:
             return np.ones(len(predicted), dtype=bool)
@@ -127,9 +127,9 @@ class _Graph:
     rows : int array, shape (n,)
         Position of each among the training rows.
     ways : csr_array, shape (n, n)
-        What the way from a row to each of its nearest costs.
+        Costs of the edges from each row to its nearest.
     radius : float64 array, shape (n,)
-        Distance to the farthest of its nearest.
+        Distance of each to the farthest of its nearest.
     """
 
     rows: NDArray[np.int64]
@@ -155,7 +155,7 @@ class _Graph:
         return cls(rows, ways, radius, heom, codes, unit, neighbours)
 
     def joined(self, queries: pd.DataFrame) -> tuple[NDArray[np.int64], Matrix]:
-        """Return the nearest rows of each query, and what the way to each of them costs."""
+        """Return the nearest rows of each query, and the costs of the edges to them."""
         near, away = self.heom.nearest(self.heom.encode(queries), self.codes, k=self.neighbours)
         return near, np.where(near >= 0, _cost(np.where(near >= 0, away, 0), self.unit), np.inf)
 
@@ -164,10 +164,10 @@ class _Graph:
         return np.asarray(self.radius <= np.quantile(self.radius, share))
 
     def reached(self, near: NDArray[np.int64], costs: Matrix, goals: Mask) -> NDArray[np.int64]:
-        """Return the goal that the cheapest path from each query leads to; -1 where none does."""
+        """Return the goal at the end of each query's cheapest path; -1 if there is none."""
         if not goals.any():
             return np.full(len(near), -1)
-        # From all goals at once: what each row's cheapest path to any of them costs, and to which it leads.
+        # From all goals at once: the cost of each row's cheapest path to any goal, and which goal that is.
         to_goal, _, goal = dijkstra(
             self.ways, directed=False, indices=np.flatnonzero(goals), return_predecessors=True, min_only=True
         )

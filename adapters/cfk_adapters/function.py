@@ -35,7 +35,7 @@ QUERY = "query"
 
 @hookimpl(trylast=True)
 def cfk_adapt(explainer: Any, context: AdaptContext) -> FunctionSource | None:
-    """Adapt whatever can be called with a table of queries."""
+    """Adapt anything that can be called with a table of queries."""
     names = [name for name in METHODS if callable(getattr(explainer, name, None))]
     if not names and not callable(explainer):
         return None
@@ -47,10 +47,10 @@ def cfk_adapt(explainer: Any, context: AdaptContext) -> FunctionSource | None:
 class FunctionSource:
     """Reads what a function returns for a table of queries.
 
-    A DataFrame, array or list of dicts holds one counterfactual per query, by position; a row without any value,
-    or None in a list, was not found. A DataFrame with fewer rows must keep the queries' index, and one with a
-    column or index level ``query`` (positions of queries) may answer a query several times. Other columns than the
-    features are dropped. The function is told what may change if it has arguments of DiCE's names for that.
+    A DataFrame, array or list of dicts holds one counterfactual per query, by position; a row without any value, or
+    None in a list, was not found. A DataFrame with fewer rows must keep the queries' index, and one with a column or
+    index level ``query`` (positions of queries) may answer a query several times. Columns other than the features are
+    dropped. The function is told what may change if it has arguments with DiCE's names for that.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ class FunctionSource:
         self._features = list(context.features)
         self.name = getattr(explainer, "__name__", type(explainer).__name__)
         self.instance_based = bool(getattr(explainer, "instance_based", False))
-        # What decorators and logs ask of a function; an object may have anything under any name.
+        # Decorators and logs read these of a function; an object may hold anything under any name.
         self.forwarded = ("__name__", "__qualname__") if isinstance(explainer, FunctionType) else ()
 
     def __repr__(self) -> str:
@@ -89,7 +89,7 @@ class FunctionSource:
         return {name: self._method(name) for name in self._names}
 
     def restore(self, native: Any, explanations: Explanations) -> Any:
-        """Return the released cells in the container that the explainer uses; a query withheld has None cells."""
+        """Return the released cells in the explainer's type of container; cells of a withheld query are None."""
         rows = [cells or {} for cells in released_cells(explanations)]
         frame = pd.DataFrame(rows, columns=self._features, dtype=object)
         frame = frame.astype(object).where(frame.notna(), None)
@@ -120,7 +120,7 @@ class FunctionSource:
 
 
 def _by_name(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the arguments after the queries by their names, as far as the function tells those."""
+    """Return the arguments after the queries by name, as far as the function's signature is known."""
     try:
         return inspect.signature(function).bind_partial(None, *args, **kwargs).arguments | dict(kwargs)
     except (TypeError, ValueError):
@@ -128,7 +128,7 @@ def _by_name(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[
 
 
 def _known_to(function: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return arguments without constraints, if the function takes none under their names."""
+    """Return the arguments, without constraints if the function has no arguments for them."""
     if not constraints_of(options):
         return dict(options)
     try:
@@ -145,7 +145,7 @@ def read(answer: Any, queries: pd.DataFrame, features: list[str]) -> Counterfact
     Raises
     ------
     AdapterError
-        If a feature is missing, or it cannot be said which query a row answers.
+        If a feature is missing, or it is not clear which query a row answers.
     """
     count = len(queries)
     if answer is None or (hasattr(answer, "__len__") and not len(answer)):
@@ -166,7 +166,7 @@ def read(answer: Any, queries: pd.DataFrame, features: list[str]) -> Counterfact
 
 
 def _copied(queries: Any) -> Any:
-    """Return what an explainer may change; tables that are not pandas' cannot be changed in place."""
+    """Return a copy that an explainer may change; tables other than pandas' cannot be changed in place."""
     return np.array(queries) if as_pandas(queries) is queries else queries
 
 
@@ -194,7 +194,7 @@ def _frame(answer: Any, features: list[str]) -> pd.DataFrame:
 
 
 def _with_a_value(frame: pd.DataFrame) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Say of each row whether any feature is there; mostly the first one tells."""
+    """Say of each row whether any feature has a value; usually the first one does."""
     found = frame.iloc[:, 0].notna().to_numpy(copy=True) if frame.shape[1] else np.zeros(len(frame), dtype=bool)
     if not found.all():
         found[~found] = frame.loc[~found].notna().to_numpy().any(axis=1)
@@ -202,7 +202,7 @@ def _with_a_value(frame: pd.DataFrame) -> np.ndarray[Any, np.dtype[np.bool_]]:
 
 
 def _features_of(frame: pd.DataFrame, features: list[str]) -> pd.DataFrame:
-    """Return the features in order, once each; without work where they are so already."""
+    """Return the features in order, once each; the table itself if it is like that already."""
     return frame if frame.columns.tolist() == features else frame[_present(frame, features)]
 
 

@@ -1,7 +1,7 @@
-"""Explainers by name, for the entry points of the group ``cfk_plugin.generators``; libraries are imported when asked.
+"""Explainers by name, for the entry points of the group ``cfk_plugin.generators``; libraries are imported on use.
 
-Each takes training rows without their outcomes, the true outcomes, a fitted model, the outcome that is desired, and a
-seed. Which of these it uses is its own affair.
+Each takes training rows without outcomes, the true outcomes, a fitted model, the desired outcome, and a seed, and may
+ignore some of these.
 """
 
 # ruff: noqa: ARG001 - all of them take the same arguments
@@ -64,21 +64,21 @@ def face(train: pd.DataFrame, labels: Labels, model: Any, desired: Any = "opposi
 
 
 def scfe(train: pd.DataFrame, labels: Labels, model: Any, desired: Any = "opposite", seed: int = 0) -> Scfe:
-    """Make SCFE; the model must be one whose gradients are known."""
+    """Make SCFE; the model's gradients must be known."""
     from cfk_adapters.scfe import Scfe
 
     return Scfe(train, model, desired, seed=seed)
 
 
 def cadex(train: pd.DataFrame, labels: Labels, model: Any, desired: Any = "opposite", seed: int = 0) -> Cadex:
-    """Make CADEX; the model must be one whose gradients are known."""
+    """Make CADEX; the model's gradients must be known."""
     from cfk_adapters.cadex import Cadex
 
     return Cadex(train, model, desired, seed=seed)
 
 
 def revise(train: pd.DataFrame, labels: Labels, model: Any, desired: Any = "opposite", seed: int = 0) -> Revise:
-    """Make REVISE, whose autoencoder is trained at the first query; the model must be one whose gradients are known."""
+    """Make REVISE, whose autoencoder is trained at the first query; the model's gradients must be known."""
     from cfk_adapters.revise import Revise
 
     return Revise(train, model, desired, seed=seed)
@@ -97,7 +97,7 @@ def growing_spheres(
 def nice(
     train: pd.DataFrame, labels: Labels, model: Any, desired: Any = "opposite", seed: int = 0, **settings: Any
 ) -> NiceRows:
-    """Make NICE, without optimisation unless `settings` ask for it, justified; `desired` must be a class."""
+    """Make a justified NICE, without optimisation unless `settings` ask for it; `desired` must be a class."""
     from cfk_adapters.libraries import NiceRows
 
     return NiceRows(train, labels, model, desired, **settings)

@@ -1,4 +1,4 @@
-"""Growing Spheres: the nearest of points drawn around the query in spheres that grow until one flips."""
+"""Growing Spheres: draw points around the query in growing spheres, and take the nearest one that flips."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ if TYPE_CHECKING:
 class GrowingSpheres(Recourse):
     """Explain by the nearest point that flips, drawn in growing l1 spheres (Laugel et al. 2017).
 
-    Spheres are those of the l1 norm, as in Pawelczyk et al. 2023 (appendix C.2); in Laugel's they are Euclidean. A
-    radius is shared out over the features at random: a number moves by its share of its range, up or down, a category
-    becomes another one with its share as probability. Laugel's second step, which puts features back that need not
-    have changed, is `sparse`; the experiments of 2023 leave it out.
+    Spheres are those of the l1 norm, as in Pawelczyk et al. 2023 (appendix C.2); Laugel's are Euclidean. A radius is
+    divided over the features at random: a number moves by its share, in ranges, up or down; a category changes with its
+    share as probability. Laugel's second step, which resets features that need not have changed, is `sparse`; the
+    experiments of 2023 leave it out.
 
-    The answers are no training rows, but are bounded by the ranges of the training rows and take their categories.
+    The answers are not training rows, but are bounded by the ranges of the training rows and take their categories.
 
     Parameters
     ----------
     train, model, desired, features, seed
         See `Recourse`.
     samples : int
-        Points drawn in each sphere or shell. The model is asked for about 2 million numbers at once.
+        Points drawn in each sphere or shell. The model is asked about up to 2 million numbers at once.
     start, growth : float
         Radius of the first sphere, in ranges; ratio of the radii of a shell. Smaller ones find nearer points and ask
-        more often.
+        the model more often.
     limit : float, optional
-        Radius from which on nothing is searched. Default: the number of features.
+        Radius at which the search ends. Default: the number of features.
     within_ranges : bool
         Keep numbers within the range of the training rows.
     sparse : bool
-        Put back the features that changed least, one after the other, as long as the prediction stays desired.
+        Reset the features that changed least, one by one, as long as the prediction stays desired.
 
     Examples
     --------
@@ -100,7 +100,7 @@ class GrowingSpheres(Recourse):
         codes = centres.codes
         if encoding.categorical:
             sizes = np.array(encoding.sizes)
-            others = sizes - (codes < sizes)  # than the point's own, which no training row may have
+            others = sizes - (codes < sizes)  # other than the point's own, which may be in no training row
             other = (random.random(codes.shape) * others).astype(np.int64)
             other += other >= codes
             chance = np.abs(moves[:, len(encoding.numeric) :])
@@ -108,7 +108,7 @@ class GrowingSpheres(Recourse):
         return Points(numbers, codes)
 
     def _put_back(self, encoding: Encoding, answers: Points, queries: Points, own: Labels) -> Points:
-        """Give each answer its query's value, feature by feature from the least changed on, where it still flips."""
+        """Reset each answer to its query's values, least changed feature first, as long as it still flips."""
         split = len(encoding.numeric)
         change = np.hstack(
             [np.abs(answers.numbers - queries.numbers) / encoding.scale, (answers.codes != queries.codes).astype(float)]

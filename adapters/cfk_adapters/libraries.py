@@ -1,4 +1,4 @@
-"""Explainers of libraries on mixed tables: one row per query, in the training rows' dtypes, missing where none."""
+"""Explainers of libraries on mixed tables: one row per query, in the training rows' dtypes, or missing values."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SEARCHES = ("random", "kdtree", "genetic")
 
 
 class _Rows:
-    """Training rows that stay here."""
+    """Base of holders of training rows."""
 
     instance_based = True
 
@@ -40,7 +40,7 @@ class _Rows:
 
 
 class Nice:
-    """NICE, asked for one query at a time: it takes numbers, so each category gets one. It holds the training rows."""
+    """NICE, asked for one query at a time; it takes numbers, so categories are numbered. It holds the training rows."""
 
     def __init__(
         self,
@@ -69,19 +69,19 @@ class Nice:
         return f"Nice({len(self._rows)} rows)"
 
     def encode(self, rows: pd.DataFrame) -> NDArray[np.float64]:
-        """Return rows as NICE has them; an unseen category is unlike every other."""
+        """Return rows as NICE takes them; an unseen category differs from all others."""
         coded = {name: self._code(rows[name]) for name in self._columns}
         return np.column_stack([coded[name] for name in self._columns]).astype(float)
 
     def decode(self, rows: NDArray[np.float64]) -> pd.DataFrame:
-        """Return rows as the model has them."""
+        """Return rows as the model takes them."""
         table = pd.DataFrame(rows, columns=self._columns)
         for name, categories in self._text.items():
             table[name] = np.append(categories, [None])[table[name].astype(int).to_numpy()]  # -1 is unseen: no category
         return table
 
     def explain(self, queries: pd.DataFrame) -> NDArray[np.float64]:
-        """Return one counterfactual per query, as NICE has them; missing numbers where it finds none."""
+        """Return one counterfactual per query in NICE's form; missing numbers if it finds none."""
         found = np.full((len(queries), len(self._columns)), np.nan)
         for i, row in enumerate(self.encode(queries)):
             if self._nice.data.candidates_mask[self._nice.data.X_train_class == self._target[0]].any():
@@ -89,7 +89,7 @@ class Nice:
         return found
 
     def positions(self, queries: pd.DataFrame) -> NDArray[np.int64]:
-        """Return the training row that each counterfactual is; NICE itself does not say which."""
+        """Return the training row that each counterfactual equals; NICE itself does not say which."""
         return np.array([self._position(row) for row in self.explain(queries)], dtype=np.int64)
 
     def _position(self, row: NDArray[np.float64]) -> int:
@@ -107,7 +107,7 @@ class Nice:
 
 
 class NiceRows(_Rows):
-    """NICE without optimisation, of the library itself: the nearest training row that has and is given the outcome.
+    """The library's NICE without optimisation: the nearest training row whose true and predicted outcomes are desired.
 
     Parameters
     ----------
@@ -129,23 +129,23 @@ class NiceRows(_Rows):
     def explain(self, X: pd.DataFrame) -> pd.DataFrame:
         """Return a training row per query, in the queries' index; missing values where there is none."""
         positions = ask(lambda: self.nice.positions(_columns(X, self._train)))
-        return self._train.reindex(positions).set_axis(X.index, axis=0)  # -1 is in no index: missing values
+        return self._train.reindex(positions).set_axis(X.index, axis=0)  # -1 is in no index, so gives missing values
 
 
 class DiceRows(_Rows):
-    """DiCE, of the library itself, asked for one counterfactual of each query: what it displays.
+    """The library's DiCE, asked for one counterfactual of each query, as it displays it.
 
-    DiCE gets categories as their numbers, and whole numbers as such, so that any table that can be encoded will do. A
-    query that DiCE cannot take, with a category that no training row has, gets no answer. Its sparsity step searches by
-    halves: the linear search asks the model up to 10,000 times for each number of each answer. Answers are not checked:
-    some do not flip once DiCE has rounded them.
+    DiCE gets numbers for categories, and whole numbers as integers, so any table that can be encoded will do. A query
+    that DiCE cannot take, with a category that no training row has, gets no answer. Its sparsity step uses bisection:
+    the linear search asks the model up to 10,000 times for each number of each answer. Answers are not checked: some do
+    not flip once DiCE has rounded them.
 
     Parameters
     ----------
     train, labels, model
         As for `NiceRows`.
     desired : label or "opposite"
-        "opposite" with two classes alone.
+        "opposite" only with two classes.
     search : {"random", "kdtree", "genetic"}
     seed : int
     """
@@ -204,7 +204,7 @@ class DiceRows(_Rows):
 
 
 class _Decoding:
-    """A classifier of rows as DiCE has them."""
+    """A classifier of rows in DiCE's form."""
 
     def __init__(self, model: Any, encoding: Encoding) -> None:
         self._model, self._encoding = model, encoding
@@ -215,12 +215,12 @@ class _Decoding:
         return np.asarray(self._model.predict_proba(rows))
 
     def predict(self, table: pd.DataFrame) -> NDArray[np.int64]:
-        """Return the place of the likeliest class."""
+        """Return the position of the likeliest class."""
         return np.asarray(self.predict_proba(table).argmax(axis=1))
 
 
 def _table_of(encoding: Encoding, points: Points) -> pd.DataFrame:
-    """Return points as DiCE takes them: whole numbers as integers, categories as their numbers in text."""
+    """Return points as DiCE takes them: whole numbers as integers, numbers of categories as text."""
     columns: dict[Any, Any] = {}
     for j, name in enumerate(encoding.numeric):
         numbers = points.numbers[:, j]
@@ -247,7 +247,7 @@ def _is_number(column: pd.Series[Any]) -> bool:
 
 
 def _filled(column: pd.Series[Any]) -> NDArray[np.object_]:
-    """Return a column of text in which a missing value is a category of its own, as the forest takes it."""
+    """Return a column of text in which a missing value is a category of its own."""
     return column.astype(object).where(column.notna(), None).to_numpy()
 
 

@@ -11,13 +11,13 @@ if TYPE_CHECKING:
 
     Matrix = NDArray[np.float64]
 
-_BISECTIONS = 100  # more than a float has digits
+_BISECTIONS = 100  # more than a float has bits
 
 
 def least_l1_move(missing: Matrix, gradient: Matrix, room: Matrix) -> Matrix:
-    """Return the moves of least l1 norm that raise a linear function by what is missing.
+    """Return the moves of least l1 norm that raise a linear function by `missing`.
 
-    The entry with the steepest gradient moves; the next one only where its room is used up.
+    The entry with the steepest gradient moves; the next one only when that has no room left.
 
     Parameters
     ----------
@@ -29,7 +29,7 @@ def least_l1_move(missing: Matrix, gradient: Matrix, room: Matrix) -> Matrix:
     Returns
     -------
     array, shape (n, d)
-        Short of what is missing where the room does not suffice.
+        They fall short of `missing` if there is not enough room.
     """
     steepness = np.abs(gradient)
     order = np.argsort(-steepness, axis=1, kind="stable")
@@ -43,7 +43,7 @@ def least_l1_move(missing: Matrix, gradient: Matrix, room: Matrix) -> Matrix:
 
 
 def least_l2_move(missing: Matrix, gradient: Matrix, room: Matrix) -> Matrix:
-    """Do as `least_l1_move` for the l2 norm: along the gradient, entries stopping where their room ends."""
+    """Do as `least_l1_move` for the l2 norm: along the gradient, each entry as far as its room."""
     steepness = np.abs(gradient)
     norms = (steepness**2).sum(axis=1)
     length = np.divide(missing, norms, out=np.zeros_like(missing), where=norms > 0)

@@ -1,6 +1,6 @@
 """Nearest unlike neighbour: the closest training row with the desired prediction, and the adapter for it.
 
-It returns other people's rows as they are: the reference for what has to be protected, and a quick start without any
+It returns other people's rows unchanged: the reference for what has to be protected, and a quick start without any
 other library.
 """
 
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 class NearestUnlikeNeighbour:
     """Explain a prediction by the nearest training row with the desired one, by HEOM distance.
 
-    It holds the training rows and shows them: it refuses to be pickled, its `repr` shows counts, and what
-    `explain` returns must be protected before anybody sees it. Of equally near rows the first one counts.
+    It holds the training rows and returns them: it refuses to be pickled, its `repr` shows counts, and what `explain`
+    returns must be protected before anybody sees it. Of equally near rows the first is taken.
 
     Parameters
     ----------
@@ -45,14 +45,14 @@ class NearestUnlikeNeighbour:
     model : object with ``predict``, or callable
         From a DataFrame of the features to one label per row.
     desired : "opposite", label, set of labels, (low, high) or callable
-        What is wanted, as of `protect`; "opposite" is any label but the query's own.
+        The desired outcome, as for `protect`; "opposite" is any label but the query's own.
     features : sequence of str, optional
         Columns to use, without the label column. Default: all of `train`.
 
     Attributes
     ----------
     predicted : array
-        The model's label of every training row; asked once, at the first use.
+        The model's label of every training row; asked once, at first use.
 
     Examples
     --------
@@ -93,9 +93,9 @@ class NearestUnlikeNeighbour:
         return self._predicted
 
     def explain(self, X: pd.DataFrame) -> pd.DataFrame:
-        """Return one training row per query in the queries' index; missing values where there is none."""
+        """Return one training row per query, in the queries' index; missing values if there is none."""
         position = self.neighbours(X)
-        return self._train.reindex(position).set_axis(X.index, axis=0)  # -1 is in no index: missing values
+        return self._train.reindex(position).set_axis(X.index, axis=0)  # -1 is in no index, so gives missing values
 
     def neighbours(self, X: pd.DataFrame) -> NDArray[np.int64]:
         """Return the position of each query's neighbour among the training rows; -1 where there is none."""
@@ -104,7 +104,7 @@ class NearestUnlikeNeighbour:
     def candidates(self, X: pd.DataFrame, m: int) -> NDArray[np.int64]:
         """Return positions of the m nearest different rows with a desired prediction, nearest first.
 
-        Rows that are equal in every feature count once, at the first of them; else all m could be the same row.
+        Rows that are equal in every feature count once, by their first; else all m could be the same row.
 
         Parameters
         ----------
@@ -186,7 +186,7 @@ class NearestSource:
         return "NearestSource()"
 
     def generate(self, queries: pd.DataFrame, **constraints: Any) -> CounterfactualBatch:
-        """Ask for the nearest unlike neighbour of each query, whatever may change."""
+        """Ask for the nearest unlike neighbour of each query; constraints do not change the search."""
         return self.candidates(queries, 1, **constraints)
 
     def candidates(self, queries: pd.DataFrame, m: int, **constraints: Any) -> CounterfactualBatch:

@@ -56,9 +56,9 @@ def cfk_raw_methods() -> list[RawMethod]:
 class NiceSource:
     """A NICE explainer as a source of counterfactuals, asked for one query at a time.
 
-    Each call works on a copy of the explainer that shares training rows and model: NICE keeps the last query on
-    itself, changes the array it is given and answers only the first row of several. All its settings start from a
-    training row, so all count as instance-based. It knows no constraints: they are kept by what is released.
+    Each call works on a copy of the explainer that shares training rows and model: NICE keeps the last query on itself,
+    changes the array it is given, and answers only the first of several rows. All its settings start from a training
+    row, so all count as instance-based. It knows no constraints: they are enforced on what is released.
 
     Parameters
     ----------
@@ -109,7 +109,7 @@ class NiceSource:
 
     def _explain(self, rows: NDArray[np.object_], options: Mapping[str, Any]) -> CounterfactualBatch:
         constraints, options = constraints_of(options), without_constraints(options)
-        if isinstance(options.get("target_class"), (int, np.integer)):  # NICE wants a list and says so by TypeError
+        if isinstance(options.get("target_class"), (int, np.integer)):  # NICE takes only a list, else raises TypeError
             options["target_class"] = [int(options["target_class"])]
         desired = desired_of(options, self._classes)
         if self._places and options.get("target_class") in (None, "other"):
@@ -135,7 +135,7 @@ def _frame(rows: NDArray[np.object_], features: list[str]) -> pd.DataFrame:
 
 
 def _nothing(error: Exception) -> bool:
-    """Say whether NICE has no candidate: it takes the least of an empty sequence then."""
+    """Say whether NICE has no candidate: it then takes the minimum of an empty sequence."""
     return isinstance(error, ValueError) and "empty sequence" in str(error)
 
 

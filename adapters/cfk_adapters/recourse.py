@@ -1,4 +1,4 @@
-"""What recourse methods have in common: training rows that stay here, a goal, and answers checked as they are given."""
+"""What recourse methods share: training rows that stay here, a goal, and answers checked by the model."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 class Recourse(ABC):
     """Base of explainers that search for a counterfactual near the query.
 
-    A subclass has one method, `_search`. What it finds is decoded to a row, and counts if the model gives that row a
-    desired prediction. A query that has one already, or lacks a number, gets no answer.
+    A subclass implements `_search`. What it finds is decoded to a row, and counts if the model gives that row a desired
+    prediction. A query that already has one, or lacks a number, gets no answer.
 
     It holds training rows: it refuses to be pickled, its `repr` shows counts, and what `explain` returns must be
-    protected before anybody sees it. Of an exception of the model nothing is told but the class.
+    protected before anybody sees it. Of the model's exceptions only the class is reported.
 
     Parameters
     ----------
@@ -37,11 +37,11 @@ class Recourse(ABC):
     model : object with ``predict``, or callable
         From a DataFrame of the features to one label per row.
     desired : "opposite", label, set of labels, (low, high) or callable
-        What is wanted, as of `protect`; "opposite" is any label but the query's own.
+        The desired outcome, as for `protect`; "opposite" is any label but the query's own.
     features : sequence of str, optional
         Columns to use, without the label column. Default: all of `train`.
     seed : int
-        Of all that is drawn. The same seed and queries give the same answers, whatever else was asked before.
+        For all random draws. The same seed and queries give the same answers, whatever was asked before.
     """
 
     instance_based = False
@@ -76,7 +76,7 @@ class Recourse(ABC):
         Parameters
         ----------
         X : DataFrame
-            Queries, with all features; other columns are ignored. All of them are searched for at once.
+            Queries with all features; other columns are ignored. All queries are searched at once.
 
         Returns
         -------
@@ -102,18 +102,18 @@ class Recourse(ABC):
             flipped = self._is_desired(self._predict(answers.copy()), own[asked])
             answers = answers[flipped].reset_index(drop=True)
             position[asked[flipped]] = np.arange(len(answers))
-        return answers.reindex(position).set_axis(X.index, axis=0)  # -1 is in no index: missing values
+        return answers.reindex(position).set_axis(X.index, axis=0)  # -1 is in no index, so gives missing values
 
     @abstractmethod
     def _search(
         self, encoding: Encoding, points: Points, own: Labels, random: np.random.Generator
     ) -> tuple[Points, Mask]:
-        """Return an answer for each point, and for which of them there is one.
+        """Return an answer for each point, and which points have one.
 
         Parameters
         ----------
         encoding : Encoding
-            That knows the categories of these points.
+            Knows the categories of these points.
         points : Points
             Queries without a desired prediction.
         own : array, shape (len(points),)
@@ -122,7 +122,7 @@ class Recourse(ABC):
         """
 
     def _flips(self, encoding: Encoding, points: Points, own: Labels) -> Mask:
-        """Say of each point, decoded, whether its prediction is a desired one for a query with prediction `own`."""
+        """Say of each decoded point whether its prediction is desired for a query with prediction `own`."""
         return self._is_desired(self._predict(encoding.decode(points)), own)
 
     def _is_desired(self, labels: Labels, own: Labels) -> Mask:

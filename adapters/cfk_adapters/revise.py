@@ -1,4 +1,4 @@
-"""REVISE: follow the model's gradient through a decoder, from the query's latent code on."""
+"""REVISE: follow the model's gradient through a decoder, starting at the query's latent code."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 
 class Revise(GradientRecourse):
-    """Explain by the row that a generative model decodes, where gradients in its latent space lead (Joshi et al. 2019).
+    """Explain by the row that a generative model decodes where latent gradients lead (Joshi et al. 2019).
 
-    A variational autoencoder learns the training rows. From the query's latent code on, Adam lowers the cross entropy
-    of the desired outcome at the decoded row, plus `weight` times the l1 distance of that row to the query. The nearest
-    row on the way that flips is the answer; where none does, the weight is halved and the way begins anew.
+    A variational autoencoder learns the training rows. Starting at the query's latent code, Adam lowers the cross
+    entropy of the desired outcome at the decoded row, plus `weight` times the l1 distance of that row to the query. The
+    nearest row on the way that flips is the answer; if none does, the weight is halved and the descent starts anew.
 
     Every feature of an answer is decoded, so all numbers differ from the query's. The answers are no training rows;
     the autoencoder that makes them has learned the training rows and is not private.
@@ -38,13 +38,13 @@ class Revise(GradientRecourse):
     Parameters
     ----------
     train, model, desired, features, seed, gradient, within_ranges
-        See `Scfe`. The seed is that of the autoencoder's training, which comes with the first query.
+        See `Scfe`. The seed is for training the autoencoder, which happens at the first query.
     latent, hidden, train_steps, batch, train_rate
-        Of the autoencoder, as for `CChvae`.
+        For the autoencoder, as in `CChvae`.
     weight : float
-        Of the distance in the first round, which counts numbers in ranges and a category that differs as 1.
+        Weight of the distance in the first round; the distance has numbers in ranges and 1 per changed category.
     rate, steps, rounds : float, int, int
-        Step size of Adam in latent units; steps of a round; rounds at most.
+        Step size of Adam in latent units; steps per round; most rounds.
 
     Examples
     --------
@@ -112,7 +112,7 @@ class Revise(GradientRecourse):
             better = (self._slope(vectors.of(here), desired)[0] > 0) & (distance < nearest)
             best.numbers[better], best.codes[better] = here.numbers[better], here.codes[better]
             nearest[better] = distance[better]
-            margin, gradient = self._slope(decoded, desired)  # where it is smooth: categories are chances here
+            margin, gradient = self._slope(decoded, desired)  # smooth here, where categories are probabilities
             pull = -expit(-margin)[:, None] * gradient + price * np.sign(decoded - start) / vectors.units
             adam.step(backward(pull))
         return best, np.isfinite(nearest)

@@ -22,27 +22,27 @@ if TYPE_CHECKING:
 
     Matrix = NDArray[np.float64]
 
-_PAST = 1e-6  # logits that an exact answer goes past the boundary, and this share of those that were missing
+_PAST = 1e-6  # logits by which an exact answer passes the boundary, plus this share of those missing
 
 
 class Scfe(GradientRecourse):
-    """Explain by the minimum of loss and distance that gradients lead to (Wachter et al. 2018; score counterfactual).
+    """Explain by the minimum of loss plus distance that gradients find (Wachter et al. 2018; score counterfactual).
 
-    What is minimised is the binary cross entropy between the model's probability of the desired outcome at x' and 1,
-    plus λ times the distance of x' to the query, by Adam, as in Pawelczyk et al. 2023 (appendix C.2). λ is relative to
-    the loss's own gradient at the query, and is halved from round to round for the queries that have not flipped. The
-    answer is the nearest point on the way that flipped, drawn back along the straight line to the query as far as it
-    still flips. The l1 distance enters by its proximal step, not by its
-    subgradient: an entry that is not worth λ stays exactly where it is.
+    Adam minimises the binary cross entropy between the model's probability of the desired outcome at x' and 1, plus λ
+    times the distance of x' to the query, as in Pawelczyk et al. 2023 (appendix C.2). λ is relative to the loss's own
+    gradient at the query, and is halved from round to round for queries that have not flipped. The answer is the
+    nearest point on the way that flips, moved back along the straight line to the query as far as it still flips. The
+    l1 distance enters by its proximal step, not by its subgradient: an entry that is not worth λ stays exactly where it
+    is.
 
     **On a linear model** the minimum is known: the l1-nearest point on the other side changes one number, the one with
-    the largest weight times range (and the next one where the range of that ends), the l2-nearest moves along the
-    weights. That is what is returned, 10⁻⁶ logits past the boundary, where all columns are float64 and none is whole.
+    the largest weight times range (then the next one, where that range ends); the l2-nearest moves along the weights.
+    That is returned, 10⁻⁶ logits past the boundary, if all columns are float64 and none is whole.
 
-    Categories are relaxed: each is a one-hot vector with entries between 0 and 1, loss and gradient are taken at the
+    Categories are relaxed: each is a one-hot vector with entries between 0 and 1. Loss and gradient are taken at the
     row that it stands for, whose categories have the largest entries and whose whole numbers are rounded.
 
-    The answers are no training rows, but are bounded by the ranges of the training rows and take their categories.
+    The answers are not training rows, but are bounded by the ranges of the training rows and take their categories.
 
     Parameters
     ----------
@@ -50,25 +50,25 @@ class Scfe(GradientRecourse):
         See `Recourse`. Gradients are read from a fitted ``LogisticRegression`` or ``MLPClassifier``, alone or at the
         end of a ``Pipeline`` that is affine before it (scaled numbers, one-hot categories). Nothing is drawn.
     norm : {"l1", "l2"}
-        Of the distance, with numbers in ranges and 1 for each category that differs.
+        Norm of the distance, with numbers in ranges and 1 for each changed category.
     gradient : callable, optional
-        For other models: from vectors (n, n_inputs) to logits of the desired outcome (n,) and their gradient by the
+        For other models: from vectors (n, n_inputs) to logits of the desired outcome (n,) and their gradients by the
         vectors (n, n_inputs). A vector has the numeric columns in their order and units, then 0 or 1 for each value of
-        each categorical column in the order of `encoding.pools`. `desired` must then not be "opposite".
+        each categorical column, in the order of `encoding.pools`. `desired` must then not be "opposite".
     exact_linear : bool
         Whether linear models are answered in closed form.
     within_ranges : bool
         Keep numbers within the range of the training rows.
     weight : float
-        λ of the first round, as share of the steepest entry of the loss's gradient at the query (norm l1) or of the
-        gradient's length (l2). Halfway across a linear boundary one half balances it.
+        λ of the first round, as a share of the steepest entry of the loss's gradient at the query (norm l1) or of the
+        gradient's length (l2). One half balances it halfway across a linear boundary.
     rate, steps, rounds : float, int, int
-        Step size of Adam, in ranges; steps of a round; rounds at most.
+        Step size of Adam, in ranges; steps per round; most rounds.
 
     Raises
     ------
     AdapterError
-        If no gradient is known, or a setting is none.
+        If no gradient is known, or a setting is invalid.
 
     Examples
     --------
@@ -136,7 +136,7 @@ class Scfe(GradientRecourse):
             going = moves[rows]
             far, found[rows] = descent.run(going, price[rows], self.steps)
             near = descent.drawn_back(far)
-            # The model itself may round otherwise, so close to its boundary.
+            # This close to its boundary, the model itself may round differently.
             holds = self._flips(vectors.encoding, near, own[rows])[:, None]
             moves[rows] = going
             best.numbers[rows] = np.where(holds, near.numbers, far.numbers)

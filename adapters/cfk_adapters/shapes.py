@@ -1,6 +1,6 @@
-"""Adapters for explainers of other libraries, recognised by their classes' names: none of the libraries is imported.
+"""Adapters for explainers of other libraries, recognised by class name; none of the libraries is imported.
 
-What each source says is how its explainer is called with queries, and where in its answer the counterfactuals are.
+Each source defines how its explainer is called, and where in its answer the counterfactuals are.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ATTRIBUTIONS = {"shap", "lime", "captum", "eli5", "interpret", "dalex", "anchor"
 
 @hookimpl
 def cfk_adapt(explainer: Any, context: AdaptContext) -> LibrarySource | None:
-    """Adapt counterfactual explainers of known libraries; refuse their explainers that answer with no rows."""
+    """Adapt counterfactual explainers of known libraries; refuse those of their explainers that return no rows."""
     given, encoder = (explainer.explainer, explainer.encoder) if isinstance(explainer, Encoded) else (explainer, None)
     line = line_of(given)
     for source in SOURCES:
@@ -50,7 +50,7 @@ def cfk_adapt(explainer: Any, context: AdaptContext) -> LibrarySource | None:
 class AlibiSource(LibrarySource):
     """alibi's counterfactuals by optimisation: `CounterfactualProto`, `Counterfactual`, and `CEM` (what is missing).
 
-    An outcome is named by ``target_class`` of a call, or of a `Counterfactual` itself.
+    The outcome is named by ``target_class`` of a call, or of a `Counterfactual`.
     """
 
     library = "alibi"
@@ -75,7 +75,7 @@ class AlibiSource(LibrarySource):
         return [answer["X"] if isinstance(answer, dict) else answer]
 
     def restore(self, native: Any, explanations: Explanations) -> Any:
-        """Build a new ``Explanation`` with what is alibi's own in it, the query's class, and released cells."""
+        """Build a new ``Explanation`` with alibi's own settings, the query's class, and released cells."""
         cells, labels = self._cells(explanations), self._labels(explanations)
         shown = None if cells[0][0] is None else cells
         data: dict[str, Any] = dict.fromkeys(native.data)
@@ -90,10 +90,9 @@ class AlibiSource(LibrarySource):
 class AlibiRLSource(LibrarySource):
     """alibi's `CounterfactualRL` and `CounterfactualRLTabular`, which answer all queries at once.
 
-    They need a target, ``Y_t``, of which ``target_class=`` is a shorter form: the position of a class. What they decode
-    need not have it: then nothing was found. Features that were said to be immutable stay so, and values that a
-    condition ``C`` allows are the only ones; a condition on a number is relative to its query, so that a call with one
-    is about one query.
+    They need a target, ``Y_t``, of which ``target_class=`` (the position of a class) is a shorter form. If what they
+    decode does not have it, nothing was found. Immutable features stay so, and only values that a condition ``C`` has
+    may be taken; a condition on a number is relative to its query, so a call with one must be about one query.
     """
 
     library = "alibi"
@@ -147,16 +146,16 @@ class AlibiRLSource(LibrarySource):
         return [x[i : i + 1] if is_there else None for i, is_there in enumerate(has)]
 
     def restore(self, native: Any, explanations: Explanations) -> Any:
-        """Build a new ``Explanation`` with queries, their classes and targets, and released cells."""
+        """Build a new ``Explanation`` with the queries, their classes and targets, and released cells."""
         data = dict.fromkeys(native.data) | {name: copy.deepcopy(native.data[name]) for name in ("orig", "target")}
         data["cf"] = {"X": self._cells(explanations), "class": np.array(self._labels(explanations), dtype=object)}
         return type(native)(meta=_settings(native.meta), data=data)
 
 
 class OmniSource(LibrarySource):
-    """OmniXAI's counterfactual explainers of tables, which answer all queries at once, and several times each.
+    """OmniXAI's counterfactual explainers of tables, which answer all queries at once, each several times.
 
-    ``y`` names the position of a class for each query: one for all.
+    ``y`` names the position of a class for each query, which must be the same for all.
     """
 
     library = "omnixai"
@@ -188,7 +187,7 @@ class OmniSource(LibrarySource):
         )
 
     def restore(self, native: Any, explanations: Explanations) -> Any:
-        """Build a new ``CFExplanation`` with the queries and released cells, None where all is withheld."""
+        """Build a new ``CFExplanation`` with the queries and released cells, None if all are withheld."""
         restored = type(native)()
         for i, answer in enumerate(native.explanations):
             entries = explanations.for_query(i)
@@ -199,10 +198,10 @@ class OmniSource(LibrarySource):
 
 
 class CarlaSource(LibrarySource):
-    """CARLA's recourse methods, which take and return rows as their data catalog encodes them.
+    """CARLA's recourse methods, which take and return rows in their data catalog's encoding.
 
-    The catalog's ``transform`` and ``inverse_transform`` turn rows into these and back. They explain towards its
-    positive outcome. What ``get_counterfactuals`` of a protected one returns is in the population's columns.
+    The catalog's ``transform`` and ``inverse_transform`` convert rows to it and back. The methods explain towards its
+    positive outcome. A protected ``get_counterfactuals`` returns the population's columns.
     """
 
     library = "carla"
@@ -233,8 +232,8 @@ class CarlaSource(LibrarySource):
 class CfnowSource(LibrarySource):
     """cfnow's ``find_tabular`` with its model: ``functools.partial(find_tabular, model_predict_proba=..., ...)``.
 
-    It explains one row, a Series of numbers, towards another class than the row's own. Of what it finds, the first
-    ``count_cf`` are taken.
+    It explains one row, a Series of numbers, towards a class other than the row's own. The first ``count_cf`` of its
+    answers are used.
     """
 
     library = "cfnow"
@@ -277,8 +276,8 @@ class CfnowSource(LibrarySource):
 class FatfSource(LibrarySource):
     """FAT-Forensics' ``CounterfactualExplainer``, of numbers in an array or of mixed rows in a structured one.
 
-    Its ``counterfactual_class`` is a label; ``counterfactual_feature_indices`` are all that may change. Of equally many
-    answers the nearest is taken; ``explain_instance`` gives all.
+    Its ``counterfactual_class`` is a label; only ``counterfactual_feature_indices`` may change. Of its answers the
+    nearest is used; ``explain_instance`` gives all.
     """
 
     library = "fatf"
@@ -321,17 +320,17 @@ class FatfSource(LibrarySource):
         return super()._decode(pd.DataFrame(values) if values.dtype.names else values, like)
 
     def restore(self, native: Any, explanations: Explanations) -> Any:
-        """Return released cells, and outcomes in the place of predictions; distances are those of raw rows: none."""
+        """Return released cells, and outcomes instead of predictions; no distances, as those are of raw rows."""
         cells, labels = self._cells(explanations), self._labels(explanations)
         shown = np.array([row[0] is not None for row in cells], dtype=bool)
         return type(native)((cells[shown], np.full(shown.sum(), np.nan), np.array(labels, dtype=object)[shown]))
 
 
 class ProtodashSource(LibrarySource):
-    """AIX360's ``ProtodashExplainer``: prototypes of a query among rows ``Y`` are counterfactuals, if `Y` are such.
+    """AIX360's ``ProtodashExplainer``: prototypes of a query among rows ``Y`` are counterfactuals if `Y` are.
 
-    They are rows of `Y`: a table of the features or an array as ProtoDash takes it, of people with the outcome that is
-    desired. ``m`` says how many. Its own ``explain`` returns positions of rows and weights; a protected one's, a table.
+    They are rows of `Y`, a table of the features or an array as ProtoDash takes it, of people with the desired outcome.
+    ``m`` says how many. Its own ``explain`` returns positions of rows and weights; a protected one returns a table.
     """
 
     library = "aix360"
@@ -365,7 +364,7 @@ def _places(classes: Any) -> np.ndarray[Any, Any]:
 
 
 def _settings(meta: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what alibi tells of an explainer, but for arrays and objects, in which rows may be."""
+    """Return alibi's settings of an explainer, without arrays and objects, which may hold rows."""
     plain = (str, bool, int, float, type(None))
     kept = {name: value for name, value in meta.items() if isinstance(value, plain) or name in ("type", "explanations")}
     return kept | {"params": {n: value for n, value in meta.get("params", {}).items() if isinstance(value, plain)}}

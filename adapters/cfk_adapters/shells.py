@@ -1,4 +1,4 @@
-"""Search by chance in spheres that grow around a query, for many queries at once."""
+"""Random search in spheres that grow around a query, for many queries at once."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
     Mask = NDArray[np.bool_]
     Rows = NDArray[np.int64]
 
-_HALVINGS = 40  # of the first sphere at most: then a query is as good as on the boundary ...
+_HALVINGS = 40  # of the first sphere, at most: the query is then practically on the boundary ...
 _HALVINGS_OF_CODES = 5  # ... or its own code is decoded to a row that flips, at any radius
 _ROUNDING = 1e-9  # of a distance, relative
-_ENTRIES = 1 << 21  # numbers drawn at once; 16 MB, and a few times that with the copies that are needed
+_ENTRIES = 1 << 21  # numbers drawn at once; 16 MB, and a few copies of them
 
 
 class Draw(Protocol):
     """Draws in a shell around some queries and asks the model."""
 
     def __call__(self, rows: Rows, low: Matrix, high: Matrix) -> tuple[Points, Matrix, Mask]:
-        """Return drawn points, their distance to their query and whether they flip, `samples` in turn for each query.
+        """Return drawn points, their distances to their query and whether they flip, `samples` per query in turn.
 
         Parameters
         ----------
@@ -43,19 +43,19 @@ class Draw(Protocol):
 class Spheres:
     """How spheres shrink and grow (Laugel et al. 2017, section 3).
 
-    The first sphere has radius `start`. While something in it flips, it is halved. Then shells grow, each from the
-    outer radius of the last to `growth` times that, until something in one flips. The answer is the nearest point drawn
-    that flips. Where the radius is a distance, a point may be drawn beyond its shell (another category is 1 away,
-    however small the radius): then shells go on growing up to that point, as a nearer one may follow.
+    The first sphere has radius `start`. As long as something in it flips, it is halved. Then shells grow, each from the
+    outer radius of the last to `growth` times that, until something in one flips. The answer is the nearest drawn point
+    that flips. Where the radius is a distance, a point may lie beyond its shell (another category is 1 away, however
+    small the radius): then shells keep growing up to that point, as a nearer one may follow.
 
     Attributes
     ----------
     samples : int
         Points drawn in each sphere or shell.
     start, growth, limit : float
-        Radius of the first sphere; ratio of the radii of a shell; radius from which on nothing is searched.
+        Radius of the first sphere; ratio of the radii of a shell; radius at which the search ends.
     is_distance : bool
-        Whether radii and distances of points to queries are the same measure.
+        Whether radii are distances of points to queries.
     """
 
     samples: int
@@ -70,13 +70,13 @@ class Spheres:
             raise AdapterError("samples must be at least 1, the first radius above 0 and growth above 1")
 
     def search(self, queries: Points, width: int, draw: Draw) -> tuple[Points, Mask]:
-        """Return the nearest point found for each query, and for which there is one.
+        """Return the nearest point found for each query, and which queries have one.
 
         Parameters
         ----------
         queries : Points
         width : int
-            Numbers that are drawn for each point; bounds how many queries are drawn for at once.
+            Numbers drawn for each point; limits how many queries are searched at once.
         draw : callable
         """
         n, block = len(queries), max(1, _ENTRIES // (self.samples * max(width, 1)))
@@ -101,7 +101,7 @@ class Spheres:
         return best, np.isfinite(distance)
 
     def _look(self, rows: Rows, low: Matrix, high: Matrix, draw: Draw, best: Points, distance: Matrix) -> Mask:
-        """Draw once around each query, keep what is nearer than all before, and say where something inside flipped."""
+        """Draw once around each query, keep the nearest that flips, and say where something inside flipped."""
         points, away, flips = draw(rows, low[rows], high[rows])
         away = np.where(flips, away, np.inf).reshape(len(rows), self.samples)
         nearest = away.argmin(axis=1)
@@ -114,7 +114,7 @@ class Spheres:
 
 
 def l1_shell(low: Matrix, high: Matrix, samples: int, width: int, random: np.random.Generator) -> Matrix:
-    """Draw evenly from the volume between two l1 spheres around 0.
+    """Draw uniformly from the volume between two l1 spheres around 0.
 
     Parameters
     ----------
@@ -125,9 +125,9 @@ def l1_shell(low: Matrix, high: Matrix, samples: int, width: int, random: np.ran
     Returns
     -------
     float64 array, shape (m * samples, width)
-        `samples` rows in turn for each pair of radii.
+        `samples` rows for each pair of radii in turn.
     """
-    moves = random.laplace(size=(len(low) * samples, width))  # scaled to an l1 norm of 1: even on the sphere
+    moves = random.laplace(size=(len(low) * samples, width))  # scaled to an l1 norm of 1: uniform on the sphere
     outer = np.repeat(high, samples)
     inside = np.repeat((low / high) ** width, samples)  # share of the outer sphere's volume
     radius = outer * (inside + random.random(len(outer)) * (1 - inside)) ** (1 / width)

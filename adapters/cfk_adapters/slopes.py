@@ -1,4 +1,4 @@
-"""How far a model is from a desired prediction, and the gradient of that by numbers and one-hot categories."""
+"""How far a model is from a desired prediction, with its gradient by numbers and one-hot categories."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _GIVE = (
     "give a fitted LogisticRegression or MLPClassifier, alone or as the last step of a Pipeline that scales numbers "
     "and encodes categories, or a function `gradient` that returns logits of the desired outcome and their gradient"
 )
-_SAMPLE = 50  # training rows on which a preprocessing that was read is compared with the model's own
+_SAMPLE = 50  # training rows on which our reading of a preprocessing is checked
 
 
 class Vectors:
@@ -35,9 +35,9 @@ class Vectors:
     ----------
     encoding : Encoding
     inputs : list of str
-        What each entry of a vector is: ``age``, ``job=0``, ``job=1``, ... by the category's place, not its value.
+        What each entry of a vector is: ``age``, ``job=0``, ``job=1``, ... by the category's position, not its value.
     units : float64 array, shape (n_inputs,)
-        What counts as a move of 1. A category's is 2: one entry falls by 1 and one rises, so that another category
+        The size of a unit move. A category's is 2: one entry falls by 1 and one rises by 1, so that another category
         costs as much as a number's whole range.
     """
 
@@ -66,20 +66,20 @@ class Vectors:
         return Points(vectors[:, : self._n], codes)
 
     def settled(self, vectors: Matrix, own: Points, *, within_ranges: bool) -> Points:
-        """Return the rows that vectors stand for, as an answer in the place of each of some rows can be."""
+        """Return the rows that vectors stand for, as possible answers in place of the rows `own`."""
         points, bounds = self.points(vectors, own), self.encoding.bounds(own.numbers, within_ranges=within_ranges)
         return Points(self.encoding.settled(points.numbers, own.numbers, bounds), points.codes)
 
     def steepest(self, pull: Matrix, own: Points, most: int, *, within_ranges: bool) -> Mask:
-        """Say which entries belong to the features that can lower something most, shape (n, n_inputs).
+        """Say which entries belong to the features that can lower a function most, shape (n, n_inputs).
 
         Parameters
         ----------
         pull : array, shape (n, n_inputs)
-            Its gradient, by moves in units; a number that has no room downhill counts 0.
+            Its gradient by moves in units; a number without room downhill counts 0.
         own : Points
         most : int
-            How many features; a category is one.
+            Number of features; a category counts as one.
         """
         start = self.of(own)
         low, high = self.bounds(start, within_ranges=within_ranges)
@@ -96,7 +96,7 @@ class Vectors:
         return np.asarray(chosen[:, self._feature])
 
     def bounds(self, own: Matrix, *, within_ranges: bool) -> tuple[Matrix, Matrix]:
-        """Return the least and largest allowed entries in the place of each vector's own."""
+        """Return the least and largest allowed entries in place of each vector's own."""
         low, high = self.encoding.bounds(own[:, : self._n], within_ranges=within_ranges)
         one_hot = np.zeros((len(own), len(self.inputs) - self._n))
         return np.hstack([low, one_hot]), np.hstack([high, one_hot + 1])
@@ -105,8 +105,8 @@ class Vectors:
 class Slope(ABC):
     """From vectors to margins of the desired classes, and their gradient.
 
-    A margin is the largest logit of a desired class less the largest of another one: above 0 where the model's
-    prediction is a desired one. With two classes it is the logit of the desired one.
+        A margin is the largest logit of a desired class minus the largest of the others: above 0 if the model's
+        prediction is desired. With two classes it is the logit of the desired one.
 
     Attributes
     ----------
@@ -136,7 +136,7 @@ class Affine:
     offset: Matrix
 
     def __call__(self, vectors: Matrix) -> Matrix:
-        """Return what the classifier gets."""
+        """Return the classifier's inputs."""
         return np.asarray((vectors @ self.matrix if self.matrix.ndim == 2 else vectors * self.matrix) + self.offset)
 
     def back(self, slope: Matrix) -> Matrix:
@@ -165,12 +165,12 @@ class NetworkSlope(Slope):
         slope = np.zeros_like(logits)
         slope[at, best] += 1
         slope[at, other] -= 1
-        back = backward(slope[:, -outputs.shape[1] :])[0]  # one output is the logit of the second of two classes
+        back = backward(slope[:, -outputs.shape[1] :])[0]  # a single output is the logit of the second class
         return logits[at, best] - logits[at, other], self.before.back(back)
 
 
 class GivenSlope(Slope):
-    """The slope that a function of the user's knows, of the one outcome that is desired."""
+    """The slope given by a user's function, for one desired outcome."""
 
     linear = False
 
@@ -185,15 +185,15 @@ class GivenSlope(Slope):
 def slope_of(model: Any, encoding: Encoding, rows: Points) -> NetworkSlope:
     """Read the slope of a classifier of scikit-learn, alone or at the end of a pipeline.
 
-    What stands before the classifier is not looked at but asked: for the lowest row of the training ranges, and for
+    The steps before the classifier are not inspected but asked: about the lowest row of the training ranges, and about
     rows that differ from it in one entry. So anything affine in numbers and categories is understood: standardised or
-    scaled numbers, one-hot or ordinal categories, columns dropped, components. On some training rows the outcome is
-    compared.
+    scaled numbers, one-hot or ordinal categories, dropped columns, components. The reading is checked on some training
+    rows.
 
     Raises
     ------
     AdapterError
-        If the classifier is unknown, or what stands before it fails or is not affine.
+        If the classifier is unknown, or the steps before it fail or are not affine.
     """
     steps = [step for _, step in model.steps] if hasattr(model, "steps") else [model]
     try:
@@ -226,7 +226,7 @@ def _asked(preprocessing: Any, encoding: Encoding, vectors: Vectors, rows: Point
 
     lowest = Points(encoding.low[None], np.zeros((1, len(encoding.sizes)), dtype=np.int64))
     at_lowest = transformed(lowest)[0]
-    if not encoding.sizes and expected.shape == x.shape:  # one number to one input, as scalers do
+    if not encoding.sizes and expected.shape == x.shape:  # one number per input, as scalers do
         raised = transformed(Points((encoding.low + encoding.scale)[None], lowest.codes))[0]
         factor = (raised - at_lowest) / encoding.scale
         scaling = Affine(factor, at_lowest - factor * encoding.low)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     Matrix = NDArray[np.float64]
 
-_SPREAD = 0.5  # of a number around what is decoded, in its own standard deviations
+_SPREAD = 0.5  # of a number around its decoded mean, in its own standard deviations
 
 
 class Vae:
@@ -32,7 +32,7 @@ class Vae:
     ----------
     n_numbers : int
     sizes : sequence of int
-        Of the one-hot blocks.
+        Sizes of the one-hot blocks.
     latent, hidden : int
         Dimensions of the code; units of each hidden layer.
     random : Generator
@@ -66,7 +66,7 @@ class Vae:
         return propagate(self._encoder, x)[0][:, : self._latent]
 
     def decode(self, code: Matrix) -> tuple[Matrix, Callable[[Matrix], Matrix]]:
-        """Return means of numbers, then probabilities of categories, shape (n, n_inputs); and how gradients go back."""
+        """Return means of numbers and probabilities of categories, shape (n, n_inputs), and the backward pass."""
         out, through = propagate(self._decoder, code)
         for start, stop in self._blocks:
             out[:, start:stop] = softmax(out[:, start:stop], axis=1)
@@ -81,13 +81,13 @@ class Vae:
         return out, backward
 
     def loss_and_gradient(self, x: Matrix, noise: Matrix) -> tuple[float, Matrix]:
-        """Return the mean loss of some rows, and its gradient by the parameters.
+        """Return the mean loss of some rows and its gradient by the parameters.
 
         Parameters
         ----------
         x : array, shape (n, n_inputs)
         noise : array, shape (n, latent)
-            Standard normal; what the codes differ by from their means, in their deviations.
+            Standard normal: the differences of codes from their means, in standard deviations.
         """
         coded, encoder_back = propagate(self._encoder, x)
         mean, log_variance = coded[:, : self._latent], coded[:, self._latent :]
@@ -110,7 +110,7 @@ class Vae:
             adam.step(self.loss_and_gradient(x[rows], random.normal(size=(len(rows), self._latent)))[1])
 
     def _reconstruction(self, x: Matrix, out: Matrix) -> tuple[float, Matrix]:
-        """Return the reconstruction's part of the loss, summed over rows, and its gradient by the decoder's outputs."""
+        """Return the reconstruction loss, summed over rows, and its gradient by the decoder's outputs."""
         slope = np.empty_like(out)
         slope[:, : self._n] = (out[:, : self._n] - x[:, : self._n]) / _SPREAD**2
         loss = 0.5 * _SPREAD**2 * float((slope[:, : self._n] ** 2).sum())
@@ -122,13 +122,13 @@ class Vae:
 
 
 class Latent:
-    """An autoencoder that has learned the rows of a table, from vectors in their own units to codes and back.
+    """An autoencoder trained on the rows of a table, from vectors in their own units to codes and back.
 
     Parameters
     ----------
     encoding : Encoding
     rows : Points
-        What is learned.
+        The rows to learn.
     seed : int
     latent, hidden, steps, batch, rate
         See `Vae`.
@@ -162,7 +162,7 @@ class Latent:
         return self._vae.encode(self._standardized(vectors))
 
     def decode(self, codes: Matrix) -> tuple[Matrix, Callable[[Matrix], Matrix]]:
-        """Return decoded vectors, and how a gradient by them goes back to one by the codes."""
+        """Return decoded vectors, and the backward pass of gradients to the codes."""
         decoded, backward = self._vae.decode(codes)
         return decoded * self._spread + self._center, lambda gradient: backward(gradient * self._spread)
 

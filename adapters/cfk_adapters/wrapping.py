@@ -1,4 +1,4 @@
-"""What sources of other libraries have in common: how rows get into arrays and back, and how a library is called."""
+"""What sources of other libraries share: converting rows to arrays and back, and calling a library."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ if TYPE_CHECKING:
 
     Options = dict[str, Any]
 
-_NOISE = 1e-4  # from a whole number: what scaling back and forth leaves
+_NOISE = 1e-4  # distance from a whole number that scaling back and forth may leave
 
 
 @dataclass(frozen=True, repr=False)
 class Encoded:
-    """An explainer that takes rows in another form than the population has them, and what turns one into the other.
+    """An explainer that takes rows in a form other than the population's, with the encoder between them.
 
     Parameters
     ----------
     explainer : object
-        Of a library that takes arrays of numbers: alibi, cfnow, FAT-Forensics, ProtoDash.
+        From a library that takes arrays of numbers: alibi, cfnow, FAT-Forensics, ProtoDash.
     encoder : object
         Has ``transform`` (from a DataFrame of the features to an array or DataFrame that the explainer takes) and
-        ``inverse_transform`` (back), as scalers and encoders of scikit-learn have.
+        ``inverse_transform`` (back), like scalers and encoders of scikit-learn.
     """
 
     explainer: Any
@@ -52,11 +52,11 @@ class Encoded:
 
 
 class LibrarySource(ABC):
-    """An explainer of a library as a source of counterfactuals, and its results rebuilt from what is released.
+    """A library's explainer as a source of counterfactuals; its results are rebuilt from what is released.
 
     Each call works on a shallow copy of the explainer, as most keep the last answer on themselves. Where the explainer
-    takes numbers, text goes through an encoder. Single precision is read as the decimal number that it stands for. The
-    explainers know no constraints of a call: what is released is held to them.
+    takes numbers, text is encoded. Single precision is read as the decimal number that it stands for. The explainers
+    know no constraints of a call: these are enforced on what is released.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ class LibrarySource(ABC):
 
     library: str
     kinds: Mapping[str, str]
-    """Names of the classes or functions that this source is for, and where their answers are."""
+    """The classes or functions of this source, and where their answers are."""
     method = "explain"
     one_by_one = True
     counts_classes = True
@@ -97,7 +97,7 @@ class LibrarySource(ABC):
 
     @property
     def methods(self) -> Mapping[str, Callable[..., tuple[CounterfactualBatch, Any, pd.DataFrame]]]:
-        """The library's own method, called as it is without protection."""
+        """The library's own method, under its own name."""
         called = self._explainer if self.method == "__call__" else getattr(self._explainer, self.method)
         signature = inspect.signature(called)
         first = next(iter(signature.parameters))
@@ -116,14 +116,14 @@ class LibrarySource(ABC):
 
     @abstractmethod
     def restore(self, native: Any, explanations: Explanations) -> Any:
-        """Build the library's result anew from released cells."""
+        """Rebuild the library's result from released cells."""
 
     @abstractmethod
     def _found(self, native: Any, rows: pd.DataFrame) -> list[Any]:
-        """Return what an answer has for each of some queries: rows as the explainer has them, or None."""
+        """Return an answer's row for each query in the explainer's form, or None."""
 
     def _goal(self, options: Options) -> Any:
-        """Return the outcome that a call names, and leave in the options what the library takes."""
+        """Return the outcome that a call names; leaves in the options what the library takes."""
         return desired_of(options, self._classes)
 
     def _limits(self, options: Options, rows: pd.DataFrame) -> dict[str, Any]:  # noqa: ARG002 - some need them
@@ -160,7 +160,7 @@ class LibrarySource(ABC):
         return ask(lambda: self._encoder.transform(rows.copy()))
 
     def _decode(self, values: Any, like: pd.DataFrame | None = None) -> pd.DataFrame:
-        """Return rows of the explainer's as the population has them, in the queries' kinds of numbers."""
+        """Convert the explainer's rows to the population's form, with the queries' types of numbers."""
         encoder = self._encoder.like(like) if isinstance(self._encoder, Places) and like is not None else self._encoder
         found = ask(lambda: encoder.inverse_transform(values))
         if not isinstance(found, pd.DataFrame):
@@ -181,7 +181,7 @@ class LibrarySource(ABC):
         return table
 
     def _labels(self, entries: Any) -> list[Any]:
-        """Return the outcomes that were certified, of libraries that count classes as positions; None if withheld."""
+        """Return the certified outcomes for libraries that use positions of classes; None if withheld."""
         outcomes = [entry.outcome for entry in entries if entry.status == "released"]
         known = self._classes if self.counts_classes and self._classes else []
         found = iter([None if o.is_other else known.index(o.label) if o.label in known else o.label for o in outcomes])
@@ -200,7 +200,7 @@ class LibrarySource(ABC):
 
 
 class Places:
-    """Rows as arrays of numbers: a category that is text is its position in a list that the explainer has.
+    """Rows as arrays of numbers: a text category becomes its position in the explainer's list.
 
     Parameters
     ----------
@@ -214,13 +214,13 @@ class Places:
         self._lists = {features[int(j)]: list(values) for j, values in (categories or {}).items()}
 
     def like(self, rows: pd.DataFrame) -> Places:
-        """Return the one for rows of which only some columns are text."""
+        """Return an encoder that lists only these rows' text columns."""
         other = copy.copy(self)
         other._lists = {name: each for name, each in self._lists.items() if not is_number(rows[name])}
         return other
 
     def transform(self, rows: pd.DataFrame) -> np.ndarray[Any, Any]:
-        """Return an array; a category that the list does not have is an error, and so is text without a list."""
+        """Return an array; raises for a category that is not listed, and for text without a list."""
         texts = [name for name in self._features if not is_number(rows[name])]
         if unknown := [name for name in texts if name not in self._lists]:
             raise AdapterError(
@@ -249,7 +249,7 @@ def is_number(column: pd.Series[Any]) -> bool:
 
 
 def settled(column: pd.Series[Any], like: pd.Series[Any] | None) -> pd.Series[Any]:
-    """Return a column of an answer without the noise of single precision; whole where it is so, and the query's is."""
+    """Return an answer's column without single-precision noise; whole if it nearly is and the query's is."""
     if column.dtype in (np.float32, np.float16):
         column = pd.Series([_decimal(value) for value in column.tolist()], column.index, float)
     if like is None or not is_number(column) or column.isna().any():
@@ -261,13 +261,13 @@ def settled(column: pd.Series[Any], like: pd.Series[Any] | None) -> pd.Series[An
 
 
 def _decimal(value: float) -> float:
-    """Return the number of six digits that a number in single precision stands for, or itself."""
+    """Return the six-digit number that a single-precision number stands for, or itself."""
     short = float(f"{value:.6g}")
     return short if abs(short - value) <= abs(value) * 2 * np.finfo(np.float32).eps else float(str(np.float32(value)))
 
 
 def line_of(explainer: Any) -> list[tuple[str, str]]:
-    """Return library and name of the explainer's class and those it derives from, or of the function that it is."""
+    """Return library and name of the explainer's class and its bases, or of the function."""
     found = getattr(explainer, "func", explainer)
     kinds = [found] if isinstance(found, FunctionType) else type(found).__mro__
     return [(kind.__module__.split(".")[0], kind.__qualname__) for kind in kinds]
@@ -277,7 +277,7 @@ def _working_copy(explainer: Any) -> Any:
     """Copy an explainer and the answers that it keeps, but share models and training rows with it."""
     if isinstance(explainer, partial):
         return explainer
-    working = object.__new__(type(explainer))  # `copy` would ask OmniXAI's, which copy all that they hold, and fail
+    working = object.__new__(type(explainer))  # `copy` would call OmniXAI's own, which copies everything, and fails
     vars(working).update(vars(explainer))
     for name in ("return_dict", "instance_dict"):  # alibi writes into these
         if name in vars(working):
