@@ -1,4 +1,4 @@
-"""What one method gives on one table: certificates, distances to training rows, and choosing candidates."""
+"""The results of one method on one table: certificates, distances to training rows, choice of candidates."""
 
 from __future__ import annotations
 
@@ -41,21 +41,21 @@ if TYPE_CHECKING:
 
 
 WEIGHT = 0.07
-"""Of impurity in the objective "weighted": a point of NCP for fourteen of pureness. Of the weights that the study of
-weights tries it is the one with which each of the paper's figures on cmc, where the purest regions cost more NCP than
-the paper's, is reached; chosen by looking at that study."""
+"""Weight of impurity in the objective "weighted": one point of NCP is worth fourteen of pureness. Of the weights in the
+study of weights, this one reaches all of the paper's figures on cmc, where the purest regions cost more NCP than the
+paper's; it was chosen by looking at that study."""
 
 _DRAWN = 100  # value combinations of a region, the paper's footnote 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Method:
-    label: str  # as tables and plots call it
-    protector: Callable[..., Protector] | None  # from the options; None where the guarantee prescribes one
+    label: str  # its name in tables and plots
+    protector: Callable[..., Protector] | None  # takes the options; None if the guarantee prescribes one
     objective: Literal["pureness", "ncp", "weighted"] = "pureness"
     guarantee: Literal["nominal", "reciprocal"] = "nominal"
     options: frozenset[str] = frozenset()  # settings that may be changed
-    randomised: bool = False  # nobody can rerun it for somebody else and be certain
+    randomised: bool = False  # rerunning it for others is not conclusive
 
 
 METHODS: Mapping[str, Method] = MappingProxyType(
@@ -81,31 +81,31 @@ METHODS: Mapping[str, Method] = MappingProxyType(
         "reciprocal": Method(label="reciprocal (default)", protector=None, guarantee="reciprocal"),
     }
 )
-"""By name. "grasp" is the paper's method with its settings, "reciprocal" what this product does by default."""
+"""Methods by name. "grasp" is the paper's method with its settings."""
 
 SLOW = "grasp"
-"""The one that asks the model again and again: seconds per explanation, where others take milliseconds."""
+"""The method that asks the model again and again: seconds per explanation instead of milliseconds."""
 
 NICE: Mapping[str, str] = MappingProxyType(
     {f"nice-{how}": how for how in ("none", "sparsity", "proximity", "plausibility")}
 )
-"""Name of a NICE to what it optimises; "nice-none" returns training rows. Nothing is protected."""
+"""Variants of NICE by what they optimise; "nice-none" returns training rows. Nothing is protected."""
 
 
 T = TypeVar("T")
 Figure = tuple[float | None, ...]
-"""One number per explanation; None where it was not measured, or nothing was released."""
+"""One number per explanation; None if it was not measured, or nothing was released."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """One call of one method; becomes one `Measurement`, which is kept when an experiment is killed."""
+    """One call of one method. Its `Measurement` is kept if the experiment is killed."""
 
     table: str
     method: str  # of `METHODS`; for distances also of `NICE`
-    k: int  # 0 for what has none
-    options: Mapping[str, Any] = field(default_factory=dict)  # that are not the usual ones; of candidates, how many
-    asked: int | None = None  # how many explanations; all of the config's without it
+    k: int  # 0 for methods without k
+    options: Mapping[str, Any] = field(default_factory=dict)  # that are not the usual ones; number of candidates
+    asked: int | None = None  # number of explanations; default: all of the config's
     kind: Literal["certificates", "distances", "candidates"] = "certificates"
 
     def key(self, config: Config) -> str:
@@ -114,12 +114,12 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """What a job gave. Figures of explanations alone: no value of a row.
+    """The result of a job: figures of explanations, no value of a row.
 
     One number per explanation: ``ncp``, ``pureness`` (exact, or of 10,000 drawn combinations), ``k``, ``k_desired``,
-    ``k_consistent``, ``k_effective``, ``proven`` (0 or 1), ``agrees`` (1 where the majority of the class is predicted
-    the desired outcome, so that CM counts no penalty); where asked for ``nearest``, ``nearest_5`` and ``distance``,
-    mean HEOM from the instance that is explained to the counterfactual that was chosen for it.
+    ``k_consistent``, ``k_effective``, ``proven`` (0 or 1), ``agrees`` (1 if most of the class are predicted the desired
+    outcome, so that CM counts no penalty); if asked for, ``nearest``, ``nearest_5`` and ``distance``, mean HEOM from
+    the instance that is explained to the counterfactual that was chosen for it.
     """
 
     config: Config
@@ -127,13 +127,13 @@ class Measurement:
     method: str
     k: int
     options: Mapping[str, Any]
-    asked: int  # the first so many of the config's
-    fit_seconds: float  # to bind model and population: what is done once, such as a partition of everybody
-    seconds: float  # of the call that protects all at once, verification included
-    model_seconds: float  # of the model's predict in it
+    asked: int  # that many of the config's, the first ones
+    fit_seconds: float  # to bind model and population, done once; includes a partition of everybody
+    seconds: float  # of the call that protects all at once, including verification
+    model_seconds: float  # of that, in the model's predict
     model_calls: int
     figures: Mapping[str, Figure]
-    groups: tuple[str, ...]  # of the counterfactual instance; none where that may not be the config's
+    groups: tuple[str, ...]  # of the counterfactual instance; empty if that may not be the config's
     groups_asking: tuple[str, ...]  # the same of the person who asks
 
     def known(self, figure: str) -> list[float]:
@@ -174,12 +174,12 @@ _FIGURES: Mapping[str, Callable[[Certificate], float | None]] = {
 def measure(prepared: Prepared, job: Job, *, effective: int = 0) -> Measurement:
     """Do a job on the first counterfactuals of a config.
 
-    The effective k is measured of the first `effective`, apart from the measured time, as it reruns the method for
-    everybody in a region: always where the guarantee is about it, never where the method draws random numbers.
-    Distances are HEOM, summed over the features as the paper's are; of a region the mean over 100 of its combinations.
-    The five nearest training rows count an equal one, at distance 0. Those of NICE have no certificate, so that all
-    other figures are None. Candidates are the config's own counterfactual, and the m - 1 nearest other training rows
-    that are predicted the desired outcome and have it; rows that are equal in every feature count once.
+    The effective k is measured for the first `effective` explanations, outside of the measured time, as it reruns the
+    method for everybody in a region: always if the guarantee is about it, never if the method draws random numbers.
+    Distances are HEOM, summed over the features as in the paper; for a region, the mean over 100 of its combinations.
+    The five nearest training rows include an equal one, at distance 0. NICE has no certificates, so its other figures
+    are None. Candidates are the config's own counterfactual and the m - 1 nearest other training rows that have the
+    desired outcome, both predicted and true; rows that are equal in every feature count once.
     """
     if job.kind == "distances" and job.method in NICE:
         return _measure_nice(prepared, job)
@@ -198,14 +198,14 @@ def measure(prepared: Prepared, job: Job, *, effective: int = 0) -> Measurement:
 
 
 def protect(prepared: Prepared, job: Job, frame: pd.DataFrame, *, measure_k_effective: bool = False) -> list[Entry]:
-    """Return what the method of a job releases for some counterfactuals."""
+    """Return what a job's method releases for some counterfactuals."""
     return list(_fitted(prepared, job.method, job.k, job.options, measure_k_effective).transform(frame))
 
 
 def _fitted(
     prepared: Prepared, name: str, k: int, options: Mapping[str, Any], measure_k_effective: bool = False
 ) -> KAnonymizer:
-    """Bind a method to a config: people are counted as in the paper, and nothing is withheld."""
+    """Bind a method to a config: people count as in the paper, and nothing is withheld."""
     if name not in METHODS:
         raise InputError(f"unknown method {name!r}; known: {', '.join((*METHODS, *NICE))}")
     method = METHODS[name]
@@ -234,8 +234,8 @@ def _fitted(
 def _timed(
     prepared: Prepared, job: Job, options: Mapping[str, Any], work: Callable[[KAnonymizer], T]
 ) -> tuple[T, _Spent]:
-    """Bind a method to a config, let it work, and say what both took."""
-    # Compiles, and builds the index that all share.
+    """Bind a method to a config, run it, and time both."""
+    # Compiles, and builds the shared index.
     _fitted(prepared, "exact-ncp", job.k, {}).transform(prepared.counterfactuals.head(1))
     started = time.perf_counter()
     anonymizer = _fitted(prepared, job.method, job.k, options)
@@ -248,7 +248,7 @@ def _timed(
 
 
 def _figures_of(entries: Sequence[Entry]) -> dict[str, Figure]:
-    """Return the figures of each explanation, None where it was withheld."""
+    """Return the figures of each explanation, None if it was withheld."""
     found = [entry.certificate if isinstance(entry, GeneralizedCounterfactual) else None for entry in entries]
     return {name: tuple(None if c is None else read(c) for c in found) for name, read in _FIGURES.items()}
 
@@ -256,7 +256,7 @@ def _figures_of(entries: Sequence[Entry]) -> dict[str, Figure]:
 def _measurement(
     prepared: Prepared, job: Job, spent: _Spent, figures: Mapping[str, Figure], *, native: bool = True
 ) -> Measurement:
-    """Put figures together with all that they were obtained with; `native` ones are of the config's counterfactuals."""
+    """Combine figures with their settings; `native` says that they are of the config's counterfactuals."""
     asked = len(figures["ncp"])
     return Measurement(
         config=prepared.config,
@@ -280,7 +280,7 @@ def _measure_candidates(prepared: Prepared, job: Job) -> Measurement:
     figures = _figures_of([choice.entries[place] for place in choice.chosen])
     away = zip(choice.distances[choice.chosen].tolist(), figures["ncp"], strict=True)
     figures["distance"] = tuple(None if ncp is None else distance for distance, ncp in away)
-    # Another row may be chosen than the one whose group is known.
+    # A row other than the one with the known group may be chosen.
     return _measurement(prepared, job, spent, figures, native=m == 1)
 
 
@@ -300,7 +300,7 @@ def _distances(prepared: Prepared, near: Sequence[Plausibility | None]) -> dict[
 
 
 def _measure_nice(prepared: Prepared, job: Job) -> Measurement:
-    """Measure the counterfactuals of NICE, most of which are nobody, so that they have no groups."""
+    """Measure the counterfactuals of NICE, most of which are nobody's rows, so they have no groups."""
     if job.k or job.options:
         raise InputError(f"{job.method} has neither k nor settings; give k = 0 and no options")
     choose_explainer("nice")
@@ -322,7 +322,7 @@ def _measure_nice(prepared: Prepared, job: Job) -> Measurement:
 
 
 def _candidates(prepared: Prepared, queries: pd.DataFrame, m: int) -> tuple[pd.DataFrame, NDArray[np.int64]]:
-    """Return the candidates of each query, its own counterfactual first, and which query each is of."""
+    """Return the candidates of each query, its own counterfactual first, and the query of each."""
     train, heom = prepared.train, Heom.fit(prepared.train)
     distinct = train.iloc[justified(train, prepared.labels, prepared.model, prepared.desired)].drop_duplicates()
     rows = heom.encode(distinct)
@@ -337,7 +337,7 @@ def _candidates(prepared: Prepared, queries: pd.DataFrame, m: int) -> tuple[pd.D
 
 
 def _nice(prepared: Prepared, optimization: str, model: Any) -> Any:
-    """Return a NICE; for plausibility with an auto-encoder of the rows as NICE has them."""
+    """Return a NICE; for plausibility, with an auto-encoder of the rows as NICE encodes them."""
     train, labels, judge = prepared.train, prepared.labels, None
     if optimization == "plausibility":
         categorical = [i for i, name in enumerate(train) if not pd.api.types.is_numeric_dtype(train[name])]
@@ -347,7 +347,7 @@ def _nice(prepared: Prepared, optimization: str, model: Any) -> Any:
 
 
 class _Counting:
-    """A model with a count of what NICE asks it."""
+    """A model that counts NICE's calls."""
 
     def __init__(self, model: Pipeline) -> None:
         self._model, self.classes_ = model, model.classes_

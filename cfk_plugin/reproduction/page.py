@@ -39,7 +39,7 @@ Cell = Callable[[Aggregate | PublishedResult], str]
 
 
 def render(results: Results, figures: str = "figures/", template: str | None = None) -> str:
-    """Return the page as Markdown; a `template` extends `TEMPLATE` with what somebody has to say of these results."""
+    """Return the page as Markdown; a `template` extends `TEMPLATE` with comments on these results."""
     sources = {TEMPLATE: (files(__package__) / TEMPLATE).read_text("utf-8")}
     environment = Environment(
         loader=DictLoader(sources),
@@ -78,7 +78,7 @@ def render(results: Results, figures: str = "figures/", template: str | None = N
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> str:
-    """Return a Markdown table, or that there is none; the first columns, `left` of them, hold text."""
+    """Return a Markdown table, or a note that it is empty; the first `left` columns hold text."""
     body = [list(row) for row in rows]
     if not body:
         return f"_{NOT_RUN.capitalize()}._"
@@ -88,7 +88,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> 
 
 
 def percent(share: float | None, digits: int = 2) -> str:
-    """Return a share in percent without the sign. What is not exactly 0 or 100 is not written as if it were."""
+    """Return a share in percent without the sign; only exactly 0 and 100 are written as such."""
     if share is None:
         return NONE
     text, step = f"{100 * share:.{digits}f}", 10**-digits
@@ -114,7 +114,7 @@ def number(value: float | None, digits: int = 2) -> str:
 
 
 def seconds(value: float | None) -> str:
-    """Return a time: seconds, or milliseconds where it is short."""
+    """Return a time in seconds, or in milliseconds if it is short."""
     if value is None:
         return NONE
     if value >= 1:
@@ -159,7 +159,7 @@ def _asked(results: Results) -> str:
 
 
 def _scenes(results: Results) -> str:
-    """Return what was explained: the tables beside the paper's Table 5, and the forests that tuning chose."""
+    """Return what was explained: the tables beside the paper's Table 5, with the forests that tuning chose."""
     rows = []
     for name in tables_in_order([{"table": name} for name in results.scenes]):
         scene, paper = results.scenes[name], published().data[name]
@@ -197,7 +197,7 @@ def _others(results: Results) -> Iterator[dict[str, Any]]:
 
 
 def _beside(results: Results, k: int, printed: Printed, methods: Sequence[str], cell: Cell) -> str:
-    """Return one row per table: what the paper prints, then what each method that was run gave here."""
+    """Return one row per table: what the paper prints, then the results of each method here."""
     at_k = [row for row in _rows(results) if row["k"] == k]
     shown = [m for m in methods if m == THEIRS or any(row["method"] == m for row in at_k)]
     rows = []
@@ -251,7 +251,7 @@ def _verdict_table(results: Results, against: str) -> str:
 
 
 def _in_words(verdict: Verdict) -> str:
-    """Return a verdict with the amount where something is missed."""
+    """Return a verdict in words, with the amount by which a figure is missed."""
     if not verdict.is_measured:
         return "not measured"
     parts = []
@@ -267,7 +267,7 @@ def _in_words(verdict: Verdict) -> str:
 
 
 def _tally(results: Results, against: str) -> str:
-    """Return for each of our methods in how many of the combinations that were run the figures were reached."""
+    """Return, for each of our methods, in how many of the combinations the figures were reached."""
     rows = []
     for method in OURS:
         if found := _verdicts(results, against, method):
@@ -278,7 +278,7 @@ def _tally(results: Results, against: str) -> str:
     return table(["objective", "both", "NCP", "pureness"], rows)
 
 
-# What the paper does not report, and where every number is from.
+# What the paper does not report, and the source of every number.
 
 
 def _people(results: Results) -> str:
@@ -298,7 +298,7 @@ def _people(results: Results) -> str:
 
 
 def _runs(results: Results) -> str:
-    """Return every figure of the tables with its interval and the run that it is from."""
+    """Return every figure of the tables with its interval and its run."""
     rows = [
         [
             a.table,
@@ -317,7 +317,7 @@ def _runs(results: Results) -> str:
 
 
 def _runs_of_studies(results: Results) -> str:
-    """Return the runs of every study's rows; nothing where none is known."""
+    """Return the runs of every study's rows; empty if none is known."""
     found: dict[tuple[str, str, str], dict[str, None]] = {}
     for name in results.studies:
         for row in results.rows(name):
@@ -409,7 +409,7 @@ def _candidates(rows: Sequence[Row]) -> str:
 
 
 def _weights(rows: Sequence[Row]) -> str:
-    """Return NCP and pureness for every weight of impurity, in bold what beats the paper's printed CF-K."""
+    """Return NCP and pureness for every weight of impurity; those that beat the paper's printed CF-K are bold."""
 
     def cell(row: Row) -> str:
         return f"**{_pair(row)}**" if row["beats"] == 1 else _pair(row)
@@ -431,13 +431,13 @@ def _places(rows: Sequence[Row]) -> list[tuple[str, int]]:
 
 
 def _across(rows: Sequence[Row], column: str, cell: Callable[[Row], str], **where: Any) -> list[str]:
-    """Return a cell for each value of a column, of the row that also has the values of `where`."""
+    """Return a cell for each value of a column, from the row that also has the values of `where`."""
     own = {row[column]: row for row in rows if all(row[name] == value for name, value in where.items())}
     return [cell(own[value]) if value in own else NONE for value in _values(rows, column)]
 
 
 def _pair(row: Row) -> str:
-    """Write NCP and pureness, and how much was released where that is not all."""
+    """Write NCP and pureness, and the share released unless that is all."""
     lost = "" if row.get("released") in (None, 1) else f" ({percent(row['released'], 0)} % released)"
     return f"{percent(row['ncp'])} / {percent(row['pureness'])}{lost}"
 

@@ -35,7 +35,7 @@ _LABELS = {
     "seconds": "time (s per explanation)",
     "distance": "distance (HEOM,\nmean over features)",
 }
-# Line, marker and grey of each series: two series differ in at least two of them.
+# Line, marker and gray level of each series; any two differ in at least two of these.
 _STYLES: Mapping[Any, tuple[str, str, str]] = {
     PAPER: ("none", "D", INK),
     "grasp": (":", "s", MARK),
@@ -50,7 +50,7 @@ _NUMBERED = (("-", "o", INK), ("--", "s", MARK), (":", "^", INK), ("-.", "v", MA
 _SIDE_BY_SIDE = ("grasp", "exact-pureness", "exact-ncp", "reciprocal")
 _PERCENT = ("ncp", "pureness")
 _CROWD = 6  # ticks that have room on a panel
-_FAR = 10.0  # times slower: beyond that, times are on a logarithmic axis
+_FAR = 10.0  # ratio of times from which the axis is logarithmic
 _BAND = "bands are 95 % intervals of the mean"
 
 
@@ -94,7 +94,7 @@ def _draw_methods(rows: Rows) -> Figure:
 
 
 def _draw_pairs(rows: Rows, names: Mapping[str, str], title: str) -> Figure:
-    """Draw a pair of panels per table, NCP and below it pureness against k, three tables beside each other."""
+    """Draw two panels per table, NCP above pureness, against k; three tables in a row."""
     tables = tables_in_order(rows)
     figure, panels = _grid(2 * -(-len(tables) // 3), min(len(tables), 3), wide=2.8, high=1.7)
     for place, name in enumerate(tables):
@@ -135,7 +135,7 @@ def _rows_of_methods(results: Results) -> Rows:
 
 
 class Plot(NamedTuple):
-    """A figure of the page: the rows it shows, nothing is drawn without any, and how it is drawn."""
+    """A figure of the page: the rows it shows (without rows it is left out), and how it is drawn."""
 
     rows: Callable[[Results], Rows]
     draw: Callable[[Rows], Figure]
@@ -158,11 +158,11 @@ PLOTS: Mapping[str, Plot] = MappingProxyType(
         "candidates": Plot(lambda results: results.rows("candidates"), _draw_candidates),
     }
 )
-"""By the name of their file, without its ending."""
+"""Plots by file name, without the ending."""
 
 
 def draw(results: Results, folder: Path) -> dict[str, Path]:
-    """Draw every figure that results hold something for, as SVG files in a folder; return them by name."""
+    """Draw every figure that has results, as SVG files in a folder; return them by name."""
     import matplotlib as mpl
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -194,7 +194,7 @@ def _grid(rows: int, columns: int, *, wide: float = 2.4, high: float = 1.9) -> t
 
 
 def _draw_lines(ax: Axes, rows: Rows, x: str, y: str, names: Mapping[Any, str], by: str = "method") -> None:
-    """Draw a line with its 95 % band per series, a value of column `by` with its name in `names`."""
+    """Draw a line with its 95 % band for each series: a value of column `by`, named by `names`."""
     scale = 100.0 if y in _PERCENT else 1.0
     for place, (value, name) in enumerate(names.items()):
         own = sorted((row for row in rows if row[by] == value and row.get(y) is not None), key=lambda row: row[x])
@@ -214,12 +214,12 @@ def _draw_lines(ax: Axes, rows: Rows, x: str, y: str, names: Mapping[Any, str], 
     _place_ticks(ax, sorted({row[x] for row in rows}))
     if y == "pureness":
         bottom = min(float(ax.get_ylim()[0]), 99.0)
-        ax.set_ylim(bottom, 100.0 + (100.0 - bottom) / 20)  # there is none above 100 %
+        ax.set_ylim(bottom, 100.0 + (100.0 - bottom) / 20)  # nothing is above 100 %
     clean(ax)
 
 
 def _place_ticks(ax: Axes, ticks: Sequence[float]) -> None:
-    """Put a tick at every value; where many small ones would overlap, on a logarithmic axis."""
+    """Put a tick at every value; on a logarithmic axis if many small ones would overlap."""
     from matplotlib.ticker import NullLocator
 
     if len(ticks) > _CROWD and ticks[0] > 0:
@@ -230,7 +230,7 @@ def _place_ticks(ax: Axes, ticks: Sequence[float]) -> None:
 
 
 def _draw_bars(ax: Axes, rows: Sequence[Row | None], side: int, name: str) -> None:
-    """Draw one bar per row beside those of the other side, in percent, with the interval; none where a row is None."""
+    """Draw one bar per row beside those of the other side, in percent with the interval; none for a row of None."""
     for place, row in enumerate(rows):
         if row is None or row["mean"] is None:
             continue

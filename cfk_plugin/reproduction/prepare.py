@@ -1,4 +1,4 @@
-"""From a table to what is explained: split, forest, queries, native counterfactuals; section 5.2 of the paper."""
+"""From a table to queries and native counterfactuals, by split and forest; section 5.2 of the paper."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ if TYPE_CHECKING:
 
 
 def digest(of: object) -> str:
-    """Return a short name for what can be written as JSON: equal for equal things."""
+    """Return a short hash of a JSON-ready value."""
     return hashlib.sha256(json.dumps(of, sort_keys=True).encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """Everything that decides what is explained: equal ones give equal models and counterfactuals."""
+    """All settings that determine what is explained: equal ones give equal models and counterfactuals."""
 
     table: str
     table_sha256: str  # see `Table.sha256`
     source: str  # where the table is from
-    seed: int  # of the split, the folds and the forest
+    seed: int  # for split, folds and forest
     grid: str  # of `GRIDS`
     explainer: str  # of `EXPLAINERS`
     limit: int  # most instances that are explained
@@ -53,7 +53,7 @@ class Config:
 
     @property
     def key(self) -> str:
-        """Digest of all that decides; how the source is told does not."""
+        """Digest of all fields except the wording of the source."""
         return digest({name: value for name, value in asdict(self).items() if name != "source"})
 
 
@@ -67,8 +67,8 @@ class DataSummary:
     rows_test: int
     unique: float  # share of all rows that are alone with their quasi-identifiers
     below_10: float  # share in equivalence classes of fewer than 10
-    explained: int  # instances that were
-    unanswered: int  # undesired instances to which the explainer found nothing; they are left out
+    explained: int  # instances that were explained
+    unanswered: int  # undesired instances without a counterfactual, left out
     seconds: float  # to split, tune, fit and explain
 
 
@@ -77,9 +77,9 @@ GRIDS: Mapping[str, Mapping[str, list[int | None]]] = {
     "small": {"n_estimators": [100], "max_leaf_nodes": _LEAVES},
     "paper": {"n_estimators": [10, 50, 100, 500, 1000, 5000], "max_leaf_nodes": _LEAVES},
 }
-"""What is tried: the grid of the paper's section 5.2, and its leaves alone with forests of 100 trees."""
+"""Grids: that of the paper's section 5.2, and its numbers of leaves with forests of 100 trees."""
 
-_FOLDS = 5  # the paper does not say how many
+_FOLDS = 5  # the paper does not give a number
 
 
 class Size(NamedTuple):
@@ -101,7 +101,7 @@ def forest(features: pd.DataFrame, size: Size, seed: int) -> Pipeline:
 def tune(
     features: pd.DataFrame, labels: pd.Series[Any], grid: str, seed: int, jobs: int
 ) -> tuple[Size, dict[str, float]]:
-    """Return the best size by mean accuracy over five folds, of equal ones the grid's first, and the scores of all."""
+    """Return the best size by mean accuracy over five folds (the grid's first on a tie), and the scores of all."""
     sizes = [Size(n or 1, leaves) for n in GRIDS[grid]["n_estimators"] for leaves in GRIDS[grid]["max_leaf_nodes"]]
     steps: list[dict[str, Any]] = [
         {"randomforestclassifier__n_estimators": [n], "randomforestclassifier__max_leaf_nodes": [leaves]}
@@ -114,7 +114,7 @@ def tune(
 
 
 def choose_explainer(name: str) -> str:
-    """Return the explainer that a name stands for: for "auto" NICE where it is installed."""
+    """Return the explainer that a name stands for; "auto" is NICE if it is installed."""
     installed = find_spec("nice") is not None
     if name == "auto":
         return "nice" if installed else "nearest"
@@ -131,7 +131,7 @@ EXPLAINERS = ("nice", "nearest")
 def neighbours(
     name: str, train: pd.DataFrame, labels: NDArray[Any], queries: pd.DataFrame, model: Pipeline, desired: Any
 ) -> NDArray[np.int64]:
-    """Return the row that explains each query, -1 for none: the nearest "justified" one, by NICE or the same search."""
+    """Return the row that explains each query, or -1: the nearest "justified" one, by NICE or our own search."""
     if name == "nice":
         positions: NDArray[np.int64] = nice(train, labels, model, desired).positions(queries)
         return positions
@@ -142,17 +142,17 @@ def neighbours(
 
 
 def nice(train: pd.DataFrame, labels: NDArray[Any], model: Any, desired: Any, **settings: Any) -> Any:
-    """Return the library's own search, which the generator of this name holds."""
+    """Return the library's own search, which the generator "nice" holds."""
     make: Any = generator("nice")
     return make(train, labels, model, desired, **settings).nice
 
 
 def justified(train: pd.DataFrame, labels: NDArray[Any], model: Pipeline, desired: Any) -> NDArray[np.int64]:
-    """Return the positions of the training rows that may explain: the desired outcome is predicted, and true."""
+    """Return the positions of training rows that may explain: with the desired outcome, both predicted and true."""
     return np.flatnonzero((model.predict(train) == desired) & (labels == desired))
 
 
-_SHOWN = 1000  # test rows that are looked at, as in the paper
+_SHOWN = 1000  # test rows that are used, as in the paper
 _RISKY = 10
 
 
@@ -177,7 +177,7 @@ class Prepared(HostOnly):
 
 
 def prepare(table: Table, config: Config, known: DataSummary | None = None, *, jobs: int = 1) -> Prepared:
-    """Split, tune and fit, and explain the undesired of the first 1,000 test rows; `known` spares the tuning."""
+    """Split, tune, fit, and explain the undesired among the first 1,000 test rows; `known` avoids tuning."""
     started = time.perf_counter()
     train, test = train_test_split(table.frame, test_size=0.4, random_state=config.seed)
     train, test = train.reset_index(drop=True), test.reset_index(drop=True)
@@ -224,18 +224,18 @@ def prepare(table: Table, config: Config, known: DataSummary | None = None, *, j
 
 
 def _groups(everybody: pd.Series[Any], some: pd.Series[Any]) -> tuple[str, ...]:
-    """Name each one's group: the rarest and the commonest category of the training rows, and the others."""
+    """Name each person's group: the rarest or the commonest category of the training rows, or the others."""
     counts = everybody.value_counts()
     names = {counts.index[0]: "majority", counts.index[-1]: "minority"}
     return tuple(names.get(value, "other") for value in some)
 
 
-# On a few hundred rows the network's own defaults stop before anything is learned.
+# On a few hundred rows, scikit-learn's defaults stop before anything is learned.
 _BATCH, _RATE, _EPOCHS = 32, 0.005, 300
 
 
 class AutoEncoder(HostOnly):
-    """Error of rebuilding rows from fewer numbers, for NICE's plausibility: a small network, not the paper's own."""
+    """Reconstruction error of rows, for NICE's plausibility: a small network, not the paper's own."""
 
     def __init__(self, rows: NDArray[np.float64], categorical: Sequence[int], seed: int) -> None:
         numeric = [column for column in range(rows.shape[1]) if column not in categorical]
@@ -254,8 +254,8 @@ class AutoEncoder(HostOnly):
             random_state=seed,
         )
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # a good rebuilding suffices, the best is not sought
-            # One column alone is rebuilt as a vector, not as a table.
+            warnings.simplefilter("ignore", ConvergenceWarning)  # a good reconstruction suffices
+            # A single column is reconstructed as a vector, not as a table.
             self._network.fit(coded, coded if width > 1 else coded.ravel())
 
     def _counts(self) -> str:

@@ -1,4 +1,4 @@
-"""What the page and the plots are made of: the paper's numbers, aggregates, verdicts and studies, as JSON."""
+"""The content of page and plots: the paper's numbers, aggregates, verdicts and studies, as JSON."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ SCHEMA_VERSION = 1
 
 Printed = Literal["cf-k", "mondrian"]
 Row = Mapping[str, Any]
-"""Of a study: text, numbers and None."""
+"""A row of a study: text, numbers and None."""
 
 Word = Literal["reached", "equal", "tied", "missed", "not measured"]
 
 OURS = ("exact-pureness", "exact-ncp", "exact-weighted")
-"""Methods that are judged. The first has the paper's objective: purest, and of those least NCP."""
+"""Methods that are judged. The first has the paper's objective: purest, then least NCP."""
 
 THEIRS, PAPER = "grasp", "paper"
 
@@ -39,7 +39,7 @@ _PAIRS = (
     (THEIRS, "mondrian-raw"),
     (OURS[0], "mondrian"),
 )
-"""Who is compared with whom: ours with the paper and its method, and as the paper does, with Mondrian."""
+"""Comparisons: ours with the paper and its method and, as in the paper, with Mondrian."""
 
 _NOTHING = 1e-9  # means of the same numbers may differ in the last digits
 _COMPARED = ("ncp", "pureness")
@@ -47,7 +47,7 @@ _PERCENT = ("unique", "below_10", *_COMPARED)
 
 
 def label(method: str) -> str:
-    """Return what tables and plots call a method."""
+    """Return a method's name in tables and plots."""
     if method in METHODS:
         return METHODS[method].label
     return f"NICE ({NICE[method]})" if method in NICE else {"cf-k": "CF-K"}.get(method, method)
@@ -68,7 +68,7 @@ def _in_order(names: Iterable[str], order: Sequence[str]) -> list[str]:
 
 
 def main_k(rows: Iterable[Row]) -> int | None:
-    """Return the k that is shown where only one is: the paper's 10, or else the middle one; None without any."""
+    """Return the k to show where there is room for one: the paper's 10, else the middle one; None without any."""
     known = sorted({row["k"] for row in rows})
     return 10 if 10 in known else known[len(known) // 2] if known else None
 
@@ -103,7 +103,7 @@ class PublishedDistance(NamedTuple):
 
 
 class Published(NamedTuple):
-    """Everything that is compared with: by table, by method, k and table, and for german alone."""
+    """Everything the paper prints: by table; by method, k and table; and for german alone."""
 
     paper: str
     machine: str
@@ -145,7 +145,7 @@ def mean(values: list[float]) -> float | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Aggregate:
-    """What one method gave on one table at one k, over what was released; None where nothing was."""
+    """Results of one method on one table at one k, over what was released; None if nothing was."""
 
     table: str
     method: str
@@ -161,19 +161,19 @@ class Aggregate:
     pureness_high: float | None
     cdm: float | None  # sum of the people in each region
     cdm_per_explanation: float | None
-    cm: float | None  # share whose class is mostly predicted another outcome
-    k_min: float | None  # least over explanations, as all that end so
-    k_desired: float | None  # mean, as the next two
+    cm: float | None  # share whose class is mostly predicted a different outcome
+    k_min: float | None  # least over explanations, like all that end in _min
+    k_desired: float | None  # mean, like the next two
     k_desired_min: float | None
     k_consistent: float | None
     k_consistent_min: float | None
     k_effective: float | None
     k_effective_min: float | None
-    k_effective_n: int  # of how many it was measured
+    k_effective_n: int  # number of explanations it was measured for
     proven: float | None  # share proven optimal
     pure: float | None  # share whose pureness is exactly 1
     seconds: float | None  # per explanation asked for: the whole call
-    search_seconds: float | None  # what of it is not the model's predict
+    search_seconds: float | None  # of that, outside of the model's predict
     model_seconds: float | None
     fit_seconds: float  # once per method: binding model and population
     run_id: str | None = None  # the MLflow run that holds the figures of each explanation
@@ -212,13 +212,13 @@ def aggregate(found: Measurement, run_id: str | None = None) -> Aggregate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """Whether one method beats the paper or another one, on what both released; intervals are of ours minus theirs."""
+    """Whether one method beats the paper or another method, on what both released; intervals of ours minus theirs."""
 
     table: str
     method: str
     k: int
     against: str
-    n: int  # explanations that our figures are over
+    n: int  # explanations behind our figures
     ncp: float | None
     their_ncp: float | None
     ncp_low: float | None
@@ -227,7 +227,7 @@ class Verdict:
     their_pureness: float | None
     pureness_low: float | None
     pureness_high: float | None
-    optimal: bool  # each result of the method is proven optimal for its objective
+    optimal: bool  # whether all results of the method are proven optimal for its objective
 
     @property
     def ncp_by(self) -> float | None:
@@ -239,12 +239,12 @@ class Verdict:
 
     @property
     def ncp_word(self) -> Word:
-        """Whether NCP is lower. "equal" at 0, or where both figures tie and ours are proven optimal."""
+        """Whether NCP is lower; "equal" at 0, or if both figures tie and ours are proven optimal."""
         return self._word(self.ncp_by, better=-1, at_bound=self.ncp is not None and self.ncp <= _NOTHING)
 
     @property
     def pureness_word(self) -> Word:
-        """Whether pureness is higher. "equal" at 1, or where both figures tie and ours are proven optimal."""
+        """Whether pureness is higher; "equal" at 1, or if both figures tie and ours are proven optimal."""
         at_bound = self.pureness is not None and self.pureness >= 1 - _NOTHING
         return self._word(self.pureness_by, better=1, at_bound=at_bound)
 
@@ -254,7 +254,7 @@ class Verdict:
 
     @property
     def is_reached(self) -> bool:
-        """Whether both are better, or equal where nothing better is possible."""
+        """Whether both are better, or equal if nothing better is possible."""
         return {self.ncp_word, self.pureness_word} <= {"reached", "equal"}
 
     def _word(self, by: float | None, *, better: int, at_bound: bool) -> Word:
@@ -267,7 +267,7 @@ class Verdict:
 
 
 def verdicts(measured: Iterable[Measurement]) -> list[Verdict]:
-    """Judge methods on every table and k that was measured: ours against the paper and GRASP, both against Mondrian."""
+    """Judge methods on every table and k that was measured: ours against paper and GRASP, both against Mondrian."""
     usual = {(m.config.table, m.k, m.method): m for m in measured if not m.options}
     found = []
     for method, yardstick in _PAIRS:
@@ -310,7 +310,7 @@ def _verdict(ours: Measurement, against: str, figures: Mapping[str, Figure]) -> 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Results:
-    """Everything that is said about the experiments. No value of a row."""
+    """Everything that the page says about the experiments. No value of a row."""
 
     command: str
     machine: str = ""
@@ -330,7 +330,7 @@ class Results:
         studies: Mapping[str, Iterable[Row]] | None = None,
         runs: Mapping[str, str] | None = None,
     ) -> Results:
-        """Summarise measurements, by the key of their job, and rows of studies, which unusual settings belong to."""
+        """Summarise measurements by the key of their job; those with unusual settings belong to `studies`."""
         usual = {key: found for key, found in measured.items() if not found.options}
         settings: dict[str, Config] = {}
         for found in usual.values():
@@ -358,7 +358,7 @@ class Results:
 
     @classmethod
     def from_json(cls, text: str) -> Results:
-        """Read what `to_json` wrote; what another version wrote is refused."""
+        """Read what `to_json` wrote; other versions are refused."""
         found = json.loads(text)
         version = found.pop("schema_version", None)
         if version != SCHEMA_VERSION:

@@ -1,4 +1,4 @@
-"""The whole experiment: measure what was not measured before, log, summarise, and write page and plots."""
+"""The whole experiment: measure what is new, log, summarise, and write page and plots."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 PAGE, RESULTS, FIGURES = "reproduction.md", "results.json", "figures"
 
-_STUDIED = {"parameters": 15, "plausibility": 20}  # explanations of GRASP where it is tried with many settings
-_SLOWEST_FIRST = ("german", "hospital", "adult", "informs", "cmc", "heart")  # so that processes end together
+_STUDIED = {"parameters": 15, "plausibility": 20}  # explanations by GRASP in studies of many settings
+_SLOWEST_FIRST = ("german", "hospital", "adult", "informs", "cmc", "heart")  # so that parallel processes end together
 _LIBRARIES = ("cfk-plugin", "numpy", "pandas", "scikit-learn", "numba", "NICEx")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Experiment:
-    """What is measured, and how. The data and the machine are not part of it.
+    """What is measured, and how, independent of data and machine.
 
     Parameters
     ----------
@@ -54,11 +54,11 @@ class Experiment:
     studies : tuple of str
         Of `STUDIES`.
     limit : int
-        Most explanations of a table. The paper explains what is undesired among 1,000 test rows.
+        Most explanations per table. The paper explains the undesired among 1,000 test rows.
     grasp_limit : int
-        Most explanations of GRASP, which is slow: the first ones, by which it is compared with the others.
+        Most explanations by GRASP, which is slow: the first ones, on which methods are compared.
     effective : int
-        Of how many explanations the effective k is measured.
+        Number of explanations whose effective k is measured.
     grid : {"small", "paper"}
     explainer : {"auto", "nice", "nearest"}
     seed : int
@@ -98,14 +98,14 @@ class Experiment:
             raise InputError("limits must be at least 1; effective and seed at least 0")
 
     def jobs(self) -> list[Job]:
-        """Return everything that has to be measured; what several parts need is there once, what is slow is last."""
+        """Return everything to measure: shared jobs once, slow ones last."""
         found: list[Job] = []
         for job in [*self.main(), *(job for name in self.studies for job in self.study(name))]:
             found += [job] if job not in found else []
         return sorted(found, key=lambda job: (_SLOWEST_FIRST.index(job.table), job.method == SLOW))
 
     def main(self) -> list[Job]:
-        """Return what Tables 6, 7 and 9 to 12 are made of: every method on every table at every k."""
+        """Return the jobs for Tables 6, 7 and 9 to 12: every method on every table at every k."""
         of_grasp = min(self.grasp_limit, self.limit)
         return [
             Job(table=table, method=method, k=k, asked=of_grasp if method == SLOW else None)
@@ -115,7 +115,7 @@ class Experiment:
         ]
 
     def study(self, name: str) -> list[Job]:
-        """Return what a study is made of, without methods that are left out of this experiment."""
+        """Return the jobs of a study, without methods that this experiment leaves out."""
         jobs = STUDIES[name].jobs(self.tables, min(self.grasp_limit, self.limit, _STUDIED.get(name, self.limit)))
         return [job for job in jobs if job.method in self.methods or job.method not in METHODS]
 
@@ -124,8 +124,8 @@ class Experiment:
 class Place:
     """Where an experiment reads and writes.
 
-    `output` has page, plots, results and what is kept in between. Without `data`, a folder of tables, OpenML is asked,
-    whose answers are kept in `cache`.
+    `output` gets page, plots, results and kept measurements. Without `data`, a folder of tables, tables come from
+    OpenML and are kept in `cache`.
     """
 
     output: Path
@@ -140,7 +140,7 @@ class Place:
 
 
 class Event(NamedTuple):
-    """A job is done, with so many explanations; without seconds it was known before."""
+    """A finished job and its number of explanations; no seconds if it was measured before."""
 
     job: Job
     asked: int
@@ -153,7 +153,7 @@ OnEvent = Callable[[Event], None]
 def reproduce(
     experiment: Experiment, place: Place, *, command: str, jobs: int = 1, told: OnEvent = lambda _: None
 ) -> Results:
-    """Run an experiment, or what is left of it, and write what came out.
+    """Run an experiment, or the rest of it, and write the results.
 
     The output folder then holds ``reproduction.md``, ``results.json`` and ``figures/``; MLflow holds one run per table
     and method. Nothing in any of them is a value of a row.
@@ -163,7 +163,7 @@ def reproduce(
     experiment : Experiment
     place : Place
     command : str
-        The command line that asks for the same, as the page says it.
+        The command line for the same experiment, shown on the page.
     jobs : int
         Tables at the same time.
     told : callable
@@ -176,7 +176,7 @@ def reproduce(
     Raises
     ------
     InputError
-        If a table cannot be had, or the explainer is not installed.
+        If a table cannot be loaded, or the explainer is not installed.
     TrackingError
         If MLflow does not take the runs; what was measured is kept.
     """
@@ -207,7 +207,7 @@ def reproduce(
 
 
 class Forecast:
-    """How long an experiment will still take, from how long its jobs took; unbegun tables are taken to be alike."""
+    """How long an experiment will still take, from the times of its jobs; tables not begun count as alike."""
 
     def __init__(self, jobs: Iterable[Job], limit: int, at_once: int) -> None:
         self._left = list(jobs)
@@ -217,7 +217,7 @@ class Forecast:
         self._explained: dict[str, int] = {}
 
     def done(self, event: Event) -> None:
-        """Count a job as done; one that was known before says nothing of the seconds."""
+        """Count a job as done; one that was measured before gives no time."""
         job, asked, seconds = event
         self._left.remove(job)
         self._explained[job.table] = max(asked, self._explained.get(job.table, 0))
@@ -228,14 +228,14 @@ class Forecast:
 
     @property
     def left(self) -> float:
-        """Seconds until all jobs are done, if the next ones take as long as those of their method took."""
+        """Seconds until all jobs are done, if the rest take as long as earlier ones of their method."""
         return sum(self._per_explanation(job) * self._asked(job) for job in self._left) / self._at_once
 
     def _per_explanation(self, job: Job) -> float:
         for of in ((job.table, job.method), ("", job.method)):
             if self._count[of]:
                 return self._seconds[of] / self._count[of]
-        return 1.0 if job.method == SLOW else 0.05  # a guess, until the first of the method is measured
+        return 1.0 if job.method == SLOW else 0.05  # a guess until the method is first measured
 
     def _asked(self, job: Job) -> float:
         begun = self._explained.values()
@@ -244,7 +244,7 @@ class Forecast:
 
 
 class Workspace:
-    """Figures that were measured, kept whole in a folder; one that cannot be read is measured again."""
+    """Measured figures in a folder of complete files; unreadable ones are measured again."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -263,7 +263,7 @@ class Workspace:
 
 
 def run(experiment: Experiment, place: Place, *, jobs: int, told: OnEvent) -> dict[str, Measurement]:
-    """Measure what was not before: `Job.key` to measurement. The first table's error is raised when others are done."""
+    """Measure what is new; return measurements by `Job.key`. A table's error is raised when the others are done."""
     of_table: dict[str, list[Job]] = {}
     for job in experiment.jobs():
         of_table.setdefault(job.table, []).append(job)
@@ -277,7 +277,7 @@ def run(experiment: Experiment, place: Place, *, jobs: int, told: OnEvent) -> di
 def _measure_table(
     experiment: Experiment, place: Place, name: str, jobs: Sequence[Job], processes: int, told: OnEvent
 ) -> dict[str, Measurement]:
-    """Do the jobs of one table; it is prepared when the first needs it, and its forest is tuned once."""
+    """Do the jobs of one table, which is prepared when first needed, with its forest tuned once."""
     workspace = Workspace(place.kept)
     (table,) = load([name], place.data, place.cache)
     config = Config(
@@ -323,7 +323,7 @@ def _versions() -> dict[str, str]:
 def _in_processes(
     experiment: Experiment, place: Place, of_table: Mapping[str, Sequence[Job]], jobs: int, told: OnEvent
 ) -> list[dict[str, Measurement]]:
-    context = multiprocessing.get_context("spawn")  # numba's threads and forked processes do not go together
+    context = multiprocessing.get_context("spawn")  # numba's threads do not survive a fork
     queue: Queue[Event] = context.Queue()
     with ProcessPoolExecutor(jobs, context, initializer=_begin, initargs=(queue,)) as pool:
         futures = [pool.submit(_work, experiment, place, name, some) for name, some in of_table.items()]
@@ -338,11 +338,11 @@ def _in_processes(
         return [future.result() for future in futures]
 
 
-_events: list[Queue[Event]] = []  # in a worker: where it tells what it has done
+_events: list[Queue[Event]] = []  # in a worker: where it reports finished jobs
 
 
 def _begin(queue: Queue[Event]) -> None:
-    """Prepare a worker: it ends when the process that started it does, also when that one is killed."""
+    """Prepare a worker: it ends with the process that started it, even if that is killed."""
     _events.append(queue)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
@@ -367,14 +367,14 @@ def _pass_on(queue: Queue[Event], told: OnEvent) -> None:
 
 
 def log(measured: Mapping[str, Measurement], place: Place) -> dict[str, str]:
-    """Log every measurement once, to the run of its table and method (k is the step); return the run of each key."""
+    """Log every measurement once, to the run of its table and method (k is the step); return runs by key."""
     workspace, client = Workspace(place.kept), client_of(place.tracking_uri)
     known, runs = workspace.read("runs.json", lambda text: dict(json.loads(text))) or {}, {}
     for key, found in measured.items():
         name = f"{place.tracking_uri} {place.experiment} {found.config.key} {found.method}"
         held = known.get(name)
         there = held and if_there(partial(client.get_run, held["run_id"]))
-        if held is None or there is None or there.info.lifecycle_stage != "active":  # a store may have been emptied
+        if held is None or there is None or there.info.lifecycle_stage != "active":  # the store may have been emptied
             held = known[name] = {"run_id": None, "keys": []}
         if key not in held["keys"]:
             held["run_id"] = log_report(
@@ -392,7 +392,7 @@ def log(measured: Mapping[str, Measurement], place: Place) -> dict[str, str]:
 
 def _contents(key: str, found: Measurement) -> ReportContents:
     setting, scene = asdict(found.config), asdict(found.summary)
-    scene.pop("seconds")  # of the process that prepared it; a continued experiment may have had another
+    scene.pop("seconds")  # of whichever process prepared it, so not reproducible
     params = {
         f"{part}.{name}": value if isinstance(value, str) else json.dumps(value, sort_keys=True)
         for part, values in (("setting", setting), ("scene", scene))

@@ -1,4 +1,4 @@
-"""The studies of the paper, and three of our own: what has to be measured for each, and the rows that come out."""
+"""The studies of the paper, and three of our own: what to measure for each, and the resulting rows."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ GERMAN = "german"
 PARAMETERS: Mapping[str, tuple[int, ...]] = MappingProxyType(
     {"k": (5, 10, 15, 20, 25, 30), "alpha": (5, 10, 20, 40, 80), "iterations": (1, 2, 3, 5, 8)}
 )
-"""What is tried of each in the paper's Figure 4; the others are the paper's `USUAL` ones."""
+"""Values of each parameter in the paper's Figure 4; the others stay at the paper's `USUAL` ones."""
 
 USUAL: Mapping[str, int] = MappingProxyType({"k": 10, "alpha": 20, "iterations": 3})
 
 FEWEST = 5
-"""Cases that an interval needs: resamples of fewer are too much alike, and of one all the same."""
+"""Least cases for an interval: resamples of fewer are too alike."""
 
 Columns = dict[str, Any]
 Ends = tuple[float | None, float | None, float | None]
@@ -35,13 +35,13 @@ Ends = tuple[float | None, float | None, float | None]
 
 @dataclass(frozen=True, slots=True)
 class Study:
-    """What to measure, and the rows that come out: shares in [0, 1], 95 % bootstrap intervals, None for too little."""
+    """What to measure, and the resulting rows: shares in [0, 1], 95 % bootstrap intervals, None for too few cases."""
 
-    jobs: Callable[[Sequence[str], int], list[Job]]  # of tables, and the most explanations of GRASP
+    jobs: Callable[[Sequence[str], int], list[Job]]  # takes tables, and the most explanations by GRASP
     columns: Callable[[Measurement], Iterator[Columns]]
 
     def rows(self, measured: Mapping[str, Measurement]) -> list[Columns]:
-        """Return the rows of measurements by their `Job.key`, which is in the column ``piece``."""
+        """Return the rows of measurements; column ``piece`` has the `Job.key`."""
         return [
             {"piece": key, "table": found.config.table, **columns}
             for key, found in measured.items()
@@ -59,13 +59,13 @@ def _means(found: Measurement, *figures: str) -> Columns:
 
 
 def _interval(values: list[float], seed: int) -> Ends:
-    """Return a mean and its interval; None for what the cases are too few for."""
+    """Return a mean and its interval; None where there are too few cases."""
     ends = mean_of(np.asarray(values), np.random.default_rng(seed)).to_dict()
     return (ends["value"], ends["low"], ends["high"]) if len(values) >= FEWEST else (ends["value"], None, None)
 
 
 def _difference(first: list[float], second: list[float], seed: int) -> Ends:
-    """Return by how much one mean is above another, and the interval; None for what the cases are too few for."""
+    """Return the difference of two means and its interval; None where there are too few cases."""
     if not first or not second:
         return None, None, None
     a, b = np.array(first), np.array(second)
@@ -83,7 +83,7 @@ def _released(found: Measurement) -> int:
 
 
 def _parameter_jobs(tables: Sequence[str], of_grasp: int) -> list[Job]:
-    """Return GRASP at every value, and the purest region at every k; both explain the same: what GRASP is asked for."""
+    """Return GRASP at every value, and the purest region at every k, both for GRASP's explanations."""
     if GERMAN not in tables:
         return []
     jobs = []
@@ -97,7 +97,7 @@ def _parameter_jobs(tables: Sequence[str], of_grasp: int) -> list[Job]:
 
 
 def _parameter_columns(found: Measurement) -> Iterator[Columns]:
-    """Return one row per parameter of which a value is shown; GRASP with the usual settings is a value of all three."""
+    """Return one row per parameter that it is a value of; GRASP with the usual settings is one of all three."""
     settings = {**USUAL, **found.options, "k": found.k}
     for name in PARAMETERS if found.method == "grasp" else ("k",):
         if all(settings[other] == USUAL[other] for other in PARAMETERS if other != name):
@@ -112,12 +112,12 @@ def _parameter_columns(found: Measurement) -> Iterator[Columns]:
 
 
 # Whether the minority pays more for its privacy: section 6.3 of the paper, its Figure 5. The paper compares the groups
-# of the people who are hidden: of the counterfactual instances. Beside it stand the groups of the people who ask, who
-# get the explanation that was made vague.
+# of the people who are hidden, the counterfactual instances; we add the groups of the people who ask, who get the
+# generalised explanation.
 
 
 def _fairness_jobs(tables: Sequence[str], of_grasp: int) -> list[Job]:
-    """Return nothing but what is measured for the paper's main tables, at each of their k."""
+    """Return only jobs of the paper's main tables, at each of their k."""
     return [
         Job(table=table, method=method, k=k, asked=asked)
         for table in tables
@@ -127,7 +127,7 @@ def _fairness_jobs(tables: Sequence[str], of_grasp: int) -> list[Job]:
 
 
 def _fairness_columns(found: Measurement) -> Iterator[Columns]:
-    """Return one row per metric, way to group and group; the difference, minority minus majority, is in both rows."""
+    """Return one row per metric, grouping and group; the difference, minority minus majority, is in both rows."""
     seed = found.config.seed
     for by, groups in (("counterfactual", found.groups), ("asking", found.groups_asking)):
         for metric in ("ncp", "pureness"):
@@ -197,7 +197,7 @@ def _frontier_columns(found: Measurement) -> Iterator[Columns]:
     }
 
 
-# What it is worth to choose between several counterfactuals of a query, nearest first.
+# What choosing between several counterfactuals of a query gains, nearest first.
 
 
 def _candidate_jobs(tables: Sequence[str], _: int) -> list[Job]:
@@ -218,7 +218,7 @@ def _candidate_columns(found: Measurement) -> Iterator[Columns]:
     }
 
 
-# What lies between least NCP and most pureness, by points of NCP that a point of pureness is worth.
+# Between least NCP and most pureness, by the points of NCP that a point of pureness is worth.
 
 
 def _weight_jobs(tables: Sequence[str], _: int) -> list[Job]:
@@ -231,7 +231,7 @@ def _weight_jobs(tables: Sequence[str], _: int) -> list[Job]:
 
 
 def _weight_columns(found: Measurement) -> Iterator[Columns]:
-    """Return the means; `beats` is 1 where NCP is better than the paper's, and pureness is or is 1."""
+    """Return the means; `beats` is 1 where NCP beats the paper's, and pureness does so or is 1."""
     means, printed = _means(found, "ncp", "pureness"), published().result("cf-k", found.k, found.config.table)
     ncp, pureness, beats = means["ncp"], means["pureness"], None
     if printed is not None and ncp is not None:
@@ -250,4 +250,4 @@ STUDIES: Mapping[str, Study] = MappingProxyType(
         "weights": Study(_weight_jobs, _weight_columns),
     }
 )
-"""By name: Figure 4, Figure 5, Table 8, what every k costs, choosing between several counterfactuals, and weights."""
+"""Studies by name: Figure 4, Figure 5, Table 8, what every k costs, choosing counterfactuals, and weights."""

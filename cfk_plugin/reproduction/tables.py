@@ -23,21 +23,21 @@ import yaml
 from cfk_plugin.errors import HostOnly, InputError
 
 NAMES = ("adult", "cmc", "german", "heart", "hospital", "informs")
-"""Tables of the paper, in the order in which it prints them."""
+"""Tables of the paper, in its order."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Table(HostOnly):
-    """Rows and what each column is for; columns that are no numbers hold text, missing values are missing."""
+    """Rows and the roles of columns; non-numeric columns hold text, and missing values stay missing."""
 
     name: str
     frame: pd.DataFrame
     features: tuple[str, ...]
-    quasi_identifiers: tuple[str, ...]  # those of the features that are publicly known
+    quasi_identifiers: tuple[str, ...]  # publicly known features
     sensitive: str  # its rarest category is the minority group
     target: str  # to predict
-    desired: Hashable  # the value of the target that a counterfactual is to reach
-    source: str  # where the rows are from, in one line, as a reader may look it up
+    desired: Hashable  # the value of the target that counterfactuals should reach
+    source: str  # origin of the rows, in one line for readers
 
     def __post_init__(self) -> None:
         wanted = {*self.features, self.sensitive, self.target}
@@ -53,7 +53,7 @@ class Table(HostOnly):
 
     @property
     def sha256(self) -> str:
-        """Digest of rows and roles: the same for whoever has the same table."""
+        """Digest of rows and roles: equal for equal tables."""
         roles = repr((self.features, self.quasi_identifiers, self.sensitive, self.target, self.desired))
         return hashlib.sha256((roles + self.frame.to_csv(index=False)).encode()).hexdigest()
 
@@ -63,11 +63,11 @@ _UNREADABLE = (OSError, EOFError, zlib.error, ValueError)
 
 
 def read_table(name: str, folder: Path) -> Table:
-    """Read a table from a folder, text where no number is; messages name file and column, never a value."""
+    """Read a table from a folder, non-numbers as text; messages name file and column, never a value."""
     types, roles = _describe(name, folder)
     rows, target = folder / f"{name}.csv.gz", roles["target"]
     frame = _csv(rows, dtype={column: str for column, kind in types.items() if kind != "numeric"})
-    if not isinstance(frame.index, pd.RangeIndex):  # pandas then takes the first fields for names of the rows.
+    if not isinstance(frame.index, pd.RangeIndex):  # pandas then reads the first fields as row names
         raise InputError(f"{rows}: rows have more fields than the header; write one name for each")
     for column, kind in types.items():
         if kind == "numeric" and not pd.api.types.is_numeric_dtype(frame[column]):
@@ -78,7 +78,7 @@ def read_table(name: str, folder: Path) -> Table:
 
 
 def _describe(name: str, folder: Path) -> tuple[dict[str, str], dict[str, Any]]:
-    """Return the type of each column that is read, and the roles of a `Table`; of the rows only the header is read."""
+    """Return the type of each column to read, and the roles of a `Table`; of the rows, only the header is read."""
     if not folder.is_dir():
         raise InputError(f"{folder} is no folder; give the one that holds NAME.csv.gz and NAME.json of each table")
     names = sorted(path.stem for path in folder.glob("*.json") if path.with_suffix(".csv.gz").is_file())
@@ -149,7 +149,7 @@ _WAY_OUT = "give a folder that has the tables: --data FOLDER"
 
 
 def fetch_table(name: str, cache: Path | None = None) -> Table:
-    """Load a table from OpenML or scikit-learn's cache, with the names that it has in a folder; errors name columns."""
+    """Load a table from OpenML or scikit-learn's cache, renamed as in a folder of tables; errors name columns."""
     _require_copies((name,))
     copy = _copies()[name]
     number, columns = copy["data_id"], copy["columns"]
@@ -179,8 +179,8 @@ def fetch_table(name: str, cache: Path | None = None) -> Table:
 
 @once
 def _copies() -> Mapping[str, Mapping[str, Any]]:
-    """Return the entries of ``openml.yaml``, which says what their parts mean."""
-    # The base loader leaves `yes`, `no` and numbers the text that stands there.
+    """Return the entries of ``openml.yaml``, which explains their parts."""
+    # The base loader keeps `yes`, `no` and numbers as text.
     text = (files(__package__) / "openml.yaml").read_text("utf-8")
     copies: Mapping[str, Mapping[str, Any]] = yaml.BaseLoader(text).get_single_data()
     return copies
@@ -192,15 +192,15 @@ def _require_copies(names: Sequence[str]) -> None:
 
 
 def _fetched(name: str, number: str, cache: Path | None) -> tuple[pd.DataFrame, str]:
-    """Return OpenML's table as it is there, and its name, version and terms."""
+    """Return OpenML's table unchanged, and its name, version and terms."""
     from sklearn.datasets import fetch_openml
 
     try:
         with warnings.catch_warnings():
-            # It tries again some times; when none works, one error says so.
+            # It retries several times; if all fail, our error says so.
             warnings.filterwarnings("ignore", message="A network error occurred")
             home = None if cache is None else str(cache)
-            # The faster parser stops at categories that pandas takes for numbers, of which cmc is full.
+            # The faster parser fails on categories that pandas reads as numbers, as in cmc.
             bunch = fetch_openml(data_id=int(number), data_home=home, as_frame=True, parser="liac-arff")
     except Exception as error:  # noqa: BLE001 - network, disk and parser fail in many ways, with the same way out
         what = f"OpenML's data set {number} could not be loaded ({_reason(error)})"
@@ -211,14 +211,14 @@ def _fetched(name: str, number: str, cache: Path | None) -> tuple[pd.DataFrame, 
 
 
 def _in_our_words(column: pd.Series[Any], entry: Mapping[str, Any]) -> pd.Series[Any]:
-    """Return a column as numbers, whole ones as integers, or as text."""
+    """Return a column as numbers (whole ones as integers), or as text."""
     if "number" in entry:
         numbers = pd.to_numeric(column.astype(object)).astype(float)
         return numbers.astype("int64") if (numbers % 1 == 0).all() else numbers
     spelled = entry.get("spelled")
     words = {}
     for value in column.dropna().unique():
-        # Depending on its header, codes of categories arrive as text or as numbers.
+        # Depending on the header, codes of categories arrive as text or as numbers.
         text = f"{float(value):g}" if isinstance(value, Real) else str(value)
         words[value] = text if spelled is None else spelled[text]
     return pd.Series([words.get(value, nan) for value in column], index=column.index)
@@ -227,12 +227,12 @@ def _in_our_words(column: pd.Series[Any], entry: Mapping[str, Any]) -> pd.Series
 def _reason(error: Exception) -> str:
     if isinstance(error, HTTPError):
         return f"HTTP status {error.code}"
-    # Other messages may quote what was read.
+    # Other errors' messages may quote what was read.
     return str(error.reason) if isinstance(error, URLError) else type(error).__name__
 
 
 def load(names: Sequence[str], data: Path | None = None, cache: Path | None = None) -> Iterator[Table]:
-    """Return the tables in turn; what can be checked without rows is checked at once, before hours of work."""
+    """Yield the tables in turn; what can be checked without rows is checked first, before hours of work."""
     if data is None:
         _require_copies(names)
         return (fetch_table(name, cache) for name in names)
