@@ -1,4 +1,4 @@
-"""The public domain: what may be known of every feature without looking at a row, as codes and back."""
+"""The public domain: what is known of every feature without looking at a row, with codes for it."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from cfk_plugin.errors import InputError, PrivacyLeakWarning, SchemaError
 from cfk_plugin.metrics.heom import hashes_of
 
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
-_BINS = 16  # of a numeric feature of which only bounds are declared
-_VALUES = 20  # whole numbers with at most so many values have a bin for each
+_BINS = 16  # for a numeric feature with only bounds declared
+_VALUES = 20  # whole numbers with at most this many values have a bin for each
 
 
 @dataclass(frozen=True, eq=False)
 class PublicColumn:
-    """One feature: its declared values, or bins, as codes 0 .. size-1; a missing value, where declared, is the last."""
+    """One feature: its declared values or bins as codes 0 .. size-1; a missing value, if declared, is the last."""
 
     attribute: Attribute
 
@@ -48,7 +48,7 @@ class PublicColumn:
 
     @property
     def is_date(self) -> bool:
-        """Whether its numbers are seconds: where bounds or bins are declared as dates."""
+        """Whether its numbers are seconds, as bounds or bins are declared as dates."""
         return self.is_numeric and str(self.attribute.dtype).startswith("datetime64")
 
     @property
@@ -57,7 +57,7 @@ class PublicColumn:
 
     @cached_property
     def edges(self) -> NDArray[np.float64]:
-        """Edges of the bins: the declared ones, one value each for few whole numbers, else 16 equally wide ones."""
+        """Edges of the bins: as declared, else one value each for few whole numbers, else 16 of equal width."""
         if self.attribute.bins is not None:
             return np.array(self.attribute.bins)
         low, high = self.attribute.bounds or (0.0, 0.0)
@@ -71,7 +71,7 @@ class PublicColumn:
 
     @cached_property
     def groups(self) -> list[NDArray[np.int32]]:
-        """Groups of codes by a declared hierarchy, the finest first; a missing value is one of its own."""
+        """Groups of codes by a declared hierarchy, finest first; a missing value is a group of its own."""
         tree, found = self.attribute.hierarchy, []
         node = np.arange(self.listed, dtype=np.int32)
         while tree is not None and (node := tree.parent[node]).min() < node.max():
@@ -88,15 +88,15 @@ class PublicColumn:
 
     @property
     def width(self) -> float:
-        """Declared range of a numeric feature; 1 where it is a single number."""
+        """Declared range of a numeric feature; 1 if it is a single number."""
         return float(self.edges[-1] - self.edges[0]) or 1.0
 
     def codes(self, column: pd.Series) -> NDArray[np.int32]:
-        """Return codes, -1 for a value that is not declared; numbers outside of the bounds count as the nearest one."""
+        """Return codes, -1 for a value that is not declared; numbers outside of the bounds are clipped."""
         missing = self.listed if self.attribute.nullable else -1
         if not self.is_numeric:
             known = {_text_of(value): code for code, value in enumerate(self.values)}
-            if self.attribute.dtype == "bool":  # which beside a number is one
+            if self.attribute.dtype == "bool":  # beside a number, a bool is read as one
                 known |= {str(int(value)): known[str(value)] for value in self.values}
             return _each(column, lambda v: missing if _is_missing(v) else known.get(_text_of(v), -1), np.int32)
         return self.bins_of(numbers_of(column))
@@ -110,7 +110,7 @@ class PublicColumn:
         return found
 
     def draw(self, codes: NDArray[np.int32], random: np.random.Generator) -> pd.Series:
-        """Return a value for each code: a number drawn evenly from its bin, or the declared value."""
+        """Return a value for each code: a number drawn uniformly from its bin, or the declared value."""
         missing = codes >= self.listed
         if not self.is_numeric:
             return pd.Series(self.pick(np.where(missing, self.listed, codes)))
@@ -135,7 +135,7 @@ class PublicColumn:
         return self.pick(codes)
 
     def pick(self, at: NDArray[np.integer[Any]]) -> Any:
-        """Return an array of declared values by their place (a missing one after the last), in their declared type."""
+        """Return an array of declared values by position (missing after the last), in their declared type."""
         if self.attribute.dtype == "category":
             places = np.where(at < self.listed, at, -1).astype(np.int64)
             return pd.Categorical.from_codes(places, pd.Index(self.values))
@@ -149,7 +149,7 @@ class PublicColumn:
 
     @cached_property
     def tokens(self) -> dict[int, int]:
-        """The code of each declared value, and of a missing one, by what `Heom` takes it for."""
+        """The code of each declared value, and of a missing one, by its hash in `Heom`."""
         return dict(zip(hashes_of([*map(to_text, self.values)]).tolist(), range(self.size), strict=False))
 
     @cached_property
@@ -170,11 +170,11 @@ class PublicDomain:
     """The public domain of all features, in the schema's order."""
 
     columns: tuple[PublicColumn, ...]
-    inferred: tuple[str, ...] = ()  # domains read from rows: with any, nothing is guaranteed
+    inferred: tuple[str, ...] = ()  # columns whose domain was read from rows: if any, nothing is guaranteed
 
     @classmethod
     def of(cls, population: Population, *, with_target: bool = False) -> PublicDomain:
-        """Take what the schema of a population declares; no row is looked at.
+        """Take what a population's schema declares; no row is looked at.
 
         Parameters
         ----------
@@ -210,12 +210,12 @@ class PublicDomain:
         return np.column_stack([column.codes(frame[column.name]) for column in self.columns]).astype(np.int32)
 
     def codes_to_count(self, population: Population, rows_per_person: int) -> NDArray[np.int32]:
-        """Return the codes of the rows that count: at most so many of a person, with declared values."""
+        """Return the codes of the rows that count: at most `rows_per_person` of a person, with declared values."""
         codes = self.codes(population.rows(population.limited_rows(rows_per_person)))
         return codes[(codes >= 0).all(axis=1)]
 
     def outside(self, frame: pd.DataFrame) -> dict[str, int]:
-        """Count, per column, rows with a value that is not declared. For the data holder: without noise."""
+        """Count, per column, rows with a value that is not declared. For the data holder, as no noise is added."""
         counts = (self.codes(frame) < 0).sum(axis=0)
         return {name: int(count) for name, count in zip(self.names, counts, strict=True) if count}
 
@@ -236,9 +236,9 @@ def require_declared(schema: Schema, names: Sequence[str]) -> None:
 
 
 def infer_domains(frame: pd.DataFrame, schema: Schema, columns: Sequence[str] | None = None) -> Schema:
-    """Fill in from the rows what a schema does not declare. This leaks: use it to try things out.
+    """Fill in from the rows what a schema does not declare. This leaks: use it only to try things out.
 
-    A column's rarest value becomes visible in its domain whatever epsilon is, so nothing is guaranteed of what is
+    A column's rarest value becomes visible in its domain whatever epsilon is, so nothing is guaranteed for what is
     fitted with such a schema, and its certificate says so.
 
     Parameters
@@ -246,7 +246,7 @@ def infer_domains(frame: pd.DataFrame, schema: Schema, columns: Sequence[str] | 
     frame : DataFrame of the training rows
     schema : Schema
     columns : sequence of str, optional
-        Features to look at; default: all that lack a domain.
+        Features to infer. Default: all that lack a domain.
 
     Returns
     -------
@@ -269,7 +269,7 @@ def infer_domains(frame: pd.DataFrame, schema: Schema, columns: Sequence[str] | 
 
 
 def numbers_of(column: pd.Series) -> NDArray[np.float64]:
-    """Return values as numbers, dates as seconds: NaN where missing, infinite where it is no number."""
+    """Return values as numbers, dates as seconds: NaN if missing, infinite if not a number."""
     if isinstance(column.dtype, np.dtype) and column.dtype.kind in "biuf":
         return column.to_numpy(dtype=np.float64)
     if types.is_datetime64_any_dtype(column.dtype):
@@ -278,7 +278,7 @@ def numbers_of(column: pd.Series) -> NDArray[np.float64]:
 
 
 def _each(column: pd.Series, read: Callable[[Any], Any], dtype: type[Any]) -> NDArray[Any]:
-    if column.dtype == object:  # among objects, pandas would take True for 1, and for 1.0
+    if column.dtype == object:  # among objects, pandas would treat True as 1 and 1.0
         return np.array([read(value) for value in column], dtype=dtype)
     at, distinct = pd.factorize(column)
     return np.array([*(read(value) for value in distinct), read(None)], dtype=dtype)[at]
@@ -289,10 +289,10 @@ def _is_missing(value: Any) -> bool:
 
 
 def _text_of(value: Any) -> str | None:
-    """Spell a category; a fraction as float32 does, which the dtype of a table may have made of it."""
+    """Spell a category; a fraction in single precision, as the table's dtype may have rounded it."""
     if isinstance(value, (float, np.floating)) and math.isfinite(value) and not float(value).is_integer():
         value = np.float32(value)
-    with suppress(Exception):  # whatever else stands in a table is not declared
+    with suppress(Exception):  # whatever else is in a table is not declared
         return to_text(value)
     return None
 
@@ -301,7 +301,7 @@ def _number_of(value: Any) -> float:
     """Return a number, or a date as seconds; NaN for a missing value, infinity for what is neither."""
     if _is_missing(value):
         return math.nan
-    with suppress(Exception):  # whatever else stands in a table is no number
+    with suppress(Exception):  # whatever else is in a table is not a number
         if isinstance(value, str):
             value = pd.Timestamp(value) if _DATE.match(value) else float(value)
         if isinstance(value, (date, np.datetime64)):
@@ -332,10 +332,10 @@ def _fill(attribute: Attribute, column: pd.Series) -> Attribute:
 
 
 class PublicEncoder(TransformerMixin, BaseEstimator):
-    """Encode rows as numbers in [0, 1] by what is declared of their columns; a scikit-learn transformer.
+    """Encode rows as numbers in [0, 1] by the declarations of their columns; a scikit-learn transformer.
 
-    A number is scaled by its bounds, to the nearest where it is outside; a category or level is a one-hot vector. A
-    missing value, where declared, has an input of its own; a missing number is 0 beside it. `fit` learns nothing.
+    A number is scaled by its bounds, and clipped to them; a category or level is a one-hot vector. A missing value, if
+    declared, has an input of its own, and a missing number is 0 beside it. `fit` learns nothing.
 
     Parameters
     ----------
@@ -372,7 +372,7 @@ class PublicEncoder(TransformerMixin, BaseEstimator):
 
     @property
     def layout(self) -> tuple[tuple[Any, ...], ...]:
-        """How each column is encoded: two encoders with the same layout give the same numbers."""
+        """How each column is encoded: encoders with the same layout give the same numbers."""
         return tuple(
             (c.name, c.is_numeric, c.size, (*c.edges[[0, -1]],) if c.is_numeric else c.values)
             for c in self.domain.columns
@@ -387,7 +387,7 @@ class PublicEncoder(TransformerMixin, BaseEstimator):
         Raises
         ------
         InputError
-            If columns, which it names, are missing or hold values that are not declared.
+            If columns are missing or hold values that are not declared; it names them.
         """
         if not isinstance(X, pd.DataFrame):
             raise InputError(f"the encoder takes a pandas DataFrame; got {type(X).__name__}")
@@ -405,8 +405,8 @@ class PublicEncoder(TransformerMixin, BaseEstimator):
     def decode(self, encoded: NDArray[np.float64]) -> pd.DataFrame:
         """Return the rows nearest to encoded ones, in the dtypes that the model takes.
 
-        The largest input of a category wins, the first one on a tie; a number is missing where its input for that is
-        above one half; whole numbers and dates are rounded.
+        The largest input of a category wins, the first one on a tie; a number is missing if its input for that is above
+        one half; whole numbers and dates are rounded.
         """
         starts = list(accumulate(map(_width, self.domain.columns), initial=0))
         parts = zip(self.domain.columns, pairwise(starts), strict=True)

@@ -1,4 +1,4 @@
-"""DPC as published by Yang et al. (2022), to compare with. Its epsilon is a claim that an audit refutes."""
+"""DPC as published by Yang et al. (2022), for comparison. Its epsilon is a claim that an audit refutes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _GIVE = (
     "`gradient(encoded, targets)` that returns log-probabilities and their gradient"
 )
 _TINY = 1e-12  # where a norm is zero, so is its gradient here
-_SPREAD = 0.5  # of the starts of further counterfactuals, in a code whose entries are in [0, 1]
+_SPREAD = 0.5  # of the starting points of further counterfactuals; entries of a code are in [0, 1]
 
 Gradient = Callable[[Matrix, NDArray[Any]], tuple[Matrix, Matrix]]
 """From encoded rows (n, n_inputs) and a target label for each to log-probabilities (n,) and their gradient by the
@@ -39,7 +39,7 @@ encoded rows (n, n_inputs)."""
 
 
 def read_classifier(model: Any, encoder: PublicEncoder) -> Gradient:
-    """Return the gradient of a pipeline whose last step is known: one sigmoid or softmax over its outputs."""
+    """Return the gradient of a pipeline whose last step has one sigmoid or softmax over its outputs."""
     steps = [step for _, step in model.steps] if isinstance(model, Pipeline) else []
     if len(steps) != 2 or not isinstance(steps[0], PublicEncoder):
         raise ModelError(f"no gradients are known of a {type(model).__name__}: {_GIVE}")
@@ -63,7 +63,7 @@ def read_classifier(model: Any, encoder: PublicEncoder) -> Gradient:
 
 
 class Autoencoder:
-    """The net of Yang et al. (2022, 5.1.1); `tied`, of Eq. 6: one layer, transposed to decode, not normalized."""
+    """The net of Yang et al. (2022, 5.1.1); `tied`: of Eq. 6, one layer, transposed to decode, not normalized."""
 
     def __init__(self, n_inputs: int, hidden: Sequence[int], random: np.random.Generator, *, tied: bool = False):
         sizes = list(pairwise([n_inputs, *hidden, *reversed(hidden[:-1]), n_inputs]))
@@ -84,7 +84,7 @@ class Autoencoder:
         return propagate(self._layers[: self._depth], x)[0]
 
     def decode(self, code: Matrix) -> tuple[Matrix, Callable[[Matrix], Matrix]]:
-        """Do as `reconstruct`, from codes and down to their gradient."""
+        """Decode codes; also return what turns a gradient of the result into that of the codes."""
         outputs, backward = propagate(self._layers[self._depth :], code)
         return outputs, lambda gradient: backward(gradient)[0]
 
@@ -104,15 +104,15 @@ class Autoencoder:
 
 
 def _draw_weights(n_in: int, n_out: int, random: np.random.Generator, *, with_offset: bool) -> Matrix:
-    """Draw weights, with the offset as last row (zero at first)."""
+    """Draw weights, with the offset as last row (initially zero)."""
     limit = np.sqrt(6 / (n_in + n_out))
     weights = random.uniform(-limit, limit, (n_in, n_out))
     return np.vstack([weights, np.zeros(n_out)]) if with_offset else weights
 
 
 # The functional mechanism of Yang et al. (2022, 4.1) protects nobody: the basis of the noisy coefficients is the
-# network's own output at each row, and the sensitivity of Eq. 13 counts hidden units where the sum runs over inputs.
-# Nothing else may use numpy's noise.
+# network's own output at each row, and the sensitivity of Eq. 13 counts hidden units where the sum is over inputs.
+# Only this module may use NumPy's noise.
 
 
 def claimed_sensitivity(hidden: Sequence[int]) -> float:
@@ -125,12 +125,12 @@ class Perturbation:
     """Noise on the coefficients of the loss (Eq. 11), drawn once before training.
 
     The reconstruction loss of N rows is a polynomial of degree 2 in the outputs x̂ (Eq. 8 and 12). Algorithm 1 perturbs
-    the coefficient of each x̂_p and each product x̂_p x̂_q, p <= q; they belong to the table, so what trains is
+    the coefficient of each x̂_p and each product x̂_p x̂_q, p <= q. They are of the whole table, so the training loss is
     mean ‖x - x̂‖² + mean (linear · x̂ + x̂ᵀ quadratic x̂) / N, without the constant, which has no gradient.
     """
 
     linear: Matrix  # shape (n_inputs,)
-    quadratic: Matrix  # shape (n_inputs, n_inputs); upper triangular, so that each product is there once
+    quadratic: Matrix  # shape (n_inputs, n_inputs); upper triangular, so that each product counts once
 
     @classmethod
     def draw(cls, n_inputs: int, hidden: Sequence[int], epsilon: float, random: np.random.Generator) -> Perturbation:
@@ -163,7 +163,7 @@ def train(
     batch_size: int | None = 128,
     rate: float = 1e-3,
 ) -> None:
-    """Train a net in place (Algorithm 1); row i stands for ``counts[i]`` rows. No batch size: all in one batch."""
+    """Train a net in place (Algorithm 1); row i stands for ``counts[i]`` rows. No batch size: one batch."""
     n, size = float(counts.sum()), batch_size or len(rows)
     adam = Adam(net.parameters, rate)
     for _ in range(epochs):
@@ -210,7 +210,7 @@ class LatentSearch:
 class DPC(HostOnly):
     """Counterfactuals decoded from class prototypes of an autoencoder, as published: **no guarantee**.
 
-    What it returns is not differentially private: training reads the rows themselves although coefficients of its loss
+    Its answers are not differentially private: training reads the rows themselves, although coefficients of its loss
     are noisy, and the prototypes (Eq. 14) are means of encoded rows without noise. One counterfactual is enough to tell
     apart two tables that differ in one row. See the page "DPC as published".
 
@@ -221,24 +221,24 @@ class DPC(HostOnly):
     epsilon : float
         The budget that the paper would claim; infinite for no noise.
     epochs, batch_size, rate : int, int, float
-        Of training with Adam; the paper does not give the rate. Without a batch size all rows are one batch.
+        For training with Adam; the paper does not give the rate. Without a batch size, all rows are one batch.
     hidden : sequence of int
-        Widths of the encoder's layers, mirrored by the decoder; the paper's for mixed tables.
+        Widths of the encoder's layers, mirrored by the decoder. Default: the paper's for mixed tables.
     tied : bool
-        Use the net of Eq. 6, with one hidden layer, instead.
+        Whether to use the net of Eq. 6, with one hidden layer, instead.
     alpha, beta, gamma : float
-        Weights of prediction, distance and prototype in the search (Eq. 18); the paper's for mixed tables.
+        Weights of prediction, distance and prototype in the search (Eq. 18). Default: the paper's for mixed tables.
     steps, step : int, float
         Number and size of Adam's steps in the search; the paper does not give them.
     gradient : callable, optional
-        For models that are not of scikit-learn: from encoded rows (n, n_inputs) and n target labels to their
+        For models outside of scikit-learn: from encoded rows (n, n_inputs) and n target labels to their
         log-probabilities (n,) and the gradient by the rows.
     seed : int, optional
 
     Attributes
     ----------
     guarantee, sensitivity : str, float
-        That there is none; and Eq. 13, as claimed.
+        The statement that there is none; and Eq. 13, as claimed.
     labels_from : str
         After `fit`: whether classes are the target column's or the model's predictions.
     """
@@ -280,9 +280,9 @@ class DPC(HostOnly):
         self.hidden = tuple(self.hidden)
         self.sensitivity = claimed_sensitivity(self.hidden)
         self.labels_from = ""
-        self._fitted = False  # until all of a fit went well
+        self._fitted = False  # until a fit is complete
 
-    def __repr__(self) -> str:  # the claim as a claim
+    def __repr__(self) -> str:  # calls the claim a claim
         return f"DPC(claimed epsilon={self.epsilon:g}, no guarantee)"
 
     def fit(self, population: Population, model: Any, desired: Any) -> DPC:
@@ -292,12 +292,12 @@ class DPC(HostOnly):
         ----------
         population : Population
             With rows, and a declared domain of every feature. Classes are those of its target column, as in the paper,
-            where it holds one; else the model's predictions.
-        model : fitted Pipeline, or any model where `gradient` is given
+            if there is one; else the model's predictions.
+        model : fitted Pipeline, or any model if `gradient` is given
             Of `PublicEncoder` and scikit-learn's ``MLPClassifier`` or ``LogisticRegression``.
         desired : label, set of labels or "opposite"
-            Of several classes the one with the nearest prototype; "opposite": among those that the query is not
-            predicted to be.
+            Among several classes, the one with the nearest prototype is taken; "opposite" allows all but the query's
+            predicted class.
 
         Returns
         -------
@@ -306,11 +306,11 @@ class DPC(HostOnly):
         Raises
         ------
         ModelError
-            If gradients of the model are not known, or no row is of a class that is desired.
+            If the model's gradients are unknown, or no row has a desired class.
         SchemaError, InputError
             If a domain is not declared; if a row has a value that is not declared.
         PopulationError
-            If the population is sealed or on a cluster: rows are needed.
+            If the population is sealed or on a cluster, as rows are needed.
         """
         self._fitted = False
         check_population(population)
@@ -330,7 +330,7 @@ class DPC(HostOnly):
         perturbation = Perturbation.draw(rows.shape[1], self.hidden, self.epsilon, noise)
         distinct, counts = rows, np.ones(len(rows))
         if self.batch_size is None:
-            found = pd.DataFrame(rows).value_counts(sort=False)  # much faster than numpy's unique where few differ
+            found = pd.DataFrame(rows).value_counts(sort=False)  # much faster than NumPy's unique if few rows differ
             distinct, counts = found.index.to_frame().to_numpy(), np.asarray(found, dtype=float)
         train(net, distinct, counts, perturbation, batches, self.epochs, self.batch_size, self.rate)
         self._encoder, self._ask, self._slope, self._goal, self._net = encoder, ask, slope, goal, net
@@ -351,12 +351,12 @@ class DPC(HostOnly):
         ----------
         queries : DataFrame
             With all features.
-        track, groups : as of `DPPrototypes.explain`; the verdict of a run is review
+        track, groups : as for `DPPrototypes.explain`; the verdict of a run is review
 
         Returns
         -------
         Explanations
-            A row at which the model does not decide as desired is withheld (``not_desired``).
+            Rows without the desired outcome are withheld (``not_desired``).
 
         Raises
         ------
@@ -390,14 +390,14 @@ class DPC(HostOnly):
     def generate(self, queries: pd.DataFrame, *, per_query: int = 1) -> pd.DataFrame:
         """Return counterfactual rows (Algorithm 2), each rounded to the nearest row that the schema allows.
 
-        Nothing makes sure that the model decides as desired at them: ask it.
+        They need not have the desired outcome: ask the model.
 
         Parameters
         ----------
         queries : DataFrame
             With all features.
         per_query : int
-            Searches per query: from the prototype and, which the paper leaves open, from around it.
+            Searches per query: from the prototype and, as the paper leaves open, from around it.
 
         Returns
         -------
@@ -416,7 +416,7 @@ class DPC(HostOnly):
         return self._encoder.decode(found)
 
     def search(self, queries: pd.DataFrame, *, per_query: int = 1) -> Matrix:
-        """Return what the decoder gives, (n, n_inputs) in [0, 1], which `generate` rounds to rows."""
+        """Return the decoder's outputs, (n, n_inputs) in [0, 1], which `generate` rounds to rows."""
         if not self._fitted:
             raise NotFittedError("call fit before counterfactuals are asked for")
         if per_query < 1:
@@ -434,7 +434,7 @@ class DPC(HostOnly):
         return search.run(start.reshape(len(goals), -1), self.steps, self.step)
 
     def _labels(self, population: Population, table: pd.DataFrame, ask: LabelModel) -> NDArray[Any]:
-        """Return the class of each row, y of Eq. 14, in the model's own type of labels."""
+        """Return the class of each row, y of Eq. 14, in the model's type of labels."""
         target = population.schema.target
         if target is None or target not in table.columns:
             self.labels_from = "the model's predictions"
@@ -449,7 +449,7 @@ class DPC(HostOnly):
         return np.array([known[to_text(value)] for value in distinct])[at]
 
     def _target(self, queries: pd.DataFrame, encoded: Matrix) -> NDArray[np.int64]:
-        """Return the class whose prototype each query is searched from."""
+        """Return the class from whose prototype each query's search starts."""
         if self._goal.is_opposite:
             closed = self._ask(queries)[:, None] == self._classes
         else:

@@ -1,4 +1,4 @@
-"""A forest-structured model of a table, measured with noise: which columns belong together, and their counts."""
+"""A forest-structured model of a table, measured with noise: pairs of dependent columns, and their counts."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from numpy.typing import NDArray
 
 from cfk_plugin.dp.noise import Counts, Marginal, PrivateRows
 
-Groups = Sequence[NDArray[np.int32]]  # public groups of a column's codes, each of one or several of the groups before
+Groups = Sequence[NDArray[np.int32]]  # public groups of a column's codes; each merges groups of the level before
 
 PEOPLE, SINGLE, CHOICE = 0.03, 0.35, 0.1
-"""Shares of the budget: number of rows, counts of single columns, and choice of pairs; the rest counts pairs."""
+"""Shares of the budget: number of rows, counts of single columns, choice of pairs; the rest is for counting pairs."""
 
-_CLEAR = 0.03  # of the rows: so much noise may be on the scores of a choice, or fewer pairs are chosen
-_FILLED = 0.2  # of the noise on a pair's cells counts against it: counts that stand out of it are kept
-_RARE = 0.005  # share of the rows; codes that are rarer are counted together in pairs
-_DOUBT = 0.3  # pseudo-count of a cell, in standard deviations of noise, or in what is expected there if that is less
+_CLEAR = 0.03  # share of the rows: most noise on a choice's scores, else fewer pairs are chosen
+_FILLED = 0.2  # share of the noise on a pair's cells that counts against it, as shrinking keeps clear counts
+_RARE = 0.005  # share of the rows; rarer codes are merged in pairs
+_DOUBT = 0.3  # pseudo-count of a cell, in standard deviations of noise, or its expected count if that is less
 _FLOOR = 1e-3  # pseudo-count per value where nothing is known
 
 
 def shares(columns: int) -> list[float]:
-    """Return the shares of the questions that `Forest.measure` begins with."""
+    """Return the budget shares of the first questions of `Forest.measure`."""
     return [PEOPLE, 1 - PEOPLE] if columns > 1 else [1.0]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Edge:
-    """Two columns that were counted together: ``counts[i, j]`` of merged codes."""
+    """Two columns that were counted together: ``counts[i, j]`` for merged codes."""
 
     first: int
     second: int
@@ -42,7 +42,7 @@ class Edge:
 
 
 class Likelihood:
-    """Log-probabilities of rows, as a sum over columns: of each code given that of the column it depends on."""
+    """Log-probabilities of rows, summed over columns: of each code given that of its parent column."""
 
     def __init__(self, parents: NDArray[np.int64], tables: Sequence[Counts]) -> None:
         self._parents, self._flat = parents, np.concatenate([table.ravel() for table in tables])
@@ -56,7 +56,7 @@ class Likelihood:
         return np.asarray(self._at(codes, codes).sum(axis=1))
 
     def gains(self, codes: NDArray[np.int32], others: NDArray[np.int32]) -> Counts:
-        """Return how much likelier each row were with a single column as in another one, for each column."""
+        """Return, per column, how much likelier each row would be with that column's value from the other row."""
         now = self._at(codes, codes)
         return np.asarray(self._at(codes, others) - now + (self._at(others, codes) - now) @ self._children)
 
@@ -66,18 +66,18 @@ class Likelihood:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Forest:
-    """Noised counts of single columns and of some pairs that form no cycle. Everything here is post-processed noise."""
+    """Noised counts of single columns and of some pairs without cycles. Everything here is computed from them."""
 
     people: float  # noised number of rows
     single: tuple[Counts, ...]  # counts of each column's codes
-    merged: tuple[NDArray[np.int32], ...]  # what each code counts as in pairs; rare ones together
+    merged: tuple[NDArray[np.int32], ...]  # what each code counts as in pairs; rare ones are merged
     edges: tuple[Edge, ...] = ()
 
     @classmethod
     def measure(cls, rows: PrivateRows, sizes: Sequence[int], groups: Sequence[Groups] | None = None) -> Forest:
-        """Ask the rows how many they are, single columns, which pairs, as many as can be told, and their counts.
+        """Ask the rows for their number, single columns, as many dependent pairs as can be told, and their counts.
 
-        Single columns alone, where no pair can be told; once more, where none is chosen.
+        If no pair can be told, only single columns; if none is chosen, these are counted once more.
         """
         own = tuple(np.arange(size, dtype=np.int32) for size in sizes)
         singles, share, turns = [Marginal([j], [codes]) for j, codes in enumerate(own)], shares(len(sizes))[-1], 0
@@ -99,7 +99,7 @@ class Forest:
         if chosen := merging.choose_pairs(rows, _FILLED * expected, turns):
             return merging.with_pairs(rows, chosen, rest)
         other = rows.scale(len(sizes), rest)
-        weight = other**2 / (scale**2 + other**2)  # of two measurements of the same, each by its precision
+        weight = other**2 / (scale**2 + other**2)  # combines two measurements by their precision
         noised = [weight * a + (1 - weight) * b for a, b in zip(noised, rows.counts(singles), strict=True)]
         return cls.of_singles(own, noised, rows.deviation(scale * math.sqrt(weight)))
 
@@ -119,15 +119,15 @@ class Forest:
         return Marginal([a, b], [self.merged[a], self.merged[b]])
 
     def independent(self, a: int, b: int) -> Counts:
-        """Return the counts of a pair of columns that have nothing to do with each other."""
+        """Return the expected counts of a pair of independent columns."""
         first, second = (np.bincount(self.merged[j], weights=self.single[j]) for j in (a, b))
         return np.asarray(np.outer(first, second) / self.people)
 
     def choose_pairs(self, rows: PrivateRows, expected: float, turns: int) -> list[tuple[int, int]]:
-        """Return the pairs to count: each time the one that differs most from independence, beyond its noise, or none.
+        """Return the pairs to count: in each turn the one farthest from independence, beyond noise, or none.
 
-        A pair's score is the L1 distance of its counts to the product of its single columns, less what is expected of
-        noise per cell; that of none is 0. A row changes a score by at most 1.
+        A pair's score is the L1 distance of its counts to the product of its single columns, less a share of the noise
+        expected per cell; no pair has score 0. A row changes a score by at most 1.
         """
         part_of = list(range(len(self.single)))
         chosen: list[tuple[int, int]] = []
@@ -164,7 +164,7 @@ class Forest:
         return codes
 
     def likelihood(self) -> Likelihood:
-        """Return the log-probabilities of codes, ready to be looked up."""
+        """Return the log-probabilities of codes as look-up tables."""
         parents, tables = np.full(len(self.single), -1), [np.empty((0, 0))] * len(self.single)
         for parent, column, conditional in self._walk():
             merged = self.merged[column]
@@ -175,7 +175,7 @@ class Forest:
         return Likelihood(parents, tables)
 
     def _walk(self) -> list[tuple[int | None, int, Counts]]:
-        """Return columns so that each comes after the one it depends on, with its probabilities for each code there."""
+        """Return columns after their parents, each with its probabilities for each code of the parent."""
         out: list[tuple[int | None, int, Counts]] = []
         seen: set[int] = set()
         degree = np.bincount([c for e in self.edges for c in (e.first, e.second)], minlength=len(self.single))
@@ -196,7 +196,7 @@ class Forest:
         return out
 
     def _marginal(self, column: int) -> Counts:
-        """Return the probabilities of a column's merged codes, from its own counts and from those of its pairs."""
+        """Return the probabilities of a column's merged codes, from its own counts and those of its pairs."""
         found = [np.bincount(self.merged[column], weights=self.single[column])]
         found += [e.toward(column)[1].sum(axis=0) for e in self.edges if column in (e.first, e.second)]
         raised = np.mean(found, axis=0) + _FLOOR
@@ -204,15 +204,15 @@ class Forest:
 
 
 def _people(noised: Sequence[Counts]) -> float:
-    """Return the number of rows that the tables agree on best; those with fewer cells carry less noise."""
+    """Return the number of rows that fits the tables best; those with fewer cells have less noise."""
     weights = [1 / counts.size for counts in noised]
     return max(1.0, float(np.average([counts.sum() for counts in noised], weights=weights)))
 
 
 def _merge_rare(counts: Counts, least: float, groups: Groups = ()) -> NDArray[np.int32]:
-    """Return new codes: those with at least so many rows keep one of their own, others share one with those like them.
+    """Return new codes: codes with at least `least` rows keep their own, others share one with similar ones.
 
-    Rare ones share it with the rare ones of their group; where these are rare together, of the group above it, or all.
+    Rare ones share a code within their group; if that is still rare, within the group above, or all together.
     """
     merged, everyone = np.arange(len(counts)), np.zeros(len(counts), dtype=np.int32)
     for group in (*groups, everyone):
@@ -223,10 +223,10 @@ def _merge_rare(counts: Counts, least: float, groups: Groups = ()) -> NDArray[np
 
 
 def _shrink(noised: Sequence[Counts], bases: Sequence[Counts], deviation: float) -> list[Counts]:
-    """Shrink noised counts towards bases, as far as noise explains the difference, and make them counts again.
+    """Shrink noised counts towards `bases`, as far as noise explains the difference, and make them valid counts.
 
-    The positive-part rule of James and Stein says which share of a difference is kept. What is 0 or less then may have
-    been as much as noise hides.
+    The positive-part rule of James and Stein gives the share of a difference that is kept. A result of 0 or less may
+    have been as much as noise hides.
     """
     found = []
     for counts, base in zip(noised, bases, strict=True):
@@ -248,7 +248,7 @@ def _on_simplex(counts: Counts, total: float) -> Counts:
 
 
 def _within(counts: Counts, merged: NDArray[np.int32]) -> Counts:
-    """Return, for each merged code, the probabilities of the codes that it stands for."""
+    """Return each code's probability within its merged code."""
     members = np.zeros((int(merged.max()) + 1, len(counts)))
     members[merged, np.arange(len(counts))] = counts + _FLOOR
     return np.asarray(members / members.sum(axis=1, keepdims=True))
@@ -258,6 +258,6 @@ def _draw(probabilities: Counts, given: NDArray[np.int32], random: np.random.Gen
     lines, size = probabilities.shape
     ends = np.cumsum(probabilities, axis=1)
     ends[:, -1] = 1.0
-    line_of_all = (ends + np.arange(lines)[:, None]).ravel()  # the lines one after the other: one search for all rows
+    line_of_all = (ends + np.arange(lines)[:, None]).ravel()  # lines joined end to end: one search for all rows
     found = np.searchsorted(line_of_all, random.random(len(given)) + given, side="right") - given * size
     return np.asarray(found.clip(0, size - 1), dtype=np.int32)

@@ -1,4 +1,4 @@
-"""Gradients of scikit-learn's networks and logistic regressions, and Adam, who follows them."""
+"""Gradients of scikit-learn's networks and logistic regressions, and Adam, which follows them."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from cfk_plugin.errors import ModelError, quiet
 Matrix = NDArray[np.float64]
 
 Backward = Callable[[Matrix], tuple[Matrix, list[tuple[Matrix, Matrix]]]]
-"""From the gradient of outputs to that of inputs, and per layer what it summed up and the gradient of its sums."""
+"""From the gradient of outputs to that of inputs and, per layer, its inputs and the gradient of its sums."""
 
-# Each with its gradient, from that of what came out.
+# Each with its gradient, given the gradient of its output.
 _ACTIVATIONS: dict[str, tuple[Callable[[Matrix], Matrix], Callable[[Matrix, Matrix], Matrix]]] = {
     "identity": (lambda x: x, lambda g, _: g),
     "logistic": (expit, lambda g, y: g * (y * (1 - y))),
     "tanh": (np.tanh, lambda g, y: g * (1 - y**2)),
     "relu": (lambda x: np.maximum(x, 0), lambda g, y: g * (y > 0)),
-    # The logistic function by numpy's tanh, which is three times as fast as scipy's expit, and does not overflow.
+    # The logistic function by NumPy's tanh: three times as fast as SciPy's expit, without overflow.
     "sigmoid": (lambda x: 0.5 + 0.5 * np.tanh(0.5 * x), lambda g, y: g * y * (1 - y)),
 }
-_FIRST, _SECOND, _TINY = 0.9, 0.999, 1e-8  # Adam's, the values of its authors
-_ROUNDING = 1e-6  # between a model's own probabilities and those of the weights that were read from it
-_VARIANCE_FLOOR = 1e-5  # keeps equal inputs from a division by zero
+_FIRST, _SECOND, _TINY = 0.9, 0.999, 1e-8  # Adam's default values
+_ROUNDING = 1e-6  # between a model's own probabilities and those from the weights read
+_VARIANCE_FLOOR = 1e-5  # avoids division by zero for equal inputs
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Layer:
-    """Units over all inputs, which may be normalized first, without gain and offset; a network is a list of them."""
+    """Units over all inputs, optionally normalized first (without gain and offset); a network is a list of layers."""
 
     weights: Matrix  # shape (n_in, n_out)
     offset: Matrix | None  # shape (n_out,)
@@ -68,7 +68,7 @@ class Layer:
 
 
 def propagate(network: Sequence[Layer], x: Matrix) -> tuple[Matrix, Backward]:
-    """Return what comes out of the last layer, and how a gradient goes back to the first."""
+    """Return the output of the last layer, and the backward pass."""
     backwards = []
     for layer in network:
         x, of_layer = layer.forward(x)
@@ -107,12 +107,12 @@ def read_network(model: Any, advice: str) -> list[Layer]:
 
 
 def class_logits(outputs: Matrix) -> Matrix:
-    """Return the logits of all classes, shape (n, n_classes); with one output, the first of two classes has 0."""
+    """Return the logits of all classes, shape (n, n_classes); with a single output, the first class has 0."""
     return np.column_stack([np.zeros(len(outputs)), outputs]) if outputs.shape[1] == 1 else outputs
 
 
 def check_gradient(gradient: Callable[..., tuple[Matrix, Matrix]]) -> Callable[..., tuple[Matrix, Matrix]]:
-    """Return the user's function with checked answers and errors that quote nothing."""
+    """Wrap the user's function: answers are checked, and errors quote nothing."""
 
     def call(points: Matrix, *more: NDArray[Any]) -> tuple[Matrix, Matrix]:
         with quiet(f"the function `gradient` raised {{}} on {len(points)} rows", ModelError):
@@ -138,7 +138,7 @@ class Adam:
         self._mean, self._square = np.zeros_like(array), np.zeros_like(array)
 
     def step(self, gradient: Matrix) -> Matrix:
-        """Take one step down; return how far a lasting gradient of 1 would move each entry."""
+        """Take one descent step; return how far a constant gradient of 1 would move each entry."""
         self._steps += 1
         scale = self._rate * np.sqrt(1 - _SECOND**self._steps) / (1 - _FIRST**self._steps)
         self._mean += (1 - _FIRST) * (gradient - self._mean)

@@ -1,4 +1,4 @@
-"""Rows that answer noised questions within one budget: noise, privacy maps and composition are OpenDP's."""
+"""Rows that answer questions with noise within one budget; noise, privacy maps and composition are OpenDP's."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ Counts = NDArray[np.float64]
 Counting = Callable[[NDArray[np.int32]], Counts]
 Scores = Callable[[NDArray[np.int32]], Sequence[float]]
 
-_EXACT = 1e-6  # the composed loss may stay so much below what was declared, relatively
-_ROOM = 1e-9  # OpenDP rounds its maps up: scales are so much larger than the formulas say
+_EXACT = 1e-6  # most that the composed loss may fall below the declared one, relative
+_ROOM = 1e-9  # OpenDP rounds its maps up, so scales exceed the formulas by this share
 
 
 class PrivateRows(HostOnly):
-    """Coded rows that can be asked noised questions alone; each costs its share of the budget, in order.
+    """Coded rows that only answer questions with noise; each costs its share of the budget, in order.
 
-    Neighbouring tables differ by the rows of one person, at most `rows_per_person`, added or removed. With `delta` 0
-    counts get discrete Laplace noise, with a positive one discrete Gaussian noise under zero-concentrated privacy.
+    Neighboring tables differ by the rows of a person, at most `rows_per_person`, added or removed. Counts get discrete
+    Laplace noise if `delta` is 0, else discrete Gaussian noise under zero-concentrated privacy.
     """
 
     seeded = False
@@ -41,7 +41,7 @@ class PrivateRows(HostOnly):
         self._concentrated = delta > 0
         self._total = rho_of(epsilon, delta) or epsilon
         self._left = [share * self._total * (1 - _ROOM) for share in shares]
-        self.answers: list[NoisedCounts] = []  # all counts that were given
+        self.answers: list[NoisedCounts] = []  # all counts that were given out
         self._open(codes, epsilon, delta)
 
     def _counts(self) -> str:
@@ -53,7 +53,7 @@ class PrivateRows(HostOnly):
         return f"discrete {kind}, OpenDP {_opendp().__version__}"
 
     def scale(self, tables: int, share: float) -> float:
-        """Return the scale of the noise on each count when so many tables are asked for at a share of the budget."""
+        """Return the scale of the noise on each count if this many tables share a share of the budget."""
         part = share * self._total
         if self._concentrated:
             return self.person * math.sqrt(tables / (2 * part))
@@ -67,7 +67,7 @@ class PrivateRows(HostOnly):
         return scale * math.sqrt(2 / math.pi) if self._concentrated else scale
 
     def counts(self, tables: Sequence[Marginal]) -> list[Counts]:
-        """Return the noised counts of some tables, each in its shape; one question."""
+        """Return the noised counts of some tables, each in its shape. Costs one question."""
         share = self._next() / self._total
         scale = self.scale(len(tables), share)
 
@@ -81,16 +81,16 @@ class PrivateRows(HostOnly):
         return [answer.counts for answer in found]
 
     def choice_scale(self, share: float) -> float:
-        """Return the scale of the noise on each score of a choice that costs a share of the budget."""
+        """Return the scale of the noise on each score, for a choice at a share of the budget."""
         part = share * self._total
         return 2 * self.person / (math.sqrt(8 * part) if self._concentrated else part)
 
     def best(self, scores: Scores) -> int:
-        """Return which score is about the highest; each changes by at most 1 with a row. One question."""
+        """Return which score is about the highest; a row changes each by at most 1. Costs one question."""
         return self._noised_best(scores, self.choice_scale(self._next() / self._total) * (1 + _ROOM))
 
     def divide(self, shares: Sequence[float]) -> None:
-        """Make several questions of the last one: what was answered before may decide of how many, and which shares."""
+        """Divide the last question into several; their number and shares may depend on earlier answers."""
         if len(self._left) != 1 or sum(shares) * self._total > self._left[0] * (1 + _EXACT):
             raise BudgetError("only the last question is divided, into shares that are not more than its own")
         whole = self._next() * (1 - _ROOM)
@@ -132,7 +132,7 @@ class PrivateRows(HostOnly):
             noise = dp.m.then_laplace(scale=scale)
         counting = dp.t.make_user_transformation(
             *self._space,
-            dp.vector_domain(dp.atom_domain(T="i64")),  # noise of a very small epsilon must not reach the ends
+            dp.vector_domain(dp.atom_domain(T="i64")),  # the range must hold the noise of a very small epsilon
             metric,
             lambda rows: count(rows).astype(np.int64).tolist(),
             lambda distance: distance * stretch,
@@ -158,7 +158,7 @@ class NoisedCounts(NamedTuple):
 
 
 class Marginal:
-    """A marginal table to ask for: the cross product of some columns, whose codes may be merged first."""
+    """A marginal table to ask for: the cross product of columns, whose codes may be merged first."""
 
     def __init__(self, columns: Sequence[int], merged: Sequence[NDArray[np.int32]]) -> None:
         self.columns, self._merged = tuple(columns), tuple(merged)
@@ -184,20 +184,20 @@ def _opendp() -> Any:
         import opendp.prelude as dp
     except ImportError as error:
         raise MissingDependencyError("differential privacy needs OpenDP: pip install 'cfk-plugin[dp]'") from error
-    dp.enable_features("contrib", "honest-but-curious")  # own transformations: their stability is argued above
+    dp.enable_features("contrib", "honest-but-curious")  # allows transformations of our own
     return dp
 
 
 def rho_of(epsilon: float, delta: float) -> float | None:
-    """Return the largest zero-concentrated loss that is within a budget; None where it is pure."""
+    """Return the largest zero-concentrated loss that is within a budget; None if the budget is pure."""
     order = Order.of(Budget.read(epsilon, delta))
     return None if order is None else order.rho
 
 
 class SeededRows(PrivateRows):
-    """Rows with noise of the right size from a seed, which OpenDP's cannot have. Nothing is guaranteed.
+    """Rows with noise of the right size from a seed, which OpenDP does not offer. Nothing is guaranteed.
 
-    Knowing or guessing the seed takes the noise off, and floating-point noise betrays counts by itself.
+    Whoever knows or guesses the seed can remove the noise, and floating-point noise leaks counts by itself.
     """
 
     seeded = True
