@@ -53,7 +53,9 @@ class GuaranteeState(HostOnly):
         if policy.guarantee == "reciprocal":
             return cls(sides, partition, fixed=partition if sides.is_one else None)
         with doing("finding answers for the catalogue"):
-            return cls(sides, partition, Catalogue.build(partition, policy, goal, rows))
+            catalogue = Catalogue.build(partition, policy, goal, rows)
+            _tell_of_wide(catalogue, policy)
+            return cls(sides, partition, catalogue)
 
     def waits(self, goal: Goal) -> bool:
         """Say whether a catalogue can be searched before the model's outcomes at counterfactuals are known."""
@@ -92,6 +94,17 @@ class GuaranteeState(HostOnly):
                     yield Suppressed(entry.query, "no_other_answer")
                     continue
             yield entry
+
+
+def _tell_of_wide(catalogue: Catalogue, policy: PrivacyPolicy) -> None:
+    wide = catalogue.is_wide(catalogue.weakest)
+    if policy.reverts and 2 * wide.sum() > len(wide):
+        _log.warning(
+            "%d of %d regions have more than 10,000 combinations of values, so their answers are not moved towards who "
+            "asks: all private values change. Round quasi-identifiers to what others can know of a person",
+            wide.sum(),
+            len(wide),
+        )
 
 
 def _sealed(population: Population, policy: PrivacyPolicy) -> Partition:
