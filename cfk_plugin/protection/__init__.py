@@ -4,6 +4,6 @@ from cfk_plugin.protection.baselines import GraspProtector, MondrianProtector
 from cfk_plugin.protection.exact import ExactProtector
 
 BUILT_IN = {"exact": ExactProtector, "grasp": GraspProtector, "mondrian": MondrianProtector}
-"""Protectors by the name that `KAnonymizer` takes."""
+"""Protectors by their name in `KAnonymizer`."""
 
 __all__ = ["BUILT_IN", "ExactProtector", "GraspProtector", "MondrianProtector"]

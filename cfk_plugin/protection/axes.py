@@ -32,7 +32,7 @@ class Axis(NamedTuple):
     weight: float  # cost of the whole domain
     card: int  # values in the denominator of the cost (NOMINAL, TREE)
     position: Floats  # one number per code; only INTERVAL gives it a meaning
-    leaf: Ints  # of a TREE the node of each leaf code, else -1
+    leaf: Ints  # node of each leaf code of a TREE, else -1
     missing: int = -1  # code of "missing", -1 when there is none
     # Nodes of a TREE: first and last leaf code, parent node (-1 at the root).
     low: Ints = _NO_NODES
@@ -54,7 +54,7 @@ class Axis(NamedTuple):
     def tree(cls, low: ArrayLike, high: ArrayLike, parent: ArrayLike, weight: float) -> Axis:
         """Values at the leaves of a hierarchy, numbered depth first so that each node is a range of codes.
 
-        A leaf is a node with ``low == high``; of several on one chain the lowest counts.
+        A leaf is a node with ``low == high``; the lowest one of a chain counts.
         """
         first, last, up = (np.asarray(a, np.int64) for a in (low, high, parent))
         bottom = np.setdiff1d(np.flatnonzero(first == last), up)
@@ -163,9 +163,9 @@ class CellIndex(NamedTuple):
 
     @classmethod
     def build(cls, codes: Codes, weight: Ints, axes: AxisArrays, leaf: int = 24) -> CellIndex:
-        """Split until a node has at most `leaf` cells."""
+        """Split until every node has at most `leaf` cells."""
         cells = np.ascontiguousarray(codes, np.int32).view()
-        cells.flags.writeable = False  # always, as a kernel is compiled for one of both
+        cells.flags.writeable = False  # always, as kernels are compiled for read-only or writable arrays
         order, room = np.arange(len(cells), dtype=np.int64), max(2 * len(cells), 1)
         start, stop, child = np.zeros((3, room), np.int64)
         low, high = np.zeros((2, room, cells.shape[1]), np.int32)
@@ -248,7 +248,7 @@ def _grow(
     low: Codes,
     high: Codes,
 ) -> int:
-    """Split until a node is small or holds one cell; fills the arrays of `CellTree` and returns how many there are."""
+    """Split until a node is small or holds one cell; fills the arrays of `CellTree` and returns the number of nodes."""
     m, q = cells.shape
     stop[0] = m
     used, t = 1, 0
@@ -398,7 +398,7 @@ def _costs(axes: AxisArrays, anchor: Codes, place: Floats, cells: Codes, limit: 
         cost[i] = reach(axes, anchor, place, cells, cells, i, limit)
 
 
-# Between values and codes: what compiled search needs of a population, and regions from what it returns.
+# Between values and codes: what compiled search needs from a population, and regions from its results.
 
 _INDEXES: WeakKeyDictionary[Population, CellIndex] = WeakKeyDictionary()
 
@@ -412,7 +412,7 @@ def index_of(population: Population) -> CellIndex:
 
 
 def region_of(population: Population, cells: Codes, own: Floats | None = None) -> Region:
-    """Return the smallest region that holds some cells; a code of -1 stands for a number of its own."""
+    """Return the smallest region that holds some cells; a code of -1 stands for the number `own`."""
     parts: dict[str, Part] = {}
     for j, name in enumerate(population.schema.quasi_identifiers):
         codes = np.unique(cells[:, j])
@@ -423,12 +423,12 @@ def region_of(population: Population, cells: Codes, own: Floats | None = None) -
 
 
 def part_of(domain: Domain, codes: Codes, own: float | None = None) -> Part:
-    """Return the part of a region that covers codes of one attribute and, off the grid, an own number."""
+    """Return the part of a region that covers codes of one attribute and, if given, a number that no row has."""
     missing = bool(domain.has_missing and (codes == domain.missing_code).any())
     present = codes[codes != domain.missing_code] if domain.has_missing else codes
     if domain.attribute.kind == "numeric":
         return _range(domain, present, own, missing)
-    free = domain.attribute.weight == 0  # generalising costs nothing here, and the search counts on it
+    free = domain.attribute.weight == 0  # generalising is free here, and the search relies on it
     if domain.attribute.kind == "ordinal":
         if not len(present):
             return Interval(None, None, True, ())
@@ -448,7 +448,7 @@ def _range(domain: Domain, present: Codes, own: float | None, missing: bool) -> 
     places = domain.scaled[present]
     if own is not None:
         places = np.append(places, domain.place(np.array([own])) * domain.attribute.weight)
-    # Whatever is at the same place costs nothing, and the search counts on it: all, where the weight or the range is 0.
+    # Values at the same place are free, and the search relies on it: all values, if the weight or range is 0.
     first, last = np.searchsorted(domain.scaled, places.min()), np.searchsorted(domain.scaled, places.max(), "right")
     inside = domain.values[first:last]
     ends = [*map(float, inside[[0, -1]] if len(inside) else ()), *(() if own is None else (own,))]
@@ -458,7 +458,7 @@ def _range(domain: Domain, present: Codes, own: float | None, missing: bool) -> 
 def _node(domain: Domain, hierarchy: Hierarchy, present: Codes, missing: bool) -> frozenset[Any]:
     if not len(present):
         return frozenset({None})
-    if missing:  # a missing value stands beside the root, so that both together are everything
+    if missing:  # a missing value is beside the root; together they are everything
         return frozenset([*domain.originals, None])
     node = hierarchy.cover([hierarchy.leaves[int(code)] for code in present])
     return frozenset(domain.originals[hierarchy.low[node] : hierarchy.high[node] + 1])

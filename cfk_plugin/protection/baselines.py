@@ -15,20 +15,20 @@ from cfk_plugin.protection.exact import Box, BoxSpace, Rank, rank
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MondrianProtector:
-    """Generalise a counterfactual to the part of one fixed Mondrian partition that it falls into.
+    """Generalise a counterfactual to the part of a fixed Mondrian partition that it falls into.
 
     The table is split at weighted medians of the widest attribute until no part can be split into two of k people.
-    Regions never overlap partly, so intersecting them reveals nothing, at the price of a much larger loss.
+    Regions never overlap partly, so intersecting them reveals nothing, but information loss is much larger.
     """
 
     # Compare the attributes' widths as shares of their range. False compares raw numeric widths with numbers of
-    # categories, as implementations that the paper compares with do; its results are much worse.
+    # categories, as the implementations do that the paper compares with; its results are much worse.
     normalise: bool = True
 
     name = "mondrian"
 
     def protect(self, task: Task) -> Sequence[Proposal]:
-        """Return the partition of every counterfactual, stretched to hold it where it is not a row."""
+        """Return the part of every counterfactual, stretched to hold it if it is not a row."""
         population = task.population
         if population.n_people < task.policy.k:
             return [Proposal(None)] * len(task)
@@ -61,7 +61,7 @@ class _Partition:
             todo += self._split(todo.pop())
 
     def _line(self, j: int) -> Floats:
-        """Put the codes of an attribute on a line: numbers as they are, categories by code, missing at the end."""
+        """Map the codes of an attribute to numbers: numbers stay, categories become codes, missing comes last."""
         domain = self.domains[j]
         line = np.arange(domain.size, dtype=float)
         if domain.attribute.kind == "numeric":
@@ -103,7 +103,7 @@ class _Partition:
         return np.asarray(spans)
 
     def _cuts(self, axis: int, line: Floats, weight: Ints) -> Iterator[float]:
-        """Yield the weighted median as last value of the lower part, then the value before it.
+        """Yield the weighted median as the last value of the lower part, then the value before it.
 
         Without `normalise`, cut categories in the middle of their list, however many people each half has.
         """
@@ -122,22 +122,22 @@ class _Partition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraspProtector:
-    """CF-K as published: GRASP of Goethals, Sörensen and Martens (2023), Algorithm 1, to compare with.
+    """CF-K as published: GRASP of Goethals, Sörensen and Martens (2023), Algorithm 1, for comparison.
 
-    Written from the paper's text; where it is silent: neighbours are training rows *predicted* the desired outcome,
-    the distance is HEOM on the quasi-identifiers to the current box, local search takes the first improvement. A
+    Written from the paper's text; where it is silent, neighbors are training rows *predicted* the desired outcome, the
+    distance is HEOM on the quasi-identifiers to the current box, and local search takes the first improvement. A
     solution's rank is the policy's (the paper: pureness, then NCP).
 
-    It protects against linking a region to people by quasi-identifiers, and proves nothing about its result.
+    It protects against linking a region to people by quasi-identifiers. Its result comes without any proof.
     """
 
-    alpha: int = 20  # neighbours to draw from
+    alpha: int = 20  # neighbors to draw from
     iterations: int = 3  # restarts
     samples: int = 100  # combinations sampled for a pureness
     reuse_answers: bool = False  # remember the model's answers (not in the paper)
 
     name = "grasp"
-    randomised = True  # rerunning it for somebody else tells nothing for certain
+    randomised = True  # rerunning it for somebody else is not conclusive
 
     def protect(self, task: Task) -> Sequence[Proposal]:
         proposals = []
@@ -182,7 +182,7 @@ class _Grasp:
         return box
 
     def neighbour(self, distance: Floats) -> int:
-        """Draw one of the alpha nearest rows of the pool; outside the box when all of those are inside."""
+        """Draw one of the alpha nearest rows of the pool, or one outside the box if all of those are inside."""
         people = self.space.people
         for weights in (self.pool, np.where(distance > 0, self.pool, 0), np.where(distance > 0, people, 0)):
             candidates = np.flatnonzero(weights)

@@ -1,4 +1,4 @@
-"""The catalogue: what explanations are made of, fixed before the first query."""
+"""The catalogue: the entries that explanations are made of, fixed before the first query."""
 
 from __future__ import annotations
 
@@ -27,36 +27,36 @@ from cfk_plugin.protection.axes import Codes, Floats, Ints, region_of
 from cfk_plugin.protection.entries import ASKED, Entries, ends_of, equal_work, find_entries, private_at, values_of
 from cfk_plugin.protection.partition import Partition
 
-_TELLING = 4  # combinations at which an answer on its way is tried, of those that its group must keep
-_ALONE = 4  # values of an attribute that are tried alone, with the query's own of all others
+_TELLING = 4  # combinations, of those its group must keep, at which a moving answer is tried
+_ALONE = 4  # values of an attribute that are tried alone, with the query's own for all others
 _MOST_DECIMALS = 6
-_WIDE = 10_000  # combinations of a region above which nothing is reverted: no sample shows that none is lost
+_WIDE = 10_000  # largest region, in combinations, whose answers are moved: no sample shows that none is lost
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Catalogue(HostOnly):
-    """Regions with private values that at least k members of the group could have had, as far as the model tells.
+    """Regions with private values that, by the model, at least k members of the group could have had.
 
-    An entry is a group's region with private values, admissible when the model gives the desired outcome for at least k
-    members with their own quasi-identifiers and these values, and for enough of the region; see `find_entries`.
-    What it is moved to is in `cfk_plugin.protection.answers`. Answers need nothing of the population but its domains of
-    quasi-identifiers. It hides neither the private values, which are somebody's unless shared ones were asked for, nor
-    who is in the population.
+    An entry is a group's region with private values. It is admissible when the model gives the desired outcome for at
+    least k members with their own quasi-identifiers and these values, and for enough of the region; see `find_entries`.
+    How entries are moved is in `cfk_plugin.protection.answers`. Answers need nothing of the population but the domains
+    of quasi-identifiers. It hides neither the private values, which are somebody's unless shared ones were asked for,
+    nor who is in the population.
     """
 
     partition: Partition  # over the rows with a desired prediction
-    rows: Ints  # training row of each entry, of least information loss first, whatever the table's order
+    rows: Ints  # training row of each entry, least information loss first, whatever the table's order
     group: Ints  # of each entry
     labels: NDArray[Any]  # the model's for each
     private: pd.DataFrame  # private values of each
     consistent: Ints  # per entry: members of its group that the model is consistent with
-    pure: Floats  # per entry: share of its region with its outcome, if only of a sample
+    pure: Floats  # per entry: share of its region, or of a sample of it, with its outcome
     goal: Goal
     model: RowOracle
     policy: PrivacyPolicy
-    ends: Mapping[str, pd.Series] = field(default_factory=dict)  # numbers that distances are measured by, besides
-    held: Sequence[Mask] | None = None  # where each group's weakest entry has its outcome, as it was sealed
-    forms: Sequence[Coarse] = ()  # in which private values leave, and answers are chosen; none where as they are
+    ends: Mapping[str, pd.Series] = field(default_factory=dict)  # further numbers that set the ranges of distances
+    held: Sequence[Mask] | None = None  # where each group's weakest entry has its outcome, as sealed
+    forms: Sequence[Coarse] = ()  # forms in which private values leave and are compared; empty if unchanged
     _listed: dict[int, Codes] = field(default_factory=dict, init=False)
     _offers: dict[str, Offers] = field(default_factory=dict, init=False)
     _known: dict[int, Mask] = field(default_factory=dict, init=False)
@@ -80,7 +80,7 @@ class Catalogue(HostOnly):
             return cls(partition, *known, ends, forms=forms)
 
         unordered = made(found, {})
-        shown = unordered.leaving  # the order follows from regions and from what leaves, each of which there is once
+        shown = unordered.leaving  # the order depends on regions and on what leaves, which are distinct
         line = np.lexsort((*unordered.codes.T[::-1], *shown.T[::-1], unordered.group_at))
         keys = np.column_stack([unordered.group, shown])[line]
         found = found.take(line[np.sort(np.unique(keys, axis=0, return_index=True)[1])])
@@ -94,11 +94,11 @@ class Catalogue(HostOnly):
 
     @property
     def is_shared(self) -> bool:
-        """Whether no private values leave but those of at least k people or of nobody, and the query's own."""
+        """Whether only private values of at least k people, of nobody, or of the query itself leave."""
         return self.policy.private_values == "shared" and bool(self.private_at)
 
     def own(self, counterfactuals: Intake, groups: Ints) -> Ints:
-        """Return the entry that a counterfactual is itself, where its group offers its private values; else -1."""
+        """Return the entry that a counterfactual itself is, if its group offers its private values; else -1."""
         private = self.private_at
         codes, numbers, found = counterfactuals.codes[:, private], counterfactuals.numbers[:, private], []
         for form in self._patterns:
@@ -110,18 +110,18 @@ class Catalogue(HostOnly):
     def is_desired(
         self, rows: pd.DataFrame, entry: Ints, which: Ints | None = None, cells: Codes | None = None
     ) -> Mask:
-        """Say whether rows have the outcome of their entries: as they are, or row ``which[i]`` at ``cells[i]``."""
+        """Say whether rows have the outcome of their entries: unchanged, or row ``which[i]`` at ``cells[i]``."""
         if which is None or cells is None:
             return self.judged(rows.take, entry)
         encoder = self.partition.population.encoder
         return self.judged(lambda at: rows_for_cells(encoder, rows, which[at], cells[at]), entry[which])
 
     def judged(self, rows: Callable[[Ints], pd.DataFrame], entry: Ints) -> Mask:
-        """Say of rows, which are made as many at a time as the model is asked for, whether they have the outcome."""
+        """Say whether rows, made in batches for the model, have the outcome."""
         return self.judge(self.said(rows, len(entry)), entry)
 
     def said(self, rows: Callable[[Ints], pd.DataFrame], count: int) -> Labels:
-        """Return the model's labels of rows, which are made as many at a time as it is asked for."""
+        """Return the model's labels of rows, made in batches."""
         if 0 < count <= ASKED:
             return self.model.ask(rows(np.arange(count)))
         runs = [np.arange(start, min(start + ASKED, count)) for start in range(0, count, ASKED)]
@@ -129,14 +129,14 @@ class Catalogue(HostOnly):
 
     @cached_property
     def judge(self) -> Judge:
-        """From labels, and the entry each belongs to, to whether they are its outcome."""
+        """Says of labels, given with the entry each belongs to, whether they are its outcome."""
         return self.goal.judge(None, self.labels)
 
     def offers(self, private: Mapping[str, Any], group: int) -> bool:
         """Say whether an answer with a group's region may have been moved to these private values.
 
-        They have the outcome at every combination of the region at which the group's weakest entry has it. Of regions
-        with too many combinations to ask for all of them, none may: no sample shows that none is lost.
+        They have the outcome at every combination of the region where the group's weakest entry has it. If a region has
+        too many combinations to ask for all of them, nothing may be moved: no sample shows that none is lost.
         """
         entry = self.weakest_of(np.array([group]))
         if entry[0] < 0 or self.is_wide(entry)[0]:
@@ -153,7 +153,7 @@ class Catalogue(HostOnly):
         return np.where(at >= 0, self.weakest[at], -1)
 
     def is_movable(self, entry: Ints) -> Mask:
-        """Say of entries whether what a group's answers have to keep is known to be kept from there on."""
+        """Say of entries whether moving from them is known to start with all that the group's answers must keep."""
         return np.asarray(self.weakest[self.group_at[entry]] == entry) & ~self.is_wide(entry)
 
     def is_wide(self, entry: Ints) -> Mask:
@@ -165,11 +165,11 @@ class Catalogue(HostOnly):
         return np.asarray(self._sizes[self.group_at[entry]])
 
     def must_hold(self, group: int) -> Codes:
-        """Return the combinations of a region at which its weakest entry has its outcome."""
+        """Return the combinations of a region where its weakest entry has its outcome."""
         return self.combinations(group)[self.holding(group)]
 
     def holding(self, group: int) -> Mask:
-        """Say of the combinations of a region whether its weakest entry has its outcome there; found out once."""
+        """Say of the combinations of a region whether its weakest entry has its outcome there; asked once."""
         if group not in self._known:
             sizes = np.where(self.is_wide(self.weakest), 0, self._sizes)
             few = sizes.sum() <= ASKED
@@ -181,7 +181,7 @@ class Catalogue(HostOnly):
 
     @cached_property
     def telling(self) -> tuple[Ints, Ints, Codes]:
-        """A few combinations that each group must keep: where they begin, how many, and all of them."""
+        """A few combinations that each group must keep: each group's first, its number of them, and all of them."""
         drawn = [spread(grid.size if grid.size <= _WIDE else 0, 2 * _TELLING) for grid in self._grids]
         cells = [grid.some(at) if len(at) else self.no_cells for grid, at in zip(self._grids, drawn, strict=True)]
         which = np.repeat(np.arange(len(cells)), [*map(len, cells)])
@@ -201,12 +201,12 @@ class Catalogue(HostOnly):
         return np.empty((0, len(self.partition.population.schema.quasi_identifiers)), dtype=np.int32)
 
     def combinations(self, group: int) -> Codes:
-        """Return the combinations of a region; none where there are too many to ask for all of them."""
+        """Return the combinations of a region; none if there are too many to ask for all of them."""
         if group in self._listed:
             return self._listed[group]
         grid = self._grids[group]
         found = grid.all() if grid.size <= _WIDE else self.no_cells
-        if self._sizes[self._sizes <= _WIDE].sum() <= ASKED:  # as many as are kept
+        if self._sizes[self._sizes <= _WIDE].sum() <= ASKED:  # few enough to be kept
             self._listed[group] = found
         return found
 
@@ -224,7 +224,7 @@ class Catalogue(HostOnly):
     def distances(self, queries: Intake, at: Ints, open_to: Mask) -> tuple[Floats, Floats]:
         """Return the distances of some queries to the groups that have entries, and to the entries' private values.
 
-        A region is as far away as its nearest point and half of its width; where it does not answer, infinitely.
+        A region's distance is that of its nearest point plus half of its width; infinite if it may not answer.
         """
         heom, entries = self.private_values
         groups = self._groups
@@ -239,7 +239,7 @@ class Catalogue(HostOnly):
         return regions, heom.distances(self._compared(*own), entries) * len(self.private_at)
 
     def _outside(self, codes: Codes, numbers: Floats) -> Floats:
-        """Return how far private values are from what leaves of the entries, as from regions; 1/2 from nothing."""
+        """Return how far private values are from what leaves of the entries, as for regions; 1/2 if nothing leaves."""
         total = np.zeros((len(codes), len(self)))
         for j, name in enumerate(self.domains):
             offers, domain = self.offered(name), self.partition.population.domains[name]
@@ -254,7 +254,7 @@ class Catalogue(HostOnly):
         return total
 
     def offered(self, name: str) -> Offers:
-        """Return what entries say of a private attribute, and the groups that have some of a quasi-identifier."""
+        """Return what entries say of a private attribute, or regions (of groups with entries) of a quasi-identifier."""
         if name not in self._offers:
             population = self.partition.population
             if name in population.schema.quasi_identifiers:
@@ -268,14 +268,14 @@ class Catalogue(HostOnly):
 
     @cached_property
     def leaving(self) -> Codes:
-        """What leaves of the private values of each entry: codes, and others for each bin and for nothing."""
+        """What leaves of the private values of each entry: codes, with further codes for bins and for nothing."""
         found, nowhere = self.codes.copy(), np.full((1, len(self.private_at)), np.nan)
         for i, form in enumerate(self._pattern_of):
             found[i] = self._left(self.codes[[i]], nowhere, form)[0]
         return found
 
     def _left(self, codes: Codes, numbers: Floats, pattern: Sequence[int]) -> Codes:
-        """Return what would leave of private values: by attribute the value (0), its bin (1) or nothing (2)."""
+        """Return what would leave of private values: by attribute, the value (0), its bin (1) or nothing (2)."""
         found, population = codes.copy(), self.partition.population
         for j, (name, form) in enumerate(zip(population.schema.private, pattern, strict=True)):
             domain = population.domains[name]
@@ -319,7 +319,7 @@ class Catalogue(HostOnly):
 
     @cached_property
     def parts(self) -> Codes:
-        """The same; behind them, of each attribute some of its values alone, others being unknown."""
+        """The same, followed by some values of each attribute alone, with the others unknown."""
         found = [
             (i, codes[at]) for i, codes in enumerate(map(np.unique, self.codes.T)) for at in spread(len(codes), _ALONE)
         ]
@@ -330,33 +330,33 @@ class Catalogue(HostOnly):
 
     @cached_property
     def domains(self) -> dict[str, Domain]:
-        """Domains of the private attributes that have the values of the entries, and the `ends`, alone."""
+        """Domains of the private attributes with only the values of the entries and the `ends`."""
         population, schema = self.partition.population, self.partition.population.schema
         if not population.has_cells:
-            return {name: population.domains[name] for name in schema.private}  # as they were sealed
+            return {name: population.domains[name] for name in schema.private}  # as sealed
         shown = {n: self.private[n][[n not in form for form in self.forms] or slice(None)] for n in schema.private}
         columns = {n: [shown[n], self.ends[n]] if n in self.ends else [shown[n]] for n in schema.private}
         return {name: Domain.of(pd.concat(both, ignore_index=True), schema[name]) for name, both in columns.items()}
 
     @cached_property
     def _sizes(self) -> Floats:
-        """How many combinations the region of each group has."""
+        """Number of combinations of each group's region."""
         return np.array([grid.size for grid in self._grids], dtype=np.float64)
 
     @cached_property
     def _offered(self) -> dict[bytes, int]:
-        """Group and private codes of every entry, to its number."""
+        """From group and private codes to the number of the entry."""
         keys = np.column_stack([self.group, self.leaving])
         return {key.tobytes(): entry for entry, key in enumerate(keys)}
 
     @cached_property
     def _groups(self) -> Ints:
-        """A group of every region that has entries, in an order that follows from these regions alone."""
+        """One group for every region that has entries, in an order that depends on these regions alone."""
         return self._ordered[0]
 
     @cached_property
     def _place(self) -> Ints:
-        """Where among these the region of each group is; -1 where it has no entry."""
+        """Position of each group's region among these; -1 if it has no entry."""
         return self._ordered[1]
 
     @cached_property
@@ -374,12 +374,12 @@ class Catalogue(HostOnly):
 
     @cached_property
     def group_at(self) -> Ints:
-        """Which of these regions each entry belongs to."""
+        """Position of each entry's region among these."""
         return self._place[self.group]
 
     @cached_property
     def region_at(self) -> Ints:
-        """The number of the region of each of these groups; some have the same."""
+        """Number of the region of each of these groups; some share one."""
         regions = [self.partition.regions[group] for group in self._groups.tolist()]
         number = {region: i for i, region in enumerate(dict.fromkeys(regions))}
         return np.array([number[region] for region in regions], dtype=np.int64)
@@ -392,13 +392,13 @@ class Catalogue(HostOnly):
 
     @cached_property
     def weakest(self) -> Ints:
-        """The entry of each group that asks for the fewest combinations of its region; of equals the first."""
+        """The entry of each group that requires the fewest combinations of its region; the first of ties."""
         line = np.lexsort((self.pure, self.group_at))
         return line[np.unique(self.group_at[line], return_index=True)[1]]
 
     @cached_property
     def distinct(self) -> Ints:
-        """Entries that have all private values of the catalogue, each once."""
+        """Entries that together have all private values of the catalogue, each once."""
         return np.sort(np.unique(self.codes, axis=0, return_index=True)[1])
 
     @cached_property
@@ -410,7 +410,7 @@ class Catalogue(HostOnly):
         return heom, self._compared(self.codes, np.full(self.codes.shape, np.nan))
 
     def _compared(self, codes: Codes, numbers: Floats) -> HeomCodes:
-        """Return private values as their distances are computed from: numbers, and of categories the codes."""
+        """Return private values in the form that distances are computed from: numbers, and codes of categories."""
         domains = [self.partition.population.domains[name] for name in self.domains]
         kind = np.array([domain.is_numeric for domain in domains], dtype=bool)
         columns = [domains[j].numbers_of(codes[:, j], numbers[:, j]) for j in np.flatnonzero(kind).tolist()]
@@ -420,7 +420,7 @@ class Catalogue(HostOnly):
 
     @cached_property
     def decimals(self) -> list[float]:
-        """How many decimals the number of each private attribute may have on its way; NaN for what does not go part."""
+        """Decimals that each private number may have while moving; NaN for attributes that do not move in steps."""
         return [_decimals_of(domain) for domain in self.domains.values()]
 
 
@@ -436,7 +436,7 @@ def _decimals_of(domain: Domain) -> float:
 
 
 def spread(count: int, most: int) -> Ints:
-    """Return so many positions at most, evenly spread, first and last among them."""
+    """Return at most `most` positions, evenly spread, including first and last."""
     return np.unique(np.linspace(0, max(count - 1, 0), min(count, most)).round().astype(np.int64))
 
 
@@ -445,7 +445,7 @@ def _size(domain: Domain) -> float:
 
 
 def _ends(population: Population, region: Region) -> list[Codes]:
-    """Return codes of each quasi-identifier whose smallest region is this one: of ranges the ends."""
+    """Return codes of each quasi-identifier whose smallest region is this one; for ranges, the ends."""
     found = []
     for name in population.schema.quasi_identifiers:
         domain, codes = population.domains[name], np.flatnonzero(population.domains[name].inside(region[name]))
@@ -460,7 +460,7 @@ _NAMES = ("side", "people", "ends", "ends_of", "held", "group", "codes", "pure",
 
 
 def catalogue_to_arrays(catalogue: Catalogue) -> tuple[dict[str, NDArray[Any]], dict[str, Any], dict[str, Domain]]:
-    """Return a catalogue as numbers, the outcomes of its sides, and the domains of its private values: no row."""
+    """Return a catalogue as arrays of numbers, outcomes of its sides, and domains of its private values; no row."""
     partition, population, groups = catalogue.partition, catalogue.partition.population, catalogue._groups
     domains = {
         name: replace(
@@ -469,7 +469,7 @@ def catalogue_to_arrays(catalogue: Catalogue) -> tuple[dict[str, NDArray[Any]], 
         for name, domain in catalogue.domains.items()
         for own in [population.domains[name]]
     }
-    if not population.has_cells:  # opened, and sealed again
+    if not population.has_cells:  # opened and sealed again
         return dict(population.sealed_arrays), dict(population.sealed_facts), domains
     regions = [partition.regions[g] for g in groups]
     sides, side = np.unique(partition.side_of_group[groups], return_inverse=True)
@@ -497,7 +497,7 @@ def catalogue_to_arrays(catalogue: Catalogue) -> tuple[dict[str, NDArray[Any]], 
 def catalogue_from_arrays(
     population: Population, policy: PrivacyPolicy, goal: Goal, model: RowOracle
 ) -> Catalogue | None:
-    """Return the catalogue of `catalogue_to_arrays`, without a row; None where none was sealed."""
+    """Return the catalogue of `catalogue_to_arrays`, without rows; None if none was sealed."""
     if any(f"catalogue.{name}" not in population.sealed_arrays for name in _NAMES):
         return None
     side, _, ends, ends_of, held, group, codes, pure, outcome = (

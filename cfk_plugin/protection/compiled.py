@@ -1,7 +1,7 @@
-"""Kernels: functions that numba compiles, once for each machine where there is a place to keep them.
+"""Kernels: functions that numba compiles, once per machine if there is a place to keep them.
 
-``NUMBA_CACHE_DIR``, else beside the package, in the user's cache folder, or among temporary files: the first that can
-be written, while what is there is read also where it cannot be. Without such a place each process compiles for itself.
+That is ``NUMBA_CACHE_DIR``, else beside the package, in the user's cache folder, or among temporary files: the first
+that can be written; kernels are also read from places that cannot be. Otherwise each process compiles for itself.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from numba.core.serialize import dumps
 from cfk_plugin.data.display import is_watched
 
 _F = TypeVar("_F", bound=Callable[..., Any])
-_HERE = Path(__file__).parent  # where kernels are
-_numba: Any = numba  # much of it is declared nowhere
+_HERE = Path(__file__).parent  # the folder of kernels
+_numba: Any = numba  # much of it has no type hints
 _dumps: Any = dumps
 _rebuild: Any = CompileResult._rebuild
-KERNELS: list[Any] = []  # what Python calls
+KERNELS: list[Any] = []  # those that Python calls
 _log = logging.getLogger("cfk_plugin")
 
 
 def jit(function: _F, **options: Any) -> _F:
-    """Compile a kernel: kept on disk, and free of the interpreter lock so that threads run in parallel."""
+    """Compile a kernel, kept on disk; it releases the interpreter lock, so that threads run in parallel."""
     kernel = _numba.njit(nogil=True, no_cfunc_wrapper=True, **options)(function)
     kernel._cache = _Kept(f"{function.__module__}.{function.__qualname__}")
     KERNELS.append(kernel)
@@ -45,7 +45,7 @@ def jit(function: _F, **options: Any) -> _F:
 
 
 def inner(function: _F, **options: Any) -> _F:
-    """Compile what only kernels call, as a part of them: without what calls from Python need, which takes longest."""
+    """Compile a function that only kernels call, as part of them: wrappers for calls from Python take longest."""
     kernel = _numba.njit(nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True, **options)(function)
     return cast("_F", kernel)
 
@@ -54,13 +54,13 @@ class _Kept(NullCache):
     """A file per signature and machine; numba's own cache fails where nothing can be written."""
 
     def __init__(self, kernel: str) -> None:
-        self._kernel, self.folder = kernel, cast("Path | None", None)  # where it was found, or put
+        self._kernel, self.folder = kernel, cast("Path | None", None)  # where it was found or stored
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         target_context.refresh()
         name = self._file(sig, target_context.codegen())
         for folder in _folders():
-            with suppress(Exception):  # whatever is wrong with a file: the kernel can be compiled anew
+            with suppress(Exception):  # whatever is wrong with a file, the kernel can be compiled again
                 stamp, reduced = pickle.loads((folder / name).read_bytes())  # noqa: S301 - the user's own file
                 if stamp == _stamp():
                     self.folder = folder
@@ -69,7 +69,7 @@ class _Kept(NullCache):
         return None
 
     def save_overload(self, sig: Any, cres: Any) -> None:
-        """Keep a kernel in the first folder that can be written."""
+        """Store a kernel in the first writable folder."""
         name, content = self._file(sig, cres.library.codegen), _dumps((_stamp(), cres._reduce()))
         for folder in _folders():
             written = folder / f"{name}.{uuid4().hex[:8]}"
@@ -92,7 +92,7 @@ class _Kept(NullCache):
 
 @cache
 def _stamp() -> str:
-    """Return what changes with the source of any kernel: each contains those that it calls."""
+    """Return a digest of the sources of all kernels, as each contains those that it calls."""
     return hashlib.sha256(b"".join(path.read_bytes() for path in sorted(_HERE.glob("*.py")))).hexdigest()
 
 
@@ -105,14 +105,14 @@ def _folders() -> Iterator[Path]:
         if os.access(named, os.W_OK):
             return
     yield _HERE / "__pycache__"
-    with suppress(RuntimeError):  # of a user without a home
+    with suppress(RuntimeError):  # a user without a home
         yield Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "cfk_plugin"
     with suppress(OSError):
         yield _own_temporary()
 
 
 def _own_temporary() -> Path:
-    """Return a folder that nobody else can write to: what is read from it is run."""
+    """Return a folder that only this user can write to, as what is read from it is run."""
     user = os.getuid() if hasattr(os, "getuid") else "kernels"
     folder = Path(tempfile.gettempdir()) / f"cfk_plugin-{user}"
     folder.mkdir(mode=0o700, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Which entries a catalogue has: private values that are tried with the region of a group, as they would leave."""
+"""The entries of a catalogue: private values tried with the region of a group, in the form that would leave."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ from cfk_plugin.protection.groups import counts_once
 from cfk_plugin.protection.partition import Partition, by_group
 
 _log = logging.getLogger("cfk_plugin")
-_ENTRIES = 64  # private parts that a group offers at most
+_ENTRIES = 64  # most combinations of private values that a group offers
 ASKED = 1 << 18  # rows in one call of the model
-_SAMPLE = 45, 64  # combinations at which an entry is tried, at least and at most, where there are more
-_CONFIDENCE = 0.9999  # of a sample: many entries are tried, and what verification counts must not refuse one of them
-_SPENT, _FLOOR = 10, 10_000  # rows that the model is asked for to find entries: per row of the table, or at least
-# Of shared private values: ranges that a number is divided into, crowds whose centre is taken, about at most, and
-# attributes in which another value is tried where a few people have what is in the middle.
+_SAMPLE = 45, 64  # least and most combinations at which an entry is tried, if not all
+_CONFIDENCE = 0.9999  # of a sample: high, as many entries are tried and verification must not refuse any of them
+_SPENT, _FLOOR = 10, 10_000  # rows that the model is asked about to find entries: per row of the table, but at least
+# For shared private values: ranges that a number is divided into, about the most crowds whose center is taken, and
+# attributes in which another value is tried if a few people have the one in the middle.
 _CLASSES, _CENTRES, _VARIED = 32, 4096, 3
-_GOLDEN, _SPREAD = 2654435769, 1640531527  # odd: multiples of the first are far from each other modulo 2**32
+_GOLDEN, _SPREAD = 2654435769, 1640531527  # odd; multiples of the first are far apart modulo 2**32
 
 
 class Entries(NamedTuple):
     """Private values that may go with the region of a group."""
 
-    rows: Ints  # a training row of the group; its private values unless they come from elsewhere
+    rows: Ints  # a training row of the group, with these private values unless they come from elsewhere
     codes: Codes  # of the private values
     consistent: Ints  # members of the group that the model is consistent with
-    pure: Floats  # share of what leaves that has the outcome, if only of a sample
-    forms: list[Coarse]  # in which private values leave; none where all leave as they are
+    pure: Floats  # share of what leaves, or of a sample of it, that has the outcome
+    forms: list[Coarse]  # forms of the private values that leave; empty if all leave unchanged
 
     def take(self, at: Ints) -> Entries:
         forms = [self.forms[i] for i in at if self.forms]
@@ -57,7 +57,7 @@ class Entries(NamedTuple):
 
 
 def ends_of(partition: Partition, policy: PrivacyPolicy, forms: Iterable[Coarse]) -> dict[str, pd.Series]:
-    """Return edges of bins that leave; of attributes whose entries are centres the k-th lowest and highest number."""
+    """Return edges of bins that leave and, if entries are centers, each attribute's k-th lowest and highest number."""
     population, k = partition.population, policy.k
     grouped = np.flatnonzero(partition.group_of_row >= 0)
     rows, found = grouped[counts_once(population, grouped) == 1], dict[str, pd.Series]()
@@ -75,7 +75,7 @@ def ends_of(partition: Partition, policy: PrivacyPolicy, forms: Iterable[Coarse]
 
 
 def find_entries(partition: Partition, policy: PrivacyPolicy, goal: Goal, model: RowOracle) -> Entries:
-    """Try private values of every group with its region; the model is asked in large batches."""
+    """Try private values with the region of every group; the model is asked in large batches."""
     spent, before = max(_SPENT * partition.population.n_rows, _FLOOR), model.model.rows
     nothing = _Tried.of(partition, policy, spent)
     found = nothing.offering(*_candidates(partition, policy), spent).admitted(goal, model)
@@ -96,7 +96,7 @@ def private_at(population: Population) -> list[int]:
 
 
 def equal_work(size: Ints) -> list[Ints]:
-    """Divide candidates into runs that ask the model for about equally many rows."""
+    """Divide candidates into runs that ask the model about equally many rows."""
     if not len(size):
         return []
     return np.split(np.arange(len(size)), np.flatnonzero(np.diff((np.cumsum(size) - 1) // ASKED)) + 1)
@@ -113,7 +113,7 @@ def _tell_of_groups_without(partition: Partition, entries: Ints) -> None:
 
 
 def _candidates(partition: Partition, policy: PrivacyPolicy) -> tuple[Ints, Codes]:
-    """Return the distinct private parts of every group, at most so many, each with a training row of the group."""
+    """Return distinct private values of every group, up to `_ENTRIES`, each with a training row of the group."""
     population = partition.population
     grouped = np.flatnonzero(partition.group_of_row >= 0)
     codes, group = population.codes[grouped], partition.group_of_row[grouped]
@@ -132,7 +132,7 @@ def _candidates(partition: Partition, policy: PrivacyPolicy) -> tuple[Ints, Code
 
 
 def _elsewhere(partition: Partition, found: Entries) -> tuple[Ints, Codes]:
-    """Return for the groups without an entry the private values of the same outcome that hold most widely elsewhere."""
+    """Return, for groups without an entry, the private values with their outcome that hold most widely elsewhere."""
     population, group, side = partition.population, partition.group_of_row, partition.side_of_group
     line = np.lexsort((*found.codes.T[::-1], -found.consistent, -found.pure))
     codes, sides = found.codes[line], side[group[found.rows[line]]]
@@ -148,7 +148,7 @@ def _elsewhere(partition: Partition, found: Entries) -> tuple[Ints, Codes]:
 
 
 def _shared(partition: Partition, k: int) -> tuple[Ints, Ints, Codes]:
-    """Return private parts, centres of at least k people who are alike or nobody's, and which group may have which."""
+    """Return shared private values (of k people or nobody, centers of k similar people), and groups to try them in."""
     population, known, book = partition.population, _Held(partition.population), dict[bytes, int]()
     pairs, grouped = [np.empty((0, 2), dtype=np.int64)], np.flatnonzero(partition.group_of_row >= 0)
     side = partition.side_of_group[partition.group_of_row[grouped]]
@@ -168,26 +168,26 @@ def _shared(partition: Partition, k: int) -> tuple[Ints, Ints, Codes]:
                     )
             taken, crowds = taken + len(crowds), parts
     group, part = np.unique(np.concatenate(pairs), axis=0).T
-    turn = np.lexsort(((part * _GOLDEN + group * _SPREAD) % (1 << 32), group))  # each group begins with others
+    turn = np.lexsort(((part * _GOLDEN + group * _SPREAD) % (1 << 32), group))  # each group starts with different ones
     parts_of = np.frombuffer(b"".join(book), dtype=np.int32).reshape(len(book), -1)
     return group[turn], part[turn], parts_of
 
 
 class _Held(HostOnly):
-    """Private values of people: what they have in the middle, and how many have exactly that."""
+    """Private values of people: the center of some, and how many have exactly that."""
 
     def __init__(self, population: Population) -> None:
         self._population, self._codes = population, population.codes[:, private_at(population)]
         named = sorted((name, j) for j, name in enumerate(population.schema.private))
-        self._domains = {j: population.domains[name] for name, j in named}  # whatever the order of columns
-        # what is missing is 1 away from every number
+        self._domains = {j: population.domains[name] for name, j in named}  # independent of the order of columns
+        # missing values are 1 away from every number
         self._place = {j: np.append(domain.positions, 2.0) for j, domain in self._domains.items()}
         mixed = mix(self._codes)
         self._line = np.argsort(mixed, kind="stable")
         self._mixed = mixed[self._line]
 
     def alike(self, rows: Ints, k: int) -> list[Ints]:
-        """Return the rows, and of them those that are alike in one attribute: at least k with a category, or near."""
+        """Return the rows, and subsets alike in one attribute: at least k with one category, or near numbers."""
         found = [rows]
         for j, domain in self._domains.items():
             line = rows[np.argsort(self._codes[rows, j], kind="stable")]
@@ -200,7 +200,7 @@ class _Held(HostOnly):
         return found
 
     def centre(self, rows: Ints, k: int) -> tuple[Codes | None, list[Ints]]:
-        """Return what people have in the middle, if k share it or nobody has it, and halves of at least k of them."""
+        """Return the center of people, if k of them have it or nobody does, and their halves of at least k people."""
         codes = self._codes[rows]
         middle = np.array([self._middle(j, codes[:, j]) for j in range(codes.shape[1])], dtype=np.int32)
         away = {j: float(self._distance(j, codes[:, j], middle[j]).mean()) for j in self._domains}
@@ -219,7 +219,7 @@ class _Held(HostOnly):
         return centre, []
 
     def _middle(self, j: int, codes: Codes, share: float = 0.5) -> int:
-        """Return the median, or another quantile, or the most frequent category."""
+        """Return the median or another quantile, or the most frequent category."""
         if not self._domains[j].is_interval:
             return int(np.bincount(codes).argmax())
         at = int((len(codes) - 1) * share)
@@ -244,16 +244,16 @@ class _Held(HostOnly):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class _Tried(HostOnly):
-    """Private values, where they are tried: at the members of a group, and at combinations of what would leave."""
+    """Private values to try: at the members of a group, and at combinations of what would leave."""
 
     partition: Partition
     rows: Ints  # a training row of the group of each
     codes: Codes  # of the private values
-    forms: list[Coarse]  # that they leave in; none where all leave as they are
-    axes: Sequence[Sequence[Codes]]  # what each private attribute leaves as; none where all leave as they are
+    forms: list[Coarse]  # that they leave in; empty if all leave unchanged
+    axes: Sequence[Sequence[Codes]]  # codes that each private attribute leaves as; empty if all leave unchanged
     members: Ints  # shape (n, 2): group and cell, group by group
-    people: Ints  # how many are there
-    start: Ints  # of each group in these, and the end of the last
+    people: Ints  # number of people there
+    start: Ints  # of each group among the members, and the end of the last
     grids: Sequence[Grid]  # of each group's region
     sample: int
     judge: PrivateRelease
@@ -261,7 +261,7 @@ class _Tried(HostOnly):
 
     @classmethod
     def of(cls, partition: Partition, policy: PrivacyPolicy, spent: int) -> _Tried:
-        """Look at every group, before anything is tried."""
+        """Prepare every group before anything is tried."""
         population, n_groups = partition.population, len(partition.regions)
         grouped = np.flatnonzero(partition.group_of_row >= 0)
         of_each = by_group(partition.group_of_row[grouped], grouped, n_groups)
@@ -278,7 +278,7 @@ class _Tried(HostOnly):
         return cls(partition, *nothing, members, people, start, grids, sample, judge, policy)
 
     def offering(self, rows: Ints, codes: Codes, most: int) -> _Tried:
-        """Take as many candidates as the model may be asked about, of every group alike many."""
+        """Take as many candidates as the model may be asked about, equally many of every group."""
         partition, judge, population = self.partition, self.judge, self.partition.population
         drawn = [min(self.sample, grid.size) if judge.is_exact else self.sample for grid in self.grids]
         cost = np.diff(self.start) + np.array(drawn, dtype=np.float64)
@@ -296,7 +296,7 @@ class _Tried(HostOnly):
         return replace(self, rows=rows[kept], codes=codes[kept], forms=forms, axes=axes)
 
     def admitted(self, goal: Goal, model: RowOracle) -> Entries:
-        """Return what at least k members and enough of the region have the outcome with."""
+        """Return the entries with which at least k members and enough of the region have the outcome."""
         consistent = self.consistent_members(goal, model)
         kept = np.flatnonzero(consistent >= self.policy.k)
         some = self.take(kept)
@@ -319,7 +319,7 @@ class _Tried(HostOnly):
             within = np.arange(len(which)) - np.repeat(np.cumsum(size[at]) - size[at], size[at])
             asked = self.start[group[which]] + within
             cells = self.members[asked, 1]
-            good = is_own[which] & (population.cell_of(self.rows[which]) == cells)  # the row itself: already asked
+            good = is_own[which] & (population.cell_of(self.rows[which]) == cells)  # the row itself was already asked
             if len(other := np.flatnonzero(~good)):
                 frame = rows_for_cells(population.encoder, offered, which[other], population.cells[cells[other]])
                 good[other] = judge(model.ask(frame), which[other])
@@ -327,7 +327,7 @@ class _Tried(HostOnly):
         return counts
 
     def pureness(self, goal: Goal, model: RowOracle) -> tuple[Floats, Floats]:
-        """Return the share of what would leave where each has its outcome, and its lower end if of a sample."""
+        """Return the share of what would leave that has the outcome, and its lower bound if sampled."""
         population, judge = self.partition.population, goal.judge(None, model.labels(self.rows))
         offered = values_of(population, self.codes)
         sizes = [prod(map(len, axes), start=self._grid(i).size) for i, axes in enumerate(self.axes)]
@@ -357,6 +357,6 @@ def _axes(judge: PrivateRelease, codes: Codes, form: Coarse) -> tuple[Codes, ...
 
 
 def _affordable(group: Ints, cost: Floats, most: int) -> Ints:
-    """Return which candidates the model is asked about, in so many rows at most, of every group alike many."""
+    """Return which candidates the model is asked about, in at most `most` rows, equally many of every group."""
     line = np.lexsort((group, np.arange(len(group)) - np.searchsorted(group, group)))
     return np.sort(line[np.cumsum(cost[group[line]]) <= most])

@@ -63,11 +63,11 @@ def needs_model(policy: PrivacyPolicy) -> bool:
 
 
 Box = list[Mask]
-"""Per quasi-identifier which codes are inside; one more place at the end for the counterfactual's own value."""
+"""For each quasi-identifier, which codes are inside; the last place is for the counterfactual's own value."""
 
 
 class BoxSpace:
-    """All boxes around one counterfactual: counting them, pricing them, changing them a little."""
+    """All boxes around one counterfactual: counts people in them, prices them, changes them slightly."""
 
     def __init__(self, task: Task, i: int) -> None:
         population = task.population
@@ -90,7 +90,7 @@ class BoxSpace:
         return box
 
     def join(self, j: int, table: Mask, code: int) -> Mask:
-        """Return a part that holds one more value: a range is filled, a node is closed."""
+        """Return a part with one more value: a range is filled, a set grows to a hierarchy node."""
         domain, joined = self.domains[j], table.copy()
         joined[code] = True
         if domain.is_interval:
@@ -176,13 +176,13 @@ class BoxSpace:
         return Region(parts)
 
     def _span(self, j: int, table: Mask) -> tuple[float, float]:
-        """Return the first and last place inside; inf and -inf where there is none."""
+        """Return the first and last place inside; inf and -inf if there is none."""
         held = self.places[j][table]
         held = held[~np.isnan(held)]
         return (float(held.min()), float(held.max())) if len(held) else (np.inf, -np.inf)
 
     def _places(self, j: int) -> Floats:
-        """Place of every code on its line, NaN for missing, the own value last."""
+        """Place of every code, NaN for missing, with the own value last."""
         domain = self.domains[j]
         places = np.full(domain.size + 1, np.nan)
         if domain.is_interval:
@@ -193,22 +193,22 @@ class BoxSpace:
 
 
 _DOMINANT = 10.0  # a penalty per bad cell above any NCP: fewest bad cells first
-_NODES = 200  # per solve: nothing is proven here, and good regions are found long before a proof
+_NODES = 200  # per solve: no proof is needed here, and good regions are found early
 _LAZY_ROUNDS = 6  # model calls of the first search; the second one makes up for more
 _CHANGE_ROUNDS = 20  # model calls of the second search
-_LARGEST_POPULATION = 200_000  # cells; above it counting every small change takes longer than it is worth
+_LARGEST_POPULATION = 200_000  # cells; above, counting every small change takes too long
 
 
 class Trial(NamedTuple):
     region: Region
     ncp: float
-    pureness: float  # share of the grid's cells with the desired outcome; of a sample where it is over budget
-    complete: bool  # every cell of the grid was asked
+    pureness: float  # share of the grid's cells, or of a sample if over budget, with the desired outcome
+    complete: bool  # whether every cell of the grid was asked
     rank: Rank
 
 
 class _RegionSearch:
-    """Finds and tries regions for the counterfactuals of one task; keeps the best of each, and the bad cells."""
+    """Finds and tries regions for the counterfactuals of a task; keeps each one's best region and bad cells."""
 
     def __init__(self, settings: ExactProtector, task: Task) -> None:
         population, n = task.population, len(task.codes)
@@ -217,13 +217,13 @@ class _RegionSearch:
         self._sizes = np.array([domain.size for domain in domains], dtype=np.int32)
         self._places = np.zeros(task.codes.shape)
         for j, domain in enumerate(domains):
-            if domain.is_numeric:  # a level that nobody has is no level
+            if domain.is_numeric:  # levels that nobody has do not count
                 self._places[:, j] = domain.place(task.numbers[:, j]) * domain.attribute.weight
         self.best: list[Trial | None] = [None] * n
         self.bad = [np.empty((0, len(domains)), np.int32)] * n
 
     def solve(self, which: Sequence[int], penalty: float = np.inf, node_limit: int | None = None) -> list[Solution]:
-        """Solve for some of the counterfactuals, their bad cells forbidden."""
+        """Solve for some of the counterfactuals, with their bad cells forbidden."""
         at, settings, population = np.asarray(which, dtype=np.int64), self.settings, self.task.population
         return solve(
             index_of(population),
@@ -275,7 +275,7 @@ class _RegionSearch:
         return trials
 
     def prove(self) -> list[float | None]:
-        """Ask only for the cells of the best region left, forbid the bad ones, repeat; returns proven gaps."""
+        """Ask about the best remaining region's cells, forbid the bad ones, repeat; return proven gaps."""
         task, gaps = self.task, cast("list[float | None]", [None] * len(self.best))
         active = list(range(len(self.best)))
         for turn in range(self.settings.rounds):
@@ -292,7 +292,7 @@ class _RegionSearch:
         return gaps
 
     def find_fewest_bad_cells(self, which: Sequence[int]) -> None:
-        """Look for regions with few bad cells, lazily as for pure ones; a bad cell costs more than any NCP."""
+        """Look for regions with few bad cells, lazily like `prove`; a bad cell costs more than any NCP."""
         active = list(which)
         for _ in range(_LAZY_ROUNDS if active else 0):
             known = [len(bad) for bad in self.bad]
@@ -325,16 +325,16 @@ class _RegionSearch:
 class ExactProtector:
     """Branch and bound over closed regions, and the lazy loop that keeps bad cells out.
 
-    Of all regions that hold the counterfactual and k people it finds the one of least NCP (objective "ncp"), or
-    of least NCP among those of pureness 1 (objectives "pureness" and "weighted" start there). Where no region is
-    pure it returns the best trade-off it finds, without proof. What it finds is deterministic, so it does not protect
-    against an adversary who reruns it, or who asks the model about each candidate.
+    Of all regions with the counterfactual and k people it finds the one of least NCP (objective "ncp"), or of least
+    NCP among those of pureness 1 (objectives "pureness" and "weighted" start there). If no region is pure it returns
+    the best trade-off found, without proof. Its results are deterministic, so it does not protect against an adversary
+    who reruns it, or who asks the model about each candidate.
     """
 
     node_limit: int = 200_000  # per solve; beyond it the best region so far is returned with a proven gap
     time_limit: float | None = None  # seconds per solve; None keeps results independent of the machine
     rounds: int = 60  # model calls of the lazy loop
-    cell_budget: int = 10_000  # largest region (in value combinations) that is asked whole
+    cell_budget: int = 10_000  # largest region, in value combinations, that is asked as a whole
     threads: int = 1  # counterfactuals solved at the same time
 
     name = "exact"
@@ -362,7 +362,7 @@ class ExactProtector:
 def _settles(policy: PrivacyPolicy, trial: Trial, *, first: bool) -> bool:
     """Say whether the region of least NCP, among those without a known bad cell, is the best for the policy.
 
-    A pure one is, for the objective "pureness"; for others an impure one of less NCP may be better, but for the first.
+    For the objective "pureness" a pure one is. For others an impure one of less NCP may be better, unless `first`.
     """
     if policy.max_ncp is not None and trial.ncp > policy.max_ncp:
         return False
@@ -380,12 +380,12 @@ class Solution(NamedTuple):
 
     @property
     def proven(self) -> bool:
-        """Whether the region is optimal, or it is proven that there is none."""
+        """Whether the region is optimal, or none is proven to exist."""
         return bool(self.lower_bound >= self.cost)
 
     @property
     def gap(self) -> float:
-        """Proven bound on how much less another region could cost."""
+        """Proven bound on how much cheaper another region could be."""
         return 0.0 if self.proven else max(0.0, self.cost - self.lower_bound)
 
 
@@ -414,13 +414,13 @@ def solve(
 ) -> list[Solution]:
     """Find, for each anchor, the region of least cost that holds it and at least ``k`` people.
 
-    Of ``places`` those count whose code is -1: a number of the anchor's own.
+    ``places`` count where the code is -1: a number of the anchor's own.
     """
     axes = index.axes
     banned = [np.empty((0, anchors.shape[1]), np.int32)] * len(anchors) if forbidden is None else forbidden
-    codes = [np.array(cells, np.int32, order="C") for cells in (anchors, *banned)]  # writable: compiled for that alone
+    codes = [np.array(cells, np.int32, order="C") for cells in (anchors, *banned)]  # writable, as compiled for
     low, high = np.where(axes.kind == INTERVAL, -1, 0), np.diff(axes.offset)
-    if any(np.any((cells < low) | (cells >= high)) for cells in codes):  # kernels would read elsewhere in memory
+    if any(np.any((cells < low) | (cells >= high)) for cells in codes):  # kernels would read out of bounds
         raise ValueError("a code lies outside its quasi-identifier")
     known = axes.position[axes.offset[:-1] + np.maximum(codes[0], 0)]
     places = np.where(codes[0] >= 0, known, places)
@@ -446,7 +446,7 @@ def _solve(task: _Problem) -> Solution:
     extra = task.penalty * len(task.banned) if task.penalty < np.inf else 0.0
     ceiling = (float(axes.weight.sum()) + extra) * (1 + 1e-9) + 4 * kernels.TOLERANCE
     rows, radius = nearest(*around, min(_NEIGHBOURHOOD * task.need, total))
-    # Whatever the limits, one descent is made: without forbidden cells it always ends in a region.
+    # One descent is made whatever the limits: without forbidden cells it always ends in a region.
     opening = _branch(task, rows, ceiling, 0, task.need + _OPENING, opening=True)
     cap, nodes = opening.cost if opening.weight else max(2 * radius, ceiling / 1024), opening.nodes
     while True:

@@ -1,4 +1,4 @@
-"""Local search over a partition: take a few near groups apart, divide their people anew, keep what costs less."""
+"""Local search over a partition: dissolve a few near groups, divide their people anew, keep what costs less."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 LENDERS = 4  # large cells that may join a pool
 HOMES = 4  # groups that a small cell may be divided among
-_ONE: Any = np.int64(1)  # a plain 1 would be a type of its own, for which everything is compiled once more
-_FEW = 64  # small cells below which beginnings alone make too few divisions, and one in eight candidates is overlooked
-_DRAFTS = 32  # groups that a pool may be divided into
-_MOST = 4  # groups that are taken apart at once
-_HOT, _COLD = 0.3, 0.01  # temperatures at first and at last, in costs of a group
+_ONE: Any = np.int64(1)  # a plain 1 has another type, for which everything would be compiled again
+_FEW = 64  # small cells; with fewer, starts vary too little, so one in eight candidates is skipped
+_DRAFTS = 32  # most groups that a pool may be divided into
+_MOST = 4  # groups that are dissolved at once
+_HOT, _COLD = 0.3, 0.01  # first and last temperature, in costs of a group
 _FLAGS: dict[str, Any] = {
     "error_model": "numpy",
     "_nrt": False,
-}  # as nothing is allocated, references need no counting: half of the time
+}  # as nothing is allocated, reference counts are not needed: saves half of the time
 
 
 def _entry(function: _F) -> _F:
@@ -39,9 +39,9 @@ def _inner(function: _F) -> _F:
 class Space(NamedTuple):
     """The cells and what a group of them costs.
 
-    ``x`` is a place on INTERVAL, a code on NOMINAL axes, and the node of the leaf on a TREE; nodes are numbered through
-    all axes. The first ``small`` cells have fewer than k people, the others are large. ``near`` and ``rich`` list small
-    and large ones nearest to each, then -1.
+    ``x`` is a place on INTERVAL axes, a code on NOMINAL ones, and the leaf's node on a TREE; nodes are numbered through
+    all axes. The first ``small`` cells have fewer than k people, the others are large. ``near`` and ``rich`` list the
+    small and large cells nearest to each, then -1.
     """
 
     kind: NDArray[np.int8]
@@ -58,10 +58,10 @@ class Space(NamedTuple):
 
 
 class Groups(NamedTuple):
-    """Groups of several cells, of ``slots[g]`` of them; 0 marks an unused number, which is on the stack ``unused``.
+    """Groups of several cells, ``slots[g]`` of them; 0 marks a free number, which is on the stack ``unused``.
 
-    Of each cell, ``free`` people are in no group: none, or k and more, who are one of their own. ``home`` lists the
-    groups of a small cell, with -1 among them. A cost is that of one person.
+    Of each cell, ``free`` people are in no group: none, or at least k, who form one of their own. ``home`` lists the
+    groups of a small cell, padded with -1. A cost is that of one person.
     """
 
     cell: Ints
@@ -76,12 +76,12 @@ class Groups(NamedTuple):
 
 
 class Pool(NamedTuple):
-    """Cells whose people are to be divided among drafts of groups.
+    """Cells whose people are being divided among drafts of groups.
 
-    Column ``i`` of ``x`` is the cell ``cell[i]``. Of its people, ``people`` have no group yet, ``keep`` of whom stay on
-    their own, ``take[g, i]`` are in draft ``g``, others in ``elsewhere`` groups; ``price`` is what the draft at hand
-    costs with it. ``low`` and ``high`` are the ends of a draft on INTERVAL axes. ``low`` is the number of values on
-    NOMINAL ones, where ``known`` says which cells' are inside, and on a TREE the covering node, if ``high`` is above 0.
+    Column ``i`` of ``x`` is the cell ``cell[i]``. Of its people, ``people`` have no group yet (``keep`` of them stay on
+    their own), ``take[g, i]`` are in draft ``g``, others in ``elsewhere`` groups; ``price`` is the current draft's cost
+    with it. ``low`` and ``high`` are the ends of a draft on INTERVAL axes. On NOMINAL ones ``low`` is the number of
+    values, and ``known`` says which cells' values are inside; on a TREE it is the covering node if ``high`` is above 0.
     """
 
     x: Floats
@@ -92,7 +92,7 @@ class Pool(NamedTuple):
     price: Floats
     score: Floats
     local: Ints  # column of each cell, else -1
-    broken: Ints  # groups that were taken apart
+    broken: Ints  # groups that were dissolved
     take: Ints
     total: Ints
     cost: Floats
@@ -123,10 +123,10 @@ def improve(
     work: int,
     state: NDArray[np.uint64],
 ) -> int:
-    """Divide neighbouring groups anew until so much work is done, of ``work`` in all; returns what is done.
+    """Divide neighboring groups anew until the work done reaches ``until``, of ``work`` in all; returns it.
 
-    Worse divisions are kept with the odds of simulated annealing. Groups differ in cost by orders of magnitude, so
-    the temperature is in proportion to the geometric mean of what the groups at hand and an average group cost.
+    Worse divisions are kept with the odds of simulated annealing. Groups differ in cost by orders of magnitude, so the
+    temperature is proportional to the geometric mean of the current groups' cost and an average group's.
     """
     cost, number = 0.0, 0
     for g in range(groups.slots.size):
@@ -183,7 +183,7 @@ def _gather(space: Space, groups: Groups, pool: Pool, k: int, state: NDArray[np.
 
 @_inner
 def _enlist(space: Space, groups: Groups, pool: Pool, m: int, c: int, people: int, k: int) -> int:
-    """Add people of a cell, at first sight together with those in no group; returns the pool's size."""
+    """Add people of a cell, the first time together with those in no group; returns the pool's size."""
     i = pool.local[c]
     if i < 0:
         i = m
@@ -203,9 +203,9 @@ def _enlist(space: Space, groups: Groups, pool: Pool, m: int, c: int, people: in
 def _divide(
     space: Space, pool: Pool, m: int, k: int, worth: Floats, old: float, limit: float, state: NDArray[np.uint64]
 ) -> tuple[int, int]:
-    """Divide the pool greedily; returns the number of drafts, 0 if they would cost more than ``limit``, and the work.
+    """Divide the pool greedily; returns the number of drafts (0 if they cost more than ``limit``) and the work.
 
-    Drawn is what a person is thought to cost in another group, and how often large cells fill one more group.
+    Drawn at random are the assumed cost of a person in another group, and how often large cells fill one more group.
     """
     left, drafts, spent, work = _left(pool, m), 0 * _ONE, 0.0, 0
     typical, borrow = 2.0 * _chance(state) * old / max(1, left), _chance(state)
@@ -262,8 +262,8 @@ def _grow(
 ) -> tuple[int, float, int]:
     """Let the cheapest cells join a draft until it has k people; returns people, cost and work.
 
-    ``worth[n]`` weighs the growth of a draft that gains ``n`` people by it. Of a person who needs a group anyway only
-    the price above the ``typical`` one counts. Of the last cell, ``part`` is how often no more are taken than needed.
+    ``worth[n]`` weighs the growth of a draft that gains ``n`` people by it. For a person who needs a group anyway, only
+    the price above the ``typical`` one counts. ``part`` is how often the last cell gives no more than are needed.
     """
     people, keep, price, score, take = pool.people, pool.keep, pool.price, pool.score, pool.take
     for i in range(m):
@@ -301,7 +301,7 @@ def _grow(
 
 @_inner
 def _join(space: Space, pool: Pool, m: int, i: int, drafts: int) -> float:
-    """Add who is left of a cell to the draft whose cost grows least; returns by how much."""
+    """Add the rest of a cell to the draft whose cost grows least; returns by how much."""
     least, g, cost = np.inf, 0, 0.0
     for d in range(drafts):
         _write_prices(space, pool, m, d)
@@ -345,7 +345,7 @@ def _extend(space: Space, pool: Pool, m: int, g: int, i: int) -> None:
 
 @_inner
 def _write_prices(space: Space, pool: Pool, m: int, g: int) -> None:
-    """Write what draft ``g`` costs with each of the cells."""
+    """Write the cost of draft ``g`` with each of the cells."""
     x, price = pool.x, pool.price
     for i in range(m):
         price[i] = 0.0
@@ -391,7 +391,7 @@ def _has_room(groups: Groups, pool: Pool, m: int, drafts: int) -> bool:
 
 @_inner
 def _commit(groups: Groups, pool: Pool, m: int, broken: int, drafts: int) -> None:
-    """Put the drafts in the place of the groups that were taken apart."""
+    """Replace the dissolved groups by the drafts."""
     for b in range(broken):
         g = pool.broken[b]
         for s in range(groups.slots[g]):
@@ -431,13 +431,13 @@ def _chance(state: NDArray[np.uint64]) -> float:
 
 @_inner
 def _blind(state: NDArray[np.uint64]) -> Any:
-    """Draw a word of which one bit in eight is set."""
+    """Draw a word with one bit in eight set, on average."""
     _chance(state)
     s = state[0]
     return s & (s >> np.uint64(21) | s << np.uint64(43)) & (s >> np.uint64(42) | s << np.uint64(22))
 
 
-# What is not searched for: the costs of the first groups, and who joins without being counted.
+# Outside of the search: costs of the first groups, and cells of nobody joining groups.
 
 
 @_inner
@@ -458,7 +458,7 @@ def _cost(space: Space, groups: Groups, pool: Pool, g: int, c: int, k: int) -> f
 
 @_entry
 def seats(space: Space, groups: Groups, pool: Pool, k: int, start: int, choice: Ints) -> None:
-    """Write for each cell from ``start`` on the near group whose cost, over its people, grows least if it joins."""
+    """Write, for each cell from ``start`` on, the near group whose cost per person grows least if it joins."""
     for c in range(start, space.x.shape[0]):
         least = np.inf
         for r in range(space.near.shape[1] + space.rich.shape[1]):

@@ -23,30 +23,30 @@ from cfk_plugin.protection.partition import Partition, by_group, regions_of
 
 Effort = Literal["fast", "balanced", "thorough"]
 
-# Comparisons of a cell with a group that a search makes: for each small cell and at least, both k / 10 times as many
-# from k = 10 up; and at most.
+# Comparisons of a cell with a group in a search: for each small cell and at least, both times k / 10 from k = 10 up;
+# and at most.
 _WORK: dict[Effort, tuple[float, float, float]] = {
     "fast": (1.5e3, 2e6, 2e8),
     "balanced": (9e3, 1e7, 2e9),
     "thorough": (6e4, 6e7, 1e10),
 }
-_SLICES = 32  # calls of the search, between which it can be interrupted
+_SLICES = 32  # calls of the search, which can be interrupted between them
 _SEED = 0x9E3779B97F4A7C15
-_NEAR, _REACH = 16, 12  # small cells near a cell that are known, and how far in each order they are looked for
-_RICH, _REACH_OF_RICH = 4, 2  # and of large ones
-BLOCK = 500_000  # small cells of a block, about: of more, each block of near cells is divided by itself
+_NEAR, _REACH = 16, 12  # small cells listed as near a cell, and how far they are looked for in each order
+_RICH, _REACH_OF_RICH = 4, 2  # the same of large ones
+BLOCK = 500_000  # about the most small cells of a block: with more, each block of near cells is divided by itself
 _FAR = -1e30  # where missing values are on an INTERVAL axis: farther from all others than any range
 
 
 Run = Callable[[Callable[[Ints], Ints], list[Ints]], list[Ints]]
-"""Calls a function with each of some tables, in whatever order and wherever, and returns its results in theirs."""
+"""Calls a function with each table, in any order and place, and returns the results in the tables' order."""
 
 
 class Shares(NamedTuple):
-    """Parallel arrays: a share of a cell's people that belongs to a group."""
+    """Parallel arrays: shares of cells' people, each with its group."""
 
     cell: Ints  # row of the cell
-    people: Ints  # how many of its people; 0 only for a cell of nobody
+    people: Ints  # number of its people; 0 only for a cell of nobody
     group: Ints
 
 
@@ -61,10 +61,10 @@ def group_cells(
     effort: Effort = "balanced",
     run: Run = lambda work, tables: [*map(work, tables)],
 ) -> Shares:
-    """Divide the people of distinct cells, at least ``k``, into groups of so many, whatever the order of the cells.
+    """Divide the people of distinct cells into groups of at least ``k``, whatever the order of the cells.
 
-    Many cells are divided block by block; which blocks there are follows from the cells alone, not from who `run`s
-    them. Of labels in [0, 1], one per cell, a group that holds both ends loses `label_weight`, next to an NCP of 1.
+    Many cells are divided block by block; the blocks depend on the cells alone, not on how `run` executes them. With
+    labels in [0, 1], one per cell, a group that holds both ends loses `label_weight`, next to an NCP of 1.
     """
     codes, count = np.ascontiguousarray(cells, np.int32), np.asarray(people, np.int64)
     if labels is not None:
@@ -75,7 +75,7 @@ def group_cells(
     shares = _divide_blocks(axes, codes[order], count[order], k, effort, run)
     by_cell = np.lexsort((shares.group, shares.cell))
     cell, size = shares.cell[by_cell], shares.people[by_cell]
-    group = pd.factorize(shares.group[by_cell])[0].astype(np.int64)  # in the order of their first cells
+    group = pd.factorize(shares.group[by_cell])[0].astype(np.int64)  # in order of their first cells
     line = np.lexsort((cell, group))
     return Shares(order[cell[line]], size[line], group[line])
 
@@ -89,7 +89,7 @@ def _joined(first: AxisArrays, more: AxisArrays) -> AxisArrays:
 
 
 def _divide_blocks(axes: AxisArrays, codes: Codes, count: Ints, k: int, effort: Effort, run: Run) -> Shares:
-    """Cut the first line into runs of so many small cells, and divide the people of each."""
+    """Cut the first line into blocks of small cells, and divide the people of each."""
     blocks = round(np.count_nonzero(count < k) / BLOCK)
     if blocks < 2:
         return _divide(axes, codes, count, k, effort)
@@ -110,7 +110,7 @@ def _divide_blocks(axes: AxisArrays, codes: Codes, count: Ints, k: int, effort: 
 
 
 def _divide(axes: AxisArrays, codes: Codes, count: Ints, k: int, effort: Effort) -> Shares:
-    """Divide the people; numbers of groups may have gaps."""
+    """Divide the people of one block; numbers of groups may have gaps."""
     orders = _orders(axes, codes, count)
     kind = np.where(count == 0, 2, count >= k)  # small, large, of nobody: numbered in this order, and along a line
     line = orders[0][np.argsort(kind[orders[0]], kind="stable")]
@@ -139,7 +139,7 @@ def _divide(axes: AxisArrays, codes: Codes, count: Ints, k: int, effort: Effort)
 
 
 def _orders(axes: AxisArrays, codes: Codes, people: Ints) -> list[Ints]:
-    """Lines along which cells that cost little together are near each other, through halves of halves of the people."""
+    """Orders in which cells that cost little together are near, by repeatedly halving the people."""
     q, weight = axes.kind.size, np.maximum(people, 1)
     below, cost = np.empty(codes.shape), np.empty(q)  # share of the people with smaller codes; cost of an axis
     for j in range(q):
@@ -160,7 +160,7 @@ def _orders(axes: AxisArrays, codes: Codes, people: Ints) -> list[Ints]:
 
 
 def _space(axes: AxisArrays, codes: Codes, orders: list[Ints], kinds: Ints) -> Space:
-    """Lay out small cells, large cells and cells of nobody, so many of each kind."""
+    """Lay out small cells, large cells and cells of nobody, `kinds` of each."""
     of_axis = np.repeat(np.arange(axes.kind.size), np.diff(axes.node_offset))
     leaves = axes.node_high - axes.node_low + 1
     node_cost = np.where(leaves > 1, axes.weight[of_axis] * leaves / axes.card[of_axis], 0.0)
@@ -175,7 +175,7 @@ def _space(axes: AxisArrays, codes: Codes, orders: list[Ints], kinds: Ints) -> S
 
 
 def _nearest(space: Space, orders: list[Ints], start: int, stop: int, reach: int, most: int) -> NDArray[np.int32]:
-    """List those of so many cells on each side, in each order, that are nearest to each cell, then -1."""
+    """List the cells nearest to each cell, among `reach` cells on either side in each order, then -1."""
     lines = []
     for order in orders:
         chosen, before = (order >= start) & (order < stop), np.empty(len(order), np.int64)
@@ -183,7 +183,7 @@ def _nearest(space: Space, orders: list[Ints], start: int, stop: int, reach: int
         lines.append((np.append(order[chosen], -1), before))
     found, shifts = np.full((len(space.x), most), -1, np.int32), np.arange(-reach, reach + 1)
     for rows in np.array_split(np.arange(len(space.x)), len(space.x) // 4096 + 1):
-        # Place -1 of a line, and the one behind its last cell, are no cell.
+        # Position -1 of a line, and the one after its last cell, are not cells.
         table = np.hstack([line[(at[rows, None] + shifts).clip(-1, len(line) - 1)] for line, at in lines])
         table.sort(axis=1)
         cost = _pair_costs(space, rows, table)
@@ -210,7 +210,7 @@ def _pair_costs(space: Space, rows: Ints, others: Ints) -> Floats:
 
 
 def _first_groups(space: Space, count: Ints, k: int) -> Groups:
-    """Cut the line of small cells into runs of at least k people; where all are fewer, a large cell joins them."""
+    """Cut the line of small cells into runs of at least k people; if all have fewer, a large cell joins them."""
     people, cells = count[: space.small], np.arange(space.small)
     reach, ends, done = np.cumsum(people), [], 0
     while (end := int(np.searchsorted(reach, done + k)) + 1) < len(people) and reach[-1] - reach[end - 1] >= k:
@@ -232,7 +232,7 @@ def _first_groups(space: Space, count: Ints, k: int) -> Groups:
 
 
 class GroupHulls:
-    """Groups of cells as growing hulls; merges those that cannot stand alone at the least loss."""
+    """Groups of cells as growing hulls; merges unfit ones at the least loss."""
 
     def __init__(self, axes: AxisArrays, cells: Codes, groups: list[Ints], people: Ints):
         self._axes = axes
@@ -241,11 +241,11 @@ class GroupHulls:
             for j, table in enumerate(self._inside):
                 table[group, cells[members, j]] = True
         self.people = people.copy()
-        self.into = np.arange(len(groups))  # which group each is part of by now
+        self.into = np.arange(len(groups))  # the group that each is now part of
         self._loss = self._losses(np.arange(len(groups)), None)
 
     def merge_while(self, unfit: Callable[[Ints], bool], sides: Ints) -> None:
-        """Merge each group that is unfit with its cheapest partner of the same side until no group is."""
+        """Merge each unfit group with its cheapest partner on the same side until none is unfit."""
         for group in range(len(self.into)):
             parts = np.array([group])
             while self.into[group] == group and unfit(parts) and (partner := self._partner(group, sides)) is not None:
@@ -256,7 +256,7 @@ class GroupHulls:
         alive = self.into == np.arange(len(self.into))
         others = np.flatnonzero(alive & (sides == sides[group]))
         others = others[others != group]
-        if not len(others):  # nobody left on this side: as large as it gets
+        if not len(others):  # no other group is left on this side
             return None
         joint = self._losses(others, group)
         size = self.people[group]
@@ -271,7 +271,7 @@ class GroupHulls:
         self._loss[group] = self._losses(np.array([group]), None)[0]
 
     def _losses(self, groups: Ints, joined: int | None) -> Floats:
-        """NCP of the hulls of some groups, each joined with one more."""
+        """NCP of the hulls of some groups, each joined with one more group."""
         axes, total = self._axes, np.zeros(len(groups))
         for j, table in enumerate(self._inside):
             inside = table[groups] if joined is None else table[groups] | table[joined]
@@ -304,7 +304,7 @@ class GroupHulls:
 def _merged(
     population: Population, cells: list[Ints], people: Ints, sides: Ints, unfit: Callable[[Ints], bool]
 ) -> tuple[Ints, Ints]:
-    """Merge groups until none is unfit; return each one's new number, -1 on an unfit side, and the new ones' sides."""
+    """Merge groups until none is unfit; return their new numbers (-1 on an unfit side), and the new ones' sides."""
     hulls = GroupHulls(index_of(population).axes, population.cells, cells, people)
     hulls.merge_while(unfit, sides)
     kept, into = np.unique(hulls.into, return_inverse=True)
@@ -320,7 +320,7 @@ def partition_of(
 ) -> Partition:
     """Return the partition of a population for a policy; built once.
 
-    `sides` are not mixed, and -1 is on none; groups are kept alike in `likely`, the outcome's partial dependence.
+    `sides` are not mixed, and -1 is on none; groups are kept similar in `likely`, the outcome's partial dependence.
     """
     built = _BUILT.setdefault(population, {})
     key = (policy.k, policy.l, policy.t, sides.tobytes(), None if likely is None else likely.tobytes(), effort)
@@ -369,7 +369,7 @@ def _group(population: Population, k: int, rows: Ints, likely: Floats | None, ef
     divided = np.flatnonzero(np.diff(start) > 1)
     if not len(divided):
         return group
-    # Who of a cell that is shared goes where is decided by a keyed hash.
+    # A keyed hash decides who of a shared cell goes where.
     members = np.flatnonzero(np.isin(cell, divided))
     members = members[np.argsort(cell[members], kind="stable")]
     number = population.keyed_numbers(rows[members])
@@ -389,7 +389,7 @@ def _group(population: Population, k: int, rows: Ints, likely: Floats | None, ef
 
 
 def counts_once(population: Population, rows: Ints) -> Ints:
-    """Return 1 for the row that a person is counted at, else 0: one of these rows, whatever the table's order."""
+    """Return 1 for one row of each person, at which they are counted, else 0; whatever the table's order."""
     if not population.has_several_rows:
         return np.ones(len(rows), dtype=np.int64)
     line = in_order(population.codes[rows], population.schema)
@@ -413,7 +413,7 @@ def _too_alike(population: Population, policy: PrivacyPolicy, rows: Ints) -> boo
 def coarser(partition: Partition, k: int) -> Partition:
     """Return a partition into groups of at least k people whose groups are unions of the given ones.
 
-    l and t hold as they did, and who sees a record with both its regions has the smaller one, and no more than that.
+    l and t still hold, and both regions of a record together tell no more than the smaller one.
     """
     population, grouped, count = partition.population, partition.group_of_row >= 0, len(partition.regions)
     group, cell = partition.parts
@@ -427,17 +427,17 @@ def coarser(partition: Partition, k: int) -> Partition:
     return Partition(population, regions_of(population, number[group], cell, len(sides)), group_of_row, sides, divided)
 
 
-# How likely the desired outcome is at each cell, whoever has it: groups are kept alike in it.
+# How likely the desired outcome is at each cell, for anybody: groups are kept similar in it.
 
-_RECORDS = 8  # private parts that are tried in every cell
-_ASKED = 400_000  # rows that the model is asked for at most, where that leaves one record
+_RECORDS = 8  # combinations of private values that are tried in every cell
+_ASKED = 400_000  # most rows that the model is asked about, but at least one record
 
 
 def partial_dependence(rows: RowOracle, goal: Goal) -> Floats:
-    """Return for each cell the share of some records' private values that get the desired outcome there.
+    """Return, for each cell, the share of sampled records' private values that get the desired outcome there.
 
-    A region over cells that are alike in it is likely to be pure, whatever private values it is released with. Where
-    any other outcome is desired, the most frequent prediction stands for it.
+    A region over cells that are similar in it is likely to be pure, whatever private values it is released with. If any
+    other outcome is desired, the most frequent prediction stands for it.
     """
     population = rows.population
     n_cells = len(population.cells)
@@ -465,7 +465,7 @@ def partial_dependence(rows: RowOracle, goal: Goal) -> Floats:
 
 
 def _on_cluster(population: Population, model: LabelModel, goal: Goal, most: int) -> Floats:
-    """Do the same on the workers, to whom model and key travel: back come counts, keyed numbers and votes, no row."""
+    """Do the same on the workers, who get model and key, and send back counts, keyed numbers and votes, but no row."""
     cells = population.cells
     frequent = _most_frequent(population, model) if goal.is_opposite else None
 
@@ -493,13 +493,13 @@ def _on_cluster(population: Population, model: LabelModel, goal: Goal, most: int
     found = population.map_rows(vote, "number long, votes binary")
     votes = dict(zip(unsigned(found["number"]).tolist(), found["votes"], strict=True))
     total = np.zeros(len(cells))
-    for number in drawn.tolist():  # as often as it was drawn: equal records have equal numbers
+    for number in drawn.tolist():  # as often as drawn: equal records have equal numbers
         total += np.unpackbits(np.frombuffer(votes[number], dtype=np.uint8), count=len(cells))
     return total / len(drawn)
 
 
 def _most_frequent(population: Population, model: LabelModel) -> str:
-    """Return the spelling of the most frequent label; of equally frequent ones the first."""
+    """Return the spelling of the most frequent label, the first on a tie."""
 
     def count(frame: pd.DataFrame, _: RecordReader) -> pd.DataFrame:
         found = Counter(map(str, model(frame).astype(object).tolist()))

@@ -421,9 +421,9 @@ def begin(p: Local, need: int, cap: float, penalty: float, nodes: int) -> tuple[
 
 @jit
 def _open(p: Local, hull: Hull, s: Stack, d: int, rows: Ints, free: Floats, need: int, penalty: float) -> None:
-    """Fill the first frame; ``rows`` counts all rows, and ``free`` is what a cell costs before: nothing.
+    """Fill the first frame; ``rows`` are all rows, and ``free`` is the cost of each cell so far: 0.
 
-    ``d`` is 0: as a literal in here it would have all that it is given to compiled twice.
+    ``d`` is 0; as a literal here, everything it is passed to would be compiled twice.
     """
     anchor, cap = p.weight.size - 1, s.cost[0]
     base = joined(p, hull, d, anchor, np.inf)[0]
@@ -447,7 +447,7 @@ def _open(p: Local, hull: Hull, s: Stack, d: int, rows: Ints, free: Floats, need
 
 @inner
 def _copy(source: Ints, count: int, to: Ints) -> None:
-    """Copy the first items, without the seconds that it takes to compile what says that shapes differ."""
+    """Copy the first items. A slice would add seconds of compiling the error for different shapes."""
     for t in range(count):
         to[t] = source[t]
 

@@ -1,4 +1,4 @@
-"""A fixed partition of the people: who is released with which region, whatever is asked and in whatever order."""
+"""A fixed partition of the people: who is released with which region, whatever is asked in whatever order."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from cfk_plugin.protection.compiled import inner, jit
 
 Singles: TypeAlias = "NDArray[np.float32]"
 
-_COMPARED = 1 << 14  # most rows of which all are compared
+_COMPARED = 1 << 14  # most rows that are all compared
 _AT_ONCE = 1 << 18  # pairs of rows that are compared at once
 
 # Distance of a record to a region or cell: a number differs by what it is outside, divided by the population's range; a
@@ -64,7 +64,7 @@ class RegionDistance(HostOnly):
 
 
 def _ends(parts: Sequence[Part]) -> Floats:
-    """Return first and last number of each range (inf and -inf where there is none), and 1 where missing is inside."""
+    """Return first and last number of each range (inf and -inf if there is none), and 1 if missing is inside."""
     ranges = [part if isinstance(part, Interval) else Interval(None, None, missing=False) for part in parts]
     low = [np.inf if part.low is None else to_number(part.low) for part in ranges]
     high = [-np.inf if part.high is None else to_number(part.high) for part in ranges]
@@ -81,7 +81,7 @@ def _outside(domain: Domain, codes: Codes, numbers: Floats, ends: Floats) -> Flo
     return np.where(is_missing[:, None], 1 - missing, away)
 
 
-# Nearest rows: a tree over all attributes of the training rows, for distances that add up over attributes.
+# Nearest rows: a tree over all attributes of the training rows, for distances that are sums over attributes.
 
 
 class RowTree(NamedTuple):
@@ -100,7 +100,7 @@ class RowTree(NamedTuple):
 
 @inner
 def _away(low: Any, high: Any, t: int, place: Floats, numbers: int, limit: float) -> float:
-    """Least distance of a place to a box, or any number above the limit; a row is a box as well."""
+    """Least distance of a place to a box, or any number above the limit; a row is also a box."""
     total = 0.0
     for j in range(place.size):
         below, above, x = low[t, j], high[t, j], place[j]
@@ -119,7 +119,7 @@ def _away(low: Any, high: Any, t: int, place: Floats, numbers: int, limit: float
 
 @inner
 def _insert(best: Floats, away: float) -> None:
-    """Put a number among the least ones, where it belongs to them."""
+    """Insert a number among the least ones if it belongs there."""
     at = best.size
     while at > 0 and best[at - 1] > away:
         if at < best.size:
@@ -166,7 +166,7 @@ def nearest_rows(
     return found[:size], apart[:size], best[k - 1] + slack
 
 
-# Nearest rows of many features: where a tree would tell few rows apart, all are scanned in single precision.
+# Nearest rows with many features: where a tree would exclude few rows, all are scanned in single precision.
 
 _AT_ONCE = 4096  # rows whose sums stay in a core's cache
 
@@ -192,7 +192,7 @@ def _add_other(total: Singles, row: Singles, x: Any) -> None:
 
 @inner
 def _within(total: Singles, limit: Any, at: Ints) -> int:
-    """Note which numbers are not above the limit, and return how many; blocks without any are passed quickly."""
+    """Note which numbers are not above the limit, and return how many; blocks without any are skipped quickly."""
     few = np.int32(0)
     for i in range(total.size):
         few += np.int32(total[i] <= limit)
@@ -208,7 +208,7 @@ def _within(total: Singles, limit: Any, at: Ints) -> int:
 def scan_rows(
     rows: Singles, cost: Singles, places: Singles, from_missing: Singles, numbers: int, slack: Floats, rounding: float
 ) -> tuple[Ints, Ints]:
-    """Find all rows that can be nearest to some places, where sums are right within the slack and their rounding.
+    """Find all rows that can be nearest to some places, given that sums are exact up to slack and rounding.
 
     `rows` has a line for each feature: numbers, NaN where missing, then codes. A number at ``places[i, j]`` is
     ``from_missing[i, j]`` away from a missing one; the cost of a row is added. Returns place and row of each pair.
@@ -242,10 +242,10 @@ def scan_rows(
 
 
 class Neighbors(HostOnly):
-    """Rows of codes, numbers first, and which of them are nearest to others: to the last bit as `Heom.nearest`.
+    """Rows of codes, numbers first, and a search for the nearest, with results bit for bit as `Heom.nearest`.
 
-    Of many rows a tree tells which can be nearest; these alone are compared. `tokens` has for each category's code what
-    stands for it in `HeomCodes`.
+    With many rows, a tree finds those that can be nearest, and only these are compared. `tokens` has the hash in
+    `HeomCodes` of each category's code.
     """
 
     def __init__(self, heom: Heom, numeric: list[Domain], tokens: list[NDArray[np.uint64]], codes: Codes) -> None:
@@ -266,13 +266,13 @@ class Neighbors(HostOnly):
         return HeomCodes(numbers, tokens)
 
     def nearest(self, asked: HeomCodes, k: int = 1, *, exclude_same: bool = False) -> tuple[Ints, Floats]:
-        """Do as `Heom.nearest` with all of the rows."""
+        """Do as `Heom.nearest` over all rows."""
         if len(self) <= _COMPARED:
             return self.heom.nearest(asked, self._all, k, exclude_same)
         return self.search(asked, k, exclude_same=exclude_same)
 
     def search(self, asked: HeomCodes, k: int = 1, *, exclude_same: bool = False) -> tuple[Ints, Floats]:
-        """Do so with the tree, however few rows there are."""
+        """Do the same with the tree, however few rows there are."""
         near = self._possible(asked, k, exclude_same)
         rows = np.concatenate([*near, np.empty(0, dtype=np.int64)])
         who = np.repeat(np.arange(len(near)), [*map(len, near)])
@@ -290,7 +290,7 @@ class Neighbors(HostOnly):
         return index, found
 
     def _possible(self, asked: HeomCodes, k: int, exclude_same: bool) -> list[Ints]:
-        """Return for each row all that can be among its k nearest, in order."""
+        """Return, for each row, all rows that can be among its k nearest, in order."""
         near, numbers, (order, tree) = [], len(self._numeric), self._grown
         for place in self._places(asked):
             far = float(np.abs(place[:numbers][np.isfinite(place[:numbers])]).sum())
@@ -322,7 +322,7 @@ class Neighbors(HostOnly):
         )
 
     def _places(self, asked: HeomCodes) -> Floats:
-        """Return rows as the tree has them; -1 for a category that none of its rows has."""
+        """Return rows in the tree's form; -1 for a category that none of its rows has."""
         places = np.full((len(asked), len(self._numeric) + len(self._tokens)), -1.0)
         for j, domain in enumerate(self._numeric):
             gaps = np.isnan(asked.numbers[:, j])
@@ -358,7 +358,7 @@ class NearestCells(HostOnly):
         found = self._index.find(codes)
         if len(lost := np.flatnonzero(found < 0)):
             nearest, _ = self._cells.nearest(self._coded(codes[lost], numbers[lost]))
-            found[lost] = nearest[:, 0].clip(min=0)  # a number may be too far away for any float
+            found[lost] = nearest[:, 0].clip(min=0)  # a number may be infinitely far away in floats
         return found
 
     def _coded(self, codes: Codes, numbers: Floats) -> HeomCodes:
@@ -371,7 +371,7 @@ class NearestCells(HostOnly):
 class Classes(NamedTuple):
     """How equivalence classes are divided: class i, the population's cell ``cell[i]``, has the parts from ``start[i]``.
 
-    Each part is a run of the line of keyed numbers: up to ``last``, it belongs to ``group``.
+    Each part is a run of the sorted keyed numbers: those up to ``last`` belong to ``group``.
     """
 
     nearest: NearestCells
@@ -395,7 +395,7 @@ def regions_of(population: Population, group: Ints, cell: Ints, count: int) -> t
 class Partition(HostOnly):
     """Assigns training rows to groups; every member of a group is released with the group's region.
 
-    The group depends on the population alone, never on a query: whoever reruns the protection for every person is left
+    Groups depend on the population alone, never on a query: whoever reruns the protection for every person is left
     with the whole group. It does not hide who among the members has the released private values.
     """
 
@@ -408,7 +408,7 @@ class Partition(HostOnly):
     _refusal = PopulationError, "a {} holds training rows and refuses to be pickled; rebuild it instead"
 
     def __post_init__(self) -> None:
-        for array in (self.group_of_row, self.side_of_group):  # what held for one explanation must hold for the next
+        for array in (self.group_of_row, self.side_of_group):  # must not change between explanations
             array.setflags(write=False)
 
     def _counts(self) -> str:
@@ -435,7 +435,7 @@ class Partition(HostOnly):
 
     @cached_property
     def telling(self) -> Telling:
-        """What sentences and pictures of explanations need of the groups."""
+        """What sentences and pictures of explanations need from the groups."""
         return Telling(self.population.schema.telling.phrases, self.regions)
 
     def rows_mapped_to(self, region: Region) -> Ints:
@@ -489,7 +489,7 @@ _SIDES = "partition.sides"
 
 
 def partition_to_arrays(partition: Partition) -> dict[str, NDArray[Any]]:
-    """Return a partition as numbers, without a row: for each side its classes, and the people of each part."""
+    """Return a partition as arrays of numbers, without rows: for each side its classes, and the people of each part."""
     population = partition.population
     counted = np.zeros(population.n_rows, dtype=np.int64)
     counted[population.counted_rows] = 1
@@ -497,7 +497,7 @@ def partition_to_arrays(partition: Partition) -> dict[str, NDArray[Any]]:
     for side, classes in partition.divided.items():
         rows = np.flatnonzero(np.isin(partition.group_of_row, classes.group))
         span = int(classes.group.max()) + 1
-        # Where a class has two parts of one group, the first has the people of both.
+        # If a class has two parts of one group, the first gets the people of both.
         part = np.repeat(classes.cell, np.diff(classes.start)) * span + classes.group
         keys, first = np.unique(part, return_index=True)
         at = np.searchsorted(keys, population.cell_of(rows) * span + partition.group_of_row[rows])
@@ -509,7 +509,7 @@ def partition_to_arrays(partition: Partition) -> dict[str, NDArray[Any]]:
 
 
 def partition_from_arrays(population: Population, arrays: Mapping[str, NDArray[Any]]) -> Partition | None:
-    """Return the partition of `partition_to_arrays` on a population without rows; None where none was sealed."""
+    """Return the partition of `partition_to_arrays` on a population without rows; None if none was sealed."""
     if _SIDES not in arrays:
         return None
     sides = arrays[_SIDES]
@@ -531,7 +531,7 @@ def partition_from_arrays(population: Population, arrays: Mapping[str, NDArray[A
 
 @dataclass(slots=True)
 class ReciprocalProtector:
-    """Looks up the group of a counterfactual in a fixed partition; asks no model, and proves nothing of loss."""
+    """Looks up the group of a counterfactual in a fixed partition; asks no model, and gives no bound on the loss."""
 
     partition: Partition
     name: str = "reciprocal"
