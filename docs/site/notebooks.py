@@ -37,7 +37,7 @@ def _output(output: dict[str, Any]) -> str:
         return f'<div class="output">\n{dense}\n</div>'
     if png := found.get("image/png"):
         return f'<img class="output" alt="{found.get("text/plain", "")}" src="data:image/png;base64,{png.strip()}">'
-    return f"```text\n{found['text/plain']}\n```"
+    return f"```{{ .text .said }}\n{found['text/plain']}\n```"
 
 
 def _named(notebook: str) -> str:
