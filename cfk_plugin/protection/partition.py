@@ -27,13 +27,14 @@ Singles: TypeAlias = "NDArray[np.float32]"
 
 _COMPARED = 1 << 14  # most rows that are all compared
 _AT_ONCE = 1 << 18  # pairs of rows that are compared at once
+OUTSIDE = 0.1  # what a quasi-identifier outside of a region counts besides: it is one more change, and never taken back
 
 # Distance of a record to a region or cell: a number differs by what it is outside, divided by the population's range; a
 # category, a rank and a missing value by 0 inside, else 1. Distances are sums over the quasi-identifiers.
 
 
 class RegionDistance(HostOnly):
-    """HEOM distance of records to the nearest point of each region."""
+    """HEOM distance of records to the nearest point of each region, and a little more for each attribute outside."""
 
     _refusal = PopulationError, "a {} holds values of training rows and refuses to be pickled"
 
@@ -57,9 +58,10 @@ class RegionDistance(HostOnly):
         total = np.zeros((len(codes), len(regions)))
         for j, (domain, part) in enumerate(self._parts):
             if domain.is_numeric:
-                total += _outside(domain, codes[:, j], numbers[:, j], part[:, regions])
+                away = _outside(domain, codes[:, j], numbers[:, j], part[:, regions])
             else:
-                total += np.where(codes[:, [j]] < 0, 1, part[regions][:, codes[:, j].clip(min=0)].T)  # nobody has it
+                away = np.where(codes[:, [j]] < 0, 1, part[regions][:, codes[:, j].clip(min=0)].T)  # nobody has it
+            total += away + OUTSIDE * (away > 0)
         return total
 
 

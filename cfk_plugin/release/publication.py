@@ -19,6 +19,7 @@ from cfk_plugin.data.region import Interval, Part, Phrase, part_from_dict, part_
 from cfk_plugin.data.values import to_number
 from cfk_plugin.errors import InputError
 from cfk_plugin.metrics.information import ncp_by_attribute
+from cfk_plugin.protection.partition import OUTSIDE
 from cfk_plugin.release.explanations import Explanations
 from cfk_plugin.release.released_file import Finding
 from cfk_plugin.release.results import Entry, GeneralizedCounterfactual
@@ -196,8 +197,8 @@ def _feature(
         at.append(-1 if part is None else codes.setdefault(part, len(codes)))
         if part is not None:
             labels[part] = entry.labels.get(name)
-    found = {"name": name, "at": at, "phrase": [phrase.more, phrase.less, phrase.equal]}
-    found["change"] = domain.attribute.change
+    found: dict[str, Any] = {"name": name, "at": at, "phrase": [phrase.more, phrase.less, phrase.equal]}
+    found |= {"change": domain.attribute.change, "outside": OUTSIDE if is_quasi else 0}
     if domain.is_numeric:
         numbers = [
             to_number(end)

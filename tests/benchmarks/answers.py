@@ -1,12 +1,12 @@
 """Answers beside the unprotected explainers' own: how near, how true, how many people; on the six tables.
 
 Run it from the repository's root: ``python tests/benchmarks/answers.py --data FOLDER [--tables adult,cmc] [--k 5,10,20]
-[--limit 200] [--only catalogue,nearest,...] [--membership 1]``. The queries are undesired test rows, the models those
-of the benchmarks. Distance is HEOM summed over all features, to the nearest point of what was released; changes are
-features that differ there; both are beside the nearest unlike training row, which is what `nearest` stands for. True is
-an answer when the model gives the desired outcome at that point. Answers that are withheld count as unanswered and in
-nothing else. One private row is the share of answers whose private values, as they left, are exactly those of one
-training row.
+[--limit 200] [--only catalogue,nearest,...] [--key 0] [--membership 1]``. The queries are undesired test rows, the
+models those of the benchmarks; groups depend on the population's key. Distance is HEOM summed over all features, to the
+nearest point of what was released; changes are features that differ there; both are beside the nearest unlike training
+row, which is what `nearest` stands for. True is an answer when the model gives the desired outcome at that point.
+Answers that are withheld count as unanswered and in nothing else. One private row is the share of answers whose private
+values, as they left, are exactly those of one training row.
 """
 
 from __future__ import annotations
@@ -115,6 +115,7 @@ PROTECTED: dict[str, Callable[[Case, int], Found]] = {
     "catalogue-shared-unmoved": from_catalogue(private_values="shared", revert=False),
     "catalogue-shared-explainer": behind("catalogue", private_values="shared"),
     "reciprocal": behind("reciprocal"),
+    "reciprocal-eligible": behind("reciprocal", anonymity_set="eligible", min_pureness=0),  # the catalogue's groups
     "nominal": behind("nominal"),
 }
 
@@ -162,16 +163,19 @@ def membership(table: Case, k: int) -> str:
 
 
 def main() -> None:
-    options = arguments(__doc__, data=DATA, tables=TABLES, k=[10], limit=200, only=[*RAW, *PROTECTED], membership=0)
+    options = arguments(
+        __doc__, data=DATA, tables=TABLES, k=[10], limit=200, only=[*RAW, *PROTECTED], key=0, membership=0
+    )
     warnings.simplefilter("ignore")
+    key = bytes([options.key]) * 32
     if options.membership:
         print(heading("table", "k", "members", "others", "entries as they are", "moved"), flush=True)
         for name in options.tables:
-            print(membership(case(name, options.data, options.limit), options.k[0]), flush=True)
+            print(membership(case(name, options.data, options.limit, key=key), options.k[0]), flush=True)
         return
     print(heading(*HEAD), flush=True)
     for name in options.tables:
-        table = case(name, options.data, options.limit)
+        table = case(name, options.data, options.limit, key=key)
         heom = Heom.of(table.population)
         base = heom.parts(table.queries[list(table.population.schema.features)], table.counterfactuals)
         for k in options.k:

@@ -56,7 +56,7 @@ def forest(train: pd.DataFrame, labels: pd.Series, seed: int = 0, trees: int = 1
     )
 
 
-def case(name: str, data: Path, limit: int, seed: int = 0) -> Case:
+def case(name: str, data: Path, limit: int, seed: int = 0, key: bytes | None = None) -> Case:
     """Split 60/40, fit a forest, and take nearest unlike neighbours for the first undesired of 1,000 test rows."""
     frame, about = read(name, data)
     features, desired = about["features"], about["desired_outcome"]
@@ -66,5 +66,5 @@ def case(name: str, data: Path, limit: int, seed: int = 0) -> Case:
     shown = test[features].head(1000)
     queries = shown[model.predict(shown) != desired].head(limit).reset_index(drop=True)
     found = NearestUnlikeNeighbour(train[features], model, desired=desired).explain(queries)
-    population = Population.from_frame(train[features], schema)
+    population = Population.from_frame(train[features], schema, key=key)
     return Case(name, population, model, desired, queries, found[list(schema.features)])

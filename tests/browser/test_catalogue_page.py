@@ -126,6 +126,7 @@ def distances(
             away.append(np.inf)
             continue
         total = entry.certificate.ncp * len(QUASI) / 2
+        total += 0.1 * sum(not part_contains(parts[name], query[name]) for name in QUASI)  # type: ignore[arg-type]
         away.append(total + sum(gap(parts[name], query[name], widths.get(name, 1)) for name in query))
     return np.array(away)
 

@@ -15,6 +15,7 @@ from answers import people
 from cfk_plugin import Interval, KAnonymizer, Population, PrivacyPolicy, Schema
 from cfk_plugin.data.constraints import Constraints
 from cfk_plugin.data.intake import take_in
+from cfk_plugin.data.region import part_contains
 from cfk_plugin.errors import PolicyError
 from cfk_plugin.frontier import nearest_points
 from cfk_plugin.protection.answers import answer
@@ -155,6 +156,7 @@ def away(query: Any, entry: Any, train: pd.DataFrame, entries: list[Any]) -> flo
     total = entry.certificate.ncp * len(QUASI) / 2
     for name in (*QUASI, *PRIVATE):
         part, value = entry.parts().get(name), query[name]
+        total += 0.1 * (name in QUASI and not part_contains(part, None if pd.isna(value) else value))
         if part is None:
             total += 0.5
         elif not isinstance(part, Interval) or part.levels is not None:

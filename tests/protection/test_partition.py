@@ -320,4 +320,4 @@ def test_a_category_that_nobody_has_is_outside_of_every_region() -> None:
     regions = [Region({"city": frozenset(cities)}) for cities in ("A", "BC", "ABCD")]
     codes, numbers = population.domains["city"].encode(pd.Series(["A", "C", "Z"]))
     found = partition.RegionDistance(population, regions).between(codes[:, None], numbers[:, None], np.arange(3))
-    assert found.tolist() == [[0, 1, 0], [1, 0, 0], [1, 1, 1]]
+    assert found.tolist() == [[0, 1.1, 0], [1.1, 0, 0], [1.1, 1.1, 1.1]]

@@ -104,7 +104,8 @@ def test_each_query_has_so_many_answers_from_near_to_far(answers: Any, anonymize
     entries = pd.DataFrame([dict(entry.released) for entry in anonymizer.published().generalized])
     assert [entry.query for entry in answers] == np.repeat(np.arange(len(QUERIES)), M).tolist()
     for query, some in by_query(answers):
-        width = [len(QUASI) * entry.certificate.ncp / 2 for entry in some]
+        outside = [sum(point(entry, query)[name] != query[name] for name in QUASI) for entry in some]
+        width = [len(QUASI) * e.certificate.ncp / 2 + 0.1 * n for e, n in zip(some, outside, strict=True)]
         away = [apart(point(e, query), query, entries).sum() + w for e, w in zip(some, width, strict=True)]
         assert len(some) == M
         assert away == pytest.approx(sorted(away))

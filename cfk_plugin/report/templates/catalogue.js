@@ -39,11 +39,12 @@
     return !part.empty && (up ? part.high >= own.number : part.low <= own.number);
   }
 
-  /** How far a value is from a part: 0 inside; a number in shares of the range; else 1. */
+  /** How far a value is from a part: 0 inside; a number in shares of the range; else 1; and what a change counts. */
   function gap(feature, part, own) {
     if (contains(feature, part, own)) return 0;
-    if (!isRange(feature) || own.missing || part.empty) return 1;
-    return feature.range > 0 ? Math.max(part.low - own.number, own.number - part.high) / feature.range : 0;
+    if (!isRange(feature) || own.missing || part.empty) return 1 + feature.outside;
+    const away = Math.max(part.low - own.number, own.number - part.high);
+    return feature.range > 0 ? away / feature.range + feature.outside : 0;
   }
 
   // --- what is entered ---
