@@ -48,7 +48,7 @@ class RegionDistance(HostOnly):
                 continue
             tables: dict[Part, Mask] = {part: domain.inside(part) for part in set(parts)}
             outside = ~np.array([tables[part] for part in parts]).reshape(len(parts), domain.size)
-            self._parts.append((domain, outside))
+            self._parts.append((domain, outside.T))
 
     def _counts(self) -> str:
         return f"{self._count} regions"
@@ -57,10 +57,7 @@ class RegionDistance(HostOnly):
         """Return distances of shape (n, len(regions)); codes and numbers have shape (n, n_quasi_identifiers)."""
         total = np.zeros((len(codes), len(regions)))
         for j, (domain, part) in enumerate(self._parts):
-            if domain.is_numeric:
-                away = _outside(domain, codes[:, j], numbers[:, j], part[:, regions])
-            else:
-                away = np.where(codes[:, [j]] < 0, 1, part[regions][:, codes[:, j].clip(min=0)].T)  # nobody has it
+            away = _outside(domain, codes[:, j], numbers[:, j], part[:, regions])
             total += away + OUTSIDE * (away > 0)
         return total
 
@@ -73,9 +70,11 @@ def _ends(parts: Sequence[Part]) -> Floats:
     return np.array([low, high, [float(part.missing) for part in ranges]])
 
 
-def _outside(domain: Domain, codes: Codes, numbers: Floats, ends: Floats) -> Floats:
-    """Return how far each number is outside of each range, shape (n, ranges)."""
-    (low, high, missing), number = ends, domain.numbers_of(codes, numbers)[:, None]
+def _outside(domain: Domain, codes: Codes, numbers: Floats, parts: NDArray[Any]) -> Floats:
+    """Return how far each value is outside of each part, shape (n, parts)."""
+    if not domain.is_numeric:
+        return np.where(codes[:, None] < 0, 1.0, parts[codes.clip(min=0)])  # nobody has it
+    (low, high, missing), number = parts, domain.numbers_of(codes, numbers)[:, None]
     with np.errstate(invalid="ignore"):
         away = np.maximum(0, np.maximum(low - number, number - high)) / (domain.width or np.inf)
     away = np.where(low > high, 1.0, np.nan_to_num(away, nan=1.0, posinf=1.0))
