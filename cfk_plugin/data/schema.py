@@ -130,7 +130,7 @@ def _roles_of(frame: pd.DataFrame, given: Mapping[Role, Sequence[str]]) -> dict[
     if not frame.columns.is_unique:
         raise SchemaError("the table has two columns of the same name; rename one")
     if not all(isinstance(c, str) for c in frame.columns):
-        raise SchemaError("column names must be strings")
+        raise SchemaError("column names must be strings; rename them, as with table.rename(columns=str)")
     roles: dict[str, Role] = {}
     for role, names in given.items():
         _check_known(frame, names, role)

@@ -327,11 +327,16 @@ class Explanations(HostOnly, Sequence[Entry]):
         return rows
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row per entry: status, features as text, k, NCP, pureness (not of prototypes). May leave."""
+        """Return one row per entry: status, features as text, k, NCP, pureness (not of prototypes). May leave.
+
+        A feature with the name of another column is ``feature.NAME``.
+        """
         none = {"reason": None, **dict.fromkeys(_SHOWN)}
         rows = [(none if entry.status == "released" else {}) | entry.row(self.columns) for entry in self._entries]
-        names = {"query": "query", "status": "status", "reason": "reason"}
-        names |= {f"feature.{name}": name for name in self.columns} | {name: name for name in _SHOWN}
+        own = ("query", "status", "reason", *_SHOWN)
+        names = {name: name for name in own[:3]}
+        names |= {f"feature.{name}": f"feature.{name}" if name in own else name for name in self.columns}
+        names |= {name: name for name in _SHOWN}
         return pd.DataFrame(rows, columns=list(names)).set_axis(list(names.values()), axis=1)
 
     def audit_frame(self) -> pd.DataFrame:

@@ -12,7 +12,17 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cfk_plugin import DPPrototypes, Explanations, Population, PrivacyPolicy, RunLogger, Schema, Suppressed, protect
+from cfk_plugin import (
+    DPPrototypes,
+    Explanations,
+    KAnonymizer,
+    Population,
+    PrivacyPolicy,
+    RunLogger,
+    Schema,
+    Suppressed,
+    protect,
+)
 from cfk_plugin.errors import InputError, PrivacyLeakWarning
 from cfk_plugin.records.spool import shipper
 from cfk_plugin.release.anonymizer import release_record
@@ -219,3 +229,16 @@ def test_prototypes_are_grouped_as_well() -> None:
     assert record.environment is not None
     assert (record.environment["seed"], record.environment["generator"]) == (1, "dp")
     assert (record.people, {name for row in record.recount for name in row}) == (0, {"seconds", "group"})
+
+
+def test_a_feature_with_the_name_of_another_column_is_told_apart_in_the_table(tmp_path: Path) -> None:
+    train = pd.DataFrame({"k": np.arange(40) % 4, "query": np.arange(40) % 2, "pay": np.arange(40)})
+    population = Population.from_frame(train, Schema.from_frame(train, quasi_identifiers=["k"]))
+    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=5)).fit(
+        population, model=lambda rows: rows["pay"] > 20, desired=True
+    )
+    table = anonymizer.explain(train.head(2)).to_frame()
+    assert list(table)[:6] == ["query", "status", "reason", "feature.k", "feature.query", "pay"]
+    assert table.columns.is_unique
+    assert table["query"].tolist() == [0, 1]
+    table.to_parquet(tmp_path / "released.parquet")  # which two columns of a name are not written to
