@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 SchemaFile = Annotated[
     Path,
-    typer.Option("--schema", "-s", help="JSON with quasi_identifiers, sensitive, target, ...; see the docs."),
+    typer.Option("--schema", "-s", help="JSON with quasi_identifiers, sensitive, target, ...; cfk schema writes one."),
 ]
 Model = Annotated[
     str, typer.Option("--model", "-m", help="joblib or pickle file that you trust, .onnx, .ubj, or an MLflow URI.")
@@ -193,7 +193,8 @@ def command(
         guarded.__signature__ = Signature(flat)  # type: ignore[attr-defined]
         guarded.__annotations__ = {each.name: each.annotation for each in flat}
         epilog = "[bold]Examples[/]\n\n" + "\n\n".join(examples.strip().splitlines())
-        group.command(name, epilog=epilog)(guarded)
+        told = "\n\n".join(" ".join(each.split()) for each in (function.__doc__ or "").split("\n\n"))
+        group.command(name, help=told, epilog=epilog)(guarded)
         return guarded
 
     return register

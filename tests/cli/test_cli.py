@@ -62,6 +62,14 @@ VERIFY = "verify released.json train.csv -s schema.json"
 def test_help_has_examples_and_every_command(folder: Path) -> None:
     assert all(name in cfk("--help").output for name in ("demo", "protect", "verify", "plugins"))
     assert "cfk protect train.csv cf.csv" in cfk("protect --help").output
+
+
+def test_help_breaks_lines_where_the_terminal_ends_and_nowhere_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    assert (
+        "quasi_identifiers is left empty, and nothing can be protected until you fill it in."
+        in cfk("schema --help").output
+    )
     assert cfk("", code=2).output
 
 
