@@ -6,7 +6,7 @@ Everybody answers the same queries of the same forest: the nearest of 60,000 row
 single columns ("histograms"), from a plain tree, or from MST of the package dpmm, and `DPPrototypes`, with the default
 plausibility and, at the epsilons of ``--frontier``, with others. MST needs an environment of its own
 (``--synthesizer PYTHON``, where dpmm is installed), has a delta of 1e-6 beside the same epsilon, and takes minutes;
-what it drew is kept in ``--kept FOLDER`` as TABLE-EPSILON-FIT.npy. Without either it is left out.
+what it drew is kept in ``--kept FOLDER`` as TABLE-EPSILON-FIT-DOMAIN.npy. Without either it is left out.
 
 "singled out" is the share of answers whose quasi-identifiers exactly one training person has, "outside" the same among
 equally many people who are not in the table: what chance gives. "density" is the log of a kernel density of people who
@@ -27,6 +27,7 @@ from functools import partial
 from pathlib import Path
 from time import process_time
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 import pandas as pd
@@ -195,12 +196,14 @@ def plain_tree(one: Case, epsilon: float) -> Answer:
 
 def mst(one: Case, epsilon: float, synthesizer: str | None, kept: str | None, turn: int) -> Answer | None:
     """Draw from MST in an environment of its own; None, with the reason printed, where it is not there."""
-    file = Path(kept or tempfile.gettempdir()) / f"{one.name}-{epsilon:g}-{turn}.npy"
+    domain = PublicDomain.of(one.population)
+    codes_of = crc32(repr([(column.values, *column.edges) for column in domain.columns]).encode())
+    file = Path(kept or tempfile.gettempdir()) / f"{one.name}-{epsilon:g}-{turn}-{codes_of:08x}.npy"
     if not (kept and file.exists()):
         if synthesizer is None:
             print(f"MST is left out at epsilon = {epsilon:g}: --synthesizer is not given", file=sys.stderr)
             return None
-        domain, table = PublicDomain.of(one.population), file.with_suffix(".codes.npy")
+        table = file.with_suffix(".codes.npy")
         np.save(table, domain.codes_to_count(one.population, 1))
         sizes = ",".join(map(str, domain.sizes))
         command = [synthesizer, "-c", RUN_MST, str(table), str(file), str(epsilon), sizes, str(ROWS)]
