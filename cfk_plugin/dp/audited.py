@@ -49,9 +49,15 @@ def measuring(
     def fit(table: pd.DataFrame) -> Measurements:
         population = Population.from_frame(table, schema)
         domain = PublicDomain.of(population)
-        codes = domain.codes_to_count(population, rows_per_person)
-        rows = PrivateRows(codes, epsilon, delta, shares(len(domain.columns)), rows_per_person)
-        Forest.measure(rows, domain.sizes, [column.groups for column in domain.columns])
-        return Measurements(domain, tuple(rows.answers))
+        return measured(domain, domain.codes_to_count(population, rows_per_person), epsilon, delta, rows_per_person)
 
     return fit
+
+
+def measured(
+    domain: PublicDomain, codes: NDArray[np.int32], epsilon: float, delta: float = 0.0, rows_per_person: int = 1
+) -> Measurements:
+    """Return all that one fit releases of coded rows."""
+    rows = PrivateRows(codes, epsilon, delta, shares(len(domain.columns)), rows_per_person)
+    Forest.measure(rows, domain.sizes, [column.groups for column in domain.columns])
+    return Measurements(domain, tuple(rows.answers))
