@@ -25,9 +25,10 @@ from cfk_plugin.metrics.heom import TIE, Heom, HeomCodes, differences
 from cfk_plugin.protection.partition import scan_rows
 
 _PARTS = np.arange(1, 8) / 8
-_WEIGHTS = np.array([0, 0.05, 0.1, 0.2, 0.3, 0.45, 0.7, 1, 1.5, 2.2])
-_ASKED = 50  # drawn rows that the weight of plausibility is chosen with
-_MOVED, _DRAWN = 0.9, 1.1  # how far answers may be on average, in distances to the nearest drawn row
+_WEIGHTS = np.array([0, 0.1, 0.2, 0.3, 0.45, 0.7, 1, 1.5])
+_ASKED = 100  # drawn rows that the weight of plausibility is chosen with
+_MOVED, _DRAWN = 0.85, 1.1  # how far answers may be on average, in distances to the nearest drawn row
+_ROOM = 1.2  # or in distances of the nearest answers, if that is more
 _FEW = 8  # rows that are moved together; of so few, what may have to be asked next is asked at once
 _MOST = 4_000  # rows of an outcome that prototypes are sought among
 _PLAIN = (type(None), bool, int, float, str, bytes, slice, np.generic, np.dtype, type)
@@ -310,8 +311,9 @@ def balanced_weight(
 ) -> float:
     """Return the largest weight of plausibility at which answers are near enough, on average over drawn rows who ask.
 
-    That is 0.9 times as far as the nearest drawn row, or 1.1 times where rows are not moved: on a line between the
-    weights that are tried.
+    That is 0.85 times as far as the nearest drawn row, or 1.2 times as far as the nearest answers if that is more, near
+    to which likeness costs next to no distance; 1.1 times as far as the nearest drawn row where rows are not moved. It
+    is taken from a line between the weights that are tried.
     """
     asks = np.ones(len(served), dtype=bool) if goal.is_opposite else ~goal.met(served.labels)
     asked, rows = np.flatnonzero(asks)[:_ASKED], np.flatnonzero(~asks | goal.is_opposite)
@@ -335,11 +337,8 @@ def balanced_weight(
         queries, weights = served.codes.take(who), np.repeat(_WEIGHTS, len(asked))
         moved = mover.move(served.codes.take(begin), served.labels[begin], queries, weights, met)
         far = served.heom.parts(moved, queries).sum(axis=1).reshape(at.shape).mean(axis=1)
-        limit *= _MOVED / _DRAWN
-    if not (far > limit).any():
-        return float(_WEIGHTS[-1])
-    first = int(np.argmax(far > limit))
-    return float(np.interp(limit, far[first - 1 : first + 1], _WEIGHTS[first - 1 : first + 1])) if first else 0.0
+        limit = max(limit * _MOVED / _DRAWN, _ROOM * far[0])
+    return float(np.interp(limit, np.maximum.accumulate(far), _WEIGHTS))
 
 
 def medoids(served: ServedRows, goal: Goal, most: int) -> NDArray[np.int64]:

@@ -20,6 +20,7 @@ KEPT, PAGE, PLOT = HERE / "frontier.json", HERE / "differential-privacy.md", HER
 METHODS = ("histograms", "plain tree", "MST", "DPPrototypes")
 FIGURES = ("L1", "nn1", "unseen", "density")
 BETTER = {"L1": 1, "nn1": 1, "unseen": 1, "density": -1}  # -1: more is better
+USUAL = 5  # fits; others are named
 FRONTIER, OWN = "1", re.compile(r"DPPrototypes, plausibility (.*)")
 ACROSS, WIDTH, HEIGHT, LEFT, TOP, ROW = 3, 250, 150, 46, 62, 226  # panels in a row; a panel; where the first one begins
 STYLE = """
@@ -62,7 +63,8 @@ def tables(found: Found) -> dict[str, list[str]]:
     for name, epsilon, cell in cells:
         said = [" / ".join(f"{cell[m][f]:.3g}" for f in FIGURES) if m in cell else "–" for m in METHODS]
         said[-1] = f"**{said[-1]}**"
-        said[2] += f" ({cell['MST']['fits']})" if "MST" in cell else ""
+        fits = [cell[m]["fits"] if m in cell else USUAL for m in METHODS]
+        said = [words if n == USUAL else f"{words} ({n})" for words, n in zip(said, fits, strict=True)]
         shown.append(f"| {name} | {epsilon} | {' | '.join(said)} | {', '.join(worse(cell)) or '–'} |")
     real = ["| table | rows | nearest training row | fresh people | ε = 1 | changed | distance to that of the row |"]
     real.append("|" + "---|" * 7)
