@@ -1,4 +1,4 @@
-"""The rows that answers are taken from: drawn once, labelled, and searched for the nearest of another outcome."""
+"""The rows that answers are taken from: drawn once, labelled, and searched for the nearest with another outcome."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ Keeps = Callable[["_Points", NDArray[np.int64]], NDArray[np.bool_]]
 
 
 class _Answers:
-    """The rows of some outcomes, and which of them is nearest to others: to the last bit as `Heom.nearest`.
+    """The rows of some outcomes, and a search for the nearest, with results bit for bit as `Heom.nearest`.
 
     All are scanned in single precision; those that can be the nearest are compared as `Heom` does.
     """
@@ -50,7 +50,7 @@ class _Answers:
     def __init__(self, heom: Heom, codes: HeomCodes, cost: NDArray[np.float64], rows: NDArray[np.int64]) -> None:
         kept = codes.take(rows)
         equal = mix(np.column_stack([kept.numbers.view(np.uint64), kept.codes, cost[rows].view(np.uint64)]))
-        first = np.sort(np.unique(equal, return_index=True)[1])  # of equal rows the first answers
+        first = np.sort(np.unique(equal, return_index=True)[1])  # the first of equal rows answers
         kept, self._rows = kept.take(first), rows[first]
         self._heom, self._codes, self._cost = heom, codes, cost
         self._widths = np.array([heom.ranges[name] or np.inf for name in heom.numeric])
@@ -65,10 +65,10 @@ class _Answers:
         self._dear = (cost[self._rows] * len(self._scanned)).astype(np.float32)
 
     def nearest(self, asked: HeomCodes) -> NDArray[np.int64]:
-        """Return the nearest row to each; distances that `heom.TIE` calls the same go to the first row."""
+        """Return the nearest row to each, the first one if distances are within `heom.TIE`."""
         size, numbers = len(self._scanned), len(self._widths)
         clipped = np.clip(asked.numbers, *self._ends)
-        # How much farther away all rows with a number are; no more than single precision holds.
+        # How far numbers are beyond those of all rows, limited to what single precision holds.
         beyond = np.nan_to_num(np.abs(asked.numbers - clipped) / self._widths).clip(max=1e30)
         places = np.empty((len(asked), size), dtype=np.float32)
         places[:, :numbers] = (clipped - self._ends[0]) / self._widths
@@ -86,7 +86,7 @@ class _Answers:
 
 
 _ANSWERS: WeakKeyDictionary[ServedRows, dict[Hashable, tuple[Goal, _Answers]]] = WeakKeyDictionary()
-_KEPT = 8  # goals, or outcomes of those who ask, for which the rows are kept ready
+_KEPT = 8  # goals, or outcomes of queries, for which prepared rows are kept
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, eq=False, repr=False)
@@ -94,7 +94,7 @@ class ServedRows:
     """Rows to answer with. They come from noised counts alone, so they may be looked at."""
 
     frame: pd.DataFrame  # every feature, in the dtypes that the model takes
-    labels: NDArray[Any]  # the model's, at each row
+    labels: NDArray[Any]  # the model's, of each row
     cost: NDArray[np.float64]  # added to the distance to a row: less for likely ones
     heom: Heom  # distance over the declared ranges
     codes: HeomCodes  # `frame`, prepared for it
@@ -158,33 +158,33 @@ class _Points(NamedTuple):
 
 
 class _Plan(NamedTuple):
-    """In which order rows may take over own values, and the trials of that: of which row, and up to which turn."""
+    """The order in which rows may take over own values, and the trials: of row ``of``, up to the value at ``turn``."""
 
     points: _Points
     own: _Points
     gaps: NDArray[np.float64]
-    rank: NDArray[np.int64]  # of each column its place in the order
+    rank: NDArray[np.int64]  # each column's place in the order
     size: NDArray[np.int64]
     of: NDArray[np.int64]
     turn: NDArray[np.int64]
 
     def held(self, good: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """Return how many values each row may take over, by which trials hold."""
+        """Return how many values each row may take over, given which trials hold."""
         held = np.zeros(len(self.size), dtype=np.int64)
         np.maximum.at(held, self.of[good], self.turn[good] + 1)
         return held
 
     def after(self, at: NDArray[np.int64], held: NDArray[np.int64]) -> tuple[_Points, _Points, NDArray[np.float64]]:
-        """Return rows with so many own values, their queries, and the gaps that are left without the next value."""
+        """Return rows with the first `held` own values, their queries, and the gaps left without the next value."""
         own, rank, held = self.own.take(at), self.rank[at], held[:, None]
         return self.points.take(at).either(own, rank < held), own, np.where(rank <= held, 0.0, self.gaps[at])
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Mover:
-    """Moves rows towards who asks while the outcome stays desired, by what was drawn and the model's answers alone.
+    """Moves rows towards queries while the outcome stays desired; uses only drawn rows and the model's answers.
 
-    The better row has the lower L1 distance to its query less its log-probability, by that query's weight.
+    The better row has the lower L1 distance to its query minus its log-probability times that query's weight.
     """
 
     domain: PublicDomain
@@ -193,7 +193,7 @@ class Mover:
     def move(
         self, rows: HeomCodes, labels: NDArray[Any], asked: HeomCodes, weight: NDArray[np.float64], met: Met
     ) -> pd.DataFrame:
-        """Return the rows, whose outcomes are `labels`, with what is better of their queries' declared values.
+        """Return the rows, whose outcomes are `labels`, with those of their queries' declared values that are better.
 
         ``met(frame, which)`` says whether rows, each an answer to query ``which[i]``, have a desired outcome.
         """
@@ -230,10 +230,10 @@ class Mover:
         return np.where(widths, differences(points.numbers, own.numbers, widths), points.codes != own.codes)
 
     def _take_over(self, points: _Points, own: _Points, weight: NDArray[np.float64], keeps: Keeps) -> None:
-        """Take over own values, the best first: trials are as many as are better, and the last one that holds stays.
+        """Take over own values, best first: tries the first, the first two and so on, and keeps the last that holds.
 
-        The value that it lacks is not taken over any more, and what is better without it is tried again: of few rows in
-        the same call of the model, for whichever value that may be.
+        The value after it is given up, and what is better without that one is tried again: with few rows, in the same
+        call of the model, for every value that this may be.
         """
         gaps, waiting = self._gaps(points, own), np.arange(len(points.codes))
         while len(waiting):
@@ -252,7 +252,7 @@ class Mover:
             points.put(waiting, ends[0])
             gaps[waiting], left = ends[2], np.flatnonzero(held < first.size)
             if len(plans) > 1 and len(left):
-                of = np.searchsorted(first.of, left) + held[left]  # the plan for what was lacking
+                of = np.searchsorted(first.of, left) + held[left]  # the plan without the value that failed
                 held = plans[1].held(good[len(first.of) :])[of]
                 ends = plans[1].after(of, held)
                 points.put(waiting[left], ends[0])
@@ -268,7 +268,7 @@ class Mover:
     def _order(
         self, points: _Points, own: _Points, gaps: NDArray[np.float64], weight: NDArray[np.float64]
     ) -> NDArray[np.int64]:
-        """Return columns in the order in which own values are better, and -1 after them."""
+        """Return the columns whose own values are better, best first, then -1."""
         codes, gaps = points.codes.copy(), gaps.copy()
         order: list[NDArray[np.int64]] = []
         while True:
@@ -280,7 +280,7 @@ class Mover:
             codes[some, best[some]], gaps[some, best[some]] = own.codes[some, best[some]], 0.0
 
     def _approach(self, points: _Points, own: _Points, weight: NDArray[np.float64], keeps: Keeps) -> None:
-        """Take numbers part of the way, by eighths, one column of each row at a time: the best part that holds."""
+        """Move numbers part of the way, in eighths, one column of each row at a time: to the best part that holds."""
         columns = self.domain.columns
         way = own.numbers - points.numbers
         left = np.isfinite(way) & (way != 0)
@@ -309,7 +309,7 @@ class Mover:
 def balanced_weight(
     served: ServedRows, log_probability: NDArray[np.float64], goal: Goal, model: LabelModel, mover: Mover | None
 ) -> float:
-    """Return the largest weight of plausibility at which answers are near enough, on average over drawn rows who ask.
+    """Return the largest weight of plausibility at which answers are near enough, averaged over drawn rows as queries.
 
     That is 0.85 times as far as the nearest drawn row, or 1.2 times as far as the nearest answers if that is more, near
     to which likeness costs next to no distance; 1.1 times as far as the nearest drawn row where rows are not moved. It
@@ -344,7 +344,7 @@ def balanced_weight(
 def medoids(served: ServedRows, goal: Goal, most: int) -> NDArray[np.int64]:
     """Return prototypes: the rows nearest to k-means centres, categories one-hot over sqrt(2).
 
-    They are sought per outcome; of numbers, per side of the goal.
+    They are sought per outcome; if outcomes are numbers, per side of the goal.
     """
     from sklearn.cluster import KMeans
 
@@ -357,7 +357,7 @@ def medoids(served: ServedRows, goal: Goal, most: int) -> NDArray[np.int64]:
             codes = served.codes.take(rows)
             flags = [np.eye(at.max() + 1)[at] / np.sqrt(2) for at, _ in map(pd.factorize, codes.codes.T)]
             points = np.hstack([np.nan_to_num(codes.numbers / widths), *flags]).astype(np.float32)
-            with warnings.catch_warnings(action="ignore"):  # of equal rows fewer centres are found
+            with warnings.catch_warnings(action="ignore"):  # equal rows give fewer centers
                 found = KMeans(most, init=points[:most], n_init=1, max_iter=10).fit(points).cluster_centers_
             squares = (points**2).sum(axis=1)[:, None] - 2 * points @ found.T
             rows = rows[np.unique(squares.argmin(axis=0))]
@@ -366,10 +366,10 @@ def medoids(served: ServedRows, goal: Goal, most: int) -> NDArray[np.int64]:
 
 
 def check_unfitted(estimator: Any) -> None:
-    """Refuse an estimator that could bring along what it learned elsewhere, which no epsilon covers.
+    """Refuse an estimator that could carry what it learned elsewhere, which no epsilon covers.
 
-    What may pass: unfitted estimators that scikit-learn's `clone` makes anew, whose settings are plain values, lists of
-    them, functions of numerical libraries, and such estimators again.
+    Allowed are unfitted estimators that scikit-learn's `clone` copies, whose settings are plain values, lists of them,
+    functions of numerical libraries, and such estimators again.
     """
     with quiet(f"the surrogate cannot be fitted ({{}}); {_GIVE}", ModelError, let=ModelError):
         if not hasattr(estimator, "get_params") or not hasattr(estimator, "fit"):
@@ -425,11 +425,11 @@ def _check_estimator(value: Any, where: str) -> None:
 
 
 def _is_fitted(estimator: Any) -> bool:
-    """Say whether an estimator has learned anything: by scikit-learn's sign, a name that ends with an underscore."""
+    """Say whether an estimator has learned anything: scikit-learn's sign is a name that ends with an underscore."""
     if any(name.endswith("_") and not name.startswith("__") for name in getattr(estimator, "__dict__", {})):
         return True
     if hasattr(estimator, "steps") or not hasattr(estimator, "__sklearn_is_fitted__"):
-        return False  # the steps of a pipeline are looked at one by one
+        return False  # the steps of a pipeline are checked one by one
     stateless = hasattr(estimator, "__sklearn_tags__") and not estimator.__sklearn_tags__().requires_fit
     return not stateless and bool(estimator.__sklearn_is_fitted__())
 

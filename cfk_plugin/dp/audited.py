@@ -18,20 +18,20 @@ from cfk_plugin.dp.noise import NoisedCounts, PrivateRows
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Measurements:
-    """All that one fit released of the rows: everything else of it is computed from this."""
+    """All that one fit released about the rows: everything else is computed from this."""
 
     domain: PublicDomain
     answers: tuple[NoisedCounts, ...]
 
     def scores(self, canaries: pd.DataFrame) -> NDArray[np.float64]:
-        """Return per row the counts of its own cells, weighted by their noise; 0 for values that are not declared."""
+        """Return, for each row, the counts of its own cells, weighted by their noise; 0 for undeclared values."""
         codes = self.domain.codes(canaries)
         known, scores = (codes >= 0).all(axis=1), np.zeros(len(codes))
         scores[known] = sum(one.table.at(codes[known], one.counts) / one.scale**2 for one in self.answers)
         return scores
 
     def seen(self, canary: pd.DataFrame) -> NDArray[np.float64]:
-        """Return all that may tell of one person: `scores` of their rows, the counts in sum, and every table's size."""
+        """Return all that may reveal a person: `scores` of their rows, the sum of counts, and every table's size."""
         total = sum(one.counts.sum() / one.scale**2 for one in self.answers)
         return np.array([self.scores(canary).sum(), total, len(self.answers), *self.domain.sizes], dtype=np.float64)
 
@@ -39,7 +39,7 @@ class Measurements:
 def measuring(
     schema: Schema, epsilon: float, delta: float = 0.0, rows_per_person: int = 1
 ) -> Callable[[pd.DataFrame], Measurements]:
-    """Return the part of `DPPrototypes` that touches rows, as a function from a table to all that it released.
+    """Return the part of `DPPrototypes` that touches rows, as a function from a table to all that it releases.
 
     To be audited with ``score=lambda found: found.scores(canaries)``, summed for one canary with several rows. Raises
     `SchemaError` if the schema does not declare a public domain.

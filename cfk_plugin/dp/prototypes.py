@@ -63,7 +63,7 @@ def explanations_of(
     seed: int | None,
     spent: float = 0.0,
 ) -> Explanations:
-    """Return one entry per query, its row or why there is none; no rows where recording them fails."""
+    """Return one entry per query, its row or why there is none; no rows if recording them fails."""
     columns = [rows[name].tolist() for name in schema.features] if rows is not None else []
     answers = zip(*columns, strict=True) if columns else [()] * len(refused)
     entries: list[Entry] = [
@@ -104,7 +104,7 @@ class DPPrototypes:
     rows : int
         Number of rows that are drawn; more of them are nearer to queries, at no cost in privacy.
     serve : {"rows", "prototypes"}
-        Answer with the nearest of all rows, or of typical ones of each outcome, which are much farther away.
+        Answer with the nearest of all rows, or of a few typical ones per outcome, which are much farther away.
     prototypes : int
         Number of prototypes of each outcome.
     plausibility : float, optional
@@ -114,8 +114,8 @@ class DPPrototypes:
         that of the nearest drawn row where rows are not moved).
     revert : bool, optional
         Whether a row takes over the query's own values, or numbers nearer to them, while the outcome stays desired and
-        it does not lose more in plausibility than it gains in distance. That costs no budget, and tells more of the
-        model. Default: unless `model_access` is "private", as nothing covers it then.
+        it does not lose more in plausibility than it gains in distance. That costs no budget, but tells more about the
+        model. Default: yes, unless `model_access` is "private", as nothing covers it then.
     model_access : {"public", "dp", "private", "surrogate"}
         What may be known of the model: "public" (or not trained on these people), "dp" (trained with a budget),
         "private", or "surrogate": an unfitted estimator is fitted here on the drawn rows, its target's domain public.
@@ -124,23 +124,23 @@ class DPPrototypes:
     rows_per_person : int
         With a subject key: rows of one person beyond these are left out; noise grows with it.
     people : int, optional
-        How many people the table is publicly known to have, never counted in it; bounds `delta`.
+        Number of people that the table is publicly known to have, not counted in it; bounds `delta`.
     accountant : BudgetAccountant, optional
-        Takes the budget of every fit before a row is touched. Default: the one in force, else that of the fit before.
-        Copies and clones spend from the same one; a pickle loses it, and has to be given one to be fitted again.
+        Takes the budget of every fit before a row is touched. Default: the one in force, else that of the last fit.
+        Copies and clones spend from the same one; a pickle loses it, and needs a new one to be fitted again.
     seed : int, optional
         Makes noise and rows repeatable, for tests and examples; nothing is guaranteed then.
 
     Attributes
     ----------
     certificate_ : PrototypeCertificate
-        What is guaranteed of all answers together.
+        What is guaranteed for all answers together.
     served_, forest_ : ServedRows, Forest
         The drawn rows, and the noised counts behind them; both may be looked at.
     plausibility_ : float
         The weight that is used.
     spent_ : float
-        Epsilon that has been spent on this population so far, by what the accountant knows.
+        Epsilon spent on this population so far, as far as the accountant knows.
 
     Examples
     --------
@@ -180,15 +180,15 @@ class DPPrototypes:
         Parameters
         ----------
         population : Population
-            Whose schema must declare the domain of every feature.
+            Its schema must declare the domain of every feature.
         model : object with ``predict``, or callable
-            To one label per row; for a surrogate, an unfitted estimator.
+            Returns one label per row; for a surrogate, an unfitted estimator.
         desired : label, set of labels, (low, high), "opposite" or callable, as of `KAnonymizer.fit`
 
         Returns
         -------
         DPPrototypes
-            Itself. It holds the drawn rows and the model, and no row of the table but what the model keeps.
+            Itself. It holds the drawn rows and the model, but no row of the table, unless the model keeps some.
 
         Raises
         ------
@@ -266,7 +266,7 @@ class DPPrototypes:
         Raises
         ------
         InputError
-            If the table lacks features or the column of groups, has doubled columns or no rows.
+            If the table lacks features or the column of groups, has duplicate columns or no rows.
         """
         certificate, call = self._fitted().certificate_, Request.of(queries, groups)
         rows: pd.DataFrame | None = None
@@ -280,7 +280,7 @@ class DPPrototypes:
         return explanations_of(rows, refused, *said, seed=self.seed, spent=self.spent_)
 
     def generate(self, queries: pd.DataFrame) -> tuple[pd.DataFrame, NDArray[np.bool_]]:
-        """Return one row per query as a table, and which of them answer; the others are to be left out."""
+        """Return one row per query as a table, and which of them are answers; the others must be left out."""
         served, features = self._fitted().served_, self.features_
         frame = select(require_features(queries, features, "queries"), features)
         labels = self.model_(frame).astype(object) if self.goal_.is_opposite else None
@@ -303,7 +303,7 @@ class DPPrototypes:
         return self
 
     def _spend(self, population: Population) -> None:
-        """Put the fit on an account, if there is any; seeded noise guarantees nothing and is no spend."""
+        """Charge the fit to an account, if there is one; seeded noise guarantees nothing and costs nothing."""
         if self.seed is not None:
             self.spent_ = 0.0
             return
@@ -348,12 +348,12 @@ class DPPrototypes:
             warnings.warn(text, PrivacyLeakWarning, stacklevel=3)
 
     def _certificate(self, rows: PrivateRows, domain: PublicDomain) -> PrototypeCertificate:
-        """Say what is guaranteed: without the population's fingerprint, which is computed from the exact table."""
+        """Say what is guaranteed, without the population's fingerprint, which is computed from the exact table."""
         person = "one person" if self.rows_per_person == 1 else f"one person with up to {self.rows_per_person} rows"
         holds = not rows.seeded and not domain.inferred
         return PrototypeCertificate(
             guarantee=("approximate" if self.delta else "pure") if holds else "none",
-            epsilon=self.epsilon,  # what was composed is not above it: the rows refused otherwise
+            epsilon=self.epsilon,  # the composed budget is not above it, else the rows would have refused
             delta=self.delta,
             unit=person,
             neighbours=f"tables that differ by {person}, added or removed",
@@ -387,7 +387,7 @@ class DPPrototypes:
         return twin
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave the accountant out: what is stored is paid for, and of the table holds what the model keeps alone."""
+        """Leave the accountant out: what is stored is paid for, and has no rows but those that the model keeps."""
         counted = self.accountant or self._account or BudgetAccountant.is_any_in_force()
         lost = self._lost_account or bool(counted)
         return {**self.__dict__, "accountant": None, "_account": None, "_lost_account": lost}

@@ -1,4 +1,4 @@
-"""What a catalogue answers: which region and private values go to a query, and how near they are moved to it."""
+"""The answers of a catalogue: which region and private values a query gets, and how near they are moved to it."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ from cfk_plugin.protection.catalogue import Catalogue
 from cfk_plugin.protection.moves import TIE, Keys, Pairs, Points, Pools, Probe, Search
 
 _BLOCK = 1 << 22  # distances held at once
-_TRIED, _REVERTED = 16, 8  # nearest entries that are looked at in one go, and how many true answers are moved
-_NEAR, _MIXED = 24, 48  # nearest regions and private values that are combined, and nearest combinations looked at
-_FURTHER = 8  # rounds in which more answers are looked for, where there is one
+_TRIED, _REVERTED = 16, 8  # nearest entries that are tried at once, and true answers that are moved
+_NEAR, _MIXED = 24, 48  # nearest regions and private values that are combined, and nearest combinations tried
+_FURTHER = 8  # most rounds in a search for more answers, once there is one
 _NEARNESS = 0.5  # weight of the distance against that of diversity, which is 1: DiCE's own
-_RIDGE = 1e-9  # two answers at one point are as alike as can be, and no error
-_OWN, _ANCHOR = -1, -2  # private values that are no entry's: the query's own, and the explainer's counterfactual's
+_RIDGE = 1e-9  # so that two answers at one point are no error
+_OWN, _ANCHOR = -1, -2  # private values that are no entry's: those of the query, and of the explainer's counterfactual
 
 
 class CatalogueAnswers(NamedTuple):
     entry: Ints  # of each query; -1 where none is true for who asks
     private: pd.DataFrame  # the private values of each answer
     said: list[Labels | None]  # what the model says at all combinations of its region, where it was asked
-    own: Labels | None = None  # and at the anchors, if these were asked about along with the first question
+    own: Labels | None = None  # the same at the anchors, if asked along with the first question
 
     @property
     def columns(self) -> dict[str, Any]:
         return {str(name): column.array for name, column in self.private.items()}
 
     def ahead(self, catalogue: Catalogue) -> Ahead:
-        """Return what the model said, as verification asks for it; positions are those of the answers alone."""
+        """Return the model's labels in the form that verification uses; positions count answers only."""
         at, cells, known = list[int](), list[Codes](), list[Labels]()
         groups = catalogue.group_at[self.entry[self.entry >= 0]]
         for i, labels in enumerate(self.said):
@@ -60,7 +60,7 @@ class Anchors(NamedTuple):
 
 
 class _Asked(NamedTuple):
-    """Who asks, what may change, and where the search begins: at the query, or at an explainer's counterfactual."""
+    """Who asks, what may change, and where the search starts: at the query, or at an explainer's counterfactual."""
 
     limits: Constraints
     anchors: Anchors | None
@@ -84,23 +84,23 @@ def answer(
     anchors: Anchors | None = None,
     asks_own: bool = False,
 ) -> CatalogueAnswers:
-    """Return the nearest answer to each query of those that are true for who asks: at the nearest point of the region.
+    """Return the nearest answer to each query that is true for its person, at the nearest point of the region.
 
-    Answers are entries; to revert adds others and moves them. Any private values may go with a region when they have
-    the outcome at every combination at which the group's weakest entry has it: other entries', the query's own, the
+    Answers are entries; `revert` adds others and moves them. Any private values may go with a region if they have the
+    outcome at every combination where the group's weakest entry has it: other entries', the query's own, the
     explainer's (unless they are to be shared). They then become the query's, or come closer, as long as that stays so.
     The nearest result is the answer. Whoever was consistent with the weakest entry is consistent with the answer, and
     nobody's row is looked at.
 
-    With `anchors`, an explainer's counterfactuals, the search begins there: an anchor stays in its own
-    group where that may have its private values, else the nearest answer to it is taken. So everybody in the group,
-    with the private values that left, is given the same region. Truth and moves are the query's all the same.
+    With `anchors`, an explainer's counterfactuals, the search starts there: an anchor stays in its own group if that
+    may have its private values, else the nearest answer to it is taken. So everybody in the group, with the private
+    values that left, gets the same region. Truth and moves still concern the query.
 
-    Regions leave what is permitted to who asks, and the nearest point is one that is. Private values are permitted: of
-    entries those that are, and to revert, all take the nearest ones that are before anything is asked of them.
+    Regions hold something that is permitted to the person, and their nearest point is permitted. So are private values:
+    only permitted entries are used or, with `revert`, all take the nearest permitted values before anything is asked.
 
-    Queries of which `who` says that they are the same one are given different answers; see `Given`. Without anchors
-    these are diverse, and from near to far; with them one after the other takes what is nearest to it.
+    Queries that are the same by `who` get different answers; see `Given`. Without anchors these are diverse, and from
+    near to far; with anchors, each in turn takes what is nearest to its own.
     """
     queries, anchors = limits.queries, None if catalogue.is_shared else anchors  # which may be somebody's
     asked, who = _Asked(limits, anchors), np.arange(len(queries)) if who is None else who
@@ -137,7 +137,7 @@ def answer(
 
 
 def _turns(who: Ints) -> tuple[Ints, Ints, Ints]:
-    """Return the how manieth of its like each is, where its like begin when sorted, and how many there are."""
+    """Return each one's turn among its equals, where its equals begin when sorted, and how many they are."""
     _, at, times = np.unique(who, return_inverse=True, return_counts=True)
     first, turn = (np.cumsum(times) - times)[at], np.empty(len(who), dtype=np.int64)
     turn[np.argsort(at, kind="stable")] = np.arange(len(who))
@@ -145,7 +145,7 @@ def _turns(who: Ints) -> tuple[Ints, Ints, Ints]:
 
 
 def nearest(catalogue: Catalogue, counterfactuals: Intake, open_to: Mask, groups: Ints) -> Ints:
-    """Return the entry that each counterfactual is in its group, or the nearest, whoever asked; -1 where none is."""
+    """Return the entry that each counterfactual is in its group, or the nearest, whoever asks; -1 if there is none."""
     found, step = np.full(len(counterfactuals), -1, dtype=np.int64), max(_BLOCK // max(len(catalogue), 1), 1)
     for start in range(0, len(counterfactuals) if len(catalogue) else 0, step):
         at = np.arange(start, min(start + step, len(counterfactuals)))
@@ -160,7 +160,7 @@ def nearest(catalogue: Catalogue, counterfactuals: Intake, open_to: Mask, groups
 def _candidates(
     catalogue: Catalogue, asked: _Asked, pools: Pools, given: Given, query: Ints, open_to: Mask, *, revert: bool
 ) -> Iterator[Pairs]:
-    """Yield what may answer some queries, in rounds from near to far."""
+    """Yield candidates for some queries, in rounds from near to far."""
     if asked.anchors is not None:
         yield _in_own_group(catalogue, asked, asked.anchors, query, revert=revert)
         query = query[given.left[query] > 0]
@@ -189,13 +189,13 @@ def _candidates(
 
 
 def _limits_of(catalogue: Catalogue, limits: Constraints) -> tuple[Constraints, Constraints]:
-    """Return what is said of quasi-identifiers, and of private attributes."""
+    """Return the limits on quasi-identifiers, and those on private attributes."""
     schema = catalogue.partition.population.schema
     return limits.only(schema.quasi_identifiers), limits.only(schema.private)
 
 
 def _in_own_group(catalogue: Catalogue, asked: _Asked, anchors: Anchors, query: Ints, *, revert: bool) -> Pairs:
-    """Return anchors in their own groups: with their private values as they are, and as the entry that they are."""
+    """Return anchors in their own groups: with their own private values, and as the entry that they are."""
     groups, nowhere = anchors.groups[query], np.zeros(len(query))
     weakest, itself = catalogue.weakest_of(groups), catalogue.own(anchors.counterfactuals.take(query), groups)
     kept = Pairs(query, weakest, np.full(len(query), _ANCHOR), nowhere).take(np.flatnonzero(revert & (weakest >= 0)))
@@ -208,9 +208,9 @@ def _in_own_group(catalogue: Catalogue, asked: _Asked, anchors: Anchors, query: 
 
 
 def _mixed(catalogue: Catalogue, asked: _Asked, pools: Pools, query: Ints, regions: Floats, parts: Floats) -> Pairs:
-    """Return the nearest combinations of a region and private values that come from elsewhere.
+    """Return the nearest combinations of a region and private values from elsewhere.
 
-    These are other entries', the explainer's, or the query's own; without an explainer also those with one of an entry.
+    These are other entries', the explainer's, or the query's own; with no explainer also its own and one of an entry.
     """
     own = pools.gaps(pools.queries.take(query), pools.start.take(query)).sum(axis=1)[:, None]
     part, away = np.append([_OWN], catalogue.distinct), np.hstack([own, parts[:, catalogue.distinct]])
@@ -224,7 +224,7 @@ def _mixed(catalogue: Catalogue, asked: _Asked, pools: Pools, query: Ints, regio
 
 
 def _changed(pools: Pools, query: Ints, parts: Codes) -> Floats:
-    """Return how far queries are from themselves with what is known of each part."""
+    """Return how far queries are from themselves with the known values of each part."""
     row, part = np.divmod(np.arange(len(query) * len(parts)), max(len(parts), 1))
     own, taken = pools.queries.take(query[row]), parts[part]
     at = own.at.copy()
@@ -249,8 +249,8 @@ def _nearest_combined(catalogue: Catalogue, query: Ints, regions: Floats, part: 
 def _results(
     catalogue: Catalogue, asked: _Asked, pools: Pools, pairs: Pairs, given: Given, *, revert: bool
 ) -> Iterator[Candidates]:
-    """Yield what some pairs come to, of those that are true and begin with new private values; from near to far."""
-    is_alone = pairs.part >= len(catalogue)  # as many of these are tried, besides: few are true, and those near at once
+    """Yield the results of pairs that are true and start with new private values, from near to far."""
+    is_alone = pairs.part >= len(catalogue)  # as many of these are tried too: few are true
     pairs = pairs.take(np.lexsort((np.round(pairs.distance / TIE), is_alone, pairs.query)))
     points, is_other = _points(catalogue, asked, pools, pairs)
     start = given.keys(pools, points, pairs.entry)
@@ -264,7 +264,7 @@ def _results(
     def is_given(at: Ints, moved: Points) -> Mask:
         return ~given.is_new(pairs.query[at], start[at], given.keys(pools, moved, pairs.entry[at]))
 
-    # Of an explainer's counterfactual only what is nearest to it is moved, if that is new: it decides.
+    # With an explainer, only what is nearest to its counterfactual is moved, if that is new.
     at_once = _REVERTED if revert and asked.anchors is None else 1
     for _ in range(_REVERTED // at_once):
         found = search.next(
@@ -282,7 +282,7 @@ def _results(
 def _points(catalogue: Catalogue, asked: _Asked, pools: Pools, pairs: Pairs) -> tuple[Points, Mask]:
     """Return the permitted point of each region nearest to the query, with the private values of the pair.
 
-    Also, where these are others, as they would not be permitted.
+    Also, where these were replaced, as they would not be permitted.
     """
     population, limits = catalogue.partition.population, asked.limits
     own, begin = pools.queries.take(pairs.query), pools.start.take(pairs.query)
@@ -291,7 +291,7 @@ def _points(catalogue: Catalogue, asked: _Asked, pools: Pools, pairs: Pairs) -> 
     taken = np.where((pairs.part >= 0)[:, None], catalogue.parts[pairs.part], UNKNOWN)
     for i, j in enumerate(pools.private.tolist()):
         name = pools.schema.features[j]
-        if catalogue.forms:  # of what stays behind no answer may tell
+        if catalogue.forms:  # answers must not depend on what is withheld
             told = catalogue.offered(name).take(pairs.part)
             near, is_told = limits.nearest(name, told, pairs.query, told.of), ~told.is_silent[told.of]
             points.at[is_told, j], points.numbers[is_told, j] = near[0][is_told], near[1][is_told]
@@ -303,7 +303,7 @@ def _points(catalogue: Catalogue, asked: _Asked, pools: Pools, pairs: Pairs) -> 
             codes = np.where(points.at[:, j] < domain.size, points.at[:, j], UNKNOWN).astype(np.int32)
             numbers = np.where(is_entry, np.nan, points.numbers[:, j])
             codes, numbers, is_other = limits.nearest_to(name, pairs.query, codes, numbers)
-            places = np.where((codes < 0) & (not domain.is_numeric), own.at[:, j], codes)  # one that is not known here
+            places = np.where((codes < 0) & (not domain.is_numeric), own.at[:, j], codes)  # a category unknown here
             points.at[is_other, j], points.numbers[is_other, j] = places[is_other], numbers[is_other]
             changed |= is_other
     for j in pools.schema.quasi_positions:
@@ -314,7 +314,7 @@ def _points(catalogue: Catalogue, asked: _Asked, pools: Pools, pairs: Pairs) -> 
 
 
 def target_of(pools: Pools, limits: Constraints, query: Ints, points: Points) -> Points:
-    """Return the queries' own private values, or of a number the nearest permitted one, of others the point's."""
+    """Return queries' own private values or, if not permitted, the nearest permitted number or the point's value."""
     target, queries = pools.queries.take(query), limits.queries
     for name in limits.only(pools.schema.private).rules:
         j, domain = pools.schema.features.index(name), queries.encoder.domains[name]
@@ -328,7 +328,7 @@ def target_of(pools: Pools, limits: Constraints, query: Ints, points: Points) ->
 
 
 def nearest_first(distances: Floats, count: int) -> Ints:
-    """Return the positions of the nearest, row by row from near to far; of equally near ones the first comes first."""
+    """Return the positions of the nearest, row by row from near to far; ties stay in order."""
     rows, width = distances.shape
     if width <= 2 * count:
         return np.argsort(np.round(distances / TIE), axis=1, kind="stable")[:, :count]
@@ -341,9 +341,9 @@ def nearest_first(distances: Floats, count: int) -> Ints:
 
 
 class Candidates(NamedTuple):
-    """What could be answered: each is true for who asks."""
+    """Possible answers, each true for the person who asks."""
 
-    asker: Ints  # near to far for each
+    asker: Ints  # from near to far for each
     entry: Ints
     rows: pd.DataFrame  # the point that an answer asks for, its private values as they would leave
     start: Keys  # private values that it began with, before they were moved
@@ -353,13 +353,13 @@ class Candidates(NamedTuple):
 
 
 class Given:
-    """The answers so far. No two to the same query have the same private values, or began with the same.
+    """The answers so far. No two to the same query have the same private values, or started with the same.
 
-    So nobody can take two of them for one record's, and intersect their regions. Of what is left the nearest is given,
-    or, where an asker wants several, what adds the most to them: each time the least ``0.5 d(c, x) - g(c)``, where d is
+    So nobody can take two of them for one record's, and intersect their regions. Of what is left the nearest is given
+    or, if an asker wants several, what adds the most to them: each time the least ``0.5 d(c, x) - g(c)``, where d is
     the summed HEOM distance to the query and g the factor by which c raises det K, ``K_ij = 1 / (1 + d(c_i, c_j))``.
-    These are proximity, diversity and weights of DiCE (Mothilal, Sharma, Tan 2020, section 3). What another answer lies
-    on the way to, d(x, a) + d(a, c) = d(x, c), asks for more than that one and is given where nothing else is left.
+    These are proximity, diversity and weights of DiCE (Mothilal, Sharma, Tan 2020, section 3). If another
+    answer lies on the way, d(x, a) + d(a, c) = d(x, c), c asks for more than that one: it is given last.
     """
 
     def __init__(self, catalogue: Catalogue, queries: pd.DataFrame, who: Ints, wanted: Ints) -> None:
@@ -394,7 +394,7 @@ class Given:
         return np.asarray(pd.util.hash_pandas_object(pd.DataFrame(dict(enumerate(columns))), index=False), np.uint64)
 
     def is_new(self, asker: Ints, start: Keys, leaving: Keys | None = None) -> Mask:
-        """Say of what would be given to some askers whether their queries have no answer that is recognised by it."""
+        """Say of private values, as keys, whether the asker's query has no answer with them yet."""
         person = self._who[asker]
         known = self._start[person] == start[:, None]
         if leaving is not None:
@@ -403,8 +403,8 @@ class Given:
         return np.asarray(~known.any(axis=1))
 
     def add(self, results: Candidates) -> None:
-        """Give what is best for whoever wants an answer, until nobody can be given another one."""
-        if self._most == 1:  # the same, without what others are compared by
+        """Give the best to everybody who wants an answer, until nobody can get another one."""
+        if self._most == 1:  # the same result, with nothing to compare
             line = np.lexsort((np.round(results.distance / TIE), results.asker))
             self._note(results, line[np.unique(results.asker[line], return_index=True)[1]])
             return
@@ -424,7 +424,7 @@ class Given:
         return (self.left[results.asker] > 0) & self.is_new(results.asker, results.start, leaving)
 
     def _apart(self, person: Ints, points: HeomCodes) -> Floats:
-        """Return how far some points are from every answer that the person has; infinitely where there is none."""
+        """Return how far some points are from every answer that the person has; infinite if there is none."""
         apart = np.full((len(person), self._most), np.inf)
         for slot in range(int(self._count[person].max())):
             given, has = HeomCodes(self._numbers[person, slot], self._codes[person, slot]), slot < self._count[person]

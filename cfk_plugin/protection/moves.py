@@ -1,4 +1,4 @@
-"""Points that answers ask for, and how near the true ones come to who asks before an outcome is lost."""
+"""Points that answers ask for, and how near the true ones can come to the query before an outcome is lost."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from cfk_plugin.protection.axes import Codes, Floats, Ints
 from cfk_plugin.protection.catalogue import Catalogue, spread
 
 TIE = 1e-9
-_FEW_ROWS = 4096  # in one call above which a further call is made so that there are fewer
-AT_ONCE = 1024  # rows in one call up to which fewer calls are made by asking for more; what is found is the same
+_FEW_ROWS = 4096  # in one call; above, a further call is made to have fewer rows
+AT_ONCE = 1024  # rows in one call; up to them, more is asked at once to save calls, with the same result
 _HALVINGS = 4
-_SHOWN = 4  # combinations that it learns from then
-_RESTARTS = 6  # how often moving begins anew where something was lost
+_SHOWN = 4  # combinations that it then learns from
+_RESTARTS = 6  # how often moving starts again after something was lost
 
 Keys = NDArray[np.uint64]
 
@@ -32,7 +32,7 @@ def _joined(*parts: Iterable[Any]) -> Iterable[Any]:
 
 
 class Points(NamedTuple):
-    """Rows as places among `Pools`, feature by feature; at -1, as numbers."""
+    """Rows: for each feature a position in `Pools`, or -1 and a number."""
 
     at: Ints
     numbers: Floats
@@ -48,16 +48,16 @@ class Points(NamedTuple):
         return np.asarray(((self.at != others.at) | ((self.at < 0) & (self.numbers != others.numbers))).any(axis=1))
 
     def put(self, rows: Ints, columns: Ints, others: Points, of: Ints) -> None:
-        """Overwrite one column of each of some rows by what one of the others has there."""
+        """Overwrite one column of each of some rows with the value of one of the others."""
         self.at[rows, columns] = others.at[of, columns]
         self.numbers[rows, columns] = others.numbers[of, columns]
 
     def write(self, rows: Ints, columns: Ints, numbers: Floats) -> None:
-        """Overwrite one column of each of some rows by numbers."""
+        """Overwrite one column of each of some rows with numbers."""
         self.at[rows, columns], self.numbers[rows, columns] = -1, numbers
 
     def keys(self, entry: Ints) -> list[bytes]:
-        """Return what rows that go with some entries are recognised by."""
+        """Return keys by which rows with their entries are recognized."""
         known = np.where(self.at < 0, self.numbers, 0.0).view(np.int64)
         return list(map(np.ndarray.tobytes, np.column_stack([entry, self.at, known])))
 
@@ -66,7 +66,7 @@ class Points(NamedTuple):
 
 
 class Pools:
-    """What points are made of: the population's values, and categories of those who ask that it lacks."""
+    """What points are made of: the population's values, and categories of queries that it lacks."""
 
     def __init__(self, catalogue: Catalogue, queries: Intake, start: Intake) -> None:
         heom, _ = catalogue.private_values
@@ -80,7 +80,7 @@ class Pools:
         self.queries = self.start = self._places(queries, 0)
         if start is not queries:
             self.start = self._places(start, len(queries))
-            for j in self._others:  # a category of one's own is the same one at the query and where the search begins
+            for j in self._others:  # a category that only the query and the start have is the same one
                 own, found = (each.frame.iloc[:, j].astype(object) for each in (queries, start))
                 both = (self.queries.at[:, j] >= self._domains[j].size) & (self.start.at[:, j] >= self._domains[j].size)
                 both &= (own == found).to_numpy(dtype=bool, na_value=False)
@@ -133,25 +133,25 @@ class Pools:
 
 
 class Probe:
-    """Asks the model whether points have what their entries' groups must keep: of few combinations first.
+    """Asks the model whether points keep what their entries' groups must keep: at few combinations first.
 
-    A combination at which a result failed is asked for from then on. Which combinations are asked for, and in what
-    order, follows from the catalogue and the points of the same query alone.
+    A combination at which a result failed is asked about from then on. Which combinations are asked about, and in what
+    order, depends only on the catalogue and the points of the same query.
     """
 
     def __init__(self, catalogue: Catalogue, pools: Pools) -> None:
         self.catalogue, self._pools = catalogue, pools
         self._quasi = np.array(pools.schema.quasi_positions, dtype=np.int64)
         self._ahead: tuple[Points, Ints] | None = None  # what `lost` may ask for
-        self._known: dict[bytes, Labels] = {}  # and what the model said of those at all combinations
+        self._known: dict[bytes, Labels] = {}  # and the model's labels of those at all combinations
 
     def foresee(self, points: Points, entry: Ints) -> None:
-        """Ask for all combinations along with the next question, of as many of the first ones as there is room for."""
+        """Ask for all combinations of the first points along with the next question, if there is room."""
         fits = np.cumsum(self.catalogue.sizes_of(entry)) <= 2 * AT_ONCE
         self._ahead = (points.take(fits), entry[fits]) if fits.any() else None
 
     def _desired(self, points: Points, entry: Ints) -> Mask:
-        """Say whether points have the outcomes of their entries; what was foreseen is asked along."""
+        """Say whether points have the outcomes of their entries; also asks for what was foreseen."""
         if self._ahead is None:
             return self.catalogue.judge(self._said(points), entry)
         (ahead, of), self._ahead = self._ahead, None
@@ -161,7 +161,7 @@ class Probe:
         return self.catalogue.judge(labels, entry)
 
     def _everywhere(self, points: Points, entry: Ints) -> tuple[Points, Ints]:
-        """Return points at all combinations of their groups' regions, and how many these are."""
+        """Return points at all combinations of their groups' regions, and the number for each."""
         cells = list(map(self.catalogue.combinations, self.catalogue.group_at[entry].tolist()))
         sizes = np.array([*map(len, cells)], dtype=np.int64)
         found = points.take(np.repeat(np.arange(len(entry)), sizes))
@@ -176,9 +176,9 @@ class Probe:
         return labels[: len(points.at)]
 
     def keeps(self, points: Points, entry: Ints, more: list[Codes], which: Ints, tell: Mask | None = None) -> Mask:
-        """Say of points whether they have the outcome, here and at few combinations, those that tell most.
+        """Say whether points have the outcome, here and at the few most telling combinations.
 
-        ``more[which[i]]`` are further ones for point i; `tell` says where any are looked at.
+        ``more[which[i]]`` are further ones for point i; `tell` says for which points any are asked.
         """
         first, count, told = self.catalogue.telling
         group = self.catalogue.group_at[entry]
@@ -206,9 +206,9 @@ class Probe:
         return good
 
     def lost(self, points: Points, entry: Ints) -> tuple[list[Codes], list[Labels]]:
-        """Return for each point the combinations at which its entry's group must have the outcome and it has not.
+        """Return, for each point, the combinations where its entry's group must have the outcome but it does not.
 
-        Also, what the model says at all combinations of the group's region.
+        Also the model's labels at all combinations of the group's region.
         """
         keys = points.keys(entry)
         asked = np.array([i for i, key in enumerate(keys) if key not in self._known], dtype=np.int64)
@@ -225,9 +225,9 @@ class Probe:
 
 
 class Moves:
-    """Points on their way to the private values of who asks, from the largest gap to the smallest.
+    """Points on their way to the query's private values, from the largest gap to the smallest.
 
-    First every value at once, as long as everything that is asked for holds; then numbers part of the way, on the
+    First whole values, as long as all that must be kept is kept; then numbers part of the way, in steps of the
     decimals that their attribute is written with.
     """
 
@@ -241,10 +241,10 @@ class Moves:
         self._line, self._count = np.argsort(-steps, axis=1, kind="stable"), (steps > 0).sum(axis=1)
 
     def go(self, group: Ints, fixed: Floats, *, best_alone: Mask, kept: list[Mask]) -> Floats:
-        """Move points; return their distances, infinite where one cannot be the nearest of its group.
+        """Move points; return their distances, infinite if one cannot be the nearest of its group.
 
-        ``fixed`` is what of the distance no move takes away. `best_alone` says of whom only the nearest is wanted,
-        and `kept` what was asked of `subsets` already.
+        ``fixed`` is the part of the distance that no move changes. `best_alone` marks points of which only the nearest
+        is wanted, and `kept` has known results of `subsets`.
         """
         alive = np.ones(len(group), dtype=bool)
         left = self._revert(kept)
@@ -261,8 +261,8 @@ class Moves:
     def subsets(self, at: Ints, done: Ints | None = None) -> tuple[Ints, Points, Ints]:
         """Return points with every subset of their next columns taken over, whose each is, and how many columns.
 
-        There are as many columns as there is room for. So which of them are taken over, one after the other, is known
-        after one call of the model.
+        There are as many columns as there is room for, so one call of the model tells which of them are taken over, one
+        after the other.
         """
         done = np.zeros(len(self._line), dtype=np.int64) if done is None else done
         left, most = self._count[at] - done[at], 1
@@ -279,7 +279,7 @@ class Moves:
         return which, trial, width
 
     def _revert(self, kept: list[Mask]) -> Mask:
-        """Take over column by column in the order of a line, where that is kept; return where it is not."""
+        """Take over columns, in each point's order, whose trials hold; return those whose trials fail."""
         failed, done = np.zeros(self._line.shape, dtype=bool), np.zeros(len(self._line), dtype=np.int64)
         width = np.log2(np.array([*map(len, kept)]) + 1).astype(np.int64)
         at, good = np.flatnonzero(width), np.concatenate([np.empty(0, dtype=bool), *kept])
@@ -300,7 +300,7 @@ class Moves:
             good = self._probe.keeps(trial, self._entry[which], self._more, which)
 
     def _halve(self, halves: Mask, alive: Ints) -> None:
-        """Go part of the way in some columns, in the order of the line."""
+        """Go part of the way in some columns, in each point's order."""
         order = np.take_along_axis(halves, self._line, axis=1)
         if order.sum() * (2**_HALVINGS - 1) <= AT_ONCE:
             at, place = np.nonzero(order)
@@ -312,20 +312,20 @@ class Moves:
             self._one_by_one(*self._ways(at, column))
 
     def _ways(self, at: Ints, column: Ints) -> tuple[Ints, Ints, Floats, Floats, Floats]:
-        """Return points and columns between whose two ends there are numbers; these, and their decimals."""
+        """Return points and columns with numbers between their two ends; these ends, and their decimals."""
         begin, end, decimals = np.empty(len(at)), np.empty(len(at)), self._pools.decimals[column]
         for i in np.unique(column).tolist():
             here, j = column == i, int(self._pools.private[i])
             begin[here] = self._pools.number(self.points.take(at[here]), j)
             end[here] = self._pools.number(self._target.take(at[here]), j)
-        # Where no number of these decimals is between, there is no way.
+        # Without a number of these decimals in between, there is no way.
         known = np.isfinite(begin) & np.isfinite(end) & (np.abs(end - begin) * 10.0**decimals > 1 + TIE)
         return at[known], self._pools.private[column[known]], begin[known], end[known], decimals[known]
 
     def _all_at_once(self, at: Ints, column: Ints, alive: Ints) -> None:
-        """Go part of the way in all columns, as if what the ones before come to were known; then again where it is not.
+        """Go part of the way in all columns, guessing how far earlier ones go; then again where a guess was wrong.
 
-        What comes out is the same as of one column after the other.
+        The result is the same as for one column after the other.
         """
         at, feature, begin, end, decimals = self._ways(at, column)
         parts, reached = 2**_HALVINGS, np.zeros(len(at), dtype=np.int64)
@@ -340,7 +340,7 @@ class Moves:
                 some = (turn[which] >= back) & (reached[before] > 0)
                 trial.write(rows[some], feature[before[some]], numbers[before[some], reached[before[some]] - 1])
             trial.write(rows, feature[which], numbers[asked].ravel())
-            # What comes out is one of these, if all but the last columns are as they are taken to be.
+            # The result is one of these, if the guesses for all but the last columns are right.
             last = np.flatnonzero(np.append(at[asked][1:] != at[asked][:-1], True))
             ends = trial.take((last[:, None] * (parts - 1) + np.arange(parts - 1)).ravel())
             ends = self._reached(at, feature, numbers, reached).take(alive).joined(ends)
@@ -349,7 +349,7 @@ class Moves:
             found = reached.copy()
             found[asked] = _bisected(good)
             others = np.cumsum(found != reached) - (found != reached)
-            is_open &= others > others[np.arange(len(at)) - turn]  # one before is not where it was taken to be
+            is_open &= others > others[np.arange(len(at)) - turn]  # the guess for an earlier one was wrong
             reached = found
         self.points = self._reached(at, feature, numbers, reached)
 
@@ -378,7 +378,7 @@ class Moves:
 
 
 def _bisected(good: Mask) -> Ints:
-    """Return of evenly spaced steps, beside the first one at 0, the highest that bisection finds to hold."""
+    """Return the highest of evenly spaced steps that bisection finds to hold; step 0 always does."""
     above, middle = np.zeros(len(good), dtype=np.int64), (good.shape[1] + 1) // 2
     while middle:
         above = np.where(good[np.arange(len(good)), above + middle - 1], above + middle, above)
@@ -387,7 +387,7 @@ def _bisected(good: Mask) -> Ints:
 
 
 def _between(begin: Floats, end: Floats, decimals: Floats, share: Floats) -> Floats:
-    """Return numbers on the way, with so many decimals."""
+    """Return numbers between two ends, with the given decimals."""
     numbers = begin + (end - begin) * share
     for d in np.unique(decimals).tolist():
         numbers[decimals == d] = np.round(numbers[decimals == d], int(d))
@@ -397,7 +397,7 @@ def _between(begin: Floats, end: Floats, decimals: Floats, share: Floats) -> Flo
 class Pairs(NamedTuple):
     """A query, the entry whose region may answer it, and which private values go with it: an entry's, or others.
 
-    They are ordered by query, and within one those that have one value of an entry alone come last.
+    They are ordered by query; within a query, those with only one value of an entry come last.
     """
 
     query: Ints
@@ -416,10 +416,10 @@ IsGiven = Callable[[Ints, Points], Mask]
 
 
 class Search:
-    """Finds which pairs of some queries are true, from near to far, and what those come to.
+    """Finds which pairs of some queries are true, from near to far, and where moves take them.
 
-    Private values that are not their entry's are tried at a few combinations, and whether a combination is lost is seen
-    of the result. What is learnt from one that loses some holds for its query alone.
+    Private values that are not their entry's are tried at a few combinations; only results are checked at all of them.
+    What is learned from a lost combination applies to the same query alone.
     """
 
     def __init__(self, probe: Probe, pools: Pools, pairs: Pairs, start: Points, target: Points, is_other: Mask):
@@ -433,7 +433,7 @@ class Search:
         self._good = ~(is_other & probe.catalogue.is_wide(pairs.entry))
         self._known, self._done = ~self._good, np.zeros(len(is_other), dtype=bool)
         self._more = [probe.catalogue.no_cells] * len(is_other)
-        self._kept: dict[int, Mask] = {}  # by pair, of which subsets of its first columns it is known what they keep
+        self._kept: dict[int, Mask] = {}  # by pair, which subsets of its first columns hold, if known
         self.said: dict[int, Labels] = {}  # by pair, the labels of the combinations of its region
 
     def _before(self, flags: Mask) -> Ints:
@@ -442,7 +442,7 @@ class Search:
         return counts - counts[self._first]
 
     def _true(self, count: int, wanted: Mask, several: Mask) -> Ints:
-        """Return the first true ones of each query, or all."""
+        """Return the first true pairs of each query, or all."""
         while True:
             is_open = ~self._known & wanted & ~self._done
             at = np.flatnonzero(is_open & (several | (self._before(self._good & self._known) < count)))
@@ -455,7 +455,7 @@ class Search:
         return np.flatnonzero(true & wanted & ~self._done & (several | (self._before(true) < count)))
 
     def _try(self, at: Ints, first: Ints) -> None:
-        """Ask whether pairs are true and, where there is room, what of the first ones can be taken over."""
+        """Ask whether pairs are true and, if there is room, what the first ones can take over."""
         first = first if len(first) <= AT_ONCE // 4 else first[:0]
         of, trial, width = self._moves(first).subsets(np.arange(len(first)))
         points, which, tell = self._start.take(at).joined(trial), np.append(at, first[of]), self._is_other[at]
@@ -472,13 +472,13 @@ class Search:
     def next(
         self, count: int, wanted: Mask, several: Mask, start: Keys, is_given: IsGiven | None
     ) -> tuple[Ints, Points, Floats] | None:
-        """Return the nearest result of the next true pairs of each query, or all of them where several are wanted."""
+        """Return the nearest result of the next true pairs of each query, or all results if several are wanted."""
         over, found, used = np.zeros(len(wanted), dtype=bool), list[tuple[Ints, Points, Floats]](), list[Ints]()
-        for attempt in count_from(0):  # once nothing is moved, what loses some is none that is true
+        for attempt in count_from(0):  # once nothing is moved, a pair that loses some is not true
             some = self._true(count, wanted & ~over, several)
             if not len(some):
                 break
-            if several[some].any():  # so many of them, and the first of all that begin alike
+            if several[some].any():  # the next ones, and the first of those that start alike
                 keys = np.column_stack([self._query[some], start[some].astype(np.int64)])
                 is_first = np.zeros(len(some), dtype=bool)
                 is_first[np.unique(keys, axis=0, return_index=True)[1]] = True
@@ -503,7 +503,7 @@ class Search:
     def _moved(
         self, some: Ints, several: Mask, is_given: IsGiven | None, *, moves: bool
     ) -> tuple[Ints, Points, Floats, list[Codes]]:
-        """Move pairs; return those that are the nearest of their query or wanted besides, and what each has lost."""
+        """Move pairs; return those that are the nearest of their query or wanted too, and what each has lost."""
         start, entry, query, alone = self._start.take(some), self._pairs.entry[some], self._query[some], ~several[some]
         moving, nothing = self._moves(some, moves=moves), np.empty(0, dtype=bool)
         kept = [self._kept.get(i, nothing) if moves else nothing for i in some.tolist()]
@@ -513,7 +513,7 @@ class Search:
         is_nearest[line[np.unique(query[line], return_index=True)[1]]] = True
         chosen = np.flatnonzero(np.isfinite(away) & (is_nearest | ~alone))
         points = moving.points.take(chosen)
-        if is_given is not None:  # what would become an answer that was given stays as it is
+        if is_given is not None:  # what would become an answer given before is not moved
             points = points.either(start.take(chosen), is_given(some[chosen], points))
         asked = np.flatnonzero(self._is_other[some[chosen]] | points.differ(start.take(chosen)))
         lost, at = [self._probe.catalogue.no_cells] * len(chosen), some[chosen].tolist()

@@ -30,38 +30,38 @@ _KINDS: tuple[Finding, ...] = get_args(Finding)  # worst first
 @dataclass(frozen=True, slots=True)
 class Tolerance:
     distance: float  # near-native at or below this HEOM distance to the nearest training row
-    ratio: float  # the same over that row's own distance to its nearest non-duplicate; 0: unused
+    ratio: float  # the same divided by that row's own distance to its nearest non-duplicate; 0: unused
     source: Literal["given", "holdout", "leave-one-out"]
     n: int = 0  # rows that it was calibrated on
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Detection:
-    """Every test of every counterfactual, for the data holder; `Detector.find` takes the worst."""
+    """Every test of every counterfactual, for the data holder; `Detector.find` returns the worst finding."""
 
     native: Mask  # equal to a training row
     native_qi: Mask  # equal on the quasi-identifiers
     near: Mask  # within the tolerance; a native row is
     distance: Numbers  # HEOM distance to the nearest training row; 0 where native
-    ratio: Numbers  # the same over that row's own nearest distance
+    ratio: Numbers  # the same divided by that row's own nearest distance
 
 
 class Detector(HostOnly):
     """Compares raw counterfactuals with the training rows they may give away.
 
-    A finding is a figure of how an explainer behaves, and never a proof of privacy: a counterfactual far from every
+    A finding tells how an explainer behaves, and is never a proof of privacy: a counterfactual far from every
     row still depends on the training data, and one found synthetic may be a record changed in several places.
 
     Native: every feature matches a training row after canonicalisation. Categories are compared as text,
     missing equals missing, numbers to single precision; where all numbers of a column in the batch have d
     decimals and the population's have more, numbers match within half a unit of the last decimal (at most 1 %
-    of the range). A small batch can look rounded by chance, which finds too much rather than too little.
+    of the range). A small batch can look rounded by chance; then too much is found rather than too little.
 
     Near-native: distance to the nearest row <= tau, or ratio <= tau_rho, both the 5 % quantile over real rows
     outside: of a `holdout`, else training rows that have no duplicate, each compared with all others, as a person
     outside would be; the seed draws which. So at least 5 % of honest newcomers would be flagged as well, and more where
-    the two differ. A `near_native` distance is taken as it is. Ordinal and hierarchical attributes count as equal or
-    different.
+    the two tests differ. A `near_native` distance is used as given. Of ordinal and hierarchical attributes only
+    equality counts.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Detector(HostOnly):
         self._holdout = None if holdout is None else self._take_in(holdout)
 
     def find(self, frame: pd.DataFrame, *, instance_based: bool = False) -> tuple[Finding, ...]:
-        """Return the worst finding for every counterfactual: the first that holds of `Finding`.
+        """Return the worst finding for every counterfactual: the first of `Finding` that holds.
 
         `instance_based`: whether the explainer returns training rows or changes them; then all are at least
         near-native. Raises `InputError` if a feature is missing.
@@ -87,7 +87,7 @@ class Detector(HostOnly):
         return self.find_coded(self._take_in(frame), instance_based=instance_based)
 
     def find_coded(self, intake: Intake, *, instance_based: bool) -> tuple[Finding, ...]:
-        """Do as `find`, for counterfactuals that were taken in already."""
+        """Like `find`, for counterfactuals that were taken in already."""
         native, native_qi = self._equal_to(intake)
         near = native | instance_based
         if len(open_ := np.flatnonzero(~near)):
@@ -148,7 +148,7 @@ class Detector(HostOnly):
 
     @cached_property
     def _lookups(self) -> tuple[_Lookup, _Lookup]:
-        """Combinations of quasi-identifiers, and whole rows."""
+        """Look-ups of quasi-identifiers and of whole rows."""
         population, at = self._population, self._population.schema.quasi_positions
         domains = [population.domains[name] for name in self._features]
         is_vague = np.array([*map(_may_be_vague, domains, self._decimals)])
@@ -168,7 +168,7 @@ class Detector(HostOnly):
 
     @property
     def used(self) -> float | None:
-        """The HEOM distance that was compared with so far, or would be; None where none is calibrated yet."""
+        """The HEOM distance in use; None if it was not calibrated yet."""
         known = self._near_native != "auto" or "tolerance" in self.__dict__
         return self.tolerance.distance if known else None
 
@@ -207,12 +207,12 @@ class Detector(HostOnly):
 
 
 class _Lookup(HostOnly):
-    """Says whether rows of codes are in a table, where some columns are known up to a range of codes."""
+    """Says whether rows of codes are in a table, if some columns are only known as a range of codes."""
 
     def __init__(self, codes: Codes, is_vague: Mask, sizes: Rows) -> None:
         self._certain, vague = np.flatnonzero(~is_vague), np.flatnonzero(is_vague)
         self._groups, group = np.unique(mix(codes[:, self._certain]), return_inverse=True)
-        self._vague = vague[np.argsort(-sizes[vague], kind="stable")]  # the one that tells most apart first
+        self._vague = vague[np.argsort(-sizes[vague], kind="stable")]  # the most selective first
         self._size, self._codes = int(sizes[self._vague[0]]) if len(vague) else 1, codes
         if len(vague):
             keys = group * self._size + codes[:, self._vague[0]]
