@@ -1,7 +1,7 @@
 """Answers beside the unprotected explainers' own: how near, how true, how many people; on the six tables.
 
 Run it from the repository's root: ``python tests/benchmarks/answers.py --data FOLDER [--tables adult,cmc] [--k 5,10,20]
-[--limit 200] [--only catalogue,nearest,...] [--key 0] [--membership 1]``. The queries are undesired test rows, the
+[--limit 200] [--only catalogue,nearest,...] [--key 0] [--membership RUNS]``. The queries are undesired test rows, the
 models those of the benchmarks; groups depend on the population's key. Distance is HEOM summed over all features, to the
 nearest point of what was released; changes are features that differ there; both are beside the nearest unlike training
 row, which is what `nearest` stands for. True is an answer when the model gives the desired outcome at that point.
@@ -22,7 +22,6 @@ import pandas as pd
 
 from cfk_adapters.nearest import NearestUnlikeNeighbour
 from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Schema, protect
-from cfk_plugin.audit.result import measure_roc
 from cfk_plugin.frontier import nearest_points
 from cfk_plugin.metrics.heom import Heom
 from cfk_plugin.release.explanations import Explanations
@@ -147,19 +146,45 @@ def people(result: Explanations | None) -> Iterator[str]:
     yield from shares(s["ncp_mean"], np.mean([certificate.private_matches == 1 for certificate in certificates]))
 
 
-def membership(table: Case, k: int) -> str:
-    """Tell members from others by how far the answer is from who asks: AUC and its interval, moved or not."""
-    train, heom = table.population.frame, Heom.of(table.population)
-    undesired = train[table.model.predict(train) != table.desired]
-    members = undesired.sample(frac=1, random_state=0).head(len(table.queries)).reset_index(drop=True)
-    cells = []
-    for name in ("catalogue-unmoved", "catalogue"):
-        sides = [replace(table, queries=asked[list(train)]) for asked in (members, table.queries)]
-        found = [(side, PROTECTED[name](side, k)) for side in sides]
-        away = [heom.parts(side.queries.iloc[at], points[list(train)]).sum(axis=1) for side, (at, points, _) in found]
-        auc = measure_roc(*away).auc
-        cells.append(f"{auc.value:.3f} ({auc.low:.3f}–{auc.high:.3f})")
-    return line(table.name, k, len(members), len(table.queries), *cells)
+Runs = list[tuple[np.ndarray, np.ndarray]]  # of each run the distances of members and others, as they are and moved
+
+
+def membership(tables: list[Case], k: int) -> str:
+    """Tell members from others by how far the answer is from who asks: AUC, moved or not, and what moving adds.
+
+    A run has a split, a model and groups of its own; intervals are by bootstrap over runs, and people in these.
+    """
+    runs = Runs()
+    for table in tables:
+        train = table.population.frame
+        undesired = train[table.model.predict(train) != table.desired].sample(frac=1, random_state=0)
+        asked = pd.concat([undesired.head(len(table.queries)), table.queries[list(train)]], ignore_index=True)
+        away, is_other = np.full((2, len(asked)), np.nan), np.arange(len(asked)) >= len(asked) - len(table.queries)
+        for name, distances in zip(("catalogue-unmoved", "catalogue"), away, strict=True):
+            at, points, _ = PROTECTED[name](replace(table, queries=asked), k)
+            distances[at] = Heom.of(table.population).parts(asked.iloc[at], points[list(train)]).sum(axis=1)
+        known = ~np.isnan(away).any(axis=0)
+        runs.append((away[:, known & ~is_other], away[:, known & is_other]))
+    found, random = areas(runs), np.random.default_rng(0)
+    low, high = np.percentile([areas(drawn(runs, random)) for _ in range(1000)], [2.5, 97.5], axis=0)
+    cells = [f"{v:.3f} ({least:.3f} to {most:.3f})" for v, least, most in zip(found, low, high, strict=True)]
+    return line(tables[0].name, k, len(runs), *(sum(side[i].shape[1] for side in runs) for i in (0, 1)), *cells)
+
+
+def areas(runs: Runs) -> tuple[float, float, float]:
+    found = [[area(*both) for both in zip(*sides, strict=True)] for sides in runs]
+    unmoved, moved = np.mean(found, axis=0).tolist()
+    return unmoved, moved, moved - unmoved
+
+
+def area(members: np.ndarray, others: np.ndarray) -> float:
+    ranks = [np.searchsorted(np.sort(others), members, side).mean() for side in ("left", "right")]
+    return float(np.mean(ranks) / len(others))
+
+
+def drawn(runs: Runs, random: np.random.Generator) -> Runs:
+    some = [runs[i] for i in random.integers(len(runs), size=len(runs))]
+    return [tuple(side[:, random.integers(side.shape[1], size=side.shape[1])] for side in sides) for sides in some]
 
 
 def main() -> None:
@@ -169,9 +194,13 @@ def main() -> None:
     warnings.simplefilter("ignore")
     key = bytes([options.key]) * 32
     if options.membership:
-        print(heading("table", "k", "members", "others", "entries as they are", "moved"), flush=True)
+        print(
+            heading("table", "k", "runs", "members", "others", "entries as they are", "moved", "difference"), flush=True
+        )
         for name in options.tables:
-            print(membership(case(name, options.data, options.limit, key=key), options.k[0]), flush=True)
+            seeds = range(options.key, options.key + options.membership)
+            cases = [case(name, options.data, options.limit, seed, bytes([seed]) * 32) for seed in seeds]
+            print(membership(cases, options.k[0]), flush=True)
         return
     print(heading(*HEAD), flush=True)
     for name in options.tables:
