@@ -262,7 +262,7 @@ _FIGURES = {
 """Columns of the last table: a figure of all explanations, and its form."""
 
 
-def summarise(acts: list[Act], console: Console) -> None:
+def summarize(acts: list[Act], console: Console) -> None:
     """Print the figures of all explanations."""
     console.print()
     console.rule("[bold]All explanations")
@@ -326,7 +326,7 @@ def run(*, k: int, patients: int, folder: Path, console: Console, progress: Bar)
             acts.append(play(name, data, population, policy, told))
     for act in acts:
         show(act, data.queries, population, console)
-    summarise(acts, console)
+    summarize(acts, console)
     with quiet():
         runs, report = log(acts, folder)
     farewell(runs, report, folder, console)

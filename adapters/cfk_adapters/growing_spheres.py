@@ -81,23 +81,23 @@ class GrowingSpheres(Recourse):
         def draw(
             rows: NDArray[np.int64], low: NDArray[np.float64], high: NDArray[np.float64]
         ) -> tuple[Points, NDArray[np.float64], Mask]:
-            centres = points.take(np.repeat(rows, samples))
+            centers = points.take(np.repeat(rows, samples))
             moves = l1_shell(low, high, samples, len(encoding.names), random)
-            drawn = self._moved(encoding, centres, moves, random)
+            drawn = self._moved(encoding, centers, moves, random)
             flips = self._flips(encoding, drawn, np.repeat(own[rows], samples))
-            return drawn, encoding.distance(drawn, centres), flips
+            return drawn, encoding.distance(drawn, centers), flips
 
         answers, found = self._spheres.search(points, len(encoding.names), draw)
         return (self._put_back(encoding, answers, points, own) if self.sparse else answers), found
 
     def _moved(
-        self, encoding: Encoding, centres: Points, moves: NDArray[np.float64], random: np.random.Generator
+        self, encoding: Encoding, centers: Points, moves: NDArray[np.float64], random: np.random.Generator
     ) -> Points:
         """Move numbers by their share of the radius; draw another category with its share as probability."""
         by = moves[:, : len(encoding.numeric)]
-        bounds = encoding.bounds(centres.numbers, within_ranges=self.within_ranges)
-        numbers = encoding.settled(centres.numbers + by * encoding.scale, centres.numbers, bounds)
-        codes = centres.codes
+        bounds = encoding.bounds(centers.numbers, within_ranges=self.within_ranges)
+        numbers = encoding.settled(centers.numbers + by * encoding.scale, centers.numbers, bounds)
+        codes = centers.codes
         if encoding.categorical:
             sizes = np.array(encoding.sizes)
             others = sizes - (codes < sizes)  # other than the point's own, which may be in no training row

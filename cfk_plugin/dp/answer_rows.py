@@ -29,8 +29,8 @@ _WEIGHTS = np.array([0, 0.1, 0.2, 0.3, 0.45, 0.7, 1, 1.5])
 _ASKED = 100  # drawn rows that the weight of plausibility is chosen with
 _MOVED, _DRAWN = 0.85, 1.1  # how far answers may be on average, in distances to the nearest drawn row
 _ROOM = 1.2  # or in distances of the nearest answers, if that is more
-_FEW = 8  # rows that are moved together; of so few, what may have to be asked next is asked at once
-_MOST = 4_000  # rows of an outcome that prototypes are sought among
+_FEW = 8  # most rows for which a call of the model also tries what comes next if a trial fails
+_MOST = 4_000  # most rows of an outcome among which prototypes are sought
 _PLAIN = (type(None), bool, int, float, str, bytes, slice, np.generic, np.dtype, type)
 _LISTS = (list, tuple, set, frozenset)
 _FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, np.ufunc)
@@ -311,9 +311,9 @@ def balanced_weight(
 ) -> float:
     """Return the largest weight of plausibility at which answers are near enough, averaged over drawn rows as queries.
 
-    That is 0.85 times as far as the nearest drawn row, or 1.2 times as far as the nearest answers if that is more, near
-    to which likeness costs next to no distance; 1.1 times as far as the nearest drawn row where rows are not moved. It
-    is taken from a line between the weights that are tried.
+    That is 0.85 times as far as the nearest drawn row, or 1.2 times as far as the nearest answers if that is more, as
+    likelihood costs almost no distance near these; 1.1 times as far as the nearest drawn row if rows are not moved. It
+    is interpolated between the weights that are tried.
     """
     asks = np.ones(len(served), dtype=bool) if goal.is_opposite else ~goal.met(served.labels)
     asked, rows = np.flatnonzero(asks)[:_ASKED], np.flatnonzero(~asks | goal.is_opposite)

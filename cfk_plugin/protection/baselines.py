@@ -160,7 +160,7 @@ class _Grasp:
         desired = task.oracle.desired_rows(i, rows)
         self.pool = np.bincount(population.cell_of(rows), weights=desired, minlength=len(population.cells)).astype(int)
         same = np.flatnonzero((population.cells == np.array(self.space.own)).all(axis=1))
-        self.pool[same] = np.maximum(self.pool[same] - 1, 0)  # the native row is not its own neighbour
+        self.pool[same] = np.maximum(self.pool[same] - 1, 0)  # the native row is not its own neighbor
 
     def run(self) -> Proposal:
         best: Box | None = None
@@ -177,11 +177,11 @@ class _Grasp:
         """Phase 1: join random near neighbours until k people are inside."""
         space, box = self.space, self.space.point()
         while space.count(box) < self.task.policy.k:
-            chosen = space.cells[self.neighbour(space.distances(box))]
+            chosen = space.cells[self.neighbor(space.distances(box))]
             box = [space.join(j, table, int(chosen[j])) for j, table in enumerate(box)]
         return box
 
-    def neighbour(self, distance: Floats) -> int:
+    def neighbor(self, distance: Floats) -> int:
         """Draw one of the alpha nearest rows of the pool, or one outside the box if all of those are inside."""
         people = self.space.people
         for weights in (self.pool, np.where(distance > 0, self.pool, 0), np.where(distance > 0, people, 0)):

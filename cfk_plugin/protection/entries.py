@@ -32,7 +32,7 @@ _CONFIDENCE = 0.9999  # of a sample: high, as many entries are tried and verific
 _SPENT, _FLOOR = 10, 10_000  # rows that the model is asked about to find entries: per row of the table, but at least
 # For shared private values: ranges that a number is divided into, about the most crowds whose center is taken, and
 # attributes in which another value is tried if a few people have the one in the middle.
-_CLASSES, _CENTRES, _VARIED = 32, 4096, 3
+_CLASSES, _CENTERS, _VARIED = 32, 4096, 3
 _GOLDEN, _SPREAD = 2654435769, 1640531527  # odd; multiples of the first are far apart modulo 2**32
 
 
@@ -156,15 +156,15 @@ def _shared(partition: Partition, k: int) -> tuple[Ints, Ints, Codes]:
         rows = grouped[side == one]
         rows = rows[counts_once(population, rows) == 1]
         crowds, taken = known.alike(rows, k), 0
-        while crowds and taken < _CENTRES:
+        while crowds and taken < _CENTERS:
             parts: list[Ints] = []
             for crowd in crowds:
-                centre, halves = known.centre(crowd, k)
+                center, halves = known.center(crowd, k)
                 parts += halves
-                if centre is not None:
+                if center is not None:
                     groups = np.unique(partition.group_of_row[crowd])
                     pairs.append(
-                        np.column_stack([groups, np.full(len(groups), book.setdefault(centre.tobytes(), len(book)))])
+                        np.column_stack([groups, np.full(len(groups), book.setdefault(center.tobytes(), len(book)))])
                     )
             taken, crowds = taken + len(crowds), parts
     group, part = np.unique(np.concatenate(pairs), axis=0).T
@@ -199,7 +199,7 @@ class _Held(HostOnly):
                 start = end
         return found
 
-    def centre(self, rows: Ints, k: int) -> tuple[Codes | None, list[Ints]]:
+    def center(self, rows: Ints, k: int) -> tuple[Codes | None, list[Ints]]:
         """Return the center of people, if k of them have it or nobody does, and their halves of at least k people."""
         codes = self._codes[rows]
         middle = np.array([self._middle(j, codes[:, j]) for j in range(codes.shape[1])], dtype=np.int32)
@@ -210,13 +210,13 @@ class _Held(HostOnly):
             for other in self._others(j, codes[:, j], middle[j]):
                 trials.append(middle.copy())
                 trials[-1][j] = other
-        centre = next((each for each in trials if self._people(each) not in range(1, k)), None)
+        center = next((each for each in trials if self._people(each) not in range(1, k)), None)
         for j in widest:
             is_low = codes[:, j] <= middle[j] if self._domains[j].is_interval else codes[:, j] == middle[j]
             is_low = codes[:, j] < middle[j] if is_low.all() else is_low
             if min(is_low.sum(), (~is_low).sum()) >= k:
-                return centre, [rows[is_low], rows[~is_low]]
-        return centre, []
+                return center, [rows[is_low], rows[~is_low]]
+        return center, []
 
     def _middle(self, j: int, codes: Codes, share: float = 0.5) -> int:
         """Return the median or another quantile, or the most frequent category."""

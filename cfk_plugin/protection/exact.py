@@ -38,7 +38,7 @@ from cfk_plugin.protection.axes import (
     within,
 )
 
-_NEIGHBOURHOOD = 4  # the first region is sought among the nearest cells that hold this many times k
+_NEIGHBORHOOD = 4  # the first region is sought among the nearest cells that hold this many times k
 _OPENING = 64  # nodes spent on it beyond one per person
 _SLICE = 2048  # nodes between two looks at the clock
 
@@ -445,7 +445,7 @@ def _solve(task: _Problem) -> Solution:
         return Solution()
     extra = task.penalty * len(task.banned) if task.penalty < np.inf else 0.0
     ceiling = (float(axes.weight.sum()) + extra) * (1 + 1e-9) + 4 * kernels.TOLERANCE
-    rows, radius = nearest(*around, min(_NEIGHBOURHOOD * task.need, total))
+    rows, radius = nearest(*around, min(_NEIGHBORHOOD * task.need, total))
     # One descent is made whatever the limits: without forbidden cells it always ends in a region.
     opening = _branch(task, rows, ceiling, 0, task.need + _OPENING, opening=True)
     cap, nodes = opening.cost if opening.weight else max(2 * radius, ceiling / 1024), opening.nodes
@@ -455,7 +455,7 @@ def _solve(task: _Problem) -> Solution:
         found = _branch(task, rows, cap, nodes, task.node_limit, opening=False)
         bound, nodes = found.lower_bound, found.nodes
         if opening.weight and not found.weight:
-            both = kernels.localise(*around, np.append(opening.cells, rows), task.banned[:0], np.empty(0))
+            both = kernels.localize(*around, np.append(opening.cells, rows), task.banned[:0], np.empty(0))
             hull, span = kernels.first_hull(both, len(opening.cells) + 1), len(opening.cells)
             found = opening._replace(weight=int(kernels.headcount(both, hull, span)), nodes=nodes)
         if found.weight:
@@ -474,7 +474,7 @@ def _branch(
 ) -> Solution:
     tree, axes = task.space.tree, task.space.axes
     banned, near = within(axes, task.anchor, task.place, task.banned, cap)
-    p = kernels.localise(tree, axes, task.anchor, task.place, rows, banned, near)
+    p = kernels.localize(tree, axes, task.anchor, task.place, rows, banned, near)
     hull, stack = kernels.begin(p, task.need, cap, task.penalty, nodes)
     best = np.empty(hull.low.shape[0], np.int64)
     while True:

@@ -57,7 +57,7 @@ class Hull(NamedTuple):
     slot: Ints
 
 
-def localise(
+def localize(
     tree: CellTree, axes: AxisArrays, anchor: Codes, place: Floats, rows: Ints, banned: Codes, near: Floats
 ) -> Local:
     """Lay out the cells ``rows`` of the index, the forbidden cells and, last, the anchor."""

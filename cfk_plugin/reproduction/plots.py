@@ -200,16 +200,16 @@ def _draw_lines(ax: Axes, rows: Rows, x: str, y: str, names: Mapping[Any, str], 
         own = sorted((row for row in rows if row[by] == value and row.get(y) is not None), key=lambda row: row[x])
         if not own:
             continue
-        line, marker, grey = _STYLES.get(value, _NUMBERED[place % len(_NUMBERED)])
+        line, marker, gray = _STYLES.get(value, _NUMBERED[place % len(_NUMBERED)])
         at = [row[x] for row in own]
         if all(row.get(f"{y}_low") is not None for row in own):
             low, high = ([scale * row[f"{y}{end}"] for row in own] for end in ("_low", "_high"))
-            ax.fill_between(at, low, high, color=grey, alpha=0.14, linewidth=0)
+            ax.fill_between(at, low, high, color=gray, alpha=0.14, linewidth=0)
         values = [scale * row[y] for row in own]
         # A hollow diamond stays visible under the lines that pass through it.
-        inside = "none" if value == PAPER else grey
+        inside = "none" if value == PAPER else gray
         ax.plot(
-            at, values, linestyle=line, marker=marker, color=grey, markerfacecolor=inside, markersize=4.5, label=name
+            at, values, linestyle=line, marker=marker, color=gray, markerfacecolor=inside, markersize=4.5, label=name
         )
     _place_ticks(ax, sorted({row[x] for row in rows}))
     if y == "pureness":
@@ -235,8 +235,8 @@ def _draw_bars(ax: Axes, rows: Sequence[Row | None], side: int, name: str) -> No
         if row is None or row["mean"] is None:
             continue
         at, mean = place + 0.4 * side - 0.2, 100 * row["mean"]
-        grey, hatch = (("0.92", "////"), ("0.6", ""))[side]
-        bar = ax.bar(at, mean, 0.38, color=grey, hatch=hatch, edgecolor=INK, linewidth=0.8)
+        gray, hatch = (("0.92", "////"), ("0.6", ""))[side]
+        bar = ax.bar(at, mean, 0.38, color=gray, hatch=hatch, edgecolor=INK, linewidth=0.8)
         bar.set_label(name)
         if row.get("low") is not None:
             ends = [[mean - 100 * row["low"]], [100 * row["high"] - mean]]
