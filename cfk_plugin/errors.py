@@ -130,6 +130,11 @@ def listed(names: Sequence[Any], most: int = 10) -> str:
     return ", ".join(map(repr, names[:most])) + rest
 
 
+def counted(number: int, noun: str) -> str:
+    """Say how many there are: 1 record, 2 records."""
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
 @contextmanager
 def quiet(what: str, error: type[Exception], let: type[CFKError] | tuple[type[CFKError], ...] = ()) -> Iterator[None]:
     """Call foreign code, and drop the text and context of whatever it raises: both may quote rows.

@@ -15,7 +15,7 @@ import typer
 
 from cfk_plugin.cli import frame as opt
 from cfk_plugin.cli.frame import app, command, console, say, show
-from cfk_plugin.errors import InputError, LedgerError, quiet
+from cfk_plugin.errors import InputError, LedgerError, counted, quiet
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -114,7 +114,7 @@ def ledger_export(
                 table.writerow(row)
             else:
                 file.write(json.dumps(row) + "\n")
-    say(f"{number} rows in {output}", stderr=True)
+    say(f"{counted(number, 'row')} in {output}", stderr=True)
     return 0
 
 
@@ -142,7 +142,7 @@ def ledger_forget(
         # Column by column: a row of a data frame turns whole numbers beside a fraction into floats.
         records = zip(*(table[name].tolist() for name in roles.features), strict=True)
         gone = book.forget(*(handle for values in records for handle in handles_of(book, roles, list(values))))
-    say(f"forgot {gone.records} records with {gone.releases} releases")
+    say(f"forgot {counted(gone.records, 'record')} with {counted(gone.releases, 'release')}")
     if not gone.records and known is None:
         say("nothing matched; --train makes sure that the rows are read as they were for training", stderr=True)
     return 0

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cfk_plugin.cli.frame import EXIT, command, console, say
-from cfk_plugin.errors import InputError, check_place
+from cfk_plugin.errors import InputError, check_place, counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -168,7 +168,7 @@ def _show(made: PrivacyReport) -> None:
         if check.status == "fail":
             say(f"{check.id}: {check.text}")
     if made.data.placeholders:
-        say(f"{len(made.data.placeholders)} questions are open: see cfk report --template inputs.yaml")
+        say(f"{counted(len(made.data.placeholders), 'open question')}: see cfk report --template inputs.yaml")
 
 
 def _compare(sources: tuple[str, str], outputs: list[Path], tracking_uri: str | None) -> int:

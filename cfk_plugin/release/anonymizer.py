@@ -19,7 +19,7 @@ from cfk_plugin.data.model import Goal, LabelModel, RowOracle, thresholded
 from cfk_plugin.data.policy import NOT_STOPPED, PrivacyPolicy, policy_or
 from cfk_plugin.data.population import Population, check_population
 from cfk_plugin.data.region import Region
-from cfk_plugin.errors import HostOnly, InfeasibleError, InputError, NotFittedError, PolicyError
+from cfk_plugin.errors import HostOnly, InfeasibleError, InputError, NotFittedError, PolicyError, counted
 from cfk_plugin.hookspecs import Finding, Progress, Protector, ReleaseRecord
 from cfk_plugin.metrics.provenance import environment_of, facts_of
 from cfk_plugin.plugins import load_plugins
@@ -448,7 +448,8 @@ class KAnonymizer(HostOnly):
             result = result.without_record()
         if self.policy_.on_infeasible == "raise" and result.suppressed:
             reasons = ", ".join(sorted({entry.reason for entry in result.suppressed}))
-            raise InfeasibleError(f"{len(result.suppressed)} of {len(result)} explanations are withheld: {reasons}")
+            found = f"{len(result.suppressed)} of {counted(len(result), 'explanation')}"
+            raise InfeasibleError(f"{found} {'is' if len(result.suppressed) == 1 else 'are'} withheld: {reasons}")
         told = self.method_, self.policy_.sha256, self.population_.fingerprint
         for entry in result if "cfk_released" in self.manager_.hooks else ():
             self.manager_.released(release_record(entry, *told))

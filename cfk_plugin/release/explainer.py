@@ -354,8 +354,8 @@ class _Wrapped(HostOnly):
         return restored
 
     def _refused(self, method: str, options: Mapping[str, Any], failed: str) -> ExplainerError:
-        what = f"refused {', '.join(options)}" if options else "failed"
-        return ExplainerError(f"{self.name} {what}{'' if method == self.name else f' in {method}'}: {failed}")
+        given = f", called with {', '.join(options)}" if options else ""
+        return ExplainerError(f"{self.name} failed{'' if method == self.name else f' in {method}'}{given}: {failed}")
 
     def _check(self, batch: CounterfactualBatch, queries: pd.DataFrame) -> None:
         if not isinstance(batch, CounterfactualBatch):

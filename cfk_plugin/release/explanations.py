@@ -17,7 +17,7 @@ from cfk_plugin.data.display import card, marked, table
 from cfk_plugin.data.intake import require_features
 from cfk_plugin.data.region import Phrase, part_contains, part_of, part_to_text, to_text
 from cfk_plugin.data.values import as_pandas
-from cfk_plugin.errors import HostOnly, InputError, require
+from cfk_plugin.errors import HostOnly, InputError, counted, require
 from cfk_plugin.hookspecs import Finding
 from cfk_plugin.metrics import GroupGap, group_gap, ncp_by_attribute
 from cfk_plugin.records.logger import RunLogger
@@ -201,7 +201,7 @@ class Explanations(HostOnly, Sequence[Entry]):
         note = f"{len(self) - len(rows):,} more are not shown. " if len(self) > len(rows) else ""
         note += "" if self._before is not None else "beside(queries) marks what changes, where queries may be shown."
         head = ("query", *self.columns, *(name.replace("ncp", "NCP") for name in figures))
-        return card(f"{len(self):,} explanations: {self._counts()}", table(head, rows), note=note)
+        return card(f"{counted(len(self), 'explanation')}: {self._counts()}", table(head, rows), note=note)
 
     def _shown(self, entry: Entry, figures: Sequence[str]) -> list[object]:
         if isinstance(entry, Suppressed):

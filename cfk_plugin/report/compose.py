@@ -7,6 +7,7 @@ from dataclasses import replace
 from textwrap import shorten
 from typing import Any
 
+from cfk_plugin.errors import counted
 from cfk_plugin.report.data import (
     WITHOUT_EXPLANATIONS,
     Amount,
@@ -178,8 +179,7 @@ def _actions(data: ReportData) -> Sequence[Text]:
 
 def _act(data: ReportData, kind: str, text: str, checks: Sequence[CheckResult]) -> Text:
     if kind == "human_inputs":
-        open_ = len(data.placeholders)
-        asked = f"Answer {open_} open {'question' if open_ == 1 else 'questions'}"
+        asked = f"Answer {counted(len(data.placeholders), 'open question')}"
         return Text.of(Link(asked, "#section-12"), ": only people can.")
     names = ", ".join(title_of(data, check.id).removeprefix("Attack: ") for check in checks)
     where = f"#check-{checks[0].id}"

@@ -288,7 +288,7 @@ FORGET = ("forget", "ledger.db", "-s", "schema.json", "--rows", "person.csv")
 def test_forget_finds_a_row_however_it_is_written(at: int) -> None:
     # Alone, a code such as 007 looks like a number; the columns stand in another order, and the subject is away.
     TRAIN.iloc[[at]][["city", "seen", "code", "income", "age"]].to_csv("person.csv", index=False)
-    assert "forgot 1 records with 1 releases" in cfk("ledger", *FORGET, "--train", "train.csv").stdout
+    assert "forgot 1 record with 1 release\n" in cfk("ledger", *FORGET, "--train", "train.csv").stdout
     with Ledger("ledger.db") as ledger:
         left = {row["record"] for row in ledger.export()}
         assert left == {handle(ledger, row) for row in TRAIN.drop(TRAIN.index[at]).values.tolist()}
@@ -297,7 +297,7 @@ def test_forget_finds_a_row_however_it_is_written(at: int) -> None:
 @pytest.mark.usefixtures("folder")
 def test_forget_without_the_training_table() -> None:
     TRAIN.assign(patient=1).iloc[[1]].to_csv("person.csv", index=False)
-    assert "forgot 1 records" in cfk("ledger", *FORGET).stdout
+    assert "forgot 1 record with" in cfk("ledger", *FORGET).stdout
     again = cfk("ledger", *FORGET)
     assert "forgot 0 records" in again.stdout
     assert "--train" in again.stderr

@@ -214,11 +214,11 @@ class Own:
 
 
 REFUSED: Mapping[str, tuple[Callable[[Any], Any], str]] = {
-    "explainer refused total_CF in explain: the explainer raised TypeError": (
+    "explainer failed in explain, called with total_CF: the explainer raised TypeError": (
         lambda private: private.explain(QUERIES, total_CF=2),
         "function",
     ),
-    "explainer refused wealthy in explain: the explainer raised ValueError": (
+    "explainer failed in explain, called with wealthy: the explainer raised ValueError": (
         lambda private: private.explain(QUERIES, wealthy="very"),
         "function",
     ),
@@ -226,7 +226,7 @@ REFUSED: Mapping[str, tuple[Callable[[Any], Any], str]] = {
         lambda private: private.explain(QUERIES.to_numpy()),
         "object",
     ),
-    "Own refused total_CF in explain: the explainer raised TypeError": (
+    "Own failed in explain, called with total_CF: the explainer raised TypeError": (
         lambda private: private.explain(QUERIES, total_CF=2),
         "object",
     ),
@@ -255,7 +255,7 @@ def test_a_call_that_dice_refuses_names_dice(method: str) -> None:
     private = protect(dice, model=lambda rows: (rows["pay"] > 50).to_numpy(), population=POPULATION, policy=POLICY)
     with pytest.raises(
         AdapterError,
-        match=rf"^dice:DiceRandom refused .*total_CF in {method}: the (explainer|adapter) raised TypeError",
+        match=rf"^dice:DiceRandom failed in {method}, called with .*total_CF: the (explainer|adapter) raised TypeError",
     ):
         getattr(private, method)(QUERIES, total_CF=2)
     with pytest.raises(InputError, match=r"queries must be a table .*, got ndarray"):

@@ -91,6 +91,10 @@ def explanations(private: ProtectedExplainer, queries: pd.DataFrame) -> Explanat
     return private.explain(queries)
 
 
+def test_one_explanation_is_not_said_to_be_several(private: ProtectedExplainer, queries: pd.DataFrame) -> None:
+    assert "<b>1 explanation: 1 released, 0 suppressed</b>" in private.explain(queries.head(1))._repr_html_()
+
+
 def test_explanations_are_a_table_of_what_was_released(explanations: Explanations) -> None:
     head, *rows = Text(explanations._repr_html_()).rows
     assert head == ["query", "age", "city", "pay", "k", "NCP", "pureness"]
