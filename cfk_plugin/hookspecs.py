@@ -114,7 +114,7 @@ def cfk_register_protectors() -> Mapping[str, Callable[[], Protector]]:
 
 @hookspec
 def cfk_detect(frame: pd.DataFrame, population: Population) -> Sequence[Finding | None]:
-    """Say of every counterfactual whether it is a training row, or nearly one. The worst finding of all counts.
+    """Say for every counterfactual whether it is a training row, or nearly one. The worst finding of all counts.
 
     Parameters
     ----------

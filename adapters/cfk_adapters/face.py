@@ -107,7 +107,7 @@ class Face(Recourse):
         return self._graph, self._predicted
 
     def _is_confident(self, label: Any) -> Mask:
-        """Say of each row of the graph whether the model is confident of an outcome that is desired for `label`."""
+        """Say for each row of the graph whether the model is confident of an outcome that is desired for `label`."""
         graph, predicted = self._asked()
         if self.confidence is None:
             return np.ones(len(predicted), dtype=bool)

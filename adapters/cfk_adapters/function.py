@@ -194,7 +194,7 @@ def _frame(answer: Any, features: list[str]) -> pd.DataFrame:
 
 
 def _with_a_value(frame: pd.DataFrame) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Say of each row whether any feature has a value; usually the first one does."""
+    """Say for each row whether any feature has a value; usually the first one does."""
     found = frame.iloc[:, 0].notna().to_numpy(copy=True) if frame.shape[1] else np.zeros(len(frame), dtype=bool)
     if not found.all():
         found[~found] = frame.loc[~found].notna().to_numpy().any(axis=1)

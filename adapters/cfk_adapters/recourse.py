@@ -122,7 +122,7 @@ class Recourse(ABC):
         """
 
     def _flips(self, encoding: Encoding, points: Points, own: Labels) -> Mask:
-        """Say of each decoded point whether its prediction is desired for a query with prediction `own`."""
+        """Say for each decoded point whether its prediction is desired for a query with prediction `own`."""
         return self._is_desired(self._predict(encoding.decode(points)), own)
 
     def _is_desired(self, labels: Labels, own: Labels) -> Mask:

@@ -60,7 +60,7 @@ class Register(AuditRows):
 
 
 def holding(domain: Domain, part: Part) -> Mask:
-    """Say of every value of a domain whether it is inside a part, however the part spells values."""
+    """Say for every value of a domain whether it is inside a part, however the part spells values."""
     if isinstance(part, Interval) and part.levels is not None:
         part = frozenset([*part.levels, None] if part.missing else part.levels)
     if not isinstance(part, Interval) or domain.attribute.kind == "numeric":
@@ -70,7 +70,7 @@ def holding(domain: Domain, part: Part) -> Mask:
 
 
 def near(domain: Domain, part: Part, tolerance: float) -> Mask:
-    """Say of every value of a domain whether guessing the part is right if it is the true value."""
+    """Say for every value of a domain whether guessing the part is right if it is the true value."""
     number = number_of(domain, part)
     if number is None:
         return holding(domain, part)
@@ -186,7 +186,7 @@ _TREES, _LEAST, _MOST = 30, 5, 50  # trees; people in a leaf of each; classes, t
 def baseline(
     guessed: Guesses, register: Register, name: str, own: Rows, asked: Rows, *, tolerance: float, seed: int
 ) -> Mask:
-    """Say of people whether a guess from quasi-identifiers alone is right, at the width of the answers' guesses."""
+    """Say for people whether a guess from quasi-identifiers alone is right, at the width of the answers' guesses."""
     from sklearn.ensemble import RandomForestClassifier
 
     class_of = _classes(guessed, register, name, tolerance)

@@ -394,7 +394,7 @@ def canary_audit(
 def epsilon_from_vectors(
     inside: Sequence[Floats], outside: Sequence[Floats], delta: float, confidence: float
 ) -> EpsilonBound:
-    """Do as `epsilon_from_scores` for one vector per run; the first half of them trains a discriminant."""
+    """Like `epsilon_from_scores`, for one vector per run; the first half of them trains a discriminant."""
     lengths = {len(vector) for vector in (*inside, *outside)}
     if not lengths - {0, 1} and len(lengths) == 1:
         return epsilon_from_scores(np.concatenate(inside), np.concatenate(outside), delta, confidence)

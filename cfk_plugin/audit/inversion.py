@@ -94,7 +94,7 @@ def survivors(setting: Setting, rerun: Rerun, *, everybody: bool = False) -> lis
 
 
 def _releasable(setting: Setting) -> list[Mask]:
-    """Say of everybody inside each region whether their own record is predicted the desired outcome."""
+    """Say for everybody inside each region whether their own record is predicted the desired outcome."""
     labels, at = setting.row_labels, [np.full(len(r.rows), r.at) for r in setting.releases]
     return [setting.judge(labels[r.rows], which) for r, which in zip(setting.releases, at, strict=True)]
 
@@ -131,7 +131,7 @@ def _per_person(setting: Setting, group: NDArray[np.int64], rows: NDArray[np.int
 
 
 def _same_region(setting: Setting, places: Places, rerun: Rerun) -> list[Mask]:
-    """Say of every candidate whether the algorithm maps their record to the region that they are in."""
+    """Say for every candidate whether the algorithm maps their record to the region that they are in."""
     targets, records, spread = _records(setting, places, rerun)
     found = regions_of(setting.anonymizer, records)
     return spread(np.array([region == target for region, target in zip(found, targets, strict=True)], dtype=bool))

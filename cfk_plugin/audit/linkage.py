@@ -199,7 +199,7 @@ def uniqueness(setting: Setting) -> AuditResult:
 
 
 def _holds(crowd: Crowd, release: Release, name: str) -> Mask:
-    """Say of every row of a crowd whether it holds the released value of an attribute, or nearly."""
+    """Say for every row of a crowd whether it holds the released value of an attribute, or nearly."""
     population: Population = crowd.population
     domain, at = population.domains[name], population.schema.features.index(name)
     codes, numbers = crowd.coded[0][:, at], crowd.coded[1][:, at]

@@ -317,7 +317,7 @@ class Setting(AuditRows):
         return np.concatenate([np.empty(0, dtype=object), *parts])
 
     def desired(self, places: Places, releases: Releases) -> Mask:
-        """Say of every place whether the released values would be desired there."""
+        """Say for every place whether the released values would be desired there."""
         if not len(places):
             return np.zeros(0, dtype=bool)
         return self.judge(self.labels(places.questions(releases.private)), releases.at[places.which])

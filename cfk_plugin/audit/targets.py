@@ -104,7 +104,7 @@ class TrainedTarget(Protocol):
         """Return the model's probability of the desired outcome, one per row, in [0, 1]."""
 
     def desired(self, X: pd.DataFrame) -> Mask:
-        """Say of each row whether the model gives it the desired outcome."""
+        """Say for each row whether the model gives it the desired outcome."""
 
     def explain(self, X: pd.DataFrame) -> Answers:
         """Answer queries that have the undesired outcome."""

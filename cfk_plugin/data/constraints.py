@@ -234,7 +234,7 @@ class Constraints(HostOnly):
         return np.where(is_inside, codes, near).astype(np.int32), np.full(len(codes), nan)
 
     def nearest_to(self, name: str, query: Rows, codes: Codes, numbers: Numbers) -> tuple[Codes, Numbers, Mask]:
-        """Return for each query the permitted value nearest to the coded value, and whether it is another one.
+        """Return, for each query, the permitted value nearest to the coded value, and whether it is another one.
 
         A category that is not permitted becomes the query's own, or else the first permitted one.
         """

@@ -141,7 +141,7 @@ class Domain(HostOnly):
         return codes[at], numbers[at]
 
     def encode_values(self, values: list[Any]) -> tuple[Codes, Numbers]:
-        """Do as `encode` for a few values, whose types are looked at one by one."""
+        """Like `encode`, for a few values, whose types are looked at one by one."""
         if not self.is_numeric:
             return self._code_categories(values)
         if not {*map(type, values)} <= {int, float}:
@@ -257,7 +257,7 @@ class Domain(HostOnly):
         return True
 
     def inside(self, part: Part) -> NDArray[np.bool_]:
-        """Say of every code whether its value is inside one part of a region."""
+        """Say for every code whether its value is inside one part of a region."""
         allowed = np.zeros(self.size, dtype=bool)
         if isinstance(part, Interval) and part.levels is None and part.low is not None and not self.is_numeric:
             part = frozenset({part.low})  # a category that is written as a number

@@ -157,7 +157,7 @@ class Encoder(HostOnly):
         return Intake(self, raw, codes, numbers, odd)
 
     def read_values(self, values: list[list[Any]], *, checked: bool = False) -> Intake:
-        """Do as `read` for a few rows, given feature by feature; if `checked`, what is not plain is marked as odd."""
+        """Like `read`, for a few rows, given feature by feature; if `checked`, what is not plain is marked as odd."""
         shape = len(values[0]), len(values)
         codes, numbers, odd = np.empty(shape, np.int32, "F"), np.empty(shape, order="F"), None
         for j, domain in enumerate(self.columns):
@@ -282,7 +282,7 @@ def take_in(frame: pd.DataFrame, encoder: Encoder) -> Intake:
 
 
 def take_in_records(records: Sequence[Mapping[str, Any]], encoder: Encoder) -> Intake:
-    """Do as `take_in` for records of plain values, such as JSON holds; each has every feature."""
+    """Like `take_in`, for records of plain values, such as JSON holds; each has every feature."""
     names = encoder.schema.features
     if len(records) > FEW:
         return take_in(pd.DataFrame([{name: record[name] for name in names} for record in records]), encoder)

@@ -184,7 +184,7 @@ class Population(HostOnly):
 
     @classmethod
     def from_parquet(cls, path: str | Path, schema: Schema, *, key: bytes | None = None) -> Population:
-        """Do as `from_frame` with the columns of a Parquet file that the schema names."""
+        """Like `from_frame`, with the columns of a Parquet file that the schema names."""
         _check_schema(schema)
         columns = [a.name for a in schema.attributes if a.role != "identifier"]
         return cls.from_frame(pd.read_parquet(path, columns=columns), schema, key=key)
@@ -339,7 +339,7 @@ class Population(HostOnly):
     # Who is where
 
     def cells_inside(self, region: Region) -> NDArray[np.bool_]:
-        """Say of every cell whether it is inside a region."""
+        """Say for every cell whether it is inside a region."""
         if not self.has_cells:
             raise PopulationError(_NOBODYS_PLACE)
         inside = np.ones(len(self.cells), dtype=bool)
@@ -394,7 +394,7 @@ class Population(HostOnly):
         return one_row_each(self._cell_of_row, self._rows.subjects)
 
     def smallest_classes(self) -> Rows:
-        """Return for every person the number of people in the smallest class that they are in."""
+        """Return, for every person, the number of people in the smallest class that they are in."""
         cell_of_row, subjects = self._cell_of_row, self._rows.subjects
         if subjects is None:
             return np.asarray(np.bincount(cell_of_row)[cell_of_row], dtype=np.int64)

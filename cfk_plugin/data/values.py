@@ -167,7 +167,7 @@ def _conform_integers(numbers: pd.Series, dtype: Any) -> pd.Series:
 
 
 def conform_values(values: list[Any], dtype: Any) -> Any:
-    """Do as `conform` for a few plain values, such as JSON holds; return an array."""
+    """Like `conform`, for a few plain values, such as JSON holds; return an array."""
     kinds, kind = {type(value) for value in values}, getattr(dtype, "kind", "")
     if isinstance(dtype, pd.StringDtype) and kinds == {str}:
         return pd.array(values, dtype=dtype)

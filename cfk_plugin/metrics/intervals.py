@@ -248,7 +248,7 @@ def difference_of_means(a: NDArray[Any], b: NDArray[Any]) -> float:
 
 
 def _ranks(scores: NDArray[np.float64], others: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return for each score twice the number of others that are lower, equal ones counted half."""
+    """Return, for each score, twice the number of others that are lower, equal ones counted half."""
     others = np.sort(others)
     return np.searchsorted(others, scores, side="left") + np.searchsorted(others, scores, side="right")
 

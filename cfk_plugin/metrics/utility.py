@@ -273,7 +273,7 @@ class _TrainingRows(HostOnly):
         return np.isin(*self._keys(rows, table, [*self.heom.numeric, *self.heom.categorical]))
 
     def fit_one(self, rows: HeomCodes, table: HeomCodes, people: Callable[[NDArray[np.int64]], int] = len) -> Mask:
-        """Say of each row whether exactly one person of a table has its quasi-identifiers."""
+        """Say for each row whether exactly one person of a table has its quasi-identifiers."""
         own, others = self._keys(rows, table, self._population.schema.quasi_identifiers)
         wanted, at = np.unique(own, return_inverse=True)
         order = np.argsort(others, kind="stable")
@@ -282,7 +282,7 @@ class _TrainingRows(HostOnly):
         return np.array(alone, dtype=np.bool_)[at.reshape(-1)]
 
     def _have_unseen_pair(self, rows: HeomCodes) -> Mask:
-        """Say of each row whether two of its values, numbers as bins, occur together in no training row."""
+        """Say for each row whether two of its values, numbers as bins, occur together in no training row."""
         cut, both = len(rows), [self._bins(rows), self._bins(self.codes)]
         columns = [pd.factorize(np.concatenate(pair))[0].astype(np.int64) for pair in zip(*both, strict=True)]
         unseen = np.zeros(cut, dtype=bool)

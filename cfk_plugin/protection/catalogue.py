@@ -153,7 +153,7 @@ class Catalogue(HostOnly):
         return np.where(at >= 0, self.weakest[at], -1)
 
     def is_movable(self, entry: Ints) -> Mask:
-        """Say of entries whether moving from them is known to start with all that the group's answers must keep."""
+        """Say for entries whether moving from them is known to start with all that the group's answers must keep."""
         return np.asarray(self.weakest[self.group_at[entry]] == entry) & ~self.is_wide(entry)
 
     def is_wide(self, entry: Ints) -> Mask:
@@ -169,7 +169,7 @@ class Catalogue(HostOnly):
         return self.combinations(group)[self.holding(group)]
 
     def holding(self, group: int) -> Mask:
-        """Say of the combinations of a region whether its weakest entry has its outcome there; asked once."""
+        """Say for the combinations of a region whether its weakest entry has its outcome there; asked once."""
         if group not in self._known:
             sizes = np.where(self.is_wide(self.weakest), 0, self._sizes)
             few = sizes.sum() <= ASKED
@@ -211,7 +211,7 @@ class Catalogue(HostOnly):
         return found
 
     def _holding(self, groups: Ints) -> Mask:
-        """Say of the combinations of some groups whether the weakest entry has its outcome there, group by group."""
+        """Say for the combinations of some groups whether the weakest entry has its outcome there, group by group."""
         cells, entry = [self.combinations(group) for group in groups.tolist()], self.weakest[groups]
         which = np.repeat(np.arange(len(groups)), [len(each) for each in cells])
         return self.is_desired(self.points.take(entry), entry, which, np.concatenate([self.no_cells, *cells]))

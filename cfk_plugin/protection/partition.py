@@ -27,7 +27,7 @@ Singles: TypeAlias = "NDArray[np.float32]"
 
 _COMPARED = 1 << 14  # most rows that are all compared
 _AT_ONCE = 1 << 18  # pairs of rows that are compared at once
-OUTSIDE = 0.1  # what a quasi-identifier outside of a region counts besides: it is one more change, and never taken back
+OUTSIDE = 0.1  # that a quasi-identifier outside of a region adds: it is one more change, which no move takes back
 
 # Distance of a record to a region or cell: a number differs by what it is outside, divided by the population's range; a
 # category, a rank and a missing value by 0 inside, else 1. Distances are sums over the quasi-identifiers.
@@ -267,7 +267,7 @@ class Neighbors(HostOnly):
         return HeomCodes(numbers, tokens)
 
     def nearest(self, asked: HeomCodes, k: int = 1, *, exclude_same: bool = False) -> tuple[Ints, Floats]:
-        """Do as `Heom.nearest` over all rows."""
+        """Like `Heom.nearest`, over all rows."""
         if len(self) <= _COMPARED:
             return self.heom.nearest(asked, self._all, k, exclude_same)
         return self.search(asked, k, exclude_same=exclude_same)

@@ -102,7 +102,7 @@ _FILE = "spool.db"
 _BUSY_SECONDS = 2.0  # that a writer waits for another process to finish
 _PAGE = 4096
 _ALL = 2**63 - 1  # SQLite's largest number
-_TOGETHER = 200  # records that are logged in one go ...
+_TOGETHER = 200  # records that are logged at once ...
 _BYTES_TOGETHER = 4_000_000  # ... unless they are large
 _TABLES = """
 CREATE TABLE IF NOT EXISTS streams (

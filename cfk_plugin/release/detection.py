@@ -121,7 +121,7 @@ class Detector(HostOnly):
         return [_decimals(d.values) if d.attribute.kind == "numeric" else 0 for d in domains]
 
     def equal_rows(self, codes: Codes, numbers: Numbers) -> tuple[Mask, Mask]:
-        """Say of coded rows whether each equals a training row, and whether it does on the quasi-identifiers."""
+        """Say for coded rows whether each equals a training row, and whether it does on the quasi-identifiers."""
         schema = self._population.schema
         # First and last code that each value may stand for; first > last where there is none.
         low, high = codes.copy(), np.where(codes < 0, UNKNOWN - 1, codes).astype(np.int32)

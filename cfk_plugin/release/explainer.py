@@ -203,7 +203,7 @@ class ProtectedExplainer(HostOnly):
         return _WRAPPED[self].explain(queries, progress, options)
 
     def __call__(self, queries: Any, **options: Any) -> Any:
-        """Do as `explain`, for explainers that are functions."""
+        """Like `explain`, for explainers that are functions."""
         return self.explain(queries, **options)
 
     def __getattr__(self, name: str) -> Any:

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 # For pureness, up to `CELLS` combinations are all asked; of more, `SAMPLES` are drawn.
 CELLS, SAMPLES = Verifier.cell_budget, Verifier.samples
-_AT_ONCE = 32  # regions that the model is asked about in one go
+_AT_ONCE = 32  # regions that the model is asked about at once
 NEAR = 1e-9  # figures this close are equal: a table that was written as text has lost the last bits
 
 

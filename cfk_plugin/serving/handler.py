@@ -253,7 +253,7 @@ def answer_to(body: bytes | str, answer: Answer) -> bytes:
 
 
 def explain_instances(body: bytes | str, answer: Answer) -> bytes:
-    """Do as `answer_to` in KServe's protocol V1: ``{"instances": [{...}]}`` to ``{"explanations": [record, ...]}``."""
+    """Like `answer_to`, in KServe's protocol V1: ``{"instances": [{...}]}`` to ``{"explanations": [record, ...]}``."""
     with refusing(FAILED, ours=True):
         request = _read(body)
         params, rows = request.pop("parameters", None) or {}, request.pop("instances", None)
@@ -268,7 +268,7 @@ _OF_TENSORS = {"id", "inputs", "outputs", "parameters"}
 
 
 def explain_tensors(body: bytes | str, answer: Answer, name: str) -> bytes:
-    """Do as `answer_to` in the Open Inference Protocol (V2): one tensor per feature; records come back as JSON."""
+    """Like `answer_to`, in the Open Inference Protocol (V2): one tensor per feature; records come back as JSON."""
     with refusing(FAILED, ours=True):
         request = _read(body)
         params, inputs = request.get("parameters") or {}, request.get("inputs")
