@@ -19,7 +19,15 @@ from cfk_plugin.data.model import Goal, LabelModel, RowOracle, thresholded
 from cfk_plugin.data.policy import NOT_STOPPED, PrivacyPolicy, policy_or
 from cfk_plugin.data.population import Population, check_population
 from cfk_plugin.data.region import Region
-from cfk_plugin.errors import HostOnly, InfeasibleError, InputError, NotFittedError, PolicyError, counted
+from cfk_plugin.errors import (
+    HostOnly,
+    InfeasibleError,
+    InputError,
+    NotFittedError,
+    PolicyError,
+    counted,
+    without_frames,
+)
 from cfk_plugin.hookspecs import Finding, Progress, Protector, ReleaseRecord
 from cfk_plugin.metrics.provenance import environment_of, facts_of
 from cfk_plugin.plugins import load_plugins
@@ -151,6 +159,7 @@ class KAnonymizer(HostOnly):
         with doing("asking the model about the training rows"):
             return self._fitted(population, thresholded(model, threshold), desired)
 
+    @without_frames
     def _fitted(self, population: Population, model: Any, desired: Any) -> KAnonymizer:
         policy = self.policy_
         self.manager_ = load_plugins(self.plugins)
@@ -194,6 +203,7 @@ class KAnonymizer(HostOnly):
         }
         return self
 
+    @without_frames
     def transform(
         self,
         counterfactuals: pd.DataFrame | Sequence[Counterfactual],
@@ -243,6 +253,7 @@ class KAnonymizer(HostOnly):
             )
         return self.wrap(entries, findings, generator="table", call=call)
 
+    @without_frames
     def explain(
         self,
         queries: pd.DataFrame,

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import repeat
 from types import MappingProxyType
 from typing import Any, NoReturn, Protocol, overload
 from weakref import WeakKeyDictionary
@@ -28,6 +29,7 @@ from cfk_plugin.errors import (
     NotForwardedError,
     PolicyError,
     quiet,
+    without_frames,
 )
 from cfk_plugin.hookspecs import (
     TEXT_WITHHELD,
@@ -171,6 +173,7 @@ class ProtectedExplainer(HostOnly):
     def explain(self, queries: pd.DataFrame, *, progress: Progress | None = None, **options: Any) -> Explanations: ...
     @overload
     def explain(self, queries: Any, *, progress: Progress | None = None, **options: Any) -> Any: ...
+    @without_frames
     def explain(self, queries: Any, *, progress: Progress | None = None, **options: Any) -> Any:
         """Explain queries; the only counterfactuals that leave are protected ones.
 
@@ -206,11 +209,13 @@ class ProtectedExplainer(HostOnly):
         """Like `explain`, for explainers that are functions."""
         return self.explain(queries, **options)
 
+    @without_frames
     def __getattr__(self, name: str) -> Any:
         """Return the protected form of a method that gives out counterfactuals, or what the adapter forwards."""
         wrapped = _WRAPPED[self]
         if name in wrapped.methods():
             # The functions find the explainer through this object, so that pickling one never includes the explainer.
+            @without_frames
             def found(*args: Any, **named: Any) -> Any:
                 return _WRAPPED[self].call(name, args, named)
 
@@ -222,6 +227,7 @@ class ProtectedExplainer(HostOnly):
                 return value
             del value
 
+            @without_frames
             def found(*args: Any, **named: Any) -> Any:
                 with quiet(f"{name} of the explainer failed", AdapterError):
                     return getattr(_WRAPPED[self].explainer, name)(*args, **named)
@@ -403,7 +409,7 @@ class _Wrapped(HostOnly):
     ) -> Explanations:
         self._check(batch, queries)
         goal = self.anonymizer.goal_of_call(batch.desired) or self.anonymizer.goal_
-        entries: list[Entry] = [Suppressed(q, "none_found") for q in batch.query.tolist()]
+        entries: list[Entry] = [*map(Suppressed, batch.query.tolist(), repeat("none_found"))]
         findings: list[Finding | None] = [None] * len(entries)
         if self.anonymizer.ledger is not None and not may_observe(len(batch.query), self.track):
             withheld: list[Entry] = [Suppressed(query, "not_recorded") for query in batch.query.tolist()]

@@ -15,6 +15,7 @@ import struct
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -464,6 +465,39 @@ def test_explainers_that_fail(watch: Watch) -> None:
     for queries in (QUERIES.drop(columns="age"), QUERIES.set_index("town").T, QUERIES.head(0), QUERIES.to_dict()):
         watch.run(lambda queries=queries: private.explain(queries))
     assert len(watch.errors) > 13
+
+
+class Asked:
+    """A model that fails once it is told to, and says why."""
+
+    is_broken = False
+
+    def __call__(self, rows: pd.DataFrame) -> np.ndarray:
+        if self.is_broken:
+            raise ValueError(rows.to_csv())
+        return model(rows)
+
+
+@pytest.mark.parametrize("guarantee", POLICIES)
+def test_an_error_brings_no_local_variables_along(guarantee: str) -> None:
+    """Error reporters show the local variables of every frame that an error passed."""
+    asked, calls = Asked(), list[Callable[[], Any]]()
+    stranger = pd.DataFrame({**{name: [1] for name in FEATURES}, "town": "here", "seen": pd.Timestamp("2001-01-01")})
+    settings: dict[str, Any] = {"model": asked, "population": POPULATION, "policy": POLICIES[guarantee], "desired": 1}
+    calls += [partial(protect(answer, **settings).explain, stranger) for answer in UNREADABLE]
+    calls += [partial(protect(Native(), **settings).generate_counterfactuals, stranger)]
+    calls += [partial(KAnonymizer(policy=POLICIES[guarantee]).fit, POPULATION, asked, 1)]
+    failed = 0
+    for call in calls:
+        asked.is_broken = call is calls[-1]
+        try:
+            call()
+        except CFKError as error:
+            told = traceback.TracebackException.from_exception(error, capture_locals=True)
+            own = [frame for frame in told.stack if frame.filename != __file__]
+            assert_clean("\n".join(map(str, [*own, *(frame.locals for frame in own)])))
+            failed += 1
+    assert failed > len(UNREADABLE) / 2
 
 
 def raw_rows(task: Task) -> list[Proposal]:
