@@ -13,6 +13,7 @@ from io import BytesIO
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from warnings import catch_warnings, simplefilter
 
 import numpy as np
 import pandas as pd
@@ -51,7 +52,15 @@ def read_table(path: Path) -> pd.DataFrame:
     with quiet(f"{path}: not a readable CSV or Parquet table", InputError):
         if path.suffix.lower() in (".parquet", ".pq"):
             return pd.read_parquet(path)
-        return pd.read_csv(path)
+        names = pd.read_csv(path, header=None, nrows=1, dtype=str, index_col=False).iloc[0]
+    # pandas would rename a second column of a name, and shift all by one where rows are longer than the header.
+    if names.isna().any():
+        raise InputError(f"{path}: a column has no name; name it, or write the table without its row numbers")
+    if names.duplicated().any():
+        raise InputError(f"{path}: two columns have the same name; rename or drop one")
+    with quiet(f"{path}: not a readable CSV table; is a row longer than the header?", InputError), catch_warnings():
+        simplefilter("error", pd.errors.ParserWarning)
+        return pd.read_csv(path, index_col=False)
 
 
 def read_json(path: Path) -> dict[str, Any]:

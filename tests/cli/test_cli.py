@@ -183,6 +183,26 @@ def test_wrong_input_is_one_clear_line_and_exit_2(folder: Path, mlflow_store: st
         assert result.stdout == ""
 
 
+TABLES = {
+    "a longer row": (
+        "age,salary\n1,7777,3\n",
+        "cf.csv: not a readable CSV table; is a row longer than the header?",
+    ),
+    "a doubled name": ("age,salary,age\n1,7777,1\n", "cf.csv: two columns have the same name"),
+    "row numbers": (",age,salary\n0,1,7777\n", "cf.csv: a column has no name"),
+    "nothing": ("", "cf.csv: not a readable CSV or Parquet table"),
+}
+
+
+def test_a_table_whose_columns_are_not_those_of_its_header_is_one_clear_line(folder: Path) -> None:
+    for content, message in TABLES.values():
+        Path("cf.csv").write_text(content)
+        said = cfk(PROTECT, code=2).stderr
+        assert message in said
+        assert said.count("\n") == 1
+        assert "7777" not in said
+
+
 SCHEMAS = {
     "no JSON": ("{", "schema.json: not valid JSON (line 1, column 2)"),
     "a list": ("[]", "no object at the top"),
