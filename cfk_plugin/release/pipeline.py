@@ -1,4 +1,4 @@
-"""The way of a counterfactual, top to bottom in `Pipeline.release`; whatever fails on it is withheld."""
+"""The way of a counterfactual, from top to bottom in `Pipeline.release`; whatever fails is withheld."""
 
 from __future__ import annotations
 
@@ -39,26 +39,26 @@ if TYPE_CHECKING:
 _log = logging.getLogger("cfk_plugin")
 _DOUBLINGS = 8  # how often k is doubled to reach l-diversity or t-closeness
 _DIVERSITY = ("l_diversity", "t_closeness")
-_AT_ONCE = 256  # entries of a catalogue that are verified in one go
+_AT_ONCE = 256  # entries of a catalogue that are verified at once
 _OWN = (*BUILT_IN.values(), ReciprocalProtector)  # protectors whose regions are made of the population's own values
 
 
 Memory = dict[tuple[bytes, bytes, object, int], Verdict]
-"""Verdicts by a counterfactual's codes, numbers, what it is after and the entry behind it, for one call."""
+"""Verdicts by a counterfactual's codes and numbers, its goal and the entry behind it, for one call."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Batch(HostOnly):
-    """Counterfactuals to protect, and what each is judged by."""
+    """Counterfactuals to protect, and what is needed to judge each."""
 
     intake: Intake
-    query: Rows  # that each answers
+    query: Rows  # the query that each answers
     own: Labels  # the model's label at each
-    factual: Labels | None  # and at its query, where that says what is desired
+    factual: Labels | None  # and at its query, if that decides what is desired
     oracle: Oracle
-    sides: Rows  # which people may be in a group with each; see `OutcomeClasses`
+    sides: Rows  # which people may share a group with each; see `OutcomeClasses`
     progress: Progress | None = None
-    entries: Rows | None = None  # of a catalogue, whose private values may have been moved
+    entries: Rows | None = None  # of a catalogue; their private values may have been moved
     asked: Constraints | None = None  # who asks, and what may change
 
     def __len__(self) -> int:
@@ -82,13 +82,13 @@ class Pipeline(HostOnly):
     guarantee: GuaranteeState
     protector: Protector
     method: str  # the protector's name, read before it saw any data
-    plugins: PluginManager  # may protect in the protector's place
+    plugins: PluginManager  # may replace the protector
     detector: Detector
     verifier: Verifier
     ledger: Ledger | None = None
     measures_k_effective: bool = False
     seed: int = 0
-    memory: Memory | None = None  # where the same counterfactuals go through several times in one call
+    memory: Memory | None = None  # if the same counterfactuals are protected several times in one call
 
     def release(
         self,
@@ -103,8 +103,8 @@ class Pipeline(HostOnly):
     ) -> tuple[list[Entry], tuple[Finding | None, ...]]:
         """Return an entry and a finding per counterfactual of a table that has every feature.
 
-        `query` says which query each answers, `factuals` has that query's row where it is known, `factual` the
-        model's label there where that is known, and `rules` what may change.
+        `query` says which query each answers, `factuals` has that query's row if known, `factual` the model's label
+        there if known, and `rules` what may change.
         """
         try:
             with failing_closed():
@@ -119,11 +119,11 @@ class Pipeline(HostOnly):
             return withheld(query, error), (None,) * len(query)
 
     def answer(self, frame: pd.DataFrame, query: Rows, rules: Rules, progress: Progress | None = None) -> list[Entry]:
-        """Return for each query the catalogue's nearest answer that is true for who asks."""
+        """Return, for each query, the catalogue's nearest answer that is true for the person who asks."""
         try:
             with failing_closed():
                 intake, factual = take_in(frame, self.population.encoder), None
-                at = sound(intake)  # a query that the model cannot read must not cost the others theirs
+                at = sound(intake)  # a query that the model cannot read must not spoil the others
                 if self.goal.is_opposite and len(at):
                     factual = self.model(intake.take(at).frame).astype(object)
                 return self._entries(intake, query, at, None, factual, progress, Constraints(intake, rules))
@@ -131,7 +131,7 @@ class Pipeline(HostOnly):
             return withheld(query, error)
 
     def catalogue_entries(self, catalogue: Catalogue, which: Rows) -> Iterator[Entry]:
-        """Yield some entries of the catalogue as they are released, or why they are withheld; a ledger notes them."""
+        """Yield some entries of the catalogue as released, or why they are withheld; a ledger records them."""
         for start in range(0, len(which), _AT_ONCE):
             with failing_closed():
                 at = which[start : start + _AT_ONCE]
@@ -142,7 +142,7 @@ class Pipeline(HostOnly):
             yield from found
 
     def detect(self, frame: pd.DataFrame, intake: Intake, *, instance_based: bool) -> tuple[Finding | None, ...]:
-        """Return a finding per counterfactual, None where there are no rows; plugins may find worse, never better."""
+        """Return a finding per counterfactual, None without rows; plugins may make findings worse, never better."""
         if not self.population.has_rows:
             return (None,) * len(intake)
         own = self.detector.find_coded(intake, instance_based=instance_based)
@@ -158,7 +158,7 @@ class Pipeline(HostOnly):
         progress: Progress | None = None,
         asked: Constraints | None = None,
     ) -> list[Entry]:
-        """Return one entry per counterfactual; a catalogue's nearest answer takes its place, true for who `asked`."""
+        """Return one entry per counterfactual; with a catalogue, its nearest answer that is true for who `asked`."""
         at = sound(intake, None if asked is None else asked.queries)
         facts, ask = None if factual is None else factual.take(at), None if self.memory else self.verifier.foreseen
         if asked is not None and facts is None and self.guarantee.waits(self.goal) and 0 < len(at) <= FEW:
@@ -179,9 +179,9 @@ class Pipeline(HostOnly):
         asked: Constraints | None = None,
         ahead: Ahead | None = None,
     ) -> list[Entry]:
-        """Answer the counterfactuals, or queries (which have no `own`), at some positions; others are withheld.
+        """Answer the counterfactuals, or queries (without `own` labels), at some positions; others are withheld.
 
-        An empty `own` is asked for along with the catalogue's first question.
+        If `own` is empty, it is asked for along with the catalogue's first question.
         """
         made, entries, who = dict[int, Entry](), None, None if asked is None else asked.queries
         accepted, catalogue, sides = intake.take(at), self.guarantee.catalogue, self.guarantee.sides
@@ -212,7 +212,7 @@ class Pipeline(HostOnly):
                 frame, own = catalogue.points.take(entries).assign(**private), catalogue.labels[entries]
                 accepted = take_in(frame, self.population.encoder)
         if len(at) and own is not None:
-            cells = None if entries is not None else accepted.quasi_identifiers[0]  # an entry's point is nobody's
+            cells = None if entries is not None else accepted.quasi_identifiers[0]  # an entry's point is nobody's row
             oracle = Oracle(self.model, self.goal.judge(factual, own), self.rows, accepted, cells, ahead)
             limits, of = asked.take(at) if asked is not None and asked.rules else None, query[at]
             told = self._verified(Batch(accepted, of, own, factual, oracle, sides.of(own), progress, entries, limits))
@@ -239,20 +239,20 @@ class Pipeline(HostOnly):
                 yield entry_of(query, verdict, batch.intake, i, outcome, telling)
 
     def decide(self, batch: Batch) -> list[Verdict]:
-        """Return what may leave for each counterfactual; where there is a ledger, it is on record by then."""
+        """Return what may leave for each counterfactual; if there is a ledger, it is recorded first."""
         if self.ledger is None:
             return self._held(batch, self.protect(batch))
         try:
-            with self.ledger.one_request():  # also what is refused for its change: refusals tell where a region is
+            with self.ledger.one_request():  # also for excluded changes: refusals tell where a region is
                 return self._held(batch, LedgerGuard(self, self.ledger, batch).settle())
         except LedgerError as error:
             _log.warning("explanations withheld: %s", error)
         return [refused("ledger_failed")] * len(batch)
 
     def protect(self, batch: Batch) -> list[Verdict]:
-        """Return a certified region per counterfactual, or a refusal; equal ones of equal goal are solved once."""
+        """Return a certified region per counterfactual, or a refusal; equal ones with equal goals are solved once."""
         codes, numbers = batch.intake.codes, batch.intake.numbers
-        after = (batch.own if batch.factual is None else batch.factual).tolist()  # the label, or away from it
+        after = (batch.own if batch.factual is None else batch.factual).tolist()  # the label to reach, or to leave
         behind = [-1] * len(batch) if batch.entries is None else batch.entries.tolist()
         keys = [(c.tobytes(), n.tobytes(), *what) for c, n, *what in zip(codes, numbers, after, behind, strict=True)]
         known: Memory = {} if self.memory is None else self.memory
@@ -268,14 +268,14 @@ class Pipeline(HostOnly):
         return [known[key] for key in keys]
 
     def _held(self, batch: Batch, verdicts: list[Verdict]) -> list[Verdict]:
-        """Refuse what would ask for an excluded change."""
+        """Refuse what needs an excluded change."""
         if batch.asked is None:
             return verdicts
         judge = self.goal.judge(batch.factual, batch.own)
         return self.verifier.hold_to(batch.asked, batch.intake, verdicts, judge, self.rows.ask)
 
     def _protect_distinct(self, batch: Batch) -> list[Verdict]:
-        """Protect and verify; where sensitive values are too alike, ask again for twice as many people."""
+        """Protect and verify; if sensitive values are too similar, ask again for twice as many people."""
         verdicts, policy = self._attempt(batch, self.policy), self.policy
         for _ in range(_DOUBLINGS if self.guarantee.partition is None else 0):
             alike = [i for i, v in enumerate(verdicts) if isinstance(v, Suppressed) and v.reason in _DIVERSITY]
@@ -295,14 +295,14 @@ class Pipeline(HostOnly):
         except PluginError as error:
             _log.warning("protector %s %s", self.method, error)
             return [refused("protector_failed")] * len(batch)
-        if policy.k != self.policy.k:  # with more people there is no claim that nothing better exists
+        if policy.k != self.policy.k:  # optimality is not claimed for more people
             found = [p and Proposal(p.region) for p in found]
         sound = [p or Proposal(None) for p in found]
         verdicts = self.verifier.verify(sound, intake.codes, intake.numbers, batch.oracle, method)
         for i, proposal in enumerate(found):
             is_own = proposal is not None
             if partition is not None and groups is not None and proposal is not None and proposal.region is not None:
-                # Whoever is given the region of another group stands out.
+                # Whoever gets the region of another group stands out.
                 is_own = bool(groups[i] >= 0) and proposal.region == partition.regions[groups[i]]
             if not is_own:
                 was = verdicts[i]
@@ -318,7 +318,7 @@ class Pipeline(HostOnly):
             groups = self.guarantee.catalogue.group[batch.entries]
         elif partition is not None:
             groups = partition.group_of(intake.codes, intake.numbers, batch.sides)
-        # All copies: what a protector does to its task reaches neither verification nor the next attempt.
+        # All are copies: what a protector does to its task must not reach verification or the next attempt.
         lent = copy(policy), codes.copy(), numbers.copy(), batch.oracle
         task = Task(self.population, *lent, self.seed, batch.progress, None if groups is None else groups.copy())
         answer = self.plugins.protect(task) if "cfk_protect" in self.plugins.hooks else None
@@ -354,10 +354,10 @@ class Pipeline(HostOnly):
         return found
 
     def _with_k_effective(self, batch: Batch, verdicts: list[Verdict]) -> list[Verdict]:
-        """Complete certificates with the number of people whom the protection maps to the same region.
+        """Add to certificates the number of people whom the protection maps to the same region.
 
         Everybody in a region is protected as the counterfactual was, with their own quasi-identifiers and the released
-        private values; who comes out elsewhere does not count. An adversary with algorithm and model does the same.
+        private values; who gets another region does not count. An adversary with algorithm and model does the same.
         """
         population = self.population
         certified = {i: verdict for i, verdict in enumerate(verdicts) if isinstance(verdict, Certified)}
@@ -380,31 +380,31 @@ class Pipeline(HostOnly):
 
 
 def failing_closed() -> AbstractContextManager[None]:
-    """Turn whatever fails on the way to entries into an error for `withheld`: nothing unprotected may leave."""
+    """Turn any failure on the way to entries into an error for `withheld`: nothing unprotected may leave."""
     return quiet("{} in the pipeline", PluginError, let=ModelError)
 
 
 def withheld(query: Rows, error: CFKError) -> list[Entry]:
-    by_model = isinstance(error, ModelError)  # which a plugin may have raised, with a text of its own
+    by_model = isinstance(error, ModelError)  # a plugin may have raised it, with any text
     _log.warning("explanations withheld: %s", "ModelError in the pipeline" if by_model else error)
     return [Suppressed(q, "model_failed" if by_model else "protector_failed") for q in query.tolist()]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LedgerGuard(HostOnly):
-    """Asks a ledger before the explanations of a batch leave, and has them on record by then.
+    """Asks a ledger before the explanations of a batch leave, and records them first.
 
-    See `cfk_plugin.records.rule` for what may leave. Where a record keeps its region, what is on record is verified
-    anew, and today's partition is not asked: the answer could tell where it puts the record.
+    See `cfk_plugin.records.rule` for what may leave. If a record keeps its region, the recorded one is verified again,
+    and today's partition is not asked: the answer could tell where it puts the record.
     """
 
     pipeline: Pipeline
     ledger: Ledger
     batch: Batch
-    _verified: dict[tuple[int, Region], Verdict] = field(default_factory=dict)  # by position and region on record
+    _verified: dict[tuple[int, Region], Verdict] = field(default_factory=dict)  # by position and recorded region
 
     def settle(self) -> list[Verdict]:
-        """Put what is about to leave on record, or take what is on record instead."""
+        """Record what is about to leave, or use what is on record instead."""
         pipeline, batch, records = self.pipeline, self.batch, self._handles()
         where = () if self._keeps_region else (pipeline.policy.sha256, pipeline.population.fingerprint)
         latest = self.ledger.latest(records, *where)
@@ -414,7 +414,7 @@ class LedgerGuard(HostOnly):
         found = pipeline.protect(batch.take(fresh)) if len(fresh) else []
         settled: dict[int, Verdict] = dict(zip(fresh.tolist(), found, strict=True))
         settled.update(zip(known, verdicts, strict=True))
-        # A region to keep is put forward unverified: the ledger asks, for this one as for another in its place.
+        # A region to keep is proposed unverified: the ledger asks about it, or about another in its place.
         candidates = {i: self._candidate(records[i], region) for i, region in known.items() if self._keeps_region}
         for i, verdict in settled.items():
             if i not in candidates and isinstance(verdict, Certified):
@@ -434,7 +434,7 @@ class LedgerGuard(HostOnly):
         return self.pipeline.policy.guarantee != "nominal"
 
     def _handles(self) -> list[str]:
-        """Return the handle of each record; one that is on record under its earlier handle keeps that."""
+        """Return the handle of each record; one that is recorded under an earlier handle keeps that."""
         batch, population = self.batch, self.pipeline.population
         schema, catalogue, frame = population.schema, self.pipeline.guarantee.catalogue, batch.intake.frame
         if batch.entries is not None and catalogue is not None:
@@ -447,7 +447,7 @@ class LedgerGuard(HostOnly):
         return found
 
     def _verdicts_on(self, claims: Sequence[tuple[int, Region]]) -> list[Verdict]:
-        """Verify regions on record, each once; those that are none of today's partition count everybody inside."""
+        """Verify recorded regions, each once; for those not in today's partition everybody inside counts."""
         pipeline, partition = self.pipeline, self.pipeline.guarantee.partition
         if new := [claim for claim in claims if claim not in self._verified]:
             some, regions = self.batch.take(np.array([i for i, _ in new])), [region for _, region in new]
@@ -462,14 +462,14 @@ class LedgerGuard(HostOnly):
         return [self._verified[claim] for claim in claims]
 
     def _falls_short(self, certificate: Certificate) -> bool:
-        """Say whether what today's guarantee promises does not even hold for everybody inside of a foreign region."""
+        """Say whether even everybody inside a foreign region falls short of what today's guarantee promises."""
         policy = self.pipeline.policy
         promised = [certificate.k_desired] if policy.counts_eligible else []
         promised += [certificate.k_consistent] if policy.guarantee == "catalogue" else []
         return certificate.pureness == 0 or any(people is None or people < policy.k for people in promised)
 
     def _candidate(self, record: str, region: Region, effective: int | None = None) -> Candidate:
-        """Return what the ledger is asked; without `effective`, nothing new leaves but for a nominal guarantee."""
+        """Return what the ledger is asked; without `effective`, nothing new leaves unless the guarantee is nominal."""
         policy, population = self.pipeline.policy, self.pipeline.population.fingerprint
         what = {"policy": policy.sha256, "population": population, "guarantee": policy.guarantee}
         return Candidate(record=record, region=region, k=policy.k, effective=effective, **what)
@@ -479,7 +479,7 @@ class LedgerGuard(HostOnly):
         return self.pipeline.population.people(reduce(partial(np.intersect1d, assume_unique=True), rows))
 
     def _decided(self, i: int, verdict: Verdict, decision: Decision) -> Verdict:
-        """Return what leaves by the ledger's decision, which is written on the certificate for the data holder."""
+        """Return what leaves by the ledger's decision, and note that on the certificate for the data holder."""
         if decision.region is None:
             return refused("intersection")
         if decision.outcome == "earlier" or (decision.outcome == "again" and self._keeps_region):
