@@ -114,7 +114,7 @@ class Control:
         small = [n for n in counts.values() if 0 < n < LEAST]
         if self.external and small and not _ambiguous(small, [n for n in counts.values() if n >= LEAST]):
             self.hidden.append(place)
-            return Amount(band=HIDDEN)
+            return Amount(band=FEW if found < LEAST else HIDDEN)
         return self.amount(Amount(value=found), "requests", place)
 
     def class_band(self, people: float) -> str:

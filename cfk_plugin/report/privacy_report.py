@@ -461,8 +461,9 @@ def _releases(case: JudgedCase, control: Control) -> ReleaseCounts:
     shown = dict.fromkeys(parts, Amount()) | control.counts(counts, "releases", people=False)
     asked = control.total(counts, "releases.asked")
     complement = shown["suppressed"].band is not None  # of all requests
+    hides = complement or asked.band is not None  # else what was withheld and released would tell the sum
     untracked = control.amount(case.figure("untracked"), "requests", "releases.untracked")
-    control.hides_released = control.external and complement
+    control.hides_released = control.external and hides
     reasons = case.pooled.suppressed["reason"].value_counts() if len(case.pooled.suppressed) else pd.Series(dtype=int)
     counted = {str(name): int(count) for name, count in sorted(reasons.items(), key=lambda item: str(item[0])) if count}
     latency = {} if control.external else {name.removeprefix("latency_"): case.figure(name) for name in LATENCIES}
@@ -472,7 +473,7 @@ def _releases(case: JudgedCase, control: Control) -> ReleaseCounts:
         "prototypes": shown["prototypes"],
         "suppressed": shown["suppressed"],
         "asked": asked,
-        "released": Amount(band=HIDDEN) if complement else Amount(value=case.figure("released").value),
+        "released": Amount(band=HIDDEN) if hides else Amount(value=case.figure("released").value),
         "untracked": untracked,
         "reasons": control.counts(counted, "releases.reasons", people=False, beside_sum=not complement),
         "latency": {name: amount if amount.measured else Amount() for name, amount in latency.items()},

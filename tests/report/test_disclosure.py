@@ -130,6 +130,12 @@ def test_what_few_were_refused_is_hidden_outside_with_its_complement() -> None:
 def test_of_few_explanations_not_even_their_number_is_told_outside() -> None:
     releases = external(reported.withheld(reported.rows(7), 6)).data.releases
     assert [releases[name].value for name in ("asked", "released", "suppressed")] == [None] * 3  # type: ignore[literal-required]
+    report = external(reported.rows(7))  # nothing is withheld, which may be told
+    releases = report.data.releases
+    assert [releases[name].band for name in ("asked", "released", "generalised")] == [FEW, HIDDEN, FEW]  # type: ignore[literal-required]
+    assert releases["suppressed"].value == 0
+    assert {metric.amount.n for metric in report.data.metrics} == {None}
+    assert "1–10 asked" in report.to_html()
 
 
 def test_outside_no_run_and_no_class_size_is_named(answers: Any) -> None:
