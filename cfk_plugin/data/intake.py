@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from pandas.api import types
 
 from cfk_plugin.data.domain import INVALID, UNEXPECTED_MISSING, UNKNOWN, Codes, Domain, Numbers
+from cfk_plugin.data.region import natural
 from cfk_plugin.data.schema import Schema
 from cfk_plugin.data.values import DATES, MISSING, NUMBERS, as_pandas, conform, conform_values
 from cfk_plugin.errors import HostOnly, InputError, PopulationError
@@ -214,6 +215,13 @@ class Intake(HostOnly):
             if not domain.restores(found[j], self.codes[:, j]):
                 found[j] = self.column(j).tolist()
         return found
+
+    @cached_property
+    def private(self) -> list[dict[str, Any]]:
+        """Private values of each row, as plain Python shows them."""
+        names = [name for name in self.encoder.schema.features if name in self.encoder.schema.private]
+        columns = [map(natural, self.values[self.encoder.schema.features.index(name)]) for name in names]
+        return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)] or [{} for _ in self.codes]
 
     @cached_property
     def quasi_identifiers(self) -> tuple[Codes, Numbers]:

@@ -478,11 +478,15 @@ class Oracle(HostOnly):
             answers.update(zip(first, self._evaluate(which[at], cells[at]).tolist(), strict=True))
         return np.fromiter(map(answers.__getitem__, keys), dtype=bool, count=len(keys))
 
-    def desired_rows(self, which: int, rows: NDArray[np.int64]) -> Mask | None:
-        """Say of training rows whether their prediction is what a counterfactual asks for; None without rows."""
+    def desired_rows(self, which: int | NDArray[np.int64], rows: NDArray[np.int64]) -> Mask | None:
+        """Say of training rows whether their prediction is what a counterfactual asks for; None without rows.
+
+        Of several counterfactuals, for each; shape (counterfactuals, rows).
+        """
         if not self._rows.population.has_rows:
             return None
-        return self._judge(self._rows.labels(rows), np.full(len(rows), self._at[which]))
+        labels = np.tile(self._rows.labels(rows), np.size(which))
+        return self._judge(labels, np.repeat(self._at[which], len(rows))).reshape(*np.shape(which), len(rows))
 
     def _evaluate(self, which: NDArray[np.int64], cells: Codes) -> Mask:
         frame = rows_for_cells(self._rows.population.encoder, self._counterfactuals, which, cells)

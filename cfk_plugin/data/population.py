@@ -371,6 +371,12 @@ class Population(HostOnly):
         subjects = self._rows.subjects
         return len(rows) if subjects is None else len(np.unique(subjects[rows]))
 
+    def people_of(self, rows: Rows, flags: NDArray[np.bool_]) -> list[int]:
+        """Do as `people` for several selections of some rows; shape (selections, rows)."""
+        if self._rows.subjects is None:
+            return list(flags.sum(axis=1).tolist())
+        return [self.people(rows[some]) for some in flags]
+
     def cell_of(self, rows: Rows) -> Rows:
         """Return the cell of each row."""
         return self._cell_of_row[rows]

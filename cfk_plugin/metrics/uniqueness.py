@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import isnan
@@ -41,19 +41,27 @@ class PrivateValues(HostOnly):
         self, codes: NDArray[np.int32], rows: NDArray[np.int64], spans: Mapping[int, Span | None]
     ) -> tuple[int, int]:
         """Return how many of the rows, and of all rows, fit what is released; a span of None fits everything."""
-        mine = codes[self._at]
-        if not spans:
-            if (mine < 0).any():  # a value that no training row has
-                return 0, 0
-            (line, mixed), key = self._sorted, mix(mine[None, :])[0]
-            found = line[np.searchsorted(mixed, key) : np.searchsorted(mixed, key, side="right")]
-            found = found[(self._population.codes[found][:, self._at] == mine).all(axis=1)]
-            return int(np.isin(rows, found).sum()) if len(found) else 0, len(found)
         same = np.ones(self._population.n_rows, dtype=bool)
-        for j, code in enumerate(mine.tolist()):
+        for j, code in enumerate(codes[self._at].tolist()):
             if (span := spans.get(j, (code, code + 1))) is not None:
                 same &= _within(self._column(j), span)
         return int(same[rows].sum()), int(same.sum())
+
+    def exact_matches(
+        self, codes: NDArray[np.int32], rows: Sequence[NDArray[np.int64]], of: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """Return for many how many of ``rows[of[i]]``, and of all rows, have the same private values; shape (n, 2)."""
+        (line, mixed), mine = self._sorted, codes[:, self._at]
+        first, last = (np.searchsorted(mixed, mix(mine), side) for side in ("left", "right"))
+        size = np.where((mine < 0).any(axis=1), 0, last - first)  # nobody has a value that no training row has
+        which = np.repeat(np.arange(len(mine)), size)
+        found = line[np.arange(len(which)) + np.repeat(first - np.cumsum(size) + size, size)]
+        same = (self._population.codes[np.ix_(found, self._at)] == mine[which]).all(axis=1)
+        which, found = which[same], found[same]
+        inside, order = np.zeros(len(which), dtype=bool), np.argsort(of[which], kind="stable")
+        for some in np.split(order, np.flatnonzero(np.diff(of[which][order])) + 1) if len(which) else ():
+            inside[some] = np.isin(found[some], rows[of[which[some[0]]]])
+        return np.column_stack([np.bincount(which[flags], minlength=len(mine)) for flags in (inside, slice(None))])
 
     def close(self, j: int, code: int, number: float) -> Span:
         """Return the codes that disclose the same as a value: numbers within 5 % of the range, else its own."""
@@ -100,9 +108,7 @@ class PrivatePart:
     # Codes that each private attribute stands for, the counterfactual's own among them (``domain.size`` where no row
     # has it). Empty when all are released exactly: then combinations are those of the region alone.
     axes: tuple[NDArray[np.int32], ...] = ()
-    # Rows that fit what is released, in the region and in the population; None without rows
-    inside: int | None = None
-    anywhere: int | None = None
+    matches: tuple[int, int] | None = None  # rows that fit it, in the region and anywhere; see `exact_matches` for all
 
 
 class PrivateRelease(PrivateValues):
@@ -147,16 +153,14 @@ class PrivateRelease(PrivateValues):
         coarse = self.decide(codes, numbers, alike)
         if coarse is None:
             return None
-        if not self._population.has_rows:
-            return PrivatePart()
         if not coarse:
-            return PrivatePart((), (), (), *self.matches(codes, rows, {}))
+            return PrivatePart()
         spans = {self._names.index(name): span for name, (_, span) in coarse.items()}
         return PrivatePart(
             tuple(name for name, (part, _) in coarse.items() if part is not None),
             tuple(name for name, (part, _) in coarse.items() if part is None),
             tuple(self._axis(j, int(codes[at]), spans) for j, at in enumerate(self._at)),
-            *self.matches(codes, rows, spans),
+            self.matches(codes, rows, spans),
         )
 
     def axes(

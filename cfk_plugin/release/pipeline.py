@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
+from itertools import compress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from cfk_plugin.data.constraints import Constraints, Rules
 from cfk_plugin.data.domain import Codes, Rows
 from cfk_plugin.data.intake import FEW, Intake, sound, take_in
 from cfk_plugin.data.model import Ahead, Goal, LabelModel, Labels, Oracle, RowOracle, rows_for_cells
-from cfk_plugin.data.policy import PrivacyPolicy
+from cfk_plugin.data.policy import Outcome, PrivacyPolicy
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import Region, natural
 from cfk_plugin.errors import CFKError, HostOnly, LedgerError, ModelError, PluginError, quiet
@@ -30,7 +31,7 @@ from cfk_plugin.records.rule import Candidate, Decision, handles_of
 from cfk_plugin.release.detection import Detector
 from cfk_plugin.release.guarantees import GuaranteeState, rebuild
 from cfk_plugin.release.results import Certificate, Entry, Suppressed
-from cfk_plugin.release.verification import Certified, Verdict, Verifier, entry_of, refused
+from cfk_plugin.release.verification import Certified, Verdict, Verifier, entries_of, refused
 
 if TYPE_CHECKING:
     from cfk_plugin.protection.catalogue import Catalogue
@@ -231,12 +232,11 @@ class Pipeline(HostOnly):
             verdicts = self._with_moves(batch, self.guarantee.catalogue.codes[batch.entries], verdicts)
         telling, facts, known = getattr(self.guarantee.partition, "telling", None), batch.factual, self.model.classes
         same = None if self.goal.is_opposite else self.goal.outcome(known)
-        for i, (query, verdict) in enumerate(zip(batch.query.tolist(), verdicts, strict=True)):
-            if isinstance(verdict, Suppressed):
-                yield Suppressed(query, verdict.reason, refused_k=verdict.refused_k)
-            else:
-                outcome = same or self.goal.outcome(known, None if facts is None else facts[i], batch.own[i])
-                yield entry_of(query, verdict, batch.intake, i, outcome, telling)
+
+        def outcome(i: int) -> Outcome:
+            return same or self.goal.outcome(known, None if facts is None else facts[i], batch.own[i])
+
+        return entries_of(batch.query.tolist(), verdicts, batch.intake, outcome, telling)
 
     def decide(self, batch: Batch) -> list[Verdict]:
         """Return what may leave for each counterfactual; if there is a ledger, it is recorded first."""
@@ -332,13 +332,18 @@ class Pipeline(HostOnly):
 
     def _with_moves(self, batch: Batch, before: Codes, verdicts: list[Verdict]) -> list[Verdict]:
         """Name on each certificate the private attributes that are no longer those of the entry."""
-        schema = self.population.schema
+        schema, found, known = self.population.schema, list[Verdict](), dict[tuple[int, bytes], Verdict]()
         changed = batch.intake.codes[:, list(map(schema.features.index, schema.private))] != before
-        for i in np.flatnonzero(changed.any(axis=1)).tolist():
-            if isinstance(verdict := verdicts[i], Certified):
-                moved = tuple(np.array(schema.private)[changed[i]].tolist())
-                verdicts[i] = Certified(verdict.region, verdict.certificate.counted(moved=moved))
-        return verdicts
+        for verdict, flags in zip(verdicts, changed, strict=True):
+            key = id(verdict), flags.tobytes()
+            if key not in known:  # what several have in common is made once
+                moved = tuple(compress(schema.private, flags.tolist()))
+                if moved and isinstance(verdict, Certified):
+                    known[key] = Certified(verdict.region, verdict.certificate.counted(moved=moved))
+                else:
+                    known[key] = verdict
+            found.append(known[key])
+        return found
 
     def regions_of(self, frame: pd.DataFrame) -> list[Region | None]:
         """Return the region that protection alone maps each record to, whatever its outcome; nothing is released."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import inf, prod
 from typing import Any, NamedTuple
 
@@ -19,7 +20,7 @@ from cfk_plugin.data.intake import Intake
 from cfk_plugin.data.model import Grid, Judge, Oracle, rows_for_cells
 from cfk_plugin.data.policy import Outcome, PrivacyPolicy
 from cfk_plugin.data.population import Population
-from cfk_plugin.data.region import Interval, Part, Region, natural, part_of
+from cfk_plugin.data.region import Interval, Part, Region, part_of
 from cfk_plugin.data.sealing import SealedRegion
 from cfk_plugin.errors import HostOnly
 from cfk_plugin.hookspecs import Proposal
@@ -27,7 +28,7 @@ from cfk_plugin.metrics.information import ncp_by_attribute, weigh_losses
 from cfk_plugin.metrics.intervals import clopper_pearson
 from cfk_plugin.metrics.risk import SensitiveFigures
 from cfk_plugin.metrics.uniqueness import PrivatePart, PrivateRelease, number_of
-from cfk_plugin.release.results import Certificate, GeneralizedCounterfactual, Suppressed
+from cfk_plugin.release.results import Certificate, Entry, GeneralizedCounterfactual, Suppressed
 
 _REMEMBERED, _FEW_ROWS = 1 << 22, 10_000  # rows inside of all regions whose recount is remembered, and of one at most
 _AT_ONCE = 1 << 22  # codes of queries held at once
@@ -71,17 +72,22 @@ class _Recount(HostOnly):
     sensitive: SensitiveFigures
     sealed: SealedRegion | None = None  # where there are neither rows nor cells
 
-    def people(self, population: Population, flags: NDArray[np.bool_]) -> int:
+    def people(self, population: Population, flags: NDArray[np.bool_]) -> list[int]:
         """Count people behind some of the rows inside; without rows, whether the floor is proven is the only flag."""
         if self.sealed is not None:
-            return self.sealed.floor if flags.size and flags.all() else 0
-        return population.people(self.rows[flags])
+            return [self.sealed.floor if proven else 0 for proven in flags[:, 0].tolist()]
+        return population.people_of(self.rows, flags)
 
 
-class _Answer(NamedTuple):
-    good: NDArray[np.bool_]  # per value combination asked: whether it gets the desired outcome
-    consistent: NDArray[np.bool_]  # the same per row inside, with the counterfactual's own private values
-    exact: bool  # whether every combination was asked
+class _Claim(NamedTuple):
+    """A region, and counterfactuals that are to leave with it and of which the same is asked."""
+
+    recount: _Recount
+    at: NDArray[np.int64]
+    private: PrivatePart
+    cells: NDArray[np.int32]  # value combinations that are asked about
+    exact: bool  # whether these are all
+    is_foreign: bool
 
 
 class Verifier(HostOnly):
@@ -126,34 +132,62 @@ class Verifier(HostOnly):
         foreign: Collection[int] = (),
     ) -> list[Verdict]:
         """Certify or refuse one region per counterfactual; at positions in `foreign` everybody inside counts."""
-        own, places = codes[:, self._at], numbers[:, self._at]
-        counts: dict[int, _Recount] = {}
-        parts: dict[int, PrivatePart] = {}
-        verdicts: dict[int, Verdict] = {}
+        verdicts: list[Verdict] = [refused("infeasible")] * len(proposals)
+        alike, claims = dict[Any, list[int]](), list[_Claim]()
+        asks_alike = self._private.is_exact and self._mapped_rows is not None  # what is asked follows from the region
         for i, proposal in enumerate(proposals):
-            region = proposal.region
-            if region is None:
-                verdicts[i] = refused("infeasible")
-                continue
-            if not self._fits(region, own[i], places[i]):
-                verdicts[i] = refused("verification_failed")
-                continue
-            count = self._recounted(region, is_foreign=i in foreign)
-            if isinstance(count, Suppressed):
-                verdicts[i] = count
-            elif (part := self._private.part(codes[i], numbers[i], count.rows, count.mapped)) is None:
-                verdicts[i] = refused("homogeneous")
+            if proposal.region is not None:
+                key = (id(proposal.region), i in foreign) if asks_alike else i
+                alike.setdefault(key, []).append(i)
+        for at in alike.values():
+            claim = self._claim(proposals[at[0]].region, at, codes, numbers, is_foreign=at[0] in foreign)
+            if isinstance(claim, _Claim):
+                claims.append(claim)
             else:
-                counts[i], parts[i] = count, part
-        answered = self._ask(counts, parts, own, oracle)
-        for i, answer in [*answered.items()]:
-            desired = oracle.desired_rows(i, counts[i].rows)
-            if (known := counts[i].sealed) is not None:
-                proven = known.proves(answer.consistent, codes[i, self._private_at])
-                answered[i] = answer._replace(consistent=np.array([proven]))
-            told = counts[i], parts[i], answered[i], desired
-            verdicts[i] = self._judge(proposals[i], *told, method, is_foreign=i in foreign)
-        return [verdicts[i] for i in range(len(proposals))]
+                for i in at:
+                    verdicts[i] = claim
+        if claims:
+            of = np.zeros(len(proposals), dtype=np.int64)
+            for number, claim in enumerate(claims):
+                of[claim.at] = number
+            matches = [(None, None)] * len(codes)
+            if self._population.has_rows:
+                matches = self._private.exact_matches(codes, [claim.recount.rows for claim in claims], of).tolist()
+            for claim, good, consistent in self._asked(claims, codes, oracle):
+                desired = oracle.desired_rows(claim.at, claim.recount.rows)
+                found = self._judge(claim, proposals, matches, good, consistent, desired, method)
+                for i, verdict in zip(claim.at.tolist(), found, strict=True):
+                    verdicts[i] = verdict
+        return verdicts
+
+    def _claim(
+        self,
+        region: Region | None,
+        at: list[int],
+        codes: NDArray[np.int32],
+        numbers: NDArray[np.float64],
+        *,
+        is_foreign: bool,
+    ) -> _Claim | Suppressed:
+        first = at[0]
+        own = codes[first, self._at]
+        if region is None or not self._fits(region, own, numbers[first, self._at]):
+            return refused("verification_failed")
+        count = self._recounted(region, is_foreign=is_foreign)
+        if isinstance(count, Suppressed):
+            return count
+        private = self._private.part(codes[first], numbers[first], count.rows, count.mapped)
+        if private is None:
+            return refused("homogeneous")
+        axes = [  # a number that no row has is one more; not of a group's region, which is judged alike for all
+            np.append(axis, np.int32(domain.size)) if code == UNKNOWN and self._mapped_rows is None else axis
+            for axis, domain, code in zip(count.grid.codes, self._domains, own.tolist(), strict=True)
+        ]
+        axes += private.axes
+        grid, is_same = Grid(tuple(axes), prod(map(len, axes))), len(axes) == len(own)
+        is_same = is_same and grid.size == count.grid.size  # nothing was added
+        cells = count.drawn if is_same else self._drawn(grid)
+        return _Claim(count, np.array(at, dtype=np.int64), private, cells, grid.size <= self.cell_budget, is_foreign)
 
     def hold_to(
         self, asked: Constraints, intake: Intake, verdicts: Sequence[Verdict], judge: Judge, ask: Ask
@@ -287,70 +321,86 @@ class Verifier(HostOnly):
             sealed=known,
         )
 
-    def _ask(
-        self, counts: Mapping[int, _Recount], parts: Mapping[int, PrivatePart], own: NDArray[np.int32], oracle: Oracle
-    ) -> dict[int, _Answer]:
-        """Ask for the value combinations of every region, and for those of the people inside."""
-        grids: dict[int, NDArray[np.int32]] = {}
-        members: dict[int, NDArray[np.int32]] = {}
-        exact: dict[int, bool] = {}
-        for i, count in counts.items():
-            axes = [  # a number that no row has is one more; not of a group's region, which is judged alike for all
-                np.append(axis, np.int32(domain.size)) if code == UNKNOWN and self._mapped_rows is None else axis
-                for axis, domain, code in zip(count.grid.codes, self._domains, own[i].tolist(), strict=True)
-            ]
-            axes += parts[i].axes
-            grid, is_same = Grid(tuple(axes), prod(map(len, axes))), len(axes) == len(own[i])
-            is_same = is_same and grid.size == count.grid.size  # nothing was added
-            exact[i], grids[i] = grid.size <= self.cell_budget, count.drawn if is_same else self._drawn(grid)
-            members[i] = count.cells
-        wide = {i: cells for i, cells in grids.items() if parts[i].axes}  # private values vary, too
-        narrow = {i: c if i in wide else np.concatenate([grids[i], c]) for i, c in members.items()}
-        said, also = _ask(oracle, narrow, reuse=True), _ask(oracle, wide, reuse=False)
-        return {
-            i: _Answer(also[i], said[i], exact[i])
-            if i in wide
-            else _Answer(said[i][: len(cells)], said[i][len(cells) :], exact[i])
-            for i, cells in grids.items()
-        }
+    def _asked(
+        self, claims: Sequence[_Claim], codes: NDArray[np.int32], oracle: Oracle
+    ) -> Iterator[tuple[_Claim, NDArray[np.bool_], NDArray[np.bool_]]]:
+        """Yield for each counterfactual whether value combinations have the outcome, and the people inside."""
+        wide = [claim for claim in claims if claim.private.axes]  # private values vary, too
+        here = [c.recount.cells if c.private.axes else np.concatenate([c.cells, c.recount.cells]) for c in claims]
+        said, also = (
+            _ask(oracle, claims, here, reuse=True),
+            iter(_ask(oracle, wide, [c.cells for c in wide], reuse=False)),
+        )
+        for claim, good in zip(claims, said, strict=True):
+            grid, people = (next(also), good) if claim.private.axes else np.split(good, [len(claim.cells)], axis=1)
+            if (known := claim.recount.sealed) is not None:
+                own = codes[claim.at][:, self._private_at]
+                proven = [known.proves(*each) for each in zip(people, own, strict=True)]
+                people = np.array(proven, dtype=bool)[:, None]
+            yield claim, grid, people
 
     def _judge(
         self,
-        proposal: Proposal,
-        count: _Recount,
-        private: PrivatePart,
-        answer: _Answer,
+        claim: _Claim,
+        proposals: Sequence[Proposal],
+        matches: Sequence[Sequence[int | None]],
+        good: NDArray[np.bool_],
+        consistent: NDArray[np.bool_],
         desired: NDArray[np.bool_] | None,
         method: str,
-        *,
-        is_foreign: bool,
-    ) -> Verdict:
-        people, rows, policy = self._population.people, count.rows, self._policy
-        good, consistent, exact = answer
-        share = float(good.mean())
-        low, high = (share, share) if exact else clopper_pearson(int(good.sum()), len(good))
-        if low < policy.least_pureness:
-            return refused("pureness_below_floor")
-        effective = None
-        if self._mapped_rows is not None:
-            if short := self._short_of_guarantee(count, desired, consistent, share):
-                return short
-            effective = None if is_foreign else count.k_mapped
-        gap = proposal.gap
+    ) -> Iterator[Verdict]:
+        """Certify or refuse a claim for each of its counterfactuals; those of equal figures share a certificate."""
+        count, policy, known = claim.recount, self._policy, dict[Any, Certified]()
+        at, people = claim.at.tolist(), partial(count.people, self._population)
+        hits, n = good.sum(axis=1), good.shape[1]
+        shares, nobody = (hits / n).tolist(), [None] * len(at)
+        bounds = [(s, s) for s in shares] if claim.exact else [clopper_pearson(hit, n) for hit in hits.tolist()]
+        k_desired = nobody if desired is None else people(desired)
+        majority = nobody if desired is None else (2 * desired.sum(axis=1) >= len(count.rows)).tolist()
+        wanted = [desired] if policy.counts_eligible and desired is not None else []  # else: groups of them alone
+        wanted += [consistent] if policy.guarantee == "catalogue" else []
+        promised = [people(count.is_mapped & flags) for flags in wanted] if self._mapped_rows is not None else []
+        figures = zip(shares, bounds, k_desired, majority, people(consistent), strict=True)
+        for place, (i, figure) in enumerate(zip(at, figures, strict=True)):
+            share, (low, high), *counted = figure
+            least = min((counts[place] for counts in promised), default=policy.k)
+            if low < policy.least_pureness or (self._mapped_rows is not None and share == 0):
+                yield refused("pureness_below_floor")  # a group's region need not hold the counterfactual
+            elif least < policy.k:  # it does not give what the guarantee promises
+                yield refused("verification_failed", least)
+            else:
+                proposal, fits = proposals[i], claim.private.matches or tuple(matches[i])
+                key = share, low, high, *counted, *fits, proposal.optimal, proposal.gap
+                if key not in known:
+                    certificate = self._certificate(claim, proposal, (share, low, high), counted, fits, method)
+                    known[key] = Certified(count.region, certificate)
+                yield known[key]
+
+    def _certificate(
+        self,
+        claim: _Claim,
+        proposal: Proposal,
+        pureness: tuple[float, float, float],
+        counted: Sequence[Any],
+        fits: Sequence[int | None],
+        method: str,
+    ) -> Certificate:
+        count, private, policy, gap = claim.recount, claim.private, self._policy, proposal.gap
         proven = not private.axes or policy.objective == "ncp"  # a search holds private values fixed
         in_reference = None if self._reference is None else max(self._reference.count(count.region), 1)
-        certificate = Certificate(
+        k_desired, majority, k_consistent = counted
+        return Certificate(
             k=count.k,
-            k_desired=None if desired is None else people(rows[desired]),
-            k_consistent=count.people(self._population, consistent),
-            k_effective=effective,
-            k_private=private.inside,
-            private_matches=private.anywhere,
+            k_desired=k_desired,
+            k_consistent=k_consistent,
+            k_effective=None if self._mapped_rows is None or claim.is_foreign else count.k_mapped,
+            k_private=fits[0],
+            private_matches=fits[1],
             ncp=count.ncp,
-            pureness=share,
-            pureness_low=low,
-            pureness_high=high,
-            exact=exact,
+            pureness=pureness[0],
+            pureness_low=pureness[1],
+            pureness_high=pureness[2],
+            exact=claim.exact,
             l=count.sensitive.diversity,
             t=count.sensitive.closeness,
             prosecutor_risk=1.0 / count.k,
@@ -361,35 +411,25 @@ class Verifier(HostOnly):
             guarantee=policy.guarantee,
             policy_hash=self._policy_hash,
             population=self._population.fingerprint,
-            majority=None if desired is None else 2 * int(desired.sum()) >= len(rows),
+            majority=majority,
             binned=private.binned,
             withheld=private.withheld,
             ncp_parts=count.ncp_parts,
             disclosure=count.sensitive.disclosure,
         )
-        return Certified(count.region, certificate)
-
-    def _short_of_guarantee(
-        self, count: _Recount, desired: NDArray[np.bool_] | None, consistent: NDArray[np.bool_], share: float
-    ) -> Suppressed | None:
-        """Refuse a region of the partition that does not give what the guarantee promises."""
-        policy = self._policy
-        if share == 0:  # the group's region need not hold the counterfactual: it may be no advice at all
-            return refused("pureness_below_floor")
-        wanted = [desired] if policy.counts_eligible and desired is not None else []  # else: groups of them alone
-        wanted += [consistent] if policy.guarantee == "catalogue" else []
-        if not wanted:
-            return None
-        least = min(count.people(self._population, count.is_mapped & flags) for flags in wanted)
-        return refused("verification_failed", least) if least < policy.k else None
 
 
-def _ask(oracle: Oracle, cells: Mapping[int, NDArray[np.int32]], *, reuse: bool) -> dict[int, NDArray[np.bool_]]:
-    if not cells:
-        return {}
-    lengths = [*map(len, cells.values())]
-    good = oracle.ask(np.repeat(list(cells), lengths), np.concatenate(list(cells.values())), reuse=reuse)
-    return dict(zip(cells, np.split(good, np.cumsum(lengths)[:-1]), strict=True))
+def _ask(
+    oracle: Oracle, claims: Sequence[_Claim], cells: Sequence[NDArray[np.int32]], *, reuse: bool
+) -> list[NDArray[np.bool_]]:
+    """Say of cells of each claim whether they get the outcome, for each of its counterfactuals."""
+    if not claims:
+        return []
+    which = np.concatenate([np.repeat(claim.at, len(each)) for claim, each in zip(claims, cells, strict=True)])
+    every = np.concatenate([np.tile(each, (len(claim.at), 1)) for claim, each in zip(claims, cells, strict=True)])
+    ends = np.cumsum([len(claim.at) * len(each) for claim, each in zip(claims, cells, strict=True)])
+    found = np.split(oracle.ask(which, every, reuse=reuse), ends[:-1])
+    return [good.reshape(len(claim.at), -1) for good, claim in zip(found, claims, strict=True)]
 
 
 def _holds(part: Part, domain: Domain, code: int, number: float) -> bool:
@@ -411,34 +451,44 @@ def _well_formed(part: Part, domain: Domain) -> bool:
     return part.levels is None and not any(isinstance(end, str) for end in (part.low, part.high))
 
 
-def entry_of(
-    query: int, verdict: Certified, accepted: Intake, row: int, outcome: Outcome, telling: Telling | None
-) -> GeneralizedCounterfactual:
-    """Return what leaves of a certified counterfactual; `telling` is that of a partition, if there is one."""
-    certificate, encoder = verdict.certificate, accepted.encoder
-    domains, found = encoder.domains, verdict.region.parts
-    parts = {name: found[name] for name in encoder.schema.features if name in found}
-    labels = {
-        name: node
-        for name in parts
-        if domains[name].attribute.hierarchy is not None and (node := domains[name].label(parts[name])) is not None
-    }
-    released = _private_values(certificate, accepted, row)
-    telling, withheld = telling or encoder.schema.telling, certificate.withheld
-    return GeneralizedCounterfactual(query, Region(parts), released, certificate, labels, withheld, outcome, telling)
+def entries_of(
+    queries: Sequence[int],
+    verdicts: Sequence[Verdict],
+    accepted: Intake,
+    outcome: Callable[[int], Outcome],
+    telling: Telling | None,
+) -> Iterator[Entry]:
+    """Yield what leaves of counterfactuals, or why nothing does; `telling` is that of a partition, if there is one."""
+    shown, telling = dict[int, tuple[Region, dict[str, str]]](), telling or accepted.encoder.schema.telling
+    for row, (query, verdict) in enumerate(zip(queries, verdicts, strict=True)):
+        if isinstance(verdict, Suppressed):
+            yield Suppressed(query, verdict.reason, refused_k=verdict.refused_k)
+            continue
+        found, certificate = verdict
+        if id(found) not in shown:
+            shown[id(found)] = _shown(found, accepted)
+        region, labels = shown[id(found)]
+        released = _private_values(certificate, accepted, row)
+        told = labels, certificate.withheld, outcome(row), telling
+        yield GeneralizedCounterfactual(query, region, released, certificate, *told)
+
+
+def _shown(region: Region, accepted: Intake) -> tuple[Region, dict[str, str]]:
+    """Return a region in the order of the features, and the names of the nodes of hierarchies that it has."""
+    domains = accepted.encoder.domains
+    parts = {name: region.parts[name] for name in accepted.encoder.schema.features if name in region.parts}
+    named = {n: domains[n].label(part) for n, part in parts.items() if domains[n].attribute.hierarchy is not None}
+    return Region(parts), {name: node for name, node in named.items() if node is not None}
 
 
 def _private_values(certificate: Certificate, intake: Intake, row: int) -> dict[str, Any]:
-    encoder, released = intake.encoder, {}
-    for at, name in enumerate(encoder.schema.features):
-        if name in encoder.schema.quasi_identifiers or name in certificate.withheld:
-            continue
-        if name in certificate.binned:
-            domain = encoder.domains[name]
-            which = bin_of(domain, number_of(domain, int(intake.codes[row, at]), float(intake.numbers[row, at])))
-            if which is None:
-                raise ValueError(f"column {name!r}: a value falls into no bin")
-            released[name] = bin_part(domain, which)
-        else:
-            released[name] = natural(intake.values[at][row])
+    encoder, released = intake.encoder, intake.private[row].copy()
+    for name in certificate.withheld:
+        del released[name]
+    for name in certificate.binned:
+        at, domain = encoder.schema.features.index(name), encoder.domains[name]
+        which = bin_of(domain, number_of(domain, int(intake.codes[row, at]), float(intake.numbers[row, at])))
+        if which is None:
+            raise ValueError(f"column {name!r}: a value falls into no bin")
+        released[name] = bin_part(domain, which)
     return released
