@@ -371,9 +371,8 @@ class RowOracle(HostOnly):
         self._known = np.zeros(population.n_rows, dtype=bool)
 
     def labels(self, rows: NDArray[np.int64]) -> NDArray[Any]:
-        unknown = rows[~self._known[rows]]
-        if len(unknown):
-            unknown = np.unique(unknown)
+        if not self._known[rows].all():
+            unknown = np.unique(rows[~self._known[rows]])
             self._label[unknown] = self.model(self.population.rows(unknown)).astype(object)
             self._known[unknown] = True
         return self._label[rows]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
-from itertools import compress
+from itertools import compress, repeat
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -230,13 +230,12 @@ class Pipeline(HostOnly):
             verdicts = self._with_k_effective(batch, verdicts)
         if batch.entries is not None and self.guarantee.catalogue is not None:
             verdicts = self._with_moves(batch, self.guarantee.catalogue.codes[batch.entries], verdicts)
-        telling, facts, known = getattr(self.guarantee.partition, "telling", None), batch.factual, self.model.classes
-        same = None if self.goal.is_opposite else self.goal.outcome(known)
-
-        def outcome(i: int) -> Outcome:
-            return same or self.goal.outcome(known, None if facts is None else facts[i], batch.own[i])
-
-        return entries_of(batch.query.tolist(), verdicts, batch.intake, outcome, telling)
+        telling = getattr(self.guarantee.partition, "telling", None) or self.population.schema.telling
+        outcomes: Iterable[Outcome] = repeat(self.goal.outcome(self.model.classes))
+        if self.goal.is_opposite:
+            facts = repeat(None) if batch.factual is None else batch.factual
+            outcomes = map(partial(self.goal.outcome, self.model.classes), facts, batch.own)
+        return entries_of(batch.query.tolist(), verdicts, batch.intake, outcomes, telling)
 
     def decide(self, batch: Batch) -> list[Verdict]:
         """Return what may leave for each counterfactual; if there is a ledger, it is recorded first."""
@@ -297,16 +296,15 @@ class Pipeline(HostOnly):
             return [refused("protector_failed")] * len(batch)
         if policy.k != self.policy.k:  # optimality is not claimed for more people
             found = [p and Proposal(p.region) for p in found]
-        sound = [p or Proposal(None) for p in found]
-        verdicts = self.verifier.verify(sound, intake.codes, intake.numbers, batch.oracle, method)
+        asked, own = [p or Proposal(None) for p in found], (intake.codes, intake.numbers)
+        verdicts = self.verifier.verify(asked, *own, batch.oracle, method)
         for i, proposal in enumerate(found):
             is_own = proposal is not None
             if partition is not None and groups is not None and proposal is not None and proposal.region is not None:
                 # Whoever gets the region of another group stands out.
                 is_own = bool(groups[i] >= 0) and proposal.region == partition.regions[groups[i]]
             if not is_own:
-                was = verdicts[i]
-                verdicts[i] = refused("verification_failed", was.refused_k if isinstance(was, Suppressed) else None)
+                verdicts[i] = refused("verification_failed", getattr(verdicts[i], "refused_k", None))
         return verdicts
 
     def _propose(self, batch: Batch, policy: PrivacyPolicy) -> tuple[list[Proposal | None], str, Rows | None]:
@@ -337,11 +335,9 @@ class Pipeline(HostOnly):
         for verdict, flags in zip(verdicts, changed, strict=True):
             key = id(verdict), flags.tobytes()
             if key not in known:  # what several have in common is made once
-                moved = tuple(compress(schema.private, flags.tolist()))
+                moved, known[key] = tuple(compress(schema.private, flags.tolist())), verdict
                 if moved and isinstance(verdict, Certified):
                     known[key] = Certified(verdict.region, verdict.certificate.counted(moved=moved))
-                else:
-                    known[key] = verdict
             found.append(known[key])
         return found
 
@@ -375,9 +371,8 @@ class Pipeline(HostOnly):
         oracle = Oracle(self.model, lambda labels, at: judge(labels, which[at]), self.rows, others.frame)
         everybody = Batch(others, batch.query[which], batch.own[which], None, oracle, batch.sides[which])
         found, *_ = self._propose(everybody, self.policy)
-        regions = [None if proposal is None else proposal.region for proposal in found]
         for i, (region, certificate) in certified.items():
-            same = [cells[at] for at in np.flatnonzero(which == i) if regions[at] == region]
+            same = [cells[at] for at in np.flatnonzero(which == i) if (p := found[at]) and p.region == region]
             members = population.members(region)
             left = members[np.isin(population.cell_of(members), np.array(same, dtype=np.int64))]
             verdicts[i] = Certified(region, certificate.counted(k_effective=population.people(left)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import inf, prod
@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from cfk_plugin.data.constraints import Constraints, Offers
 from cfk_plugin.data.display import Telling
-from cfk_plugin.data.domain import INVALID, UNEXPECTED_MISSING, UNKNOWN, Domain, bin_of, bin_part
+from cfk_plugin.data.domain import INVALID, UNEXPECTED_MISSING, UNKNOWN, Codes, Domain, Numbers, Rows, bin_of, bin_part
 from cfk_plugin.data.intake import Intake
 from cfk_plugin.data.model import Grid, Judge, Oracle, rows_for_cells
-from cfk_plugin.data.policy import Outcome, PrivacyPolicy
+from cfk_plugin.data.policy import Mask, Outcome, PrivacyPolicy
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import Interval, Part, Region, part_of
 from cfk_plugin.data.sealing import SealedRegion
@@ -59,12 +59,12 @@ class _Recount(HostOnly):
     """What the population says of a region, before the model is asked."""
 
     region: Region
-    rows: NDArray[np.int64]  # inside the region
-    cells: NDArray[np.int32]  # of these rows
-    mapped: NDArray[np.int64]  # released with this region; everybody inside for a nominal k
-    is_mapped: NDArray[np.bool_]  # which of the rows these are
+    rows: Rows  # inside the region
+    cells: Codes  # of these rows
+    mapped: Rows  # released with this region; everybody inside for a nominal k
+    is_mapped: Mask  # which of the rows these are
     grid: Grid  # its value combinations
-    drawn: NDArray[np.int32]  # those that are asked about
+    drawn: Codes  # those that are asked about
     k: int  # people inside
     k_mapped: int  # people released with this region
     ncp: float
@@ -72,7 +72,7 @@ class _Recount(HostOnly):
     sensitive: SensitiveFigures
     sealed: SealedRegion | None = None  # where there are neither rows nor cells
 
-    def people(self, population: Population, flags: NDArray[np.bool_]) -> list[int]:
+    def people(self, population: Population, flags: Mask) -> list[int]:
         """Count people behind some of the rows inside; without rows, whether the floor is proven is the only flag."""
         if self.sealed is not None:
             return [self.sealed.floor if proven else 0 for proven in flags[:, 0].tolist()]
@@ -83,9 +83,9 @@ class _Claim(NamedTuple):
     """A region, and counterfactuals that are to leave with it and of which the same is asked."""
 
     recount: _Recount
-    at: NDArray[np.int64]
+    at: Rows
     private: PrivatePart
-    cells: NDArray[np.int32]  # value combinations that are asked about
+    cells: Codes  # value combinations that are asked about
     exact: bool  # whether these are all
     is_foreign: bool
 
@@ -106,7 +106,7 @@ class Verifier(HostOnly):
         policy: PrivacyPolicy,
         *,
         reference: Population | None = None,
-        mapped_rows: Callable[[Region], NDArray[np.int64]] | None = None,
+        mapped_rows: Callable[[Region], Rows] | None = None,
         sealed: Sealed | None = None,
         seed: int = 0,
     ) -> None:
@@ -125,78 +125,63 @@ class Verifier(HostOnly):
     def verify(
         self,
         proposals: Sequence[Proposal],
-        codes: NDArray[np.int32],
-        numbers: NDArray[np.float64],
+        codes: Codes,
+        numbers: Numbers,
         oracle: Oracle,
         method: str,
         foreign: Collection[int] = (),
     ) -> list[Verdict]:
         """Certify or refuse one region per counterfactual; at positions in `foreign` everybody inside counts."""
-        verdicts: list[Verdict] = [refused("infeasible")] * len(proposals)
-        alike, claims = dict[Any, list[int]](), list[_Claim]()
+        alike, claims, of = dict[Any, list[int]](), list[_Claim](), np.zeros(len(proposals), dtype=np.int64)
         asks_alike = self._private.is_exact and self._mapped_rows is not None  # what is asked follows from the region
         for i, proposal in enumerate(proposals):
-            if proposal.region is not None:
-                key = (id(proposal.region), i in foreign) if asks_alike else i
-                alike.setdefault(key, []).append(i)
-        for at in alike.values():
-            claim = self._claim(proposals[at[0]].region, at, codes, numbers, is_foreign=at[0] in foreign)
-            if isinstance(claim, _Claim):
-                claims.append(claim)
+            alike.setdefault((id(proposal.region), i in foreign) if asks_alike else i, []).append(i)
+        found = dict[int, Verdict]()
+        for first, *others in alike.values():
+            at = np.array([first, *others])
+            claim = self._claim(proposals[first].region, at, codes[first], numbers[first], is_foreign=first in foreign)
+            if isinstance(claim, Suppressed):
+                found.update(dict.fromkeys(at.tolist(), claim))
             else:
-                for i in at:
-                    verdicts[i] = claim
-        if claims:
-            of = np.zeros(len(proposals), dtype=np.int64)
-            for number, claim in enumerate(claims):
-                of[claim.at] = number
-            matches = [(None, None)] * len(codes)
-            if self._population.has_rows:
-                matches = self._private.exact_matches(codes, [claim.recount.rows for claim in claims], of).tolist()
-            for claim, good, consistent in self._asked(claims, codes, oracle):
-                desired = oracle.desired_rows(claim.at, claim.recount.rows)
-                found = self._judge(claim, proposals, matches, good, consistent, desired, method)
-                for i, verdict in zip(claim.at.tolist(), found, strict=True):
-                    verdicts[i] = verdict
-        return verdicts
+                of[at] = len(claims)
+                claims.append(claim)
+        matches = [(None, None)] * len(proposals)
+        if claims and self._population.has_rows:
+            matches = self._private.exact_matches(codes, [claim.recount.rows for claim in claims], of).tolist()
+        for claim, good, consistent in self._asked(claims, codes, oracle):
+            desired = oracle.desired_rows(claim.at, claim.recount.rows)
+            verdicts = self._judge(claim, proposals, matches, good, consistent, desired, method)
+            found.update(zip(claim.at.tolist(), verdicts, strict=True))
+        return [found[i] for i in range(len(proposals))]
 
     def _claim(
-        self,
-        region: Region | None,
-        at: list[int],
-        codes: NDArray[np.int32],
-        numbers: NDArray[np.float64],
-        *,
-        is_foreign: bool,
+        self, region: Region | None, at: Rows, codes: Codes, numbers: Numbers, *, is_foreign: bool
     ) -> _Claim | Suppressed:
-        first = at[0]
-        own = codes[first, self._at]
-        if region is None or not self._fits(region, own, numbers[first, self._at]):
+        if region is None:
+            return refused("infeasible")
+        own = codes[self._at]
+        if not self._fits(region, own, numbers[self._at]):
             return refused("verification_failed")
         count = self._recounted(region, is_foreign=is_foreign)
         if isinstance(count, Suppressed):
             return count
-        private = self._private.part(codes[first], numbers[first], count.rows, count.mapped)
-        if private is None:
+        if (private := self._private.part(codes, numbers, count.rows, count.mapped)) is None:
             return refused("homogeneous")
         axes = [  # a number that no row has is one more; not of a group's region, which is judged alike for all
             np.append(axis, np.int32(domain.size)) if code == UNKNOWN and self._mapped_rows is None else axis
             for axis, domain, code in zip(count.grid.codes, self._domains, own.tolist(), strict=True)
         ]
-        axes += private.axes
-        grid, is_same = Grid(tuple(axes), prod(map(len, axes))), len(axes) == len(own)
-        is_same = is_same and grid.size == count.grid.size  # nothing was added
+        grid = Grid((*axes, *private.axes), prod(map(len, (*axes, *private.axes))))
+        is_same = not private.axes and grid.size == count.grid.size  # nothing was added
         cells = count.drawn if is_same else self._drawn(grid)
-        return _Claim(count, np.array(at, dtype=np.int64), private, cells, grid.size <= self.cell_budget, is_foreign)
+        return _Claim(count, at, private, cells, grid.size <= self.cell_budget, is_foreign)
 
     def hold_to(
         self, asked: Constraints, intake: Intake, verdicts: Sequence[Verdict], judge: Judge, ask: Ask
     ) -> list[Verdict]:
         """Refuse what would ask for an excluded change, and certify how pure the rest is within what may change."""
-        domains, certified = (
-            self._population.domains,
-            {i: v for i, v in enumerate(verdicts) if isinstance(v, Certified)},
-        )
+        domains = self._population.domains
+        certified = {i: v for i, v in enumerate(verdicts) if isinstance(v, Certified)}
         private = [_private_values(verdict.certificate, intake, i) for i, verdict in certified.items()]
         said = [
             {**v.region, **{n: part_of(value) for n, value in values.items()}}
@@ -223,7 +208,7 @@ class Verifier(HostOnly):
 
     def _permitted(
         self, asked: Constraints, intake: Intake, told: Sequence[Certified], offers: Mapping[str, Offers]
-    ) -> tuple[pd.DataFrame, NDArray[np.int64]]:
+    ) -> tuple[pd.DataFrame, Rows]:
         """Return the combinations of some answers that who asks may follow, and the answer that each belongs to."""
         domains, private = self._population.domains, self._population.schema.private
         is_wide = any(certificate.binned or certificate.withheld for _, certificate in told)
@@ -242,13 +227,13 @@ class Verifier(HostOnly):
         frame = intake.frame.assign(**columns)
         return rows_for_cells(self._population.encoder, frame, which, np.concatenate(cells)), which
 
-    def _drawn(self, grid: Grid) -> NDArray[np.int32]:
+    def _drawn(self, grid: Grid) -> Codes:
         """Return all combinations, or a sample of more than can be asked for, which does not depend on what else is."""
         if grid.size <= self.cell_budget:
             return grid.all()
         return grid.sample(self.samples, np.random.default_rng(self._seed))
 
-    def _fits(self, region: Region, codes: NDArray[np.int32], numbers: NDArray[np.float64]) -> bool:
+    def _fits(self, region: Region, codes: Codes, numbers: Numbers) -> bool:
         """Say whether a region has the quasi-identifiers, and for a nominal k holds the counterfactual's own ones."""
         if not isinstance(region, Region) or region.parts.keys() != set(self._names):
             return False
@@ -257,7 +242,7 @@ class Verifier(HostOnly):
             for name, code, number in zip(self._names, codes, numbers, strict=True)
         )
 
-    def foreseen(self, region: Region) -> NDArray[np.int32]:
+    def foreseen(self, region: Region) -> Codes:
         """Return what the model will be asked for a group's region, where that depends on the region alone."""
         count = self._recounted(region, is_foreign=False)
         if isinstance(count, Suppressed) or not self._private.is_exact:
@@ -321,22 +306,18 @@ class Verifier(HostOnly):
             sealed=known,
         )
 
-    def _asked(
-        self, claims: Sequence[_Claim], codes: NDArray[np.int32], oracle: Oracle
-    ) -> Iterator[tuple[_Claim, NDArray[np.bool_], NDArray[np.bool_]]]:
+    def _asked(self, claims: Sequence[_Claim], codes: Codes, oracle: Oracle) -> Iterator[tuple[_Claim, Mask, Mask]]:
         """Yield for each counterfactual whether value combinations have the outcome, and the people inside."""
         wide = [claim for claim in claims if claim.private.axes]  # private values vary, too
         here = [c.recount.cells if c.private.axes else np.concatenate([c.cells, c.recount.cells]) for c in claims]
-        said, also = (
-            _ask(oracle, claims, here, reuse=True),
-            iter(_ask(oracle, wide, [c.cells for c in wide], reuse=False)),
-        )
-        for claim, good in zip(claims, said, strict=True):
-            grid, people = (next(also), good) if claim.private.axes else np.split(good, [len(claim.cells)], axis=1)
+        said, also = _ask(oracle, claims, here, reuse=True), _ask(oracle, wide, [c.cells for c in wide], reuse=False)
+        for claim in claims:
+            grid, people = next(also) if claim.private.axes else None, next(said)
+            if grid is None:
+                grid, people = np.split(people, [len(claim.cells)], axis=1)
             if (known := claim.recount.sealed) is not None:
                 own = codes[claim.at][:, self._private_at]
-                proven = [known.proves(*each) for each in zip(people, own, strict=True)]
-                people = np.array(proven, dtype=bool)[:, None]
+                people = np.array([[known.proves(*each)] for each in zip(people, own, strict=True)], dtype=bool)
             yield claim, grid, people
 
     def _judge(
@@ -344,58 +325,52 @@ class Verifier(HostOnly):
         claim: _Claim,
         proposals: Sequence[Proposal],
         matches: Sequence[Sequence[int | None]],
-        good: NDArray[np.bool_],
-        consistent: NDArray[np.bool_],
-        desired: NDArray[np.bool_] | None,
+        good: Mask,
+        consistent: Mask,
+        desired: Mask | None,
         method: str,
     ) -> Iterator[Verdict]:
         """Certify or refuse a claim for each of its counterfactuals; those of equal figures share a certificate."""
         count, policy, known = claim.recount, self._policy, dict[Any, Certified]()
         at, people = claim.at.tolist(), partial(count.people, self._population)
         hits, n = good.sum(axis=1), good.shape[1]
-        shares, nobody = (hits / n).tolist(), [None] * len(at)
+        shares, unknown = (hits / n).tolist(), [None] * len(at)
         bounds = [(s, s) for s in shares] if claim.exact else [clopper_pearson(hit, n) for hit in hits.tolist()]
-        k_desired = nobody if desired is None else people(desired)
-        majority = nobody if desired is None else (2 * desired.sum(axis=1) >= len(count.rows)).tolist()
+        k_desired = unknown if desired is None else people(desired)
+        majority = unknown if desired is None else (2 * desired.sum(axis=1) >= len(count.rows)).tolist()
         wanted = [desired] if policy.counts_eligible and desired is not None else []  # else: groups of them alone
         wanted += [consistent] if policy.guarantee == "catalogue" else []
         promised = [people(count.is_mapped & flags) for flags in wanted] if self._mapped_rows is not None else []
+        least = np.min([[policy.k] * len(at), *promised], axis=0).tolist()
         figures = zip(shares, bounds, k_desired, majority, people(consistent), strict=True)
-        for place, (i, figure) in enumerate(zip(at, figures, strict=True)):
-            share, (low, high), *counted = figure
-            least = min((counts[place] for counts in promised), default=policy.k)
+        for i, short, figure in zip(at, least, figures, strict=True):
+            share, (low, high), *counts = figure
             if low < policy.least_pureness or (self._mapped_rows is not None and share == 0):
                 yield refused("pureness_below_floor")  # a group's region need not hold the counterfactual
-            elif least < policy.k:  # it does not give what the guarantee promises
-                yield refused("verification_failed", least)
+            elif short < policy.k:  # it does not give what the guarantee promises
+                yield refused("verification_failed", short)
             else:
-                proposal, fits = proposals[i], claim.private.matches or tuple(matches[i])
-                key = share, low, high, *counted, *fits, proposal.optimal, proposal.gap
+                counts += claim.private.matches or matches[i]
+                key = share, low, high, *counts, proposals[i].optimal, proposals[i].gap
                 if key not in known:
-                    certificate = self._certificate(claim, proposal, (share, low, high), counted, fits, method)
+                    certificate = self._certificate(claim, proposals[i], (share, low, high), counts, method)
                     known[key] = Certified(count.region, certificate)
                 yield known[key]
 
     def _certificate(
-        self,
-        claim: _Claim,
-        proposal: Proposal,
-        pureness: tuple[float, float, float],
-        counted: Sequence[Any],
-        fits: Sequence[int | None],
-        method: str,
+        self, claim: _Claim, proposal: Proposal, pureness: Sequence[float], counts: Sequence[Any], method: str
     ) -> Certificate:
         count, private, policy, gap = claim.recount, claim.private, self._policy, proposal.gap
         proven = not private.axes or policy.objective == "ncp"  # a search holds private values fixed
         in_reference = None if self._reference is None else max(self._reference.count(count.region), 1)
-        k_desired, majority, k_consistent = counted
+        k_desired, majority, k_consistent, k_private, private_matches = counts
         return Certificate(
             k=count.k,
             k_desired=k_desired,
             k_consistent=k_consistent,
             k_effective=None if self._mapped_rows is None or claim.is_foreign else count.k_mapped,
-            k_private=fits[0],
-            private_matches=fits[1],
+            k_private=k_private,
+            private_matches=private_matches,
             ncp=count.ncp,
             pureness=pureness[0],
             pureness_low=pureness[1],
@@ -419,17 +394,15 @@ class Verifier(HostOnly):
         )
 
 
-def _ask(
-    oracle: Oracle, claims: Sequence[_Claim], cells: Sequence[NDArray[np.int32]], *, reuse: bool
-) -> list[NDArray[np.bool_]]:
+def _ask(oracle: Oracle, claims: Sequence[_Claim], cells: Sequence[Codes], *, reuse: bool) -> Iterator[Mask]:
     """Say of cells of each claim whether they get the outcome, for each of its counterfactuals."""
-    if not claims:
-        return []
-    which = np.concatenate([np.repeat(claim.at, len(each)) for claim, each in zip(claims, cells, strict=True)])
-    every = np.concatenate([np.tile(each, (len(claim.at), 1)) for claim, each in zip(claims, cells, strict=True)])
-    ends = np.cumsum([len(claim.at) * len(each) for claim, each in zip(claims, cells, strict=True)])
-    found = np.split(oracle.ask(which, every, reuse=reuse), ends[:-1])
-    return [good.reshape(len(claim.at), -1) for good, claim in zip(found, claims, strict=True)]
+    pairs = [(claim.at, each) for claim, each in zip(claims, cells, strict=True)]
+    if not pairs:
+        return
+    which = np.concatenate([np.repeat(at, len(each)) for at, each in pairs])
+    good = oracle.ask(which, np.concatenate([np.tile(each, (len(at), 1)) for at, each in pairs]), reuse=reuse)
+    for (at, _), found in zip(pairs, np.split(good, np.cumsum([len(a) * len(e) for a, e in pairs])[:-1]), strict=True):
+        yield found.reshape(len(at), -1)
 
 
 def _holds(part: Part, domain: Domain, code: int, number: float) -> bool:
@@ -452,24 +425,19 @@ def _well_formed(part: Part, domain: Domain) -> bool:
 
 
 def entries_of(
-    queries: Sequence[int],
-    verdicts: Sequence[Verdict],
-    accepted: Intake,
-    outcome: Callable[[int], Outcome],
-    telling: Telling | None,
+    queries: Sequence[int], verdicts: Sequence[Verdict], accepted: Intake, outcomes: Iterable[Outcome], by: Telling
 ) -> Iterator[Entry]:
-    """Yield what leaves of counterfactuals, or why nothing does; `telling` is that of a partition, if there is one."""
-    shown, telling = dict[int, tuple[Region, dict[str, str]]](), telling or accepted.encoder.schema.telling
-    for row, (query, verdict) in enumerate(zip(queries, verdicts, strict=True)):
+    """Yield what leaves of counterfactuals, or why nothing does."""
+    shown = dict[int, tuple[Region, dict[str, str]]]()
+    for row, (query, verdict, outcome) in enumerate(zip(queries, verdicts, outcomes, strict=False)):
         if isinstance(verdict, Suppressed):
             yield Suppressed(query, verdict.reason, refused_k=verdict.refused_k)
             continue
         found, certificate = verdict
         if id(found) not in shown:
             shown[id(found)] = _shown(found, accepted)
-        region, labels = shown[id(found)]
-        released = _private_values(certificate, accepted, row)
-        told = labels, certificate.withheld, outcome(row), telling
+        (region, labels), released = shown[id(found)], _private_values(certificate, accepted, row)
+        told = labels, certificate.withheld, outcome, by
         yield GeneralizedCounterfactual(query, region, released, certificate, *told)
 
 
@@ -477,8 +445,7 @@ def _shown(region: Region, accepted: Intake) -> tuple[Region, dict[str, str]]:
     """Return a region in the order of the features, and the names of the nodes of hierarchies that it has."""
     domains = accepted.encoder.domains
     parts = {name: region.parts[name] for name in accepted.encoder.schema.features if name in region.parts}
-    named = {n: domains[n].label(part) for n, part in parts.items() if domains[n].attribute.hierarchy is not None}
-    return Region(parts), {name: node for name, node in named.items() if node is not None}
+    return Region(parts), {n: node for n, part in parts.items() if (node := domains[n].label(part)) is not None}
 
 
 def _private_values(certificate: Certificate, intake: Intake, row: int) -> dict[str, Any]:
