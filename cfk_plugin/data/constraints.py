@@ -189,6 +189,8 @@ class Constraints(HostOnly):
         return Constraints(self.queries.take(at), self.rules)
 
     def only(self, names: Collection[str]) -> Constraints:
+        if not self.rules:
+            return self
         return Constraints(self.queries, {name: rule for name, rule in self.rules.items() if name in names})
 
     def admissible(self, offers: Mapping[str, Offers], answers: int) -> Mask:

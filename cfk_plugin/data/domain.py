@@ -222,6 +222,11 @@ class Domain(HostOnly):
         values[is_other] = [self.natural(number) for number in numbers[is_other].tolist()]
         return conform(values, self.dtype).array
 
+    def spell(self, codes: NDArray[np.integer[Any]], numbers: Numbers) -> list[Any]:
+        """Do as `column` for a few, in a list."""
+        known = codes.tolist()
+        return self.column(codes, numbers).tolist() if UNKNOWN in known else [self._spelled[code] for code in known]
+
     def numbers_of(self, codes: NDArray[np.integer[Any]], numbers: Numbers) -> Numbers:
         """Return the number of each code, NaN for what is missing, and the given number where there is no code."""
         return np.where(codes < 0, numbers, np.append(self.values, np.nan)[codes])

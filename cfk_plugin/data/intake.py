@@ -219,9 +219,12 @@ class Intake(HostOnly):
     @cached_property
     def private(self) -> list[dict[str, Any]]:
         """Private values of each row, as plain Python shows them."""
-        names = [name for name in self.encoder.schema.features if name in self.encoder.schema.private]
-        columns = [map(natural, self.values[self.encoder.schema.features.index(name)]) for name in names]
-        return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)] or [{} for _ in self.codes]
+        found: list[dict[str, Any]] = [{} for _ in self.codes]
+        for name, values in zip(self.encoder.schema.features, self.values, strict=True):
+            if name in self.encoder.schema.private:
+                for row, value in zip(found, values, strict=True):
+                    row[name] = natural(value)
+        return found
 
     @cached_property
     def quasi_identifiers(self) -> tuple[Codes, Numbers]:

@@ -52,7 +52,8 @@ class PrivateValues(HostOnly):
     ) -> NDArray[np.int64]:
         """Return for many how many of ``rows[of[i]]``, and of all rows, have the same private values; shape (n, 2)."""
         (line, mixed), mine = self._sorted, codes[:, self._at]
-        first, last = (np.searchsorted(mixed, mix(mine), side) for side in ("left", "right"))
+        key = mix(mine)
+        first, last = np.searchsorted(mixed, key, side="left"), np.searchsorted(mixed, key, side="right")
         size = np.where((mine < 0).any(axis=1), 0, last - first)  # nobody has a value that no training row has
         which = np.repeat(np.arange(len(mine)), size)
         found = line[np.arange(len(which)) + np.repeat(first - np.cumsum(size) + size, size)]
@@ -61,7 +62,9 @@ class PrivateValues(HostOnly):
         inside, order = np.zeros(len(which), dtype=bool), np.argsort(of[which], kind="stable")
         for some in np.split(order, np.flatnonzero(np.diff(of[which][order])) + 1) if len(which) else ():
             inside[some] = np.isin(found[some], rows[of[which[some[0]]]])
-        return np.column_stack([np.bincount(which[flags], minlength=len(mine)) for flags in (inside, slice(None))])
+        return np.column_stack(
+            [np.bincount(which[inside], minlength=len(mine)), np.bincount(which, minlength=len(mine))]
+        )
 
     def close(self, j: int, code: int, number: float) -> Span:
         """Return the codes that disclose the same as a value: numbers within 5 % of the range, else its own."""
@@ -150,11 +153,8 @@ class PrivateRelease(PrivateValues):
         alike: NDArray[np.int64],
     ) -> PrivatePart | None:
         """Decide for the rows `alike`, and count among the `rows` inside the region; None as for `decide`."""
-        coarse = self.decide(codes, numbers, alike)
-        if coarse is None:
-            return None
-        if not coarse:
-            return PrivatePart()
+        if self.is_exact or not (coarse := self.decide(codes, numbers, alike)):
+            return PrivatePart() if self.is_exact or coarse is not None else None
         spans = {self._names.index(name): span for name, (_, span) in coarse.items()}
         return PrivatePart(
             tuple(name for name, (part, _) in coarse.items() if part is not None),

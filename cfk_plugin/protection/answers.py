@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from cfk_plugin.data.constraints import Constraints
 from cfk_plugin.data.domain import UNKNOWN
-from cfk_plugin.data.intake import Intake
+from cfk_plugin.data.intake import Intake, take_in
 from cfk_plugin.data.model import Ahead, Labels
 from cfk_plugin.data.policy import Mask
 from cfk_plugin.metrics.heom import Heom, HeomCodes
 from cfk_plugin.protection.axes import Codes, Floats, Ints
 from cfk_plugin.protection.catalogue import Catalogue
-from cfk_plugin.protection.moves import TIE, Keys, Pairs, Points, Pools, Probe, Search
+from cfk_plugin.protection.moves import TIE, Keys, Pairs, Points, Pools, Probe, Search, joined
 
 _BLOCK = 1 << 22  # distances held at once
 _TRIED, _REVERTED = 16, 8  # nearest entries that are tried at once, and true answers that are moved
@@ -30,13 +30,9 @@ _OWN, _ANCHOR = -1, -2  # private values that are no entry's: those of the query
 
 class CatalogueAnswers(NamedTuple):
     entry: Ints  # of each query; -1 where none is true for who asks
-    private: pd.DataFrame  # the private values of each answer
+    points: Intake | None  # those that answers ask for; None where there is none
     said: list[Labels | None]  # what the model says at all combinations of its region, where it was asked
     own: Labels | None = None  # the same at the anchors, if asked along with the first question
-
-    @property
-    def columns(self) -> dict[str, Any]:
-        return {str(name): column.array for name, column in self.private.items()}
 
     def ahead(self, catalogue: Catalogue) -> Ahead:
         """Return the model's labels in the form that verification uses; positions count answers only."""
@@ -64,14 +60,7 @@ class _Asked(NamedTuple):
 
     limits: Constraints
     anchors: Anchors | None
-
-    @property
-    def queries(self) -> Intake:
-        return self.limits.queries
-
-    @property
-    def start(self) -> Intake:
-        return self.queries if self.anchors is None else self.anchors.counterfactuals
+    start: Intake
 
 
 def answer(
@@ -103,15 +92,16 @@ def answer(
     near to far; with anchors, each in turn takes what is nearest to its own.
     """
     queries, anchors = limits.queries, None if catalogue.is_shared else anchors  # which may be somebody's
-    asked, who = _Asked(limits, anchors), np.arange(len(queries)) if who is None else who
+    start = queries if anchors is None else anchors.counterfactuals
+    asked, who = _Asked(limits, anchors, start), np.arange(len(queries)) if who is None else who
     turn, first, times = _turns(who)
     wanted = np.where(turn > 0, 0, times) if anchors is None else np.ones(len(queries), dtype=np.int64)
-    given, step = Given(catalogue, queries.frame, who, wanted), max(_BLOCK // max(len(catalogue), _NEAR * _NEAR), 1)
-    pools = Pools(catalogue, queries, asked.start)
+    pools, step = Pools(catalogue, queries, start), max(_BLOCK // max(len(catalogue), _NEAR * _NEAR), 1)
+    given = Given(catalogue, pools, queries, who, wanted)
     pools.waiting = pools.start if asks_own and anchors is not None else None
     for now in range(int(turn[wanted > 0].max(initial=-1)) + 1 if len(catalogue) else 0):
         askers = np.flatnonzero((turn == now) & (wanted > 0))
-        for waiting in (askers[start : start + step] for start in range(0, len(askers), step)):
+        for waiting in np.split(askers, range(step, len(askers), step)):
             for further, pairs in enumerate(
                 _candidates(catalogue, asked, pools, given, waiting, open_to, revert=revert)
             ):
@@ -121,19 +111,31 @@ def answer(
                 if len(at := np.flatnonzero(is_open[pairs.query])):
                     for results in _results(catalogue, asked, pools, pairs.take(at), given, revert=revert):
                         given.add(results)
-    found, private = np.full(len(queries), -1, dtype=np.int64), list(catalogue.partition.population.schema.private)
+    found = np.full(len(queries), -1, dtype=np.int64)
     if not given.found:
-        return CatalogueAnswers(found, queries.frame.head(0)[private], [], pools.own)
-    asker, entry, distance = (np.concatenate(each) for each in list(zip(*given.found, strict=True))[:3])
+        return CatalogueAnswers(found, None, [], pools.own)
+    *columns, points, labels = zip(*given.found, strict=True)
+    asker, entry, distance = map(np.concatenate, columns)
     line = np.lexsort((np.round(distance / TIE), asker))
     asker = asker[line]
     place = np.argsort(who, kind="stable")[first[asker] + turn[asker] + _turns(asker)[0]]
     found[place] = entry[line]
-    *_, frames, labels = zip(*given.found, strict=True)
     line, said = line[np.argsort(place)], list(chain.from_iterable(labels))
-    rows = catalogue.private.take(found[found >= 0]) if catalogue.forms else pd.concat(frames)[private].take(line)
-    rows = rows.reset_index(drop=True)
-    return CatalogueAnswers(found, rows, list(map(said.__getitem__, line.tolist())), pools.own)
+    return CatalogueAnswers(
+        found,
+        _rows(catalogue, pools, Points(*joined(*points)).take(line), found),
+        list(map(said.__getitem__, line.tolist())),
+        pools.own,
+    )
+
+
+def _rows(catalogue: Catalogue, pools: Pools, points: Points, found: Ints) -> Intake:
+    """Return answers with the first combination of their regions, and the private values that they have come to."""
+    entry = found[found >= 0]
+    if catalogue.forms:  # these leave as they were made
+        return take_in(catalogue.points.take(entry), catalogue.partition.population.encoder)
+    points.at[:, list(pools.schema.quasi_positions)] = catalogue.corners[catalogue.group_at[entry]]
+    return pools.rows(points)
 
 
 def _turns(who: Ints) -> tuple[Ints, Ints, Ints]:
@@ -253,7 +255,7 @@ def _results(
     is_alone = pairs.part >= len(catalogue)  # as many of these are tried too: few are true
     pairs = pairs.take(np.lexsort((np.round(pairs.distance / TIE), is_alone, pairs.query)))
     points, is_other = _points(catalogue, asked, pools, pairs)
-    start = given.keys(pools, points, pairs.entry)
+    start = given.keys(points, pairs.entry)
     if len(new := np.flatnonzero(given.is_new(pairs.query, start))) < len(start):
         pairs, points, is_other, start = pairs.take(new), points.take(new), is_other[new], start[new]
     target = target_of(pools, asked.limits, pairs.query, points) if revert else points
@@ -262,7 +264,7 @@ def _results(
     search = Search(Probe(catalogue, pools), pools, pairs, points, target, is_other)
 
     def is_given(at: Ints, moved: Points) -> Mask:
-        return ~given.is_new(pairs.query[at], start[at], given.keys(pools, moved, pairs.entry[at]))
+        return ~given.is_new(pairs.query[at], start[at], given.keys(moved, pairs.entry[at]))
 
     # With an explainer, only what is nearest to its counterfactual is moved, if that is new.
     at_once = _REVERTED if revert and asked.anchors is None else 1
@@ -274,9 +276,9 @@ def _results(
             break
         at, moved, distance = found
         distance = distance if asked.anchors is None else pairs.distance[at]
-        leaving = given.keys(pools, moved, pairs.entry[at])
+        leaving = given.keys(moved, pairs.entry[at])
         said = list(map(search.said.get, at.tolist()))
-        yield Candidates(pairs.query[at], pairs.entry[at], pools.frame(moved), start[at], leaving, distance, said)
+        yield Candidates(pairs.query[at], pairs.entry[at], moved, start[at], leaving, distance, said)
 
 
 def _points(catalogue: Catalogue, asked: _Asked, pools: Pools, pairs: Pairs) -> tuple[Points, Mask]:
@@ -345,7 +347,7 @@ class Candidates(NamedTuple):
 
     asker: Ints  # from near to far for each
     entry: Ints
-    rows: pd.DataFrame  # the point that an answer asks for, its private values as they would leave
+    points: Points  # what an answer asks for, its private values as they would leave
     start: Keys  # private values that it began with, before they were moved
     leaving: Keys  # and those that it has now
     distance: Floats
@@ -362,35 +364,42 @@ class Given:
     answer lies on the way, d(x, a) + d(a, c) = d(x, c), c asks for more than that one: it is given last.
     """
 
-    def __init__(self, catalogue: Catalogue, queries: pd.DataFrame, who: Ints, wanted: Ints) -> None:
-        self._catalogue, self._queries, self.left = catalogue, queries, wanted.copy()  # per asker
+    def __init__(self, catalogue: Catalogue, pools: Pools, queries: Intake, who: Ints, wanted: Ints) -> None:
+        self._catalogue, self._pools, self._queries, self.left = catalogue, pools, queries, wanted.copy()  # per asker
         self.several = wanted > 1
         self._who = np.unique(who, return_inverse=True)[1]  # several askers may be one person
         counts = np.bincount(self._who, wanted) if len(who) else np.zeros(1)
         self._count, self._most = np.zeros(len(counts), dtype=np.int64), int(counts.max())
         shape = len(counts), self._most
         self._start, self._leaving = np.zeros(shape, dtype=np.uint64), np.zeros(shape, dtype=np.uint64)
+        self.found: list[tuple[Ints, Ints, Floats, Points, list[Labels | None]]] = []
+        if self._most > 1:
+            self._compare(shape)
+
+    def _compare(self, shape: tuple[int, int]) -> None:
+        """Prepare what answers to one person are compared by."""
         self._way = np.zeros(shape)  # how far from the query
-        self._alike = np.tile(np.eye(self._most), (len(counts), 1, 1))
-        schema, domains = catalogue.partition.population.schema, catalogue.partition.population.domains
+        self._alike = np.tile(np.eye(self._most), (shape[0], 1, 1))
+        population = self._catalogue.partition.population
+        schema, domains = population.schema, population.domains
         widths = {n: domains[n].width for n in schema.quasi_identifiers if domains[n].attribute.kind == "numeric"}
-        widths |= catalogue.private_values[0].ranges
+        widths |= self._catalogue.private_values[0].ranges
         self._heom = Heom([*widths], [name for name in schema.features if name not in widths], widths)
         self._numbers = np.zeros((*shape, len(self._heom.numeric)))
         self._codes = np.zeros((*shape, len(self._heom.categorical)), dtype=np.uint64)
-        self.found: list[tuple[Ints, Ints, Floats, pd.DataFrame, list[Labels | None]]] = []
 
     def has_any(self, asker: Ints) -> Mask:
         return np.asarray(self._count[self._who[asker]] > 0)
 
-    def keys(self, pools: Pools, points: Points, entry: Ints) -> Keys:
+    def keys(self, points: Points, entry: Ints) -> Keys:
         """Return what points are recognised by: their private values, or where there are none, their regions."""
         if self._most == 1:
             return np.zeros(len(entry), dtype=np.uint64)
-        if not len(pools.private):
+        if not len(self._pools.private):
             return self._catalogue.region_at[self._catalogue.group_at[entry]].astype(np.uint64)
-        codes = pools.codes(points)
-        columns = [*(codes.numbers + 0.0).T, *codes.codes.T]
+        domains, columns = self._catalogue.domains, list[Floats | Ints]()
+        for name, j in zip(self._pools.schema.private, self._pools.private.tolist(), strict=True):
+            columns.append(self._pools.number(points, j) + 0.0 if domains[name].is_numeric else points.at[:, j])
         return np.asarray(pd.util.hash_pandas_object(pd.DataFrame(dict(enumerate(columns))), index=False), np.uint64)
 
     def is_new(self, asker: Ints, start: Keys, leaving: Keys | None = None) -> Mask:
@@ -408,8 +417,8 @@ class Given:
             line = np.lexsort((np.round(results.distance / TIE), results.asker))
             self._note(results, line[np.unique(results.asker[line], return_index=True)[1]])
             return
-        leaving, points = results.leaving, self._heom.encode(results.rows)
-        way = self._heom.parts(points, self._heom.encode(self._queries.take(results.asker))).sum(axis=1)
+        leaving, points = results.leaving, self._heom.encode(self._pools.frame(results.points))
+        way = self._heom.parts(points, self._heom.encode(self._queries.frame.take(results.asker))).sum(axis=1)
         while len(at := np.flatnonzero(self._may_be_given(results, leaving))):
             asker, person = results.asker[at], self._who[results.asker[at]]
             apart = self._apart(person, points.take(at))
@@ -453,4 +462,4 @@ class Given:
         self._count[self._who[asker]] += 1
         self.left[asker] -= 1
         said = list(map(results.said.__getitem__, at.tolist()))
-        self.found.append((asker, results.entry[at], results.distance[at], results.rows.take(at), said))
+        self.found.append((asker, results.entry[at], results.distance[at], results.points.take(at), said))

@@ -158,7 +158,7 @@ class Catalogue(HostOnly):
 
     def is_wide(self, entry: Ints) -> Mask:
         """Say of entries whether their regions have too many combinations to ask for all of them."""
-        return self.sizes_of(entry) > _WIDE
+        return np.asarray(self._sizes[self.group_at[entry]] > _WIDE)
 
     def sizes_of(self, entry: Ints) -> Floats:
         """Return how many combinations the regions of entries have."""
@@ -302,13 +302,17 @@ class Catalogue(HostOnly):
     @cached_property
     def points(self) -> pd.DataFrame:
         """Private values of each entry at the first combination of its region, which may be nobody's."""
-        population, regions = self.partition.population, [self.partition.regions[g] for g in self._groups.tolist()]
+        population = self.partition.population
         columns = {name: self.private[name].array for name in population.schema.private}
-        for name in population.schema.quasi_identifiers:
-            domain = population.domains[name]
-            first = np.array([np.argmax(domain.inside(region[name])) for region in regions], dtype=np.int64)
-            columns[name] = domain.restore_array(first[self.group_at])
+        for name, first in zip(population.schema.quasi_identifiers, self.corners.T, strict=True):
+            columns[name] = population.domains[name].restore_array(first[self.group_at])
         return table_of({name: columns[name] for name in population.schema.features})
+
+    @cached_property
+    def corners(self) -> Codes:
+        """The first combination of the region of each of these groups."""
+        first = [axis[0] for grid in self._grids for axis in grid.codes]
+        return np.array(first, dtype=np.int32).reshape(-1, self.no_cells.shape[1])
 
     @cached_property
     def codes(self) -> Codes:
@@ -404,9 +408,9 @@ class Catalogue(HostOnly):
     @cached_property
     def private_values(self) -> tuple[Heom, HeomCodes]:
         """Private values of the entries, and the distance between such values."""
-        numeric = [name for name, domain in self.domains.items() if domain.is_numeric]
-        widths = {name: self.domains[name].width or _size(self.domains[name]) for name in numeric}
-        heom = Heom(numeric, [name for name in self.domains if name not in numeric], widths)
+        sizes = {n: float(np.abs(d.values[-1:]).sum()) for n, d in self.domains.items() if d.is_numeric}
+        widths = {name: self.domains[name].width or size for name, size in sizes.items()}
+        heom = Heom([*widths], [name for name in self.domains if name not in widths], widths)
         return heom, self._compared(self.codes, np.full(self.codes.shape, np.nan))
 
     def _compared(self, codes: Codes, numbers: Floats) -> HeomCodes:
@@ -438,10 +442,6 @@ def _decimals_of(domain: Domain) -> float:
 def spread(count: int, most: int) -> Ints:
     """Return at most `most` positions, evenly spread, including first and last."""
     return np.unique(np.linspace(0, max(count - 1, 0), min(count, most)).round().astype(np.int64))
-
-
-def _size(domain: Domain) -> float:
-    return abs(float(domain.values[-1])) if len(domain.values) else 0.0
 
 
 def _ends(population: Population, region: Region) -> list[Codes]:

@@ -10,10 +10,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from cfk_plugin.data.intake import Intake, table_of
+from cfk_plugin.data.intake import FEW, Intake, table_of, take_in
 from cfk_plugin.data.model import Labels
 from cfk_plugin.data.policy import Mask
-from cfk_plugin.metrics.heom import HeomCodes, differences
+from cfk_plugin.metrics.heom import differences
 from cfk_plugin.protection.axes import Codes, Floats, Ints
 from cfk_plugin.protection.catalogue import Catalogue, spread
 
@@ -27,7 +27,7 @@ _RESTARTS = 6  # how often moving starts again after something was lost
 Keys = NDArray[np.uint64]
 
 
-def _joined(*parts: Iterable[Any]) -> Iterable[Any]:
+def joined(*parts: Iterable[Any]) -> Iterable[Any]:
     return map(np.concatenate, zip(*parts, strict=True))
 
 
@@ -62,7 +62,7 @@ class Points(NamedTuple):
         return list(map(np.ndarray.tobytes, np.column_stack([entry, self.at, known])))
 
     def joined(self, others: Points) -> Points:
-        return Points(*_joined(self, others))
+        return Points(*joined(self, others))
 
 
 class Pools:
@@ -70,7 +70,7 @@ class Pools:
 
     def __init__(self, catalogue: Catalogue, queries: Intake, start: Intake) -> None:
         heom, _ = catalogue.private_values
-        self.schema, self._domains = queries.encoder.schema, queries.encoder.columns
+        self._encoder, self.schema, self._domains = queries.encoder, queries.encoder.schema, queries.encoder.columns
         self.decimals = np.array(catalogue.decimals, dtype=np.float64)  # NaN for what moves at once or not at all
         self.private = np.array(catalogue.private_at, dtype=np.int64)
         self.ranges = [heom.ranges.get(name, 0.0) for name in self.schema.private]
@@ -110,6 +110,14 @@ class Pools:
             )
         return table_of(columns)
 
+    def rows(self, points: Points) -> Intake:
+        """Return points as they would be taken in."""
+        if len(points.at) > FEW:
+            return take_in(self.frame(points), self._encoder)
+        own, parts = self._others, enumerate(zip(self._domains, points.at.T, points.numbers.T, strict=True))
+        values = [own[j].take(at).tolist() if j in own else domain.spell(at, n) for j, (domain, at, n) in parts]
+        return self._encoder.read_values(values)
+
     def number(self, points: Points, j: int) -> Floats:
         """Return one column of points as numbers, NaN where it is missing."""
         return self._domains[j].numbers_of(points.at[:, j], points.numbers[:, j])
@@ -123,13 +131,6 @@ class Pools:
             else:
                 found[:, i] = a.at[:, j] != b.at[:, j]
         return found
-
-    def codes(self, points: Points) -> HeomCodes:
-        """Return the private values of points in a form in which equal ones are equal."""
-        kind = np.array([self._domains[j].is_numeric for j in self.private], dtype=bool)
-        numbers = [self.number(points, j) for j in self.private[kind].tolist()]
-        table = np.array(numbers).reshape(len(numbers), len(points.at)).T
-        return HeomCodes(table, points.at[:, self.private[~kind]].astype(np.uint64))
 
 
 class Probe:
@@ -211,12 +212,12 @@ class Probe:
         Also the model's labels at all combinations of the group's region.
         """
         keys = points.keys(entry)
-        asked = np.array([i for i, key in enumerate(keys) if key not in self._known], dtype=np.int64)
-        if len(asked):
+        if not self._known.keys() >= {*keys}:
+            asked = np.array([i for i, key in enumerate(keys) if key not in self._known], dtype=np.int64)
             everywhere, sizes = self._everywhere(points.take(asked), entry[asked])
             said = np.split(self._said(everywhere), np.cumsum(sizes)[:-1])
             self._known.update(zip([keys[i] for i in asked.tolist()], said, strict=True))
-        found, labels = list[Codes](), [self._known[key] for key in keys]
+        found, labels = list[Codes](), [*map(self._known.__getitem__, keys)]
         for each, said_there in zip(entry.tolist(), labels, strict=True):
             group, which = int(self.catalogue.group_at[each]), np.full(len(said_there), each)
             is_lost = self.catalogue.holding(group) & ~self.catalogue.judge(said_there, which)
@@ -246,7 +247,6 @@ class Moves:
         ``fixed`` is the part of the distance that no move changes. `best_alone` marks points of which only the nearest
         is wanted, and `kept` has known results of `subsets`.
         """
-        alive = np.ones(len(group), dtype=bool)
         left = self._revert(kept)
         self.gaps = self._pools.gaps(self.points, self._target)
         distance, halves = fixed + self.gaps.sum(axis=1), left & ~np.isnan(self._pools.decimals)
@@ -258,13 +258,12 @@ class Moves:
         self.gaps = self._pools.gaps(self.points, self._target)
         return np.where(alive, fixed + self.gaps.sum(axis=1), np.inf)
 
-    def subsets(self, at: Ints, done: Ints | None = None) -> tuple[Ints, Points, Ints]:
+    def subsets(self, at: Ints, done: Ints) -> tuple[Ints, Points, Ints]:
         """Return points with every subset of their next columns taken over, whose each is, and how many columns.
 
         There are as many columns as there is room for, so one call of the model tells which of them are taken over, one
         after the other.
         """
-        done = np.zeros(len(self._line), dtype=np.int64) if done is None else done
         left, most = self._count[at] - done[at], 1
         while most < left.max(initial=0) and (2 ** np.minimum(left, most + 1) - 1).sum() <= AT_ONCE:
             most += 1
@@ -409,7 +408,7 @@ class Pairs(NamedTuple):
         return Pairs(self.query[at], self.entry[at], self.part[at], self.distance[at])
 
     def joined(self, others: Pairs) -> Pairs:
-        return Pairs(*_joined(self, others))
+        return Pairs(*joined(self, others))
 
 
 IsGiven = Callable[[Ints, Points], Mask]
@@ -457,7 +456,7 @@ class Search:
     def _try(self, at: Ints, first: Ints) -> None:
         """Ask whether pairs are true and, if there is room, what the first ones can take over."""
         first = first if len(first) <= AT_ONCE // 4 else first[:0]
-        of, trial, width = self._moves(first).subsets(np.arange(len(first)))
+        of, trial, width = self._moves(first).subsets(np.arange(len(first)), np.zeros(len(first), dtype=np.int64))
         points, which, tell = self._start.take(at).joined(trial), np.append(at, first[of]), self._is_other[at]
         good = self._probe.keeps(points, self._pairs.entry[which], self._more, which, np.append(tell, of >= 0))
         good, *kept = np.split(good, len(at) + np.cumsum(2**width - 1) - (2**width - 1))
@@ -486,19 +485,20 @@ class Search:
                 self._done[some[~kept]] = True
                 some = some[kept]
             at, moved, distance, lost = self._moved(some, several, is_given, moves=attempt < _RESTARTS)
-            kept = np.array([not len(cells) for cells in lost], dtype=bool)
+            kept = np.array([*map(len, lost)]) == 0
             found.append((at[kept], moved.take(kept), distance[kept]))
             self._done[at[kept]] = True
             over |= np.isin(self._query, self._query[at[kept & ~several[at]]])
             used.append(some)
-            for i, cells in zip(at[~kept].tolist(), [cells for cells in lost if len(cells)], strict=True):
-                self._learn(i, cells)
+            for i, cells in zip(at.tolist(), lost, strict=True):
+                if len(cells):
+                    self._learn(i, cells)
         for some in used:  # they had their turn
             self._done[some] = True
         if not found:
             return None
         every, points, away = zip(*found, strict=True)
-        return np.concatenate(every), Points(*_joined(*points)), np.concatenate(away)
+        return np.concatenate(every), Points(*joined(*points)), np.concatenate(away)
 
     def _moved(
         self, some: Ints, several: Mask, is_given: IsGiven | None, *, moves: bool

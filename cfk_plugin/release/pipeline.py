@@ -187,21 +187,19 @@ class Pipeline(HostOnly):
         made, entries, who = dict[int, Entry](), None, None if asked is None else asked.queries
         accepted, catalogue, sides = intake.take(at), self.guarantee.catalogue, self.guarantee.sides
         if catalogue is not None and len(at):
-            open_to = sides.open_to(own, factual, len(at))
-            private, began, revert = dict[str, Any](), None, self.policy.reverts
+            open_to, began, points = sides.open_to(own, factual, len(at)), None, None
             if waits := own is not None and len(own) < len(at):
                 own = at.astype(object)
             if own is not None:
                 began = Anchors(accepted, catalogue.partition.group_of(accepted.codes, accepted.numbers, sides.of(own)))
             if asked is not None:
-                answered = answer(
-                    catalogue, asked.take(at), open_to, revert=revert, who=query[at], anchors=began, asks_own=waits
-                )
+                how: dict[str, Any] = {"revert": self.policy.reverts, "anchors": began, "asks_own": waits}
+                answered = answer(catalogue, asked.take(at), open_to, who=query[at], **how)
                 if waits and own is not None:
                     own = self.rows.ask(accepted.frame) if answered.own is None else answered.own
                     if not (good := self.goal.met(own)).all():
                         return self._entries(intake, query, at[good], own[good], None, progress, asked)
-                entry, ahead, private = answered.entry, answered.ahead(catalogue), answered.columns
+                entry, ahead, points = answered.entry, answered.ahead(catalogue), answered.points
             elif began is not None:
                 entry = nearest(catalogue, accepted, open_to, began.groups)
             found = entry >= 0
@@ -210,8 +208,8 @@ class Pipeline(HostOnly):
             made = {i: Suppressed(int(query[i]), why[i]) for i in at[~found].tolist()}
             at, entries, factual = at[found], entry[found], None if factual is None else factual[found]
             if len(at):
-                frame, own = catalogue.points.take(entries).assign(**private), catalogue.labels[entries]
-                accepted = take_in(frame, self.population.encoder)
+                own = catalogue.labels[entries]
+                accepted = points or take_in(catalogue.points.take(entries), self.population.encoder)
         if len(at) and own is not None:
             cells = None if entries is not None else accepted.quasi_identifiers[0]  # an entry's point is nobody's row
             oracle = Oracle(self.model, self.goal.judge(factual, own), self.rows, accepted, cells, ahead)

@@ -511,7 +511,10 @@ class Certificate(HostOnly):
 
     def counted(self, **counts: Any) -> Certificate:
         """Return a copy with counts that were not known when it was issued."""
-        return Certificate(**{**self.to_dict(), **counts})
+        made = object.__new__(Certificate)
+        for name in self.__slots__:
+            object.__setattr__(made, name, counts[name] if name in counts else getattr(self, name))
+        return made
 
 
 _PUBLIC = (

@@ -308,13 +308,16 @@ class Verifier(HostOnly):
 
     def _asked(self, claims: Sequence[_Claim], codes: Codes, oracle: Oracle) -> Iterator[tuple[_Claim, Mask, Mask]]:
         """Yield for each counterfactual whether value combinations have the outcome, and the people inside."""
-        wide = [claim for claim in claims if claim.private.axes]  # private values vary, too
-        here = [c.recount.cells if c.private.axes else np.concatenate([c.cells, c.recount.cells]) for c in claims]
-        said, also = _ask(oracle, claims, here, reuse=True), _ask(oracle, wide, [c.cells for c in wide], reuse=False)
+        narrow, wide = list[tuple[Rows, Codes]](), list[tuple[Rows, Codes]]()
+        for claim in claims:
+            members, varies = claim.recount.cells, bool(claim.private.axes)  # or private values do not
+            narrow.append((claim.at, members if varies else np.concatenate([claim.cells, members])))
+            wide += [(claim.at, claim.cells)] * varies
+        said, also = _ask(oracle, narrow, reuse=True), _ask(oracle, wide, reuse=False)
         for claim in claims:
             grid, people = next(also) if claim.private.axes else None, next(said)
             if grid is None:
-                grid, people = np.split(people, [len(claim.cells)], axis=1)
+                grid, people = people[:, : len(claim.cells)], people[:, len(claim.cells) :]
             if (known := claim.recount.sealed) is not None:
                 own = codes[claim.at][:, self._private_at]
                 people = np.array([[known.proves(*each)] for each in zip(people, own, strict=True)], dtype=bool)
@@ -394,15 +397,15 @@ class Verifier(HostOnly):
         )
 
 
-def _ask(oracle: Oracle, claims: Sequence[_Claim], cells: Sequence[Codes], *, reuse: bool) -> Iterator[Mask]:
-    """Say of cells of each claim whether they get the outcome, for each of its counterfactuals."""
-    pairs = [(claim.at, each) for claim, each in zip(claims, cells, strict=True)]
+def _ask(oracle: Oracle, pairs: Sequence[tuple[Rows, Codes]], *, reuse: bool) -> Iterator[Mask]:
+    """Say of cells whether they get the outcome, for each of the counterfactuals that they go with."""
     if not pairs:
         return
-    which = np.concatenate([np.repeat(at, len(each)) for at, each in pairs])
-    good = oracle.ask(which, np.concatenate([np.tile(each, (len(at), 1)) for at, each in pairs]), reuse=reuse)
-    for (at, _), found in zip(pairs, np.split(good, np.cumsum([len(a) * len(e) for a, e in pairs])[:-1]), strict=True):
-        yield found.reshape(len(at), -1)
+    which, cells = zip(*((np.repeat(at, len(each)), np.tile(each, (len(at), 1))) for at, each in pairs), strict=True)
+    good, end = oracle.ask(np.concatenate(which), np.concatenate(cells), reuse=reuse), 0
+    for (at, _), each in zip(pairs, which, strict=True):
+        yield good[end : end + len(each)].reshape(len(at), -1)
+        end += len(each)
 
 
 def _holds(part: Part, domain: Domain, code: int, number: float) -> bool:
