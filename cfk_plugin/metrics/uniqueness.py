@@ -153,8 +153,9 @@ class PrivateRelease(PrivateValues):
         alike: NDArray[np.int64],
     ) -> PrivatePart | None:
         """Decide for the rows `alike`, and count among the `rows` inside the region; None as for `decide`."""
-        if self.is_exact or not (coarse := self.decide(codes, numbers, alike)):
-            return PrivatePart() if self.is_exact or coarse is not None else None
+        coarse = self.decide(codes, numbers, alike)
+        if not coarse:
+            return None if coarse is None else PrivatePart()
         spans = {self._names.index(name): span for name, (_, span) in coarse.items()}
         return PrivatePart(
             tuple(name for name, (part, _) in coarse.items() if part is not None),

@@ -165,13 +165,14 @@ class Verifier(HostOnly):
         count = self._recounted(region, is_foreign=is_foreign)
         if isinstance(count, Suppressed):
             return count
-        if (private := self._private.part(codes, numbers, count.rows, count.mapped)) is None:
+        exact = PrivatePart() if self._private.is_exact else None
+        if (private := exact or self._private.part(codes, numbers, count.rows, count.mapped)) is None:
             return refused("homogeneous")
-        axes = [  # a number that no row has is one more; not of a group's region, which is judged alike for all
-            np.append(axis, np.int32(domain.size)) if code == UNKNOWN and self._mapped_rows is None else axis
-            for axis, domain, code in zip(count.grid.codes, self._domains, own.tolist(), strict=True)
-        ]
-        grid = Grid((*axes, *private.axes), prod(map(len, (*axes, *private.axes))))
+        axes = [*count.grid.codes, *private.axes]
+        # A number that no row has is one more; not of a group's region, which is judged alike for all.
+        for j in np.flatnonzero(own == UNKNOWN).tolist() if self._mapped_rows is None else ():
+            axes[j] = np.append(axes[j], np.int32(self._domains[j].size))
+        grid = Grid(tuple(axes), prod(map(len, axes)))
         is_same = not private.axes and grid.size == count.grid.size  # nothing was added
         cells = count.drawn if is_same else self._drawn(grid)
         return _Claim(count, at, private, cells, grid.size <= self.cell_budget, is_foreign)
@@ -446,9 +447,13 @@ def entries_of(
 
 def _shown(region: Region, accepted: Intake) -> tuple[Region, dict[str, str]]:
     """Return a region in the order of the features, and the names of the nodes of hierarchies that it has."""
-    domains = accepted.encoder.domains
-    parts = {name: region.parts[name] for name in accepted.encoder.schema.features if name in region.parts}
-    return Region(parts), {n: node for n, part in parts.items() if (node := domains[n].label(part)) is not None}
+    labels, parts = dict[str, str](), dict[str, Part]()
+    for name, domain in zip(accepted.encoder.schema.features, accepted.encoder.columns, strict=True):
+        if name in region.parts:
+            parts[name] = region.parts[name]
+            if domain.attribute.hierarchy is not None and (node := domain.label(parts[name])) is not None:
+                labels[name] = node
+    return Region(parts), labels
 
 
 def _private_values(certificate: Certificate, intake: Intake, row: int) -> dict[str, Any]:
