@@ -372,7 +372,7 @@ class Population(HostOnly):
         return len(rows) if subjects is None else len(np.unique(subjects[rows]))
 
     def people_of(self, rows: Rows, flags: NDArray[np.bool_]) -> list[int]:
-        """Do as `people` for several selections of some rows; shape (selections, rows)."""
+        """Count `people` in several selections of some rows; ``flags`` has shape (selections, rows)."""
         if self._rows.subjects is None:
             return list(flags.sum(axis=1).tolist())
         return [self.people(rows[some]) for some in flags]

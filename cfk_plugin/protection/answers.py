@@ -29,8 +29,8 @@ _OWN, _ANCHOR = -1, -2  # private values that are no entry's: those of the query
 
 
 class CatalogueAnswers(NamedTuple):
-    entry: Ints  # of each query; -1 where none is true for who asks
-    points: Intake | None  # those that answers ask for; None where there is none
+    entry: Ints  # of each query; -1 if none is true for the person who asks
+    points: Intake | None  # those that answers ask for; None if there is none
     said: list[Labels | None]  # what the model says at all combinations of its region, where it was asked
     own: Labels | None = None  # the same at the anchors, if asked along with the first question
 
@@ -392,7 +392,7 @@ class Given:
         return np.asarray(self._count[self._who[asker]] > 0)
 
     def keys(self, points: Points, entry: Ints) -> Keys:
-        """Return what points are recognised by: their private values, or where there are none, their regions."""
+        """Return keys of points: their private values or, if there are none, their regions."""
         if self._most == 1:
             return np.zeros(len(entry), dtype=np.uint64)
         if not len(self._pools.private):

@@ -157,7 +157,7 @@ class Catalogue(HostOnly):
         return np.asarray(self.weakest[self.group_at[entry]] == entry) & ~self.is_wide(entry)
 
     def is_wide(self, entry: Ints) -> Mask:
-        """Say of entries whether their regions have too many combinations to ask for all of them."""
+        """Say for entries whether their regions have too many combinations to ask for all of them."""
         return np.asarray(self._sizes[self.group_at[entry]] > _WIDE)
 
     def sizes_of(self, entry: Ints) -> Floats:

@@ -259,7 +259,7 @@ class Moves:
         return np.where(alive, fixed + self.gaps.sum(axis=1), np.inf)
 
     def subsets(self, at: Ints, done: Ints) -> tuple[Ints, Points, Ints]:
-        """Return points with every subset of their next columns taken over, whose each is, and how many columns.
+        """Return points with every subset of their next columns taken over, the point of each, and numbers of columns.
 
         There are as many columns as there is room for, so one call of the model tells which of them are taken over, one
         after the other.

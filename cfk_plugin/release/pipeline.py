@@ -327,12 +327,12 @@ class Pipeline(HostOnly):
         return [rebuild(p, self.population) for p in proposals], method, groups
 
     def _with_moves(self, batch: Batch, before: Codes, verdicts: list[Verdict]) -> list[Verdict]:
-        """Name on each certificate the private attributes that are no longer those of the entry."""
+        """Name, on each certificate, the private attributes whose values are no longer the entry's."""
         schema, found, known = self.population.schema, list[Verdict](), dict[tuple[int, bytes], Verdict]()
         changed = batch.intake.codes[:, list(map(schema.features.index, schema.private))] != before
         for verdict, flags in zip(verdicts, changed, strict=True):
             key = id(verdict), flags.tobytes()
-            if key not in known:  # what several have in common is made once
+            if key not in known:  # certificates that several share are made once
                 moved, known[key] = tuple(compress(schema.private, flags.tolist())), verdict
                 if moved and isinstance(verdict, Certified):
                     known[key] = Certified(verdict.region, verdict.certificate.counted(moved=moved))

@@ -1,4 +1,4 @@
-"""Verification: the last step, which no plugin changes: a region is recounted from itself and the population alone."""
+"""Verification: the last step, which no plugin changes: it recounts a region from itself and the population alone."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from cfk_plugin.metrics.risk import SensitiveFigures
 from cfk_plugin.metrics.uniqueness import PrivatePart, PrivateRelease, number_of
 from cfk_plugin.release.results import Certificate, Entry, GeneralizedCounterfactual, Suppressed
 
-_REMEMBERED, _FEW_ROWS = 1 << 22, 10_000  # rows inside of all regions whose recount is remembered, and of one at most
+_REMEMBERED, _FEW_ROWS = 1 << 22, 10_000  # most rows inside of remembered regions: of all, and of one
 _AT_ONCE = 1 << 22  # codes of queries held at once
 _log = logging.getLogger("cfk_plugin")
 
@@ -47,7 +47,7 @@ Verdict = Certified | Suppressed
 
 
 def refused(reason: str, k: int | None = None) -> Suppressed:
-    """Return why a region does not leave, and how many people were too few; the query is filled in later."""
+    """Return why a region does not leave, and the number of people if too few; the query is filled in later."""
     return Suppressed(-1, reason, refused_k=k)
 
 
@@ -56,49 +56,49 @@ Sealed = Callable[[Region], SealedRegion | None]
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class _Recount(HostOnly):
-    """What the population says of a region, before the model is asked."""
+    """What the population says about a region, before the model is asked."""
 
     region: Region
     rows: Rows  # inside the region
     cells: Codes  # of these rows
     mapped: Rows  # released with this region; everybody inside for a nominal k
-    is_mapped: Mask  # which of the rows these are
+    is_mapped: Mask  # which of the rows are mapped
     grid: Grid  # its value combinations
-    drawn: Codes  # those that are asked about
+    drawn: Codes  # the combinations that are asked about
     k: int  # people inside
     k_mapped: int  # people released with this region
     ncp: float
     ncp_parts: tuple[float, ...]
     sensitive: SensitiveFigures
-    sealed: SealedRegion | None = None  # where there are neither rows nor cells
+    sealed: SealedRegion | None = None  # if there are neither rows nor cells
 
     def people(self, population: Population, flags: Mask) -> list[int]:
-        """Count people behind some of the rows inside; without rows, whether the floor is proven is the only flag."""
+        """Count people behind some of the rows inside; without rows, the only flag says whether the floor is proven."""
         if self.sealed is not None:
             return [self.sealed.floor if proven else 0 for proven in flags[:, 0].tolist()]
         return population.people_of(self.rows, flags)
 
 
 class _Claim(NamedTuple):
-    """A region, and counterfactuals that are to leave with it and of which the same is asked."""
+    """A region, and counterfactuals that are to leave with it and need the same questions."""
 
     recount: _Recount
     at: Rows
     private: PrivatePart
     cells: Codes  # value combinations that are asked about
-    exact: bool  # whether these are all
+    exact: bool  # whether these are all of them
     is_foreign: bool
 
 
 class Verifier(HostOnly):
     """Certifies regions against a population and a policy.
 
-    `mapped_rows` says which rows are released with a region, where a partition fixes that; else all inside count.
-    `sealed` says what is known of a region where the population has no cells.
+    `mapped_rows` says which rows are released with a region, if a partition fixes that; else all inside count.
+    `sealed` says what is known of a region if the population has no cells.
     """
 
-    cell_budget = 10_000  # value combinations of a region up to which all are asked
-    samples = 2_000  # how many are drawn of more
+    cell_budget = 10_000  # value combinations of a region; up to these, all are asked
+    samples = 2_000  # number drawn if there are more
 
     def __init__(
         self,
@@ -133,7 +133,7 @@ class Verifier(HostOnly):
     ) -> list[Verdict]:
         """Certify or refuse one region per counterfactual; at positions in `foreign` everybody inside counts."""
         alike, claims, of = dict[Any, list[int]](), list[_Claim](), np.zeros(len(proposals), dtype=np.int64)
-        asks_alike = self._private.is_exact and self._mapped_rows is not None  # what is asked follows from the region
+        asks_alike = self._private.is_exact and self._mapped_rows is not None  # then the region decides the questions
         for i, proposal in enumerate(proposals):
             alike.setdefault((id(proposal.region), i in foreign) if asks_alike else i, []).append(i)
         found = dict[int, Verdict]()
@@ -180,7 +180,7 @@ class Verifier(HostOnly):
     def hold_to(
         self, asked: Constraints, intake: Intake, verdicts: Sequence[Verdict], judge: Judge, ask: Ask
     ) -> list[Verdict]:
-        """Refuse what would ask for an excluded change, and certify how pure the rest is within what may change."""
+        """Refuse what needs an excluded change, and certify how pure the rest is within what may change."""
         domains = self._population.domains
         certified = {i: v for i, v in enumerate(verdicts) if isinstance(v, Certified)}
         private = [_private_values(verdict.certificate, intake, i) for i, verdict in certified.items()]
@@ -210,7 +210,7 @@ class Verifier(HostOnly):
     def _permitted(
         self, asked: Constraints, intake: Intake, told: Sequence[Certified], offers: Mapping[str, Offers]
     ) -> tuple[pd.DataFrame, Rows]:
-        """Return the combinations of some answers that who asks may follow, and the answer that each belongs to."""
+        """Return the combinations of answers that are permitted to who asks, and the answer that each belongs to."""
         domains, private = self._population.domains, self._population.schema.private
         is_wide = any(certificate.binned or certificate.withheld for _, certificate in told)
         ranged = {n: o for n, o in offers.items() if n in self._names or (is_wide and domains[n].is_numeric)}
@@ -229,13 +229,13 @@ class Verifier(HostOnly):
         return rows_for_cells(self._population.encoder, frame, which, np.concatenate(cells)), which
 
     def _drawn(self, grid: Grid) -> Codes:
-        """Return all combinations, or a sample of more than can be asked for, which does not depend on what else is."""
+        """Return all combinations, or a sample if they are too many; it does not depend on what else is asked."""
         if grid.size <= self.cell_budget:
             return grid.all()
         return grid.sample(self.samples, np.random.default_rng(self._seed))
 
     def _fits(self, region: Region, codes: Codes, numbers: Numbers) -> bool:
-        """Say whether a region has the quasi-identifiers, and for a nominal k holds the counterfactual's own ones."""
+        """Say whether a region has the quasi-identifiers and, for a nominal k, holds those of the counterfactual."""
         if not isinstance(region, Region) or region.parts.keys() != set(self._names):
             return False
         return self._mapped_rows is not None or all(
@@ -244,7 +244,7 @@ class Verifier(HostOnly):
         )
 
     def foreseen(self, region: Region) -> Codes:
-        """Return what the model will be asked for a group's region, where that depends on the region alone."""
+        """Return what the model will be asked about a group's region, if that depends on the region alone."""
         count = self._recounted(region, is_foreign=False)
         if isinstance(count, Suppressed) or not self._private.is_exact:
             return np.empty((0, len(self._names)), dtype=np.int32)
@@ -252,7 +252,7 @@ class Verifier(HostOnly):
 
     def _recounted(self, region: Region, *, is_foreign: bool) -> _Recount | Suppressed:
         """Return the recount of a region, which never changes."""
-        key = repr(region), is_foreign  # as text: of two regions that are equal, one may hold True and one 1
+        key = repr(region), is_foreign  # as text, since equal regions may differ: one holds True, one 1
         if (known := self._known.get(key)) is not None:
             return known
         count = self._recount(region, is_foreign=is_foreign)
@@ -308,10 +308,10 @@ class Verifier(HostOnly):
         )
 
     def _asked(self, claims: Sequence[_Claim], codes: Codes, oracle: Oracle) -> Iterator[tuple[_Claim, Mask, Mask]]:
-        """Yield for each counterfactual whether value combinations have the outcome, and the people inside."""
+        """Yield, for each claim, whether value combinations have the outcome, and whether the people inside do."""
         narrow, wide = list[tuple[Rows, Codes]](), list[tuple[Rows, Codes]]()
         for claim in claims:
-            members, varies = claim.recount.cells, bool(claim.private.axes)  # or private values do not
+            members, varies = claim.recount.cells, bool(claim.private.axes)  # whether private values vary
             narrow.append((claim.at, members if varies else np.concatenate([claim.cells, members])))
             wide += [(claim.at, claim.cells)] * varies
         said, also = _ask(oracle, narrow, reuse=True), _ask(oracle, wide, reuse=False)
@@ -334,7 +334,7 @@ class Verifier(HostOnly):
         desired: Mask | None,
         method: str,
     ) -> Iterator[Verdict]:
-        """Certify or refuse a claim for each of its counterfactuals; those of equal figures share a certificate."""
+        """Certify or refuse a claim for each of its counterfactuals; those with equal figures share a certificate."""
         count, policy, known = claim.recount, self._policy, dict[Any, Certified]()
         at, people = claim.at.tolist(), partial(count.people, self._population)
         hits, n = good.sum(axis=1), good.shape[1]
@@ -342,7 +342,7 @@ class Verifier(HostOnly):
         bounds = [(s, s) for s in shares] if claim.exact else [clopper_pearson(hit, n) for hit in hits.tolist()]
         k_desired = unknown if desired is None else people(desired)
         majority = unknown if desired is None else (2 * desired.sum(axis=1) >= len(count.rows)).tolist()
-        wanted = [desired] if policy.counts_eligible and desired is not None else []  # else: groups of them alone
+        wanted = [desired] if policy.counts_eligible and desired is not None else []  # else groups hold only them
         wanted += [consistent] if policy.guarantee == "catalogue" else []
         promised = [people(count.is_mapped & flags) for flags in wanted] if self._mapped_rows is not None else []
         least = np.min([[policy.k] * len(at), *promised], axis=0).tolist()
@@ -350,8 +350,8 @@ class Verifier(HostOnly):
         for i, short, figure in zip(at, least, figures, strict=True):
             share, (low, high), *counts = figure
             if low < policy.least_pureness or (self._mapped_rows is not None and share == 0):
-                yield refused("pureness_below_floor")  # a group's region need not hold the counterfactual
-            elif short < policy.k:  # it does not give what the guarantee promises
+                yield refused("pureness_below_floor")  # a group's region may not hold the counterfactual
+            elif short < policy.k:  # fewer people than the guarantee promises
                 yield refused("verification_failed", short)
             else:
                 counts += claim.private.matches or matches[i]
@@ -365,7 +365,7 @@ class Verifier(HostOnly):
         self, claim: _Claim, proposal: Proposal, pureness: Sequence[float], counts: Sequence[Any], method: str
     ) -> Certificate:
         count, private, policy, gap = claim.recount, claim.private, self._policy, proposal.gap
-        proven = not private.axes or policy.objective == "ncp"  # a search holds private values fixed
+        proven = not private.axes or policy.objective == "ncp"  # as searches keep private values fixed
         in_reference = None if self._reference is None else max(self._reference.count(count.region), 1)
         k_desired, majority, k_consistent, k_private, private_matches = counts
         return Certificate(
@@ -399,7 +399,7 @@ class Verifier(HostOnly):
 
 
 def _ask(oracle: Oracle, pairs: Sequence[tuple[Rows, Codes]], *, reuse: bool) -> Iterator[Mask]:
-    """Say of cells whether they get the outcome, for each of the counterfactuals that they go with."""
+    """Say whether cells get the outcome, for each counterfactual that they go with."""
     if not pairs:
         return
     which, cells = zip(*((np.repeat(at, len(each)), np.tile(each, (len(at), 1))) for at, each in pairs), strict=True)
@@ -431,7 +431,7 @@ def _well_formed(part: Part, domain: Domain) -> bool:
 def entries_of(
     queries: Sequence[int], verdicts: Sequence[Verdict], accepted: Intake, outcomes: Iterable[Outcome], by: Telling
 ) -> Iterator[Entry]:
-    """Yield what leaves of counterfactuals, or why nothing does."""
+    """Yield what is released of counterfactuals, or why nothing is."""
     shown = dict[int, tuple[Region, dict[str, str]]]()
     for row, (query, verdict, outcome) in enumerate(zip(queries, verdicts, outcomes, strict=False)):
         if isinstance(verdict, Suppressed):
@@ -446,7 +446,7 @@ def entries_of(
 
 
 def _shown(region: Region, accepted: Intake) -> tuple[Region, dict[str, str]]:
-    """Return a region in the order of the features, and the names of the nodes of hierarchies that it has."""
+    """Return a region in the order of the features, and the names of its hierarchy nodes."""
     labels, parts = dict[str, str](), dict[str, Part]()
     for name, domain in zip(accepted.encoder.schema.features, accepted.encoder.columns, strict=True):
         if name in region.parts:
