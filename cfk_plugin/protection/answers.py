@@ -25,7 +25,7 @@ _NEAR, _MIXED = 24, 48  # nearest regions and private values that are combined, 
 _FURTHER = 8  # most rounds in a search for more answers, once there is one
 _NEARNESS = 0.5  # weight of the distance against that of diversity, which is 1: DiCE's own
 _RIDGE = 1e-9  # so that two answers at one point are no error
-_OWN, _ANCHOR = -1, -2  # private values that are no entry's: those of the query, and of the explainer's counterfactual
+_OWN, ANCHOR = -1, -2  # private values that are no entry's: those of the query, and of the explainer's counterfactual
 
 
 class CatalogueAnswers(NamedTuple):
@@ -33,6 +33,7 @@ class CatalogueAnswers(NamedTuple):
     points: Intake | None  # those that answers ask for; None if there is none
     said: list[Labels | None]  # what the model says at all combinations of its region, where it was asked
     own: Labels | None = None  # the same at the anchors, if asked along with the first question
+    part: Ints | None = None  # the entry whose private values each answer began with; of others, see `Pairs.part`
 
     def ahead(self, catalogue: Catalogue) -> Ahead:
         """Return the model's labels in the form that verification uses; positions count answers only."""
@@ -115,7 +116,7 @@ def answer(
     if not given.found:
         return CatalogueAnswers(found, None, [], pools.own)
     *columns, points, labels = zip(*given.found, strict=True)
-    asker, entry, distance = map(np.concatenate, columns)
+    asker, entry, part, distance = map(np.concatenate, columns)
     line = np.lexsort((np.round(distance / TIE), asker))
     asker = asker[line]
     place = np.argsort(who, kind="stable")[first[asker] + turn[asker] + _turns(asker)[0]]
@@ -126,6 +127,7 @@ def answer(
         _rows(catalogue, pools, Points(*joined(*points)).take(line), found),
         list(map(said.__getitem__, line.tolist())),
         pools.own,
+        part[line],
     )
 
 
@@ -200,7 +202,7 @@ def _in_own_group(catalogue: Catalogue, asked: _Asked, anchors: Anchors, query: 
     """Return anchors in their own groups: with their own private values, and as the entry that they are."""
     groups, nowhere = anchors.groups[query], np.zeros(len(query))
     weakest, itself = catalogue.weakest_of(groups), catalogue.own(anchors.counterfactuals.take(query), groups)
-    kept = Pairs(query, weakest, np.full(len(query), _ANCHOR), nowhere).take(np.flatnonzero(revert & (weakest >= 0)))
+    kept = Pairs(query, weakest, np.full(len(query), ANCHOR), nowhere).take(np.flatnonzero(revert & (weakest >= 0)))
     pairs = kept.joined(Pairs(query, itself, itself, nowhere).take(np.flatnonzero(itself >= 0)))
     quasi, private = _limits_of(catalogue, asked.limits.take(pairs.query))
     fits = quasi.admits({n: catalogue.offered(n).take(catalogue.group_at[pairs.entry]) for n in quasi.rules})
@@ -217,7 +219,7 @@ def _mixed(catalogue: Catalogue, asked: _Asked, pools: Pools, query: Ints, regio
     own = pools.gaps(pools.queries.take(query), pools.start.take(query)).sum(axis=1)[:, None]
     part, away = np.append([_OWN], catalogue.distinct), np.hstack([own, parts[:, catalogue.distinct]])
     if asked.anchors is not None:
-        part, away = np.append([_ANCHOR], part), np.hstack([np.zeros((len(query), 1)), away])
+        part, away = np.append([ANCHOR], part), np.hstack([np.zeros((len(query), 1)), away])
         return _nearest_combined(catalogue, query, regions, part, away)
     alone = np.arange(len(catalogue), len(catalogue.parts))
     changed = _changed(pools, query, catalogue.parts[alone])
@@ -278,7 +280,7 @@ def _results(
         distance = distance if asked.anchors is None else pairs.distance[at]
         leaving = given.keys(moved, pairs.entry[at])
         said = list(map(search.said.get, at.tolist()))
-        yield Candidates(pairs.query[at], pairs.entry[at], moved, start[at], leaving, distance, said)
+        yield Candidates(pairs.query[at], pairs.entry[at], pairs.part[at], moved, start[at], leaving, distance, said)
 
 
 def _points(catalogue: Catalogue, asked: _Asked, pools: Pools, pairs: Pairs) -> tuple[Points, Mask]:
@@ -288,7 +290,7 @@ def _points(catalogue: Catalogue, asked: _Asked, pools: Pools, pairs: Pairs) -> 
     """
     population, limits = catalogue.partition.population, asked.limits
     own, begin = pools.queries.take(pairs.query), pools.start.take(pairs.query)
-    points = own.either(begin, pairs.part == _ANCHOR)
+    points = own.either(begin, pairs.part == ANCHOR)
     changed = np.zeros(len(pairs.query), dtype=bool)
     taken = np.where((pairs.part >= 0)[:, None], catalogue.parts[pairs.part], UNKNOWN)
     for i, j in enumerate(pools.private.tolist()):
@@ -347,6 +349,7 @@ class Candidates(NamedTuple):
 
     asker: Ints  # from near to far for each
     entry: Ints
+    part: Ints  # see `Pairs`
     points: Points  # what an answer asks for, its private values as they would leave
     start: Keys  # private values that it began with, before they were moved
     leaving: Keys  # and those that it has now
@@ -372,7 +375,7 @@ class Given:
         self._count, self._most = np.zeros(len(counts), dtype=np.int64), int(counts.max())
         shape = len(counts), self._most
         self._start, self._leaving = np.zeros(shape, dtype=np.uint64), np.zeros(shape, dtype=np.uint64)
-        self.found: list[tuple[Ints, Ints, Floats, Points, list[Labels | None]]] = []
+        self.found: list[tuple[Ints, Ints, Ints, Floats, Points, list[Labels | None]]] = []
         if self._most > 1:
             self._compare(shape)
 
@@ -462,4 +465,5 @@ class Given:
         self._count[self._who[asker]] += 1
         self.left[asker] -= 1
         said = list(map(results.said.__getitem__, at.tolist()))
-        self.found.append((asker, results.entry[at], results.distance[at], results.points.take(at), said))
+        which = results.entry[at], results.part[at]
+        self.found.append((asker, *which, results.distance[at], results.points.take(at), said))

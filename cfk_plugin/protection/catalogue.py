@@ -103,7 +103,7 @@ class Catalogue(HostOnly):
         codes, numbers, found = counterfactuals.codes[:, private], counterfactuals.numbers[:, private], []
         for form in self._patterns:
             wanted = np.column_stack([groups, self._left(codes, numbers, form)])
-            found.append([self._offered.get(key.tobytes(), len(self)) for key in wanted])
+            found.append([self.offered_by.get(key.tobytes(), len(self)) for key in wanted])
         first = np.array(found, dtype=np.int64).reshape(-1, len(codes)).min(axis=0, initial=len(self))
         return np.where(first < len(self), first, -1)
 
@@ -348,7 +348,7 @@ class Catalogue(HostOnly):
         return np.array([grid.size for grid in self._grids], dtype=np.float64)
 
     @cached_property
-    def _offered(self) -> dict[bytes, int]:
+    def offered_by(self) -> dict[bytes, int]:
         """From group and private codes to the number of the entry."""
         keys = np.column_stack([self.group, self.leaving])
         return {key.tobytes(): entry for entry, key in enumerate(keys)}

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from math import isfinite
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
+from cfk_plugin.data.constraints import Constraints, Offers
 from cfk_plugin.data.display import doing
 from cfk_plugin.data.domain import UNKNOWN, Domain, Rows
-from cfk_plugin.data.model import Goal, OutcomeClasses, RowOracle
+from cfk_plugin.data.intake import Intake
+from cfk_plugin.data.model import Goal, Judge, OutcomeClasses, RowOracle
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import Interval, Part, Region
@@ -23,10 +26,11 @@ from cfk_plugin.data.values import to_number
 from cfk_plugin.errors import HostOnly, InputError, NominalGuaranteeWarning, PluginError, PolicyError, quiet
 from cfk_plugin.hookspecs import Proposal, Protector
 from cfk_plugin.protection import BUILT_IN
+from cfk_plugin.protection.answers import ANCHOR
 from cfk_plugin.protection.catalogue import PEOPLE, Catalogue, catalogue_from_arrays
 from cfk_plugin.protection.groups import Effort, coarser, partial_dependence, partition_of
 from cfk_plugin.protection.partition import Partition, ReciprocalProtector, partition_from_arrays
-from cfk_plugin.release.results import Entry, GeneralizedCounterfactual, Suppressed
+from cfk_plugin.release.results import Certificate, Entry, GeneralizedCounterfactual, Suppressed
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -82,6 +86,27 @@ class GuaranteeState(HostOnly):
         private = frozenset(codes.tobytes() for codes in catalogue.codes[entries])
         return SealedRegion(int(people), int(floor), tuple(catalogue.must_hold(group) for group in at), private)
 
+    def untrue(
+        self,
+        regions: Sequence[Region],
+        asked: Constraints | None,
+        points: pd.DataFrame,
+        entries: Rows | None,
+        judge: Judge,
+    ) -> set[int]:
+        """Return the answers that regions other than today's would make untrue for the people who ask."""
+        if (catalogue := self.catalogue) is None or asked is None or entries is None:
+            return set()
+        groups = catalogue.group[entries].tolist()
+        others = [at for at, own in enumerate(groups) if regions[at] != catalogue.partition.regions[own]]
+        at, columns, population = np.array(others, dtype=np.int64), {}, catalogue.partition.population
+        for name in population.schema.quasi_identifiers if others else ():
+            offers = Offers.build(population.domains[name], [regions[i][name] for i in others])
+            nearest = asked.take(at).nearest(name, offers, np.arange(len(at)), offers.of)
+            columns[name] = population.domains[name].column(*nearest)
+        told = catalogue.model.ask(points.take(at).assign(**columns)) if others else at
+        return {*at[~judge(told, at)].tolist()} if others else set()
+
     def apart(self, entries: Iterable[Entry], query: Rows) -> Iterator[Entry]:
         """Withhold a second region with the private values of an earlier answer: the two could be intersected."""
         known: dict[tuple[str, ...], Region] = {}
@@ -94,6 +119,27 @@ class GuaranteeState(HostOnly):
                     yield Suppressed(entry.query, "no_other_answer")
                     continue
             yield entry
+
+
+def falls_short(policy: PrivacyPolicy, certificate: Certificate) -> bool:
+    """Say whether even everybody inside a region that is no group's falls short of what today's guarantee promises."""
+    promised = [certificate.k_desired] if policy.counts_eligible else []
+    promised += [certificate.k_consistent] if policy.guarantee == "catalogue" else []
+    return certificate.pureness == 0 or any(people is None or people < policy.k for people in promised)
+
+
+def sources_of(catalogue: Catalogue, entries: Rows, part: Rows | None, anchors: Intake) -> pd.DataFrame:
+    """Return whose private values answers began with: the rows of entries, or counterfactuals that kept their own.
+
+    Private values that an entry of the region's own group has are that entry's, whichever they were taken from.
+    """
+    part = entries if part is None else part
+    own, at = entries.copy(), np.flatnonzero((part >= 0) & (part < len(catalogue)))
+    keys = np.column_stack([catalogue.group[entries[at]], catalogue.leaving[part[at]]])
+    own[at] = [catalogue.offered_by.get(key.tobytes(), entry) for key, entry in zip(keys, own[at], strict=True)]
+    rows, kept = catalogue.partition.population.rows(catalogue.rows[own]), part == ANCHOR
+    both = {n: np.where(kept, anchors.frame[n].astype(object), rows[n].astype(object)) for n in rows}
+    return pd.DataFrame(both, dtype=object)
 
 
 def _tell_of_wide(catalogue: Catalogue, policy: PrivacyPolicy) -> None:

@@ -29,8 +29,8 @@ from cfk_plugin.protection.answers import Anchors, answer, nearest
 from cfk_plugin.protection.partition import ReciprocalProtector
 from cfk_plugin.records.rule import Candidate, Decision, handles_of
 from cfk_plugin.release.detection import Detector
-from cfk_plugin.release.guarantees import GuaranteeState, rebuild
-from cfk_plugin.release.results import Certificate, Entry, Suppressed
+from cfk_plugin.release.guarantees import GuaranteeState, falls_short, rebuild, sources_of
+from cfk_plugin.release.results import Entry, Suppressed
 from cfk_plugin.release.verification import Certified, Verdict, Verifier, entries_of, refused
 
 if TYPE_CHECKING:
@@ -61,6 +61,7 @@ class Batch(HostOnly):
     progress: Progress | None = None
     entries: Rows | None = None  # of a catalogue; their private values may have been moved
     asked: Constraints | None = None  # who asks, and what may change
+    sources: pd.DataFrame | None = None  # whose private values leave, as a ledger knows them; None: the points' own
 
     def __len__(self) -> int:
         return len(self.intake)
@@ -68,7 +69,8 @@ class Batch(HostOnly):
     def take(self, at: Rows) -> Batch:
         factual, entries = (None if each is None else each[at] for each in (self.factual, self.entries))
         kept = self.oracle.restrict(at), self.sides[at], self.progress, entries, self.asked and self.asked.take(at)
-        return Batch(self.intake.take(at), self.query[at], self.own[at], factual, *kept)
+        sources = None if self.sources is None else self.sources.take(at)
+        return Batch(self.intake.take(at), self.query[at], self.own[at], factual, *kept, sources)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -138,8 +140,9 @@ class Pipeline(HostOnly):
                 at = which[start : start + _AT_ONCE]
                 intake, own = take_in(catalogue.points.take(at), self.population.encoder), catalogue.labels[at]
                 oracle = Oracle(self.model, self.goal.judge(None, own), self.rows, intake)
-                batch = Batch(intake, np.arange(len(at)), own, None, oracle, self.guarantee.sides.of(own), entries=at)
-                found = [*self._verified(batch)]
+                known = None if self.ledger is None else self.population.rows(catalogue.rows[at])
+                about = intake, np.arange(len(at)), own, None, oracle, self.guarantee.sides.of(own)
+                found = [*self._verified(Batch(*about, entries=at, sources=known))]
             yield from found
 
     def detect(self, frame: pd.DataFrame, intake: Intake, *, instance_based: bool) -> tuple[Finding | None, ...]:
@@ -184,10 +187,10 @@ class Pipeline(HostOnly):
 
         If `own` is empty, it is asked for along with the catalogue's first question.
         """
-        made, entries, who = dict[int, Entry](), None, None if asked is None else asked.queries
+        made, entries, sources, who = dict[int, Entry](), None, None, None if asked is None else asked.queries
         accepted, catalogue, sides = intake.take(at), self.guarantee.catalogue, self.guarantee.sides
         if catalogue is not None and len(at):
-            open_to, began, points = sides.open_to(own, factual, len(at)), None, None
+            open_to, began, points, part = sides.open_to(own, factual, len(at)), None, None, None
             if waits := own is not None and len(own) < len(at):
                 own = at.astype(object)
             if own is not None:
@@ -199,7 +202,7 @@ class Pipeline(HostOnly):
                     own = self.rows.ask(accepted.frame) if answered.own is None else answered.own
                     if not (good := self.goal.met(own)).all():
                         return self._entries(intake, query, at[good], own[good], None, progress, asked)
-                entry, ahead, points = answered.entry, answered.ahead(catalogue), answered.points
+                entry, ahead, points, part = answered.entry, answered.ahead(catalogue), answered.points, answered.part
             elif began is not None:
                 entry = nearest(catalogue, accepted, open_to, began.groups)
             found = entry >= 0
@@ -209,12 +212,14 @@ class Pipeline(HostOnly):
             at, entries, factual = at[found], entry[found], None if factual is None else factual[found]
             if len(at):
                 own = catalogue.labels[entries]
+                if self.ledger is not None:
+                    sources = sources_of(catalogue, entries, part, accepted.take(np.flatnonzero(found)))
                 accepted = points or take_in(catalogue.points.take(entries), self.population.encoder)
         if len(at) and own is not None:
             cells = None if entries is not None else accepted.quasi_identifiers[0]  # an entry's point is nobody's row
             oracle = Oracle(self.model, self.goal.judge(factual, own), self.rows, accepted, cells, ahead)
-            limits, of = asked.take(at) if asked is not None and asked.rules else None, query[at]
-            told = self._verified(Batch(accepted, of, own, factual, oracle, sides.of(own), progress, entries, limits))
+            known = progress, entries, None if asked is None else asked.take(at), sources
+            told = self._verified(Batch(accepted, of := query[at], own, factual, oracle, sides.of(own), *known))
             made.update(zip(at.tolist(), told if catalogue is None else self.guarantee.apart(told, of), strict=True))
         return [
             made[i] if i in made else Suppressed(q, *(fault or (who and who.faults[i]) or ("not_desired",)))
@@ -266,7 +271,7 @@ class Pipeline(HostOnly):
 
     def _held(self, batch: Batch, verdicts: list[Verdict]) -> list[Verdict]:
         """Refuse what needs an excluded change."""
-        if batch.asked is None:
+        if batch.asked is None or not batch.asked.rules:
             return verdicts
         judge = self.goal.judge(batch.factual, batch.own)
         return self.verifier.hold_to(batch.asked, batch.intake, verdicts, judge, self.rows.ask)
@@ -434,9 +439,7 @@ class LedgerGuard(HostOnly):
     def _handles(self) -> list[str]:
         """Return the handle of each record; one that is recorded under an earlier handle keeps that."""
         batch, population = self.batch, self.pipeline.population
-        schema, catalogue, frame = population.schema, self.pipeline.guarantee.catalogue, batch.intake.frame
-        if batch.entries is not None and catalogue is not None:
-            frame = population.rows(catalogue.rows[batch.entries])
+        schema, frame = population.schema, batch.intake.frame if batch.sources is None else batch.sources
         columns = [[natural(value) for value in frame[name]] for name in schema.features]
         found = []
         for row in zip(*columns, strict=True):
@@ -454,17 +457,13 @@ class LedgerGuard(HostOnly):
                 foreign = {at for at, region in enumerate(regions) if not len(partition.rows_mapped_to(region))}
             coded, proposals = (some.intake.codes, some.intake.numbers), [Proposal(region) for region in regions]
             found = pipeline.verifier.verify(proposals, *coded, some.oracle, pipeline.method, foreign)
+            who = some.asked, some.intake.frame, some.entries, pipeline.goal.judge(some.factual, some.own)
+            untrue = pipeline.guarantee.untrue(regions, *who)
             for at, (claim, verdict) in enumerate(zip(new, found, strict=True)):
-                short = at in foreign and isinstance(verdict, Certified) and self._falls_short(verdict.certificate)
-                self._verified[claim] = refused("verification_failed") if short else verdict
+                seen = verdict.certificate if at in foreign and isinstance(verdict, Certified) else None
+                fails = at in untrue or (seen is not None and falls_short(pipeline.policy, seen))
+                self._verified[claim] = refused("verification_failed") if fails else verdict
         return [self._verified[claim] for claim in claims]
-
-    def _falls_short(self, certificate: Certificate) -> bool:
-        """Say whether even everybody inside a foreign region falls short of what today's guarantee promises."""
-        policy = self.pipeline.policy
-        promised = [certificate.k_desired] if policy.counts_eligible else []
-        promised += [certificate.k_consistent] if policy.guarantee == "catalogue" else []
-        return certificate.pureness == 0 or any(people is None or people < policy.k for people in promised)
 
     def _candidate(self, record: str, region: Region, effective: int | None = None) -> Candidate:
         """Return what the ledger is asked; without `effective`, nothing new leaves unless the guarantee is nominal."""

@@ -411,7 +411,9 @@ def test_an_answer_is_a_function_of_query_entries_and_model(monkeypatch: pytest.
         monkeypatch.setattr(Population, read, None)
     again = answer(replace(catalogue), intake, sides, revert=True)
     assert (again.entry == before.entry).all()
-    pd.testing.assert_frame_equal(again.private, before.private)
+    assert again.points is not None
+    assert before.points is not None
+    pd.testing.assert_frame_equal(again.points.frame, before.points.frame)
 
 
 @pytest.mark.parametrize("revert", [False, True])

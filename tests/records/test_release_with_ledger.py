@@ -11,7 +11,17 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cfk_plugin import Explanations, KAnonymizer, Ledger, Population, PrivacyPolicy, Region, Schema, protect
+from cfk_plugin import (
+    Explanations,
+    GeneralizedCounterfactual,
+    KAnonymizer,
+    Ledger,
+    Population,
+    PrivacyPolicy,
+    Region,
+    Schema,
+    protect,
+)
 from cfk_plugin.errors import LedgerError
 from cfk_plugin.release.pipeline import Pipeline
 
@@ -110,6 +120,47 @@ def test_the_same_region_again_for_the_same_record_and_policy(ledger: Ledger) ->
     again = release(ledger, wanted, seed=1, **nominal)
     assert regions(again) == regions(first) != regions(release(None, wanted, seed=1, **nominal))
     assert ledger.status().releases == 12
+
+
+def test_a_counterfactual_that_keeps_its_private_values_keeps_its_region(ledger: Ledger) -> None:
+    random = np.random.default_rng(0)
+    frame = people(400).assign(**{name: random.choice(list("uvwxyz"), 400) for name in ("job", "plan", "home", "bank")})
+    wanted = frame[frame["job"] < "x"].head(60)  # each answer keeps the job, and all else is the query's own
+    left: dict[bool, dict[int, set[Region]]] = {True: defaultdict(set), False: defaultdict(set)}
+    for change in ({}, {"objective": "ncp"}, {"k": K + 1}, {"k": K + 2}):
+        for kept in (True, False):
+            anonymizer = KAnonymizer(policy=PrivacyPolicy(**{"k": K, **change}), ledger=ledger if kept else None)
+            anonymizer.fit(population_of(frame), lambda rows: rows["job"] < "x", True)
+            answers = anonymizer.transform(wanted, wanted.assign(job="z"))
+            for entry, (_, own) in zip(answers, wanted.iterrows(), strict=True):
+                if isinstance(entry, GeneralizedCounterfactual) and entry.region.contains(own):
+                    assert {name: own[name] for name in entry.released} == dict(entry.released)
+                    left[kept][entry.query].add(entry.region)
+    assert max(map(len, left[False].values())) > 1, "the attack must work where nobody keeps a ledger"
+    assert {len(regions) for regions in left[True].values()} == {1}
+    assert len(left[True]) > 10
+
+
+def test_answers_with_a_region_on_record_are_true_for_the_person_who_asks_or_withheld(ledger: Ledger) -> None:
+    random = np.random.default_rng(3)
+    frame = people(400).assign(job=random.choice(list("uvwxyz"), 400), plan=random.choice(list("uvwxyz"), 400))
+
+    def accepts(rows: pd.DataFrame) -> np.ndarray:
+        return np.asarray(rows["salary"] / 100 + rows["age"] + 20 * (rows["job"] < "x") > 95)
+
+    queries, wanted = frame[~accepts(frame)].sample(80, random_state=1, replace=True), frame[accepts(frame)].head(80)
+    recorded = 0
+    for change in ({}, {"objective": "ncp"}, {"k": K + 1}):
+        anonymizer = KAnonymizer(policy=PrivacyPolicy(**{"k": K, **change}), ledger=ledger)
+        anonymizer.fit(population_of(frame), accepts, True)
+        for entry in [*anonymizer.transform(wanted, queries).released, *anonymizer.explain(queries).released]:
+            point = queries.iloc[[entry.query]].assign(**entry.released)
+            age, city = entry.region["age"], entry.region["city"]
+            point["age"] = np.clip(point["age"], age.low, age.high)
+            point["city"] = [own if own in city else min(city) for own in point["city"]]
+            assert accepts(point).all()
+            recorded += entry.certificate.ledger != "new" and bool(change)
+    assert recorded > 20
 
 
 @pytest.mark.parametrize("guarantee", ["reciprocal", "catalogue"])
