@@ -16,7 +16,6 @@ import pandas as pd
 from cfk_plugin.data.constraints import Constraints, Offers
 from cfk_plugin.data.display import doing
 from cfk_plugin.data.domain import UNKNOWN, Domain, Rows
-from cfk_plugin.data.intake import Intake
 from cfk_plugin.data.model import Goal, Judge, OutcomeClasses, RowOracle
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.population import Population
@@ -26,7 +25,7 @@ from cfk_plugin.data.values import to_number
 from cfk_plugin.errors import HostOnly, InputError, NominalGuaranteeWarning, PluginError, PolicyError, quiet
 from cfk_plugin.hookspecs import Proposal, Protector
 from cfk_plugin.protection import BUILT_IN
-from cfk_plugin.protection.answers import ANCHOR
+from cfk_plugin.protection.answers import ANCHOR, Anchors
 from cfk_plugin.protection.catalogue import PEOPLE, Catalogue, catalogue_from_arrays
 from cfk_plugin.protection.groups import Effort, coarser, partial_dependence, partition_of
 from cfk_plugin.protection.partition import Partition, ReciprocalProtector, partition_from_arrays
@@ -128,7 +127,7 @@ def falls_short(policy: PrivacyPolicy, certificate: Certificate) -> bool:
     return certificate.pureness == 0 or any(people is None or people < policy.k for people in promised)
 
 
-def sources_of(catalogue: Catalogue, entries: Rows, part: Rows | None, anchors: Intake) -> pd.DataFrame:
+def sources_of(catalogue: Catalogue, entries: Rows, part: Rows | None, anchors: Anchors | None) -> pd.DataFrame:
     """Return whose private values answers began with: the rows of entries, or counterfactuals that kept their own.
 
     Private values that an entry of the region's own group has are that entry's, whichever they were taken from.
@@ -137,9 +136,15 @@ def sources_of(catalogue: Catalogue, entries: Rows, part: Rows | None, anchors: 
     own, at = entries.copy(), np.flatnonzero((part >= 0) & (part < len(catalogue)))
     keys = np.column_stack([catalogue.group[entries[at]], catalogue.leaving[part[at]]])
     own[at] = [catalogue.offered_by.get(key.tobytes(), entry) for key, entry in zip(keys, own[at], strict=True)]
-    rows, kept = catalogue.partition.population.rows(catalogue.rows[own]), part == ANCHOR
-    both = {n: np.where(kept, anchors.frame[n].astype(object), rows[n].astype(object)) for n in rows}
-    return pd.DataFrame(both, dtype=object)
+    rows = catalogue.partition.population.rows(catalogue.rows[own])
+    if anchors is None:
+        return rows
+    at_home = anchors.groups == catalogue.group[entries]
+    kept = (part == ANCHOR) | (at_home & (catalogue.own(anchors.counterfactuals, anchors.groups) == own))
+    frame = anchors.counterfactuals.frame
+    return pd.DataFrame(
+        {n: np.where(kept, frame[n].astype(object), rows[n].astype(object)) for n in rows}, dtype=object
+    )
 
 
 def _tell_of_wide(catalogue: Catalogue, policy: PrivacyPolicy) -> None:

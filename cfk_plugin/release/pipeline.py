@@ -213,7 +213,8 @@ class Pipeline(HostOnly):
             if len(at):
                 own = catalogue.labels[entries]
                 if self.ledger is not None:
-                    sources = sources_of(catalogue, entries, part, accepted.take(np.flatnonzero(found)))
+                    anchors = began and Anchors(accepted.take(np.flatnonzero(found)), began.groups[found])
+                    sources = sources_of(catalogue, entries, part, anchors)
                 accepted = points or take_in(catalogue.points.take(entries), self.population.encoder)
         if len(at) and own is not None:
             cells = None if entries is not None else accepted.quasi_identifiers[0]  # an entry's point is nobody's row
