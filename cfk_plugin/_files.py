@@ -52,9 +52,9 @@ def read_table(path: Path) -> pd.DataFrame:
     with quiet(f"{path}: not a readable CSV or Parquet table", InputError):
         if path.suffix.lower() in (".parquet", ".pq"):
             return pd.read_parquet(path)
-        names = pd.read_csv(path, header=None, nrows=1, dtype=str, index_col=False).iloc[0]
+        names = pd.read_csv(path, header=None, nrows=1, dtype=str, index_col=False, keep_default_na=False).iloc[0]
     # pandas would rename a second column of a name, and shift all by one where rows are longer than the header.
-    if names.isna().any():
+    if (names == "").any():
         raise InputError(f"{path}: a column has no name; name it, or write the table without its row numbers")
     if names.duplicated().any():
         raise InputError(f"{path}: two columns have the same name; rename or drop one")

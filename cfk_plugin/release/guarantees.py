@@ -98,13 +98,15 @@ class GuaranteeState(HostOnly):
             return set()
         groups = catalogue.group[entries].tolist()
         others = [at for at, own in enumerate(groups) if regions[at] != catalogue.partition.regions[own]]
+        if not others:
+            return set()
         at, columns, population = np.array(others, dtype=np.int64), {}, catalogue.partition.population
-        for name in population.schema.quasi_identifiers if others else ():
+        for name in population.schema.quasi_identifiers:
             offers = Offers.build(population.domains[name], [regions[i][name] for i in others])
             nearest = asked.take(at).nearest(name, offers, np.arange(len(at)), offers.of)
             columns[name] = population.domains[name].column(*nearest)
-        told = catalogue.model.ask(points.take(at).assign(**columns)) if others else at
-        return {*at[~judge(told, at)].tolist()} if others else set()
+        told = catalogue.model.ask(points.take(at).assign(**columns))
+        return {*at[~judge(told, at)].tolist()}
 
     def apart(self, entries: Iterable[Entry], query: Rows) -> Iterator[Entry]:
         """Withhold a second region with the private values of an earlier answer: the two could be intersected."""

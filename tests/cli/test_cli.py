@@ -203,6 +203,11 @@ def test_a_table_whose_columns_are_not_those_of_its_header_is_one_clear_line(fol
         assert "7777" not in said
 
 
+def test_a_column_may_be_called_as_missing_values_are_spelled(folder: Path) -> None:
+    Path("na.csv").write_text("age,NA\n" + "".join(f"{20 + i},{i % 7}\n" for i in range(40)))
+    assert "NA" in cfk("schema na.csv").output
+
+
 SCHEMAS = {
     "no JSON": ("{", "schema.json: not valid JSON (line 1, column 2)"),
     "a list": ("[]", "no object at the top"),
