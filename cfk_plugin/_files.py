@@ -30,6 +30,7 @@ from cfk_plugin.errors import (
     PolicyError,
     SchemaError,
     check_place,
+    kinds_of,
     quiet,
     whole_file,
 )
@@ -42,13 +43,15 @@ if TYPE_CHECKING:
 
 _SCHEMA_KEYS = [name for name in signature(Schema.from_frame).parameters if name != "frame"]
 _DIGITS = 40  # of a whole number in JSON
-_FEW = 20  # more outcomes than this are hardly labels, and are not listed
 _PICKLES = (".joblib", ".pkl", ".pickle")
 
 
 def read_table(path: Path) -> pd.DataFrame:
     """Read a table from CSV or Parquet, whichever the file's ending says."""
     _exists(path)
+    if not {".csv", ".parquet", ".pq"}.intersection(each.lower() for each in path.suffixes[-2:]):  # also .csv.gz
+        found = f"ends in {path.suffix}" if path.suffix else "has no ending"
+        raise InputError(f"{path}: a table must be .csv or .parquet, and this {found}; write it as one of these")
     with quiet(f"{path}: not a readable CSV or Parquet table", InputError):
         if path.suffix.lower() in (".parquet", ".pq"):
             return pd.read_parquet(path)
@@ -276,8 +279,7 @@ def goal_among(labels: Sequence[Any], text: str) -> Any:
     """Return the label that is spelled like the text. Messages may list labels: they are the model's, not a row's."""
 
     def unknown(spelled: str) -> Any:
-        known = f"it has {', '.join(map(str, labels))}" if len(labels) <= _FEW else f"it has {len(labels)} others"
-        raise InputError(f"--desired {spelled}: the model has no such outcome; {known}")
+        raise InputError(f"--desired {spelled}: the model has no such outcome; its classes are {kinds_of(labels)}")
 
     return desired_of_text(text, labels, unknown)
 

@@ -132,6 +132,18 @@ def listed(names: Sequence[Any], most: int = 10) -> str:
     return ", ".join(map(repr, names[:most])) + rest
 
 
+def kinds_of(classes: Sequence[Any]) -> str:
+    """Write a model's classes, of which kind they are, and what to give: 1 is not ``'1'``."""
+    known = {"bool": "booleans", "str": "text", "str_": "text"}
+    kinds = {known.get(type(label).__name__, "numbers") for label in classes}
+    plain = [getattr(label, "item", lambda own=label: own)() for label in classes]
+    shown = f" ({listed(plain)})" if len(classes) <= _MANY else ""
+    return f"{' and '.join(sorted(kinds))}{shown}; give one of them, spelled and typed as it is"
+
+
+_MANY = 20  # more outcomes than this are hardly labels, and are not listed
+
+
 def counted(number: int, noun: str) -> str:
     """Say how many there are: 1 record, 2 records."""
     return f"{number:,} {noun}{'s' * (number != 1)}"

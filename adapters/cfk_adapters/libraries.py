@@ -74,10 +74,10 @@ class Nice:
         return np.column_stack([coded[name] for name in self._columns]).astype(float)
 
     def decode(self, rows: NDArray[np.float64]) -> pd.DataFrame:
-        """Return rows as the model takes them."""
+        """Return rows as the model takes them: text, and what is missing, as in the training rows."""
         table = pd.DataFrame(rows, columns=self._columns)
         for name, categories in self._text.items():
-            table[name] = np.append(categories, [None])[table[name].astype(int).to_numpy()]  # -1 is unseen: no category
+            table[name] = categories.reindex(table[name].astype(int)).array  # -1, unseen, is missing
         return table
 
     def explain(self, queries: pd.DataFrame) -> NDArray[np.float64]:
@@ -99,7 +99,7 @@ class Nice:
     def _code(self, column: pd.Series[Any]) -> NDArray[np.float64]:
         if column.name not in self._text:
             return column.to_numpy(dtype=float)
-        places = {category: place for place, category in enumerate(self._text[str(column.name)])}
+        places = {category: place for place, category in enumerate(_filled(self._text[str(column.name)]))}
         return np.array([places.get(value, -1) for value in _filled(column)], dtype=float)
 
     def _score(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -251,5 +251,5 @@ def _filled(column: pd.Series[Any]) -> NDArray[np.object_]:
     return column.astype(object).where(column.notna(), None).to_numpy()
 
 
-def _categories(column: pd.Series[Any]) -> NDArray[np.object_]:
-    return np.asarray(pd.unique(pd.Series(_filled(column), dtype=object)), dtype=object)
+def _categories(column: pd.Series[Any]) -> pd.Series[Any]:
+    return column[~pd.Series(_filled(column), column.index).duplicated()].reset_index(drop=True)

@@ -147,7 +147,7 @@ def _records(
     rows = np.concatenate([np.empty(0, dtype=np.int64), *places.rows])
     cuts = np.cumsum([len(inside) for inside in places.rows])[:-1]
     targets = [r.region for r, inside in zip(releases, places.rows, strict=True) for _ in inside]
-    return targets, places.crowd.people.rows(rows), lambda answers: np.split(answers, cuts)
+    return targets, places.crowd.people.rows(rows), lambda answers: np.split(answers, cuts)[: len(releases)]
 
 
 def _simulated(setting: Setting, rerun: Rerun, simulations: int) -> AuditResult:

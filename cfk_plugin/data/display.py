@@ -164,6 +164,23 @@ def is_watched() -> bool:
 
 
 @contextmanager
+def heard(progress: Callable[[int, int], None]) -> Iterator[Callable[[int, int], None]]:
+    """Yield a callback that keeps what the caller's raises until the work is done, so that it is not taken for ours."""
+    raised: list[Exception] = []
+
+    def told(done: int, total: int) -> None:
+        if not raised:
+            try:
+                progress(done, total)
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is the caller's
+                raised.append(error)
+
+    yield told
+    if raised:
+        raise raised[0]
+
+
+@contextmanager
 def _doing(what: str) -> Iterator[None]:
     if _stages:  # the outermost stage shows the line
         is_outer, is_shown = False, True
@@ -206,6 +223,6 @@ def _show(done: threading.Event) -> None:
 
 
 # Where nobody watches at import, this costs nothing.
-doing: Callable[[str], AbstractContextManager[object]] = _doing if is_watched() else nullcontext
+doing: Callable[[str], AbstractContextManager[Any]] = _doing if is_watched() else nullcontext
 """Show what is being done inside the block, after two seconds; ``CFK_PROGRESS=off`` shows nothing."""
 advance: Callable[[int, int], None] | None = _advance if is_watched() else None

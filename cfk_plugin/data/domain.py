@@ -229,14 +229,32 @@ class Domain(HostOnly):
 
     def numbers_of(self, codes: NDArray[np.integer[Any]], numbers: Numbers) -> Numbers:
         """Return the number of each code, NaN for what is missing, and the given number where there is no code."""
-        return np.where(codes < 0, numbers, np.append(self.values, np.nan)[codes])
+        return np.where(codes < 0, numbers, self._numbers.take(codes))
+
+    @cached_property
+    def _numbers(self) -> Numbers:
+        return np.append(self.values, np.nan)
 
     @property
     def is_whole(self) -> bool:
         return self.is_numeric and not self.is_date and bool(types.is_integer_dtype(self.dtype))
 
+    @property
+    def decimals(self) -> float:
+        """Decimals that numbers are written with, at most 6; NaN for what is no number."""
+        if self.is_whole:
+            return 0
+        if not self.is_numeric or self.is_date or not types.is_float_dtype(self.dtype):
+            return np.nan
+        return next((d for d in range(6) if np.array_equal(np.round(self.values, d), self.values)), 6)
+
     def restore_array(self, codes: NDArray[np.integer[Any]]) -> Any:
-        return self._pool.array.take(codes)
+        return self._lookup.take(codes)
+
+    @cached_property
+    def _lookup(self) -> Any:
+        is_plain = isinstance(self._pool.dtype, np.dtype) and self._pool.dtype.kind in "iuf"
+        return self._pool.to_numpy() if is_plain else self._pool.array
 
     @cached_property
     def _pool(self) -> pd.Series:

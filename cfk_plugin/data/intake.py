@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from functools import cached_property
-from itertools import repeat
+from functools import cached_property, lru_cache
+from itertools import accumulate, repeat
 from types import MappingProxyType
 from typing import Any
 
@@ -97,7 +97,7 @@ def as_table(counterfactuals: object, features: Sequence[str]) -> tuple[pd.DataF
 
 def select(frame: pd.DataFrame, names: Sequence[str], *, renumber: bool = True) -> pd.DataFrame:
     """Return columns in order, rows numbered from 0; the table itself if it is like that already."""
-    if frame.columns.tolist() != list(names):
+    if not frame.columns.is_(_header(tuple(names))) and frame.columns.tolist() != list(names):
         frame = frame[list(names)]
     index = frame.index
     if not renumber or (isinstance(index, pd.RangeIndex) and index.start == 0 and index.step == 1):
@@ -105,10 +105,24 @@ def select(frame: pd.DataFrame, names: Sequence[str], *, renumber: bool = True) 
     return frame.reset_index(drop=True)
 
 
+def divided(array: NDArray[Any], sizes: Iterable[int]) -> list[NDArray[Any]]:
+    """Return an array in pieces of these sizes."""
+    ends = [*accumulate(sizes)]
+    return [*map(array.__getitem__, map(slice, [0, *ends], ends))]
+
+
 def table_of(columns: Mapping[str, Any]) -> pd.DataFrame:
     # pandas 3 would make text of an array of objects; it leaves a Series as it is.
-    objects = {n: pd.Series(a, dtype=object) for n, a in columns.items() if str(a.dtype) == "object"}
-    return pd.DataFrame({**columns, **objects}, copy=False)
+    arrays = (pd.Series(a, dtype=object) if str(a.dtype) == "object" else a for a in columns.values())
+    frame = pd.DataFrame(dict(enumerate(arrays)), copy=False)
+    frame.columns = _header(tuple(columns)).view()
+    return frame
+
+
+@lru_cache
+def _header(names: tuple[str, ...]) -> pd.Index:
+    """Return names of columns, which take longer to make than the table."""
+    return pd.Index(names)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

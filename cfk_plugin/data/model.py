@@ -19,10 +19,12 @@ from cfk_plugin.data.policy import OPPOSITE, DesiredRange, DesiredSet, Mask, Out
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import Region, natural
 from cfk_plugin.data.values import conform
-from cfk_plugin.errors import HostOnly, InputError, ModelError, PolicyError, listed, quiet
+from cfk_plugin.errors import HostOnly, InputError, ModelError, PolicyError, kinds_of, listed, quiet
 
 Labels = NDArray[Any]
 
+MOST_CELLS = 10_000  # value combinations of a region; up to these, the model is asked about all
+SAMPLED = 2_000  # number drawn if there are more
 _COPIES_EAGERLY = int(pd.__version__.split(".")[0]) < 3  # pandas 3 copies on write
 
 
@@ -176,7 +178,10 @@ class Grid:
     """All combinations of the population's values inside a region; code ``domain.size`` is the counterfactual's own."""
 
     codes: tuple[Codes, ...]  # inside, per quasi-identifier; then, where generalised, per private attribute
-    size: int  # number of combinations; may be huge
+    size: int = field(init=False)  # number of combinations; may be huge
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "size", prod(map(len, self.codes)))
 
     @classmethod
     def of(cls, region: Region, population: Population, own: Sequence[int], private: Sequence[Codes] = ()) -> Grid:
@@ -186,8 +191,7 @@ class Grid:
             domain = population.domains[name]
             inside = np.flatnonzero(domain.inside(region.parts[name])).astype(np.int32)
             axes.append(np.append(inside, np.int32(domain.size)) if code == UNKNOWN else inside)
-        axes += private
-        return cls(tuple(axes), prod(map(len, axes)))
+        return cls((*axes, *private))
 
     def all(self) -> Codes:
         """Return every combination, shape (size, number of axes)."""
@@ -197,33 +201,31 @@ class Grid:
         places = np.unravel_index(at, [*map(len, self.codes)])
         return np.column_stack([axis[place] for axis, place in zip(self.codes, places, strict=True)]).astype(np.int32)
 
+    def drawn(self, most: int = MOST_CELLS, n: int = SAMPLED, seed: int = 0) -> Codes:
+        """Return all combinations, or a sample if they are too many; it does not depend on what else is asked."""
+        return self.all() if self.size <= most else self.sample(n, np.random.default_rng(seed))
+
     def sample(self, n: int, random: np.random.Generator) -> Codes:
         """Return n different combinations, drawn uniformly (all if n >= size)."""
         if n >= self.size:
             return self.all()
         drawn: dict[tuple[int, ...], None] = {}
         while len(drawn) < n:  # rejection keeps memory small however large the grid is
-            picks = [random.integers(0, len(axis), n) for axis in self.codes]
-            for combination in zip(*(axis[p].tolist() for axis, p in zip(self.codes, picks, strict=True)), strict=True):
-                if len(drawn) < n:
-                    drawn[combination] = None
-        return np.array(list(drawn), dtype=np.int32)
+            picks = [axis[random.integers(0, len(axis), n)].tolist() for axis in self.codes]
+            drawn |= dict.fromkeys(zip(*picks, strict=True))
+        return np.array(list(drawn)[:n], dtype=np.int32)
 
 
 def rows_for_cells(
-    encoder: Encoder, counterfactuals: pd.DataFrame | Intake, which: NDArray[np.int64], cells: Codes
+    encoder: Encoder, given: pd.DataFrame | Intake, which: NDArray[np.int64], cells: Codes
 ) -> pd.DataFrame:
-    """Build model input: quasi-identifiers of cell ``cells[i]``, the rest from counterfactual ``which[i]``."""
+    """Build model input: quasi-identifiers of cell ``cells[i]``, the rest from row ``which[i]`` of those given."""
     named = (*encoder.schema.quasi_identifiers, *encoder.schema.private)[: cells.shape[1]]
     columns = {}
 
     for j, (name, domain) in enumerate(zip(encoder.schema.features, encoder.columns, strict=True)):
         if name not in named:
-            columns[name] = (
-                counterfactuals.column(j, which)
-                if isinstance(counterfactuals, Intake)
-                else counterfactuals[name].array.take(which)
-            )
+            columns[name] = given.column(j, which) if isinstance(given, Intake) else given[name].array.take(which)
             continue
         codes = cells[:, named.index(name)]
         is_own = codes == domain.size
@@ -231,7 +233,7 @@ def rows_for_cells(
             columns[name] = domain.restore_array(codes)
             continue
         column = domain.restore(codes.clip(max=domain.size - 1)).astype(object)
-        frame = counterfactuals.frame if isinstance(counterfactuals, Intake) else counterfactuals
+        frame = given.frame if isinstance(given, Intake) else given
         column[is_own] = frame[name].array.take(which[is_own]).astype(object)
         columns[name] = conform(column, domain.dtype).array
     return table_of(columns)
@@ -280,10 +282,7 @@ class Goal:
         if self.is_opposite or known is None:
             return
         if lost := [label for label in one if label not in known]:
-            raise ModelError(
-                f"`desired` is {lost[0]!r}, not one of the model's classes ({listed(known)}); check its spelling and "
-                "type"
-            )
+            raise ModelError(f"`desired` is {lost[0]!r}, not one of the model's classes: {kinds_of(known)}")
         if len(one) > 1 and {*known} <= {*one}:
             raise ModelError("`desired` names every class of the model, so that there is nothing to explain")
 
@@ -371,8 +370,7 @@ class RowOracle(HostOnly):
         self._known = np.zeros(population.n_rows, dtype=bool)
 
     def labels(self, rows: NDArray[np.int64]) -> NDArray[Any]:
-        if not self._known[rows].all():
-            unknown = np.unique(rows[~self._known[rows]])
+        if len(unknown := np.unique(rows[~self._known[rows]])):
             self._label[unknown] = self.model(self.population.rows(unknown)).astype(object)
             self._known[unknown] = True
         return self._label[rows]
@@ -471,11 +469,12 @@ class Oracle(HostOnly):
         if not reuse:
             return self._evaluate(which, cells)
         keys, answers = self._keys(which, cells), self._answers
-        first = {key: i for i, key in enumerate(keys) if key not in answers}
-        if first:
+        if None in (found := [*map(answers.get, keys)]):
+            first = {key: i for i, key in enumerate(keys) if key not in answers}
             at = np.fromiter(first.values(), dtype=np.int64, count=len(first))
             answers.update(zip(first, self._evaluate(which[at], cells[at]).tolist(), strict=True))
-        return np.fromiter(map(answers.__getitem__, keys), dtype=bool, count=len(keys))
+            found = [*map(answers.get, keys)]
+        return np.array(found, dtype=bool)
 
     def desired_rows(self, which: int | NDArray[np.int64], rows: NDArray[np.int64]) -> Mask | None:
         """Say of training rows whether their prediction is what a counterfactual asks for; None without rows.

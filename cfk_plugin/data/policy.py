@@ -100,8 +100,9 @@ class PrivacyPolicy:
     on_infeasible : {"suppress", "raise"}
         Put a `Suppressed` entry in the result, or raise `InfeasibleError`.
     private_values : {"exact", "bins", "shared"}
-        bins. "shared": a catalogue offers only private values of at least k people, or of nobody (centres of at least
-        k people who are alike), so that nobody's row is in it; a single value may still be one person's.
+        "bins": numbers with declared bins leave as their bin. "shared": a catalogue offers only private values of at
+        least k people, or of nobody (centers of at least k people who are alike), so that nobody's row is in it; a
+        single value may still be one person's.
     rare_values : {"release", "withhold"}
         Whether a value (or bin) of a private attribute is withheld when fewer than k people of the population hold it.
     alpha : float in [0, 1], optional

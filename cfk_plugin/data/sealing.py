@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from pandas.api import types
 
 from cfk_plugin.data.domain import Domain
+from cfk_plugin.data.intake import divided
 from cfk_plugin.data.region import Phrase
 from cfk_plugin.data.schema import Attribute, Hierarchy, Schema
 from cfk_plugin.errors import BundleError
@@ -161,5 +162,5 @@ class SealedRegion(NamedTuple):
 
     def proves(self, good: NDArray[np.bool_], private: NDArray[np.int32]) -> bool:
         """Say whether `floor` people have the outcome with some private values; `good`: which of `cells` have it."""
-        parts = np.split(good, np.cumsum([len(each) for each in self.held])[:-1])
+        parts = divided(good, map(len, self.held))
         return private.tobytes() in self.entries or any(len(part) > 0 and bool(part.all()) for part in parts)

@@ -28,7 +28,7 @@ _PARTS = np.arange(1, 8) / 8
 _WEIGHTS = np.array([0, 0.1, 0.2, 0.3, 0.45, 0.7, 1, 1.5])
 _ASKED = 100  # drawn rows that the weight of plausibility is chosen with
 _MOVED, _DRAWN = 0.85, 1.1  # how far answers may be on average, in distances to the nearest drawn row
-_ROOM = 1.2  # or in distances of the nearest answers, if that is more
+_ROOM = 1.15  # or in distances of the nearest answers, if that is more
 _FEW = 8  # most rows for which a call of the model also tries what comes next if a trial fails
 _MOST = 4_000  # most rows of an outcome among which prototypes are sought
 _PLAIN = (type(None), bool, int, float, str, bytes, slice, np.generic, np.dtype, type)
@@ -311,7 +311,7 @@ def balanced_weight(
 ) -> float:
     """Return the largest weight of plausibility at which answers are near enough, averaged over drawn rows as queries.
 
-    That is 0.85 times as far as the nearest drawn row, or 1.2 times as far as the nearest answers if that is more, as
+    That is 0.85 times as far as the nearest drawn row, or 1.15 times as far as the nearest answers if that is more, as
     likelihood costs almost no distance near these; 1.1 times as far as the nearest drawn row if rows are not moved. It
     is interpolated between the weights that are tried.
     """

@@ -126,13 +126,15 @@ class Forest:
     def choose_pairs(self, rows: PrivateRows, expected: float, turns: int) -> list[tuple[int, int]]:
         """Return the pairs to count: in each turn the one farthest from independence, beyond noise, or none.
 
-        A pair's score is the L1 distance of its counts to the product of its single columns, less a share of the noise
-        expected per cell; no pair has score 0. A row changes a score by at most 1.
+        A pair's score is the L1 distance of its counts to the product of its single columns, less that of as many rows
+        of independent columns and a share of the noise expected per cell; no pair has score 0. A row changes a score by
+        at most 1, as what is taken off is computed from noised counts.
         """
         part_of = list(range(len(self.single)))
         chosen: list[tuple[int, int]] = []
         tables = {(a, b): self.pair(a, b) for a, b in combinations(part_of, 2)}
         references = {pair: self.independent(*pair) for pair in tables}
+        by_chance = {pair: np.minimum(np.sqrt(2 / np.pi * of), 2 * of).sum() for pair, of in references.items()}
         known: dict[tuple[int, int], float] = {}
 
         for _ in range(turns):
@@ -142,7 +144,7 @@ class Forest:
                 for pair in pairs:
                     if pair not in known:
                         gap = np.abs(tables[pair].count(codes) - references[pair]).sum()
-                        known[pair] = float(gap - expected * tables[pair].cells)
+                        known[pair] = float(gap - by_chance[pair] - expected * tables[pair].cells)
                 return [*(known[pair] for pair in pairs), 0.0]
 
             best = rows.best(scores)

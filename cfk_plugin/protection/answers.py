@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -20,6 +20,7 @@ from cfk_plugin.protection.catalogue import Catalogue
 from cfk_plugin.protection.moves import TIE, Keys, Pairs, Points, Pools, Probe, Search, joined
 
 _BLOCK = 1 << 22  # distances held at once
+_SAID = 1 << 22  # labels that are kept for verification; it asks for others again
 _TRIED, _REVERTED = 16, 8  # nearest entries that are tried at once, and true answers that are moved
 _NEAR, _MIXED = 24, 48  # nearest regions and private values that are combined, and nearest combinations tried
 _FURTHER = 8  # most rounds in a search for more answers, once there is one
@@ -34,6 +35,7 @@ class CatalogueAnswers(NamedTuple):
     said: list[Labels | None]  # what the model says at all combinations of its region, where it was asked
     own: Labels | None = None  # the same at the anchors, if asked along with the first question
     part: Ints | None = None  # the entry whose private values each answer began with; of others, see `Pairs.part`
+    moved: Mask | None = None  # which private values are no longer those, but the query's own or on the way to them
 
     def ahead(self, catalogue: Catalogue) -> Ahead:
         """Return the model's labels in the form that verification uses; positions count answers only."""
@@ -97,7 +99,8 @@ def answer(
     asked, who = _Asked(limits, anchors, start), np.arange(len(queries)) if who is None else who
     turn, first, times = _turns(who)
     wanted = np.where(turn > 0, 0, times) if anchors is None else np.ones(len(queries), dtype=np.int64)
-    pools, step = Pools(catalogue, queries, start), max(_BLOCK // max(len(catalogue), _NEAR * _NEAR), 1)
+    asks = 8 * int(catalogue.sizes_of(catalogue.weakest).max()) if catalogue.inside else 1  # codes and numbers of rows
+    pools, step = Pools(catalogue, queries, start), max(_BLOCK // max(len(catalogue), _NEAR * _NEAR, asks), 1)
     given = Given(catalogue, pools, queries, who, wanted)
     pools.waiting = pools.start if asks_own and anchors is not None else None
     for now in range(int(turn[wanted > 0].max(initial=-1)) + 1 if len(catalogue) else 0):
@@ -122,13 +125,26 @@ def answer(
     place = np.argsort(who, kind="stable")[first[asker] + turn[asker] + _turns(asker)[0]]
     found[place] = entry[line]
     line, said = line[np.argsort(place)], list(chain.from_iterable(labels))
-    return CatalogueAnswers(
-        found,
-        _rows(catalogue, pools, Points(*joined(*points)).take(line), found),
-        list(map(said.__getitem__, line.tolist())),
-        pools.own,
-        part[line],
-    )
+    part, ends = part[line], Points(*joined(*points)).take(line)
+    moved = _moved(catalogue, pools, pools.start.take(np.flatnonzero(found >= 0)), part, ends) if revert else None
+    told = list(map(said.__getitem__, line.tolist()))
+    return CatalogueAnswers(found, _rows(catalogue, pools, ends, found), told, pools.own, part, moved)
+
+
+def _moved(catalogue: Catalogue, pools: Pools, start: Points, part: Ints, ends: Points) -> Mask:
+    """Say which private values of answers are not those that they began with; the query's own begin as nobody's."""
+    found, is_taken = np.empty((len(part), len(pools.private)), dtype=bool), part >= 0
+    for i, j in enumerate(pools.private.tolist()):
+        taken = catalogue.parts[part[is_taken], i]
+        start.at[is_taken, j] = taken
+        if catalogue.partition.population.domains[pools.schema.features[j]].is_numeric:
+            before, after = pools.number(start, j), pools.number(ends, j)
+            found[:, i] = (before != after) & ~(np.isnan(before) & np.isnan(after))
+        else:
+            found[:, i] = start.at[:, j] != ends.at[:, j]
+        found[part == _OWN, i] = True
+        found[is_taken, i] |= taken == UNKNOWN  # the query's own
+    return found
 
 
 def _rows(catalogue: Catalogue, pools: Pools, points: Points, found: Ints) -> Intake:
@@ -269,17 +285,11 @@ def _results(
         return ~given.is_new(pairs.query[at], start[at], given.keys(moved, pairs.entry[at]))
 
     # With an explainer, only what is nearest to its counterfactual is moved, if that is new.
-    at_once = _REVERTED if revert and asked.anchors is None else 1
-    for _ in range(_REVERTED // at_once):
-        found = search.next(
-            at_once, given.left[pairs.query] > 0, several, start, None if asked.anchors is None else is_given
-        )
-        if found is None:
-            break
-        at, moved, distance = found
-        distance = distance if asked.anchors is None else pairs.distance[at]
+    few = max(1, 3 * _REVERTED // max(len(np.unique(pairs.query)), 3))  # the same, with fewer questions
+    count, given_before = (_REVERTED, None) if asked.anchors is None else (few, is_given)
+    for at, moved, away, said in search.results(count, given.left[pairs.query] > 0, several, start, given_before):
+        distance = away if asked.anchors is None else pairs.distance[at]
         leaving = given.keys(moved, pairs.entry[at])
-        said = list(map(search.said.get, at.tolist()))
         yield Candidates(pairs.query[at], pairs.entry[at], pairs.part[at], moved, start[at], leaving, distance, said)
 
 
@@ -369,7 +379,7 @@ class Given:
 
     def __init__(self, catalogue: Catalogue, pools: Pools, queries: Intake, who: Ints, wanted: Ints) -> None:
         self._catalogue, self._pools, self._queries, self.left = catalogue, pools, queries, wanted.copy()  # per asker
-        self.several = wanted > 1
+        self.several, self._said = wanted > 1, 0
         self._who = np.unique(who, return_inverse=True)[1]  # several askers may be one person
         counts = np.bincount(self._who, wanted) if len(who) else np.zeros(1)
         self._count, self._most = np.zeros(len(counts), dtype=np.int64), int(counts.max())
@@ -464,6 +474,9 @@ class Given:
         asker = results.asker[at]
         self._count[self._who[asker]] += 1
         self.left[asker] -= 1
-        said = list(map(results.said.__getitem__, at.tolist()))
+        said: list[Any] = list(map(results.said.__getitem__, at.tolist()))
+        self._said += sum(map(np.size, said))
+        if self._said > _SAID:
+            said = [None] * len(said)
         which = results.entry[at], results.part[at]
         self.found.append((asker, *which, results.distance[at], results.points.take(at), said))

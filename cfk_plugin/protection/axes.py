@@ -422,6 +422,23 @@ def region_of(population: Population, cells: Codes, own: Floats | None = None) -
     return Region(parts)
 
 
+def ends_of_region(population: Population, region: Region) -> list[Codes]:
+    """Return codes of each quasi-identifier whose smallest region is this one; for ranges, the ends."""
+    found = []
+    for name in population.schema.quasi_identifiers:
+        domain, codes = population.domains[name], np.flatnonzero(population.domains[name].inside(region[name]))
+        values = codes[codes < len(domain.values)]
+        ends = [*values[:1], *values[-1:], *codes[len(values) :]] if domain.is_interval else codes
+        found.append(np.unique(np.array(ends, dtype=np.int32)))
+    return found
+
+
+def side_by_side(each: Sequence[Sequence[Codes]], none: Codes) -> tuple[Codes, Ints]:
+    """Return codes of several attributes as columns, repeated to be as long as each other, and which they belong to."""
+    columns = [np.column_stack([np.resize(codes, max(map(len, some))) for codes in some]) for some in each]
+    return np.concatenate([none, *columns], dtype=np.int32), np.repeat(np.arange(len(each)), [*map(len, columns)])
+
+
 def part_of(domain: Domain, codes: Codes, own: float | None = None) -> Part:
     """Return the part of a region that covers codes of one attribute and, if given, a number that no row has."""
     missing = bool(domain.has_missing and (codes == domain.missing_code).any())

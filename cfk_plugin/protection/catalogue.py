@@ -10,27 +10,34 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from pandas.api import types
 
 from cfk_plugin.data.constraints import Offers
 from cfk_plugin.data.domain import UNKNOWN, Domain, bin_of
 from cfk_plugin.data.intake import Intake, table_of
-from cfk_plugin.data.model import OUTCOMES, Goal, Grid, Judge, Labels, RowOracle, rows_for_cells
+from cfk_plugin.data.model import MOST_CELLS, OUTCOMES, SAMPLED, Goal, Grid, Judge, Labels, RowOracle, rows_for_cells
 from cfk_plugin.data.policy import Mask, PrivacyPolicy
 from cfk_plugin.data.population import Population
-from cfk_plugin.data.region import Part, Region, natural, part_of
+from cfk_plugin.data.region import Part, natural, part_of
 from cfk_plugin.errors import HostOnly, ModelError, PolicyError, PopulationError
 from cfk_plugin.metrics.heom import Heom, HeomCodes
 from cfk_plugin.metrics.information import ncp, ncp_by_attribute
 from cfk_plugin.metrics.uniqueness import Coarse
-from cfk_plugin.protection.axes import Codes, Floats, Ints, region_of
-from cfk_plugin.protection.entries import ASKED, Entries, ends_of, equal_work, find_entries, private_at, values_of
+from cfk_plugin.protection.axes import Codes, Floats, Ints, ends_of_region, region_of, side_by_side
+from cfk_plugin.protection.entries import (
+    ASKED,
+    Entries,
+    ends_of,
+    equal_work,
+    find_entries,
+    private_at,
+    sets_inside,
+    values_of,
+)
 from cfk_plugin.protection.partition import Partition
 
 _TELLING = 4  # combinations, of those its group must keep, at which a moving answer is tried
 _ALONE = 4  # values of an attribute that are tried alone, with the query's own for all others
-_MOST_DECIMALS = 6
-_WIDE = 10_000  # largest region, in combinations, whose answers are moved: no sample shows that none is lost
+_LISTED = 1 << 22  # combinations that are kept, with all others
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -55,8 +62,8 @@ class Catalogue(HostOnly):
     model: RowOracle
     policy: PrivacyPolicy
     ends: Mapping[str, pd.Series] = field(default_factory=dict)  # further numbers that set the ranges of distances
-    held: Sequence[Mask] | None = None  # where each group's weakest entry has its outcome, as sealed
     forms: Sequence[Coarse] = ()  # forms in which private values leave and are compared; empty if unchanged
+    inside: Mapping[int, Sequence[Grid]] = field(default_factory=dict)  # see `sets_inside`; if answers are moved
     _listed: dict[int, Codes] = field(default_factory=dict, init=False)
     _offers: dict[str, Offers] = field(default_factory=dict, init=False)
     _known: dict[int, Mask] = field(default_factory=dict, init=False)
@@ -73,18 +80,19 @@ class Catalogue(HostOnly):
             )
         found = find_entries(partition, policy, goal, model)
 
-        def made(found: Entries, ends: Mapping[str, pd.Series]) -> Catalogue:
+        def made(found: Entries, ends: Mapping[str, pd.Series], inside: Mapping[int, Sequence[Grid]]) -> Catalogue:
             rows, codes, consistent, pure, forms = found
             group, private = partition.group_of_row[rows], values_of(partition.population, codes)
             known = rows, group, model.labels(rows), private, consistent, pure, goal, model, policy
-            return cls(partition, *known, ends, forms=forms)
+            return cls(partition, *known, ends, forms=forms, inside=inside)
 
-        unordered = made(found, {})
+        unordered = made(found, {}, {})
         shown = unordered.leaving  # the order depends on regions and on what leaves, which are distinct
         line = np.lexsort((*unordered.codes.T[::-1], *shown.T[::-1], unordered.group_at))
         keys = np.column_stack([unordered.group, shown])[line]
         found = found.take(line[np.sort(np.unique(keys, axis=0, return_index=True)[1])])
-        return made(found, ends_of(partition, policy, found.forms))
+        inside = sets_inside(partition, np.unique(unordered.group), policy.k) if policy.reverts else {}
+        return made(found, ends_of(partition, policy, found.forms), inside)
 
     def __len__(self) -> int:
         return len(self.group)
@@ -135,8 +143,7 @@ class Catalogue(HostOnly):
     def offers(self, private: Mapping[str, Any], group: int) -> bool:
         """Say whether an answer with a group's region may have been moved to these private values.
 
-        They have the outcome at every combination of the region where the group's weakest entry has it. If a region has
-        too many combinations to ask for all of them, nothing may be moved: no sample shows that none is lost.
+        They have the outcome at every one of `combinations` where the group's weakest entry has it.
         """
         entry = self.weakest_of(np.array([group]))
         if entry[0] < 0 or self.is_wide(entry)[0]:
@@ -157,39 +164,37 @@ class Catalogue(HostOnly):
         return np.asarray(self.weakest[self.group_at[entry]] == entry) & ~self.is_wide(entry)
 
     def is_wide(self, entry: Ints) -> Mask:
-        """Say for entries whether their regions have too many combinations to ask for all of them."""
-        return np.asarray(self._sizes[self.group_at[entry]] > _WIDE)
+        """Say for entries whether too much would have to be asked about their regions to move private values."""
+        return np.asarray(self.sizes_of(entry) == 0)
 
-    def sizes_of(self, entry: Ints) -> Floats:
-        """Return how many combinations the regions of entries have."""
-        return np.asarray(self._sizes[self.group_at[entry]])
+    def sizes_of(self, entry: Ints) -> Ints:
+        """Return how many combinations are asked about for the regions of entries."""
+        return np.asarray(self._sizes[0][self.group_at[entry]])
 
     def must_hold(self, group: int) -> Codes:
-        """Return the combinations of a region where its weakest entry has its outcome."""
+        """Return the combinations, of those asked about, where a region's weakest entry has its outcome."""
         return self.combinations(group)[self.holding(group)]
 
     def holding(self, group: int) -> Mask:
         """Say for the combinations of a region whether its weakest entry has its outcome there; asked once."""
         if group not in self._known:
-            sizes = np.where(self.is_wide(self.weakest), 0, self._sizes)
-            few = sizes.sum() <= ASKED
-            groups = np.arange(len(sizes)) if few and self.held is None else np.array([group])
-            held = self._holding(groups) if self.held is None else self.held[group]
-            masks = np.split(held, np.cumsum(sizes[groups].astype(np.int64))[:-1])
+            sizes, _ = self._sizes
+            groups = np.arange(len(sizes)) if sizes.sum() <= ASKED else np.array([group])
+            masks = np.split(self._holding(groups), np.cumsum(sizes[groups])[:-1])
             self._known.update(zip(groups.tolist(), masks, strict=True))
         return self._known[group]
 
     @cached_property
     def telling(self) -> tuple[Ints, Ints, Codes]:
         """A few combinations that each group must keep: each group's first, its number of them, and all of them."""
-        drawn = [spread(grid.size if grid.size <= _WIDE else 0, 2 * _TELLING) for grid in self._grids]
-        cells = [grid.some(at) if len(at) else self.no_cells for grid, at in zip(self._grids, drawn, strict=True)]
+        drawn = [spread(sets[0].size if sets else 0, 2 * _TELLING) for sets in self._sets]
+        cells = [sets[0].some(at) if sets else self.no_cells for sets, at in zip(self._sets, drawn, strict=True)]
         which = np.repeat(np.arange(len(cells)), [*map(len, cells)])
         asked = np.concatenate([self.no_cells, *cells])
-        if self.held is None:
+        if len(self._known) < len(cells):
             held = self.is_desired(self.points.take(self.weakest), self.weakest, which, asked)
         else:
-            held = np.concatenate([np.empty(0, dtype=bool), *(h[at] for h, at in zip(self.held, drawn, strict=True))])
+            held = np.concatenate([asked[:0, 0] > 0, *(self._known[group][at] for group, at in enumerate(drawn))])
         which, asked = which[held], asked[held]
         turn = np.arange(len(which)) - np.searchsorted(which, which)
         which, asked = which[turn < _TELLING], asked[turn < _TELLING]
@@ -201,12 +206,17 @@ class Catalogue(HostOnly):
         return np.empty((0, len(self.partition.population.schema.quasi_identifiers)), dtype=np.int32)
 
     def combinations(self, group: int) -> Codes:
-        """Return the combinations of a region; none if there are too many to ask for all of them."""
+        """Return the combinations of a region that are asked about.
+
+        Of too many these are all of values that people inside have, so that those with the outcome keep it, and those
+        by which verification judges how pure the region is. None where even these are too many.
+        """
         if group in self._listed:
             return self._listed[group]
-        grid = self._grids[group]
-        found = grid.all() if grid.size <= _WIDE else self.no_cells
-        if self._sizes[self._sizes <= _WIDE].sum() <= ASKED:  # few enough to be kept
+        sets, grid = self._sets[group], self._grids[group]
+        cells = [each.all() for each in sets] + ([grid.drawn()] if sets and grid.size > MOST_CELLS else [])
+        found = np.concatenate([self.no_cells, *cells])
+        if self._sizes[0].sum() <= _LISTED:  # few enough to be kept
             self._listed[group] = found
         return found
 
@@ -343,9 +353,17 @@ class Catalogue(HostOnly):
         return {name: Domain.of(pd.concat(both, ignore_index=True), schema[name]) for name, both in columns.items()}
 
     @cached_property
-    def _sizes(self) -> Floats:
-        """Number of combinations of each group's region."""
-        return np.array([grid.size for grid in self._grids], dtype=np.float64)
+    def _sets(self) -> list[Sequence[Grid]]:
+        """For each group's region, all of its values, or those of people inside; empty if these are too many."""
+        each = zip(self._grids, self._groups.tolist(), strict=True)
+        return [[grid] if grid.size <= MOST_CELLS else self.inside.get(group, ()) for grid, group in each]
+
+    @cached_property
+    def _sizes(self) -> tuple[Ints, Ints]:
+        """Number of combinations that are asked about for each group's region; and groups, sampled ones last."""
+        is_large = np.array([grid.size > MOST_CELLS for grid in self._grids], dtype=bool)
+        asked = np.array([sum(grid.size for grid in sets) for sets in self._sets], dtype=np.int64)
+        return asked + SAMPLED * (is_large & (asked > 0)), np.argsort(is_large, kind="stable")
 
     @cached_property
     def offered_by(self) -> dict[bytes, int]:
@@ -368,7 +386,7 @@ class Catalogue(HostOnly):
         partition, found = self.partition, dict[Any, list[int]]()
         for group in np.unique(self.group).tolist():
             region = partition.regions[group]
-            ends = tuple(tuple(codes.tolist()) for codes in _ends(partition.population, region))
+            ends = tuple(tuple(codes.tolist()) for codes in ends_of_region(partition.population, region))
             loss = round(ncp(region, partition.population), 12)
             found.setdefault((loss, ends, int(partition.side_of_group[group])), []).append(group)
         place = np.full(len(partition.regions), -1, dtype=np.int64)
@@ -425,34 +443,12 @@ class Catalogue(HostOnly):
     @cached_property
     def decimals(self) -> list[float]:
         """Decimals that each private number may have while moving; NaN for attributes that do not move in steps."""
-        return [_decimals_of(domain) for domain in self.domains.values()]
-
-
-def _decimals_of(domain: Domain) -> float:
-    if not domain.is_numeric or domain.is_date:
-        return np.nan
-    if types.is_integer_dtype(domain.dtype):
-        return 0
-    if not types.is_float_dtype(domain.dtype):
-        return np.nan
-    written = (d for d in range(_MOST_DECIMALS) if np.array_equal(np.round(domain.values, d), domain.values))
-    return next(written, _MOST_DECIMALS)
+        return [domain.decimals for domain in self.domains.values()]
 
 
 def spread(count: int, most: int) -> Ints:
     """Return at most `most` positions, evenly spread, including first and last."""
     return np.unique(np.linspace(0, max(count - 1, 0), min(count, most)).round().astype(np.int64))
-
-
-def _ends(population: Population, region: Region) -> list[Codes]:
-    """Return codes of each quasi-identifier whose smallest region is this one; for ranges, the ends."""
-    found = []
-    for name in population.schema.quasi_identifiers:
-        domain, codes = population.domains[name], np.flatnonzero(population.domains[name].inside(region[name]))
-        values = codes[codes < len(domain.values)]
-        ends = [*values[:1], *values[-1:], *codes[len(values) :]] if domain.is_interval else codes
-        found.append(np.unique(np.array(ends, dtype=np.int32)))
-    return found
 
 
 PEOPLE = "catalogue.people"
@@ -473,22 +469,25 @@ def catalogue_to_arrays(catalogue: Catalogue) -> tuple[dict[str, NDArray[Any]], 
         return dict(population.sealed_arrays), dict(population.sealed_facts), domains
     regions = [partition.regions[g] for g in groups]
     sides, side = np.unique(partition.side_of_group[groups], return_inverse=True)
-    ends = [_ends(population, region) for region in regions]
-    corners = [np.column_stack([np.resize(codes, max(map(len, each))) for codes in each]) for each in ends]
-    runs = equal_work(np.where(catalogue.is_wide(catalogue.weakest), 0, catalogue._sizes).astype(np.int64))
+    ends, ends_of = side_by_side([ends_of_region(population, region) for region in regions], catalogue.no_cells)
+    sizes, line = catalogue._sizes
+    runs = equal_work(sizes[line])
     codes = [domain.encode(catalogue.private[name])[0] for name, domain in domains.items()]
-    everybody = np.arange(len(catalogue))
     arrays: dict[str, NDArray[Any]] = {
         "side": side.astype(np.int64),
         "people": np.array([population.count(region) for region in regions], dtype=np.int64),
-        "ends": np.concatenate([population.cells[:0], *corners]).astype(np.int32),
-        "ends_of": np.repeat(np.arange(len(groups)), [*map(len, corners)]),
-        "held": np.packbits(np.concatenate([np.empty(0, dtype=bool), *(catalogue._holding(run) for run in runs)])),
+        "ends": ends,
+        "ends_of": ends_of,
+        "held": np.packbits(np.concatenate([line[:0] > 0, *(catalogue._holding(line[run]) for run in runs)])),
         "group": catalogue.group_at,
         "codes": np.column_stack([*codes, np.empty((len(catalogue), 0), dtype=np.int32)]),
         "pure": catalogue.pure,
-        "outcome": catalogue.is_desired(catalogue.points, everybody),
+        "outcome": catalogue.is_desired(catalogue.points, np.arange(len(catalogue))),
     }
+    sets = [(place, grid.codes) for place, g in enumerate(groups.tolist()) for grid in catalogue.inside.get(g, ())]
+    if sets:
+        arrays["inside"], of = side_by_side([axes for _, axes in sets], catalogue.no_cells)
+        arrays["inside_of"] = np.column_stack([np.array([place for place, _ in sets])[of], of])
     outcomes = dict(zip(partition.side_of_group[catalogue.group].tolist(), catalogue.labels, strict=True))
     facts = {OUTCOMES: [natural(outcomes[s]) for s in sides.tolist()]} if catalogue.goal.is_opposite else {}
     return {f"catalogue.{name}": array for name, array in arrays.items()}, facts, domains
@@ -512,17 +511,16 @@ def catalogue_from_arrays(
     nobody = np.empty(0, dtype=np.int64)
     labels = np.full(len(group), None, dtype=object)
     labels[:] = [None if outcomes is None else outcomes[s] for s in side[group].tolist()]
-    values = {
-        name: population.domains[name].restore_array(codes[:, j]) for j, name in enumerate(population.schema.private)
-    }
-    private = table_of(values).reindex(range(len(group)))
     partition = Partition(population, regions, nobody, side, {})
-    made = partition, nobody, group, labels, private, np.full(len(group), policy.k), pure, goal, model, policy
-    catalogue, start, flags = Catalogue(*made), 0, list[Mask]()
-    for wide, size in zip(catalogue.is_wide(catalogue.weakest).tolist(), catalogue._sizes.tolist(), strict=True):
-        end = start if wide else start + int(size)
-        flags.append(np.unpackbits(held[start // 8 : end // 8 + 1])[start % 8 :][: end - start].astype(bool))
-        start = end
+    known = nobody, group, labels, values_of(population, codes), np.full(len(group), policy.k), pure
+    inside = dict[int, list[Grid]]()
+    sets, sets_of = (population.sealed_arrays.get(f"catalogue.{name}", side[:0]) for name in ("inside", "inside_of"))
+    for at in np.split(np.arange(len(sets)), np.flatnonzero(np.diff(sets_of.T[1:])) + 1) if len(sets) else ():
+        inside.setdefault(int(sets_of[at[0], 0]), []).append(Grid(tuple(map(np.unique, sets[at].T))))
+    catalogue = Catalogue(partition, *known, goal, model, policy, inside=inside)
+    sizes, line = catalogue._sizes
+    flags = np.unpackbits(held, count=sizes.sum()).astype(bool)
+    catalogue._known.update(zip(line.tolist(), np.split(flags, np.cumsum(sizes[line]))[:-1], strict=True))
     if not np.array_equal(catalogue.is_desired(catalogue.points, np.arange(len(group))), outcome):
         raise ModelError("the model, or the outcome that is desired, is not the one that the catalogue was sealed with")
-    return Catalogue(*made, held=flags)
+    return catalogue

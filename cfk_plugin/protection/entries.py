@@ -5,15 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from math import prod
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from cfk_plugin.data.domain import mix
+from cfk_plugin.data.domain import UNKNOWN, mix
 from cfk_plugin.data.intake import table_of
-from cfk_plugin.data.model import Goal, Grid, RowOracle, rows_for_cells
+from cfk_plugin.data.model import MOST_CELLS, Goal, Grid, RowOracle, rows_for_cells
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.rows import in_order
@@ -82,6 +81,41 @@ def find_entries(partition: Partition, policy: PrivacyPolicy, goal: Goal, model:
     left = spent - (model.model.rows - before)
     found = found.joined(nothing.offering(*_elsewhere(partition, found), left).admitted(goal, model))
     _tell_of_groups_without(partition, found.rows)
+    return found
+
+
+def sets_inside(partition: Partition, groups: Ints, k: int) -> dict[int, list[Grid]]:
+    """Return, for groups whose regions are too large to ask about, the values of people inside, attribute by attribute.
+
+    These are the members and, as they must not be recognized, everybody who is inside and in no group, each in one of
+    the regions, where the fewest are. So sets have nobody in common. Which values go together is not told: there is one
+    set, or several if it had too many combinations; none if more than one in k of a set's were somebody's, or if
+    everybody is in a group.
+    """
+    population, found = partition.population, dict[int, list[Grid]]()
+    cells, regions, none = population.cells, partition.regions, [0] * population.cells.shape[1]
+    large = [g for g in groups.tolist() if Grid.of(regions[g], population, none).size > MOST_CELLS]
+    if not large or len(np.unique(partition.side_of_group)) > 1:
+        return found
+    codes = np.full((len(cells), len(population.schema.features)), UNKNOWN)
+    codes[:, population.schema.quasi_positions] = cells
+    line = np.argsort(population.keyed_order(codes, np.zeros(codes.shape)), kind="stable")
+    grouped, place = np.flatnonzero(partition.group_of_row >= 0), np.argsort(line)
+    of_group = by_group(partition.group_of_row[grouped], place[population.cell_of(grouped)], len(regions))
+    others: dict[int, list[int]] = {group: [] for group in large}
+    is_free, open_to = ~np.isin(np.arange(len(cells)), np.concatenate(of_group)), dict[int, list[int]]()
+    for group in large:
+        for at in np.flatnonzero(population.cells_inside(regions[group])[line] & is_free).tolist():
+            open_to.setdefault(at, []).append(group)
+    for at in sorted(open_to):
+        others[min(open_to[at], key=lambda group: len(others[group]))].append(at)
+    for group in large:
+        inside, sets, parts = cells[line[np.unique([*of_group[group], *others[group]])]], list[Grid](), 1
+        while len(inside) * k <= MOST_CELLS and (not sets or sum(each.size for each in sets) > MOST_CELLS):
+            some = np.array_split(inside, parts)
+            sets, parts = [Grid(tuple(map(np.unique, each.T))) for each in some], 2 * parts
+        if sets and all(len(each) * k <= grid.size for each, grid in zip(some, sets, strict=True)):
+            found[group] = sets
     return found
 
 
@@ -330,10 +364,10 @@ class _Tried(HostOnly):
         """Return the share of what would leave that has the outcome, and its lower bound if sampled."""
         population, judge = self.partition.population, goal.judge(None, model.labels(self.rows))
         offered = values_of(population, self.codes)
-        sizes = [prod(map(len, axes), start=self._grid(i).size) for i, axes in enumerate(self.axes)]
+        sizes = [self._tried(i).size for i in range(len(self.rows))]
         share, low = np.zeros(len(sizes)), np.zeros(len(sizes))
         for at in equal_work(np.minimum(sizes, self.sample).astype(np.int64)):
-            drawn = [self._drawn(i) for i in at.tolist()]
+            drawn = [self._tried(i).sample(self.sample, np.random.default_rng(0)) for i in at.tolist()]
             which = np.repeat(at, [*map(len, drawn)])
             frame = rows_for_cells(population.encoder, offered, which, np.concatenate(drawn))
             good = judge(model.ask(frame), which)
@@ -343,12 +377,8 @@ class _Tried(HostOnly):
                     low[i], _ = clopper_pearson(int(hits.sum()), len(hits), _CONFIDENCE)
         return share, low
 
-    def _grid(self, i: int) -> Grid:
-        return self.grids[int(self.partition.group_of_row[self.rows[i]])]
-
-    def _drawn(self, i: int) -> Codes:
-        axes = (*self._grid(i).codes, *self.axes[i])
-        return Grid(axes, prod(map(len, axes))).sample(self.sample, np.random.default_rng(0))
+    def _tried(self, i: int) -> Grid:
+        return Grid((*self.grids[int(self.partition.group_of_row[self.rows[i]])].codes, *self.axes[i]))
 
 
 def _axes(judge: PrivateRelease, codes: Codes, form: Coarse) -> tuple[Codes, ...]:

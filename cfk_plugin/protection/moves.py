@@ -1,28 +1,25 @@
-"""Points that answers ask for, and how near the true ones can come to the query before an outcome is lost."""
+"""Points that answers ask for, and how near they can come to the query before an outcome is lost."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from itertools import count as count_from
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from cfk_plugin.data.intake import FEW, Intake, table_of, take_in
+from cfk_plugin.data.intake import FEW, Intake, divided, table_of, take_in
 from cfk_plugin.data.model import Labels
 from cfk_plugin.data.policy import Mask
 from cfk_plugin.metrics.heom import differences
-from cfk_plugin.protection.axes import Codes, Floats, Ints
-from cfk_plugin.protection.catalogue import Catalogue, spread
+from cfk_plugin.protection.axes import Floats, Ints
+from cfk_plugin.protection.catalogue import Catalogue
 
 TIE = 1e-9
-_FEW_ROWS = 4096  # in one call; above, a further call is made to have fewer rows
-AT_ONCE = 1024  # rows in one call; up to them, more is asked at once to save calls, with the same result
-_HALVINGS = 4
-_SHOWN = 4  # combinations that it then learns from
-_RESTARTS = 6  # how often moving starts again after something was lost
+AT_ONCE = 4096  # rows in one call; up to them, more is asked at once to save calls, with the same result
+_CHECKED = 32  # nearest results that are asked about wherever the outcome must hold
+_ENDS, _PARTS = 2, (0.75, 0.5, 0.25)  # nearest results whose numbers go these parts of the way as well
 
 Keys = NDArray[np.uint64]
 
@@ -38,7 +35,8 @@ class Points(NamedTuple):
     numbers: Floats
 
     def take(self, rows: Ints | Mask) -> Points:
-        return Points(self.at[rows], self.numbers[rows])
+        at = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows
+        return Points(self.at.take(at, axis=0), self.numbers.take(at, axis=0))  # faster than by index
 
     def either(self, others: Points, is_other: Mask) -> Points:
         which = is_other[:, None]
@@ -134,40 +132,11 @@ class Pools:
 
 
 class Probe:
-    """Asks the model whether points keep what their entries' groups must keep: at few combinations first.
-
-    A combination at which a result failed is asked about from then on. Which combinations are asked about, and in what
-    order, depends only on the catalogue and the points of the same query.
-    """
+    """Asks the model whether points keep the outcomes that their entries' groups must keep."""
 
     def __init__(self, catalogue: Catalogue, pools: Pools) -> None:
         self.catalogue, self._pools = catalogue, pools
         self._quasi = np.array(pools.schema.quasi_positions, dtype=np.int64)
-        self._ahead: tuple[Points, Ints] | None = None  # what `lost` may ask for
-        self._known: dict[bytes, Labels] = {}  # and the model's labels of those at all combinations
-
-    def foresee(self, points: Points, entry: Ints) -> None:
-        """Ask for all combinations of the first points along with the next question, if there is room."""
-        fits = np.cumsum(self.catalogue.sizes_of(entry)) <= 2 * AT_ONCE
-        self._ahead = (points.take(fits), entry[fits]) if fits.any() else None
-
-    def _desired(self, points: Points, entry: Ints) -> Mask:
-        """Say whether points have the outcomes of their entries; also asks for what was foreseen."""
-        if self._ahead is None:
-            return self.catalogue.judge(self._said(points), entry)
-        (ahead, of), self._ahead = self._ahead, None
-        everywhere, sizes = self._everywhere(ahead, of)
-        labels, *said = np.split(self._said(points.joined(everywhere)), len(entry) + np.cumsum(sizes) - sizes)
-        self._known.update(zip(ahead.keys(of), said, strict=True))
-        return self.catalogue.judge(labels, entry)
-
-    def _everywhere(self, points: Points, entry: Ints) -> tuple[Points, Ints]:
-        """Return points at all combinations of their groups' regions, and the number for each."""
-        cells = list(map(self.catalogue.combinations, self.catalogue.group_at[entry].tolist()))
-        sizes = np.array([*map(len, cells)], dtype=np.int64)
-        found = points.take(np.repeat(np.arange(len(entry)), sizes))
-        found.at[:, self._quasi] = np.concatenate([self.catalogue.no_cells, *cells])
-        return found, sizes
 
     def _said(self, points: Points) -> Labels:
         waiting, self._pools.waiting = self._pools.waiting, None
@@ -176,221 +145,38 @@ class Probe:
         self._pools.own = self._pools.own if waiting is None else labels[len(points.at) :]
         return labels[: len(points.at)]
 
-    def keeps(self, points: Points, entry: Ints, more: list[Codes], which: Ints, tell: Mask | None = None) -> Mask:
-        """Say whether points have the outcome, here and at the few most telling combinations.
-
-        ``more[which[i]]`` are further ones for point i; `tell` says for which points any are asked.
-        """
+    def keeps(self, points: Points, entry: Ints, tell: Mask) -> Mask:
+        """Say whether points have the outcome here and, where `tell` says so, at the few most telling combinations."""
         first, count, told = self.catalogue.telling
         group = self.catalogue.group_at[entry]
-        extra = np.array([*map(len, more)], dtype=np.int64)[which]
-        size = (count[group] + extra) * (1 if tell is None else tell)
-        if size.sum() + len(size) > _FEW_ROWS:  # one call more, for fewer rows
-            good, own = self._desired(points, entry), 0
-            some = np.flatnonzero(good & (size > 0))
-        else:
-            good, some, own = np.ones(len(size), dtype=bool), np.arange(len(size)), 1
-        size, count, extra = size[some], count[group[some]], extra[some]
-        at = np.repeat(np.arange(len(some)), size + own)
-        ends = np.cumsum(size + own)
-        within = np.arange(len(at)) - np.repeat(ends - size, size + own)
-        cells = points.at[some[at]][:, self._quasi]
-        few = (within >= 0) & (within < count[at])
-        cells[few] = told[first[group[some[at[few]]]] + within[few]]
-        if len(shown := some[(extra > 0) & (size > 0)]):
-            cells[within >= count[at]] = np.concatenate([more[which[i]] for i in shown.tolist()])
+        size = np.where(tell, count[group], 0)
+        good, here = np.ones(len(size), dtype=bool), 1
+        if size.sum() + len(size) > AT_ONCE:  # one call more, for fewer rows
+            good, here = self.catalogue.judge(self._said(points), entry), 0
+            size = np.where(good, size, 0)
+        at = np.repeat(np.arange(len(size)), size + here)
+        turn = np.arange(len(at)) - np.repeat(np.cumsum(size + here) - size, size + here)
+        rows, there = points.take(at), turn >= 0
+        rows.at[np.ix_(there, self._quasi)] = told[first[group[at[there]]] + turn[there]]
         if len(at):
-            rows = points.take(some[at])
-            rows.at[:, self._quasi] = cells
-            held = self._desired(rows, entry[some[at]])
-            good[some] &= np.bincount(at, ~held, len(some)) == 0
+            good[at[~self.catalogue.judge(self._said(rows), entry[at])]] = False
         return good
 
-    def lost(self, points: Points, entry: Ints) -> tuple[list[Codes], list[Labels]]:
-        """Return, for each point, the combinations where its entry's group must have the outcome but it does not.
+    def lost(self, points: Points, entry: Ints, new: Ints) -> tuple[Mask, list[Labels]]:
+        """Say which points have not the outcome wherever it must hold with their entries' regions; `new` also here.
 
-        Also the model's labels at all combinations of the group's region.
+        Also return the model's labels at all combinations of these regions.
         """
-        keys = points.keys(entry)
-        if not self._known.keys() >= {*keys}:
-            asked = np.array([i for i, key in enumerate(keys) if key not in self._known], dtype=np.int64)
-            everywhere, sizes = self._everywhere(points.take(asked), entry[asked])
-            said = np.split(self._said(everywhere), np.cumsum(sizes)[:-1])
-            self._known.update(zip([keys[i] for i in asked.tolist()], said, strict=True))
-        found, labels = list[Codes](), [*map(self._known.__getitem__, keys)]
-        for each, said_there in zip(entry.tolist(), labels, strict=True):
-            group, which = int(self.catalogue.group_at[each]), np.full(len(said_there), each)
-            is_lost = self.catalogue.holding(group) & ~self.catalogue.judge(said_there, which)
-            found.append(self.catalogue.combinations(group)[is_lost])
-        return found, labels
-
-
-class Moves:
-    """Points on their way to the query's private values, from the largest gap to the smallest.
-
-    First whole values, as long as all that must be kept is kept; then numbers part of the way, in steps of the
-    decimals that their attribute is written with.
-    """
-
-    def __init__(
-        self, probe: Probe, pools: Pools, pairs: Pairs, start: Points, target: Points, more: list[Codes], *, moves: bool
-    ):
-        self._probe, self._pools, self._entry, self._more = probe, pools, pairs.entry, more
-        self.points, self._target = Points(start.at.copy(), start.numbers.copy()), target
-        self.gaps, movable = pools.gaps(start, target), probe.catalogue.is_movable(pairs.entry) & moves
-        steps = np.where(movable[:, None], self.gaps, 0.0)
-        self._line, self._count = np.argsort(-steps, axis=1, kind="stable"), (steps > 0).sum(axis=1)
-
-    def go(self, group: Ints, fixed: Floats, *, best_alone: Mask, kept: list[Mask]) -> Floats:
-        """Move points; return their distances, infinite if one cannot be the nearest of its group.
-
-        ``fixed`` is the part of the distance that no move changes. `best_alone` marks points of which only the nearest
-        is wanted, and `kept` has known results of `subsets`.
-        """
-        left = self._revert(kept)
-        self.gaps = self._pools.gaps(self.points, self._target)
-        distance, halves = fixed + self.gaps.sum(axis=1), left & ~np.isnan(self._pools.decimals)
-        least = np.full(int(group.max(initial=-1)) + 1, np.inf)
-        np.minimum.at(least, group, distance)
-        floor = distance - np.where(halves, self.gaps, 0.0).sum(axis=1)
-        alive = ~best_alone | (floor <= least[group] + 2 * TIE)
-        self._halve(halves & alive[:, None], np.lexsort((distance, ~alive))[: alive.sum()])
-        self.gaps = self._pools.gaps(self.points, self._target)
-        return np.where(alive, fixed + self.gaps.sum(axis=1), np.inf)
-
-    def subsets(self, at: Ints, done: Ints) -> tuple[Ints, Points, Ints]:
-        """Return points with every subset of their next columns taken over, the point of each, and numbers of columns.
-
-        There are as many columns as there is room for, so one call of the model tells which of them are taken over, one
-        after the other.
-        """
-        left, most = self._count[at] - done[at], 1
-        while most < left.max(initial=0) and (2 ** np.minimum(left, most + 1) - 1).sum() <= AT_ONCE:
-            most += 1
-        size = 2 ** (width := np.minimum(left, most)) - 1
-        which, first = np.repeat(at, size), np.cumsum(size) - size
-        subset = np.arange(len(which)) - np.repeat(first, size) + 1
-        trial = self.points.take(which)
-        for step in range(int(width.max(initial=0))):
-            rows = np.flatnonzero(subset >> step & 1)
-            columns = self._pools.private[self._line[which[rows], done[which[rows]] + step]]
-            trial.put(rows, columns, self._target, which[rows])
-        return which, trial, width
-
-    def _revert(self, kept: list[Mask]) -> Mask:
-        """Take over columns, in each point's order, whose trials hold; return those whose trials fail."""
-        failed, done = np.zeros(self._line.shape, dtype=bool), np.zeros(len(self._line), dtype=np.int64)
-        width = np.log2(np.array([*map(len, kept)]) + 1).astype(np.int64)
-        at, good = np.flatnonzero(width), np.concatenate([np.empty(0, dtype=bool), *kept])
-        width = width[at]
-        while True:
-            first, taken = np.cumsum(2**width - 1) - (2**width - 1), np.zeros(len(at), dtype=np.int64)
-            for step in range(int(width.max(initial=0))):
-                is_next = np.flatnonzero(step < width)
-                some, tried = at[is_next], taken[is_next] | 1 << step
-                column, holds = self._line[some, done[some] + step], good[first[is_next] + tried - 1]
-                taken[is_next[holds]] = tried[holds]
-                self.points.put(some[holds], self._pools.private[column[holds]], self._target, some[holds])
-                failed[some[~holds], column[~holds]] = True
-            done[at] += width
-            if not len(at := np.flatnonzero(done < self._count)):
-                return failed
-            which, trial, width = self.subsets(at, done)
-            good = self._probe.keeps(trial, self._entry[which], self._more, which)
-
-    def _halve(self, halves: Mask, alive: Ints) -> None:
-        """Go part of the way in some columns, in each point's order."""
-        order = np.take_along_axis(halves, self._line, axis=1)
-        if order.sum() * (2**_HALVINGS - 1) <= AT_ONCE:
-            at, place = np.nonzero(order)
-            self._all_at_once(at, self._line[at, place], alive)
-            return
-        for nth in range(int(order.sum(axis=1).max(initial=0))):
-            at = np.flatnonzero(order.sum(axis=1) > nth)
-            column = self._line[at, np.argmax(np.cumsum(order[at], axis=1) > nth, axis=1)]
-            self._one_by_one(*self._ways(at, column))
-
-    def _ways(self, at: Ints, column: Ints) -> tuple[Ints, Ints, Floats, Floats, Floats]:
-        """Return points and columns with numbers between their two ends; these ends, and their decimals."""
-        begin, end, decimals = np.empty(len(at)), np.empty(len(at)), self._pools.decimals[column]
-        for i in np.unique(column).tolist():
-            here, j = column == i, int(self._pools.private[i])
-            begin[here] = self._pools.number(self.points.take(at[here]), j)
-            end[here] = self._pools.number(self._target.take(at[here]), j)
-        # Without a number of these decimals in between, there is no way.
-        known = np.isfinite(begin) & np.isfinite(end) & (np.abs(end - begin) * 10.0**decimals > 1 + TIE)
-        return at[known], self._pools.private[column[known]], begin[known], end[known], decimals[known]
-
-    def _all_at_once(self, at: Ints, column: Ints, alive: Ints) -> None:
-        """Go part of the way in all columns, guessing how far earlier ones go; then again where a guess was wrong.
-
-        The result is the same as for one column after the other.
-        """
-        at, feature, begin, end, decimals = self._ways(at, column)
-        parts, reached = 2**_HALVINGS, np.zeros(len(at), dtype=np.int64)
-        every, shares = np.repeat(np.arange(len(at)), parts - 1), np.tile(np.arange(1, parts) / parts, len(at))
-        numbers = _between(begin[every], end[every], decimals[every], shares).reshape(-1, parts - 1)
-        is_open, turn = np.ones(len(at), dtype=bool), np.arange(len(at)) - np.searchsorted(at, at)
-        while len(asked := np.flatnonzero(is_open)):
-            which = np.repeat(asked, parts - 1)
-            trial, rows = self.points.take(at[which]), np.arange(len(which))
-            for back in range(int(turn.max()), 0, -1):
-                before = which - back
-                some = (turn[which] >= back) & (reached[before] > 0)
-                trial.write(rows[some], feature[before[some]], numbers[before[some], reached[before[some]] - 1])
-            trial.write(rows, feature[which], numbers[asked].ravel())
-            # The result is one of these, if the guesses for all but the last columns are right.
-            last = np.flatnonzero(np.append(at[asked][1:] != at[asked][:-1], True))
-            ends = trial.take((last[:, None] * (parts - 1) + np.arange(parts - 1)).ravel())
-            ends = self._reached(at, feature, numbers, reached).take(alive).joined(ends)
-            self._probe.foresee(ends, self._entry[np.append(alive, np.repeat(at[asked[last]], parts - 1))])
-            good = self._probe.keeps(trial, self._entry[at[which]], self._more, at[which]).reshape(-1, parts - 1)
-            found = reached.copy()
-            found[asked] = _bisected(good)
-            others = np.cumsum(found != reached) - (found != reached)
-            is_open &= others > others[np.arange(len(at)) - turn]  # the guess for an earlier one was wrong
-            reached = found
-        self.points = self._reached(at, feature, numbers, reached)
-
-    def _reached(self, at: Ints, feature: Ints, numbers: Floats, reached: Ints) -> Points:
-        points, some = Points(self.points.at.copy(), self.points.numbers.copy()), np.flatnonzero(reached)
-        points.write(at[some], feature[some], numbers[some, reached[some] - 1])
-        return points
-
-    def _one_by_one(self, at: Ints, feature: Ints, begin: Floats, end: Floats, decimals: Floats) -> None:
-        low, step, depth = np.zeros(len(at)), 1.0, _HALVINGS
-        while depth and len(at):
-            levels = 1
-            while levels < depth and (2 ** (levels + 1) - 1) * len(at) <= AT_ONCE:
-                levels += 1
-            parts = 2**levels
-            which = np.repeat(np.arange(len(at)), parts - 1)
-            share = low[which] + step * np.tile(np.arange(1, parts), len(at)) / parts
-            numbers = _between(begin[which], end[which], decimals[which], share)
-            trial = self.points.take(at[which])
-            trial.write(np.arange(len(which)), feature[which], numbers)
-            good = self._probe.keeps(trial, self._entry[at[which]], self._more, at[which])
-            above = _bisected(good.reshape(len(at), -1))
-            some = np.flatnonzero(above)
-            self.points.write(at[some], feature[some], numbers[some * (parts - 1) + above[some] - 1])
-            low, step, depth = low + step * above / parts, step / parts, depth - levels
-
-
-def _bisected(good: Mask) -> Ints:
-    """Return the highest of evenly spaced steps that bisection finds to hold; step 0 always does."""
-    above, middle = np.zeros(len(good), dtype=np.int64), (good.shape[1] + 1) // 2
-    while middle:
-        above = np.where(good[np.arange(len(good)), above + middle - 1], above + middle, above)
-        middle //= 2
-    return above
-
-
-def _between(begin: Floats, end: Floats, decimals: Floats, share: Floats) -> Floats:
-    """Return numbers between two ends, with the given decimals."""
-    numbers = begin + (end - begin) * share
-    for d in np.unique(decimals).tolist():
-        numbers[decimals == d] = np.round(numbers[decimals == d], int(d))
-    return np.asarray(np.clip(numbers, np.minimum(begin, end), np.maximum(begin, end)))
+        groups = self.catalogue.group_at[entry].tolist()
+        cells = list(map(self.catalogue.combinations, groups))
+        sizes = np.array([*map(len, cells)], dtype=np.int64)
+        at = np.repeat(np.arange(len(entry)), sizes)
+        rows = points.take(at)
+        rows.at[:, self._quasi] = np.concatenate([self.catalogue.no_cells, *cells])
+        must = np.concatenate([np.ones(len(new), dtype=bool), *map(self.catalogue.holding, groups)])
+        labels, of = self._said(points.take(new).joined(rows)), np.append(new, at)
+        is_lost = must & ~self.catalogue.judge(labels, entry[of])
+        return np.bincount(of, is_lost, len(entry)) > 0, divided(labels[len(new) :], sizes.tolist())
 
 
 class Pairs(NamedTuple):
@@ -415,10 +201,10 @@ IsGiven = Callable[[Ints, Points], Mask]
 
 
 class Search:
-    """Finds which pairs of some queries are true, from near to far, and where moves take them.
+    """Finds the nearest results for some queries: true pairs, and what they come to on the way to the query.
 
-    Private values that are not their entry's are tried at a few combinations; only results are checked at all of them.
-    What is learned from a lost combination applies to the same query alone.
+    The first true pairs of each query take over its private values one after the other, the largest gap first, as long
+    as the outcome is kept here and at a few combinations. What is nearest then is asked about at all combinations.
     """
 
     def __init__(self, probe: Probe, pools: Pools, pairs: Pairs, start: Points, target: Points, is_other: Mask):
@@ -427,107 +213,150 @@ class Search:
         self._query = np.unique(pairs.query, return_inverse=True)[1]
         kind = 2 * self._query + (pairs.part >= len(probe.catalogue))
         self._first = np.searchsorted(kind, kind)
-        gaps = pools.gaps(start, target).sum(axis=1)
-        self._fixed, self._may_move = pairs.distance - gaps, (gaps > 0) & probe.catalogue.is_movable(pairs.entry)
+        gaps = pools.gaps(start, target)
+        self._fixed = pairs.distance - gaps.sum(axis=1)
+        steps = np.where(probe.catalogue.is_movable(pairs.entry)[:, None], gaps, 0.0)
+        self._line, self._count = np.argsort(-steps, axis=1, kind="stable"), (steps > 0).sum(axis=1)
         self._good = ~(is_other & probe.catalogue.is_wide(pairs.entry))
         self._known, self._done = ~self._good, np.zeros(len(is_other), dtype=bool)
-        self._more = [probe.catalogue.no_cells] * len(is_other)
         self._kept: dict[int, Mask] = {}  # by pair, which subsets of its first columns hold, if known
-        self.said: dict[int, Labels] = {}  # by pair, the labels of the combinations of its region
-
-    def _before(self, flags: Mask) -> Ints:
-        """Return how many of the same query and kind come before each."""
-        counts: Ints = np.cumsum(flags) - flags
-        return counts - counts[self._first]
 
     def _true(self, count: int, wanted: Mask, several: Mask) -> Ints:
         """Return the first true pairs of each query, or all."""
         while True:
-            is_open = ~self._known & wanted & ~self._done
-            at = np.flatnonzero(is_open & (several | (self._before(self._good & self._known) < count)))
-            if not len(at):
-                break
-            at = at[self._before(is_open)[at] < max(AT_ONCE // len(np.unique(self._query[at])), 2 * count)]
-            first = self._may_move & (self._before(self._may_move & is_open) < count + (count + 1) // 2)
-            self._try(at, at[first[at]])
-        true = self._good & self._known
-        return np.flatnonzero(true & wanted & ~self._done & (several | (self._before(true) < count)))
+            is_open, true = ~self._known & wanted & ~self._done, self._good & self._known & wanted & ~self._done
+            is_few = several | (_before(true, self._first) < count)
+            if not len(at := np.flatnonzero(is_open & is_few)):
+                return np.flatnonzero(true & is_few)
+            room = max(AT_ONCE // (4 * len(np.unique(self._query[at]))), 2 * count)
+            at, first = at[_before(is_open, self._first)[at] < room], (self._count > 0) & is_open
+            self._try(at, at[first[at] & (_before(first, self._first)[at] < count + (count + 1) // 2)])
 
     def _try(self, at: Ints, first: Ints) -> None:
         """Ask whether pairs are true and, if there is room, what the first ones can take over."""
-        first = first if len(first) <= AT_ONCE // 4 else first[:0]
-        of, trial, width = self._moves(first).subsets(np.arange(len(first)), np.zeros(len(first), dtype=np.int64))
+        first = first if len(first) <= AT_ONCE // 16 else first[:0]
+        of, trial, width = self._subsets(self._start.take(first), first, np.zeros(len(first), dtype=np.int64))
         points, which, tell = self._start.take(at).joined(trial), np.append(at, first[of]), self._is_other[at]
-        good = self._probe.keeps(points, self._pairs.entry[which], self._more, which, np.append(tell, of >= 0))
-        good, *kept = np.split(good, len(at) + np.cumsum(2**width - 1) - (2**width - 1))
+        good = self._probe.keeps(points, self._pairs.entry[which], np.append(tell, of >= 0))
+        good, *kept = divided(good, [len(at), *(2**width - 1).tolist()])
         self._good[at], self._known[at] = good, True
         self._kept.update(zip(first.tolist(), kept, strict=True))
 
-    def _moves(self, some: Ints, *, moves: bool = True) -> Moves:
-        start, target = self._start.take(some), self._target.take(some)
-        more = list(map(self._more.__getitem__, some.tolist()))
-        return Moves(self._probe, self._pools, self._pairs.take(some), start, target, more, moves=moves)
+    def _subsets(self, points: Points, pair: Ints, done: Ints) -> tuple[Ints, Points, Ints]:
+        """Return points with every subset of their next columns taken over, the point of each, and numbers of columns.
 
-    def next(
+        There are as many columns as there is room for, so one call of the model tells which of them are taken over, one
+        after the other.
+        """
+        left, most = self._count[pair] - done, 1
+        while most < left.max(initial=0) and (2 ** np.minimum(left, most + 1) - 1).sum() <= AT_ONCE // 4:
+            most += 1
+        size = 2 ** (width := np.minimum(left, most)) - 1
+        which, first = np.repeat(np.arange(len(pair)), size), np.cumsum(size) - size
+        subset = np.arange(len(which)) - np.repeat(first, size) + 1
+        trial = points.take(which)
+        for step in range(int(width.max(initial=0))):
+            rows = np.flatnonzero(subset >> step & 1)
+            columns = self._pools.private[self._line[pair[which[rows]], done[which[rows]] + step]]
+            trial.put(rows, columns, self._target, pair[which[rows]])
+        return which, trial, width
+
+    def _on_the_way(self, pair: Ints) -> tuple[Points, Ints]:
+        """Return all points that pairs come to, one column after the other, each with the place of its pair."""
+        points, at = self._start.take(pair), np.flatnonzero(self._count[pair])
+        found, of = [self._start.take(pair)], [np.arange(len(pair))]
+        done, nothing = np.zeros(len(pair), dtype=np.int64), np.empty(0, dtype=bool)
+        kept = [self._kept.pop(i, nothing) for i in pair[at].tolist()]
+        width = np.log2(np.array([*map(len, kept)]) + 1).astype(np.int64)
+        good = np.concatenate([nothing, *kept])
+        while len(at):
+            first, taken = np.cumsum(2**width - 1) - (2**width - 1), np.zeros(len(at), dtype=np.int64)
+            for step in range(int(width.max(initial=0))):
+                tried = taken | 1 << step
+                holds = (step < width) & good[np.minimum(first + tried, len(good)) - 1]
+                taken[holds], some = tried[holds], at[holds]
+                column = self._pools.private[self._line[pair[some], done[some] + step]]
+                points.put(some, column, self._target, pair[some])
+                found.append(points.take(some))
+                of.append(some)
+            done[at] += width
+            at = at[done[at] < self._count[pair[at]]]
+            which, trial, width = self._subsets(points.take(at), pair[at], done[at])
+            good = self._probe.keeps(trial, self._pairs.entry[pair[at[which]]], np.ones(len(which), dtype=bool))
+        return Points(*joined(*found)), np.concatenate(of)
+
+    def results(
         self, count: int, wanted: Mask, several: Mask, start: Keys, is_given: IsGiven | None
-    ) -> tuple[Ints, Points, Floats] | None:
-        """Return the nearest result of the next true pairs of each query, or all results if several are wanted."""
-        over, found, used = np.zeros(len(wanted), dtype=bool), list[tuple[Ints, Points, Floats]](), list[Ints]()
-        for attempt in count_from(0):  # once nothing is moved, a pair that loses some is not true
-            some = self._true(count, wanted & ~over, several)
-            if not len(some):
-                break
-            if several[some].any():  # the next ones, and the first of those that start alike
-                keys = np.column_stack([self._query[some], start[some].astype(np.int64)])
-                is_first = np.zeros(len(some), dtype=bool)
-                is_first[np.unique(keys, axis=0, return_index=True)[1]] = True
-                kept = ~several[some] | is_first | (self._before(self._good & self._known)[some] < count)
-                self._done[some[~kept]] = True
-                some = some[kept]
-            at, moved, distance, lost = self._moved(some, several, is_given, moves=attempt < _RESTARTS)
-            kept = np.array([*map(len, lost)]) == 0
-            found.append((at[kept], moved.take(kept), distance[kept]))
-            self._done[at[kept]] = True
-            over |= np.isin(self._query, self._query[at[kept & ~several[at]]])
-            used.append(some)
-            for i, cells in zip(at.tolist(), lost, strict=True):
-                if len(cells):
-                    self._learn(i, cells)
-        for some in used:  # they had their turn
+    ) -> Iterator[tuple[Ints, Points, Floats, list[Labels | None]]]:
+        """Yield the nearest results of the next true pairs: one for each query or, if several are wanted, each start.
+
+        With `is_given`, which says what may not be given again, the first pairs come first instead.
+        """
+        while len(some := self._true(count, wanted, several)):
             self._done[some] = True
-        if not found:
-            return None
-        every, points, away = zip(*found, strict=True)
-        return np.concatenate(every), Points(*joined(*points)), np.concatenate(away)
+            points, of = self._on_the_way(some)
+            units = self._query[some], np.where(several[some], start[some], 0).astype(np.int64)
+            unit = np.unique(np.column_stack(units), axis=0, return_inverse=True)[1].reshape(-1)
+            run = unit if is_given is None else np.arange(len(some))
+            further, which = self._part_of_the_way(points, of, some, run)
+            is_new = np.repeat([False, True], [len(of), len(which)])
+            points, of = points.joined(further), np.append(of, which)
+            if is_given is not None:
+                left = np.flatnonzero(~is_given(some[of], points))
+                points, of, is_new = points.take(left), of[left], is_new[left]
+            away, pair = self._away(points, some[of]), some[of]
+            line = np.lexsort((np.round(away / TIE), run[of]))
+            is_sure = ~self._is_other[pair] & ~points.differ(self._start.take(pair))
+            places = unit[of[line]], run[of[line]]
+            best, said = self._first_held(points.take(line), pair[line], *places, is_sure[line], is_new[line])
+            at = line[best]
+            wanted = wanted & (several | ~np.isin(self._query, self._query[pair[at]]))
+            yield pair[at], points.take(at), away[at], said
 
-    def _moved(
-        self, some: Ints, several: Mask, is_given: IsGiven | None, *, moves: bool
-    ) -> tuple[Ints, Points, Floats, list[Codes]]:
-        """Move pairs; return those that are the nearest of their query or wanted too, and what each has lost."""
-        start, entry, query, alone = self._start.take(some), self._pairs.entry[some], self._query[some], ~several[some]
-        moving, nothing = self._moves(some, moves=moves), np.empty(0, dtype=bool)
-        kept = [self._kept.get(i, nothing) if moves else nothing for i in some.tolist()]
-        away = moving.go(query, self._fixed[some], best_alone=alone, kept=kept)
-        line = np.lexsort((np.round(away / TIE), query))
-        is_nearest = np.zeros(len(some), dtype=bool)
-        is_nearest[line[np.unique(query[line], return_index=True)[1]]] = True
-        chosen = np.flatnonzero(np.isfinite(away) & (is_nearest | ~alone))
-        points = moving.points.take(chosen)
-        if is_given is not None:  # what would become an answer given before is not moved
-            points = points.either(start.take(chosen), is_given(some[chosen], points))
-        asked = np.flatnonzero(self._is_other[some[chosen]] | points.differ(start.take(chosen)))
-        lost, at = [self._probe.catalogue.no_cells] * len(chosen), some[chosen].tolist()
-        for i in at:
-            self.said.pop(i, None)
-        for i, cells, labels in zip(
-            asked.tolist(), *self._probe.lost(points.take(asked), entry[chosen[asked]]), strict=True
-        ):
-            lost[i], self.said[at[i]] = cells, labels
-        return some[chosen], points, away[chosen], lost
+    def _away(self, points: Points, pair: Ints) -> Floats:
+        return np.asarray(self._fixed[pair] + self._pools.gaps(points, self._target.take(pair)).sum(axis=1))
 
-    def _learn(self, i: int, cells: Codes) -> None:
-        alike = (self._query == self._query[i]) & (self._pairs.entry == self._pairs.entry[i])
-        for j in np.flatnonzero(alike).tolist():
-            self._more[j] = np.concatenate([self._more[j], cells[spread(len(cells), _SHOWN)]])
-            self._kept.pop(j, None)
-        self._known[alike & self._is_other & self._good] = False
+    def _part_of_the_way(self, points: Points, of: Ints, pairs: Ints, run: Ints) -> tuple[Points, Ints]:
+        """Return the nearest results of each run with one number part of the way; nobody asked about them yet."""
+        end = np.zeros(len(pairs), dtype=np.int64)
+        end[of] = np.arange(len(of))  # the last one
+        line = np.lexsort((np.round(self._away(points.take(end), pairs) / TIE), run))
+        nearest = line[np.arange(len(line)) - np.searchsorted(run[line], run[line]) < _ENDS]
+        nearest = nearest[self._count[pairs[nearest]] > 0]
+        ends, target = points.take(end[nearest]), self._target.take(pairs[nearest])
+        found, which = [ends.take(nearest[:0])], [nearest[:0]]
+        in_steps = ~np.isnan(self._pools.decimals)
+        for j, decimals in zip(self._pools.private[in_steps], self._pools.decimals[in_steps], strict=True):
+            low, high = self._pools.number(ends, j), self._pools.number(target, j)
+            at = np.flatnonzero(np.isfinite(high - low) & (np.abs(high - low) * 10.0**decimals > 1 + TIE))
+            for part in _PARTS if len(at) else ():
+                number = np.round(low + part * (high - low), int(decimals)).clip(np.fmin(low, high), np.fmax(low, high))
+                found.append(trial := ends.take(at))
+                trial.write(np.arange(len(at)), np.full(len(at), j), number[at])
+                which.append(nearest[at])
+        return Points(*joined(*found)), np.concatenate(which)
+
+    def _first_held(
+        self, points: Points, pair: Ints, unit: Ints, run: Ints, good: Mask, is_new: Mask
+    ) -> tuple[Ints, list[Labels | None]]:
+        """Return the first of each unit that has the outcome wherever it must hold, and the model's labels there."""
+        entry, first, said = self._pairs.entry[pair], np.searchsorted(unit, unit), dict[int, Labels]()
+        known = good | (np.arange(len(run)) - np.searchsorted(run, run) >= _CHECKED)
+        size = self._probe.catalogue.sizes_of(entry)
+        if len(new := np.flatnonzero(is_new & ~known)) and size[new].sum() > AT_ONCE:
+            known[new] = ~self._probe.keeps(points.take(new), entry[new], np.ones(len(new), dtype=bool))
+        while len(at := np.flatnonzero(~known & (_before(good, first) == 0))):
+            turn = np.arange(len(at)) - np.searchsorted(unit[at], unit[at])
+            at = at[line := np.argsort(turn, kind="stable")]
+            at = at[(turn[line] == 0) | (np.cumsum(size[at]) <= AT_ONCE)]
+            lost, labels = self._probe.lost(points.take(at), entry[at], np.flatnonzero(is_new[at]))
+            said.update((i, labels[n]) for n, i in enumerate(at.tolist()) if not lost[n])
+            known[at], good[at] = True, ~lost
+        best = np.flatnonzero(good & (_before(good, first) == 0))
+        return best, list(map(said.get, best.tolist()))
+
+
+def _before(flags: Mask, first: Ints) -> Ints:
+    """Return how many come before each, from the first that it is counted with."""
+    counts: Ints = np.cumsum(flags) - flags
+    return counts - counts[first]

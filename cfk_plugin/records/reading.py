@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import numpy as np
 import pandas as pd
 
-from cfk_plugin.errors import InputError, TrackingError, require
+from cfk_plugin.errors import InputError, TrackingError
 from cfk_plugin.records.run import StoreDownError, client_of, kind_of, tracking_errors
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ _NOT_THERE = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")  # codes of 
 def opened(tracking_uri: str | None) -> MlflowClient:
     """Return a client of a store; without an address, of MLflow's current one."""
     with tracking_errors("the MLflow store cannot be opened; check the tracking URI"):
-        return client_of(tracking_uri, _TIMEOUT)
+        return client_of(tracking_uri, _TIMEOUT, makes=False)
 
 
 def if_there(ask: Callable[[], Answer], failed: str = _UNREADABLE) -> Answer | None:
@@ -82,7 +82,6 @@ def run_named(client: MlflowClient, run_id: str) -> Run:
 
 def experiment_named(client: MlflowClient, name: str) -> Experiment:
     """Return an experiment by its name or, with ``id:`` before it, its id."""
-    require("experiment", name, str, "give its name, or id: and its id")
     get = client.get_experiment if name.startswith(_ID) else client.get_experiment_by_name
     found = if_there(lambda: get(name.removeprefix(_ID)))
     if found is None:

@@ -49,8 +49,11 @@ def tracking_errors(what: str) -> Iterator[None]:
         raise TrackingError(f"{what} ({kind_of(error)})") from error
 
 
-def client_of(tracking_uri: str | None, timeout: float = _TIMEOUT) -> MlflowClient:
-    """Return a client of a store that answers: MLflow itself waits for minutes on a server that does not."""
+def client_of(tracking_uri: str | None, timeout: float = _TIMEOUT, *, makes: bool = True) -> MlflowClient:
+    """Return a client of a store that answers: MLflow itself waits for minutes on a server that does not.
+
+    Unless it `makes` one, a store in a file that does not exist is an error.
+    """
     import mlflow
 
     uri = tracking_uri or mlflow.get_tracking_uri()
@@ -66,6 +69,12 @@ def client_of(tracking_uri: str | None, timeout: float = _TIMEOUT) -> MlflowClie
             raise StoreDownError("the MLflow tracking server does not answer") from error
         if answer.status_code >= 500:
             raise StoreDownError(f"the MLflow tracking server answers with status {answer.status_code}")
+    file = uri.removeprefix("sqlite:///").removeprefix("file:").partition("?")[0]
+    is_local = uri.startswith(("sqlite:///", "file:")) or "://" not in uri
+    if not makes and is_local and file not in ("", ":memory:") and ":" not in file and not Path(file).exists():
+        raise TrackingError(
+            f"there is no MLflow store {file}; name the one with the runs: tracking_uri, --tracking-uri"
+        )
     return mlflow.MlflowClient(tracking_uri=uri)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -13,7 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from cfk_plugin.data.constraints import Rules, rules_of
-from cfk_plugin.data.display import advance, card, doing, facts
+from cfk_plugin.data.display import advance, card, doing, facts, heard
 from cfk_plugin.data.intake import Counterfactual, as_table, require_features, whole_number
 from cfk_plugin.data.model import Goal, LabelModel, RowOracle, thresholded
 from cfk_plugin.data.policy import NOT_STOPPED, PrivacyPolicy, policy_or
@@ -247,9 +246,14 @@ class KAnonymizer(HostOnly):
         if facts is not None and len(facts) != len(frame):
             raise InputError(f"{len(facts)} factuals for {len(frame)} counterfactuals; give one each")
         rules = self.rules_for(facts)
-        with doing("protecting counterfactuals") if progress is None else nullcontext():
+        with doing("protecting counterfactuals") if progress is None else heard(progress) as told:
             entries, findings = self.pipeline_.release(
-                frame, query, factuals=facts, rules=rules, instance_based=instance_based, progress=progress or advance
+                frame,
+                query,
+                factuals=facts,
+                rules=rules,
+                instance_based=instance_based,
+                progress=advance if progress is None else told,
             )
         return self.wrap(entries, findings, generator="table", call=call)
 
@@ -310,8 +314,8 @@ class KAnonymizer(HostOnly):
         if self.ledger is not None and not may_observe(len(query), track):  # so the ledger does not record it either
             entries: list[Entry] = [Suppressed(q, "not_recorded") for q in query.tolist()]
         else:
-            with doing("answering queries") if progress is None else nullcontext():
-                entries = self.pipeline_.answer(frame.take(query), query, rules, progress or advance)
+            with doing("answering queries") if progress is None else heard(progress) as told:
+                entries = self.pipeline_.answer(frame.take(query), query, rules, advance if progress is None else told)
         return self.wrap(entries, None, "catalogue", call, partial(observe, track=track))
 
     def published(self) -> Explanations:

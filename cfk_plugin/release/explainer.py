@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from cfk_plugin.data.constraints import Constraints, Rules, rules_of
-from cfk_plugin.data.display import advance, card, doing, facts
+from cfk_plugin.data.display import advance, card, doing, facts, heard
 from cfk_plugin.data.domain import Numbers, Rows
 from cfk_plugin.data.intake import require_features, select, take_in
 from cfk_plugin.data.policy import PrivacyPolicy
@@ -203,7 +203,8 @@ class ProtectedExplainer(HostOnly):
             If the explainer raises (its text is not repeated, as it may quote rows), its answer cannot be read, or it
             does not belong to the queries.
         """
-        return _WRAPPED[self].explain(queries, progress, options)
+        with nullcontext() if progress is None else heard(progress) as told:
+            return _WRAPPED[self].explain(queries, told, options)
 
     def __call__(self, queries: Any, **options: Any) -> Any:
         """Like `explain`, for explainers that are functions."""

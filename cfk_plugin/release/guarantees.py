@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
+from itertools import compress
 from math import isfinite
 from typing import Any
 
@@ -17,7 +18,7 @@ from cfk_plugin.data.constraints import Constraints, Offers
 from cfk_plugin.data.display import doing
 from cfk_plugin.data.domain import UNKNOWN, Domain, Rows
 from cfk_plugin.data.model import Goal, Judge, OutcomeClasses, RowOracle
-from cfk_plugin.data.policy import PrivacyPolicy
+from cfk_plugin.data.policy import Mask, PrivacyPolicy
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import Interval, Part, Region
 from cfk_plugin.data.sealing import SealedRegion
@@ -30,6 +31,7 @@ from cfk_plugin.protection.catalogue import PEOPLE, Catalogue, catalogue_from_ar
 from cfk_plugin.protection.groups import Effort, coarser, partial_dependence, partition_of
 from cfk_plugin.protection.partition import Partition, ReciprocalProtector, partition_from_arrays
 from cfk_plugin.release.results import Certificate, Entry, GeneralizedCounterfactual, Suppressed
+from cfk_plugin.release.verification import Certified, Verdict
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -149,12 +151,25 @@ def sources_of(catalogue: Catalogue, entries: Rows, part: Rows | None, anchors: 
     )
 
 
+def with_moves(moved: Mask, private: Sequence[str], verdicts: Sequence[Verdict]) -> list[Verdict]:
+    """Name, on each certificate, the private attributes whose values come from who asks."""
+    found, known = list[Verdict](), dict[tuple[int, bytes], Verdict]()
+    for verdict, flags in zip(verdicts, moved, strict=True):
+        key = id(verdict), flags.tobytes()
+        if key not in known and flags.any() and isinstance(verdict, Certified):  # those that several share, once
+            names = tuple(compress(private, flags.tolist()))
+            known[key] = Certified(verdict.region, verdict.certificate.counted(moved=names))
+        found.append(known.get(key, verdict))
+    return found
+
+
 def _tell_of_wide(catalogue: Catalogue, policy: PrivacyPolicy) -> None:
     wide = catalogue.is_wide(catalogue.weakest)
     if policy.reverts and 2 * wide.sum() > len(wide):
         _log.warning(
-            "%d of %d regions have more than 10,000 combinations of values, so their answers are not moved towards who "
-            "asks: all private values change. Round quasi-identifiers to what others can know of a person",
+            "%d of %d regions have more than 10,000 combinations of values, and those of people inside are too many or "
+            "would tell outcomes, so their answers are not moved towards who asks: all private values change. Name "
+            'the outcome instead of "opposite", or round quasi-identifiers to what others can know of a person',
             wide.sum(),
             len(wide),
         )

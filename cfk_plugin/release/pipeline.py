@@ -8,17 +8,17 @@ from contextlib import AbstractContextManager
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
-from itertools import compress, repeat
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
 from cfk_plugin.data.constraints import Constraints, Rules
-from cfk_plugin.data.domain import Codes, Rows
+from cfk_plugin.data.domain import Rows
 from cfk_plugin.data.intake import FEW, Intake, sound, take_in
 from cfk_plugin.data.model import Ahead, Goal, LabelModel, Labels, Oracle, RowOracle, rows_for_cells
-from cfk_plugin.data.policy import Outcome, PrivacyPolicy
+from cfk_plugin.data.policy import Mask, Outcome, PrivacyPolicy
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import Region, natural
 from cfk_plugin.errors import CFKError, HostOnly, LedgerError, ModelError, PluginError, quiet
@@ -29,7 +29,7 @@ from cfk_plugin.protection.answers import Anchors, answer, nearest
 from cfk_plugin.protection.partition import ReciprocalProtector
 from cfk_plugin.records.rule import Candidate, Decision, handles_of
 from cfk_plugin.release.detection import Detector
-from cfk_plugin.release.guarantees import GuaranteeState, falls_short, rebuild, sources_of
+from cfk_plugin.release.guarantees import GuaranteeState, falls_short, rebuild, sources_of, with_moves
 from cfk_plugin.release.results import Entry, Suppressed
 from cfk_plugin.release.verification import Certified, Verdict, Verifier, entries_of, refused
 
@@ -59,7 +59,8 @@ class Batch(HostOnly):
     oracle: Oracle
     sides: Rows  # which people may share a group with each; see `OutcomeClasses`
     progress: Progress | None = None
-    entries: Rows | None = None  # of a catalogue; their private values may have been moved
+    entries: Rows | None = None  # of a catalogue
+    moved: Mask | None = None  # private values that come from who asks
     asked: Constraints | None = None  # who asks, and what may change
     sources: pd.DataFrame | None = None  # whose private values leave, as a ledger knows them; None: the points' own
 
@@ -68,9 +69,10 @@ class Batch(HostOnly):
 
     def take(self, at: Rows) -> Batch:
         factual, entries = (None if each is None else each[at] for each in (self.factual, self.entries))
-        kept = self.oracle.restrict(at), self.sides[at], self.progress, entries, self.asked and self.asked.take(at)
-        sources = None if self.sources is None else self.sources.take(at)
-        return Batch(self.intake.take(at), self.query[at], self.own[at], factual, *kept, sources)
+        moved = None if self.moved is None else self.moved[at]
+        kept = self.oracle.restrict(at), self.sides[at], self.progress, entries, moved
+        asked, sources = self.asked and self.asked.take(at), None if self.sources is None else self.sources.take(at)
+        return Batch(self.intake.take(at), self.query[at], self.own[at], factual, *kept, asked, sources)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -187,10 +189,11 @@ class Pipeline(HostOnly):
 
         If `own` is empty, it is asked for along with the catalogue's first question.
         """
-        made, entries, sources, who = dict[int, Entry](), None, None, None if asked is None else asked.queries
-        accepted, catalogue, sides = intake.take(at), self.guarantee.catalogue, self.guarantee.sides
+        entries, moved, sources, who = None, None, None, None if asked is None else asked.queries
+        made, catalogue, sides = dict[int, Entry](), self.guarantee.catalogue, self.guarantee.sides
+        accepted = intake.take(at)
         if catalogue is not None and len(at):
-            open_to, began, points, part = sides.open_to(own, factual, len(at)), None, None, None
+            open_to, began, answered = sides.open_to(own, factual, len(at)), None, None
             if waits := own is not None and len(own) < len(at):
                 own = at.astype(object)
             if own is not None:
@@ -202,7 +205,7 @@ class Pipeline(HostOnly):
                     own = self.rows.ask(accepted.frame) if answered.own is None else answered.own
                     if not (good := self.goal.met(own)).all():
                         return self._entries(intake, query, at[good], own[good], None, progress, asked)
-                entry, ahead, points, part = answered.entry, answered.ahead(catalogue), answered.points, answered.part
+                entry, ahead, moved = answered.entry, answered.ahead(catalogue), answered.moved
             elif began is not None:
                 entry = nearest(catalogue, accepted, open_to, began.groups)
             found = entry >= 0
@@ -214,12 +217,13 @@ class Pipeline(HostOnly):
                 own = catalogue.labels[entries]
                 if self.ledger is not None:
                     anchors = began and Anchors(accepted.take(np.flatnonzero(found)), began.groups[found])
-                    sources = sources_of(catalogue, entries, part, anchors)
+                    sources = sources_of(catalogue, entries, answered and answered.part, anchors)
+                points = answered and answered.points
                 accepted = points or take_in(catalogue.points.take(entries), self.population.encoder)
         if len(at) and own is not None:
             cells = None if entries is not None else accepted.quasi_identifiers[0]  # an entry's point is nobody's row
             oracle = Oracle(self.model, self.goal.judge(factual, own), self.rows, accepted, cells, ahead)
-            known = progress, entries, None if asked is None else asked.take(at), sources
+            known = progress, entries, moved, None if asked is None else asked.take(at), sources
             told = self._verified(Batch(accepted, of := query[at], own, factual, oracle, sides.of(own), *known))
             made.update(zip(at.tolist(), told if catalogue is None else self.guarantee.apart(told, of), strict=True))
         return [
@@ -232,8 +236,8 @@ class Pipeline(HostOnly):
         verdicts = self.decide(batch)
         if self.measures_k_effective:
             verdicts = self._with_k_effective(batch, verdicts)
-        if batch.entries is not None and self.guarantee.catalogue is not None:
-            verdicts = self._with_moves(batch, self.guarantee.catalogue.codes[batch.entries], verdicts)
+        if batch.moved is not None:
+            verdicts = with_moves(batch.moved, self.population.schema.private, verdicts)
         telling = getattr(self.guarantee.partition, "telling", None) or self.population.schema.telling
         outcomes: Iterable[Outcome] = repeat(self.goal.outcome(self.model.classes))
         if self.goal.is_opposite:
@@ -331,19 +335,6 @@ class Pipeline(HostOnly):
         if answer is None and type(self.protector) in _OWN:
             return [*proposals], method, groups
         return [rebuild(p, self.population) for p in proposals], method, groups
-
-    def _with_moves(self, batch: Batch, before: Codes, verdicts: list[Verdict]) -> list[Verdict]:
-        """Name, on each certificate, the private attributes whose values are no longer the entry's."""
-        schema, found, known = self.population.schema, list[Verdict](), dict[tuple[int, bytes], Verdict]()
-        changed = batch.intake.codes[:, list(map(schema.features.index, schema.private))] != before
-        for verdict, flags in zip(verdicts, changed, strict=True):
-            key = id(verdict), flags.tobytes()
-            if key not in known:  # certificates that several share are made once
-                moved, known[key] = tuple(compress(schema.private, flags.tolist())), verdict
-                if moved and isinstance(verdict, Certified):
-                    known[key] = Certified(verdict.region, verdict.certificate.counted(moved=moved))
-            found.append(known[key])
-        return found
 
     def regions_of(self, frame: pd.DataFrame) -> list[Region | None]:
         """Return the region that protection alone maps each record to, whatever its outcome; nothing is released."""

@@ -440,8 +440,8 @@ class Rerun:
 
     def _gives(self, found: Released, group: int) -> bool:
         """Say whether an entry of a group has these private values, or may have been moved to them."""
-        if not found.entry.get("moved"):
-            return _private_text(found.entry, self._population) in self._offered(group)
+        if _private_text(found.entry, self._population) in self._offered(group):
+            return True
         catalogue = self._anonymizer.guarantee_.catalogue
         return catalogue is not None and self._policy.reverts and catalogue.offers(found.exact, group)
 

@@ -432,8 +432,8 @@ class Certificate(HostOnly):
     binned, withheld : tuple of str
         Private attributes released as their bin, and those not released; the others are released exactly.
     moved : tuple of str
-        Private attributes whose values were moved from the catalogue's entry towards the query; see
-        `PrivacyPolicy.revert`.
+        Private attributes whose values are no longer those that the answer began with, an entry's or the explainer's
+        counterfactual's, but the query's own or on the way to them; see `PrivacyPolicy.revert`.
     ncp_parts : tuple of float
         Unweighted NCP of each quasi-identifier, in the order of ``Schema.quasi_identifiers``.
     disclosure : float, optional
@@ -562,6 +562,8 @@ class GeneralizedCounterfactual(_ReleasedEntry):
 
     def __post_init__(self) -> None:
         """Refuse values in a form other than certified: an exact one must not slip through."""
+        if not (self.withheld or self.certificate.withheld or self.certificate.binned):
+            return
         withheld = set(self.certificate.withheld)
         exact = sorted(withheld.intersection(self.released))
         exact += [name for name in self.certificate.binned if not isinstance(self.released.get(name), Interval)]

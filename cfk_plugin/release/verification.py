@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from math import inf, prod
+from math import inf
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +17,7 @@ from cfk_plugin.data.constraints import Constraints, Offers
 from cfk_plugin.data.display import Telling
 from cfk_plugin.data.domain import INVALID, UNEXPECTED_MISSING, UNKNOWN, Codes, Domain, Numbers, Rows, bin_of, bin_part
 from cfk_plugin.data.intake import Intake
-from cfk_plugin.data.model import Grid, Judge, Oracle, rows_for_cells
+from cfk_plugin.data.model import MOST_CELLS, SAMPLED, Grid, Judge, Oracle, rows_for_cells
 from cfk_plugin.data.policy import Mask, Outcome, PrivacyPolicy
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import Interval, Part, Region, part_of
@@ -97,8 +97,7 @@ class Verifier(HostOnly):
     `sealed` says what is known of a region if the population has no cells.
     """
 
-    cell_budget = 10_000  # value combinations of a region; up to these, all are asked
-    samples = 2_000  # number drawn if there are more
+    cell_budget, samples = MOST_CELLS, SAMPLED
 
     def __init__(
         self,
@@ -172,9 +171,9 @@ class Verifier(HostOnly):
         # A number that no row has is one more; not of a group's region, which is judged alike for all.
         for j in np.flatnonzero(own == UNKNOWN).tolist() if self._mapped_rows is None else ():
             axes[j] = np.append(axes[j], np.int32(self._domains[j].size))
-        grid = Grid(tuple(axes), prod(map(len, axes)))
-        is_same = not private.axes and grid.size == count.grid.size  # nothing was added
-        cells = count.drawn if is_same else self._drawn(grid)
+        is_same = [*map(len, axes)] == [*map(len, count.grid.codes)]  # nothing was added
+        grid = count.grid if is_same else Grid(tuple(axes))
+        cells = count.drawn if is_same else grid.drawn(self.cell_budget, self.samples, self._seed)
         return _Claim(count, at, private, cells, grid.size <= self.cell_budget, is_foreign)
 
     def hold_to(
@@ -223,16 +222,10 @@ class Verifier(HostOnly):
                 forms = self._private.axes(intake.codes[i], intake.numbers[i], certificate.binned, certificate.withheld)
                 axes |= dict(zip(private, forms, strict=True))
             kept = tuple(narrow[n](i, axis) if n in narrow else axis for n, axis in axes.items())
-            cells.append(self._drawn(Grid(kept, prod(map(len, kept)))))
+            cells.append(Grid(kept).drawn(self.cell_budget, self.samples, self._seed))
         which = np.repeat(np.arange(len(told)), [*map(len, cells)])
         frame = intake.frame.assign(**columns)
         return rows_for_cells(self._population.encoder, frame, which, np.concatenate(cells)), which
-
-    def _drawn(self, grid: Grid) -> Codes:
-        """Return all combinations, or a sample if they are too many; it does not depend on what else is asked."""
-        if grid.size <= self.cell_budget:
-            return grid.all()
-        return grid.sample(self.samples, np.random.default_rng(self._seed))
 
     def _fits(self, region: Region, codes: Codes, numbers: Numbers) -> bool:
         """Say whether a region has the quasi-identifiers and, for a nominal k, holds those of the counterfactual."""
@@ -298,7 +291,7 @@ class Verifier(HostOnly):
             mapped=mapped,
             is_mapped=np.isin(rows, mapped, assume_unique=True) if known is None else np.ones(1, dtype=bool),
             grid=grid,
-            drawn=self._drawn(grid),
+            drawn=grid.drawn(self.cell_budget, self.samples, self._seed),
             k=population.people(rows) if known is None else known.people,
             k_mapped=found,
             ncp=loss,

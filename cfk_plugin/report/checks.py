@@ -393,7 +393,7 @@ def _of_attack(case: JudgedCase, attack: Attack, parts: Sequence[Attack]) -> Lin
             finding = _of_parts(case, parts, tolerance) or finding
         finding = finding._replace(measured=found.over, words={"with_what": found.with_what, **finding.words})
     finding = finding._replace(evidence=_run_of(attack))
-    kind: Kind = "rate" if attack.family in OF_MODELS else "plain"
+    kind: Kind = "rate" if attack.family in OF_MODELS else "chance"
     return _line(f"attack_{attack.id}", _ATTACKS, asked, finding, "attack", kind)
 
 

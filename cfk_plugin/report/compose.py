@@ -111,9 +111,12 @@ def _of_people(data: ReportData) -> Tile:
 
 def worst_attack(data: ReportData) -> Attack | None:
     """Return the attack on what is released that most exceeded what it is compared with."""
-    found = [(of, over.over.value) for of in data.attacks if of.judged and of.concerns and (over := compared(of))]
-    known = [(value, of) for of, value in found if value is not None and of.id not in WITHOUT_EXPLANATIONS]
-    return max(known, key=lambda each: each[0])[1] if known else None
+    told = [of for of in data.attacks if of.judged and of.concerns and of.id not in WITHOUT_EXPLANATIONS]
+    found = {i: over.over.value for i, of in enumerate(told) if (over := compared(of))}
+    known = [(value, i) for i, value in found.items() if value is not None]
+    return (
+        told[max(known, key=lambda each: each[0])[1]] if known else next((of for of in told if of.main.band), None)
+    )  # of few, a band alone
 
 
 def _of_risk(data: ReportData) -> Tile:

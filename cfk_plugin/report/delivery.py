@@ -325,7 +325,7 @@ def log_report(
         raise InputError("the report names no run that it could be logged to; make it from runs")
     files = {f"{_NAMES[data.report['edition']]}.{suffix}": text for suffix, text in texts.items()}
     with tracking_errors("MLflow did not take the report"):
-        client, run_id = client_of(tracking_uri), run_ids[-1]
+        client, run_id = client_of(tracking_uri, makes=False), run_ids[-1]
         own, status = len(run_ids) > 1, "FAILED"
         if own:
             place, marks = client.get_run(run_id).info.experiment_id, {SOURCES: _listed(run_ids)}
@@ -342,7 +342,7 @@ def log_report(
 def logged_report(run_id: str, *, tracking_uri: str | None = None) -> ReportData:
     """Return the internal edition that a run holds."""
     folder, name = _NAMES["internal"].split("/")
-    client = client_of(tracking_uri)
+    client = client_of(tracking_uri, makes=False)
     run = run_named(client, run_id)
     with tempfile.TemporaryDirectory(prefix="cfk-report-") as copies:
         artifacts = Artifacts.of(run, client.tracking_uri, Path(copies))
@@ -383,7 +383,7 @@ def describe_model_version(name: str, version: str, text: str, tracking_uri: str
         If MLflow cannot be asked, or does not take it.
     """
     with tracking_errors("the registry cannot be read"):
-        client = client_of(tracking_uri)
+        client = client_of(tracking_uri, makes=False)
         found = if_there(lambda: client.get_model_version(name, version), "the registry cannot be read")
     if found is None:
         raise InputError(f"the registry has no version {version} of a model {name!r}")

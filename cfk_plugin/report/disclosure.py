@@ -19,9 +19,18 @@ ENOUGH_FOR_QUANTILES = 50
 
 
 Kind = Literal[
-    "class_size", "class_sum", "risk", "people", "requests", "share_of_people", "share_of_requests", "rate", "plain"
+    "class_size",
+    "class_sum",
+    "risk",
+    "people",
+    "requests",
+    "share_of_people",
+    "share_of_requests",
+    "rate",
+    "chance",
+    "plain",
 ]
-"""What an amount counts, which decides how it may be shown."""
+"""What an amount counts, which decides how it may be shown; a chance is that of an attack on explanations."""
 Unit = Literal["count", "share", "number", "seconds"]
 """How an amount is written."""
 
@@ -85,7 +94,7 @@ class Control:
         if kind == "rate" and self.external:
             low, high = (None if end is None else round(end, 3) for end in (exact.low, exact.high))
             return Amount(value=round(value, 3), low=low, high=high)
-        if kind == "share_of_requests" and self.hides_released:
+        if kind in ("share_of_requests", "chance") and self.hides_released:
             return Amount(value=round(value, 2))
         return replace(exact, n=None) if self.hides_released else exact.without_few() if self.external else exact
 
@@ -139,6 +148,8 @@ class Control:
             return FEW if 0 < value < LEAST else None
         if kind == "class_size":
             return self.class_band(value)
+        if kind in ("rate", "chance") and 0 < (exact.n or LEAST) < LEAST:  # its interval would tell of how many
+            return HIDDEN if kind == "rate" else _risk_band(value, self.k or LEAST)
         if kind == "risk":
             return _risk_band(value, self.k or LEAST)
         return HIDDEN if kind == "class_sum" else None
@@ -252,11 +263,9 @@ def shown_attack(attack: Attack, control: Control) -> Attack:
         return attack
     place = f"attacks.{attack.id}"
     figures = {name: _shown_figure(name, amount, attack, control, place) for name, amount in attack.figures.items()}
-    of_model = attack.family in OF_MODELS
-    rates = [
-        control.amount(rate, "rate", "") if of_model and rate.value is not None else rate.without_few()
-        for rate in attack.rates
-    ]
+    kind: Kind = "rate" if attack.family in OF_MODELS else "chance"
+    known = [replace(rate, n=attack.main.n) if _of_few(attack) else rate for rate in attack.rates]
+    rates = [control.amount(rate, kind, f"{place}.rates") for rate in known]
     return replace(attack, main=rates[0], baseline=rates[1], control=rates[2], figures=figures, run="")
 
 
@@ -264,13 +273,20 @@ def _shown_figure(name: str, amount: Amount, attack: Attack, control: Control, p
     if amount.value is None:
         return amount
     where, alone = f"{place}.{name}", Amount(value=amount.value)
-    if attack.family not in OF_MODELS:
-        return control.amount(alone, "class_size", where) if "k_" in name else amount
-    if name.startswith(_OF_FEW):
+    if attack.family not in OF_MODELS and "k_" in name:
+        return control.amount(alone, "class_size", where)
+    is_count = name == "released" and control.hides_released
+    if _of_few(attack) or is_count or (attack.family in OF_MODELS and name.startswith(_OF_FEW)):
         control.hidden.append(where)
         return Amount(band=HIDDEN)
+    if attack.family not in OF_MODELS:
+        return control.amount(alone, "chance", where)
     counts = amount.value > 1 and float(amount.value).is_integer()
     return control.amount(alone, "people" if counts else "rate", where)
+
+
+def _of_few(attack: Attack) -> bool:
+    return 0 < (attack.main.n or LEAST) < LEAST
 
 
 _TOLD = (0.1, 0.01, 0.001)  # false positive rates given in numbers; a chart has ten per power of ten

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from cfk_plugin.data.policy import sha256_of
-from cfk_plugin.errors import InputError, TrackingError
+from cfk_plugin.errors import InputError, TrackingError, require
 from cfk_plugin.hookspecs import Progress
 from cfk_plugin.records.reading import (
     ASKED,
@@ -281,6 +281,7 @@ def read_experiment(
     progress: Progress | None = None,
 ) -> Evidence:
     """Read all runs of an experiment that hold explanations or audits; reports and deleted runs are left out."""
+    require("experiment", name, str, "give its name, or id: and its id")
     with _reading(tracking_uri, Period.of(since, until), progress) as reading:
         experiment = reading.workers.call(experiment_named, reading.client, name)
         runs = reading.workers.call(runs_in, reading.client, experiment.experiment_id)

@@ -146,6 +146,18 @@ def test_two_of_one_name_are_refused(declared: list[EntryPoint]) -> None:
         generators()
 
 
+def test_nice_asks_the_model_about_missing_categories_as_the_training_rows_have_them() -> None:
+    made("nice")
+    missing = (TRAIN["job"].isna() & (MODEL.predict(TRAIN) == "no")).to_numpy()
+    for optimization in ("sparsity", "proximity"):
+        nice = generator("nice")(TRAIN, OUTCOMES, MODEL, "yes", optimization=optimization).nice
+        found = nice.explain(TRAIN[missing])
+        assert (MODEL.predict(nice.decode(found)) == "yes").all()
+        alone = [nice.decode(row[None]) for row in nice.encode(TRAIN[missing])]
+        said = np.concatenate([*map(MODEL.predict_proba, alone)])
+        np.testing.assert_allclose(said, MODEL.predict_proba(TRAIN[missing]), rtol=1e-9)
+
+
 def test_what_nice_raises_is_not_quoted() -> None:
     if find_spec("nice") is None:
         pytest.skip("needs NICEx, which is installed apart")

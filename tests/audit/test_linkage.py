@@ -327,7 +327,7 @@ def test_what_was_moved_towards_the_asker_is_looked_for_in_nobody() -> None:
     found = Setting(setting(guarantee="catalogue").anonymizer, NATIVE, asking)
     releases, private = found.releases, ["pay", "owns"]
     moved = [release.entry.certificate.moved for release in releases]
-    assert {len(names) for names in moved} == {1, 2}  # some, and all of them
+    assert {len(names) for names in moved} == {0, 1, 2}
     for release, names in zip(releases, moved, strict=True):
         held = [name for name in private if name not in names]
         inside = found.population.frame.iloc[release.rows]
@@ -410,6 +410,15 @@ def test_several_rows_of_one_person_count_once() -> None:
     assert (report["linkage"].figures["k_min"], report["linkage"].main.value) == (2, pytest.approx(1 / 2))
     assert report["uniqueness"].main.value == 1.0  # two rows carry the values, of one person
     assert (report.checks[0].holds, report["downcoding"].n) == (True, 1)
+
+
+@pytest.mark.parametrize("guarantee", ["reciprocal", "catalogue", "nominal"])
+def test_where_nothing_was_released_there_is_nothing_to_name(guarantee: Any) -> None:
+    one = setting(guarantee=guarantee, max_ncp=0.0)
+    assert not len(one.releases)
+    report = run_linkage_audit(one)
+    assert [result.n for result in report.results] == [0] * len(report.results)
+    assert all(np.isnan(result.main.value) for result in report.results)
 
 
 def test_bins_withheld_and_missing_values_are_attacked_as_well() -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 import sys
 from itertools import product
+from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -125,6 +127,33 @@ def measured(data: np.ndarray, epsilon: float, sizes: tuple[int, ...] = SIZES, d
 def test_columns_that_belong_together_are_found(delta: float) -> None:
     pairs = {(edge.first, edge.second) for edge in measured(linked(), 5.0, delta=delta).edges}
     assert {(0, 1), (2, 3)} <= pairs
+
+
+def test_columns_of_many_codes_do_not_seem_to_belong_together_by_chance() -> None:
+    random = np.random.default_rng(0)
+    many, few = random.integers(0, 30, (2000, 2)), random.integers(0, 3, 2000)
+    alike = np.where(random.random(2000) < 0.15, few, random.integers(0, 3, 2000))
+    codes, gaps = np.column_stack([many, few, alike]).astype(np.int32), {}
+    for a, b in ((0, 1), (2, 3)):
+        table = pd.crosstab(codes[:, a], codes[:, b]).to_numpy()
+        gaps[a, b] = np.abs(table - np.outer(table.sum(1), table.sum(0)) / 2000).sum()
+    assert gaps[0, 1] > 1.5 * gaps[2, 3]  # though the first two are independent
+    first = measured(codes, 50.0, (30, 30, 3, 3)).edges[0]
+    assert (first.first, first.second) == (2, 3)
+
+
+def test_a_row_changes_no_score_of_a_pair_by_more_than_one() -> None:
+    alone = Forest.of_singles(tuple(map(np.arange, SIZES)), [np.full(size, 300 / size) for size in SIZES], 1.0)
+
+    def scores(data: np.ndarray) -> np.ndarray:
+        found: list[np.ndarray] = []
+        asked = SimpleNamespace(best=lambda score: found.append(np.array(score(data))) or len(found[0]) - 1)
+        alone.choose_pairs(asked, 2.0, 1)
+        return found[0]
+
+    data = linked(300)
+    change = np.abs([scores(np.delete(data, i, axis=0)) - scores(data) for i in range(40)]).max()
+    assert 0.9 < change <= 1 + 1e-9
 
 
 def test_pairs_form_no_cycle_and_none_is_chosen_where_noise_would_choose() -> None:

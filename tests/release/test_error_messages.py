@@ -83,7 +83,9 @@ def declared(**settings: Any) -> Schema:
 FRAME = "population must be a Population, got DataFrame; make one with Population.from_frame"
 NUMBER = "policy must be a PrivacyPolicy, got int; write PrivacyPolicy(k=10)"
 OBJECT = "policy must be a PrivacyPolicy, got dict; write PrivacyPolicy(k=10)"
-CLASSES = "is 'yes', not one of the model's classes (False, True); check its spelling and type"
+CLASSES = (
+    "is 'yes', not one of the model's classes: booleans (False, True); give one of them, spelled and typed as it is"
+)
 MONTH = "column 'tags' holds cells of type Period; a cell is one number, date or text"
 CELLS = "column 'tags' holds cells of type list; a cell is one number, date or text"
 ARRAY = "must be a table (pandas, polars or pyarrow), got ndarray; give a row each and a column per feature"

@@ -82,6 +82,28 @@ def recount(result: Explanations, n: int | None = None) -> list[GeneralizedCount
     return [*result.generalized]
 
 
+class OfCallerError(Exception):
+    """What a caller's own code raises."""
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_what_a_callers_progress_raises_reaches_the_caller(guarantee: Any) -> None:
+    """It was taken for a failure of the protector, which withheld every explanation."""
+
+    def stop(done: int, total: int) -> None:
+        raise OfCallerError(f"{done} of {total}")
+
+    policy = PrivacyPolicy(guarantee=guarantee, k=K)
+    explainer, anonymizer = private(NearestUnlikeNeighbour(TRAIN, granted), policy=policy), fitted(policy=policy)
+    calls: list[Any] = [lambda: explainer.explain(REFUSED, progress=stop)]
+    calls += [lambda: anonymizer.transform(WANTED, progress=stop)]
+    calls += [lambda: anonymizer.explain(REFUSED, progress=stop)] if guarantee == "catalogue" else []
+    for call in calls:
+        with pytest.raises(OfCallerError, match=r"\d of \d"):
+            call()
+    assert len(explainer.explain(REFUSED).released) == len(REFUSED)
+
+
 # --- explainers ------------------------------------------------------------------------------------------------
 
 

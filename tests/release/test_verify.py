@@ -384,7 +384,10 @@ def test_a_region_that_the_guarantee_does_not_have_is_noticed(kind: str, code: i
 
 @pytest.mark.usefixtures("folder")
 def test_private_values_that_the_catalogue_does_not_have_are_noticed() -> None:
-    content = content_of("catalogue")
+    Path("unmoved.policy").write_text(json.dumps(POLICIES["catalogue"] | {"revert": False}), encoding="utf-8")
+    protect = "protect train.csv cf.csv -s schema.json -m model.joblib -d yes --policy unmoved.policy -o unmoved.json"
+    cfk(protect, 3)
+    content = content_of("unmoved")
     entry(content)["released"]["salary"] += 0.5
     assert verify(content, MODEL).exit_code == 0
     result = verify(content, f"{MODEL} --rerun")

@@ -157,6 +157,9 @@ WRONG = {
     "report --run {run} --model loans": "--model loans: give name and number",
     "report --run {run} --model loans/9": "no version 9 of a model 'loans'",
     "report --run {run} --tracking-uri http://127.0.0.1:9": "does not answer",
+    "report --run nobody --tracking-uri sqlite:///none.db": "there is no MLflow store none.db",
+    "report --experiment nobody --tracking-uri none": "there is no MLflow store none",
+    "report --compare {run} {run} --tracking-uri sqlite:///none.db": "there is no MLflow store none.db",
     "report --compare a.json": "requires 2 arguments",
     "report --compare no.json damaged.json": "no.json: no such file",
     "report --compare {run} {run}": "holds no report",
@@ -172,7 +175,7 @@ def test_wrong_input_is_one_line(run_id: str, command: str, here: Path) -> None:
     result = cfk(command.format(run=run_id), 2)
     (line,) = [line for line in result.stderr.splitlines() if line.startswith("cfk: ")]
     assert WRONG[command] in line
-    assert not list(Path().glob("r.*"))
+    assert {path.name for path in Path().iterdir()} == {"damaged.json"}  # no file, and no store
 
 
 # --- runs of MLflow ---

@@ -138,6 +138,26 @@ def test_of_few_explanations_not_even_their_number_is_told_outside() -> None:
     assert "1–10 asked" in report.to_html()
 
 
+def test_of_how_many_explanations_an_attack_was_is_not_told_by_its_rates_outside() -> None:
+    """Eight of eight, as 63 to 100 %, name their number; and so does an eighth."""
+    found = reported.audit("linkage")
+    result = found["results"][0] | {"figures": {"raw_singled_out": 0.125, "released": 8.0}}
+    found["results"] = [result]
+    for name, value in (("main", 0.875), ("baseline", 0.375)):
+        result[name] |= {"value": value, "low": 0.529, "high": 0.978, "n": 8}
+    report = external(reported.rows(8), audits=[found])
+    (attack,) = report.data.attacks
+    assert {rate.band for rate in attack.rates if rate.measured} == {"above 0.083", "at most 0.042"}
+    assert {rate.low for rate in attack.rates} == {rate.n for rate in attack.rates} == {None}
+    assert {amount.band for amount in attack.figures.values()} == {HIDDEN}
+    assert next(check for check in report.data.checks if check.id == "attack_linkage").measured.band
+    for text in said(report):
+        assert not re.search(r"0\.875|87\.5|37\.5|0\.375|52\.9|97\.8|0\.125|12\.5", text)
+    assert "No attack was run" not in report.to_html()
+    inside = PrivacyReport.of_runs(reported.run(reported.rows(8), audits=[found])).data.attacks[0]
+    assert (inside.main.value, inside.main.low, inside.main.n) == (0.875, 0.529, 8)
+
+
 def test_outside_no_run_and_no_class_size_is_named(answers: Any) -> None:
     sizes = {"k": 47, "k_desired": 41, "k_effective": 43, "k_intersection": 41}
     run_id = reported.run(reported.rows(200, **sizes))
