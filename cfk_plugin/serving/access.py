@@ -10,7 +10,7 @@ import signal
 import socket
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from hashlib import sha256
 from math import ceil
 from pathlib import Path
@@ -202,7 +202,8 @@ def bound(host: str, port: int) -> socket.socket:
         raise InputError(f"cannot listen at {host}:{port} ({error.strerror or type(error).__name__})") from None
 
 
-_ENDS = (signal.SIGINT, signal.SIGTERM)
+_END = {signal.SIGINT, signal.SIGTERM}
+_SEEN = {*_END, signal.SIGCHLD}
 
 
 def in_workers(count: int, work: Callable[[], int]) -> int:
@@ -210,40 +211,41 @@ def in_workers(count: int, work: Callable[[], int]) -> int:
 
     A supervisor then restarts the server: going on with fewer workers would hide that they end.
     """
-    workers, told = set[int](), list[int]()
-
-    def stop(number: int, _: object) -> None:
-        told.append(number)
-        for worker in workers:
-            os.kill(worker, signal.SIGTERM)
-
-    for number in _ENDS:  # before the first worker, so that an early signal leaves none behind
-        signal.signal(number, stop)
-    for _ in range(count):
-        if not (worker := os.fork()):
-            os._exit(_worked(work, told))
-        workers.add(worker)
-    if told:
-        stop(told[0], None)  # also workers started after the signal
-    worst = 0
+    # Signals are read from a pipe: one that comes just before a wait, or while another thread runs, is not missed.
+    signals, seen = os.pipe()
+    os.set_blocking(seen, False)
+    signal.set_wakeup_fd(seen)
+    for number in _SEEN:
+        signal.signal(number, lambda *_: None)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _SEEN)  # until a worker has handlers of its own
+    workers = {_begun(work, before) for _ in range(count)}
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    worst, ending = 0, False
     while workers:
-        worker, status = os.wait()
-        workers.discard(worker)
-        code = os.waitstatus_to_exitcode(status)
-        worst = max(worst, 2 if code < 0 and not (told and code == -signal.SIGTERM) else code)  # below 0: by a signal
-        if not told:
-            stop(signal.SIGTERM, None)
-            worst = max(worst, 2)
+        told = not _END.isdisjoint(os.read(signals, 4096))
+        ended = dict(os.waitpid(worker, os.WNOHANG) for worker in workers)
+        ended.pop(0, None)  # those that go on
+        workers -= ended.keys()
+        if not ending and (told or ended):
+            worst, ending = 0 if told else 2, True
+            for worker in workers:
+                os.kill(worker, signal.SIGTERM)
+        for code in map(os.waitstatus_to_exitcode, ended.values()):  # below 0: by a signal
+            worst = max(worst, 0 if code == -signal.SIGTERM else 2 if code < 0 else code)
     return worst
 
 
-def _worked(work: Callable[[], int], told: list[int]) -> int:
+def _begun(work: Callable[[], int], before: Iterable[int]) -> int:
+    if worker := os.fork():
+        return worker
     try:
-        for number in _ENDS:
+        signal.set_wakeup_fd(-1)
+        for number in _SEEN:
             signal.signal(number, signal.SIG_DFL)
-        return 0 if told else work()  # a signal may have come before the handlers were reset
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        os._exit(work())
     except CFKError as error:
         _log.error("a worker cannot serve: %s", error)
     except BaseException as error:  # noqa: BLE001 - its text may quote rows
         _log.error("a worker cannot serve: unexpected %s", type(error).__name__)
-    return 2
+    os._exit(2)

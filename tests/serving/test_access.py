@@ -185,6 +185,20 @@ def test_a_worker_that_ends_takes_the_server_with_it(ended: str, code: int) -> N
     assert not any(Path(f"/proc/{worker}").exists() for worker in workers)
 
 
+def test_a_server_is_told_to_end_also_by_a_signal_that_does_not_interrupt_its_wait() -> None:
+    tell = """
+import threading
+def later():
+    time.sleep(1)
+    signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+threading.Thread(target=later).start()
+"""
+    other = WORKERS.replace("sys.exit(in_workers", f"{tell}sys.exit(in_workers")
+    done = subprocess.run([sys.executable, "-c", other], capture_output=True, text=True, timeout=50, check=False)
+    assert done.returncode == 0
+    assert not any(Path(f"/proc/{worker}").exists() for worker in done.stdout.split())
+
+
 def test_a_server_that_is_told_to_end_while_workers_begin_leaves_none_behind() -> None:
     early = WORKERS.replace(
         "sys.exit(in_workers",
