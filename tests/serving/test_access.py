@@ -189,6 +189,8 @@ def test_a_server_is_told_to_end_also_by_a_signal_that_does_not_interrupt_its_wa
     tell = """
 import threading
 def later():
+    while signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+        time.sleep(0.1)
     time.sleep(1)
     signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
 threading.Thread(target=later).start()
