@@ -231,7 +231,7 @@ def in_workers(count: int, work: Callable[[], int]) -> int:
             for worker in workers:
                 os.kill(worker, signal.SIGTERM)
         for code in map(os.waitstatus_to_exitcode, ended.values()):  # below 0: by a signal
-            worst = max(worst, 0 if code == -signal.SIGTERM else 2 if code < 0 else code)
+            worst = max(worst, 0 if -code in _END else 2 if code < 0 else code)
     return worst
 
 

@@ -172,13 +172,16 @@ sys.exit(in_workers(2, work))
 """
 
 
-@pytest.mark.parametrize(("ended", "code"), [("worker", 2), ("server", 0)])
+@pytest.mark.parametrize(("ended", "code"), [("worker", 2), ("server", 0), ("all", 0)])
 def test_a_worker_that_ends_takes_the_server_with_it(ended: str, code: int) -> None:
-    with subprocess.Popen([sys.executable, "-c", WORKERS], stdout=subprocess.PIPE, text=True) as process:
+    command = [sys.executable, "-c", WORKERS]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
         assert process.stdout is not None
         workers = [int(process.stdout.readline()) for _ in range(2)]
         if ended == "worker":
             os.kill(workers[0], signal.SIGKILL)
+        elif ended == "all":  # as Ctrl-C does
+            os.killpg(process.pid, signal.SIGINT)
         else:
             process.terminate()
         assert process.wait(60) == code
