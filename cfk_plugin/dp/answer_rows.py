@@ -25,7 +25,7 @@ from cfk_plugin.metrics.heom import TIE, Heom, HeomCodes, differences
 from cfk_plugin.protection.partition import scan_rows
 
 _PARTS = np.arange(1, 8) / 8
-_WEIGHTS = np.array([0, 0.1, 0.2, 0.3, 0.45, 0.7, 1, 1.5])
+_WEIGHTS = np.array([0, 0.1, 0.2, 0.3, 0.45])  # larger ones give up distance for little likeness
 _ASKED = 100  # drawn rows that the weight of plausibility is chosen with
 _MOVED, _DRAWN = 0.85, 1.1  # how far answers may be on average, in distances to the nearest drawn row
 _ROOM = 1.15  # or in distances of the nearest answers, if that is more

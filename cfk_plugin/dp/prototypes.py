@@ -109,9 +109,9 @@ class DPPrototypes:
         Number of prototypes of each outcome.
     plausibility : float, optional
         Weight of a row's negative log-probability against its distance to the query (in features). 0: only distance.
-        Default: chosen in `fit`, with drawn rows as queries, so that answers are as likely as they can be at 0.85 times
-        the mean distance of the nearest drawn row, or 1.15 times that of the nearest answers if it is more (1.1 times
-        that of the nearest drawn row if rows are not moved).
+        Default: chosen in `fit`, at most 0.45, with drawn rows as queries, so that answers are as likely as they can be
+        at 0.85 times the mean distance of the nearest drawn row, or 1.15 times that of the nearest answers if it is
+        more (1.1 times that of the nearest drawn row if rows are not moved).
     revert : bool, optional
         Whether a row takes over the query's own values, or numbers nearer to them, while the outcome stays desired and
         it does not lose more in plausibility than it gains in distance. That costs no budget, but tells more about the

@@ -12,6 +12,7 @@ what it drew is kept in ``--kept FOLDER`` as TABLE-EPSILON-FIT-DOMAIN.npy. Witho
 equally many people who are not in the table: what chance gives. "density" is the log of a kernel density of people who
 are not in the table and have the desired outcome; its bandwidth is chosen by leaving each out. Domains are taken for
 published: bounds and levels of code books, bins as below. Prints Markdown tables; ``--json FILE`` keeps all figures.
+With ``--only DPPrototypes`` those of the other methods stay as the file has them.
 """
 
 from __future__ import annotations
@@ -291,6 +292,7 @@ def main() -> None:
         synthesizer=None,
         kept=None,
         json=None,
+        only=None,
     )
     kept = json.loads(Path(asked.json).read_text()) if asked.json and Path(asked.json).exists() else {}
     for name in asked.tables:
@@ -298,7 +300,8 @@ def main() -> None:
         held_out = HeldOut(one)
         native = NearestUnlikeNeighbour(one.population.frame, one.model, desired=one.desired).explain(one.queries)
         raw = of_answers(one, held_out, native, np.arange(len(native)))
-        found = kept[name] = {"raw": raw, "fresh": {"density": held_out.of_people}, "epsilon": {}}
+        known = kept[name]["epsilon"] if asked.only and name in kept else {}
+        found = kept[name] = {"raw": raw, "fresh": {"density": held_out.of_people}, "epsilon": known}
         found["fresh"] |= {figure: raw.pop(f"fresh {figure}") for figure in ("nn1", "unseen")}
         found |= {"rows": len(one.population.frame), "queries": len(one.queries)}
         print(f"\n{name}: {found['rows']} rows, {found['queries']} queries, {asked.fits} fits\n")
@@ -306,8 +309,10 @@ def main() -> None:
         for label in ("raw", "fresh"):
             print(line(label, *(f"{found[label][f]:.3g}" if f in found[label] else "–" for f in FIGURES)), flush=True)
         for epsilon in asked.epsilon:
-            cell = found["epsilon"][f"{epsilon:g}"] = {}
+            cell = found["epsilon"].setdefault(f"{epsilon:g}", {})
             for label, fits in methods(one, epsilon, asked):
+                if not label.startswith(asked.only or ""):
+                    continue
                 made = [figures for fit in fits if (figures := measured(one, held_out, fit)) is not None]
                 if not made:
                     continue
