@@ -16,15 +16,14 @@ import scipy.special
 from numpy.typing import NDArray
 
 from cfk_plugin.data.domain import mix
-from cfk_plugin.data.intake import table_of
 from cfk_plugin.data.model import Goal, LabelModel
 from cfk_plugin.dp.domain import PublicColumn, PublicDomain, PublicEncoder
-from cfk_plugin.dp.forest import Likelihood
+from cfk_plugin.dp.forest import Likelihood, gain_of
 from cfk_plugin.errors import ModelError, quiet
 from cfk_plugin.metrics.heom import TIE, Heom, HeomCodes, differences
+from cfk_plugin.protection.compiled import jit
 from cfk_plugin.protection.partition import scan_rows
 
-_PARTS = np.arange(1, 8) / 8
 _WEIGHTS = np.array([0, 0.1, 0.2, 0.3, 0.45])  # larger ones give up distance for little likeness
 _ASKED = 100  # drawn rows that the weight of plausibility is chosen with
 _MOVED, _DRAWN = 0.85, 1.1  # how far answers may be on average, in distances to the nearest drawn row
@@ -38,7 +37,7 @@ _LIBRARIES = frozenset({"builtins", "math", "operator", "numpy", "scipy", "sklea
 _GIVE = "give a scikit-learn classifier or pipeline that was never fitted"
 
 Met = Callable[[pd.DataFrame, NDArray[np.int64]], NDArray[np.bool_]]
-Keeps = Callable[["_Points", NDArray[np.int64]], NDArray[np.bool_]]
+Keeps = Callable[["Points", NDArray[np.int64]], NDArray[np.bool_]]
 
 
 class _Answers:
@@ -143,30 +142,40 @@ class ServedRows:
         return ready[key][1].nearest(asked)
 
 
-class _Points(NamedTuple):
+class Points(NamedTuple):
+    """Rows by column of the domain."""
+
     codes: NDArray[np.int32]
-    numbers: NDArray[np.float64]
+    numbers: NDArray[np.float64]  # 0 for categories
 
-    def take(self, at: NDArray[np.int64]) -> _Points:
-        return _Points(self.codes[at], self.numbers[at])
+    def take(self, at: NDArray[np.int64]) -> Points:
+        return Points(self.codes[at], self.numbers[at])
 
-    def either(self, others: _Points, is_other: NDArray[np.bool_]) -> _Points:
-        return _Points(np.where(is_other, others.codes, self.codes), np.where(is_other, others.numbers, self.numbers))
+    def either(self, others: Points, is_other: NDArray[np.bool_]) -> Points:
+        return Points(np.where(is_other, others.codes, self.codes), np.where(is_other, others.numbers, self.numbers))
 
-    def put(self, at: NDArray[np.int64], others: _Points) -> None:
+    def put(self, at: Any, others: Points) -> None:
         self.codes[at], self.numbers[at] = others
 
 
 class _Plan(NamedTuple):
     """The order in which rows may take over own values, and the trials: of row ``of``, up to the value at ``turn``."""
 
-    points: _Points
-    own: _Points
+    points: Points
+    own: Points
     gaps: NDArray[np.float64]
     rank: NDArray[np.int64]  # each column's place in the order
     size: NDArray[np.int64]
     of: NDArray[np.int64]
     turn: NDArray[np.int64]
+
+    @classmethod
+    def made(
+        cls, points: Points, own: Points, gaps: NDArray[np.float64], weight: NDArray[np.float64], likely: Likelihood
+    ) -> _Plan:
+        rank, size = _ranks(likely, points.codes.copy(), own.codes, gaps.copy(), weight)
+        of = np.repeat(np.arange(len(size)), size)
+        return cls(points, own, gaps, rank, size, of, np.arange(len(of)) - (np.cumsum(size) - size)[of])
 
     def held(self, good: NDArray[np.bool_]) -> NDArray[np.int64]:
         """Return how many values each row may take over, given which trials hold."""
@@ -174,21 +183,109 @@ class _Plan(NamedTuple):
         np.maximum.at(held, self.of[good], self.turn[good] + 1)
         return held
 
-    def after(self, at: NDArray[np.int64], held: NDArray[np.int64]) -> tuple[_Points, _Points, NDArray[np.float64]]:
+    def after(self, at: NDArray[np.int64], held: NDArray[np.int64]) -> tuple[Points, Points, NDArray[np.float64]]:
         """Return rows with the first `held` own values, their queries, and the gaps left without the next value."""
         own, rank, held = self.own.take(at), self.rank[at], held[:, None]
         return self.points.take(at).either(own, rank < held), own, np.where(rank <= held, 0.0, self.gaps[at])
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
+@jit
+def _ranks(
+    likelihood: Likelihood,
+    codes: NDArray[np.int32],
+    own: NDArray[np.int32],
+    gaps: NDArray[np.float64],
+    weight: NDArray[np.float64],
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the place of each column when own values that make a row better are taken over, best first, and how many.
+
+    The place of other columns is the number of columns. Codes and gaps are written to.
+    """
+    n, m = codes.shape
+    rank, size = np.full((n, m), m), np.zeros(n, np.int64)
+    for i in range(n):
+        while True:
+            best, most = -1, TIE
+            for j in range(m):
+                if gaps[i, j] > 0:
+                    gain = gaps[i, j] + weight[i] * gain_of(likelihood, codes[i], j, own[i, j])
+                    if gain > most:
+                        best, most = j, gain
+            if best < 0:
+                break
+            rank[i, best], codes[i, best], gaps[i, best] = size[i], own[i, best], 0.0
+            size[i] += 1
+    return rank, size
+
+
+class _Numbers(NamedTuple):
+    """What a kernel knows of the columns of numbers."""
+
+    edges: NDArray[np.float64]  # of the bins of all columns, end to end
+    ends: NDArray[np.int64]  # where those of column j end; they begin where those of column j - 1 end
+    widths: NDArray[np.float64]  # 0 for categories
+    whole: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, columns: Sequence[PublicColumn]) -> _Numbers:
+        edges = [column.edges if column.is_numeric else np.empty(0) for column in columns]
+        widths = np.array([column.width if column.is_numeric else 0.0 for column in columns])
+        ends, whole = np.cumsum([*map(len, edges)]), np.array([column.is_whole for column in columns])
+        return cls(np.concatenate(edges), ends, widths, whole)
+
+
+@jit
+def _parts_of_ways(
+    likelihood: Likelihood,
+    known: _Numbers,
+    codes: NDArray[np.int32],
+    numbers: NDArray[np.float64],
+    goals: NDArray[np.float64],
+    column: NDArray[np.int64],
+    weight: NDArray[np.float64],
+) -> tuple[NDArray[np.float64], NDArray[np.int32], NDArray[np.float64]]:
+    """Return numbers that are one to seven eighths nearer to the goal, in a column of each row, their codes and gains.
+
+    The gain of a number that comes a second time, as whole numbers are rounded, is 0.
+    """
+    n, parts = len(codes), 7
+    tried, found, gains = np.empty((n, parts)), np.empty((n, parts), np.int32), np.zeros((n, parts))
+    for i in range(n):
+        j = column[i]
+        edges = known.edges[known.ends[j - 1] if j else 0 : known.ends[j]]
+        start, last = numbers[i, j], numbers[i, j]
+        for part in range(parts):
+            number = start + (goals[i, j] - start) * (part + 1) / (parts + 1)
+            number = np.rint(number) if known.whole[j] else number
+            code = min(max(np.searchsorted(edges, number, side="right") - 1, 0), edges.size - 2)
+            tried[i, part], found[i, part] = number, code
+            if number != last:
+                gains[i, part] = abs(number - start) / known.widths[j]
+                gains[i, part] += weight[i] * gain_of(likelihood, codes[i], j, code)
+            last = number
+    return tried, found, gains
+
+
 class Mover:
     """Moves rows towards queries while the outcome stays desired; uses only drawn rows and the model's answers.
 
     The better row has the lower L1 distance to its query minus its log-probability times that query's weight.
     """
 
-    domain: PublicDomain
-    likelihood: Likelihood
+    def __init__(self, domain: PublicDomain, likelihood: Likelihood) -> None:
+        self.domain, self.likelihood, self._numbers = domain, likelihood, _Numbers.of(domain.columns)
+
+    def points(self, rows: HeomCodes) -> Points:
+        """Return rows by column of the domain; the code of what is not declared, and of the target, is -1."""
+        numbers, tokens, shape = iter(rows.numbers.T), iter(rows.codes.T), (len(rows), len(self.domain.columns))
+        found = Points(np.full(shape, -1, dtype=np.int32), np.zeros(shape))
+        for j, column in enumerate(self.domain.features):
+            if column.is_numeric:
+                found.numbers[:, j] = column.rounded(next(numbers))
+                found.codes[:, j] = column.bins_of(found.numbers[:, j])
+            else:
+                found.codes[:, j] = [column.tokens.get(token, -1) for token in next(tokens).tolist()]
+        return found
 
     def move(
         self, rows: HeomCodes, labels: NDArray[Any], asked: HeomCodes, weight: NDArray[np.float64], met: Met
@@ -197,56 +294,39 @@ class Mover:
 
         ``met(frame, which)`` says whether rows, each an answer to query ``which[i]``, have a desired outcome.
         """
-        features = self.domain.columns[: rows.numbers.shape[1] + rows.codes.shape[1]]
-        points, own = self._points(rows, features), self._points(asked, features)
-        for j, target in enumerate(self.domain.columns[len(features) :], len(features)):  # a surrogate's stays as it is
+        points, own = self.points(rows), self.points(asked)
+        features = len(self.domain.features)
+        for j, target in enumerate(self.domain.columns[features:], features):  # a surrogate's stays as it is
             points.codes[:, j] = target.codes(pd.Series(labels))
         own = points.either(own, own.codes >= 0)
 
-        def frame(some: _Points) -> pd.DataFrame:
-            columns = zip(features, some.codes.T, some.numbers.T, strict=False)
-            return table_of({column.name: column.restore(*values) for column, *values in columns})
-
-        def keeps(trial: _Points, which: NDArray[np.int64]) -> NDArray[np.bool_]:
-            return met(frame(trial), which)
+        def keeps(trial: Points, which: NDArray[np.int64]) -> NDArray[np.bool_]:
+            return met(self.domain.table(*trial), which)
 
         self._take_over(points, own, weight, keeps)
         self._approach(points, own, weight, keeps)
-        return frame(points)
+        return self.domain.table(*points)
 
-    def _points(self, rows: HeomCodes, features: Sequence[PublicColumn]) -> _Points:
-        numbers, tokens, shape = iter(rows.numbers.T), iter(rows.codes.T), (len(rows), len(self.domain.columns))
-        found = _Points(np.full(shape, -1, dtype=np.int32), np.zeros(shape))
-        for j, column in enumerate(features):
-            if column.is_numeric:
-                found.numbers[:, j] = column.rounded(next(numbers))
-                found.codes[:, j] = column.bins_of(found.numbers[:, j])
-            else:
-                found.codes[:, j] = [column.tokens.get(token, -1) for token in next(tokens).tolist()]
-        return found
-
-    def _gaps(self, points: _Points, own: _Points) -> NDArray[np.float64]:
-        widths = np.array([column.width if column.is_numeric else 0.0 for column in self.domain.columns])
-        return np.where(widths, differences(points.numbers, own.numbers, widths), points.codes != own.codes)
-
-    def _take_over(self, points: _Points, own: _Points, weight: NDArray[np.float64], keeps: Keeps) -> None:
+    def _take_over(self, points: Points, own: Points, weight: NDArray[np.float64], keeps: Keeps) -> None:
         """Take over own values, best first: tries the first, the first two and so on, and keeps the last that holds.
 
         The value after it is given up, and what is better without that one is tried again: with few rows, in the same
         call of the model, for every value that this may be.
         """
-        gaps, waiting = self._gaps(points, own), np.arange(len(points.codes))
+        widths, waiting = self._numbers.widths, np.arange(len(points.codes))
+        gaps = np.where(widths, differences(points.numbers, own.numbers, widths), points.codes != own.codes)
         while len(waiting):
-            first = self._plan(points.take(waiting), own.take(waiting), gaps[waiting], weight[waiting])
+            states = points.take(waiting), own.take(waiting), gaps[waiting]
+            first = _Plan.made(*states, weight[waiting], self.likelihood)
             plans, who = [first], [waiting[first.of]]
             if len(waiting) <= _FEW:
                 states = first.after(first.of, first.turn)
-                plans.append(self._plan(*states, weight[who[0]]))
+                plans.append(_Plan.made(*states, weight[who[0]], self.likelihood))
                 who.append(who[0][plans[1].of])
             trials = [plan.after(plan.of, plan.turn + 1)[0] for plan in plans]
             if not len(trials[0].codes):
                 break
-            good = keeps(_Points(*map(np.concatenate, zip(*trials, strict=True))), np.concatenate(who))
+            good = keeps(Points(*map(np.concatenate, zip(*trials, strict=True))), np.concatenate(who))
             held = first.held(good[: len(first.of)])
             ends = first.after(np.arange(len(waiting)), held)
             points.put(waiting, ends[0])
@@ -259,51 +339,28 @@ class Mover:
                 gaps[waiting[left]], left = ends[2], left[held < plans[1].size[of]]
             waiting = waiting[left]
 
-    def _plan(self, points: _Points, own: _Points, gaps: NDArray[np.float64], weight: NDArray[np.float64]) -> _Plan:
-        order = self._order(points, own, gaps, weight[:, None])
-        rank = np.full((len(gaps), gaps.shape[1] + 1), gaps.shape[1])
-        np.put_along_axis(rank, order, np.broadcast_to(np.arange(order.shape[1]), order.shape), axis=1)
-        return _Plan(points, own, gaps, rank[:, :-1], (order >= 0).sum(axis=1), *np.nonzero(order >= 0))
-
-    def _order(
-        self, points: _Points, own: _Points, gaps: NDArray[np.float64], weight: NDArray[np.float64]
-    ) -> NDArray[np.int64]:
-        """Return the columns whose own values are better, best first, then -1."""
-        codes, gaps = points.codes.copy(), gaps.copy()
-        order: list[NDArray[np.int64]] = []
-        while True:
-            gain = np.where(gaps > 0, gaps + weight * self.likelihood.gains(codes, own.codes), 0.0)
-            best = np.where(gain.max(axis=1) > TIE, gain.argmax(axis=1), -1)
-            if not len(some := np.flatnonzero(best >= 0)):
-                return np.array(order, dtype=np.int64).reshape(len(order), len(codes)).T
-            order.append(best)
-            codes[some, best[some]], gaps[some, best[some]] = own.codes[some, best[some]], 0.0
-
-    def _approach(self, points: _Points, own: _Points, weight: NDArray[np.float64], keeps: Keeps) -> None:
+    def _approach(self, points: Points, own: Points, weight: NDArray[np.float64], keeps: Keeps) -> None:
         """Move numbers part of the way, in eighths, one column of each row at a time: to the best part that holds."""
-        columns = self.domain.columns
         way = own.numbers - points.numbers
         left = np.isfinite(way) & (way != 0)
         while left.any():
             at = np.flatnonzero(left.any(axis=1))
             column = left[at].argmax(axis=1)
             left[at, column] = False
-            which, j = np.repeat(at, len(_PARTS)), np.repeat(column, len(_PARTS))
-            each, trial, before = np.arange(len(which)), points.take(which), points.take(which)
-            trial.numbers[each, j] += way[which, j] * np.tile(_PARTS, len(at))
-            gain = np.empty(len(which))
-            for k in np.unique(column):
-                of = np.flatnonzero(j == k)
-                trial.numbers[of, k] = columns[k].rounded(trial.numbers[of, k])
-                trial.codes[of, k] = columns[k].bins_of(trial.numbers[of, k])
-                gain[of] = np.abs(trial.numbers[of, k] - before.numbers[of, k]) / columns[k].width
-            gain += weight[which] * self.likelihood.gains(before.codes, trial.codes)[each, j]
-            some = np.flatnonzero(gain > TIE)
-            if len(some):
-                gain[some[~keeps(trial.take(some), which[some])]] = 0.0
-                best = gain.reshape(-1, len(_PARTS)).argmax(axis=1) + np.arange(len(at)) * len(_PARTS)
-                best = best[gain[best] > TIE]
-                points.put(which[best], trial.take(best))
+            few = points.take(at)
+            numbers, codes, gains = _parts_of_ways(
+                self.likelihood, self._numbers, *few, own.numbers[at], column, weight[at]
+            )
+            row, part = np.nonzero(gains > TIE)
+            if len(row):
+                trial, each = few.take(row), np.arange(len(row))
+                trial.put((each, column[row]), Points(codes[row, part], numbers[row, part]))
+                good = keeps(trial, at[row])
+                gains[row[~good], part[~good]] = 0.0
+                best = gains.argmax(axis=1)
+                better = np.flatnonzero(gains.max(axis=1) > TIE)
+                best = best[better]
+                points.put((at[better], column[better]), Points(codes[better, best], numbers[better, best]))
 
 
 def balanced_weight(

@@ -20,6 +20,7 @@ from pandas.api import types
 from sklearn.base import BaseEstimator, TransformerMixin
 
 from cfk_plugin.data.domain import Domain
+from cfk_plugin.data.intake import table_of
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import to_text
 from cfk_plugin.data.schema import Attribute, Schema, type_of_values
@@ -102,11 +103,10 @@ class PublicColumn:
         return self.bins_of(numbers_of(column))
 
     def bins_of(self, numbers: NDArray[np.float64]) -> NDArray[np.int32]:
-        missing = self.listed if self.attribute.nullable else -1
-        clipped = np.clip(np.nan_to_num(numbers), self.edges[0], self.edges[-1])
-        found = (np.searchsorted(self.edges, clipped, side="right") - 1).clip(max=self.listed - 1).astype(np.int32)
-        found[np.isinf(numbers)] = -1
-        found[np.isnan(numbers)] = missing
+        found = np.searchsorted(self.edges[1:-1], numbers, side="right").astype(np.int32)
+        if not np.isfinite(numbers).all():
+            found[np.isinf(numbers)] = -1
+            found[np.isnan(numbers)] = self.listed if self.attribute.nullable else -1
         return found
 
     def draw(self, codes: NDArray[np.int32], random: np.random.Generator) -> pd.Series:
@@ -139,10 +139,11 @@ class PublicColumn:
         if self.attribute.dtype == "category":
             places = np.where(at < self.listed, at, -1).astype(np.int64)
             return pd.Categorical.from_codes(places, pd.Index(self.values))
-        return self._pool.take(at)
+        return self.pool.take(at)
 
     @cached_property
-    def _pool(self) -> Any:
+    def pool(self) -> Any:
+        """Every declared value once, in its declared type, and a missing one last if that is declared."""
         dtype, values = self.attribute.dtype, pd.Series(list(self.values))
         values = values if dtype is None else conform(values, dtype)
         return (pd.Series([*values.tolist(), None]) if self.attribute.nullable else values).array
@@ -205,6 +206,10 @@ class PublicDomain:
     def sizes(self) -> tuple[int, ...]:
         return tuple(column.size for column in self.columns)
 
+    @cached_property
+    def features(self) -> tuple[PublicColumn, ...]:
+        return tuple(column for column in self.columns if column.attribute.role != "target")
+
     def codes(self, frame: pd.DataFrame) -> NDArray[np.int32]:
         """Return the codes of rows, shape (n_rows, n_features); -1 for what is not declared."""
         return np.column_stack([column.codes(frame[column.name]) for column in self.columns]).astype(np.int32)
@@ -223,6 +228,30 @@ class PublicDomain:
         """Return rows with these codes, in the dtypes that the model takes."""
         drawn = {column.name: column.draw(codes[:, j], random) for j, column in enumerate(self.columns)}
         return pd.DataFrame(drawn)
+
+    def table(self, codes: NDArray[np.int32], numbers: NDArray[np.float64]) -> pd.DataFrame:
+        """Return the features of rows with these codes, and with numbers as they are; both by column of the domain."""
+        columns, n = dict[str, Any](), len(codes)
+        for pool, of, starts in self._pools:  # a look-up takes as long for all columns of a type as for one
+            taken = pool.take((codes.T[of] + starts).ravel())
+            columns |= {self.features[j].name: taken[i * n : (i + 1) * n] for i, j in enumerate(of)}
+        for j, column in enumerate(self.features):
+            if column.name not in columns:
+                columns[column.name] = column.restore(codes[:, j], numbers[:, j])
+        return table_of({column.name: columns[column.name] for column in self.features})
+
+    @cached_property
+    def _pools(self) -> list[tuple[Any, list[int], NDArray[np.int64]]]:
+        """The values of all features of a type, whose these are, and where those of each begin."""
+        by_type: dict[Any, list[int]] = {}
+        for j, column in enumerate(self.features):
+            if not column.is_numeric and column.attribute.dtype != "category":
+                by_type.setdefault(column.pool.dtype, []).append(j)
+        found = []
+        for of in by_type.values():
+            pools = [pd.Series(self.features[j].pool) for j in of]
+            found.append((pd.concat(pools).array, of, np.cumsum([0, *map(len, pools)])[:-1, None]))
+        return found
 
 
 def require_declared(schema: Schema, names: Sequence[str]) -> None:

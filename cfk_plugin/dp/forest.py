@@ -6,11 +6,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cfk_plugin.dp.noise import Counts, Marginal, PrivateRows
+from cfk_plugin.protection.compiled import inner
 
 Groups = Sequence[NDArray[np.int32]]  # public groups of a column's codes; each merges groups of the level before
 
@@ -41,27 +43,30 @@ class Edge:
         return (self.first, self.counts) if column == self.second else (self.second, self.counts.T)
 
 
-class Likelihood:
-    """Log-probabilities of rows, summed over columns: of each code given that of its parent column."""
+class Likelihood(NamedTuple):
+    """Log-probabilities of codes given those of a parent column, the columns' tables end to end; kernels take it."""
 
-    def __init__(self, parents: NDArray[np.int64], tables: Sequence[Counts]) -> None:
-        self._parents, self._flat = parents, np.concatenate([table.ravel() for table in tables])
-        sizes = np.array([table.shape[1] for table in tables])
-        self._first = np.cumsum([0, *(table.size for table in tables)])[:-1]
-        self._stride = np.where(parents < 0, 0, sizes)
-        self._children = (parents[:, None] == np.arange(len(tables))).astype(np.float64)
+    parents: NDArray[np.int64]  # -1: none
+    flat: Counts
+    first: NDArray[np.int64]  # where a column's table begins
+    stride: NDArray[np.int64]  # codes of the column; 0 without a parent
 
     def of(self, codes: NDArray[np.int32]) -> Counts:
-        """Return the log-probability of each row."""
-        return np.asarray(self._at(codes, codes).sum(axis=1))
+        """Return the log-probability of each row, summed over columns."""
+        return np.asarray(self.flat[self.first + codes[:, self.parents] * self.stride + codes].sum(axis=1))
 
-    def gains(self, codes: NDArray[np.int32], others: NDArray[np.int32]) -> Counts:
-        """Return, per column, how much likelier each row would be with that column's value from the other row."""
-        now = self._at(codes, codes)
-        return np.asarray(self._at(codes, others) - now + (self._at(others, codes) - now) @ self._children)
 
-    def _at(self, given: NDArray[np.int32], codes: NDArray[np.int32]) -> Counts:
-        return np.asarray(self._flat[self._first + given[:, self._parents] * self._stride + codes])
+@inner
+def gain_of(likelihood: Likelihood, codes: NDArray[np.int32], j: int, code: int) -> float:
+    """Return how much likelier a row, given by its codes, would be with another one in column `j`."""
+    parents, flat, first, stride = likelihood
+    start = first[j] + codes[parents[j]] * stride[j]
+    found = flat[start + code] - flat[start + codes[j]]
+    for child in range(codes.size):
+        if parents[child] == j:
+            start, step = first[child] + codes[child], stride[child]
+            found += flat[start + code * step] - flat[start + codes[j] * step]
+    return float(found)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -174,7 +179,9 @@ class Forest:
             given = np.zeros(1, dtype=np.int32) if parent is None else self.merged[parent]
             parents[column] = -1 if parent is None else parent
             tables[column] = np.log(conditional)[np.ix_(given, merged)] + alone
-        return Likelihood(parents, tables)
+        starts = np.cumsum([0, *(table.size for table in tables)])[:-1]
+        strides = np.where(parents < 0, 0, [table.shape[1] for table in tables])
+        return Likelihood(parents, np.concatenate([table.ravel() for table in tables]), starts, strides)
 
     def _walk(self) -> list[tuple[int | None, int, Counts]]:
         """Return columns after their parents, each with its probabilities for each code of the parent."""

@@ -39,7 +39,7 @@ _log = logging.getLogger("cfk_plugin")
 def jit(function: _F, **options: Any) -> _F:
     """Compile a kernel, kept on disk; it releases the interpreter lock, so that threads run in parallel."""
     kernel = _numba.njit(nogil=True, no_cfunc_wrapper=True, **options)(function)
-    kernel._cache = _Kept(f"{function.__module__}.{function.__qualname__}")
+    kernel._cache = _Kept(f"{function.__module__}.{function.__qualname__}", Path(function.__code__.co_filename))
     KERNELS.append(kernel)
     return cast("_F", kernel)
 
@@ -53,8 +53,9 @@ def inner(function: _F, **options: Any) -> _F:
 class _Kept(NullCache):
     """A file per signature and machine; numba's own cache fails where nothing can be written."""
 
-    def __init__(self, kernel: str) -> None:
-        self._kernel, self.folder = kernel, cast("Path | None", None)  # where it was found or stored
+    def __init__(self, kernel: str, source: Path) -> None:
+        self._kernel, self._source = kernel, source
+        self.folder: Path | None = None  # where it was found or stored
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         target_context.refresh()
@@ -62,7 +63,7 @@ class _Kept(NullCache):
         for folder in _folders():
             with suppress(Exception):  # whatever is wrong with a file, the kernel can be compiled again
                 stamp, reduced = pickle.loads((folder / name).read_bytes())  # noqa: S301 - the user's own file
-                if stamp == _stamp():
+                if stamp == _stamp(self._source):
                     self.folder = folder
                     return _rebuild(target_context, *reduced)
         _say_that_it_compiles()
@@ -70,7 +71,7 @@ class _Kept(NullCache):
 
     def save_overload(self, sig: Any, cres: Any) -> None:
         """Store a kernel in the first writable folder."""
-        name, content = self._file(sig, cres.library.codegen), _dumps((_stamp(), cres._reduce()))
+        name, content = self._file(sig, cres.library.codegen), _dumps((_stamp(self._source), cres._reduce()))
         for folder in _folders():
             written = folder / f"{name}.{uuid4().hex[:8]}"
             try:
@@ -91,9 +92,10 @@ class _Kept(NullCache):
 
 
 @cache
-def _stamp() -> str:
-    """Return a digest of the sources of all kernels, as each contains those that it calls."""
-    return hashlib.sha256(b"".join(path.read_bytes() for path in sorted(_HERE.glob("*.py")))).hexdigest()
+def _stamp(source: Path) -> str:
+    """Return a digest of a kernel's source and those in this folder, as each contains those that it calls."""
+    sources = sorted({source, *_HERE.glob("*.py")})
+    return hashlib.sha256(b"".join(path.read_bytes() for path in sources if path.is_file())).hexdigest()
 
 
 def _folders() -> Iterator[Path]:

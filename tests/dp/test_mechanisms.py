@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from cfk_plugin.dp import forest as module
+from cfk_plugin.dp.answer_rows import _ranks
 from cfk_plugin.dp.forest import Forest, shares
 from cfk_plugin.dp.noise import Marginal, PrivateRows, SeededRows
 from cfk_plugin.errors import BudgetError, MissingDependencyError
@@ -223,16 +224,23 @@ def test_probabilities_of_all_rows_add_up_to_one_and_are_the_frequencies_of_what
     assert error[often].max() < 7
 
 
-def test_gains_are_differences_of_log_probabilities_with_one_code_changed() -> None:
+def test_columns_are_taken_over_in_the_order_of_their_gains_in_distance_and_log_probability() -> None:
     random = np.random.default_rng(0)
     forest = measured(np.column_stack([linked(), random.integers(0, 40, 4000)]).astype(np.int32), 5.0, (*SIZES, 40))
-    codes, others = forest.sample(50, random), forest.sample(50, random)
-    likelihood = forest.likelihood()
-    gains = likelihood.gains(codes, others)
-    for j in range(codes.shape[1]):
-        changed = codes.copy()
-        changed[:, j] = others[:, j]
-        assert gains[:, j] == pytest.approx(likelihood.of(changed) - likelihood.of(codes))
+    codes, own, likelihood = forest.sample(50, random), forest.sample(50, random), forest.likelihood()
+    gaps, weight = np.where(codes != own, random.random(codes.shape), 0.0), random.random(50)
+    rank, size = _ranks(likelihood, codes.copy(), own, gaps.copy(), weight)
+    for row, mine, left, each, places, n in zip(codes, own, gaps, weight, rank, size, strict=True):
+        for turn in range(n + 1):
+            tried = np.where(np.eye(len(row), dtype=bool), mine, row).astype(np.int32)
+            gain = np.where(left > 0, left + each * (likelihood.of(tried) - likelihood.of(row[None])), 0.0)
+            if turn == n:
+                assert gain.max() <= 1e-9
+                break
+            assert places[gain.argmax()] == turn
+            row[gain.argmax()], left[gain.argmax()] = mine[gain.argmax()], 0.0
+        assert (places < len(row)).sum() == n
+    assert size.max() > 1
 
 
 def test_rare_codes_are_counted_together_and_drawn_one_by_one() -> None:

@@ -61,7 +61,7 @@ def test_a_damaged_file_is_compiled_anew(folder: Path, content: bytes | None) ->
 
 def test_kernels_of_other_sources_are_compiled_anew(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     compiles()
-    monkeypatch.setattr(compiled, "_stamp", lambda: "of a later version")
+    monkeypatch.setattr(compiled, "_stamp", lambda source: f"of a later version of {source.name}")
     assert [compiles(), compiles()] == [1, 0]
 
 
