@@ -148,6 +148,13 @@ class Points(NamedTuple):
     codes: NDArray[np.int32]
     numbers: NDArray[np.float64]  # 0 for categories
 
+    @classmethod
+    def of(cls, domain: PublicDomain, codes: NDArray[np.int32], numbers: NDArray[np.float64]) -> Points:
+        """Return rows of codes, with the numbers of the columns that are numeric."""
+        found = cls(codes, np.zeros(codes.shape))
+        found.numbers[:, [column.is_numeric for column in domain.columns]] = numbers
+        return found
+
     def take(self, at: NDArray[np.int64]) -> Points:
         return Points(self.codes[at], self.numbers[at])
 
@@ -267,37 +274,41 @@ def _parts_of_ways(
 
 
 class Mover:
-    """Moves rows towards queries while the outcome stays desired; uses only drawn rows and the model's answers.
+    """Moves drawn rows towards queries while the outcome stays desired; uses only these and the model's answers.
 
     The better row has the lower L1 distance to its query minus its log-probability times that query's weight.
     """
 
-    def __init__(self, domain: PublicDomain, likelihood: Likelihood) -> None:
-        self.domain, self.likelihood, self._numbers = domain, likelihood, _Numbers.of(domain.columns)
+    def __init__(self, domain: PublicDomain, likelihood: Likelihood, rows: Points) -> None:
+        self.domain, self.likelihood, self.rows = domain, likelihood, rows
+        self._numbers = _Numbers.of(domain.columns)
 
-    def points(self, rows: HeomCodes) -> Points:
-        """Return rows by column of the domain; the code of what is not declared, and of the target, is -1."""
-        numbers, tokens, shape = iter(rows.numbers.T), iter(rows.codes.T), (len(rows), len(self.domain.columns))
-        found = Points(np.full(shape, -1, dtype=np.int32), np.zeros(shape))
+    def points(self, queries: HeomCodes) -> Points:
+        """Return queries by column of the domain; the code of what is not declared is -1."""
+        codes, tokens = np.full((len(queries), len(self.domain.columns)), -1, dtype=np.int32), iter(queries.codes.T)
+        found = Points.of(self.domain, codes, queries.numbers)
         for j, column in enumerate(self.domain.features):
             if column.is_numeric:
-                found.numbers[:, j] = column.rounded(next(numbers))
+                found.numbers[:, j] = column.rounded(found.numbers[:, j])
                 found.codes[:, j] = column.bins_of(found.numbers[:, j])
             else:
                 found.codes[:, j] = [column.tokens.get(token, -1) for token in next(tokens).tolist()]
         return found
 
+    def table(self, at: NDArray[np.int64]) -> pd.DataFrame:
+        """Return drawn rows as they are."""
+        return self.domain.table(*self.rows.take(at))
+
     def move(
-        self, rows: HeomCodes, labels: NDArray[Any], asked: HeomCodes, weight: NDArray[np.float64], met: Met
+        self, at: NDArray[np.int64], labels: NDArray[Any], own: Points, weight: NDArray[np.float64], met: Met
     ) -> pd.DataFrame:
-        """Return the rows, whose outcomes are `labels`, with those of their queries' declared values that are better.
+        """Return drawn rows, whose outcomes are `labels`, with those of their queries' declared values that are better.
 
         ``met(frame, which)`` says whether rows, each an answer to query ``which[i]``, have a desired outcome.
         """
-        points, own = self.points(rows), self.points(asked)
-        features = len(self.domain.features)
+        points, features = self.rows.take(at), len(self.domain.features)
         for j, target in enumerate(self.domain.columns[features:], features):  # a surrogate's stays as it is
-            points.codes[:, j] = target.codes(pd.Series(labels))
+            points.codes[:, j] = own.codes[:, j] = target.codes(pd.Series(labels))
         own = points.either(own, own.codes >= 0)
 
         def keeps(trial: Points, which: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -391,9 +402,8 @@ def balanced_weight(
         def met(some: pd.DataFrame, which: NDArray[np.int64]) -> NDArray[np.bool_]:
             return goal.met(model(some).astype(object), served.labels[who[which]] if goal.is_opposite else None)
 
-        queries, weights = served.codes.take(who), np.repeat(_WEIGHTS, len(asked))
-        moved = mover.move(served.codes.take(begin), served.labels[begin], queries, weights, met)
-        far = served.heom.parts(moved, queries).sum(axis=1).reshape(at.shape).mean(axis=1)
+        moved = mover.move(begin, served.labels[begin], mover.rows.take(who), np.repeat(_WEIGHTS, len(asked)), met)
+        far = served.heom.parts(moved, served.codes.take(who)).sum(axis=1).reshape(at.shape).mean(axis=1)
         limit = max(limit * _MOVED / _DRAWN, _ROOM * far[0])
     return float(np.interp(limit, np.maximum.accumulate(far), _WEIGHTS))
 

@@ -19,7 +19,7 @@ from cfk_plugin.data.intake import require_features, select
 from cfk_plugin.data.model import Goal, LabelModel
 from cfk_plugin.data.population import Population, check_population
 from cfk_plugin.data.schema import Schema
-from cfk_plugin.dp.answer_rows import Mover, ServedRows, balanced_weight, check_unfitted, fit_surrogate, medoids
+from cfk_plugin.dp.answer_rows import Mover, Points, ServedRows, balanced_weight, check_unfitted, fit_surrogate, medoids
 from cfk_plugin.dp.domain import PublicDomain
 from cfk_plugin.dp.forest import Forest, shares
 from cfk_plugin.dp.noise import PrivateRows, SeededRows, rho_of
@@ -227,7 +227,7 @@ class DPPrototypes:
         asked = PrivateRows(*settings) if self.seed is None else SeededRows(*settings, seed=self.seed)
         forest = Forest.measure(asked, domain.sizes, [column.groups for column in domain.columns])
         random = np.random.default_rng(self.seed)
-        codes, self._mover = forest.sample(self.rows, random), Mover(domain, forest.likelihood())
+        codes, likelihood = forest.sample(self.rows, random), forest.likelihood()
         drawn = domain.draw(codes, random)
         frame = drawn[features]
         if self.model_access == "surrogate":
@@ -236,8 +236,11 @@ class DPPrototypes:
         labels = self.model_(frame).astype(object)
         self.goal_.check(self.model_.classes, labels)
         self.forest_, self.certificate_ = forest, self._certificate(asked, domain)
-        served = ServedRows.of(domain, frame, labels, self._mover.likelihood.of(codes))
-        served = served if self.serve == "rows" else served.take(medoids(served, self.goal_, self.prototypes))
+        served = ServedRows.of(domain, frame, labels, likelihood.of(codes))
+        if self.serve == "prototypes":
+            at = medoids(served, self.goal_, self.prototypes)
+            served, codes = served.take(at), codes[at]
+        self._mover = Mover(domain, likelihood, Points.of(domain, codes, served.codes.numbers))
         mover, likely = self._mover if self.certificate_.reverted else None, served.cost
         self.plausibility_ = self.plausibility
         if self.plausibility is None:
@@ -289,13 +292,13 @@ class DPPrototypes:
         answered = at >= 0
         at = np.where(answered, at, 0)
         if not (self.certificate_.reverted and answered.any()):  # as certified, whatever was set since
-            return served.frame.take(at).reset_index(drop=True), answered
+            return self._mover.table(at), answered
 
         def met(some: pd.DataFrame, of: NDArray[np.int64]) -> NDArray[np.bool_]:
             return self.goal_.met(self.model_(some).astype(object), None if labels is None else labels[of])
 
-        weight = np.full(len(at), self.plausibility_)
-        return self._mover.move(served.codes.take(at), served.labels[at], asked, weight, met), answered
+        weight, own = np.full(len(at), self.plausibility_), self._mover.points(asked)
+        return self._mover.move(at, served.labels[at], own, weight, met), answered
 
     def _fitted(self) -> DPPrototypes:
         if not hasattr(self, "served_"):
