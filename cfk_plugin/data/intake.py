@@ -26,8 +26,6 @@ from cfk_plugin.errors import HostOnly, InputError, PopulationError
 FEW = 32
 """Rows up to which a loop over values is faster than pandas' machinery."""
 
-_OBJECT = np.dtype(object)
-
 LARGEST = 1e300
 """Largest number that is accepted: the difference of any two is finite, and it can be written as text."""
 
@@ -115,7 +113,7 @@ def divided(array: NDArray[Any], sizes: Iterable[int]) -> list[NDArray[Any]]:
 
 def table_of(columns: Mapping[str, Any]) -> pd.DataFrame:
     # pandas 3 would make text of an array of objects; it leaves a Series as it is.
-    arrays = (pd.Series(a, dtype=object) if a.dtype is _OBJECT else a for a in columns.values())
+    arrays = (pd.Series(a, dtype=object) if a.dtype == "object" else a for a in columns.values())
     frame = pd.DataFrame(dict(enumerate(arrays)), copy=False)
     frame.columns = _header(tuple(columns)).view()
     return frame

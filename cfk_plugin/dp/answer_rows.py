@@ -37,7 +37,7 @@ _LIBRARIES = frozenset({"builtins", "math", "operator", "numpy", "scipy", "sklea
 _GIVE = "give a scikit-learn classifier or pipeline that was never fitted"
 
 Met = Callable[[pd.DataFrame, NDArray[np.int64]], NDArray[np.bool_]]
-Keeps = Callable[["Points", NDArray[np.int64]], NDArray[np.bool_]]
+Keeps = Callable[["Cells", NDArray[np.int64]], NDArray[np.bool_]]
 
 
 class _Answers:
@@ -142,34 +142,34 @@ class ServedRows:
         return ready[key][1].nearest(asked)
 
 
-class Points(NamedTuple):
+class Cells(NamedTuple):
     """Rows by column of the domain."""
 
     codes: NDArray[np.int32]
     numbers: NDArray[np.float64]  # 0 for categories
 
     @classmethod
-    def of(cls, domain: PublicDomain, codes: NDArray[np.int32], numbers: NDArray[np.float64]) -> Points:
+    def of(cls, domain: PublicDomain, codes: NDArray[np.int32], numbers: NDArray[np.float64]) -> Cells:
         """Return rows of codes, with the numbers of the columns that are numeric."""
         found = cls(codes, np.zeros(codes.shape))
         found.numbers[:, [column.is_numeric for column in domain.columns]] = numbers
         return found
 
-    def take(self, at: NDArray[np.int64]) -> Points:
-        return Points(self.codes[at], self.numbers[at])
+    def take(self, at: NDArray[np.int64]) -> Cells:
+        return Cells(self.codes[at], self.numbers[at])
 
-    def either(self, others: Points, is_other: NDArray[np.bool_]) -> Points:
-        return Points(np.where(is_other, others.codes, self.codes), np.where(is_other, others.numbers, self.numbers))
+    def either(self, others: Cells, is_other: NDArray[np.bool_]) -> Cells:
+        return Cells(np.where(is_other, others.codes, self.codes), np.where(is_other, others.numbers, self.numbers))
 
-    def put(self, at: Any, others: Points) -> None:
+    def put(self, at: Any, others: Cells) -> None:
         self.codes[at], self.numbers[at] = others
 
 
 class _Plan(NamedTuple):
     """The order in which rows may take over own values, and the trials: of row ``of``, up to the value at ``turn``."""
 
-    points: Points
-    own: Points
+    points: Cells
+    own: Cells
     gaps: NDArray[np.float64]
     rank: NDArray[np.int64]  # each column's place in the order
     size: NDArray[np.int64]
@@ -178,7 +178,7 @@ class _Plan(NamedTuple):
 
     @classmethod
     def made(
-        cls, points: Points, own: Points, gaps: NDArray[np.float64], weight: NDArray[np.float64], likely: Likelihood
+        cls, points: Cells, own: Cells, gaps: NDArray[np.float64], weight: NDArray[np.float64], likely: Likelihood
     ) -> _Plan:
         rank, size = _ranks(likely, points.codes.copy(), own.codes, gaps.copy(), weight)
         of = np.repeat(np.arange(len(size)), size)
@@ -190,7 +190,7 @@ class _Plan(NamedTuple):
         np.maximum.at(held, self.of[good], self.turn[good] + 1)
         return held
 
-    def after(self, at: NDArray[np.int64], held: NDArray[np.int64]) -> tuple[Points, Points, NDArray[np.float64]]:
+    def after(self, at: NDArray[np.int64], held: NDArray[np.int64]) -> tuple[Cells, Cells, NDArray[np.float64]]:
         """Return rows with the first `held` own values, their queries, and the gaps left without the next value."""
         own, rank, held = self.own.take(at), self.rank[at], held[:, None]
         return self.points.take(at).either(own, rank < held), own, np.where(rank <= held, 0.0, self.gaps[at])
@@ -279,14 +279,14 @@ class Mover:
     The better row has the lower L1 distance to its query minus its log-probability times that query's weight.
     """
 
-    def __init__(self, domain: PublicDomain, likelihood: Likelihood, rows: Points) -> None:
+    def __init__(self, domain: PublicDomain, likelihood: Likelihood, rows: Cells) -> None:
         self.domain, self.likelihood, self.rows = domain, likelihood, rows
         self._numbers = _Numbers.of(domain.columns)
 
-    def points(self, queries: HeomCodes) -> Points:
+    def points(self, queries: HeomCodes) -> Cells:
         """Return queries by column of the domain; the code of what is not declared is -1."""
         codes, tokens = np.full((len(queries), len(self.domain.columns)), -1, dtype=np.int32), iter(queries.codes.T)
-        found = Points.of(self.domain, codes, queries.numbers)
+        found = Cells.of(self.domain, codes, queries.numbers)
         for j, column in enumerate(self.domain.features):
             if column.is_numeric:
                 found.numbers[:, j] = column.rounded(found.numbers[:, j])
@@ -300,7 +300,7 @@ class Mover:
         return self.domain.table(*self.rows.take(at))
 
     def move(
-        self, at: NDArray[np.int64], labels: NDArray[Any], own: Points, weight: NDArray[np.float64], met: Met
+        self, at: NDArray[np.int64], labels: NDArray[Any], own: Cells, weight: NDArray[np.float64], met: Met
     ) -> pd.DataFrame:
         """Return drawn rows, whose outcomes are `labels`, with those of their queries' declared values that are better.
 
@@ -311,14 +311,14 @@ class Mover:
             points.codes[:, j] = own.codes[:, j] = target.codes(pd.Series(labels))
         own = points.either(own, own.codes >= 0)
 
-        def keeps(trial: Points, which: NDArray[np.int64]) -> NDArray[np.bool_]:
+        def keeps(trial: Cells, which: NDArray[np.int64]) -> NDArray[np.bool_]:
             return met(self.domain.table(*trial), which)
 
         self._take_over(points, own, weight, keeps)
         self._approach(points, own, weight, keeps)
         return self.domain.table(*points)
 
-    def _take_over(self, points: Points, own: Points, weight: NDArray[np.float64], keeps: Keeps) -> None:
+    def _take_over(self, points: Cells, own: Cells, weight: NDArray[np.float64], keeps: Keeps) -> None:
         """Take over own values, best first: tries the first, the first two and so on, and keeps the last that holds.
 
         The value after it is given up, and what is better without that one is tried again: with few rows, in the same
@@ -337,7 +337,7 @@ class Mover:
             trials = [plan.after(plan.of, plan.turn + 1)[0] for plan in plans]
             if not len(trials[0].codes):
                 break
-            good = keeps(Points(*map(np.concatenate, zip(*trials, strict=True))), np.concatenate(who))
+            good = keeps(Cells(*map(np.concatenate, zip(*trials, strict=True))), np.concatenate(who))
             held = first.held(good[: len(first.of)])
             ends = first.after(np.arange(len(waiting)), held)
             points.put(waiting, ends[0])
@@ -350,7 +350,7 @@ class Mover:
                 gaps[waiting[left]], left = ends[2], left[held < plans[1].size[of]]
             waiting = waiting[left]
 
-    def _approach(self, points: Points, own: Points, weight: NDArray[np.float64], keeps: Keeps) -> None:
+    def _approach(self, points: Cells, own: Cells, weight: NDArray[np.float64], keeps: Keeps) -> None:
         """Move numbers part of the way, in eighths, one column of each row at a time: to the best part that holds."""
         way = own.numbers - points.numbers
         left = np.isfinite(way) & (way != 0)
@@ -365,13 +365,13 @@ class Mover:
             row, part = np.nonzero(gains > TIE)
             if len(row):
                 trial, each = few.take(row), np.arange(len(row))
-                trial.put((each, column[row]), Points(codes[row, part], numbers[row, part]))
+                trial.put((each, column[row]), Cells(codes[row, part], numbers[row, part]))
                 good = keeps(trial, at[row])
                 gains[row[~good], part[~good]] = 0.0
                 best = gains.argmax(axis=1)
                 better = np.flatnonzero(gains.max(axis=1) > TIE)
                 best = best[better]
-                points.put((at[better], column[better]), Points(codes[better, best], numbers[better, best]))
+                points.put((at[better], column[better]), Cells(codes[better, best], numbers[better, best]))
 
 
 def balanced_weight(

@@ -19,7 +19,7 @@ from cfk_plugin.data.intake import require_features, select
 from cfk_plugin.data.model import Goal, LabelModel
 from cfk_plugin.data.population import Population, check_population
 from cfk_plugin.data.schema import Schema
-from cfk_plugin.dp.answer_rows import Mover, Points, ServedRows, balanced_weight, check_unfitted, fit_surrogate, medoids
+from cfk_plugin.dp.answer_rows import Cells, Mover, ServedRows, balanced_weight, check_unfitted, fit_surrogate, medoids
 from cfk_plugin.dp.domain import PublicDomain
 from cfk_plugin.dp.forest import Forest, shares
 from cfk_plugin.dp.noise import PrivateRows, SeededRows, rho_of
@@ -240,7 +240,7 @@ class DPPrototypes:
         if self.serve == "prototypes":
             at = medoids(served, self.goal_, self.prototypes)
             served, codes = served.take(at), codes[at]
-        self._mover = Mover(domain, likelihood, Points.of(domain, codes, served.codes.numbers))
+        self._mover = Mover(domain, likelihood, Cells.of(domain, codes, served.codes.numbers))
         mover, likely = self._mover if self.certificate_.reverted else None, served.cost
         self.plausibility_ = self.plausibility
         if self.plausibility is None:
