@@ -113,10 +113,14 @@ def divided(array: NDArray[Any], sizes: Iterable[int]) -> list[NDArray[Any]]:
 
 def table_of(columns: Mapping[str, Any]) -> pd.DataFrame:
     # pandas 3 would make text of an array of objects; it leaves a Series as it is.
-    arrays = (pd.Series(a, dtype=object) if a.dtype == "object" else a for a in columns.values())
+    arrays = (pd.Series(a, dtype=object) if _holds_objects(a) else a for a in columns.values())
     frame = pd.DataFrame(dict(enumerate(arrays)), copy=False)
     frame.columns = _header(tuple(columns)).view()
     return frame
+
+
+def _holds_objects(array: Any) -> bool:
+    return isinstance(array, (np.ndarray, pd.arrays.NumpyExtensionArray)) and array.dtype == "object"
 
 
 @lru_cache

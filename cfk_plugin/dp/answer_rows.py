@@ -51,37 +51,89 @@ class _Answers:
         equal = mix(np.column_stack([kept.numbers.view(np.uint64), kept.codes, cost[rows].view(np.uint64)]))
         first = np.sort(np.unique(equal, return_index=True)[1])  # the first of equal rows answers
         kept, self._rows = kept.take(first), rows[first]
-        self._heom, self._codes, self._cost = heom, codes, cost
+        self._numbers, self._codes = np.ascontiguousarray(kept.numbers), np.ascontiguousarray(kept.codes)
+        self._cost = cost[self._rows]
         self._widths = np.array([heom.ranges[name] or np.inf for name in heom.numeric])
         with warnings.catch_warnings(action="ignore", category=RuntimeWarning):  # a column may be all missing
             ends = np.nanmin(kept.numbers, axis=0), np.nanmax(kept.numbers, axis=0)
-        self._ends = np.nan_to_num(ends)
-        self._has_gaps = np.isnan(kept.numbers).any(axis=0)
+        self._low, self._high = np.nan_to_num(ends)
+        self._has_gaps = np.asarray(np.isnan(kept.numbers).any(axis=0))
         coded = [pd.factorize(column) for column in kept.codes.T]
         self._code_of = [{token: code for code, token in enumerate(tokens.tolist())} for _, tokens in coded]
-        numbers = (kept.numbers - self._ends[0]) / self._widths
+        numbers = (kept.numbers - self._low) / self._widths
         self._scanned = np.array([*numbers.T, *(own for own, _ in coded)], dtype=np.float32)
-        self._dear = (cost[self._rows] * len(self._scanned)).astype(np.float32)
+        self._dear = (self._cost * len(self._scanned)).astype(np.float32)
 
     def nearest(self, asked: HeomCodes) -> NDArray[np.int64]:
-        """Return the nearest row to each, the first one if distances are within `heom.TIE`."""
-        size, numbers = len(self._scanned), len(self._widths)
-        clipped = np.clip(asked.numbers, *self._ends)
-        # How far numbers are beyond those of all rows, limited to what single precision holds.
-        beyond = np.nan_to_num(np.abs(asked.numbers - clipped) / self._widths).clip(max=1e30)
-        places = np.empty((len(asked), size), dtype=np.float32)
-        places[:, :numbers] = (clipped - self._ends[0]) / self._widths
+        """Return the nearest row to each, the first one if distances are within `TIE`."""
+        numbers, codes = np.ascontiguousarray(asked.numbers), np.ascontiguousarray(asked.codes)
+        places, gaps, slack = _places_of(numbers, self._low, self._high, self._widths, self._has_gaps, codes.shape[1])
         for j, code_of in enumerate(self._code_of):
-            places[:, numbers + j] = [code_of.get(token, -1) for token in asked.codes[:, j].tolist()]
-        slack = 1e-6 * size + 1e-12 * beyond.sum(axis=1) + 1e-6 * beyond[:, self._has_gaps].sum(axis=1)
-        gaps = (1 - beyond).astype(np.float32, order="C")
-        who, rows = scan_rows(self._scanned, self._dear, places, gaps, numbers, slack, 1e-6 * size)
-        order = np.lexsort((rows, who))
-        who, rows = who[order], self._rows[rows[order]]
-        away = self._heom.pairs(asked.take(who), self._codes.take(rows)) + self._cost[rows]
-        least = np.minimum.reduceat(away, np.searchsorted(who, np.arange(len(asked))))
-        near = np.flatnonzero(away <= least[who] + TIE)
-        return rows[near[np.unique(who[near], return_index=True)[1]]]
+            places[:, numbers.shape[1] + j] = [code_of.get(token, -1) for token in codes[:, j].tolist()]
+        rounding = 1e-6 * len(self._scanned)
+        pairs = scan_rows(self._scanned, self._dear, places, gaps, numbers.shape[1], slack, rounding)
+        return self._rows[_nearest_of(*pairs, numbers, codes, self._numbers, self._codes, self._widths, self._cost)]
+
+
+@jit
+def _places_of(
+    numbers: NDArray[np.float64],
+    low: NDArray[np.float64],
+    high: NDArray[np.float64],
+    widths: NDArray[np.float64],
+    has_gaps: NDArray[np.bool_],
+    others: int,
+) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float64]]:
+    """Return numbers in widths from the lowest, with room for other columns, distances from missing ones, and slacks.
+
+    A number beyond those of all rows is moved to the end. How far that is counts as nearer to a missing one, limited to
+    what single precision holds.
+    """
+    n, m = numbers.shape
+    places, gaps = np.empty((n, m + others), np.float32), np.ones((n, m), np.float32)
+    slack = np.full(n, 1e-6 * (m + others))
+    for i in range(n):
+        for j in range(m):
+            number, beyond = numbers[i, j], 0.0
+            if not np.isnan(number):
+                number = min(max(number, low[j]), high[j])
+                beyond = min(abs(numbers[i, j] - number) / widths[j], 1e30)
+            places[i, j], gaps[i, j] = (number - low[j]) / widths[j], 1 - beyond
+            slack[i] += (1e-12 + 1e-6 * has_gaps[j]) * beyond
+    return places, gaps, slack
+
+
+@jit
+def _nearest_of(
+    who: NDArray[np.int64],
+    rows: NDArray[np.int64],
+    numbers: NDArray[np.float64],
+    codes: NDArray[np.uint64],
+    row_numbers: NDArray[np.float64],
+    row_codes: NDArray[np.uint64],
+    widths: NDArray[np.float64],
+    cost: NDArray[np.float64],
+) -> NDArray[np.int64]:
+    """Return the nearest row to each, of pairs of these; distances are bit for bit those of `Heom`."""
+    away, least = np.zeros(who.size), np.full(len(numbers), np.inf)
+    for pair in range(who.size):
+        i, row, differ = who[pair], rows[pair], 0
+        for j in range(widths.size):
+            missing = np.isnan(numbers[i, j]), np.isnan(row_numbers[row, j])
+            if missing[0] or missing[1]:
+                away[pair] += missing[0] != missing[1]
+            else:
+                away[pair] += abs(numbers[i, j] - row_numbers[row, j]) / widths[j]
+        for j in range(codes.shape[1]):
+            differ += codes[i, j] != row_codes[row, j]
+        away[pair] = (away[pair] + differ) / (widths.size + codes.shape[1]) + cost[row]
+        least[i] = min(least[i], away[pair])
+    found = np.full(len(numbers), len(row_numbers))
+    for pair in range(who.size):
+        i = who[pair]
+        if away[pair] <= least[i] + TIE:
+            found[i] = min(found[i], rows[pair])
+    return found
 
 
 _ANSWERS: WeakKeyDictionary[ServedRows, dict[Hashable, tuple[Goal, _Answers]]] = WeakKeyDictionary()

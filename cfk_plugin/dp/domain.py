@@ -250,7 +250,8 @@ class PublicDomain:
         found = []
         for of in by_type.values():
             pools = [pd.Series(self.features[j].pool) for j in of]
-            found.append((pd.concat(pools).array, of, np.cumsum([0, *map(len, pools)])[:-1, None]))
+            values = pd.Series(pd.concat(pools).tolist(), dtype=pools[0].dtype)  # in one piece, unlike concat's
+            found.append((values.array, of, np.cumsum([0, *map(len, pools)])[:-1, None]))
         return found
 
 

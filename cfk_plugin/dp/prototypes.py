@@ -285,7 +285,7 @@ class DPPrototypes:
     def generate(self, queries: pd.DataFrame) -> tuple[pd.DataFrame, NDArray[np.bool_]]:
         """Return one row per query as a table, and which of them are answers; the others must be left out."""
         served, features = self._fitted().served_, self.features_
-        frame = select(require_features(queries, features, "queries"), features)
+        frame = select(require_features(queries, features, "queries"), features, renumber=self.goal_.is_opposite)
         labels = self.model_(frame).astype(object) if self.goal_.is_opposite else None
         asked = served.heom.encode(frame)
         at = served.nearest(asked, self.goal_, labels)

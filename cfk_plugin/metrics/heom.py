@@ -21,6 +21,8 @@ _MISSING = np.uint64(0)
 _WIDE = 100  # columns; fewer are read faster one by one
 _FEW = 256  # rows; with more, each distinct category is hashed once
 _WHOLE = 2**53  # whole numbers below it are floats, too
+_WHOLES, _FLOATS = (int, np.int64), (float, np.float64)
+_PLAIN = (str, bool, type(None), *_WHOLES, *_FLOATS)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -102,7 +104,7 @@ class Heom:
     def encode(self, frame: pd.DataFrame) -> HeomCodes:
         if lost := [name for name in (*self.numeric, *self.categorical) if name not in frame.columns]:
             raise InputError(f"missing column {', '.join(lost)}")
-        few = frame.to_numpy(dtype=object) if len(frame) <= _FEW and self.categorical else None
+        few = _values_of(frame) if len(frame) <= _FEW and self.categorical else None
         return HeomCodes(_numbers(frame, self.numeric, few), _hashes(frame, self.categorical, few))
 
     def distances(self, a: pd.DataFrame | HeomCodes, b: pd.DataFrame | HeomCodes) -> NDArray[np.float64]:
@@ -192,18 +194,26 @@ def differences(x: NDArray[np.float64], y: NDArray[np.float64], widths: NDArray[
     return part
 
 
-def _numbers(frame: pd.DataFrame, names: Sequence[str], few: NDArray[Any] | None) -> NDArray[np.float64]:
+def _values_of(frame: pd.DataFrame) -> dict[str, NDArray[Any]]:
+    """Return the values of each column; those of a single row are read faster one by one."""
+    row = [frame.iat[0, j] for j in range(frame.shape[1])] if len(frame) == 1 else [frame]
+    is_plain = all(type(value) in _PLAIN for value in row)
+    values = np.array([row], dtype=object) if is_plain else frame.to_numpy(dtype=object)
+    return dict(zip(frame.columns.tolist(), values.T, strict=True))
+
+
+def _numbers(frame: pd.DataFrame, names: Sequence[str], few: Mapping[str, NDArray[Any]] | None) -> NDArray[np.float64]:
     """Return columns as numbers by column, NaN where missing or infinite; many plain ones at once.
 
-    `few` are the table's values where there are few rows: then these are read faster than columns are taken.
+    `few` has the values where there are few rows: then these are read faster than columns are taken.
     """
     if len(names) > _WIDE and all(isinstance(kind, np.dtype) and kind.kind in "iuf" for kind in set(frame.dtypes)):
         numbers = frame[list(names)].to_numpy(dtype=np.float64).copy(order="F")
     else:
-        numbers, listed = np.empty((len(frame), len(names)), order="F"), frame.columns.tolist()
+        numbers = np.empty((len(frame), len(names)), order="F")
         for j, name in enumerate(names):
-            values = [None] if few is None else few[:, listed.index(name)].tolist()
-            is_plain = all(type(value) is float or (type(value) is int and abs(value) < _WHOLE) for value in values)
+            values: list[Any] = [None] if few is None else few[name].tolist()
+            is_plain = all(isinstance(v, _FLOATS) or (type(v) in _WHOLES and abs(v) < _WHOLE) for v in values)
             numbers[:, j] = values if is_plain else to_numbers(frame[name])[0]
     numbers[~np.isfinite(numbers)] = np.nan
     return numbers
@@ -228,10 +238,10 @@ def _smallest(block: NDArray[np.float64], k: int) -> NDArray[np.int64]:
     return order
 
 
-def _hashes(frame: pd.DataFrame, names: Sequence[str], few: NDArray[Any] | None) -> NDArray[np.uint64]:
+def _hashes(frame: pd.DataFrame, names: Sequence[str], few: Mapping[str, NDArray[Any]] | None) -> NDArray[np.uint64]:
     codes = np.empty((len(frame), len(names)), dtype=np.uint64, order="F")
     if few is not None:  # all columns at once
-        values = few[:, [*map(frame.columns.tolist().index, names)]].T.ravel()
+        values = np.concatenate([few[name] for name in names])
         hashes = np.where(pd.isna(values), _MISSING, hashes_of([*map(to_text, values.tolist())])[:-1])
         codes[:] = hashes.reshape(len(names), len(frame)).T
         return codes

@@ -117,3 +117,30 @@ def test_repr_shows_no_value() -> None:
     heom = Heom.fit(frame)
     shown = repr(heom) + repr(heom.encode(frame))
     assert not any(text in shown for text in ("1234", "986420", "canary"))
+
+
+def test_a_row_is_read_alone_as_it_is_among_others_whatever_its_dtypes() -> None:
+    columns = {
+        "float32": pd.Series([0.1, 2.0, np.nan], dtype="float32"),
+        "int8": pd.Series([1, -2, 3], dtype="int8"),
+        "whole": pd.Series([2**53 + 1, -(2**63), 2**63 - 1]),
+        "nullable": pd.Series([1, None, 3], dtype="Int64"),
+        "bool": pd.Series([True, False, True]),
+        "text": pd.Series(["1", None, "b"]),
+        "mixed": pd.Series([np.float32(0.1), np.int8(3), "3.0"], dtype=object),
+        "odd": pd.Series([np.bool_(1), None, pd.NA], dtype=object),
+        "lists": pd.Series([[1, 2], (3,), {}], dtype=object),
+        "category": pd.Series([1.0, 2.5, None], dtype="category"),
+        "date": pd.Series(pd.to_datetime(["2020-01-01", None, "2021-05-06"])),
+        "zone": pd.Series(pd.to_datetime(["2020-01-01", None, "2021-05-06"], utc=True)),
+    }
+    frame = pd.DataFrame(columns)
+    numeric = ["float32", "int8", "whole", "nullable", "date", "zone"]
+    for numbers in (numeric, []):
+        heom = Heom(numbers, [name for name in frame if name not in numbers], {})
+        together = heom.encode(frame)
+        for i in range(len(frame)):
+            for rows in (frame.iloc[[i]], frame.iloc[[i]].reset_index(drop=True)):
+                alone = heom.encode(rows)
+                np.testing.assert_array_equal(alone.numbers[0], together.numbers[i])
+                assert alone.codes[0].tolist() == together.codes[i].tolist()
