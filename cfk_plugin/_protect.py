@@ -13,12 +13,11 @@ import numpy as np
 import pandas as pd
 
 from cfk_plugin.data.intake import whole_number
-from cfk_plugin.data.model import Goal, thresholded
+from cfk_plugin.data.model import thresholded
 from cfk_plugin.data.policy import Guarantee, PrivacyPolicy
 from cfk_plugin.data.population import Population, check_population
 from cfk_plugin.data.schema import Schema
-from cfk_plugin.dp import DPC, DPPrototypes
-from cfk_plugin.dp.answer_rows import ServedRows
+from cfk_plugin.dp import DPC, DPPrototypes, infer_domains
 from cfk_plugin.errors import InputError, PolicyError, require
 from cfk_plugin.hookspecs import AdaptContext, Protector
 from cfk_plugin.plugins import load_plugins
@@ -170,8 +169,10 @@ def warm_up() -> frozenset[Path | None]:
             anonymizer.transform(table[table["pay"] > 4].head(5))
     rows, _ = distinct_rows(population)  # transform() compares all rows where there are so few
     rows.search(rows.take(np.arange(3)))
-    drawn = ServedRows(table, table["pay"].to_numpy(), np.zeros(len(table)), rows.heom, rows.heom.encode(table))
-    drawn.nearest(table.head(3), Goal(1), None)
+    with warnings.catch_warnings(action="ignore"):
+        drawn = DPPrototypes(rows=90, model_access="public", seed=0)  # which guarantees nothing
+        public = Population.from_frame(table, infer_domains(table, schema))
+        drawn.fit(public, model=lambda rows: (rows["pay"] > 4).to_numpy(), desired=True).generate(table.head(9))
     return frozenset(kernel._cache.folder for kernel in KERNELS if kernel.signatures)
 
 

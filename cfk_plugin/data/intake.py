@@ -23,6 +23,7 @@ from cfk_plugin.data.schema import Schema
 from cfk_plugin.data.values import DATES, MISSING, NUMBERS, as_pandas, conform, conform_values
 from cfk_plugin.errors import HostOnly, InputError, PopulationError
 
+COPIES_EAGERLY = int(pd.__version__.split(".")[0]) < 3  # pandas 3 copies on write
 FEW = 32
 """Rows up to which a loop over values is faster than pandas' machinery."""
 
@@ -103,6 +104,13 @@ def select(frame: pd.DataFrame, names: Sequence[str], *, renumber: bool = True) 
     if not renumber or (isinstance(index, pd.RangeIndex) and index.start == 0 and index.step == 1):
         return frame
     return frame.reset_index(drop=True)
+
+
+def one_row(frame: pd.DataFrame, at: int) -> pd.DataFrame:
+    """Return a row as a table of its own, numbered 0; it is cut out, as pandas takes longer to pick rows."""
+    row = frame.iloc[at : at + 1].copy(deep=COPIES_EAGERLY)
+    row.index = pd.RangeIndex(1)
+    return row
 
 
 def divided(array: NDArray[Any], sizes: Iterable[int]) -> list[NDArray[Any]]:

@@ -14,7 +14,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from cfk_plugin.data.domain import UNKNOWN, Codes
-from cfk_plugin.data.intake import FEW, Encoder, Intake, select, table_of
+from cfk_plugin.data.intake import COPIES_EAGERLY, FEW, Encoder, Intake, select, table_of
 from cfk_plugin.data.policy import OPPOSITE, DesiredRange, DesiredSet, Mask, Outcome, PrivacyPolicy, desired_as
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import Region, natural
@@ -25,7 +25,6 @@ Labels = NDArray[Any]
 
 MOST_CELLS = 10_000  # value combinations of a region; up to these, the model is asked about all
 SAMPLED = 2_000  # number drawn if there are more
-_COPIES_EAGERLY = int(pd.__version__.split(".")[0]) < 3  # pandas 3 copies on write
 
 
 class LabelModel:
@@ -49,7 +48,7 @@ class LabelModel:
         started = perf_counter()
         try:
             with quiet(f"the model raised {{}} on {len(frame)} rows", ModelError, let=ModelError):
-                lent = select(frame, self.columns).copy(deep=_COPIES_EAGERLY)  # the model may change it
+                lent = select(frame, self.columns).copy(deep=COPIES_EAGERLY)  # the model may change it
                 labels = np.asarray(self._predict(lent))
             with quiet("the model returned labels that cannot be compared", ModelError, let=ModelError):
                 return self._checked(labels, len(frame))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 import types
 import warnings
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -16,11 +16,12 @@ import scipy.special
 from numpy.typing import NDArray
 
 from cfk_plugin.data.domain import mix
+from cfk_plugin.data.intake import one_row
 from cfk_plugin.data.model import Goal, LabelModel
-from cfk_plugin.dp.domain import PublicColumn, PublicDomain, PublicEncoder
-from cfk_plugin.dp.forest import Likelihood, gain_of
+from cfk_plugin.dp.domain import PublicDomain, PublicEncoder
+from cfk_plugin.dp.mover import Mover
 from cfk_plugin.errors import ModelError, quiet
-from cfk_plugin.metrics.heom import TIE, Heom, HeomCodes, differences
+from cfk_plugin.metrics.heom import TIE, Heom, HeomCodes
 from cfk_plugin.protection.compiled import jit
 from cfk_plugin.protection.partition import scan_rows
 
@@ -28,16 +29,12 @@ _WEIGHTS = np.array([0, 0.1, 0.2, 0.3, 0.45])  # larger ones give up distance fo
 _ASKED = 100  # drawn rows that the weight of plausibility is chosen with
 _MOVED, _DRAWN = 0.85, 1.1  # how far answers may be on average, in distances to the nearest drawn row
 _ROOM = 1.15  # or in distances of the nearest answers, if that is more
-_FEW = 8  # most rows for which a call of the model also tries what comes next if a trial fails
 _MOST = 4_000  # most rows of an outcome among which prototypes are sought
 _PLAIN = (type(None), bool, int, float, str, bytes, slice, np.generic, np.dtype, type)
 _LISTS = (list, tuple, set, frozenset)
 _FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, np.ufunc)
 _LIBRARIES = frozenset({"builtins", "math", "operator", "numpy", "scipy", "sklearn", "pandas"})
 _GIVE = "give a scikit-learn classifier or pipeline that was never fitted"
-
-Met = Callable[[pd.DataFrame, NDArray[np.int64]], NDArray[np.bool_]]
-Keeps = Callable[["Cells", NDArray[np.int64]], NDArray[np.bool_]]
 
 
 class _Answers:
@@ -165,6 +162,10 @@ class ServedRows:
     def __repr__(self) -> str:
         return f"ServedRows({len(self)} rows)"
 
+    def table(self, at: NDArray[np.int64]) -> pd.DataFrame:
+        """Return some of the rows."""
+        return one_row(self.frame, at[0]) if len(at) == 1 else self.frame.take(at).reset_index(drop=True)
+
     def take(self, at: NDArray[np.int64]) -> ServedRows:
         frame = self.frame.take(at).reset_index(drop=True)
         return ServedRows(frame, self.labels[at], self.cost[at], self.heom, self.codes.take(at))
@@ -192,238 +193,6 @@ class ServedRows:
                 ready.pop(next(iter(ready)))
             ready[key] = goal, _Answers(self.heom, self.codes, self.cost, rows)
         return ready[key][1].nearest(asked)
-
-
-class Cells(NamedTuple):
-    """Rows by column of the domain."""
-
-    codes: NDArray[np.int32]
-    numbers: NDArray[np.float64]  # 0 for categories
-
-    @classmethod
-    def of(cls, domain: PublicDomain, codes: NDArray[np.int32], numbers: NDArray[np.float64]) -> Cells:
-        """Return rows of codes, with the numbers of the columns that are numeric."""
-        found = cls(codes, np.zeros(codes.shape))
-        found.numbers[:, [column.is_numeric for column in domain.columns]] = numbers
-        return found
-
-    def take(self, at: NDArray[np.int64]) -> Cells:
-        return Cells(self.codes[at], self.numbers[at])
-
-    def either(self, others: Cells, is_other: NDArray[np.bool_]) -> Cells:
-        return Cells(np.where(is_other, others.codes, self.codes), np.where(is_other, others.numbers, self.numbers))
-
-    def put(self, at: Any, others: Cells) -> None:
-        self.codes[at], self.numbers[at] = others
-
-
-class _Plan(NamedTuple):
-    """The order in which rows may take over own values, and the trials: of row ``of``, up to the value at ``turn``."""
-
-    points: Cells
-    own: Cells
-    gaps: NDArray[np.float64]
-    rank: NDArray[np.int64]  # each column's place in the order
-    size: NDArray[np.int64]
-    of: NDArray[np.int64]
-    turn: NDArray[np.int64]
-
-    @classmethod
-    def made(
-        cls, points: Cells, own: Cells, gaps: NDArray[np.float64], weight: NDArray[np.float64], likely: Likelihood
-    ) -> _Plan:
-        rank, size = _ranks(likely, points.codes.copy(), own.codes, gaps.copy(), weight)
-        of = np.repeat(np.arange(len(size)), size)
-        return cls(points, own, gaps, rank, size, of, np.arange(len(of)) - (np.cumsum(size) - size)[of])
-
-    def held(self, good: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """Return how many values each row may take over, given which trials hold."""
-        held = np.zeros(len(self.size), dtype=np.int64)
-        np.maximum.at(held, self.of[good], self.turn[good] + 1)
-        return held
-
-    def after(self, at: NDArray[np.int64], held: NDArray[np.int64]) -> tuple[Cells, Cells, NDArray[np.float64]]:
-        """Return rows with the first `held` own values, their queries, and the gaps left without the next value."""
-        own, rank, held = self.own.take(at), self.rank[at], held[:, None]
-        return self.points.take(at).either(own, rank < held), own, np.where(rank <= held, 0.0, self.gaps[at])
-
-
-@jit
-def _ranks(
-    likelihood: Likelihood,
-    codes: NDArray[np.int32],
-    own: NDArray[np.int32],
-    gaps: NDArray[np.float64],
-    weight: NDArray[np.float64],
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the place of each column when own values that make a row better are taken over, best first, and how many.
-
-    The place of other columns is the number of columns. Codes and gaps are written to.
-    """
-    n, m = codes.shape
-    rank, size = np.full((n, m), m), np.zeros(n, np.int64)
-    for i in range(n):
-        while True:
-            best, most = -1, TIE
-            for j in range(m):
-                if gaps[i, j] > 0:
-                    gain = gaps[i, j] + weight[i] * gain_of(likelihood, codes[i], j, own[i, j])
-                    if gain > most:
-                        best, most = j, gain
-            if best < 0:
-                break
-            rank[i, best], codes[i, best], gaps[i, best] = size[i], own[i, best], 0.0
-            size[i] += 1
-    return rank, size
-
-
-class _Numbers(NamedTuple):
-    """What a kernel knows of the columns of numbers."""
-
-    edges: NDArray[np.float64]  # of the bins of all columns, end to end
-    ends: NDArray[np.int64]  # where those of column j end; they begin where those of column j - 1 end
-    widths: NDArray[np.float64]  # 0 for categories
-    whole: NDArray[np.bool_]
-
-    @classmethod
-    def of(cls, columns: Sequence[PublicColumn]) -> _Numbers:
-        edges = [column.edges if column.is_numeric else np.empty(0) for column in columns]
-        widths = np.array([column.width if column.is_numeric else 0.0 for column in columns])
-        ends, whole = np.cumsum([*map(len, edges)]), np.array([column.is_whole for column in columns])
-        return cls(np.concatenate(edges), ends, widths, whole)
-
-
-@jit
-def _parts_of_ways(
-    likelihood: Likelihood,
-    known: _Numbers,
-    codes: NDArray[np.int32],
-    numbers: NDArray[np.float64],
-    goals: NDArray[np.float64],
-    column: NDArray[np.int64],
-    weight: NDArray[np.float64],
-) -> tuple[NDArray[np.float64], NDArray[np.int32], NDArray[np.float64]]:
-    """Return numbers that are one to seven eighths nearer to the goal, in a column of each row, their codes and gains.
-
-    The gain of a number that comes a second time, as whole numbers are rounded, is 0.
-    """
-    n, parts = len(codes), 7
-    tried, found, gains = np.empty((n, parts)), np.empty((n, parts), np.int32), np.zeros((n, parts))
-    for i in range(n):
-        j = column[i]
-        edges = known.edges[known.ends[j - 1] if j else 0 : known.ends[j]]
-        start, last = numbers[i, j], numbers[i, j]
-        for part in range(parts):
-            number = start + (goals[i, j] - start) * (part + 1) / (parts + 1)
-            number = np.rint(number) if known.whole[j] else number
-            code = min(max(np.searchsorted(edges, number, side="right") - 1, 0), edges.size - 2)
-            tried[i, part], found[i, part] = number, code
-            if number != last:
-                gains[i, part] = abs(number - start) / known.widths[j]
-                gains[i, part] += weight[i] * gain_of(likelihood, codes[i], j, code)
-            last = number
-    return tried, found, gains
-
-
-class Mover:
-    """Moves drawn rows towards queries while the outcome stays desired; uses only these and the model's answers.
-
-    The better row has the lower L1 distance to its query minus its log-probability times that query's weight.
-    """
-
-    def __init__(self, domain: PublicDomain, likelihood: Likelihood, rows: Cells) -> None:
-        self.domain, self.likelihood, self.rows = domain, likelihood, rows
-        self._numbers = _Numbers.of(domain.columns)
-
-    def points(self, queries: HeomCodes) -> Cells:
-        """Return queries by column of the domain; the code of what is not declared is -1."""
-        codes, tokens = np.full((len(queries), len(self.domain.columns)), -1, dtype=np.int32), iter(queries.codes.T)
-        found = Cells.of(self.domain, codes, queries.numbers)
-        for j, column in enumerate(self.domain.features):
-            if column.is_numeric:
-                found.numbers[:, j] = column.rounded(found.numbers[:, j])
-                found.codes[:, j] = column.bins_of(found.numbers[:, j])
-            else:
-                found.codes[:, j] = [column.tokens.get(token, -1) for token in next(tokens).tolist()]
-        return found
-
-    def table(self, at: NDArray[np.int64]) -> pd.DataFrame:
-        """Return drawn rows as they are."""
-        return self.domain.table(*self.rows.take(at))
-
-    def move(
-        self, at: NDArray[np.int64], labels: NDArray[Any], own: Cells, weight: NDArray[np.float64], met: Met
-    ) -> pd.DataFrame:
-        """Return drawn rows, whose outcomes are `labels`, with those of their queries' declared values that are better.
-
-        ``met(frame, which)`` says whether rows, each an answer to query ``which[i]``, have a desired outcome.
-        """
-        points, features = self.rows.take(at), len(self.domain.features)
-        for j, target in enumerate(self.domain.columns[features:], features):  # a surrogate's stays as it is
-            points.codes[:, j] = own.codes[:, j] = target.codes(pd.Series(labels))
-        own = points.either(own, own.codes >= 0)
-
-        def keeps(trial: Cells, which: NDArray[np.int64]) -> NDArray[np.bool_]:
-            return met(self.domain.table(*trial), which)
-
-        self._take_over(points, own, weight, keeps)
-        self._approach(points, own, weight, keeps)
-        return self.domain.table(*points)
-
-    def _take_over(self, points: Cells, own: Cells, weight: NDArray[np.float64], keeps: Keeps) -> None:
-        """Take over own values, best first: tries the first, the first two and so on, and keeps the last that holds.
-
-        The value after it is given up, and what is better without that one is tried again: with few rows, in the same
-        call of the model, for every value that this may be.
-        """
-        widths, waiting = self._numbers.widths, np.arange(len(points.codes))
-        gaps = np.where(widths, differences(points.numbers, own.numbers, widths), points.codes != own.codes)
-        while len(waiting):
-            states = points.take(waiting), own.take(waiting), gaps[waiting]
-            first = _Plan.made(*states, weight[waiting], self.likelihood)
-            plans, who = [first], [waiting[first.of]]
-            if len(waiting) <= _FEW:
-                states = first.after(first.of, first.turn)
-                plans.append(_Plan.made(*states, weight[who[0]], self.likelihood))
-                who.append(who[0][plans[1].of])
-            trials = [plan.after(plan.of, plan.turn + 1)[0] for plan in plans]
-            if not len(trials[0].codes):
-                break
-            good = keeps(Cells(*map(np.concatenate, zip(*trials, strict=True))), np.concatenate(who))
-            held = first.held(good[: len(first.of)])
-            ends = first.after(np.arange(len(waiting)), held)
-            points.put(waiting, ends[0])
-            gaps[waiting], left = ends[2], np.flatnonzero(held < first.size)
-            if len(plans) > 1 and len(left):
-                of = np.searchsorted(first.of, left) + held[left]  # the plan without the value that failed
-                held = plans[1].held(good[len(first.of) :])[of]
-                ends = plans[1].after(of, held)
-                points.put(waiting[left], ends[0])
-                gaps[waiting[left]], left = ends[2], left[held < plans[1].size[of]]
-            waiting = waiting[left]
-
-    def _approach(self, points: Cells, own: Cells, weight: NDArray[np.float64], keeps: Keeps) -> None:
-        """Move numbers part of the way, in eighths, one column of each row at a time: to the best part that holds."""
-        way = own.numbers - points.numbers
-        left = np.isfinite(way) & (way != 0)
-        while left.any():
-            at = np.flatnonzero(left.any(axis=1))
-            column = left[at].argmax(axis=1)
-            left[at, column] = False
-            few = points.take(at)
-            numbers, codes, gains = _parts_of_ways(
-                self.likelihood, self._numbers, *few, own.numbers[at], column, weight[at]
-            )
-            row, part = np.nonzero(gains > TIE)
-            if len(row):
-                trial, each = few.take(row), np.arange(len(row))
-                trial.put((each, column[row]), Cells(codes[row, part], numbers[row, part]))
-                good = keeps(trial, at[row])
-                gains[row[~good], part[~good]] = 0.0
-                best = gains.argmax(axis=1)
-                better = np.flatnonzero(gains.max(axis=1) > TIE)
-                best = best[better]
-                points.put((at[better], column[better]), Cells(codes[better, best], numbers[better, best]))
 
 
 def balanced_weight(

@@ -19,9 +19,10 @@ from cfk_plugin.data.intake import require_features, select
 from cfk_plugin.data.model import Goal, LabelModel
 from cfk_plugin.data.population import Population, check_population
 from cfk_plugin.data.schema import Schema
-from cfk_plugin.dp.answer_rows import Cells, Mover, ServedRows, balanced_weight, check_unfitted, fit_surrogate, medoids
+from cfk_plugin.dp.answer_rows import ServedRows, balanced_weight, check_unfitted, fit_surrogate, medoids
 from cfk_plugin.dp.domain import PublicDomain
 from cfk_plugin.dp.forest import Forest, shares
+from cfk_plugin.dp.mover import Cells, Mover
 from cfk_plugin.dp.noise import PrivateRows, SeededRows, rho_of
 from cfk_plugin.errors import (
     BudgetError,
@@ -292,7 +293,7 @@ class DPPrototypes:
         answered = at >= 0
         at = np.where(answered, at, 0)
         if not (self.certificate_.reverted and answered.any()):  # as certified, whatever was set since
-            return self._mover.table(at), answered
+            return served.table(at), answered
 
         def met(some: pd.DataFrame, of: NDArray[np.int64]) -> NDArray[np.bool_]:
             return self.goal_.met(self.model_(some).astype(object), None if labels is None else labels[of])

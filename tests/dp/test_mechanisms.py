@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from cfk_plugin.dp import forest as module
-from cfk_plugin.dp.answer_rows import _ranks
 from cfk_plugin.dp.forest import Forest, shares
+from cfk_plugin.dp.mover import _ranks
 from cfk_plugin.dp.noise import Marginal, PrivateRows, SeededRows
 from cfk_plugin.errors import BudgetError, MissingDependencyError
 

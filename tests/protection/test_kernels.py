@@ -115,10 +115,8 @@ def test_a_process_that_can_write_nowhere_compiles_for_itself_and_says_so_once()
 LATER = """
 import numpy as np, pandas as pd, sys, warnings
 from numba.core import event
-from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Schema
-from cfk_plugin.data.model import Goal
-from cfk_plugin.dp.answer_rows import ServedRows
-from cfk_plugin.metrics.heom import Heom
+from cfk_plugin import DPPrototypes, KAnonymizer, Population, PrivacyPolicy, Schema
+from cfk_plugin.dp import infer_domains
 from cfk_plugin.protection.compiled import KERNELS
 from cfk_plugin.protection.exact import ExactProtector
 from cfk_plugin.protection import partition
@@ -160,12 +158,16 @@ for settings, method in cases:
         anonymizer.transform(table[table["pay"] > 50].head(3), table[table["pay"] <= 50].head(3))
     if settings.get("guarantee") == "catalogue":
         anonymizer.explain(table[table["pay"] <= 50].head(3))
-heom = Heom.fit(table[["age", "zip", "pay"]])
-labels = (table["pay"] > 50).to_numpy().astype(object)
-served = ServedRows(table, labels, np.zeros(n), heom, heom.encode(table))
-for asked in (table, table.head(1)):
-    served.nearest(asked, Goal(True), None)
-    served.nearest(asked, Goal("opposite"), np.zeros(len(asked), dtype=bool).astype(object))
+features = table.drop(columns="who").dropna()
+declared = infer_domains(features, Schema.from_frame(features, quasi_identifiers=["age", "zip"]))
+people = Population.from_frame(features, declared)
+known = {"model_access": "public"}
+for settings in (known, {"delta": 1e-6, "serve": "prototypes"}, {**known, "rows": 9}):
+    for desired in (True, "opposite"):
+        drawn = DPPrototypes(people=300, **{"rows": 500, **settings})
+        drawn.fit(people, lambda rows: (rows["pay"] > 50).to_numpy(), desired)
+        for asked in (features, features.head(1), table.iloc[5:8]):
+            drawn.generate(asked)
 print(Count.compiled, [kernel.py_func.__name__ for kernel in KERNELS if len(kernel.signatures) > 1])
 """
 

@@ -1,0 +1,343 @@
+"""Moves drawn rows towards queries, as far as the model's outcome stays desired."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from cfk_plugin.data.intake import one_row
+from cfk_plugin.dp.domain import PublicColumn, PublicDomain
+from cfk_plugin.dp.forest import Likelihood, gain_of
+from cfk_plugin.metrics.heom import TIE, HeomCodes, differences
+from cfk_plugin.protection.compiled import jit
+
+_FEW = 8  # most rows for which a call of the model also tries what may come next
+
+Met = Callable[[pd.DataFrame, NDArray[np.int64]], NDArray[np.bool_]]
+
+
+class Cells(NamedTuple):
+    """Rows by column of the domain."""
+
+    codes: NDArray[np.int32]
+    numbers: NDArray[np.float64]  # 0 for categories
+
+    @classmethod
+    def of(cls, domain: PublicDomain, codes: NDArray[np.int32], numbers: NDArray[np.float64]) -> Cells:
+        """Return rows of codes, with the numbers of the columns that are numeric."""
+        found = cls(codes, np.zeros(codes.shape))
+        found.numbers[:, [column.is_numeric for column in domain.columns]] = numbers
+        return found
+
+    def take(self, at: NDArray[np.int64]) -> Cells:
+        return Cells(self.codes[at], self.numbers[at])
+
+    def either(self, others: Cells, is_other: NDArray[np.bool_]) -> Cells:
+        return Cells(np.where(is_other, others.codes, self.codes), np.where(is_other, others.numbers, self.numbers))
+
+    def put(self, at: Any, others: Cells) -> None:
+        self.codes[at], self.numbers[at] = others
+
+
+class _Plan(NamedTuple):
+    """The order in which rows may take over own values, and the trials: of row ``of``, up to the value at ``turn``."""
+
+    points: Cells
+    own: Cells
+    gaps: NDArray[np.float64]
+    rank: NDArray[np.int64]  # each column's place in the order
+    size: NDArray[np.int64]
+    of: NDArray[np.int64]
+    turn: NDArray[np.int64]
+
+    @classmethod
+    def made(
+        cls, points: Cells, own: Cells, gaps: NDArray[np.float64], weight: NDArray[np.float64], likely: Likelihood
+    ) -> _Plan:
+        rank, size = _ranks(likely, points.codes.copy(), own.codes, gaps.copy(), weight)
+        of = np.repeat(np.arange(len(size)), size)
+        return cls(points, own, gaps, rank, size, of, np.arange(len(of)) - (np.cumsum(size) - size)[of])
+
+    def held(self, good: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """Return how many values each row may take over, given which trials hold."""
+        held = np.zeros(len(self.size), dtype=np.int64)
+        np.maximum.at(held, self.of[good], self.turn[good] + 1)
+        return held
+
+    def trials(self) -> Cells:
+        """Return the rows to try."""
+        return self.after(self.of, self.turn + 1)[0]
+
+    def after(self, at: NDArray[np.int64], held: NDArray[np.int64]) -> tuple[Cells, Cells, NDArray[np.float64]]:
+        """Return rows with the first `held` own values, their queries, and the gaps left without the next value."""
+        codes, numbers, gaps = _after(*self.points, *self.own, self.gaps, self.rank, at, held)
+        return Cells(codes, numbers), self.own.take(at), gaps
+
+
+@jit
+def _after(
+    codes: NDArray[np.int32],
+    numbers: NDArray[np.float64],
+    own_codes: NDArray[np.int32],
+    own_numbers: NDArray[np.float64],
+    gaps: NDArray[np.float64],
+    rank: NDArray[np.int64],
+    at: NDArray[np.int64],
+    held: NDArray[np.int64],
+) -> tuple[NDArray[np.int32], NDArray[np.float64], NDArray[np.float64]]:
+    """Return codes, numbers and gaps of `_Plan.after`."""
+    found = codes[at], numbers[at], gaps[at]
+    for i in range(at.size):
+        for j in range(codes.shape[1]):
+            if rank[at[i], j] < held[i]:
+                found[0][i, j], found[1][i, j] = own_codes[at[i], j], own_numbers[at[i], j]
+            if rank[at[i], j] <= held[i]:
+                found[2][i, j] = 0.0
+    return found
+
+
+@jit
+def _ranks(
+    likelihood: Likelihood,
+    codes: NDArray[np.int32],
+    own: NDArray[np.int32],
+    gaps: NDArray[np.float64],
+    weight: NDArray[np.float64],
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the place of each column when own values that make a row better are taken over, best first, and how many.
+
+    The place of other columns is the number of columns. Codes and gaps are written to.
+    """
+    n, m = codes.shape
+    rank, size = np.full((n, m), m), np.zeros(n, np.int64)
+    for i in range(n):
+        while True:
+            best, most = -1, TIE
+            for j in range(m):
+                if gaps[i, j] > 0:
+                    gain = gaps[i, j] + weight[i] * gain_of(likelihood, codes[i], j, own[i, j])
+                    if gain > most:
+                        best, most = j, gain
+            if best < 0:
+                break
+            rank[i, best], codes[i, best], gaps[i, best] = size[i], own[i, best], 0.0
+            size[i] += 1
+    return rank, size
+
+
+class _Numbers(NamedTuple):
+    """What a kernel knows of the columns of numbers."""
+
+    edges: NDArray[np.float64]  # of the bins of all columns, end to end
+    ends: NDArray[np.int64]  # where those of column j end; they begin where those of column j - 1 end
+    widths: NDArray[np.float64]  # 0 for categories
+    whole: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, columns: Sequence[PublicColumn]) -> _Numbers:
+        edges = [column.edges if column.is_numeric else np.empty(0) for column in columns]
+        widths = np.array([column.width if column.is_numeric else 0.0 for column in columns])
+        ends, whole = np.cumsum([*map(len, edges)]), np.array([column.is_whole for column in columns])
+        return cls(np.concatenate(edges), ends, widths, whole)
+
+
+class _Nearer(NamedTuple):
+    """Rows with numbers that come part of the way to own ones, in one column each."""
+
+    at: NDArray[np.int64]  # the rows that have such a column
+    column: NDArray[np.int64]
+    codes: NDArray[np.int32]  # by row and part of the way
+    numbers: NDArray[np.float64]
+    gains: NDArray[np.float64]
+    row: NDArray[np.int64]  # of each trial, among `at`
+    part: NDArray[np.int64]
+    trials: Cells
+
+    def chosen(self, good: NDArray[np.bool_]) -> tuple[Any, Cells]:
+        """Return where numbers come nearer, and the best of those whose trials hold."""
+        self.gains[self.row[~good], self.part[~good]] = 0.0
+        better = np.flatnonzero(self.gains.max(axis=1) > TIE)
+        best = self.gains[better].argmax(axis=1)
+        return (self.at[better], self.column[better]), Cells(self.codes[better, best], self.numbers[better, best])
+
+
+@jit
+def _parts_of_ways(
+    likelihood: Likelihood,
+    known: _Numbers,
+    codes: NDArray[np.int32],
+    numbers: NDArray[np.float64],
+    goals: NDArray[np.float64],
+    left: NDArray[np.bool_],
+    weight: NDArray[np.float64],
+) -> tuple[Any, ...]:
+    """Return the fields of `_Nearer`: in the first column left to each row, one to seven eighths of the way to a goal.
+
+    The gain of a number that comes a second time, as whole numbers are rounded, is 0. Trials are those with a gain.
+    """
+    n, parts = len(codes), 7
+    at, column, size = np.empty(n, np.int64), np.empty(n, np.int64), 0
+    for i in range(n):
+        for j in range(codes.shape[1]):
+            if left[i, j] and np.isfinite(goals[i, j]) and goals[i, j] != numbers[i, j]:
+                at[size], column[size] = i, j
+                size += 1
+                break
+    found, tried, gains = np.empty((size, parts), np.int32), np.empty((size, parts)), np.zeros((size, parts))
+    row, which, trials = np.empty(size * parts, np.int64), np.empty(size * parts, np.int64), 0
+    for place in range(size):
+        i, j = at[place], column[place]
+        edges = known.edges[known.ends[j - 1] if j else 0 : known.ends[j]]
+        start, last = numbers[i, j], numbers[i, j]
+        for part in range(parts):
+            number = start + (goals[i, j] - start) * (part + 1) / (parts + 1)
+            number = np.rint(number) if known.whole[j] else number
+            code = min(max(np.searchsorted(edges, number, side="right") - 1, 0), edges.size - 2)
+            tried[place, part], found[place, part] = number, code
+            if number != last:
+                gains[place, part] = abs(number - start) / known.widths[j]
+                gains[place, part] += weight[i] * gain_of(likelihood, codes[i], j, code)
+            if gains[place, part] > TIE:
+                row[trials], which[trials] = place, part
+                trials += 1
+            last = number
+    row, which = row[:trials], which[:trials]
+    trial_codes, trial_numbers = codes[at[row]], numbers[at[row]]
+    for trial in range(trials):
+        j = column[row[trial]]
+        trial_codes[trial, j], trial_numbers[trial, j] = (
+            found[row[trial], which[trial]],
+            tried[row[trial], which[trial]],
+        )
+    return at[:size], column[:size], found, tried, gains, row, which, trial_codes, trial_numbers
+
+
+class _Asked:
+    """Says which rows keep the outcome; where few are moved, the model is asked about each once."""
+
+    def __init__(self, domain: PublicDomain, met: Met, is_few: bool) -> None:
+        self._domain, self._met, self.is_few = domain, met, is_few
+        self._said: dict[bytes, tuple[bool, pd.DataFrame, int]] = {}
+
+    def keeps(self, which: Sequence[NDArray[np.int64]], trials: Sequence[Cells]) -> NDArray[np.bool_]:
+        """Say of rows, each for the query ``which[i]``, whether they have a desired outcome; in one call, if any."""
+        of, rows = np.concatenate(which), Cells(*map(np.concatenate, zip(*trials, strict=True)))
+        if not self.is_few:
+            return self._met(self._domain.table(*rows), of)
+        keys = self._keys(of, rows)
+        if new := {key: i for i, key in enumerate(keys) if key not in self._said}:
+            at = np.array([*new.values()])
+            frame = self._domain.table(*rows.take(at))
+            good = self._met(frame, of[at]).tolist()
+            self._said |= {key: (good[i], frame, i) for i, key in enumerate(new)}
+        return np.array([self._said[key][0] for key in keys], dtype=bool)
+
+    def table(self, points: Cells) -> pd.DataFrame:
+        """Return rows as a table; a lone one is cut out of the one that the model was asked about."""
+        key = self._keys(np.zeros(1, np.int64), points)[0] if len(points.codes) == 1 else b""
+        if key not in self._said:
+            return self._domain.table(*points)
+        _, frame, i = self._said[key]
+        return one_row(frame, i)
+
+    @staticmethod
+    def _keys(which: NDArray[np.int64], rows: Cells) -> list[bytes]:
+        parts = np.hstack([which[:, None], rows.codes.astype(np.int64), rows.numbers.view(np.int64)])
+        keys: list[bytes] = parts.view(np.dtype((np.void, parts.strides[0]))).ravel().tolist()  # type: ignore[assignment]
+        return keys
+
+
+class Mover:
+    """Moves drawn rows towards queries while the outcome stays desired; uses only these and the model's answers.
+
+    The better row has the lower L1 distance to its query minus its log-probability times that query's weight.
+    """
+
+    def __init__(self, domain: PublicDomain, likelihood: Likelihood, rows: Cells) -> None:
+        self.domain, self.likelihood, self.rows = domain, likelihood, rows
+        self._numbers = _Numbers.of(domain.columns)
+
+    def points(self, queries: HeomCodes) -> Cells:
+        """Return queries by column of the domain; the code of what is not declared is -1."""
+        codes, tokens = np.full((len(queries), len(self.domain.columns)), -1, dtype=np.int32), iter(queries.codes.T)
+        found = Cells.of(self.domain, codes, queries.numbers)
+        for j, column in enumerate(self.domain.features):
+            if column.is_numeric:
+                found.numbers[:, j] = column.rounded(found.numbers[:, j])
+                found.codes[:, j] = column.bins_of(found.numbers[:, j])
+            else:
+                found.codes[:, j] = [column.tokens.get(token, -1) for token in next(tokens).tolist()]
+        return found
+
+    def move(
+        self, at: NDArray[np.int64], labels: NDArray[Any], own: Cells, weight: NDArray[np.float64], met: Met
+    ) -> pd.DataFrame:
+        """Return drawn rows, whose outcomes are `labels`, with those of their queries' declared values that are better.
+
+        ``met(frame, which)`` says whether rows, each an answer to query ``which[i]``, have a desired outcome.
+        """
+        points, features = self.rows.take(at), len(self.domain.features)
+        for j, target in enumerate(self.domain.columns[features:], features):  # a surrogate's stays as it is
+            points.codes[:, j] = own.codes[:, j] = target.codes(pd.Series(labels))
+        own, asked = points.either(own, own.codes >= 0), _Asked(self.domain, met, len(at) <= _FEW)
+        self._take_over(points, own, weight, asked)
+        self._approach(points, own, weight, asked)
+        return asked.table(points)
+
+    def _take_over(self, points: Cells, own: Cells, weight: NDArray[np.float64], asked: _Asked) -> None:
+        """Take over own values, best first: tries the first, the first two and so on, and keeps the last that holds.
+
+        The value after it is given up, and what is better without that one is tried again. With few rows, that is asked
+        about in the same call of the model for every value that this may be, and so are the first numbers that come
+        part of the way if all else holds.
+        """
+        widths, waiting = self._numbers.widths, np.arange(len(points.codes))
+        gaps = np.where(widths, differences(points.numbers, own.numbers, widths), points.codes != own.codes)
+        while len(waiting):
+            states = points.take(waiting), own.take(waiting), gaps[waiting]
+            first = _Plan.made(*states, weight[waiting], self.likelihood)
+            if not len(first.of):
+                break
+            plans, who, trials = [first], [waiting[first.of]], [first.trials()]
+            if asked.is_few:
+                states, of = first.after(first.of, first.turn), who[0]
+                plans.append(_Plan.made(*states, weight[of], self.likelihood))
+                who.append(of[plans[1].of])
+                trials.append(plans[1].trials())
+                for plan, whose in zip(plans, (waiting, of), strict=True):
+                    ends, goals, _ = plan.after(np.arange(len(whose)), plan.size)
+                    nearer = self._nearer(ends, goals, weight[whose])
+                    who.append(whose[nearer.at[nearer.row]])
+                    trials.append(nearer.trials)
+            good = asked.keeps(who, trials)
+            held = first.held(good[: len(first.of)])
+            ends, _, gaps[waiting] = first.after(np.arange(len(waiting)), held)
+            points.put(waiting, ends)
+            left = np.flatnonzero(held < first.size)
+            if len(plans) > 1 and len(left):
+                of = np.searchsorted(first.of, left) + held[left]  # the plan without the value that failed
+                held = plans[1].held(good[len(first.of) :][: len(plans[1].of)])[of]
+                ends, _, gaps[waiting[left]] = plans[1].after(of, held)
+                points.put(waiting[left], ends)
+                left = left[held < plans[1].size[of]]
+            waiting = waiting[left]
+
+    def _approach(self, points: Cells, own: Cells, weight: NDArray[np.float64], asked: _Asked) -> None:
+        """Move numbers part of the way, in eighths, one column of each row at a time: to the best part that holds."""
+        left = np.ones(points.codes.shape, dtype=bool)
+        while len((nearer := self._nearer(points, own, weight, left)).at):
+            left[nearer.at, nearer.column] = False
+            if len(nearer.row):
+                points.put(*nearer.chosen(asked.keeps([nearer.at[nearer.row]], [nearer.trials])))
+
+    def _nearer(
+        self, points: Cells, own: Cells, weight: NDArray[np.float64], left: NDArray[np.bool_] | None = None
+    ) -> _Nearer:
+        left = np.ones(points.codes.shape, dtype=bool) if left is None else left
+        found = _parts_of_ways(self.likelihood, self._numbers, *points, own.numbers, left, weight)
+        at, column, codes, numbers, gains, row, part, *trials = found
+        return _Nearer(at, column, codes, numbers, gains, row, part, Cells(*trials))
