@@ -216,7 +216,7 @@ def _parts_of_ways(
     return at[:size], column[:size], found, tried, gains, row, which, trial_codes, trial_numbers
 
 
-class _Outcomes:
+class _Replies:
     """Says which rows keep the outcome; where few are moved, the model is asked about each once."""
 
     def __init__(self, domain: PublicDomain, met: Met, is_few: bool) -> None:
@@ -283,12 +283,12 @@ class Mover:
         points, features = self.rows.take(at), len(self.domain.features)
         for j, target in enumerate(self.domain.columns[features:], features):  # a surrogate's stays as it is
             points.codes[:, j] = own.codes[:, j] = target.codes(pd.Series(labels))
-        own, asked = points.either(own, own.codes >= 0), _Outcomes(self.domain, met, len(at) <= _FEW)
+        own, asked = points.either(own, own.codes >= 0), _Replies(self.domain, met, len(at) <= _FEW)
         self._take_over(points, own, weight, asked)
         self._approach(points, own, weight, asked)
         return asked.table(points)
 
-    def _take_over(self, points: Cells, own: Cells, weight: NDArray[np.float64], asked: _Outcomes) -> None:
+    def _take_over(self, points: Cells, own: Cells, weight: NDArray[np.float64], asked: _Replies) -> None:
         """Take over own values, best first: tries the first, the first two and so on, and keeps the last that holds.
 
         The value after it is given up, and what is better without that one is tried again. With few rows, that is asked
@@ -326,7 +326,7 @@ class Mover:
                 left = left[held < plans[1].size[of]]
             waiting = waiting[left]
 
-    def _approach(self, points: Cells, own: Cells, weight: NDArray[np.float64], asked: _Outcomes) -> None:
+    def _approach(self, points: Cells, own: Cells, weight: NDArray[np.float64], asked: _Replies) -> None:
         """Move numbers part of the way, in eighths, one column of each row at a time: to the best part that holds."""
         left = np.ones(points.codes.shape, dtype=bool)
         while len((nearer := self._nearer(points, own, weight, left)).at):
