@@ -8,6 +8,7 @@ import logging
 import os
 import signal
 import socket
+import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
@@ -209,7 +210,8 @@ _SEEN = {*_END, signal.SIGCHLD}
 def in_workers(count: int, work: Callable[[], int]) -> int:
     """Do work in several processes at once, until one of them ends or this one is told to; then end all.
 
-    A supervisor then restarts the server: going on with fewer workers would hide that they end.
+    A supervisor then restarts the server: going on with fewer workers would hide that they end. Workers end, too, when
+    this process is gone, whatever killed it.
     """
     # Signals are read from a pipe: one that comes just before a wait, or while another thread runs, is not missed.
     signals, seen = os.pipe()
@@ -218,7 +220,9 @@ def in_workers(count: int, work: Callable[[], int]) -> int:
     for number in _SEEN:
         signal.signal(number, lambda *_: None)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _SEEN)  # until a worker has handlers of its own
-    workers = {_begun(work, before) for _ in range(count)}
+    life = os.pipe()  # held open by this process alone
+    workers = {_begun(work, before, life) for _ in range(count)}
+    os.close(life[0])
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
     worst, ending = 0, False
     while workers:
@@ -232,16 +236,20 @@ def in_workers(count: int, work: Callable[[], int]) -> int:
                 os.kill(worker, signal.SIGTERM)
         for code in map(os.waitstatus_to_exitcode, ended.values()):  # below 0: by a signal
             worst = max(worst, 0 if -code in _END else 2 if code < 0 else code)
+    os.close(life[1])
     return worst
 
 
-def _begun(work: Callable[[], int], before: Iterable[int]) -> int:
+def _begun(work: Callable[[], int], before: Iterable[int], life: tuple[int, int]) -> int:
     if worker := os.fork():
         return worker
     try:
         signal.set_wakeup_fd(-1)
         for number in _SEEN:
             signal.signal(number, signal.SIG_DFL)
+        os.close(life[1])
+        # It begins while signals are blocked and keeps them so: they are the main thread's.
+        threading.Thread(target=_end_after, args=(life[0],), daemon=True).start()
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         os._exit(work())
     except CFKError as error:
@@ -249,3 +257,9 @@ def _begun(work: Callable[[], int], before: Iterable[int]) -> int:
     except BaseException as error:  # noqa: BLE001 - its text may quote rows
         _log.error("a worker cannot serve: unexpected %s", type(error).__name__)
     os._exit(2)
+
+
+def _end_after(life: int) -> None:
+    """End this process when no other holds the pipe open any more."""
+    os.read(life, 1)
+    os.kill(os.getpid(), signal.SIGTERM)

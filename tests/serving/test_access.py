@@ -163,7 +163,7 @@ from cfk_plugin.serving.access import in_workers
 def work():
     if "fails" in sys.argv:
         raise InputError("no such model")
-    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+    signal.signal(signal.SIGTERM, lambda *_: (os.write(1, b"told\\n"), os._exit(0)))
     os.write(1, b"%d\\n" % os.getpid())
     for _ in range(600):  # a signal that comes just before a sleep is heard after it
         time.sleep(0.1)
@@ -187,6 +187,16 @@ def test_a_worker_that_ends_takes_the_server_with_it(ended: str, code: int) -> N
             process.terminate()
         assert process.wait(60) == code
     assert not any(Path(f"/proc/{worker}").exists() for worker in workers)
+
+
+@pytest.mark.parametrize("by", [signal.SIGKILL, signal.SIGHUP])
+def test_workers_end_when_the_server_is_killed(by: signal.Signals) -> None:
+    with subprocess.Popen([sys.executable, "-c", WORKERS], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert all(process.stdout.readline().strip().isdigit() for _ in range(2))
+        process.send_signal(by)
+        assert process.wait(60) == -by
+        assert process.stdout.read().split() == ["told", "told"]  # it is read to the end when both are gone
 
 
 def test_a_server_is_told_to_end_also_by_a_signal_that_does_not_interrupt_its_wait() -> None:
