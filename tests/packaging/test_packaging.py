@@ -1,13 +1,10 @@
-"""What gets shipped: the wheel's contents, what an import costs, and the size of what one has to read."""
+"""What gets shipped: the wheel's contents, and what an import costs."""
 
 from __future__ import annotations
 
-import ast
-import io
 import re
 import subprocess
 import sys
-import tokenize
 import zipfile
 from configparser import ConfigParser
 from pathlib import Path
@@ -16,12 +13,8 @@ import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PACKAGES = {"cfk_plugin": REPOSITORY / "cfk_plugin", "cfk_adapters": REPOSITORY / "adapters" / "cfk_adapters"}
-MODULES = sorted(path for folder in PACKAGES.values() for path in folder.rglob("*.py"))
 
 ADAPTERS = ("dice", "nice", "shapes", "nearest", "function")
-LONGEST_MODULE = 400
-LONGEST_FUNCTION = 60
-LARGEST_ROOM = 12
 
 # Absolute paths of somebody's machine; the first look-behind spares URLs and paths inside the repository.
 MACHINE_PATH = re.compile(r"(?<![\w.-])/(?:work|root|home|Users)/\w|/tmp/venv")
@@ -127,47 +120,6 @@ def test_import_is_light_and_warns_of_nothing() -> None:
     loaded = set(done.stdout.split())
     assert "cfk_plugin" in loaded
     assert loaded.isdisjoint({"mlflow", "dice_ml", "matplotlib", "pydantic", "sqlalchemy", "cfk_adapters"})
-
-
-def test_modules_functions_and_rooms_are_of_a_size_to_be_read() -> None:
-    long = {}
-    for path in MODULES:
-        code = lines_of_code(path)
-        if len(code) > LONGEST_MODULE:
-            long[name_of(path)] = len(code)
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                lines = len(code.intersection(range(node.lineno, (node.end_lineno or node.lineno) + 1)))
-                if lines > LONGEST_FUNCTION:
-                    long[f"{name_of(path)}: {node.name}"] = lines
-    assert not long
-    rooms = {
-        path.relative_to(PACKAGES["cfk_plugin"]).parts[0]
-        for path in MODULES
-        if path.is_relative_to(PACKAGES["cfk_plugin"])
-    }
-    folders = [PACKAGES["cfk_plugin"], *(PACKAGES["cfk_plugin"] / room for room in sorted(rooms))]
-    large = {name_of(folder): n for folder in folders if (n := modules_of(folder)) > LARGEST_ROOM}
-    nested = [name_of(path) for folder in folders[1:] for path in folder.glob("*/*.py")]
-    assert not large
-    assert not nested
-
-
-def modules_of(folder: Path) -> int:
-    """Count what one has to read, whatever it is called; `__init__` and `__main__` are what Python asks for."""
-    return len([path for path in folder.glob("*.py") if not path.name.startswith("__")])
-
-
-def lines_of_code(path: Path) -> set[int]:
-    """Return the lines that hold code: neither blank nor comment nor documentation."""
-    text = path.read_text(encoding="utf-8")
-    layout = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
-    tokens = (token for token in tokenize.generate_tokens(io.StringIO(text).readline) if token.type not in layout)
-    code = {line for token in tokens for line in range(token.start[0], token.end[0] + 1)}
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
-            code -= set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
-    return code
 
 
 def repository_files() -> list[Path]:
