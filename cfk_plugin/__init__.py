@@ -1,4 +1,6 @@
-"""Privacy middleware for counterfactual explainers: k-anonymous explanations with recounted certificates."""
+"""Privacy middleware for counterfactual explainers: k-anonymous explanations with recounted
+certificates.
+"""
 
 from __future__ import annotations
 

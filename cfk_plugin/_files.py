@@ -1,4 +1,7 @@
-"""Files of the command line, read and written. Errors name the file and what is wrong, not its content."""
+"""Files of the command line, read and written.
+
+Errors name the file and what is wrong, not its content.
+"""
 
 from __future__ import annotations
 
@@ -49,19 +52,31 @@ _PICKLES = (".joblib", ".pkl", ".pickle")
 def read_table(path: Path) -> pd.DataFrame:
     """Read a table from CSV or Parquet, whichever the file's ending says."""
     _exists(path)
-    if not {".csv", ".parquet", ".pq"}.intersection(each.lower() for each in path.suffixes[-2:]):  # also .csv.gz
+    if not {".csv", ".parquet", ".pq"}.intersection(
+        each.lower() for each in path.suffixes[-2:]
+    ):  # also .csv.gz
         found = f"ends in {path.suffix}" if path.suffix else "has no ending"
-        raise InputError(f"{path}: a table must be .csv or .parquet, and this {found}; write it as one of these")
+        raise InputError(
+            f"{path}: a table must be .csv or .parquet, and this {found}; write it as one of these"
+        )
     with quiet(f"{path}: not a readable CSV or Parquet table", InputError):
         if path.suffix.lower() in (".parquet", ".pq"):
             return pd.read_parquet(path)
-        names = pd.read_csv(path, header=None, nrows=1, dtype=str, index_col=False, keep_default_na=False).iloc[0]
-    # pandas would rename a second column of a name, and shift all by one where rows are longer than the header.
+        names = pd.read_csv(
+            path, header=None, nrows=1, dtype=str, index_col=False, keep_default_na=False
+        ).iloc[0]
+    # pandas would rename a second column of a name, and shift all by one where rows are longer than
+    # the header.
     if (names == "").any():
-        raise InputError(f"{path}: a column has no name; name it, or write the table without its row numbers")
+        raise InputError(
+            f"{path}: a column has no name; name it, or write the table without its row numbers"
+        )
     if names.duplicated().any():
         raise InputError(f"{path}: two columns have the same name; rename or drop one")
-    with quiet(f"{path}: not a readable CSV table; is a row longer than the header?", InputError), catch_warnings():
+    with (
+        quiet(f"{path}: not a readable CSV table; is a row longer than the header?", InputError),
+        catch_warnings(),
+    ):
         simplefilter("error", pd.errors.ParserWarning)
         return pd.read_csv(path, index_col=False)
 
@@ -77,7 +92,9 @@ def read_bytes(path: Path) -> bytes:
 
 
 def parse_json(content: bytes, path: Path) -> dict[str, Any]:
-    """Read a JSON object from bytes, strictly: no repeated key, no infinity, NaN or overlong integer."""
+    """Read a JSON object from bytes, strictly: no repeated key, no infinity, NaN or overlong
+    integer.
+    """
     found, fault = None, "no object at the top"
     try:
         found = json.loads(
@@ -93,13 +110,17 @@ def parse_json(content: bytes, path: Path) -> dict[str, Any]:
         fault = f"line {error.lineno}, column {error.colno}"
     except (ValueError, RecursionError) as error:
         fault = type(error).__name__
-    if not isinstance(found, dict):  # raised outside of the handlers: what was caught must not be its context
+    if not isinstance(
+        found, dict
+    ):  # raised outside of the handlers: what was caught must not be its context
         raise InputError(f"{path}: not valid JSON ({fault})")
     return found
 
 
 def read_released(content: bytes, path: Path) -> tuple[dict[str, Any], pd.DataFrame | None]:
-    """Read a file of released explanations: JSON, or the table of a catalogue, which is returned as well."""
+    """Read a file of released explanations: JSON, or the table of a catalogue, which is returned as
+    well.
+    """
     kind = path.suffix.lower()
     if kind not in (".csv", ".parquet"):
         return parse_json(content, path), None
@@ -107,7 +128,11 @@ def read_released(content: bytes, path: Path) -> tuple[dict[str, Any], pd.DataFr
 
     with quiet(f"{path}: not a readable CSV or Parquet table", InputError):
         file = BytesIO(content)
-        table = pd.read_parquet(file) if kind == ".parquet" else pd.read_csv(file, dtype=str, keep_default_na=False)
+        table = (
+            pd.read_parquet(file)
+            if kind == ".parquet"
+            else pd.read_csv(file, dtype=str, keep_default_na=False)
+        )
     try:
         return content_of(table, lambda text: parse_json(text.encode(), Path("a cell"))), table
     except InputError as error:
@@ -141,7 +166,9 @@ def read_schema(path: Path, train: pd.DataFrame) -> Schema:
     """Read a schema file: the arguments of `Schema.from_frame` as JSON."""
     content = read_json(path)
     if unknown := [name for name in content if name not in _SCHEMA_KEYS]:
-        raise SchemaError(f"{path}: unknown key {', '.join(unknown)}; known are {', '.join(_SCHEMA_KEYS)}")
+        raise SchemaError(
+            f"{path}: unknown key {', '.join(unknown)}; known are {', '.join(_SCHEMA_KEYS)}"
+        )
     if "quasi_identifiers" not in content:
         raise SchemaError(f"{path}: quasi_identifiers is missing; list the publicly known columns")
     try:
@@ -160,11 +187,14 @@ def read_policy(path: Path | None, changes: Mapping[str, Any]) -> PrivacyPolicy:
     except TypeError:
         known = PrivacyPolicy().to_dict()
         unknown = ", ".join(name for name in settings if name not in known)
-        raise PolicyError(f"{path}: unknown setting {unknown}; known are {', '.join(known)}") from None
+        raise PolicyError(
+            f"{path}: unknown setting {unknown}; known are {', '.join(known)}"
+        ) from None
 
 
 def load_model(location: str, threshold: float | None = None) -> Any:
-    """Load a model from an MLflow URI or folder, or a file: of joblib or pickle, ONNX, or XGBoost (``.ubj``).
+    """Load a model from an MLflow URI or folder, or a file: of joblib or pickle, ONNX, or XGBoost
+    (``.ubj``).
 
     Loading a pickle runs code in it: give only files that you trust.
     """
@@ -226,7 +256,9 @@ def write_released(path: Path, explanations: Explanations) -> None:
 def write_table(path: Path, table: pd.DataFrame) -> None:
     """Write a table in the format that the file's ending names: Parquet or CSV."""
     with whole_file(path) as draft:
-        (table.to_parquet if path.suffix.lower() == ".parquet" else table.to_csv)(draft, index=False)
+        (table.to_parquet if path.suffix.lower() == ".parquet" else table.to_csv)(
+            draft, index=False
+        )
 
 
 def load_function(name: str) -> Callable[..., Any]:
@@ -239,7 +271,9 @@ def load_function(name: str) -> Callable[..., Any]:
         raise InputError(f"{name}: give a function as module:function")
     if (here := str(Path.cwd())) not in sys.path:
         sys.path.insert(0, here)
-    with quiet(f"{name}: cannot be imported", InputError):  # a module runs its own code, whose errors may quote rows
+    with quiet(
+        f"{name}: cannot be imported", InputError
+    ):  # a module runs its own code, whose errors may quote rows
         imported = importlib.import_module(module)
         found = getattr(imported, attribute, None)
     if found is None:
@@ -276,10 +310,16 @@ def wanted(text: str, model: Any, features: pd.DataFrame) -> Any:
 
 
 def goal_among(labels: Sequence[Any], text: str) -> Any:
-    """Return the label that is spelled like the text. Messages may list labels: they are the model's, not a row's."""
+    """Return the label that is spelled like the text.
+
+    Messages may list labels: they are the model's, not a row's.
+    """
 
     def unknown(spelled: str) -> Any:
-        raise InputError(f"--desired {spelled}: the model has no such outcome; its classes are {kinds_of(labels)}")
+        raise InputError(
+            f"--desired {spelled}: the model has no such outcome; its classes are"
+            f" {kinds_of(labels)}"
+        )
 
     return desired_of_text(text, labels, unknown)
 

@@ -61,23 +61,27 @@ def protect(
     Parameters
     ----------
     explainer : object
-        A DiCE explainer, a NICE explainer, a callable from queries to counterfactuals, an object with ``explain`` or
-        ``generate_counterfactuals``, or anything a plugin has an adapter for. None is allowed with ``anchor="query"``,
-        which asks no explainer.
+        A DiCE explainer, a NICE explainer, a callable from queries to counterfactuals, an object
+        with ``explain`` or ``generate_counterfactuals``, or anything a plugin has an adapter for.
+        None is allowed with ``anchor="query"``, which asks no explainer.
     model : object with ``predict``, or callable
-        The model that is explained; returns labels, or numbers where `desired` is a range or `threshold` is given.
+        The model that is explained; returns labels, or numbers where `desired` is a range or
+        `threshold` is given.
     population : Population
         The training rows that the explainer may return.
     policy : PrivacyPolicy, optional
         Default: ``PrivacyPolicy()``, k = 10.
     desired : label, set of labels, (low, high), "opposite" or callable
-        The outcome that counterfactuals reach; by default any other than the query's own. See `KAnonymizer.fit`.
+        The outcome that counterfactuals reach; by default any other than the query's own. See
+        `KAnonymizer.fit`.
     threshold : float, optional
-        For a model that returns probabilities: from this value on, the outcome is 1, or the second class.
+        For a model that returns probabilities: from this value on, the outcome is 1, or the second
+        class.
     method : str, Protector, DPPrototypes or DPC
-        See `KAnonymizer`. With "dp", or `DPPrototypes` for settings of your own, answers are differentially private
-        prototypes, whatever the explainer would find; `policy`, `reference` and `ledger` are then refused. "dpc", or
-        `DPC`, is the published method, for comparison; it guarantees nothing.
+        See `KAnonymizer`. With "dp", or `DPPrototypes` for settings of your own, answers are
+        differentially private prototypes, whatever the explainer would find; `policy`, `reference`
+        and `ledger` are then refused. "dpc", or `DPC`, is the published method, for comparison; it
+        guarantees nothing.
     plugins : sequence
         Plugins for this run, beside installed ones.
     reference : Population, optional
@@ -85,19 +89,22 @@ def protect(
     ledger : Ledger, optional
         Remembers what was released for each record, so that several releases do not add up.
     track : bool or RunLogger
-        Whether to log every result to MLflow, in the background, so that no explanation waits for a server. A result
-        whose record cannot be kept on local disk is withheld, unless ``CFK_SPOOL_FULL=release``.
+        Whether to log every result to MLflow, in the background, so that no explanation waits for a
+        server. A result whose record cannot be kept on local disk is withheld, unless
+        ``CFK_SPOOL_FULL=release``.
     groups : str, optional
-        Column of the queries that divides those who ask into groups in the logged runs, for example ``sex``; it need
-        not be a feature. See `Explanations.by_group`.
+        Column of the queries that divides those who ask into groups in the logged runs, for example
+        ``sex``; it need not be a feature. See `Explanations.by_group`.
     candidates : int
-        How many counterfactuals `explain` asks the explainer for per query. It releases the best by the policy's
-        objective, in which NCP plus distance to the query takes the place of NCP; k holds as for one. Of the built-in
-        explainers `NearestUnlikeNeighbour` and DiCE's can be asked for several. Not available with the catalogue.
+        How many counterfactuals `explain` asks the explainer for per query. It releases the best by
+        the policy's objective, in which NCP plus distance to the query takes the place of NCP; k
+        holds as for one. Of the built-in explainers `NearestUnlikeNeighbour` and DiCE's can be
+        asked for several. Not available with the catalogue.
     anchor : {"explainer", "query"}
-        Where a catalogue's answers begin: at the explainer's counterfactual, so that what you wrapped decides; or at
-        the query, so that an answer is a function of the query, the catalogue and the model. The explainer is then
-        never asked, and only ``explain`` is available.
+        Where a catalogue's answers begin: at the explainer's counterfactual, so that what you
+        wrapped decides; or at the query, so that an answer is a function of the query, the
+        catalogue and the model. The explainer is then never asked, and only ``explain`` is
+        available.
     effort : {"balanced", "fast", "thorough"}
         How long groups of people are searched for; see `KAnonymizer`.
     seed : int
@@ -106,8 +113,9 @@ def protect(
     Raises
     ------
     CFKError
-        If policy, population, model and explainer do not fit together (see `KAnonymizer.fit`), `track` asks for records
-        that cannot be kept, or `candidates` is not a whole number from 1, or is above 1 where one alone can be used.
+        If policy, population, model and explainer do not fit together (see `KAnonymizer.fit`),
+        `track` asks for records that cannot be kept, or `candidates` is not a whole number from 1,
+        or is above 1 where one alone can be used.
     """
     check_population(population)
     candidates = whole_number("candidates", candidates)
@@ -116,7 +124,9 @@ def protect(
     if anchor not in ("explainer", "query"):
         raise InputError(f'anchor must be "explainer" or "query", got {anchor!r}')
     if explainer is None and anchor == "explainer":
-        raise InputError('there is no explainer to ask; give one, or let a catalogue answer: anchor="query"')
+        raise InputError(
+            'there is no explainer to ask; give one, or let a catalogue answer: anchor="query"'
+        )
     if (logger := logger_of(track)) is not None:
         logger.check()
     model = thresholded(model, threshold)
@@ -124,8 +134,13 @@ def protect(
     method = _PROTOTYPES[method]() if isinstance(method, str) and method in _PROTOTYPES else method
     if isinstance(method, (DPPrototypes, DPC)):
         given = {"policy": policy, "reference": reference, "ledger": ledger}
-        if named := [n for n, value in given.items() if value is not None] + ["candidates"] * (candidates > 1):
-            raise PolicyError(f"{', '.join(named)}: of no meaning for prototypes, which promise no k; leave it out")
+        if named := [n for n, value in given.items() if value is not None] + ["candidates"] * (
+            candidates > 1
+        ):
+            raise PolicyError(
+                f"{', '.join(named)}: of no meaning for prototypes, which promise no k; leave"
+                " it out"
+            )
         source = load_plugins(plugins).adapt(explainer, context)
         fitted = method.fit(population, model, desired)
         return ProtectedExplainer(explainer, source, fitted, track, groups, is_asked=False)
@@ -140,44 +155,70 @@ def protect(
     )
     anonymizer.fit(population, model=model, desired=desired)
     if anchor == "explainer" and not population.has_cells:
-        raise PolicyError('a sealed catalogue does not know where an explainer\'s answers belong; give anchor="query"')
+        raise PolicyError(
+            "a sealed catalogue does not know where an explainer's answers belong; give"
+            ' anchor="query"'
+        )
     if anchor != "explainer" and anonymizer.guarantee_.catalogue is None:
-        raise PolicyError('anchor="query" answers from a catalogue; it needs PrivacyPolicy(guarantee="catalogue")')
-    explainer = (lambda queries: queries.head(0)) if explainer is None else explainer  # which is never asked
+        raise PolicyError(
+            'anchor="query" answers from a catalogue; it needs PrivacyPolicy(guarantee="catalogue")'
+        )
+    explainer = (
+        (lambda queries: queries.head(0)) if explainer is None else explainer
+    )  # which is never asked
     wish = None if anonymizer.goal_.is_opposite else anonymizer.goal_.desired
-    source = anonymizer.manager_.adapt(explainer, replace(context, classes=anonymizer.model_.classes, desired=wish))
+    source = anonymizer.manager_.adapt(
+        explainer, replace(context, classes=anonymizer.model_.classes, desired=wish)
+    )
     is_asked = anchor == "explainer"
-    return ProtectedExplainer(explainer, source, anonymizer, track, groups, candidates, is_asked=is_asked)
+    return ProtectedExplainer(
+        explainer, source, anonymizer, track, groups, candidates, is_asked=is_asked
+    )
 
 
 def warm_up() -> frozenset[Path | None]:
-    """Compile what protection needs, for every later process of this machine; `cfk warm-up` does the same.
+    """Compile what protection needs, for every later process of this machine; `cfk warm-up` does
+    the same.
 
-    Otherwise the first process that protects spends some seconds on it. Returns the folders that hold the compiled
-    code; None is among them if some of it could not be kept because no folder is writable.
+    Otherwise the first process that protects spends some seconds on it. Returns the folders that
+    hold the compiled code; None is among them if some of it could not be kept because no folder is
+    writable.
     """
     random = np.random.default_rng(0)
-    table = pd.DataFrame(random.integers(0, (30, 4, 9, 60), (90, 4)), columns=["age", "place", "pay", "person"])
-    schema = Schema.from_frame(table, quasi_identifiers=["age", "place"], nominal=["place"], subject="person")
+    table = pd.DataFrame(
+        random.integers(0, (30, 4, 9, 60), (90, 4)), columns=["age", "place", "pay", "person"]
+    )
+    schema = Schema.from_frame(
+        table, quasi_identifiers=["age", "place"], nominal=["place"], subject="person"
+    )
     population = Population.from_frame(table, schema)
     settings: list[tuple[Guarantee, str | Protector]]
-    settings = [("reciprocal", "auto"), ("nominal", "exact"), ("nominal", ExactProtector(node_limit=1))]
+    settings = [
+        ("reciprocal", "auto"),
+        ("nominal", "exact"),
+        ("nominal", ExactProtector(node_limit=1)),
+    ]
     with warnings.catch_warnings(action="ignore"):
         for guarantee, method in settings:
             anonymizer = KAnonymizer(policy=PrivacyPolicy(k=5, guarantee=guarantee), method=method)
-            anonymizer.fit(population, model=lambda rows: (rows["pay"] > 4).to_numpy(), desired=True)
+            anonymizer.fit(
+                population, model=lambda rows: (rows["pay"] > 4).to_numpy(), desired=True
+            )
             anonymizer.transform(table[table["pay"] > 4].head(5))
     rows, _ = distinct_rows(population)  # transform() compares all rows where there are so few
     rows.search(rows.take(np.arange(3)))
     with warnings.catch_warnings(action="ignore"):
         drawn = DPPrototypes(rows=90, model_access="public", seed=0)  # which guarantees nothing
         public = Population.from_frame(table, infer_domains(table, schema))
-        drawn.fit(public, model=lambda rows: (rows["pay"] > 4).to_numpy(), desired=True).generate(table.head(9))
+        drawn.fit(public, model=lambda rows: (rows["pay"] > 4).to_numpy(), desired=True).generate(
+            table.head(9)
+        )
     return frozenset(kernel._cache.folder for kernel in KERNELS if kernel.signatures)
 
 
 def protected(**options: Any) -> Callable[[Any], ProtectedExplainer]:
-    """Decorate an explainer, a function or a class's instance, so that only protected explanations leave it.
+    """Decorate an explainer, a function or a class's instance, so that only protected explanations
+    leave it.
 
     Parameters
     ----------
@@ -199,8 +240,12 @@ def protected(**options: Any) -> Callable[[Any], ProtectedExplainer]:
     >>> import pandas as pd
     >>> from cfk_plugin import Population, PrivacyPolicy, Schema, protected
     >>> train = pd.DataFrame({"age": [24, 25, 26, 27, 50], "salary": [60, 60, 30, 80, 90]})
-    >>> population = Population.from_frame(train, Schema.from_frame(train, quasi_identifiers=["age"]))
-    >>> @protected(model=lambda x: x.salary > 50, desired=True, population=population, policy=PrivacyPolicy(k=2))
+    >>> schema = Schema.from_frame(train, quasi_identifiers=["age"])
+    >>> population = Population.from_frame(train, schema)
+    >>> policy = PrivacyPolicy(k=2)
+    >>> @protected(
+    ...     model=lambda x: x.salary > 50, desired=True, population=population, policy=policy
+    ... )
     ... def explain(queries):
     ...     return train.iloc[[0] * len(queries)]
     >>> explain(train.tail(1))[0].certificate.k

@@ -1,4 +1,6 @@
-"""What `cfk demo` tells: real patients, explanations before and after, and where to look at them."""
+"""What `cfk demo` tells: real patients, explanations before and after, and where to look at
+them.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,9 @@ class Patients:
 
 
 def load_patients(patients: int) -> Patients:
-    """Load scikit-learn's diabetes patients in their own units, and train a random forest on three quarters."""
+    """Load scikit-learn's diabetes patients in their own units, and train a random forest on three
+    quarters.
+    """
     from sklearn.datasets import load_diabetes
     from sklearn.ensemble import RandomForestClassifier
     from sklearn.model_selection import train_test_split
@@ -61,7 +65,9 @@ def load_patients(patients: int) -> Patients:
     table = load_diabetes(as_frame=True, scaled=False).frame.rename(columns=_NAMES)
     table = table.astype({"age": int, "sex": int})
     table["progression"] = (table.pop("target") > 140.5).astype(int)  # the median
-    train, test = train_test_split(table, test_size=0.25, random_state=0, stratify=table["progression"])
+    train, test = train_test_split(
+        table, test_size=0.25, random_state=0, stratify=table["progression"]
+    )
     model = RandomForestClassifier(n_estimators=100, min_samples_leaf=3, random_state=0)
     model.fit(train.drop(columns="progression"), train["progression"])
     X = test.drop(columns="progression")
@@ -75,7 +81,9 @@ _RAW = 4  # patients for whom the raw counterfactuals are asked
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Act:
-    """One explainer, before and after: some raw counterfactuals (of public data), and what was released."""
+    """One explainer, before and after: some raw counterfactuals (of public data), and what was
+    released.
+    """
 
     name: str
     raw: pd.DataFrame
@@ -83,45 +91,83 @@ class Act:
 
 
 def explainers(console: Console) -> dict[str, Callable[..., Act]]:
-    """Return what plays each act, by the explainer's name; DiCE is left out where it is not installed."""
+    """Return what plays each act, by the explainer's name; DiCE is left out where it is not
+    installed.
+    """
     found: dict[str, Callable[..., Act]] = {}
     with quiet():
         try:
             import_module("dice_ml")
         except ImportError:
-            console.print("dice-ml is not installed, so DiCE is left out; pip install 'cfk-plugin[dice]' brings it.\n")
+            console.print(
+                "dice-ml is not installed, so DiCE is left out; pip install 'cfk-plugin[dice]'"
+                " brings it.\n"
+            )
         else:
             found["DiCE (kd-tree)"] = _with_dice
     return {**found, "nearest unlike neighbour": _with_nearest}
 
 
 def _with_nearest(
-    name: str, data: Patients, population: Population, policy: PrivacyPolicy, told: Callable[[int, int], None]
+    name: str,
+    data: Patients,
+    population: Population,
+    policy: PrivacyPolicy,
+    told: Callable[[int, int], None],
 ) -> Act:
-    # Adapters are plugins: the product imports none, so the demo asks for one by name, as a user's script would.
+    # Adapters are plugins: the product imports none, so the demo asks for one by name, as a user's
+    # script would.
     adapter = import_module("cfk_adapters.nearest")
     features = data.train.drop(columns="progression")
     explainer = adapter.NearestUnlikeNeighbour(features, data.model, desired=LOW)
     raw = explainer.explain(data.queries.head(_RAW))
-    private = protect(explainer, model=data.model, population=population, policy=policy, desired=LOW, plugins=[adapter])
+    private = protect(
+        explainer,
+        model=data.model,
+        population=population,
+        policy=policy,
+        desired=LOW,
+        plugins=[adapter],
+    )
     explanations = private.explain(data.queries, progress=told)
     return Act(name, raw, explanations)
 
 
 def _with_dice(
-    name: str, data: Patients, population: Population, policy: PrivacyPolicy, told: Callable[[int, int], None]
+    name: str,
+    data: Patients,
+    population: Population,
+    policy: PrivacyPolicy,
+    told: Callable[[int, int], None],
 ) -> Act:
     import dice_ml
 
     continuous = [column for column in data.queries if column != "sex"]
-    table = dice_ml.Data(dataframe=data.train, continuous_features=continuous, outcome_name="progression")
-    explainer = dice_ml.Dice(table, dice_ml.Model(model=data.model, backend="sklearn"), method="kdtree")
+    table = dice_ml.Data(
+        dataframe=data.train, continuous_features=continuous, outcome_name="progression"
+    )
+    explainer = dice_ml.Dice(
+        table, dice_ml.Model(model=data.model, backend="sklearn"), method="kdtree"
+    )
     options = {"total_CFs": 1, "desired_class": LOW}
-    answers = explainer.generate_counterfactuals(data.queries.head(_RAW), **options).cf_examples_list
-    shown = [a.final_cfs_df if a.final_cfs_df_sparse is None else a.final_cfs_df_sparse for a in answers]
-    raw = pd.DataFrame({i: table.iloc[0] for i, table in enumerate(shown) if table is not None and len(table)}).T
+    answers = explainer.generate_counterfactuals(
+        data.queries.head(_RAW), **options
+    ).cf_examples_list
+    shown = [
+        a.final_cfs_df if a.final_cfs_df_sparse is None else a.final_cfs_df_sparse for a in answers
+    ]
+    raw = pd.DataFrame(
+        {i: table.iloc[0] for i, table in enumerate(shown) if table is not None and len(table)}
+    ).T
     adapter = import_module("cfk_adapters.dice")
-    private = protect(explainer, model=data.model, population=population, policy=policy, desired=LOW, plugins=[adapter])
+    private = protect(
+        explainer,
+        model=data.model,
+        population=population,
+        policy=policy,
+        desired=LOW,
+        plugins=[adapter],
+    )
     explanations = private.explain(data.queries, progress=told, **options)
     return Act(name, raw, explanations)
 
@@ -142,7 +188,9 @@ REPORT = "report.html"
 
 
 def log(acts: Sequence[Act], folder: Path) -> tuple[dict[str, str], PrivacyReport]:
-    """Log every explainer's result to an SQLite store in the folder; return the runs by name, and their report."""
+    """Log every explainer's result to an SQLite store in the folder; return the runs by name, and
+    their report.
+    """
     import mlflow
 
     from cfk_plugin.records.logger import RunLogger
@@ -164,9 +212,13 @@ def log(acts: Sequence[Act], folder: Path) -> tuple[dict[str, str], PrivacyRepor
     uri = store(folder)
     client = mlflow.MlflowClient(tracking_uri=uri)
     if client.get_experiment_by_name(EXPERIMENT) is None:
-        client.create_experiment(EXPERIMENT, artifact_location=(folder.resolve() / "mlruns").as_uri())
+        client.create_experiment(
+            EXPERIMENT, artifact_location=(folder.resolve() / "mlruns").as_uri()
+        )
     runs = {
-        act.name: act.explanations.log(RunLogger(experiment=EXPERIMENT, tracking_uri=uri, run_name=act.name))
+        act.name: act.explanations.log(
+            RunLogger(experiment=EXPERIMENT, tracking_uri=uri, run_name=act.name)
+        )
         for act in acts
     }
     report = PrivacyReport.of_runs(list(runs.values()), inputs=inputs, tracking_uri=uri)
@@ -182,9 +234,15 @@ def store(folder: Path) -> str:
 PHRASES: Mapping[str, Phrase | str] = {
     "sex": "were of sex {}",
     "bmi": Phrase("had a BMI higher by {}", "had a BMI lower by {}", "had a BMI of {}"),
-    "bp": Phrase("had a blood pressure higher by {}", "had a blood pressure lower by {}", "had a blood pressure of {}"),
+    "bp": Phrase(
+        "had a blood pressure higher by {}",
+        "had a blood pressure lower by {}",
+        "had a blood pressure of {}",
+    ),
     **{
-        name: Phrase(f"had {label} higher by {{}}", f"had {label} lower by {{}}", f"had {label} of {{}}")
+        name: Phrase(
+            f"had {label} higher by {{}}", f"had {label} lower by {{}}", f"had {label} of {{}}"
+        )
         for name, label in {
             "chol": "cholesterol",
             "ldl": "LDL",
@@ -203,49 +261,72 @@ def introduce(data: Patients, population: Population, k: int, console: Console) 
     risk = population.risk_profile(k)
     console.rule("[bold]The patients")
     console.print(
-        f"{len(data.train)} diabetes patients (scikit-learn's, real and public) and a random forest that says whether "
-        f"the disease progresses much within a year; it is right on {data.accuracy:.0%} of other patients. "
-        f"Publicly known: {', '.join(KNOWN)}. Private: blood pressure and six blood values.\n\n"
-        f"[bold]{risk.unique:.0%}[/] of them are the only one with their age, sex and BMI; "
-        f"[bold]{risk.below_k:.0%}[/] share these with fewer than {k - 1} others.\n\n"
-        f"{len(data.queries)} other patients are predicted a high progression and ask what would have to be "
-        "different for a low one."
+        f"{len(data.train)} diabetes patients (scikit-learn's, real and public) and a random forest"
+        " that says whether the disease progresses much within a year; it is right on"
+        f" {data.accuracy:.0%} of other patients. Publicly known: {', '.join(KNOWN)}. Private:"
+        f" blood pressure and six blood values.\n\n[bold]{risk.unique:.0%}[/] of them are the only"
+        f" one with their age, sex and BMI; [bold]{risk.below_k:.0%}[/] share these with fewer than"
+        f" {k - 1} others.\n\n{len(data.queries)} other patients are predicted a high progression"
+        " and ask what would have to be different for a low one."
     )
 
 
 def show(act: Act, queries: pd.DataFrame, population: Population, console: Console) -> None:
     """Show the first released explanations beside what would have left without protection."""
-    released = [entry for entry in act.explanations.generalized if entry.query in act.raw.index][:_SHOWN]
+    released = [entry for entry in act.explanations.generalized if entry.query in act.raw.index][
+        :_SHOWN
+    ]
     console.print()
     console.rule(f"[bold]{act.name}: before and after")
     table = Table("", *queries.columns, box=None, pad_edge=False, header_style="bold")
     told = Table.grid(padding=(0, 2))
     for entry in released:
-        factual, raw, cells = queries.loc[[entry.query]].iloc[0], act.raw.loc[[entry.query]].iloc[0], entry.cells()
+        factual, raw, cells = (
+            queries.loc[[entry.query]].iloc[0],
+            act.raw.loc[[entry.query]].iloc[0],
+            entry.cells(),
+        )
         table.add_row(f"patient {entry.query}", *map(_cell, factual), style="dim")
         table.add_row("  before", *(_cell(raw[name]) for name in queries.columns), style="red")
-        table.add_row("  after", *(cells[name] for name in queries.columns), style="green", end_section=True)
+        table.add_row(
+            "  after", *(cells[name] for name in queries.columns), style="green", end_section=True
+        )
         told.add_row(f"[dim]patient {entry.query}")
         told.add_row("  [red]before", _whose(raw, population))
         sentence = entry.text({str(name): value for name, value in factual.items()})
         told.add_row("  [green]after", f"{sentence} {entry.certificate.k} people fit this.")
     console.print(table)
-    console.print("Before: what leaves without protection, shown here only because this data is public.", style="dim")
+    console.print(
+        "Before: what leaves without protection, shown here only because this data is public.",
+        style="dim",
+    )
     console.print()
     console.print(told)
 
 
 def _whose(raw: pd.Series, population: Population) -> str:
-    """Say what somebody who knows a training patient's quasi-identifiers learns from a raw counterfactual."""
-    equal = population.frame.astype(float).sub(raw[population.frame.columns].astype(float)).abs().lt(0.001)
+    """Say what somebody who knows a training patient's quasi-identifiers learns from a raw
+    counterfactual.
+    """
+    equal = (
+        population.frame.astype(float)
+        .sub(raw[population.frame.columns].astype(float))
+        .abs()
+        .lt(0.001)
+    )
     found = equal[equal[KNOWN].all(axis=1)]
     who = f"Age {_cell(raw['age'])}, sex {_cell(raw['sex'])}, BMI {_cell(raw['bmi'])}"
     if found.empty:
         return f"{who} is no training patient."
-    people = "exactly one training patient" if len(found) == 1 else f"{len(found)} training patients"
+    people = (
+        "exactly one training patient" if len(found) == 1 else f"{len(found)} training patients"
+    )
     private = found.drop(columns=KNOWN)
     learnt = int(private.sum(axis=1).max())
-    return f"{who} is {people}: whoever knows that learns {learnt} of the {private.shape[1]} private values."
+    return (
+        f"{who} is {people}: whoever knows that learns {learnt} of the {private.shape[1]} private"
+        " values."
+    )
 
 
 _FIGURES = {
@@ -273,35 +354,42 @@ def summarize(acts: list[Act], console: Console) -> None:
     for act in acts:
         found = act.explanations.summary()
         figures = ((found[figure], form) for figure, form in _FIGURES.values())
-        table.add_row(act.name, *("–" if value is None else format(value, form) for value, form in figures))
+        table.add_row(
+            act.name, *("–" if value is None else format(value, form) for value, form in figures)
+        )
     console.print(table)
     console.print(
-        "Copies, near: raw counterfactuals that are a training patient, or nearly. k: people behind an explanation; "
-        "rerun: of whom are left for somebody who reruns the protection for everybody. "
-        "NCP: information lost, mean, 0 to 1. Pureness: share of the region where the model keeps the promise, mean.",
+        "Copies, near: raw counterfactuals that are a training patient, or nearly. k: people behind"
+        " an explanation; rerun: of whom are left for somebody who reruns the protection for"
+        " everybody. NCP: information lost, mean, 0 to 1. Pureness: share of the region where the"
+        " model keeps the promise, mean.",
         style="dim",
     )
 
 
-def farewell(runs: Mapping[str, str], report: PrivacyReport, folder: Path, console: Console) -> None:
+def farewell(
+    runs: Mapping[str, str], report: PrivacyReport, folder: Path, console: Console
+) -> None:
     """Say what was written and what to open."""
     console.print()
     console.rule("[bold]Logged to MLflow")
     for name, run_id in runs.items():
         console.print(f"run {run_id}  {name}")
     checks = Counter(check.status for check in report.data.checks)
-    said = ", ".join(f"{number} {status.replace('_', ' ')}" for status, number in sorted(checks.items()))
+    said = ", ".join(
+        f"{number} {status.replace('_', ' ')}" for status, number in sorted(checks.items())
+    )
     console.print()
     console.rule("[bold]Report")
     console.print(
-        f"{folder / REPORT}: verdict [bold]{report.verdict}[/] ({said}). Unmeasured is never a pass: nobody has "
-        "attacked these explanations yet, or answered what only people can."
+        f"{folder / REPORT}: verdict [bold]{report.verdict}[/] ({said}). Unmeasured is never a"
+        " pass: nobody has attacked these explanations yet, or answered what only people can."
     )
     port = 5000
     console.print(
-        f"\nOpen:  {folder / REPORT} in a browser, and\n"
-        f"       mlflow ui --backend-store-uri {store(folder)} --port {port}\n"
-        f"then   http://127.0.0.1:{port}, experiment “{EXPERIMENT}”: metrics cfk.* and artifacts cfk/",
+        f"\nOpen:  {folder / REPORT} in a browser, and\n       mlflow ui --backend-store-uri"
+        f" {store(folder)} --port {port}\nthen   http://127.0.0.1:{port}, experiment"
+        f" “{EXPERIMENT}”: metrics cfk.* and artifacts cfk/",
         soft_wrap=True,
     )
 
@@ -317,7 +405,9 @@ def run(*, k: int, patients: int, folder: Path, console: Console, progress: Bar)
     with quiet():
         data = load_patients(patients)
         features = data.train.drop(columns="progression")
-        schema = Schema.from_frame(features, quasi_identifiers=KNOWN, nominal=["sex"], phrases=PHRASES)
+        schema = Schema.from_frame(
+            features, quasi_identifiers=KNOWN, nominal=["sex"], phrases=PHRASES
+        )
         population = Population.from_frame(features, schema)
     introduce(data, population, k, console)
     acts = []

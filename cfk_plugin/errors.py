@@ -1,4 +1,7 @@
-"""Errors, how foreign code is called and files are written, and what holders of rows share. No message holds values."""
+"""Errors, how foreign code is called and files are written, and what holders of rows share.
+
+No message holds values.
+"""
 
 from __future__ import annotations
 
@@ -81,7 +84,9 @@ class SignatureError(CFKError, ValueError):
 
 
 class WrongSignatureError(SignatureError):
-    """A file is not what the owner of the key signed: it was changed, signed by somebody else, or not signed."""
+    """A file is not what the owner of the key signed: it was changed, signed by somebody else, or
+    not signed.
+    """
 
 
 class ReportError(CFKError, RuntimeError):
@@ -97,7 +102,9 @@ class NominalGuaranteeWarning(UserWarning):
 
 
 class PrivacyLeakWarning(UserWarning):
-    """Something that a differentially private release treats as public was learned from protected rows."""
+    """Something that a differentially private release treats as public was learned from protected
+    rows.
+    """
 
 
 def _is_of_result(record: logging.LogRecord) -> bool:
@@ -106,7 +113,9 @@ def _is_of_result(record: logging.LogRecord) -> bool:
 
 @contextmanager
 def refitting() -> Iterator[None]:
-    """Fit to measure, not to release: do not repeat the warnings of the fit that is being measured."""
+    """Fit to measure, not to release: do not repeat the warnings of the fit that is being
+    measured.
+    """
     log = logging.getLogger("cfk_plugin")
     log.addFilter(_is_of_result)
     try:
@@ -118,11 +127,17 @@ def refitting() -> Iterator[None]:
         log.removeFilter(_is_of_result)
 
 
-def require(name: str, value: object, kind: type[T], instead: str, error: type[CFKError] = InputError) -> T:
-    """Return the value if it has this type; else say what was given, what is expected, and what to do instead."""
+def require(
+    name: str, value: object, kind: type[T], instead: str, error: type[CFKError] = InputError
+) -> T:
+    """Return the value if it has this type; else say what was given, what is expected, and what to
+    do instead.
+    """
     if not isinstance(value, kind):
         article = "an" if kind.__name__[0] in "AEIO" else "a"
-        raise error(f"{name} must be {article} {kind.__name__}, got {type(value).__name__}; {instead}")
+        raise error(
+            f"{name} must be {article} {kind.__name__}, got {type(value).__name__}; {instead}"
+        )
     return value
 
 
@@ -150,15 +165,18 @@ def counted(number: int, noun: str) -> str:
 
 
 @contextmanager
-def quiet(what: str, error: type[Exception], let: type[CFKError] | tuple[type[CFKError], ...] = ()) -> Iterator[None]:
+def quiet(
+    what: str, error: type[Exception], let: type[CFKError] | tuple[type[CFKError], ...] = ()
+) -> Iterator[None]:
     """Call foreign code, and drop the text and context of whatever it raises: both may quote rows.
 
-    Explainers, models, adapters, plugins, files and databases are foreign. What they raise need not be an `Exception`:
-    ``SystemExit`` and the panics of libraries written in Rust are not. Only the operator's ``KeyboardInterrupt``, which
-    Python raises in the main thread alone, passes, and without its text.
+    Explainers, models, adapters, plugins, files and databases are foreign. What they raise need not
+    be an `Exception`: ``SystemExit`` and the panics of libraries written in Rust are not. Only the
+    operator's ``KeyboardInterrupt``, which Python raises in the main thread alone, passes, and
+    without its text.
 
-    Raised instead is `error`: its text is `what`, with the class of what was raised in place of ``{}``, or at the end.
-    An error of a type in `let` passes with its own text.
+    Raised instead is `error`: its text is `what`, with the class of what was raised in place of
+    ``{}``, or at the end. An error of a type in `let` passes with its own text.
 
     >>> with quiet("the model raised {}", ModelError):
     ...     raise SystemExit("age=24")
@@ -171,7 +189,10 @@ def quiet(what: str, error: type[Exception], let: type[CFKError] | tuple[type[CF
     except let as known:
         instead = known
     except BaseException as raised:  # noqa: BLE001 - whatever it is, its text must not get out
-        of_operator = isinstance(raised, KeyboardInterrupt) and threading.current_thread() is threading.main_thread()
+        of_operator = (
+            isinstance(raised, KeyboardInterrupt)
+            and threading.current_thread() is threading.main_thread()
+        )
         instead = KeyboardInterrupt() if of_operator else error(_named(what, type(raised).__name__))
     else:
         return
@@ -182,13 +203,17 @@ def quiet(what: str, error: type[Exception], let: type[CFKError] | tuple[type[CF
 
 
 def _named(what: str, failure: str) -> str:
-    """Put the class of a failure into a message, unless its name is not an identifier: it could quote a row."""
+    """Put the class of a failure into a message, unless its name is not an identifier: it could
+    quote a row.
+    """
     failure = failure if failure.isidentifier() else "an error"
     return what.replace("{}", failure) if "{}" in what else f"{what} ({failure})"
 
 
 def without_frames(call: Callable[P, T]) -> Callable[P, T]:
-    """Raise errors of ours as if here: an error reporter that shows local variables would find rows in their frames."""
+    """Raise errors of ours as if here: an error reporter that shows local variables would find rows
+    in their frames.
+    """
 
     @wraps(call)
     def called(*args: P.args, **named: P.kwargs) -> T:
@@ -209,7 +234,9 @@ def check_place(path: Path, endings: Sequence[str], what: str = "name") -> None:
     """Refuse, before any work, a path that has another ending or cannot be written."""
     if path.suffix.lower() not in endings:
         *some, last = endings
-        raise InputError(f"{path}: the {what} must end in {', '.join(some)}{' or ' if some else ''}{last}")
+        raise InputError(
+            f"{path}: the {what} must end in {', '.join(some)}{' or ' if some else ''}{last}"
+        )
     if not path.parent.is_dir():
         raise InputError(f"{path}: the folder does not exist")
     if path.is_dir():
@@ -218,25 +245,33 @@ def check_place(path: Path, endings: Sequence[str], what: str = "name") -> None:
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
-    """Yield a draft to write: readers of the file find the earlier version or the new one, never half of it."""
+    """Yield a draft to write: readers of the file find the earlier version or the new one, never
+    half of it.
+    """
     draft = path.with_name(f".{secrets.token_hex(4)}.{path.name}")
     try:
         yield draft
         draft.replace(path)
     except OSError as error:
-        raise InputError(f"{path}: cannot be written ({error.strerror or type(error).__name__})") from error
+        raise InputError(
+            f"{path}: cannot be written ({error.strerror or type(error).__name__})"
+        ) from error
     finally:
         draft.unlink(missing_ok=True)
 
 
 class HostOnly:
-    """Base of whatever holds rows, values of rows or a key: its `repr` shows counts alone, and it cannot be pickled.
+    """Base of whatever holds rows, values of rows or a key: its `repr` shows counts alone, and it
+    cannot be pickled.
 
     A dataclass that derives from it must say ``repr=False``; a test checks that.
     """
 
     __slots__ = ()
-    _refusal: ClassVar[tuple[type[CFKError], str]] = (InputError, "{} holds values of rows and refuses to be pickled")
+    _refusal: ClassVar[tuple[type[CFKError], str]] = (
+        InputError,
+        "{} holds values of rows and refuses to be pickled",
+    )
     """The error and its text, in which ``{}`` stands for the class."""
 
     def _counts(self) -> str:

@@ -51,10 +51,13 @@ def frontier(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Frontier:
-    """Protect the same counterfactuals under every k and measure what each k costs. Nothing is released.
+    """Protect the same counterfactuals under every k and measure what each k costs.
 
-    It says what k costs and not what it protects against: that is the policy's guarantee. Plugins are not told of
-    releases, and no ledger is asked or written. `NominalGuaranteeWarning` warns of a nominal guarantee.
+    Nothing is released.
+
+    It says what k costs and not what it protects against: that is the policy's guarantee. Plugins
+    are not told of releases, and no ledger is asked or written. `NominalGuaranteeWarning` warns of
+    a nominal guarantee.
 
     Parameters
     ----------
@@ -65,8 +68,8 @@ def frontier(
     ks : iterable of int, optional
         Default: those of `KS` that the population allows.
     compare : bool
-        Whether to compare the policy at its own k with no protection and with Mondrian over the whole table, and to
-        measure distances to training rows; needs the rows.
+        Whether to compare the policy at its own k with no protection and with Mondrian over the
+        whole table, and to measure distances to training rows; needs the rows.
     seed : int
         For protectors and samples that draw random numbers, and for the bootstrap.
     progress : callable, optional
@@ -75,30 +78,52 @@ def frontier(
     Raises
     ------
     PolicyError
-        If a k is above the number of people or below the floor of a sealed population, or as `KAnonymizer.fit`.
+        If a k is above the number of people or below the floor of a sealed population, or as
+        `KAnonymizer.fit`.
     ModelError
         If the model cannot be used.
     InputError
-        If a table lacks features, there is not one factual each, or `ks` holds anything but whole numbers.
+        If a table lacks features, there is not one factual each, or `ks` holds anything but whole
+        numbers.
     """
     check_population(population)
     if compare and not population.has_rows:
-        raise InputError("baselines need the training rows, and a sealed or distributed population has none here")
+        raise InputError(
+            "baselines need the training rows, and a sealed or distributed population has none here"
+        )
     policy = policy_or(policy, population.policy)
     tried = _whole(ks, population)
-    check(replace(policy, k=tried[-1]), method, population)  # refuses, and warns of a nominal guarantee, once
+    check(
+        replace(policy, k=tried[-1]), method, population
+    )  # refuses, and warns of a nominal guarantee, once
     frame, query = as_table(counterfactuals, population.schema.features)
-    facts = None if factuals is None else require_features(factuals, population.schema.features, "factuals")
+    facts = (
+        None
+        if factuals is None
+        else require_features(factuals, population.schema.features, "factuals")
+    )
     if facts is not None and len(facts) != len(frame):
         raise InputError(f"{len(facts)} factuals for {len(frame)} counterfactuals; give one each")
 
-    def released(asked: PrivacyPolicy, how: str | Protector) -> tuple[KAnonymizer, NDArray[Any] | None, list[Entry]]:
-        anonymizer = KAnonymizer(policy=replace(asked, on_infeasible="suppress"), method=how, seed=seed)
+    def released(
+        asked: PrivacyPolicy, how: str | Protector
+    ) -> tuple[KAnonymizer, NDArray[Any] | None, list[Entry]]:
+        anonymizer = KAnonymizer(
+            policy=replace(asked, on_infeasible="suppress"), method=how, seed=seed
+        )
         with refitting():
             anonymizer.fit(population, model, desired)
-        labels = anonymizer.factual_labels(facts) if facts is not None and anonymizer.goal_.is_opposite else None
+        labels = (
+            anonymizer.factual_labels(facts)
+            if facts is not None and anonymizer.goal_.is_opposite
+            else None
+        )
         rules = anonymizer.rules_for(facts)
-        return anonymizer, labels, anonymizer.pipeline_.release(frame, query, labels, factuals=facts, rules=rules)[0]
+        return (
+            anonymizer,
+            labels,
+            anonymizer.pipeline_.release(frame, query, labels, factuals=facts, rules=rules)[0],
+        )
 
     found: list[list[Entry]] = []
     for done, k in enumerate(tried, start=1):
@@ -115,9 +140,13 @@ def frontier(
         for name, asked, how in (("policy", policy, method), ("mondrian", plain, "mondrian")):
             beside.append(_protected(name, released(asked, how)[2], frame, population, asks))
         beside.append(_raw(frame, population, asks))
-    common = np.all([[isinstance(e, GeneralizedCounterfactual) for e in entries] for entries in found], axis=0)
+    common = np.all(
+        [[isinstance(e, GeneralizedCounterfactual) for e in entries] for entries in found], axis=0
+    )
     return Frontier(
-        points=tuple(_point(k, entries, common, seed) for k, entries in zip(tried, found, strict=True)),
+        points=tuple(
+            _point(k, entries, common, seed) for k, entries in zip(tried, found, strict=True)
+        ),
         policy=policy.to_dict(),
         method=anonymizer.method_,
         population=population.fingerprint,
@@ -142,19 +171,27 @@ def _whole(ks: Iterable[int] | None, population: Population) -> list[int]:
 
 
 def _point(k: int, entries: Sequence[Entry], common: NDArray[np.bool_], seed: int) -> Point:
-    certificates = [e.certificate if isinstance(e, GeneralizedCounterfactual) else None for e in entries]
+    certificates = [
+        e.certificate if isinstance(e, GeneralizedCounterfactual) else None for e in entries
+    ]
     found = [c for c in certificates if c is not None]
-    alike = [c for c, is_common in zip(certificates, common, strict=True) if c is not None and is_common]
+    alike = [
+        c for c, is_common in zip(certificates, common, strict=True) if c is not None and is_common
+    ]
     withheld = len(entries) - len(found)
     return Point(
         k=k,
         asked=len(entries),
         released=len(found),
         k_min=min((c.k for c in found), default=None),
-        reasons=dict(sorted(Counter(e.reason for e in entries if isinstance(e, Suppressed)).items())),
+        reasons=dict(
+            sorted(Counter(e.reason for e in entries if isinstance(e, Suppressed)).items())
+        ),
         ncp_mean=_mean([c.ncp for c in found], seed),
         pureness_mean=_mean([c.pureness for c in found], seed),
-        suppressed_rate=Estimate(withheld / len(entries), *wilson(withheld, len(entries)), len(entries)),
+        suppressed_rate=Estimate(
+            withheld / len(entries), *wilson(withheld, len(entries)), len(entries)
+        ),
         common_ncp_mean=_mean([c.ncp for c in alike], seed),
         common_pureness_mean=_mean([c.pureness for c in alike], seed),
     )
@@ -194,7 +231,9 @@ class Point(Figures):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Frontier(Figures, LoggedReport):
-    """What every k costs on the same counterfactuals. Holds counts, means and settings, no value of a row.
+    """What every k costs on the same counterfactuals.
+
+    Holds counts, means and settings, no value of a row.
 
     For the data holder: counts are exact, and small ones say something of single people.
     """
@@ -206,17 +245,26 @@ class Frontier(Figures, LoggedReport):
     asked: int  # counterfactuals
     common: int  # those of them that are released at every k
     seed: int
-    baselines: tuple[Baseline, ...] = ()  # the policy at its own k beside Mondrian and no protection, where asked for
+    baselines: tuple[
+        Baseline, ...
+    ] = ()  # the policy at its own k beside Mondrian and no protection, where asked for
 
     def __iter__(self) -> Iterator[Point]:
         """Iterate over the points."""
         return iter(self.points)
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row per k; a figure with an interval has three columns, as ``ncp_mean``, ``ncp_mean_low``, ..."""
+        """Return one row per k; a figure with an interval has three columns, as ``ncp_mean``,
+        ``ncp_mean_low``, ...
+        """
         rows = []
         for point in self.points:
-            row: dict[str, Any] = {"k": point.k, "asked": point.asked, "released": point.released, "k_min": point.k_min}
+            row: dict[str, Any] = {
+                "k": point.k,
+                "asked": point.asked,
+                "released": point.released,
+                "k_min": point.k_min,
+            }
             for name, found in point.estimates.items():
                 row |= {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
             rows.append(row | {"common": self.common})
@@ -227,7 +275,9 @@ class Frontier(Figures, LoggedReport):
         return {"schema_version": SCHEMA_VERSION, "kind": "frontier", **Figures.to_dict(self)}
 
     def _contents(self) -> ReportContents:
-        """Return metrics ``frontier/<figure>`` with k as their step, the settings, and the report."""
+        """Return metrics ``frontier/<figure>`` with k as their step, the settings, and the
+        report.
+        """
         settings = {
             "ks": ",".join(str(point.k) for point in self.points),
             "asked": self.asked,
@@ -262,18 +312,23 @@ _MOST, _DRAWN = 100, 20  # counterfactuals looked at, and combinations of each r
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Baseline(Figures):
-    """What one way of protecting costs on the same counterfactuals. Means with 95 % intervals over what is released."""
+    """What one way of protecting costs on the same counterfactuals.
 
-    name: str  # "policy"; "mondrian" over the whole table, as published; "raw", where all leave as they are
+    Means with 95 % intervals over what is released.
+    """
+
+    # "policy"; "mondrian" over the whole table, as published; "raw", where all leave as they are
+    name: str
     released: int
     ncp_mean: Estimate
     pureness_mean: Estimate
-    # Plausibility: HEOM distance from what an explanation stands for (20 draws of its region) to the nearest training
-    # row, and to the five nearest; over at most 100 explanations. 0 is a training row.
+    # Plausibility: HEOM distance from what an explanation stands for (20 draws of its region) to
+    # the nearest training row, and to the five nearest; over at most 100 explanations. 0 is a
+    # training row.
     nearest: Estimate
     nearest_5: Estimate
-    # With factuals: mean HEOM distance from each to the nearest point of what is released, and the share for whom
-    # the model gives the desired outcome there.
+    # With factuals: mean HEOM distance from each to the nearest point of what is released, and the
+    # share for whom the model gives the desired outcome there.
     distance: Estimate | None = None
     true: Estimate | None = None
 
@@ -291,26 +346,44 @@ class _Asking:
         found = self.model(self.population.conform(rows))
         if not self.goal.is_opposite:
             return self.goal.met(found).astype(float)
-        return np.ones(len(rows)) if self.labels is None else (found.astype(object) != self.labels[at]).astype(float)
+        return (
+            np.ones(len(rows))
+            if self.labels is None
+            else (found.astype(object) != self.labels[at]).astype(float)
+        )
 
     def measured(self, points: pd.DataFrame, at: NDArray[np.int64]) -> dict[str, Estimate]:
-        """Return how far the points are from the factuals, and the share at which the outcome is desired."""
+        """Return how far the points are from the factuals, and the share at which the outcome is
+        desired.
+        """
         if self.facts is None or not len(points):
             return {}
         heom, features = Heom.of(self.population), list(self.population.schema.features)
-        facts, there = (self.population.conform(rows[features]) for rows in (self.facts.take(at), points))
+        facts, there = (
+            self.population.conform(rows[features]) for rows in (self.facts.take(at), points)
+        )
         away = heom.parts(facts, there).mean(axis=1)
-        return {"distance": _mean(away, self.seed), "true": _mean(self.reached(points, at), self.seed)}
+        return {
+            "distance": _mean(away, self.seed),
+            "true": _mean(self.reached(points, at), self.seed),
+        }
 
 
 def nearest_points(
-    entries: Sequence[GeneralizedCounterfactual], queries: Sequence[Mapping[str, Any]], population: Population
+    entries: Sequence[GeneralizedCounterfactual],
+    queries: Sequence[Mapping[str, Any]],
+    population: Population,
 ) -> pd.DataFrame:
-    """Return the point of each entry that is nearest to its query; the query's own values are kept where inside."""
+    """Return the point of each entry that is nearest to its query; the query's own values are kept
+    where inside.
+    """
     points = [
         {
             **query,
-            **{name: _nearest(population.domains[name], part, query[name]) for name, part in entry.parts().items()},
+            **{
+                name: _nearest(population.domains[name], part, query[name])
+                for name, part in entry.parts().items()
+            },
         }
         for entry, query in zip(entries, queries, strict=True)
     ]
@@ -323,7 +396,11 @@ def _nearest(domain: Domain, part: Part, value: Any) -> Any:
     if isinstance(part, Interval) and domain.attribute.kind == "numeric":
         if part.low is None:
             return None
-        low, high = (math.ceil(part.low), math.floor(part.high)) if domain.is_whole else (part.low, part.high)
+        low, high = (
+            (math.ceil(part.low), math.floor(part.high))
+            if domain.is_whole
+            else (part.low, part.high)
+        )
         return high if not pd.isna(value) and value > high else low
     return domain.value(int(np.argmax(domain.inside(part))))
 
@@ -336,16 +413,30 @@ def _protected(
     near, told = [], {}
     for i, entry in regions[:_MOST]:
         draws = np.random.default_rng([asks.seed, i])
-        near.append(region_plausibility(entry.region, frame.iloc[[i]], population, n=_DRAWN, random_state=draws))
+        near.append(
+            region_plausibility(
+                entry.region, frame.iloc[[i]], population, n=_DRAWN, random_state=draws
+            )
+        )
     if asks.facts is not None:
         at = np.array([i for i, _ in regions], dtype=np.int64)
         queries = asks.facts.take(at).to_dict("records")
         told = asks.measured(nearest_points([e for _, e in regions], queries, population), at)  # type: ignore[arg-type]
-    return _baseline(name, [c.ncp for c in certificates], [c.pureness for c in certificates], near, asks.seed, told)
+    return _baseline(
+        name,
+        [c.ncp for c in certificates],
+        [c.pureness for c in certificates],
+        near,
+        asks.seed,
+        told,
+    )
 
 
 def _raw(frame: pd.DataFrame, population: Population, asks: _Asking) -> Baseline:
-    at, near = np.arange(len(frame)), [plausibility(frame.iloc[[i]], population) for i in range(len(frame[:_MOST]))]
+    at, near = (
+        np.arange(len(frame)),
+        [plausibility(frame.iloc[[i]], population) for i in range(len(frame[:_MOST]))],
+    )
     told = asks.measured(frame, at)
     return _baseline("raw", np.zeros(len(frame)), asks.reached(frame, at), near, asks.seed, told)
 

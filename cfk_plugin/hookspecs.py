@@ -1,7 +1,8 @@
 """The contract for authors of plugins, adapters and protectors; see docs/reference/hooks.md.
 
-A plugin may add protection, never weaken it: whatever it returns is checked by host code. It runs inside the data
-holder's process and sees training rows, which it must keep out of logs, exceptions and files.
+A plugin may add protection, never weaken it: whatever it returns is checked by host code. It runs
+inside the data holder's process and sees training rows, which it must keep out of logs, exceptions
+and files.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ from cfk_plugin.data.region import Interval, Region, natural
 from cfk_plugin.errors import AdapterError, HostOnly, quiet
 
 Finding = Literal["native", "near-native", "native-qi", "synthetic"]
-"""Equal to a training row; closer than the calibrated tolerance; equal on the quasi-identifiers; none of these."""
+"""Equal to a training row; closer than the calibrated tolerance; equal on the quasi-identifiers;
+none of these.
+"""
 
 PROJECT = "cfk_plugin"
 """Name of the markers' project and of the entry-point group."""
@@ -44,13 +47,19 @@ class AdaptContext:
 
     features: tuple[str, ...]  # columns that a counterfactual has, in the training table's order
     target: str | None = None  # label column, to be left out of what the explainer returns
-    classes: tuple[Any, ...] | None = None  # the model's labels, in its order, for explainers that name a position
-    desired: Any = None  # label, `DesiredRange` or `DesiredSet` that is asked for; None where the query decides
+    classes: tuple[Any, ...] | None = (
+        None  # the model's labels, in its order, for explainers that name a position
+    )
+    # label, `DesiredRange` or `DesiredSet` that is asked for; None where the query decides
+    desired: Any = None
 
 
 @dataclass(frozen=True, slots=True)
 class RawMethod:
-    """A method of an explainer's class that gives out counterfactuals as they are. Naming it imports nothing."""
+    """A method of an explainer's class that gives out counterfactuals as they are.
+
+    Naming it imports nothing.
+    """
 
     module: str
     owner: str
@@ -65,20 +74,26 @@ class ReleaseRecord:
     status: str  # "released" or "suppressed"
     reason: str | None = None  # why it was suppressed, a key of `SUPPRESSION_REASONS`
     method: str  # protector
-    k: int | None = None  # people in the region; None when suppressed or a prototype, like the next two
+    k: int | None = (
+        None  # people in the region; None when suppressed or a prototype, like the next two
+    )
     ncp: float | None = None
     pureness: float | None = None
     policy_hash: str
-    population: str = ""  # keyed fingerprint; none of a prototype: no epsilon covers the exact table it is made of
+    # keyed fingerprint; none of a prototype: no epsilon covers the exact table it is made of
+    population: str = ""
 
 
 @hookspec(firstresult=True)
 def cfk_adapt(explainer: Any, context: AdaptContext) -> CounterfactualSource | None:
-    """Return a source of counterfactuals for an explainer that this plugin knows, or None. The first answer wins.
+    """Return a source of counterfactuals for an explainer that this plugin knows, or None.
 
-    Decide by the explainer's type or attributes, and import its library only once it is yours. Call nothing of the
-    explainer here, and change nothing of it. `AdapterError` says that the explainer is yours and cannot be used as it
-    is; every other exception is reported as a broken plugin, without its text.
+    The first answer wins.
+
+    Decide by the explainer's type or attributes, and import its library only once it is yours. Call
+    nothing of the explainer here, and change nothing of it. `AdapterError` says that the explainer
+    is yours and cannot be used as it is; every other exception is reported as a broken plugin,
+    without its text.
 
     Parameters
     ----------
@@ -94,15 +109,18 @@ def cfk_adapt(explainer: Any, context: AdaptContext) -> CounterfactualSource | N
 
 @hookspec
 def cfk_raw_methods() -> Sequence[RawMethod]:
-    """Name the methods by which people use an explainer without protection, so that their use can be observed.
+    """Name the methods by which people use an explainer without protection, so that their use can
+    be observed.
 
-    Import nothing here; a class whose module is missing, or differs in the installed version, is passed over.
+    Import nothing here; a class whose module is missing, or differs in the installed version, is
+    passed over.
     """
 
 
 @hookspec
 def cfk_register_protectors() -> Mapping[str, Callable[[], Protector]]:
-    """Return protectors by name, for ``method="name"``: each a callable without arguments that makes one.
+    """Return protectors by name, for ``method="name"``: each a callable without arguments that
+    makes one.
 
     Two plugins with one name are an error, and the built-in names are taken.
 
@@ -114,7 +132,9 @@ def cfk_register_protectors() -> Mapping[str, Callable[[], Protector]]:
 
 @hookspec
 def cfk_detect(frame: pd.DataFrame, population: Population) -> Sequence[Finding | None]:
-    """Say for every counterfactual whether it is a training row, or nearly one. The worst finding of all counts.
+    """Say for every counterfactual whether it is a training row, or nearly one.
+
+    The worst finding of all counts.
 
     Parameters
     ----------
@@ -126,13 +146,16 @@ def cfk_detect(frame: pd.DataFrame, population: Population) -> Sequence[Finding 
     Returns
     -------
     sequence of str or None
-        One finding per row, None for no opinion. An answer of the wrong length or an exception stops the release.
+        One finding per row, None for no opinion. An answer of the wrong length or an exception
+        stops the release.
     """
 
 
 @hookspec(firstresult=True)
 def cfk_protect(task: Task) -> Sequence[Proposal] | None:
-    """Protect counterfactuals instead of the policy's protector, or decline with None. The first answer wins.
+    """Protect counterfactuals instead of the policy's protector, or decline with None.
+
+    The first answer wins.
 
     Parameters
     ----------
@@ -142,13 +165,15 @@ def cfk_protect(task: Task) -> Sequence[Proposal] | None:
     Returns
     -------
     sequence of Proposal, or None
-        One per counterfactual, in order. An answer of the wrong length or an exception stops the release.
+        One per counterfactual, in order. An answer of the wrong length or an exception stops the
+        release.
     """
 
 
 @hookspec
 def cfk_released(record: ReleaseRecord) -> None:
-    """Take note of one explanation after it was released or suppressed; nothing can be changed any more.
+    """Take note of one explanation after it was released or suppressed; nothing can be changed any
+    more.
 
     Parameters
     ----------
@@ -166,12 +191,16 @@ class Task:
 
     population: Population
     policy: PrivacyPolicy
-    codes: NDArray[np.int32]  # shape (n, n_quasi_identifiers); -1: a number that the population does not have
+    codes: NDArray[
+        np.int32
+    ]  # shape (n, n_quasi_identifiers); -1: a number that the population does not have
     numbers: NDArray[np.float64]  # the same as numbers (dates in seconds); NaN for categories
     oracle: Oracle  # says whether a cell has the desired outcome; asks the model once per cell
     seed: int = 0  # for protectors that draw random numbers
     progress: Progress | None = None
-    groups: NDArray[np.int64] | None = None  # of the partition, where the guarantee has one; -1 for none
+    groups: NDArray[np.int64] | None = (
+        None  # of the partition, where the guarantee has one; -1 for none
+    )
 
     def __len__(self) -> int:
         return len(self.codes)
@@ -183,10 +212,14 @@ class Proposal:
 
     region: Region | None  # None when no region with enough people was found
     optimal: bool = False  # proved that no better region exists, for the policy's objective
-    gap: float | None = None  # proven bound on how much lower the objective's NCP could be; None for a heuristic
+    gap: float | None = (
+        None  # proven bound on how much lower the objective's NCP could be; None for a heuristic
+    )
 
     def __repr__(self) -> str:
-        region = "None" if self.region is None else "withheld"  # not verified yet: may be somebody's row
+        region = (
+            "None" if self.region is None else "withheld"
+        )  # not verified yet: may be somebody's row
         return f"Proposal(region={region}, optimal={self.optimal}, gap={self.gap})"
 
 
@@ -210,7 +243,8 @@ class ExplainerError(AdapterError):
 class NoneFoundError(AdapterError):
     """The explainer found nothing and says so by an exception.
 
-    `native` is one of the explainer's own class, made anew with a constant text; the caller gets this one.
+    `native` is one of the explainer's own class, made anew with a constant text; the caller gets
+    this one.
     """
 
     def __init__(self, native: Exception) -> None:
@@ -219,14 +253,16 @@ class NoneFoundError(AdapterError):
 
 
 def desired_of(options: Mapping[str, Any], classes: Sequence[Any] | None = None) -> Any:
-    """Return the outcome that a call asks an explainer for, from its arguments by name; None where it names none.
+    """Return the outcome that a call asks an explainer for, from its arguments by name; None where
+    it names none.
 
     Parameters
     ----------
     options : mapping
-        ``desired_range`` holds two numbers. ``desired_class``, ``desired``, ``target_class`` and ``target`` hold a
-        label or several of which any will do; "opposite", "other" and None leave the outcome to the query, as most
-        explainers do. A tuple as ``desired`` or ``target`` is a range, as of `protect`.
+        ``desired_range`` holds two numbers. ``desired_class``, ``desired``, ``target_class`` and
+        ``target`` hold a label or several of which any will do; "opposite", "other" and None leave
+        the outcome to the query, as most explainers do. A tuple as ``desired`` or ``target`` is a
+        range, as of `protect`.
     classes : sequence, optional
         The model's classes, for explainers that name one by its position.
 
@@ -237,9 +273,14 @@ def desired_of(options: Mapping[str, Any], classes: Sequence[Any] | None = None)
     Raises
     ------
     AdapterError
-        If several outcomes are named, a position is out of range, or ``desired_range`` does not hold two numbers.
+        If several outcomes are named, a position is out of range, or ``desired_range`` does not
+        hold two numbers.
     """
-    read = [_read_desired(name, options[name], classes) for name in DESIRED if options.get(name) is not None]
+    read = [
+        _read_desired(name, options[name], classes)
+        for name in DESIRED
+        if options.get(name) is not None
+    ]
     named = [desired for desired in read if desired is not None]
     if any(desired != named[0] for desired in named[1:]):
         raise AdapterError(f"the call names several outcomes ({', '.join(DESIRED)}); name one")
@@ -247,11 +288,16 @@ def desired_of(options: Mapping[str, Any], classes: Sequence[Any] | None = None)
 
 
 def places_of(desired: Any, classes: Sequence[Any] | None) -> list[int]:
-    """Return the positions of the desired classes if the model has more than two; with two, "opposite" will do.
+    """Return the positions of the desired classes if the model has more than two; with two,
+    "opposite" will do.
 
     For explainers that have to be told: `desired` is that of `AdaptContext`.
     """
-    if classes is None or len(classes) <= 2 or (callable(desired) and not isinstance(desired, DesiredSet)):
+    if (
+        classes is None
+        or len(classes) <= 2
+        or (callable(desired) and not isinstance(desired, DesiredSet))
+    ):
         return []
     wanted = desired.labels if isinstance(desired, DesiredSet) else [desired]
     return [place for place, label in enumerate(classes) if label in wanted]
@@ -275,13 +321,17 @@ def constraints_of(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def without_constraints(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments for an explainer that knows no constraints; its answers are checked against them anyway."""
+    """Return the arguments for an explainer that knows no constraints; its answers are checked
+    against them anyway.
+    """
     return {name: value for name, value in options.items() if name not in CONSTRAINTS}
 
 
 def _read_desired(name: str, value: Any, classes: Sequence[Any] | None) -> Any:
     if name == "desired_range":
-        with quiet("desired_range must hold two numbers, the lowest and the highest outcome", AdapterError):
+        with quiet(
+            "desired_range must hold two numbers, the lowest and the highest outcome", AdapterError
+        ):
             low, high = value
             return DesiredRange(low, high)
     if isinstance(value, str) and value in ("opposite", "other"):
@@ -304,25 +354,38 @@ def _class_of(name: str, value: Any, classes: Sequence[Any] | None) -> Any:
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
         return value
     if not 0 <= value < len(classes):
-        raise AdapterError(f"{name} is the position of a class, and the model has {len(classes)}: give 0 or above")
+        raise AdapterError(
+            f"{name} is the position of a class, and the model has {len(classes)}: give 0 or above"
+        )
     return classes[int(value)]
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class CounterfactualBatch(HostOnly):
-    """Raw counterfactuals of one call. Never leaves the host: its `repr` shows counts and it refuses to be pickled."""
+    """Raw counterfactuals of one call.
+
+    Never leaves the host: its `repr` shows counts and it refuses to be pickled.
+    """
 
     frame: pd.DataFrame  # shape (n_found, n_features); raw feature space, any index
     slot: NDArray[np.int64]  # shape (n_found,); position in `query` that each row answers
-    query: NDArray[np.int64]  # shape (n_asked,); the query of each slot; for slots without a row nothing was found
-    desired: Any = None  # outcome that this call asked for, which is then certified; see `desired_of`
-    constraints: Mapping[str, Any] = field(default_factory=dict)  # what this call says may change; `constraints_of`
+    query: NDArray[
+        np.int64
+    ]  # shape (n_asked,); the query of each slot; for slots without a row nothing was found
+    desired: Any = (
+        None  # outcome that this call asked for, which is then certified; see `desired_of`
+    )
+    constraints: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # what this call says may change; `constraints_of`
 
     def __post_init__(self) -> None:
         slot, query = np.asarray(self.slot, dtype=np.int64), np.asarray(self.query, dtype=np.int64)
         if not isinstance(self.frame, pd.DataFrame) or len(slot) != len(self.frame):
             raise AdapterError("a batch needs a DataFrame and one slot per row of it")
-        if len(np.unique(slot)) != len(slot) or (len(slot) and not 0 <= slot.min() <= slot.max() < len(query)):
+        if len(np.unique(slot)) != len(slot) or (
+            len(slot) and not 0 <= slot.min() <= slot.max() < len(query)
+        ):
             raise AdapterError("slots must be distinct positions in `query`")
         object.__setattr__(self, "frame", self.frame.reset_index(drop=True))
         object.__setattr__(self, "slot", slot)
@@ -336,10 +399,15 @@ class CounterfactualBatch(HostOnly):
         desired: Any = None,
         constraints: Mapping[str, Any] = MappingProxyType({}),
     ) -> CounterfactualBatch:
-        """Build a batch with one counterfactual asked per query, `frame` holding those that were found."""
+        """Build a batch with one counterfactual asked per query, `frame` holding those that were
+        found.
+        """
         return cls(frame, np.flatnonzero(found), np.arange(len(found)), desired, constraints)
 
-    _refusal = AdapterError, "a CounterfactualBatch may hold training rows and refuses to be pickled"
+    _refusal = (
+        AdapterError,
+        "a CounterfactualBatch may hold training rows and refuses to be pickled",
+    )
 
     def _counts(self) -> str:
         return f"{len(self.frame)} found of {len(self.query)} asked"
@@ -347,38 +415,52 @@ class CounterfactualBatch(HostOnly):
 
 @runtime_checkable
 class CounterfactualSource(Protocol):
-    """An explainer as an adapter presents it. Knows how to call it and how to read it; nothing of privacy.
+    """An explainer as an adapter presents it.
 
-    It may have ``forwarded``, names of further attributes and methods that a protected explainer passes on unchanged:
-    they must hold no value of a row, and lead to none.
+    Knows how to call it and how to read it; nothing of privacy.
+
+    It may have ``forwarded``, names of further attributes and methods that a protected explainer
+    passes on unchanged: they must hold no value of a row, and lead to none.
     """
 
     name: str  # short name of the generator, for logs
-    instance_based: bool  # its answers may be training rows or lightly changed ones, whatever a distance says
+    instance_based: (
+        bool  # its answers may be training rows or lightly changed ones, whatever a distance says
+    )
 
     def generate(self, queries: pd.DataFrame, **options: Any) -> CounterfactualBatch:
-        """Ask for counterfactuals of the queries. Changes neither queries nor explainer nor random state."""
+        """Ask for counterfactuals of the queries.
+
+        Changes neither queries nor explainer nor random state.
+        """
         ...
 
     @property
     def methods(self) -> Mapping[str, Any]:
-        """The explainer's own methods that return counterfactuals, by name; they keep it when they are protected.
+        """The explainer's own methods that return counterfactuals, by name; they keep it when they
+        are protected.
 
         Each takes what the method takes and returns ``(batch, native_result, queries)``.
         """
         ...
 
     def restore(self, native: Any, explanations: Any) -> Any:
-        """Rebuild the explainer's own result type from `Explanations`; no row of `native` may survive."""
+        """Rebuild the explainer's own result type from `Explanations`; no row of `native` may
+        survive.
+        """
         ...
 
 
 @runtime_checkable
 class RankingSource(CounterfactualSource, Protocol):
-    """A source that can name several counterfactuals of each query, for ``protect(..., candidates=m)``."""
+    """A source that can name several counterfactuals of each query, for ``protect(...,
+    candidates=m)``.
+    """
 
     def candidates(self, queries: pd.DataFrame, m: int, **options: Any) -> CounterfactualBatch:
-        """Ask for m counterfactuals of each query, the generator's favorite first; keeps the rules of `generate`."""
+        """Ask for m counterfactuals of each query, the generator's favorite first; keeps the rules
+        of `generate`.
+        """
         ...
 
 
@@ -387,7 +469,9 @@ _PROTECTING: ContextVar[bool] = ContextVar("cfk_protecting", default=False)
 
 @contextmanager
 def protecting() -> Iterator[None]:
-    """Mark calls of an explainer whose answers go through protection, so that observation does not count them."""
+    """Mark calls of an explainer whose answers go through protection, so that observation does not
+    count them.
+    """
     token = _PROTECTING.set(True)
     try:
         yield
@@ -420,13 +504,14 @@ def typed_cells(entry: Any) -> dict[str, Any]:
 
 
 TEXT_WITHHELD = (
-    "its text is withheld, as it may quote rows; to read it, call the explainer itself, without protection, on data "
-    "that may be shown"
+    "its text is withheld, as it may quote rows; to read it, call the explainer itself, without"
+    " protection, on data that may be shown"
 )
 
 
 def ask(call: Callable[[], Any], none_found: Callable[[Exception], bool] = lambda _: False) -> Any:
-    """Call an explainer and leave no trace of it: random state restored, its exceptions stripped of their text.
+    """Call an explainer and leave no trace of it: random state restored, its exceptions stripped of
+    their text.
 
     Parameters
     ----------
@@ -461,7 +546,9 @@ def ask(call: Callable[[], Any], none_found: Callable[[Exception], bool] = lambd
 
 @contextmanager
 def _random_state_kept() -> Iterator[None]:
-    """Restore the global random state of `random` and NumPy, which explainers draw from and re-seed."""
+    """Restore the global random state of `random` and NumPy, which explainers draw from and
+    re-seed.
+    """
     plain, legacy = random.getstate(), np.random.get_state()  # noqa: NPY002 - saved, not used
     try:
         yield

@@ -40,7 +40,15 @@ def new_axes(height: float) -> Axes:
 def mark_k(ax: Axes, at: float, k: int) -> None:
     """Draw a line at the policy's k and say so."""
     ax.axvline(at, color=MARK, linestyle="--", linewidth=1.2)
-    ax.text(at, 0.97, f" policy: k = {k}", transform=ax.get_xaxis_transform(), va="top", color=MARK, fontsize=9)
+    ax.text(
+        at,
+        0.97,
+        f" policy: k = {k}",
+        transform=ax.get_xaxis_transform(),
+        va="top",
+        color=MARK,
+        fontsize=9,
+    )
 
 
 def clean(ax: Axes) -> None:
@@ -76,7 +84,9 @@ class Display(ABC):
 _MOST_BARS = 24
 
 
-def plot_risk(explanations: Explanations | Sequence[int], *, k: int | None = None, ax: Axes | None = None) -> Axes:
+def plot_risk(
+    explanations: Explanations | Sequence[int], *, k: int | None = None, ax: Axes | None = None
+) -> Axes:
     """Plot how many people fit the released regions, and the prosecutor risk that goes with it.
 
     Parameters
@@ -97,17 +107,29 @@ def plot_risk(explanations: Explanations | Sequence[int], *, k: int | None = Non
 
 
 class RiskDisplay(Display):
-    """How many people fit the released regions, and the prosecutor risk that goes with it; see `plot_risk`."""
+    """How many people fit the released regions, and the prosecutor risk that goes with it; see
+    `plot_risk`.
+    """
 
     def __init__(self, sizes: Sequence[int], *, k: int | None = None) -> None:
         self.sizes, self.k = np.asarray(class_sizes_of(sizes), dtype=np.int64), k
 
     @classmethod
     def from_explanations(
-        cls, explanations: Explanations | Sequence[int], *, k: int | None = None, ax: Axes | None = None
+        cls,
+        explanations: Explanations | Sequence[int],
+        *,
+        k: int | None = None,
+        ax: Axes | None = None,
     ) -> Self:
-        """Draw explanations, or numbers of people; parameters and errors are those of `plot_risk`."""
-        if k is None and isinstance(explanations, Explanations) and isinstance(explanations.policy, PrivacyPolicy):
+        """Draw explanations, or numbers of people; parameters and errors are those of
+        `plot_risk`.
+        """
+        if (
+            k is None
+            and isinstance(explanations, Explanations)
+            and isinstance(explanations.policy, PrivacyPolicy)
+        ):
             k = explanations.policy.k
         return cls(class_sizes_of(explanations), k=k).plot(ax=ax)
 
@@ -120,7 +142,9 @@ class RiskDisplay(Display):
             return
         edges = _edges(sizes, k)
         shares = np.histogram(sizes, edges)[0] / len(sizes)
-        bars = ax.bar(edges[:-1], 100 * shares, np.diff(edges), align="edge", color=BAR, edgecolor="white")
+        bars = ax.bar(
+            edges[:-1], 100 * shares, np.diff(edges), align="edge", color=BAR, edgecolor="white"
+        )
         labels = [f"{100 * share:.0f}" if share >= 0.005 else "" for share in shares]
         ax.bar_label(bars, labels, padding=2, fontsize=8, color=INK)
         if k is not None:
@@ -135,10 +159,12 @@ class RiskDisplay(Display):
 
 
 class ExplanationDisplay(Display):
-    """One released explanation: its ranges among those of all groups of people, and its other values as text.
+    """One released explanation: its ranges among those of all groups of people, and its other
+    values as text.
 
-    Bars count the groups that have such values, each group once over its whole range; dark bars are the explanation's.
-    No row is counted, and axes have no end labels. Without known groups, as for a nominal guarantee, there are no bars.
+    Bars count the groups that have such values, each group once over its whole range; dark bars are
+    the explanation's. No row is counted, and axes have no end labels. Without known groups, as for
+    a nominal guarantee, there are no bars.
 
     Parameters
     ----------
@@ -147,7 +173,9 @@ class ExplanationDisplay(Display):
         The person's own values, drawn where they change; only where they may be shown.
     """
 
-    def __init__(self, entry: GeneralizedCounterfactual, factual: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, entry: GeneralizedCounterfactual, factual: Mapping[str, Any] | None = None
+    ) -> None:
         self.entry, self.factual = entry, factual
         self.height = 0.7 + 0.25 * len(entry.cells()) + 0.2 * len(entry.region)
 
@@ -179,7 +207,9 @@ class ExplanationDisplay(Display):
         """
         found = next(iter(explanations.generalized), None) if entry is None else explanations[entry]
         if not isinstance(found, GeneralizedCounterfactual):
-            raise InputError("only a released region can be drawn; see `generalized` for those that there are")
+            raise InputError(
+                "only a released region can be drawn; see `generalized` for those that there are"
+            )
         own = None if queries is None else explanations.asked(queries)[found.query]
         return cls(found, own).plot(ax=ax)
 
@@ -192,12 +222,20 @@ class ExplanationDisplay(Display):
             bars = among.get(name, [])
             wide = min(1 / max(len(bars), 1), 1 / 12)
             for at, (tall, own) in enumerate(bars):
-                ax.bar(at * wide, -0.8 * tall, 0.9 * wide, low, align="edge", color=INK if own else BAR)
+                ax.bar(
+                    at * wide, -0.8 * tall, 0.9 * wide, low, align="edge", color=INK if own else BAR
+                )
             factual = None if self.factual is None or name not in parts else self.factual[name]
             stays = factual is None or part_contains(parts[name], factual)
             text = said if stays else f"{part_to_text(part_of(factual))} → {said}"
             ax.text(
-                1.04, low - height / 2, text, va="center", fontsize=9, color=INK, weight="normal" if stays else "bold"
+                1.04,
+                low - height / 2,
+                text,
+                va="center",
+                fontsize=9,
+                color=INK,
+                weight="normal" if stays else "bold",
             )
         ax.set_xlim(0, 1.6)
         ax.set_ylim(rows[-1] + 0.1, 0)
@@ -205,12 +243,19 @@ class ExplanationDisplay(Display):
         ax.tick_params(length=0)
         ax.set_xticks([])
         if among:
-            ax.set_xlabel("bars: groups of people with such values; dark: this explanation", loc="left", fontsize=9)
+            ax.set_xlabel(
+                "bars: groups of people with such values; dark: this explanation",
+                loc="left",
+                fontsize=9,
+            )
         ax.spines[["top", "right", "bottom", "left"]].set_visible(False)
 
 
-def plot_ncp_by_attribute(explanations: Explanations, population: Population, *, ax: Axes | None = None) -> Axes:
-    """Plot what each quasi-identifier loses by being generalised: the mean, and the 95 % quantile as a mark.
+def plot_ncp_by_attribute(
+    explanations: Explanations, population: Population, *, ax: Axes | None = None
+) -> Axes:
+    """Plot what each quasi-identifier loses by being generalised: the mean, and the 95 % quantile
+    as a mark.
 
     Parameters
     ----------
@@ -236,16 +281,30 @@ def plot_ncp_by_attribute(explanations: Explanations, population: Population, *,
         return nothing(ax)
     at = np.arange(len(table))
     ax.barh(at, table["ncp_mean"], height=0.6, color=BAR, label="mean")
-    ax.plot(table["ncp_p95"], at, "|", color=INK, markersize=14, markeredgewidth=2, label="95 of 100 are below")
+    ax.plot(
+        table["ncp_p95"],
+        at,
+        "|",
+        color=INK,
+        markersize=14,
+        markeredgewidth=2,
+        label="95 of 100 are below",
+    )
     for y, (mean, high) in enumerate(zip(table["ncp_mean"], table["ncp_p95"], strict=True)):
         ax.text(max(mean, high) + 0.02, y, f"mean {mean:.2f}", va="center", fontsize=9, color=INK)
-    weights = [f"\nweight {w:.2f}" if table["weight"].nunique() > 1 else "" for w in table["weight"]]
+    weights = [
+        f"\nweight {w:.2f}" if table["weight"].nunique() > 1 else "" for w in table["weight"]
+    ]
     ax.set_yticks(at, [f"{n}{w}" for n, w in zip(table["attribute"], weights, strict=True)])
     ax.set_xlim(0, 1)
     ax.set_xticks(np.linspace(0, 1, 6))
-    ax.set_xlabel(f"information loss NCP, over {released:,} explanations (0: exact, 1: whole range)")
+    ax.set_xlabel(
+        f"information loss NCP, over {released:,} explanations (0: exact, 1: whole range)"
+    )
     ax.set_ylabel("quasi-identifier")
-    ax.legend(frameon=False, fontsize=9, loc="lower left", bbox_to_anchor=(0, 1), ncols=2, reverse=True)
+    ax.legend(
+        frameon=False, fontsize=9, loc="lower left", bbox_to_anchor=(0, 1), ncols=2, reverse=True
+    )
     clean(ax)
     return ax
 
@@ -261,7 +320,11 @@ def _risk_axis(ax: Axes) -> None:
     """Add the risk that belongs to each size on the opposite axis."""
     from matplotlib.ticker import FixedLocator, FuncFormatter
 
-    ticks = [tick for tick in ax.get_xticks() if tick >= 1 and ax.get_xlim()[0] <= tick <= ax.get_xlim()[1]]
+    ticks = [
+        tick
+        for tick in ax.get_xticks()
+        if tick >= 1 and ax.get_xlim()[0] <= tick <= ax.get_xlim()[1]
+    ]
     top = ax.secondary_xaxis("top")
     top.xaxis.set_major_locator(FixedLocator(ticks))
     top.xaxis.set_major_formatter(FuncFormatter(lambda size, _: f"{100 / size:.2g}"))
@@ -284,19 +347,21 @@ def plot_groups(
     tolerance: float | Mapping[str, float] | None = None,
     ax: Axes | Sequence[Axes] | None = None,
 ) -> NDArray[Any]:
-    """Plot by how much each group differs from everybody else, one metric beside the other, with 95 % intervals.
+    """Plot by how much each group differs from everybody else, one metric beside the other, with 95
+    % intervals.
 
-    For the data holder: it shows how many are in a group. Groups of fewer than 11 are pooled or left out by
-    `group_gap`, before anything is plotted.
+    For the data holder: it shows how many are in a group. Groups of fewer than 11 are pooled or
+    left out by `group_gap`, before anything is plotted.
 
     Parameters
     ----------
     gaps : mapping of str to sequence of GroupGap, or DataFrame
-        What `group_gap` found for each metric, as `cfk_plugin.release.explanations.group_gaps` returns it; or a table
-        with the columns ``metric``, ``group``, ``n``, ``gap``, ``low`` and ``high``.
+        What `group_gap` found for each metric, as `cfk_plugin.release.explanations.group_gaps`
+        returns it; or a table with the columns ``metric``, ``group``, ``n``, ``gap``, ``low`` and
+        ``high``.
     tolerance : float or mapping of str to float, optional
-        Largest difference that is accepted, drawn as a band around 0. A number is for shares (every metric but ``k``,
-        which counts people); a mapping is by metric.
+        Largest difference that is accepted, drawn as a band around 0. A number is for shares (every
+        metric but ``k``, which counts people); a mapping is by metric.
     ax : matplotlib Axes or sequence of them, optional
         One for each metric. Default: those of a new figure, which share the groups.
 
@@ -312,7 +377,8 @@ def plot_groups(
 
     Notes
     -----
-    An interval around 0 does not show that groups are equal, and intervals are not corrected for several groups.
+    An interval around 0 does not show that groups are equal, and intervals are not corrected for
+    several groups.
     """
     table = _table(gaps)
     metrics = list(gaps) if isinstance(gaps, Mapping) else list(dict.fromkeys(table["metric"]))
@@ -326,17 +392,27 @@ def plot_groups(
         if not rows["gap"].notna().any():
             nothing(panel, "fewer than two groups\nof 11 or more")
             continue
-        bound = tolerance.get(metric) if isinstance(tolerance, Mapping) else None if metric in _COUNTS else tolerance
+        bound = (
+            tolerance.get(metric)
+            if isinstance(tolerance, Mapping)
+            else None
+            if metric in _COUNTS
+            else tolerance
+        )
         _draw(panel, rows, metric, bound)
         named = unnamed or ax is not None  # axes of somebody else may stand anywhere
-        panel.set_yticks(range(len(groups)), [_label(name, table) if named else "" for name in groups])
+        panel.set_yticks(
+            range(len(groups)), [_label(name, table) if named else "" for name in groups]
+        )
         unnamed = False
     return panels
 
 
 def _table(gaps: Mapping[str, Sequence[GroupGap]] | pd.DataFrame) -> pd.DataFrame:
     if not isinstance(gaps, pd.DataFrame):
-        rows = [{"metric": metric, **asdict(gap)} for metric, found in gaps.items() for gap in found]
+        rows = [
+            {"metric": metric, **asdict(gap)} for metric, found in gaps.items() for gap in found
+        ]
         return pd.DataFrame(rows, columns=list(_NEEDED))
     if lost := [name for name in _NEEDED if name not in gaps.columns]:
         raise InputError(f"no group differences: columns {', '.join(lost)} are missing")
@@ -348,7 +424,9 @@ def _panels(ax: Axes | Sequence[Axes] | None, metrics: int, groups: int) -> NDAr
         import matplotlib.pyplot as plt
 
         size = (1.4 + 2.3 * metrics, 1.5 + 0.42 * max(groups, 2))
-        return np.asarray(plt.subplots(1, metrics, figsize=size, layout="constrained", squeeze=False)[1][0])
+        return np.asarray(
+            plt.subplots(1, metrics, figsize=size, layout="constrained", squeeze=False)[1][0]
+        )
     panels = np.atleast_1d(np.asarray(ax, dtype=object)).ravel()
     if len(panels) != metrics:
         raise InputError(f"{metrics} metrics need as many axes, got {len(panels)}")
@@ -371,7 +449,9 @@ def _draw(ax: Axes, rows: pd.DataFrame, metric: str, tolerance: float | None) ->
     ax.set_xlim(-wide, wide)
     ax.set_ylim(len(rows) - 0.4, -0.6)
     ax.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
-    ax.xaxis.set_major_formatter(FuncFormatter(lambda gap, _: f"{gap:+g}".replace("-", "−") if gap else "0"))
+    ax.xaxis.set_major_formatter(
+        FuncFormatter(lambda gap, _: f"{gap:+g}".replace("-", "−") if gap else "0")
+    )
     name, better = _SAID.get(metric, (metric, ""))
     ax.set_title(name, fontsize=10, pad=16)
     ax.set_xlabel("group − everybody else" + (f"\n({better})" if better else ""), fontsize=9)
@@ -382,7 +462,9 @@ _SMALL: Mapping[str, Any] = {"ha": "center", "va": "bottom", "fontsize": 8, "col
 
 
 def _label(group: str, table: pd.DataFrame) -> str:
-    """Return a group's name and size; sizes may differ by metric, as withheld explanations have no value for some."""
+    """Return a group's name and size; sizes may differ by metric, as withheld explanations have no
+    value for some.
+    """
     sizes = table.loc[table["group"] == group, "n"]
     least, most = int(sizes.min()), int(sizes.max())
     return f"{group}\nn = {least:,}" if least == most else f"{group}\nn = {least:,} to {most:,}"
@@ -393,12 +475,15 @@ _APART = 0.06  # between two names
 _MOST_TICKS = 10
 
 
-def plot_frontier(frontier: Frontier | pd.DataFrame, *, k: int | None = None, ax: Axes | None = None) -> Axes:
+def plot_frontier(
+    frontier: Frontier | pd.DataFrame, *, k: int | None = None, ax: Axes | None = None
+) -> Axes:
     """Plot pureness, information loss and what is withheld against k, with 95 % intervals as bands.
 
-    Pureness and information loss are over the counterfactuals that are released at every k, so that points are
-    comparable: what is withheld at a large k is often what would look worst there. Where no counterfactual is released
-    at every k they are over what is released at each, and the label says so. What is withheld is drawn if anything is.
+    Pureness and information loss are over the counterfactuals that are released at every k, so that
+    points are comparable: what is withheld at a large k is often what would look worst there. Where
+    no counterfactual is released at every k they are over what is released at each, and the label
+    says so. What is withheld is drawn if anything is.
 
     Parameters
     ----------
@@ -420,8 +505,8 @@ def plot_frontier(frontier: Frontier | pd.DataFrame, *, k: int | None = None, ax
 
     Notes
     -----
-    Bands of two k may overlap although one costs clearly more: they are of the same counterfactuals, and each band says
-    how far the figure would move with others.
+    Bands of two k may overlap although one costs clearly more: they are of the same
+    counterfactuals, and each band says how far the figure would move with others.
     """
     return FrontierDisplay.from_frontier(frontier, k=k, ax=ax).ax_
 
@@ -433,7 +518,9 @@ class FrontierDisplay(Display):
         self.table, self.k = table.sort_values("k"), k
 
     @classmethod
-    def from_frontier(cls, frontier: Frontier | pd.DataFrame, *, k: int | None = None, ax: Axes | None = None) -> Self:
+    def from_frontier(
+        cls, frontier: Frontier | pd.DataFrame, *, k: int | None = None, ax: Axes | None = None
+    ) -> Self:
         """Draw a frontier, or its table; parameters and errors are those of `plot_frontier`."""
         if isinstance(frontier, Frontier):
             k, frontier = frontier.policy["k"] if k is None else k, frontier.to_frame()
@@ -445,7 +532,9 @@ class FrontierDisplay(Display):
             nothing(ax)
             return
         last = int(table["k"].iloc[-1])
-        asked, common = (int(table[name].iloc[-1]) if name in table else None for name in ("asked", "common"))
+        asked, common = (
+            int(table[name].iloc[-1]) if name in table else None for name in ("asked", "common")
+        )
         of = "" if common == 0 else "common_"
         lines = {
             "pureness": (f"{of}pureness_mean", "-", "o", INK),
@@ -454,16 +543,29 @@ class FrontierDisplay(Display):
         }
         if not table.get("suppressed_rate", pd.Series(dtype=float)).any():
             del lines["withheld, of all asked"]
-        lines = {name: line for name, line in lines.items() if line[0] in table and table[line[0]].notna().any()}
+        lines = {
+            name: line
+            for name, line in lines.items()
+            if line[0] in table and table[line[0]].notna().any()
+        }
         for column, style, marker, shade in lines.values():
             # What two bands share is darker.
             band = (table["k"], table[f"{column}_low"], table[f"{column}_high"])
             ax.fill_between(*band, color=MARK, alpha=0.16, linewidth=0, zorder=1)
-            ax.plot(table["k"], table[column], style, marker=marker, markersize=4, color=shade, zorder=3)
+            ax.plot(
+                table["k"], table[column], style, marker=marker, markersize=4, color=shade, zorder=3
+            )
         y = -np.inf
-        for value, name in sorted((float(table[line[0]].dropna().iloc[-1]), name) for name, line in lines.items()):
+        for value, name in sorted(
+            (float(table[line[0]].dropna().iloc[-1]), name) for name, line in lines.items()
+        ):
             y = max(value, y + _APART)  # names stand at the ends of their lines, without overlap
-            where: dict[str, Any] = {"textcoords": "offset points", "va": "center", "fontsize": 9, "color": INK}
+            where: dict[str, Any] = {
+                "textcoords": "offset points",
+                "va": "center",
+                "fontsize": 9,
+                "color": INK,
+            }
             ax.annotate(f"{name} {value:.2f}", (last, y), (7, 0), **where)
         if k is not None:
             mark_k(ax, k, k)
@@ -479,15 +581,25 @@ def _over(asked: int | None, common: int | None) -> str:
         return ""
     if not common:
         return ",\nover what each k releases: not the same ones"
-    which = f"all {asked:,} counterfactuals" if common == asked else f"the {common:,} of {asked:,} released at every k"
+    which = (
+        f"all {asked:,} counterfactuals"
+        if common == asked
+        else f"the {common:,} of {asked:,} released at every k"
+    )
     return f",\nover {which}"
 
 
 def _frontier_table(table: pd.DataFrame) -> pd.DataFrame:
-    means = [f"{common}{name}" for common in ("", "common_") for name in ("ncp_mean", "pureness_mean")]
+    means = [
+        f"{common}{name}" for common in ("", "common_") for name in ("ncp_mean", "pureness_mean")
+    ]
     ends = [f"{name}{end}" for name in (*means, "suppressed_rate") for end in ("", "_low", "_high")]
-    if lost := [name for name in ("k", "asked", "released", "common", *ends) if name not in table.columns]:
-        raise InputError(f"no frontier: columns {', '.join(lost)} are missing; give a Frontier or its to_frame()")
+    if lost := [
+        name for name in ("k", "asked", "released", "common", *ends) if name not in table.columns
+    ]:
+        raise InputError(
+            f"no frontier: columns {', '.join(lost)} are missing; give a Frontier or its to_frame()"
+        )
     return table
 
 
@@ -497,7 +609,11 @@ def _limit(ax: Axes, ks: np.ndarray, k: int | None) -> None:
 
     low, high = min(ks[0], k or ks[0]), max(ks[-1], k or ks[-1])
     wide = max(high - low, 1)
-    ticks = ks if len(ks) <= _MOST_TICKS else MaxNLocator(_MOST_TICKS, integer=True).tick_values(ks[0], ks[-1])
+    ticks = (
+        ks
+        if len(ks) <= _MOST_TICKS
+        else MaxNLocator(_MOST_TICKS, integer=True).tick_values(ks[0], ks[-1])
+    )
     ax.set_xlim(low - 0.03 * wide, high + _ROOM * wide)
     ax.set_xticks([tick for tick in ticks if low <= tick <= high])
     ax.spines["bottom"].set_bounds(low, high)
@@ -514,7 +630,9 @@ _FEW = 1_000  # people; with fewer of them, rates of 0.1 % cannot be seen
 
 
 class RocLine(NamedTuple):
-    """A curve to draw: its name, and the number of non-members that its false positive rates are of."""
+    """A curve to draw: its name, and the number of non-members that its false positive rates are
+    of.
+    """
 
     name: str
     curve: Curve
@@ -523,27 +641,38 @@ class RocLine(NamedTuple):
     @property
     def least(self) -> float:
         """Return the smallest rate of false alarms that could be observed."""
-        return 1 / self.others if self.others else min((rate for rate in self.curve.fpr if rate > 0), default=0.1)
+        return (
+            1 / self.others
+            if self.others
+            else min((rate for rate in self.curve.fpr if rate > 0), default=0.1)
+        )
 
 
 def plot_roc(
-    report: Attacked, *, epsilon: float | None = None, delta: float = 0.0, log: bool = True, ax: Axes | None = None
+    report: Attacked,
+    *,
+    epsilon: float | None = None,
+    delta: float = 0.0,
+    log: bool = True,
+    ax: Axes | None = None,
 ) -> Axes:
-    """Plot the share of members that attacks find over the share of non-members that they take for members.
+    """Plot the share of members that attacks find over the share of non-members that they take for
+    members.
 
-    For the data holder: each step of a curve is one person, so few people show where single ones stand. A privacy
-    report's external edition has the same curves in steps of 11 people.
+    For the data holder: each step of a curve is one person, so few people show where single ones
+    stand. A privacy report's external edition has the same curves in steps of 11 people.
 
     Parameters
     ----------
     report : AttackReport, sequence of AttackReport, or mapping of str to Curve
         Whose curves are drawn. Curves of several reports are named with what was attacked.
     epsilon, delta : float, optional
-        A claim for neighboring tables in which one person is *replaced*, as membership attacks assume; the most that it
-        admits is drawn as a line. Default: the lines of the claims that the reports hold.
+        A claim for neighboring tables in which one person is *replaced*, as membership attacks
+        assume; the most that it admits is drawn as a line. Default: the lines of the claims that
+        the reports hold.
     log : bool
-        Logarithmic axes that start at 1 / n for n non-members. Only these show attacks that are right about a few
-        people.
+        Logarithmic axes that start at 1 / n for n non-members. Only these show attacks that are
+        right about a few people.
     ax : matplotlib Axes, optional
         Default: those of a new figure.
 
@@ -577,7 +706,9 @@ class RocDisplay(Display):
 
     height = 5.0
 
-    def __init__(self, lines: Sequence[RocLine], guides: Mapping[str, Curve], *, log: bool = True) -> None:
+    def __init__(
+        self, lines: Sequence[RocLine], guides: Mapping[str, Curve], *, log: bool = True
+    ) -> None:
         self.lines, self.guides, self.log = lines, guides, log
 
     @classmethod
@@ -596,18 +727,31 @@ class RocDisplay(Display):
         if epsilon is not None:
             at = np.unique([0.0, *np.geomspace(1e-6, 1, 200), *np.linspace(0, 1, 201)])
             claimed = f"ε = {epsilon:g}{f', δ = {delta:g}' if delta else ''}"
-            guides = {f"most that {claimed} admits": Curve(tuple(at), tuple(_admitted(at, epsilon, delta)))}
+            guides = {
+                f"most that {claimed} admits": Curve(
+                    tuple(at), tuple(_admitted(at, epsilon, delta))
+                )
+            }
         return cls(lines, guides, log=log).plot(ax=ax)
 
     def _draw(self, ax: Axes) -> None:
         if not self.lines:
             nothing(ax, "no attack with a curve")
             return
-        least = min(0.1, *(line.least for line in self.lines)) if self.log else 0.0  # a power of ten at least
+        least = (
+            min(0.1, *(line.least for line in self.lines)) if self.log else 0.0
+        )  # a power of ten at least
         at = np.geomspace(least, 1.0, 200) if self.log else np.linspace(0.0, 1.0, 201)
         ax.plot(at, at, color=MARK, linewidth=0.8, label=COIN, zorder=1)
         for dashes, (name, bound) in zip(_GUIDES, self.guides.items(), strict=False):
-            ax.plot(at, roc_height(bound.fpr, bound.tpr, at), linestyle=dashes, color=MARK, linewidth=1, label=name)
+            ax.plot(
+                at,
+                roc_height(bound.fpr, bound.tpr, at),
+                linestyle=dashes,
+                color=MARK,
+                linewidth=1,
+                label=name,
+            )
         for place, line in enumerate(self.lines):
             _draw_curve(ax, line, place, least)
         _roc_axes(ax, self.lines, least)
@@ -617,8 +761,12 @@ def _given(report: Attacked) -> tuple[list[RocLine], dict[str, Curve]]:
     """Return the curves of attacks, and those of what is claimed."""
     if isinstance(report, Mapping):
         if not all(isinstance(curve, Curve) for curve in report.values()):
-            raise InputError("a mapping must be of names to Curve, such as an AttackReport's curves")
-        drawn = [RocLine(short(name), curve) for name, curve in report.items() if name not in BOUNDS]
+            raise InputError(
+                "a mapping must be of names to Curve, such as an AttackReport's curves"
+            )
+        drawn = [
+            RocLine(short(name), curve) for name, curve in report.items() if name not in BOUNDS
+        ]
         return drawn, {name: report[name] for name in BOUNDS if name in report}
     reports = [report] if isinstance(report, AttackReport) else list(report)
     if not all(isinstance(each, AttackReport) for each in reports):
@@ -633,10 +781,20 @@ def _roc_lines(report: AttackReport, *, several: bool) -> Iterator[RocLine]:
             continue
         found = next((result for result in report.results if result.attack == name), None)
         others = None if found is None else found.figures.get("others")
-        area = found is not None and not name.startswith("membership_surrogate")  # whose success is not an area
-        title = f"{short(name)}, AUC {found.main.value:.2f}" if found is not None and area else short(name)
+        area = found is not None and not name.startswith(
+            "membership_surrogate"
+        )  # whose success is not an area
+        title = (
+            f"{short(name)}, AUC {found.main.value:.2f}"
+            if found is not None and area
+            else short(name)
+        )
         known = others is not None and np.isfinite(others) and others > 0
-        yield RocLine(f"{report.subject}: {title}" if several else title, curve, int(others or 0) if known else None)
+        yield RocLine(
+            f"{report.subject}: {title}" if several else title,
+            curve,
+            int(others or 0) if known else None,
+        )
 
 
 def _draw_curve(ax: Axes, line: RocLine, place: int, least: float) -> None:
@@ -671,7 +829,11 @@ def _roc_axes(ax: Axes, lines: Sequence[RocLine], least: float) -> None:
         ax.set_xlim(0.0, 1.0)
         ax.set_ylim(0.0, 1.02)
     known = [line.others for line in lines if line.others]
-    few = f"\n{min(known):,} people who are no members: less cannot be seen" if known and min(known) < _FEW else ""
+    few = (
+        f"\n{min(known):,} people who are no members: less cannot be seen"
+        if known and min(known) < _FEW
+        else ""
+    )
     ax.set_xlabel(f"share of others taken for members (FPR){few}")
     ax.set_ylabel("share of members found (TPR)")
     ax.legend(loc="lower left", bbox_to_anchor=(0, 1), fontsize=9, frameon=False, handlelength=3)

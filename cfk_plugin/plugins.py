@@ -1,4 +1,7 @@
-"""Finding, loading and asking plugins and generators. A manager belongs to one run; nothing is loaded at import."""
+"""Finding, loading and asking plugins and generators.
+
+A manager belongs to one run; nothing is loaded at import.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +52,9 @@ class PluginInfo:
     hooks: tuple[str, ...]
 
 
-def load_plugins(plugins: Iterable[Any] = (), disable: Iterable[str] = (), entry_points: bool = True) -> PluginManager:
+def load_plugins(
+    plugins: Iterable[Any] = (), disable: Iterable[str] = (), entry_points: bool = True
+) -> PluginManager:
     """Load plugins for one run."""
     manager = PluginManager()
     if entry_points:
@@ -64,7 +69,10 @@ def load_plugins(plugins: Iterable[Any] = (), disable: Iterable[str] = (), entry
 
 
 class PluginManager:
-    """The plugins of one run and the questions that the host asks them. Build it with `load_plugins`."""
+    """The plugins of one run and the questions that the host asks them.
+
+    Build it with `load_plugins`.
+    """
 
     def __init__(self) -> None:
         self._manager = pluggy.PluginManager(PROJECT)
@@ -78,24 +86,39 @@ class PluginManager:
         return f"PluginManager({[info.name for info in self.infos]})"
 
     def versions(self) -> dict[str, str]:
-        """Return the version of each distribution that brought a plugin (or of the plugin itself, if it was passed)."""
+        """Return the version of each distribution that brought a plugin (or of the plugin itself,
+        if it was passed).
+        """
         return {info.distribution or info.name: info.version for info in self.infos}
 
     def load(self, point: EntryPoint, name: str, version: str) -> None:
         """Import the plugin behind an entry point of a distribution and register it."""
-        with quiet(f"plugin {point.name!r} of {name!r} failed to load; disable it with {DISABLE}", PluginError):
+        with quiet(
+            f"plugin {point.name!r} of {name!r} failed to load; disable it with {DISABLE}",
+            PluginError,
+        ):
             plugin = point.load()
         self.register(plugin, point.name, name, version)
 
     def register(
-        self, plugin: Any, name: str | None = None, distribution: str | None = None, version: str | None = None
+        self,
+        plugin: Any,
+        name: str | None = None,
+        distribution: str | None = None,
+        version: str | None = None,
     ) -> None:
         """Add a plugin; one that is there already is left alone."""
         kind = plugin if isinstance(plugin, type) else type(plugin)
-        own = plugin.__name__ if isinstance(plugin, ModuleType) else f"{kind.__module__}.{kind.__qualname__}"
+        own = (
+            plugin.__name__
+            if isinstance(plugin, ModuleType)
+            else f"{kind.__module__}.{kind.__qualname__}"
+        )
         name = name or own
         if isinstance(plugin, type):
-            raise PluginError(f"plugin {name!r} is a class, not an instance; have you forgotten the ()?")
+            raise PluginError(
+                f"plugin {name!r} is a class, not an instance; have you forgotten the ()?"
+            )
         if self._manager.is_registered(plugin):
             return
         if self._manager.has_plugin(name):
@@ -107,7 +130,9 @@ class PluginManager:
             raise PluginError(f"plugin {name!r} does not fit the hooks: {error}") from None
         hooks = tuple(sorted(hook.name for hook in self._manager.get_hookcallers(plugin) or ()))
         if not hooks:
-            raise PluginError(f"plugin {name!r} implements no hook; mark its functions with @hookimpl")
+            raise PluginError(
+                f"plugin {name!r} implements no hook; mark its functions with @hookimpl"
+            )
         version = version or str(getattr(plugin, "__version__", "unknown"))
         self.infos.append(PluginInfo(name, distribution, version, hooks))
         self.hooks.update(hooks)
@@ -116,25 +141,29 @@ class PluginManager:
     def adapt(self, explainer: Any, context: AdaptContext) -> CounterfactualSource:
         """Return the source of counterfactuals for an explainer."""
         with quiet("an adapter failed", PluginError, let=(AdapterError, MissingDependencyError)):
-            source: CounterfactualSource | None = self._manager.hook.cfk_adapt(explainer=explainer, context=context)
-            is_source = isinstance(source, CounterfactualSource)  # which may read properties of the adapter
+            source: CounterfactualSource | None = self._manager.hook.cfk_adapt(
+                explainer=explainer, context=context
+            )
+            is_source = isinstance(
+                source, CounterfactualSource
+            )  # which may read properties of the adapter
         if source is None:
             kind = f"{type(explainer).__module__}.{type(explainer).__qualname__}"
             known = ", ".join(info.name for info in self.infos) or "none"
             raise AdapterError(
-                f"no adapter knows an explainer of type {kind} (plugins loaded: {known}). Give a function that asks "
-                "it:\n"
-                "    def explain(queries):  # a DataFrame\n"
-                "        rows = explainer.METHOD(queries.to_numpy())  # one per query, as yours is asked\n"
-                "        return pd.DataFrame(rows, columns=queries.columns, index=queries.index)\n"
-                "For several answers, none, or methods of its own, see docs/how-to/write-an-adapter.md"
+                f"no adapter knows an explainer of type {kind} (plugins loaded: {known}). Give a"
+                " function that asks it:\n    def explain(queries):  # a DataFrame\n        rows ="
+                " explainer.METHOD(queries.to_numpy())  # one per query, as yours is asked\n      "
+                "  return pd.DataFrame(rows, columns=queries.columns, index=queries.index)\nFor"
+                " several answers, none, or methods of its own, see"
+                " docs/how-to/write-an-adapter.md"
             )
         if not is_source:
             parts = ("name", "instance_based", "generate", "methods", "restore")
             missing = [part for part in parts if not hasattr(source, part)]
             raise PluginError(
-                f"an adapter returned {type(source).__name__}, which is no CounterfactualSource: it has no "
-                f"{' and no '.join(missing)}"
+                f"an adapter returned {type(source).__name__}, which is no CounterfactualSource: it"
+                f" has no {' and no '.join(missing)}"
             )
         return source
 
@@ -151,21 +180,36 @@ class PluginManager:
             answers = self._manager.hook.cfk_register_protectors()
         for some in answers:
             if taken := sorted(set(some) & set(found)):
-                raise PluginError(f"two plugins bring a protector named {', '.join(taken)}; disable one")
+                raise PluginError(
+                    f"two plugins bring a protector named {', '.join(taken)}; disable one"
+                )
             found.update(some)
         return found
 
     def detect(self, frame: pd.DataFrame, population: Population) -> list[Finding | None]:
-        """Return the plugins' worst finding per counterfactual; to be combined with the host's by `worst`."""
+        """Return the plugins' worst finding per counterfactual; to be combined with the host's by
+        `worst`.
+        """
         with quiet("a plugin failed in cfk_detect", PluginError):
-            answers = self._manager.hook.cfk_detect(frame=frame.copy(deep=True), population=population)
+            answers = self._manager.hook.cfk_detect(
+                frame=frame.copy(deep=True), population=population
+            )
         for answer in answers:
             if len(answer) != len(frame) or any(f not in _BY_SEVERITY for f in answer):
-                raise PluginError("a plugin's cfk_detect must return one known finding or None per row")
-        return [worst(*findings) for findings in zip(*answers, strict=True)] if answers else [None] * len(frame)
+                raise PluginError(
+                    "a plugin's cfk_detect must return one known finding or None per row"
+                )
+        return (
+            [worst(*findings) for findings in zip(*answers, strict=True)]
+            if answers
+            else [None] * len(frame)
+        )
 
     def protect(self, task: Task) -> Sequence[Proposal] | None:
-        """Return a plugin's proposals for the task, None when all decline. They still have to be verified."""
+        """Return a plugin's proposals for the task, None when all decline.
+
+        They still have to be verified.
+        """
         with quiet("a plugin failed in cfk_protect", PluginError):
             answer: Sequence[Proposal] | None = self._manager.hook.cfk_protect(task=task)
         if answer is not None and len(answer) != len(task):
@@ -173,7 +217,9 @@ class PluginManager:
         return answer
 
     def released(self, record: ReleaseRecord) -> None:
-        """Tell every plugin of a release; one that fails is logged and keeps no other from hearing of it."""
+        """Tell every plugin of a release; one that fails is logged and keeps no other from hearing
+        of it.
+        """
         for hook in reversed(self._manager.hook.cfk_released.get_hookimpls()):
             alone = self._manager.subset_hook_caller(
                 "cfk_released", [p for p in self._manager.get_plugins() if p is not hook.plugin]
@@ -191,7 +237,9 @@ def worst(*findings: Finding | None) -> Finding | None:
 
 
 def _installed(disabled: set[str]) -> list[tuple[EntryPoint, str, str]]:
-    """Return what to load, with distribution and version: built-in ones first, so that the others are asked before."""
+    """Return what to load, with distribution and version: built-in ones first, so that the others
+    are asked before.
+    """
     about, points, seen = cache(_about), [], set()
     for point in entry_points(group=PROJECT):
         name, version = about(point.dist) if point.dist else (point.value, "unknown")
@@ -201,7 +249,9 @@ def _installed(disabled: set[str]) -> list[tuple[EntryPoint, str, str]]:
             points.append((point, name, version))
     for name in sorted(disabled - seen):
         log.warning("no plugin or distribution %s to disable", name)
-    return sorted(points, key=lambda each: (_normal(each[1]) != BUILT_IN, _normal(each[1]), each[0].name))
+    return sorted(
+        points, key=lambda each: (_normal(each[1]) != BUILT_IN, _normal(each[1]), each[0].name)
+    )
 
 
 def _about(distribution: Distribution) -> tuple[str, str]:
@@ -214,12 +264,17 @@ def _normal(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name.strip()).lower()
 
 
-def _trace(hook_name: str, implementations: Sequence[pluggy.HookImpl], arguments: Mapping[str, Any]) -> None:  # noqa: ARG001
+def _trace(
+    hook_name: str,
+    implementations: Sequence[pluggy.HookImpl],
+    arguments: Mapping[str, Any],  # noqa: ARG001 - pluggy gives it, and it can hold rows
+) -> None:
     names = [implementation.plugin_name for implementation in reversed(implementations)]
     log.info("hook %s -> %s", hook_name, ", ".join(names) or "nobody")
 
 
-# Generators: explainers by name, made from a training table and a model, for audits that train again.
+# Generators: explainers by name, made from a training table and a model, for audits that train
+# again.
 
 GROUP = "cfk_plugin.generators"
 """Name of the entry-point group."""
@@ -228,20 +283,27 @@ GROUP = "cfk_plugin.generators"
 class Factory(Protocol):
     """Makes an explainer; a function that an entry point of the group names.
 
-    What the explainer answers may be training rows: its ``explain(X)`` returns one row per query, in the queries'
-    index, with missing values where it found none. It may have ``needs``: the import names of required libraries, each
-    with what to do if it is missing.
+    What the explainer answers may be training rows: its ``explain(X)`` returns one row per query,
+    in the queries' index, with missing values where it found none. It may have ``needs``: the
+    import names of required libraries, each with what to do if it is missing.
     """
 
     def __call__(
-        self, train: pd.DataFrame, labels: NDArray[Any], model: Any, desired: Any = "opposite", seed: int = 0
+        self,
+        train: pd.DataFrame,
+        labels: NDArray[Any],
+        model: Any,
+        desired: Any = "opposite",
+        seed: int = 0,
     ) -> Any:
         """Make an explainer."""
         ...
 
 
 def generators() -> tuple[str, ...]:
-    """Return the names of the generators that can be used here: installed, with the libraries that they need."""
+    """Return the names of the generators that can be used here: installed, with the libraries that
+    they need.
+    """
     usable = []
     for name, point in sorted(_points().items()):
         try:
@@ -267,7 +329,8 @@ def generator(name: str) -> Factory:
     Raises
     ------
     InputError, MissingDependencyError, PluginError
-        If the name is unknown or taken twice, a library is missing, or the function cannot be loaded.
+        If the name is unknown or taken twice, a library is missing, or the function cannot be
+        loaded.
     """
     points = _points()
     if name not in points:
@@ -276,7 +339,9 @@ def generator(name: str) -> Factory:
     factory = _load(points[name])
     if missing := _missing(factory):
         advice = "; ".join(missing.values())
-        raise MissingDependencyError(f"the generator {name} needs {' and '.join(missing)}: {advice}")
+        raise MissingDependencyError(
+            f"the generator {name} needs {' and '.join(missing)}: {advice}"
+        )
     return factory
 
 
@@ -284,7 +349,9 @@ def _points() -> dict[str, EntryPoint]:
     found: dict[str, EntryPoint] = {}
     for point in entry_points(group=GROUP):
         if point.name in found and found[point.name].value != point.value:
-            raise PluginError(f"two installed distributions bring a generator named {point.name}; remove one")
+            raise PluginError(
+                f"two installed distributions bring a generator named {point.name}; remove one"
+            )
         found[point.name] = point
     return found
 

@@ -1,4 +1,6 @@
-"""What an adapter hands over, under the name that plugin authors import it by; see `cfk_plugin.hookspecs`."""
+"""What an adapter hands over, under the name that plugin authors import it by; see
+`cfk_plugin.hookspecs`.
+"""
 
 from cfk_plugin.data.model import predict_of
 from cfk_plugin.data.policy import DesiredRange, DesiredSet, desired_as

@@ -51,10 +51,11 @@ def check_adapter(
 ) -> CounterfactualBatch:
     """Adapt an explainer, ask it, and check every rule of the contract.
 
-    Calls everything in the source's `methods` and `forwarded`, and searches what comes out for values of the
-    explainer's counterfactuals, and of training `rows`, that are not among the queries: texts and numbers of four or
-    more characters, and whole rows. So give queries whose counterfactuals have values that occur nowhere else. What is
-    not found this way may still be there.
+    Calls everything in the source's `methods` and `forwarded`, and searches what comes out for
+    values of the explainer's counterfactuals, and of training `rows`, that are not among the
+    queries: texts and numbers of four or more characters, and whole rows. So give queries whose
+    counterfactuals have values that occur nowhere else. What is not found this way may still be
+    there.
 
     Parameters
     ----------
@@ -69,8 +70,8 @@ def check_adapter(
     deterministic : bool
         Whether the explainer gives the same answer twice.
     arguments : mapping, optional
-        How to call methods that are mapped or forwarded: by name, a sequence of arguments and a mapping of named ones.
-        Default of each: the queries and the `options`, as for `generate`.
+        How to call methods that are mapped or forwarded: by name, a sequence of arguments and a
+        mapping of named ones. Default of each: the queries and the `options`, as for `generate`.
 
     Raises
     ------
@@ -87,7 +88,9 @@ def check_adapter(
         if deterministic:
             with _calling("`generate`, asked again,"):
                 again = source.generate(queries, **options)
-            same = np.array_equal(batch.slot, again.slot) and np.array_equal(batch.query, again.query)
+            same = np.array_equal(batch.slot, again.slot) and np.array_equal(
+                batch.query, again.query
+            )
             same = same and batch.frame.equals(again.frame)
             assert same, "the same question got another answer"
         frames = [batch.frame, *([] if rows is None else [rows[list(features)]])]
@@ -106,7 +109,9 @@ def check_adapter(
                 frames.append(_check_method(source, name, answer, features))
         raw = _Raw(frames, queries, features)
         for name in forwarded:
-            assert hasattr(explainer, name), f"`forwarded` names {name}, which the explainer does not have"
+            assert hasattr(explainer, name), (
+                f"`forwarded` names {name}, which the explainer does not have"
+            )
             value = getattr(explainer, name)
             found = called(name, value) if callable(value) else value
             assert not raw.is_in(found), f"`forwarded` names {name}, which leads to values of rows"
@@ -123,7 +128,8 @@ def check_candidates(
     plugins: Iterable[Any] = (),
     **options: Any,
 ) -> CounterfactualBatch:
-    """Check the rules of `check_adapter` for an adapter's method `candidates`, and that it has m slots per query.
+    """Check the rules of `check_adapter` for an adapter's method `candidates`, and that it has m
+    slots per query.
 
     Parameters
     ----------
@@ -148,14 +154,22 @@ def check_candidates(
     with _unchanged(explainer, queries), _calling("`candidates`"):
         batch = source.candidates(queries, m, **options)
     _check_batch(source, batch, queries, features, options)
-    assert (np.bincount(batch.query, minlength=len(queries)) == m).all(), "each query must have m slots, found or not"
+    assert (np.bincount(batch.query, minlength=len(queries)) == m).all(), (
+        "each query must have m slots, found or not"
+    )
     return batch
 
 
 def _adapted(
-    explainer: Any, queries: pd.DataFrame, features: Sequence[str], target: str | None, plugins: Iterable[Any]
+    explainer: Any,
+    queries: pd.DataFrame,
+    features: Sequence[str],
+    target: str | None,
+    plugins: Iterable[Any],
 ) -> CounterfactualSource:
-    assert isinstance(queries, pd.DataFrame), f"give queries as a DataFrame, not as {type(queries).__name__}"
+    assert isinstance(queries, pd.DataFrame), (
+        f"give queries as a DataFrame, not as {type(queries).__name__}"
+    )
     missing = [name for name in features if name not in queries.columns]
     assert not missing, f"the queries lack features: {', '.join(missing)}"
     with _calling("`cfk_adapt`"):
@@ -164,15 +178,22 @@ def _adapted(
 
 @contextmanager
 def _calling(what: str) -> Iterator[None]:
-    """Report whatever an adapter raises as a broken rule: with its text if it is ours, else with class and line."""
+    """Report whatever an adapter raises as a broken rule: with its text if it is ours, else with
+    class and line.
+    """
     try:
         yield
     except CFKError as error:
         reason = f"{what} raised {type(error).__name__}: {error}"
     except Exception as error:  # noqa: BLE001 - the author learns where, and nobody a value
         last = extract_tb(error.__traceback__)[-1]
-        reason = f"{what} raised {type(error).__name__} in {Path(last.filename).name}, line {last.lineno}"
-        if isinstance(error, AssertionError) and last.filename == __file__:  # a rule that was checked in here
+        reason = (
+            f"{what} raised {type(error).__name__} in {Path(last.filename).name}, line"
+            f" {last.lineno}"
+        )
+        if (
+            isinstance(error, AssertionError) and last.filename == __file__
+        ):  # a rule that was checked in here
             reason = str(error)
     else:
         return
@@ -182,10 +203,14 @@ def _calling(what: str) -> Iterator[None]:
 def _check_source(source: CounterfactualSource) -> Sequence[str]:
     assert isinstance(source.name, str), "`name` must be a short text"
     assert isinstance(source.instance_based, bool), "`instance_based` must be True or False"
-    is_map = isinstance(source.methods, Mapping) and all(callable(method) for method in source.methods.values())
+    is_map = isinstance(source.methods, Mapping) and all(
+        callable(method) for method in source.methods.values()
+    )
     assert is_map, "`methods` must map names to callables"
     forwarded: Sequence[str] = getattr(source, "forwarded", ())
-    is_closed = isinstance(forwarded, (tuple, list)) and all(isinstance(name, str) for name in forwarded)
+    is_closed = isinstance(forwarded, (tuple, list)) and all(
+        isinstance(name, str) for name in forwarded
+    )
     assert is_closed, "`forwarded` must be a tuple of names"
     twice = {"explain", "__call__", *source.methods} & set(forwarded)
     assert not twice, f"`forwarded` names what is protected: {', '.join(sorted(twice))}"
@@ -199,35 +224,64 @@ def _check_batch(
     features: Sequence[str],
     options: Mapping[str, Any],
 ) -> None:
-    """Check columns, slots, goal, constraints, and that no `repr` shows a text or number of four or more characters."""
+    """Check columns, slots, goal, constraints, and that no `repr` shows a text or number of four or
+    more characters.
+    """
     made = "CounterfactualBatch.one_each(frame, found) makes one"
-    assert isinstance(batch, CounterfactualBatch), f"a CounterfactualBatch is due, not {type(batch).__name__}; {made}"
+    assert isinstance(batch, CounterfactualBatch), (
+        f"a CounterfactualBatch is due, not {type(batch).__name__}; {made}"
+    )
     _check_slots(batch, len(queries), features)
     is_said = desired_of(options) is None or batch.desired is not None
-    assert is_said, "the call names an outcome and the batch does not: give it `desired_of(options)`"
+    assert is_said, (
+        "the call names an outcome and the batch does not: give it `desired_of(options)`"
+    )
     is_said = set(constraints_of(options)) <= set(batch.constraints)
-    assert is_said, "the call says what may change and the batch does not: give it `constraints_of(options)`"
+    assert is_said, (
+        "the call says what may change and the batch does not: give it `constraints_of(options)`"
+    )
     with _calling("`__repr__`"):
         shown = repr(source) + repr(batch)
-    values = {str(value) for table in (queries, batch.frame) for column in table for value in table[column]}
-    leaked = [value for value in values - {"True", "False", "None"} if len(value) >= 4 and value in shown]
+    values = {
+        str(value)
+        for table in (queries, batch.frame)
+        for column in table
+        for value in table[column]
+    }
+    leaked = [
+        value for value in values - {"True", "False", "None"} if len(value) >= 4 and value in shown
+    ]
     assert not leaked, "a repr shows a value of a row"
 
 
 def _check_slots(batch: CounterfactualBatch, queries: int, features: Sequence[str]) -> None:
     """Check columns, and that every slot belongs to a query and every query has a slot."""
-    assert list(batch.frame.columns) == list(features), "`frame` must hold exactly the features, in order"
+    assert list(batch.frame.columns) == list(features), (
+        "`frame` must hold exactly the features, in order"
+    )
     assert len(batch.slot) == len(batch.frame), "`slot` must have one entry per row"
     assert len(set(batch.slot.tolist())) == len(batch.slot), "two rows answer the same slot"
-    assert set(batch.slot.tolist()) <= set(range(len(batch.query))), "a slot is no position in `query`"
-    assert set(batch.query.tolist()) == set(range(queries)), "`query` must name each query, found or not, and no other"
+    assert set(batch.slot.tolist()) <= set(range(len(batch.query))), (
+        "a slot is no position in `query`"
+    )
+    assert set(batch.query.tolist()) == set(range(queries)), (
+        "`query` must name each query, found or not, and no other"
+    )
     assert (np.diff(batch.query) >= 0).all(), "`query` must be in the order of the queries"
 
 
-def _check_method(source: CounterfactualSource, name: str, answer: Any, features: Sequence[str]) -> pd.DataFrame:
-    """Check what a mapped method returned, and that `restore` keeps nothing of it; return its counterfactuals."""
+def _check_method(
+    source: CounterfactualSource, name: str, answer: Any, features: Sequence[str]
+) -> pd.DataFrame:
+    """Check what a mapped method returned, and that `restore` keeps nothing of it; return its
+    counterfactuals.
+    """
     kinds = [type(part) for part in answer] if isinstance(answer, tuple) else []
-    fits = len(kinds) == 3 and issubclass(kinds[0], CounterfactualBatch) and issubclass(kinds[2], pd.DataFrame)
+    fits = (
+        len(kinds) == 3
+        and issubclass(kinds[0], CounterfactualBatch)
+        and issubclass(kinds[2], pd.DataFrame)
+    )
     assert fits, f"{name} must return (batch, native_result, queries)"
     batch, native, queries = answer
     _check_slots(batch, len(queries), features)
@@ -236,23 +290,41 @@ def _check_method(source: CounterfactualSource, name: str, answer: Any, features
     made_up: list[Entry] = [_made_up(int(query), features) for query in batch.query]
     for what, entries in (("withheld", withheld), ("released as something else", made_up)):
         released = Explanations(entries, policy=PrivacyPolicy(), columns=features)
-        with quiet(f"`restore` raised {{}} for what {name} returned, where all was {what}", AssertionError):
+        with quiet(
+            f"`restore` raised {{}} for what {name} returned, where all was {what}", AssertionError
+        ):
             restored = source.restore(native, released)
-        assert native is None or restored is not native, f"`restore` gives back what {name} returned; build it anew"
-        assert not raw.is_in(restored), f"`restore` keeps values of what {name} returned, where all was {what}"
+        assert native is None or restored is not native, (
+            f"`restore` gives back what {name} returned; build it anew"
+        )
+        assert not raw.is_in(restored), (
+            f"`restore` keeps values of what {name} returned, where all was {what}"
+        )
     found: pd.DataFrame = batch.frame
     return found
 
 
 @contextmanager
 def _unchanged(explainer: Any, queries: pd.DataFrame) -> Iterator[None]:
-    """Check that queries, explainer and global random state are after a call what they were before."""
-    table, (names, content), drawn = queries.copy(deep=True), _visible_state(explainer), _random_state()
+    """Check that queries, explainer and global random state are after a call what they were
+    before.
+    """
+    table, (names, content), drawn = (
+        queries.copy(deep=True),
+        _visible_state(explainer),
+        _random_state(),
+    )
     yield
-    assert _random_state() == drawn, "global random state was changed; call the explainer through `source.ask`"
-    same = queries.equals(table) and queries.index.equals(table.index) and list(queries) == list(table)
+    assert _random_state() == drawn, (
+        "global random state was changed; call the explainer through `source.ask`"
+    )
+    same = (
+        queries.equals(table) and queries.index.equals(table.index) and list(queries) == list(table)
+    )
     assert same, "the queries were changed; give the explainer a copy"
-    assert (queries.dtypes == table.dtypes).all(), "the queries' dtypes were changed; give the explainer a copy"
+    assert (queries.dtypes == table.dtypes).all(), (
+        "the queries' dtypes were changed; give the explainer a copy"
+    )
     names_after, content_after = _visible_state(explainer)
     assert names_after == names, "the explainer gained or lost attributes; call a copy of it"
     assert content_after == content, "the explainer's content was changed; call a copy of it"
@@ -260,7 +332,9 @@ def _unchanged(explainer: Any, queries: pd.DataFrame) -> Iterator[None]:
 
 def _random_state() -> tuple[Any, ...]:
     legacy = np.random.get_state(legacy=True)  # noqa: NPY002 - looked at, not used
-    return random.getstate(), tuple(part.tobytes() if isinstance(part, np.ndarray) else part for part in legacy)
+    return random.getstate(), tuple(
+        part.tobytes() if isinstance(part, np.ndarray) else part for part in legacy
+    )
 
 
 def _visible_state(explainer: Any) -> tuple[Any, ...]:
@@ -275,27 +349,59 @@ def _visible_state(explainer: Any) -> tuple[Any, ...]:
 def _made_up(query: int, features: Sequence[str]) -> Entry:
     region = Region({name: frozenset(["released"]) for name in features})
     certificate = Certificate(
-        k=2, k_desired=None, k_consistent=2, k_private=None, private_matches=None, ncp=0.0, pureness=1.0,
-        pureness_low=1.0, pureness_high=1.0, exact=True, prosecutor_risk=0.5, optimal=False, gap=None, method="made up",
-        guarantee="nominal", policy_hash="", population="", majority=None,
-    )  # fmt: skip
+        k=2,
+        k_desired=None,
+        k_consistent=2,
+        k_private=None,
+        private_matches=None,
+        ncp=0.0,
+        pureness=1.0,
+        pureness_low=1.0,
+        pureness_high=1.0,
+        exact=True,
+        prosecutor_risk=0.5,
+        optimal=False,
+        gap=None,
+        method="made up",
+        guarantee="nominal",
+        policy_hash="",
+        population="",
+        majority=None,
+    )
     return GeneralizedCounterfactual(query, region, {}, certificate)
 
 
 class _Raw:
-    """Rows that must not be found: telling values, and whole rows, that the queries themselves do not have.
+    """Rows that must not be found: telling values, and whole rows, that the queries themselves do
+    not have.
 
     A query's numbers count as its own in single precision, too: some libraries answer in that.
     """
 
-    def __init__(self, frames: Sequence[pd.DataFrame], queries: pd.DataFrame, features: Sequence[str]) -> None:
+    def __init__(
+        self, frames: Sequence[pd.DataFrame], queries: pd.DataFrame, features: Sequence[str]
+    ) -> None:
         self.features = list(features)
-        raw = pd.concat([frame[self.features].astype(object) for frame in frames], ignore_index=True)
+        raw = pd.concat(
+            [frame[self.features].astype(object) for frame in frames], ignore_index=True
+        )
         known = {value for name in queries for value in map(str, queries[name])}
-        values = {value for name in self.features for value in raw[name].tolist() if len(str(value)) >= 4}
-        values = {value for value in values if not pd.isna(value) and not isinstance(value, (bool, np.bool_))}
-        own_numbers = {np.float32(value) for name in queries for value in queries[name] if _is_number(value)}
-        told = {v for v in values if str(v) not in known and not (_is_number(v) and np.float32(v) in own_numbers)}
+        values = {
+            value for name in self.features for value in raw[name].tolist() if len(str(value)) >= 4
+        }
+        values = {
+            value
+            for value in values
+            if not pd.isna(value) and not isinstance(value, (bool, np.bool_))
+        }
+        own_numbers = {
+            np.float32(value) for name in queries for value in queries[name] if _is_number(value)
+        }
+        told = {
+            v
+            for v in values
+            if str(v) not in known and not (_is_number(v) and np.float32(v) in own_numbers)
+        }
         self.numbers = {float(value) for value in told if _is_number(value)}
         texts = "|".join(re.escape(str(value)) for value in told)
         self.texts = re.compile(rf"(?<![\w.])(?:{texts})(?![\w.])") if texts else None
@@ -341,8 +447,12 @@ def _reachable(thing: Any) -> Iterator[Any]:
         if isinstance(here, FunctionType):
             waiting += [here.__closure__, here.__defaults__, here.__kwdefaults__, here.__dict__]
             continue
-        if isinstance(here, (pd.DataFrame, pd.Series, pd.Index, pd.api.extensions.ExtensionArray, np.ndarray)):
-            waiting += np.asarray(here, dtype=object).tolist()  # the garbage collector does not look into arrays
+        if isinstance(
+            here, (pd.DataFrame, pd.Series, pd.Index, pd.api.extensions.ExtensionArray, np.ndarray)
+        ):
+            waiting += np.asarray(
+                here, dtype=object
+            ).tolist()  # the garbage collector does not look into arrays
         if isinstance(here, np.ndarray):
             waiting.append(here.base)
         waiting += gc.get_referents(here)

@@ -24,8 +24,12 @@ settings.load_profile("busy")  # The machine may have other work.
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Compile the kernels once, before workers would do it at the same time and spoil each other's cache."""
-    if hasattr(session.config, "workerinput") or not getattr(session.config.option, "numprocesses", None):
+    """Compile the kernels once, before workers would do it at the same time and spoil each other's
+    cache.
+    """
+    if hasattr(session.config, "workerinput") or not getattr(
+        session.config.option, "numprocesses", None
+    ):
         return
     import numpy as np
     import pandas as pd
@@ -33,17 +37,25 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Schema
 
     random = np.random.default_rng(0)
-    train = pd.DataFrame({"age": random.integers(20, 60, 80), "city": random.choice(list("AB"), 80), "pay": 1})
-    population = Population.from_frame(train, Schema.from_frame(train, quasi_identifiers=["age", "city"]))
+    train = pd.DataFrame(
+        {"age": random.integers(20, 60, 80), "city": random.choice(list("AB"), 80), "pay": 1}
+    )
+    population = Population.from_frame(
+        train, Schema.from_frame(train, quasi_identifiers=["age", "city"])
+    )
     for guarantee in ("reciprocal", "nominal"):
         with warnings.catch_warnings(action="ignore"):
             anonymizer = KAnonymizer(policy=PrivacyPolicy(k=5, guarantee=guarantee))
-            anonymizer.fit(population, model=lambda rows: rows["pay"] + (rows["age"] > 30), desired=2)
+            anonymizer.fit(
+                population, model=lambda rows: rows["pay"] + (rows["age"] > 30), desired=2
+            )
         anonymizer.transform(train.head(3))
 
 
 def pytest_collection_finish() -> None:
-    """Leave what all imports made out of garbage collections: to go through it again and again takes a tenth."""
+    """Leave what all imports made out of garbage collections: to go through it again and again
+    takes a tenth.
+    """
     gc.collect()
     gc.freeze()
     gc.set_threshold(10_000, 20, 20)
@@ -55,9 +67,11 @@ SHARED_DATA = REPOSITORY.parent / "shared" / "data"
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """Search for groups a thirtieth as long, which no guarantee depends on, where their quality is not the matter.
+    """Search for groups a thirtieth as long, which no guarantee depends on, where their quality is
+    not the matter.
 
-    Around the fixtures of all scopes: what is made once for a module and what a test makes are divided alike.
+    Around the fixtures of all scopes: what is made once for a module and what a test makes are
+    divided alike.
     """
     with pytest.MonkeyPatch.context() as patch:
         if not any(item.get_closest_marker(name) for name in ("full_search", "slow")):
@@ -67,15 +81,21 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
-    """Return the folder with the tables of the published experiments; the repository does not hold them."""
+    """Return the folder with the tables of the published experiments; the repository does not hold
+    them.
+    """
     if not SHARED_DATA.is_dir():
-        pytest.skip("needs the tables of the published experiments in ../shared/data beside the repository")
+        pytest.skip(
+            "needs the tables of the published experiments in ../shared/data beside the repository"
+        )
     return SHARED_DATA
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _what_takes_longer_than_tests_is_made_once() -> Iterator[None]:
-    """Keep what the runner of commands makes anew for every call, and what each `fit` reads of all distributions."""
+    """Keep what the runner of commands makes anew for every call, and what each `fit` reads of all
+    distributions.
+    """
     import typer.testing
 
     from cfk_plugin import plugins
@@ -89,7 +109,9 @@ def _what_takes_longer_than_tests_is_made_once() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _stray_mlflow_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Keep tests that log without asking for `mlflow_store` from writing to a store or a spool of the developer's."""
+    """Keep tests that log without asking for `mlflow_store` from writing to a store or a spool of
+    the developer's.
+    """
     store = tmp_path_factory.mktemp("mlflow") / "stray.db"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(store.parent / "state"))
@@ -102,10 +124,16 @@ def _stray_mlflow_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[st
 
 @pytest.fixture(scope="module", autouse=True)
 def _what_a_module_set_is_forgotten(_stray_mlflow_store: str) -> Iterator[None]:
-    """Undo what a module set as its store, experiment or variables of ours and MLflow's, whatever module comes next."""
+    """Undo what a module set as its store, experiment or variables of ours and MLflow's, whatever
+    module comes next.
+    """
 
     def of_ours() -> dict[str, str]:
-        return {name: value for name, value in os.environ.items() if name.startswith(("CFK_", "MLFLOW_"))}
+        return {
+            name: value
+            for name, value in os.environ.items()
+            if name.startswith(("CFK_", "MLFLOW_"))
+        }
 
     before = of_ours()
     yield
@@ -122,7 +150,8 @@ def _what_a_module_set_is_forgotten(_stray_mlflow_store: str) -> Iterator[None]:
 def _empty_mlflow_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Create the tables of a store once; copying the file is much faster than MLflow's migrations.
 
-    Stores do not read again which migration is the last one, and wait for no disk: nobody needs them after a power cut.
+    Stores do not read again which migration is the last one, and wait for no disk: nobody needs
+    them after a power cut.
     """
     import mlflow
     from mlflow.store.db import utils
@@ -130,15 +159,23 @@ def _empty_mlflow_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pa
 
     def hasty(uri: str) -> Any:
         engine = make(uri)
-        event.listen(engine, "connect", lambda connection, _: connection.execute("PRAGMA synchronous=OFF").close())
+        event.listen(
+            engine,
+            "connect",
+            lambda connection, _: connection.execute("PRAGMA synchronous=OFF").close(),
+        )
         return engine
 
     folder, make = tmp_path_factory.mktemp("mlflow-empty"), utils.create_sqlalchemy_engine
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(utils, "create_sqlalchemy_engine", hasty)
-        patch.setattr(utils, "_get_latest_schema_revision", cache(utils._get_latest_schema_revision))
+        patch.setattr(
+            utils, "_get_latest_schema_revision", cache(utils._get_latest_schema_revision)
+        )
         with contextlib.chdir(folder):
-            mlflow.MlflowClient(tracking_uri=f"sqlite:///{folder / 'mlflow.db'}").search_experiments()
+            mlflow.MlflowClient(
+                tracking_uri=f"sqlite:///{folder / 'mlflow.db'}"
+            ).search_experiments()
         # Whatever SQLite still holds in a side file goes into the one that gets copied.
         with contextlib.closing(sqlite3.connect(folder / "mlflow.db")) as connection:
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -146,10 +183,14 @@ def _empty_mlflow_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pa
 
 
 @pytest.fixture
-def mlflow_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, _empty_mlflow_store: Path) -> Iterator[str]:
-    """Give the test an MLflow store of its own, with an active experiment `tests`; yield its tracking URI.
+def mlflow_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, _empty_mlflow_store: Path
+) -> Iterator[str]:
+    """Give the test an MLflow store of its own, with an active experiment `tests`; yield its
+    tracking URI.
 
-    The working directory is the temporary one, so that artifacts of further experiments land there as well.
+    The working directory is the temporary one, so that artifacts of further experiments land there
+    as well.
     """
     import mlflow
 

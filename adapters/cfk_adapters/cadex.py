@@ -25,13 +25,14 @@ if TYPE_CHECKING:
 class Cadex(GradientRecourse):
     """Explain by a constrained adversarial example (Moore, Hammerla and Watkins 2019).
 
-    Adam lowers the cross entropy of the desired outcome, and stops at the first point that flips. Nothing pulls it
-    towards the query; it stays near because only `changes` features may change: those with the steepest gradient at the
-    query, a category counting as one feature. Queries that do not flip are tried again from the start with twice as
-    many, until all may change. (The paper leaves that number to the user.)
+    Adam lowers the cross entropy of the desired outcome, and stops at the first point that flips.
+    Nothing pulls it towards the query; it stays near because only `changes` features may change:
+    those with the steepest gradient at the query, a category counting as one feature. Queries that
+    do not flip are tried again from the start with twice as many, until all may change. (The paper
+    leaves that number to the user.)
 
-    Categories are relaxed and judged at the row that they stand for, as in `Scfe`. The answers are not training rows,
-    but are bounded by the ranges of the training rows and take their categories.
+    Categories are relaxed and judged at the row that they stand for, as in `Scfe`. The answers are
+    not training rows, but are bounded by the ranges of the training rows and take their categories.
 
     Parameters
     ----------
@@ -66,20 +67,41 @@ class Cadex(GradientRecourse):
         rate: float = 0.01,
         steps: int = 200,
     ) -> None:
-        super().__init__(train, model, desired, features, seed=seed, gradient=gradient, within_ranges=within_ranges)
+        super().__init__(
+            train,
+            model,
+            desired,
+            features,
+            seed=seed,
+            gradient=gradient,
+            within_ranges=within_ranges,
+        )
         if min(changes, steps) < 1 or not rate > 0:
             raise AdapterError("changes and steps must be at least 1 and rate above 0")
         self.changes, self.rate, self.steps = changes, rate, steps
 
-    def _follow(self, vectors: Vectors, queries: Points, desired: Mask, own: Labels) -> tuple[Points, Mask]:
-        best, found = Points(queries.numbers.copy(), queries.codes.copy()), np.zeros(len(queries), dtype=bool)
+    def _follow(
+        self, vectors: Vectors, queries: Points, desired: Mask, own: Labels
+    ) -> tuple[Points, Mask]:
+        best, found = (
+            Points(queries.numbers.copy(), queries.codes.copy()),
+            np.zeros(len(queries), dtype=bool),
+        )
         allowed, most = self.changes, len(vectors.encoding.names)
         while True:
             rows = np.flatnonzero(~found)
             descent = Descent(
-                self._slope, vectors, queries.take(rows), desired[rows], "l1", self.within_ranges, self.rate
+                self._slope,
+                vectors,
+                queries.take(rows),
+                desired[rows],
+                "l1",
+                self.within_ranges,
+                self.rate,
             )
-            free = vectors.steepest(descent.pull(), descent.own, allowed, within_ranges=self.within_ranges)
+            free = vectors.steepest(
+                descent.pull(), descent.own, allowed, within_ranges=self.within_ranges
+            )
             far, flips = descent.run(np.zeros(free.shape), np.zeros(len(rows)), self.steps, free)
             flips &= self._flips(vectors.encoding, far, own[rows])
             best.numbers[rows], best.codes[rows], found[rows] = far.numbers, far.codes, flips

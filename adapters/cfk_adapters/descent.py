@@ -1,4 +1,6 @@
-"""Explainers that follow gradients, and their descent towards a desired prediction, for all queries at once."""
+"""Explainers that follow gradients, and their descent towards a desired prediction, for all queries
+at once.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,8 @@ _ENTRIES = 1 << 21  # numbers searched at once; a few arrays of 16 MB
 
 
 class GradientRecourse(Recourse):
-    """Base of explainers that follow the gradient of the model, or of a substitute function; see `Scfe`.
+    """Base of explainers that follow the gradient of the model, or of a substitute function; see
+    `Scfe`.
 
     A subclass implements `_follow`.
     """
@@ -53,13 +56,19 @@ class GradientRecourse(Recourse):
             self._slope = slope_of(model, self.encoding, self.encoding.encode(self._train))
             self._classes = np.asarray(model.classes_)
         elif isinstance(desired, str) and desired == "opposite":
-            raise AdapterError("a `gradient` knows one desired outcome: give `desired` as a label or function")
+            raise AdapterError(
+                "a `gradient` knows one desired outcome: give `desired` as a label or function"
+            )
         else:
             self._slope = GivenSlope(check_gradient(gradient))
 
     @abstractmethod
-    def _follow(self, vectors: Vectors, queries: Points, desired: Mask, own: Labels) -> tuple[Points, Mask]:
-        """Return an answer for each query, given its `desired` classes, and which queries have one."""
+    def _follow(
+        self, vectors: Vectors, queries: Points, desired: Mask, own: Labels
+    ) -> tuple[Points, Mask]:
+        """Return an answer for each query, given its `desired` classes, and which queries have
+        one.
+        """
 
     def _search(
         self,
@@ -70,7 +79,10 @@ class GradientRecourse(Recourse):
     ) -> tuple[Points, Mask]:
         desired, vectors = self._desired_classes(own), Vectors(encoding)
         possible = np.flatnonzero(desired.any(axis=1) & ~desired.all(axis=1))
-        answers, found = Points(points.numbers.copy(), points.codes.copy()), np.zeros(len(points), dtype=bool)
+        answers, found = (
+            Points(points.numbers.copy(), points.codes.copy()),
+            np.zeros(len(points), dtype=bool),
+        )
         block = max(1, _ENTRIES // len(vectors.inputs))
         for first in range(0, len(possible), block):
             rows = possible[first : first + block]
@@ -83,13 +95,17 @@ class GradientRecourse(Recourse):
         if isinstance(self._slope, GivenSlope):
             return np.tile([False, True], (len(own), 1))
         classes = self._classes
-        each = np.array([self._is_desired(classes, np.repeat(label, len(classes))) for label in classes], dtype=bool)
+        each = np.array(
+            [self._is_desired(classes, np.repeat(label, len(classes))) for label in classes],
+            dtype=bool,
+        )
         return np.asarray(each[(own[:, None] == classes).argmax(axis=1)])
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Descent:
-    """The objective for some queries, and its descent: cross entropy of the desired outcome + price · distance.
+    """The objective for some queries, and its descent: cross entropy of the desired outcome + price
+    · distance.
 
     Moves from the query's vector are optimised, in units, and judged at the row that they lead to.
 
@@ -117,14 +133,21 @@ class Descent:
     def steepest(self) -> Matrix:
         """Return the least price at which each query's moves stay 0, shape (n,)."""
         pull = self.pull()
-        return np.asarray(np.abs(pull).max(axis=1) if self.norm == "l1" else np.sqrt((pull**2).sum(axis=1)))
+        return np.asarray(
+            np.abs(pull).max(axis=1) if self.norm == "l1" else np.sqrt((pull**2).sum(axis=1))
+        )
 
     def pull(self) -> Matrix:
-        """Return the gradient of the cross entropy at the queries, by moves, shape (n, n_inputs)."""
+        """Return the gradient of the cross entropy at the queries, by moves, shape (n,
+        n_inputs).
+        """
         return self._pull(self.own)[1]
 
-    def run(self, moves: Matrix, price: Matrix, steps: int, free: Mask | None = None) -> tuple[Points, Mask]:
-        """Take descent steps, changing `moves` in place; without a price, stop once all have flipped.
+    def run(
+        self, moves: Matrix, price: Matrix, steps: int, free: Mask | None = None
+    ) -> tuple[Points, Mask]:
+        """Take descent steps, changing `moves` in place; without a price, stop once all have
+        flipped.
 
         Parameters
         ----------
@@ -144,7 +167,10 @@ class Descent:
         limits = (low - start) / self.vectors.units, (high - start) / self.vectors.units
         if free is not None:
             limits = np.where(free, limits[0], 0), np.where(free, limits[1], 0)
-        best, nearest = Points(self.own.numbers.copy(), self.own.codes.copy()), np.full(len(self.own), np.inf)
+        best, nearest = (
+            Points(self.own.numbers.copy(), self.own.codes.copy()),
+            np.full(len(self.own), np.inf),
+        )
         adam = Adam(moves, self.rate)
         for _ in range(steps):
             here = self._settled(start + moves * self.vectors.units)
@@ -160,15 +186,19 @@ class Descent:
                 moves[:] = np.sign(moves) * np.maximum(np.abs(moves) - sizes * price[:, None], 0)
             else:
                 length = np.sqrt((moves**2).sum(axis=1, keepdims=True))
-                adam.step(pull + price[:, None] * np.divide(moves, length, out=np.zeros_like(moves), where=length > 0))
+                adam.step(
+                    pull
+                    + price[:, None]
+                    * np.divide(moves, length, out=np.zeros_like(moves), where=length > 0)
+                )
             np.clip(moves, *limits, out=moves)
         return best, np.isfinite(nearest)
 
     def drawn_back(self, found: Points) -> Points:
         """Move points that flip along the straight line to their query, as far as they still flip.
 
-        A step is as long for a query next to the boundary as for one far away; this undoes the overshoot. Categories
-        stay as they are.
+        A step is as long for a query next to the boundary as for one far away; this undoes the
+        overshoot. Categories stay as they are.
         """
         best, away = found.numbers.copy(), found.numbers - self.own.numbers
         low, high = np.zeros(len(found)), np.ones(len(found))

@@ -1,4 +1,6 @@
-"""Adapter for dice-ml: all explainers derived from its ``ExplainerBase`` that take tables of raw features."""
+"""Adapter for dice-ml: all explainers derived from its ``ExplainerBase`` that take tables of raw
+features.
+"""
 
 from __future__ import annotations
 
@@ -37,8 +39,16 @@ if TYPE_CHECKING:
     from cfk_plugin.release.results import Entry
 
 BASE = ("dice_ml.explainer_interfaces.explainer_base", "ExplainerBase")
-INSTANCE_BASED = {"DiceKD", "DiceGenetic"}  # the genetic search starts from training rows by default
-METHODS = ("generate_counterfactuals", "local_feature_importance", "global_feature_importance", "feature_importance")
+INSTANCE_BASED = {
+    "DiceKD",
+    "DiceGenetic",
+}  # the genetic search starts from training rows by default
+METHODS = (
+    "generate_counterfactuals",
+    "local_feature_importance",
+    "global_feature_importance",
+    "feature_importance",
+)
 
 # The classes of DiCE that define the method themselves; importances call it.
 RAW = (
@@ -57,7 +67,9 @@ def cfk_adapt(explainer: Any, context: AdaptContext) -> DiceSource | None:
     """Adapt an instance of DiCE's ``ExplainerBase``."""
     if BASE not in {(kind.__module__, kind.__qualname__) for kind in type(explainer).__mro__}:
         return None
-    if missing := [name for name in context.features if name not in explainer.data_interface.feature_names]:
+    if missing := [
+        name for name in context.features if name not in explainer.data_interface.feature_names
+    ]:
         raise AdapterError(f"DiCE's data interface does not have the feature {', '.join(missing)}")
     return DiceSource(explainer, context)
 
@@ -65,19 +77,23 @@ def cfk_adapt(explainer: Any, context: AdaptContext) -> DiceSource | None:
 @hookimpl
 def cfk_raw_methods() -> list[RawMethod]:
     """Name the method that gives out raw counterfactuals."""
-    return [RawMethod(module, owner, "generate_counterfactuals", _given_out) for module, owner in RAW]
+    return [
+        RawMethod(module, owner, "generate_counterfactuals", _given_out) for module, owner in RAW
+    ]
 
 
 class DiceSource:
-    """A DiCE explainer as a source of counterfactuals; its results are rebuilt without training rows.
+    """A DiCE explainer as a source of counterfactuals; its results are rebuilt without training
+    rows.
 
-    Each call works on a shallow copy of the explainer, because DiCE keeps raw counterfactuals and training rows of the
-    last call on itself. Global random state is restored, so an unseeded call repeats its answer until the caller draws
-    a random number. Queries lose the label column, and get the column order and the text categories that DiCE needs.
-    Answers are read as DiCE displays them: from the sparse table if there is one.
+    Each call works on a shallow copy of the explainer, because DiCE keeps raw counterfactuals and
+    training rows of the last call on itself. Global random state is restored, so an unseeded call
+    repeats its answer until the caller draws a random number. Queries lose the label column, and
+    get the column order and the text categories that DiCE needs. Answers are read as DiCE displays
+    them: from the sparse table if there is one.
 
-    Feature importances are DiCE's own figures over its raw counterfactuals, withheld ones included. They say how often
-    a feature was changed, and hold no value.
+    Feature importances are DiCE's own figures over its raw counterfactuals, withheld ones included.
+    They say how often a feature was changed, and hold no value.
 
     Parameters
     ----------
@@ -94,17 +110,21 @@ class DiceSource:
         self._classes = None if own is None else np.asarray(own).tolist()
         kinds = {kind.__name__ for kind in type(explainer).__mro__}
         self.name = f"dice:{type(explainer).__name__}"
-        self.instance_based = bool(kinds & INSTANCE_BASED) and hasattr(explainer.data_interface, "data_df")
+        self.instance_based = bool(kinds & INSTANCE_BASED) and hasattr(
+            explainer.data_interface, "data_df"
+        )
 
     def __repr__(self) -> str:
         """Name the generator."""
         return f"DiceSource({self.name})"
 
-    def generate(self, queries: pd.DataFrame, total_CFs: int = 1, **options: Any) -> CounterfactualBatch:
+    def generate(
+        self, queries: pd.DataFrame, total_CFs: int = 1, **options: Any
+    ) -> CounterfactualBatch:
         """Ask for `total_CFs` counterfactuals of each query, one query at a time.
 
-        A query that DiCE cannot answer (with a missing value, or an unknown category) has none found and does not stop
-        the others.
+        A query that DiCE cannot answer (with a missing value, or an unknown category) has none
+        found and does not stop the others.
 
         Raises
         ------
@@ -119,7 +139,9 @@ class DiceSource:
         explainer = ask(lambda: _working_copy(self._explainer))
 
         def one(query: pd.DataFrame) -> pd.DataFrame | None:
-            native = ask_dice(lambda: explainer.generate_counterfactuals(query, total_CFs, **options))
+            native = ask_dice(
+                lambda: explainer.generate_counterfactuals(query, total_CFs, **options)
+            )
             return None if native is None else _shown(native.cf_examples_list[0])
 
         for i in np.flatnonzero(usable):
@@ -130,19 +152,29 @@ class DiceSource:
         if failures and len(failures) == usable.sum():
             raise failures[0]
         if failures or not usable.all():
-            log.info("DiCE could not take %d of %d queries", len(failures) + (~usable).sum(), len(table))
+            log.info(
+                "DiCE could not take %d of %d queries", len(failures) + (~usable).sum(), len(table)
+            )
         return self._batch(shown, total_CFs, desired, options)
 
     def candidates(self, queries: pd.DataFrame, m: int, **options: Any) -> CounterfactualBatch:
         """Ask for m counterfactuals of each query, in DiCE's order."""
         if "total_CFs" in options:
-            raise AdapterError("candidates= says how many counterfactuals DiCE is asked for; leave out total_CFs")
+            raise AdapterError(
+                "candidates= says how many counterfactuals DiCE is asked for; leave out total_CFs"
+            )
         return self.generate(queries, total_CFs=m, **options)
 
     @property
-    def methods(self) -> Mapping[str, Callable[..., tuple[CounterfactualBatch, Native, pd.DataFrame]]]:
+    def methods(
+        self,
+    ) -> Mapping[str, Callable[..., tuple[CounterfactualBatch, Native, pd.DataFrame]]]:
         """DiCE's public methods that return counterfactuals."""
-        return {name: self._method(name) for name in METHODS if callable(getattr(self._explainer, name, None))}
+        return {
+            name: self._method(name)
+            for name in METHODS
+            if callable(getattr(self._explainer, name, None))
+        }
 
     def restore(self, native: Native, explanations: Explanations) -> Native:
         """Build a new ``CounterfactualExplanations`` from released cells.
@@ -168,12 +200,18 @@ class DiceSource:
             told = self._told(bound.arguments)
             bound.apply_defaults()
             if bound.arguments.get("cf_examples_list") is not None:
-                raise AdapterError("cf_examples_list cannot be given to a protected explainer; leave it out")
+                raise AdapterError(
+                    "cf_examples_list cannot be given to a protected explainer; leave it out"
+                )
             desired = desired_of(bound.arguments, self._classes)
-            bound.arguments |= {option: value for option, value in told.items() if option in signature.parameters}
+            bound.arguments |= {
+                option: value for option, value in told.items() if option in signature.parameters
+            }
             table = self._table(bound.arguments[first])
             if missing := [str(column) for column in table if table[column].isna().any()]:
-                raise AdapterError(f"DiCE takes no missing values; impute column {', '.join(missing)}")
+                raise AdapterError(
+                    f"DiCE takes no missing values; impute column {', '.join(missing)}"
+                )
             bound.arguments[first] = table
             method = getattr(_working_copy(self._explainer), name)
             none_found: list[Exception] = []
@@ -199,18 +237,26 @@ class DiceSource:
     def _table(self, queries: Any) -> pd.DataFrame:
         """Copy the queries as DiCE needs them: its columns in its order, categories as text."""
         if not isinstance(queries, pd.DataFrame):
-            raise AdapterError(f"DiCE takes queries as a DataFrame, not as {type(queries).__name__}")
+            raise AdapterError(
+                f"DiCE takes queries as a DataFrame, not as {type(queries).__name__}"
+            )
         interface = self._explainer.data_interface
         if missing := [name for name in interface.feature_names if name not in queries.columns]:
             raise AdapterError(f"the queries have no column {', '.join(missing)}")
         table = queries[list(interface.feature_names)].copy(deep=True)
-        if hasattr(interface, "data_df"):  # its categories are then text; it would cast "False" to True
+        if hasattr(
+            interface, "data_df"
+        ):  # its categories are then text; it would cast "False" to True
             for name in interface.categorical_feature_names:
                 table[name] = table[name].astype(object).map(str, na_action="ignore")
         return table
 
     def _batch(
-        self, shown: Sequence[pd.DataFrame | None], asked: int, desired: Any, options: Mapping[str, Any]
+        self,
+        shown: Sequence[pd.DataFrame | None],
+        asked: int,
+        desired: Any,
+        options: Mapping[str, Any],
     ) -> CounterfactualBatch:
         frames: list[pd.DataFrame] = []
         slots: list[int] = []
@@ -221,9 +267,13 @@ class DiceSource:
                 raise AdapterError(f"DiCE's answer has no column {', '.join(missing)}")
             frames.append(frame[self._features].iloc[:asked])
             slots.extend(range(i * asked, i * asked + len(frames[-1])))
-        found = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=self._features)
+        found = (
+            pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=self._features)
+        )
         query = np.repeat(np.arange(len(shown)), asked)
-        return CounterfactualBatch(found, np.asarray(slots, dtype=np.int64), query, desired, constraints_of(options))
+        return CounterfactualBatch(
+            found, np.asarray(slots, dtype=np.int64), query, desired, constraints_of(options)
+        )
 
     def _restore_one(self, examples: Any, entries: Sequence[Entry]) -> Any:
         from dice_ml.utils.serialize import DummyDataInterface
@@ -248,7 +298,9 @@ class DiceSource:
             else frame.copy(deep=True),
             posthoc_sparsity_param=examples.posthoc_sparsity_param,
             desired_range=copy.deepcopy(examples.desired_range),
-            desired_class=rows[0][outcome] if rows and examples.desired_range is None else examples.desired_class,
+            desired_class=rows[0][outcome]
+            if rows and examples.desired_range is None
+            else examples.desired_class,
             model_type=examples.model_type,
         )
         if frame is not None:  # DiCE's own method reads text as numbers
@@ -263,13 +315,17 @@ class DiceSource:
         return known.index(certified.label) if certified.label in known else certified.label
 
 
-def ask_dice(call: Callable[[], Native], none_found: list[Exception] | None = None) -> Native | None:
-    """Call DiCE; None if it found nothing, with DiCE's own class of exception for that in `none_found`."""
+def ask_dice(
+    call: Callable[[], Native], none_found: list[Exception] | None = None
+) -> Native | None:
+    """Call DiCE; None if it found nothing, with DiCE's own class of exception for that in
+    `none_found`.
+    """
 
     def nothing(error: Exception) -> bool:
-        is_nothing = type(error).__name__ == "UserConfigValidationException" and str(error).startswith(
-            "No counterfactuals found"
-        )
+        is_nothing = type(error).__name__ == "UserConfigValidationException" and str(
+            error
+        ).startswith("No counterfactuals found")
         if is_nothing and none_found is not None:
             none_found.append(type(error)("No counterfactuals found for any of the query points!"))
         return is_nothing

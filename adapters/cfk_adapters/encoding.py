@@ -48,10 +48,11 @@ class Points:
 class Encoding:
     """How a table is encoded, from its training rows: ranges of numbers, values of categories.
 
-    A column whose dtype is a number holds numbers; every other column, booleans included, holds categories, of which a
-    missing value is one. One unit of a number is the width of its range in the training rows, so that a distance sums
-    ``|difference| / range`` over numbers, and 1 for each category that differs. Numbers are computed as whole matrices:
-    a table of 7,000 numbers per row costs no loop over columns.
+    A column whose dtype is a number holds numbers; every other column, booleans included, holds
+    categories, of which a missing value is one. One unit of a number is the width of its range in
+    the training rows, so that a distance sums ``|difference| / range`` over numbers, and 1 for each
+    category that differs. Numbers are computed as whole matrices: a table of 7,000 numbers per row
+    costs no loop over columns.
 
     It holds ranges and every category of the training rows: host side only.
 
@@ -67,7 +68,8 @@ class Encoding:
     low, high, scale : float64 arrays, shape (n_numeric,)
         Range, and the size of one unit: 1 where all rows have the same number.
     whole : bool array, shape (n_numeric,)
-        Whether the training rows have whole numbers there (and not one constant float), and so answers do.
+        Whether the training rows have whole numbers there (and not one constant float), and so
+        answers do.
     pools : list of Index
         Values of each categorical column.
     sizes : list of int
@@ -76,7 +78,8 @@ class Encoding:
     Raises
     ------
     AdapterError
-        If there are no rows, or a number is missing or infinite, or a column holds dates. It names the columns.
+        If there are no rows, or a number is missing or infinite, or a column holds dates. It names
+        the columns.
     """
 
     def __init__(self, train: pd.DataFrame) -> None:
@@ -85,19 +88,37 @@ class Encoding:
         kinds = {dtype: _is_number(dtype) for dtype in set(train.dtypes)}
         numeric = np.array([kinds[dtype] for dtype in train.dtypes], dtype=bool)
         self.names = list(train.columns)
-        self.numeric = [name for name, is_number in zip(self.names, numeric, strict=True) if is_number]
-        self.categorical = [name for name, is_number in zip(self.names, numeric, strict=True) if not is_number]
-        if dates := [str(name) for name in self.categorical if pd.api.types.is_datetime64_any_dtype(train[name])]:
-            raise AdapterError(f"columns {', '.join(dates)} hold dates; give them as numbers to a recourse method")
+        self.numeric = [
+            name for name, is_number in zip(self.names, numeric, strict=True) if is_number
+        ]
+        self.categorical = [
+            name for name, is_number in zip(self.names, numeric, strict=True) if not is_number
+        ]
+        if dates := [
+            str(name)
+            for name in self.categorical
+            if pd.api.types.is_datetime64_any_dtype(train[name])
+        ]:
+            raise AdapterError(
+                f"columns {', '.join(dates)} hold dates; give them as numbers to a recourse method"
+            )
         numbers = _numbers(train, self.numeric)
-        if unusable := [str(self.numeric[j]) for j in np.flatnonzero(~np.isfinite(numbers).all(axis=0))]:
-            raise AdapterError(f"missing or infinite numbers in the training rows; impute column {', '.join(unusable)}")
+        if unusable := [
+            str(self.numeric[j]) for j in np.flatnonzero(~np.isfinite(numbers).all(axis=0))
+        ]:
+            raise AdapterError(
+                "missing or infinite numbers in the training rows; impute column"
+                f" {', '.join(unusable)}"
+            )
         self.low, self.high = numbers.min(axis=0), numbers.max(axis=0)
         self.scale = np.where(self.high > self.low, self.high - self.low, 1.0)
         dtypes = train.dtypes[numeric].tolist()
         typed = np.array([pd.api.types.is_integer_dtype(dtype) for dtype in dtypes], dtype=bool)
         self.whole = (numbers == np.round(numbers)).all(axis=0) & (typed | (self.high > self.low))
-        self._places = {dtype: [j for j, own in enumerate(dtypes) if own == dtype] for dtype in dict.fromkeys(dtypes)}
+        self._places = {
+            dtype: [j for j, own in enumerate(dtypes) if own == dtype]
+            for dtype in dict.fromkeys(dtypes)
+        }
         self._coarse = [dtype for dtype in self._places if dtype in (np.float32, np.float16)]
         self.pools = [_values(train[name]) for name in self.categorical]
         self.sizes = [len(pool) for pool in self.pools]
@@ -107,7 +128,9 @@ class Encoding:
         return f"Encoding({len(self.numeric)} numbers, {len(self.categorical)} categories)"
 
     def knowing(self, frame: pd.DataFrame) -> Encoding:
-        """Return the encoding for some rows: their categories that no training row has may be kept, not taken on."""
+        """Return the encoding for some rows: their categories that no training row has may be kept,
+        not taken on.
+        """
         known = copy.copy(self)
         known.pools = [
             _with_unseen(pool.take(range(size)), _values(frame[name]))
@@ -122,17 +145,28 @@ class Encoding:
 
     def encode(self, frame: pd.DataFrame) -> Points:
         """Encode rows; a missing number is NaN."""
-        codes = [pool.get_indexer(pd.Index(frame[n])) for pool, n in zip(self.pools, self.categorical, strict=True)]
+        codes = [
+            pool.get_indexer(pd.Index(frame[n]))
+            for pool, n in zip(self.pools, self.categorical, strict=True)
+        ]
         empty = np.empty((len(frame), 0), dtype=np.int64)
-        return Points(_numbers(frame, self.numeric), np.column_stack([empty, *codes]).astype(np.int64))
+        return Points(
+            _numbers(frame, self.numeric), np.column_stack([empty, *codes]).astype(np.int64)
+        )
 
     def decode(self, points: Points) -> pd.DataFrame:
-        """Return points as rows with the columns and dtypes of the training rows, numbered from 0."""
+        """Return points as rows with the columns and dtypes of the training rows, numbered from
+        0.
+        """
         blocks = []
         for dtype, places in self._places.items():
-            block = points.numbers if len(places) == len(self.numeric) else points.numbers[:, places]
+            block = (
+                points.numbers if len(places) == len(self.numeric) else points.numbers[:, places]
+            )
             columns = [self.numeric[j] for j in places]
-            blocks.append(pd.DataFrame(block, columns=columns).astype(dtype))  # in one block, however wide
+            blocks.append(
+                pd.DataFrame(block, columns=columns).astype(dtype)
+            )  # in one block, however wide
         taken = {
             name: pd.Series(pool.take(codes))
             for name, pool, codes in zip(self.categorical, self.pools, points.codes.T, strict=True)
@@ -152,11 +186,16 @@ class Encoding:
         for dtype, places in self._places.items():
             if pd.api.types.is_integer_dtype(dtype):
                 limits = np.iinfo(getattr(dtype, "numpy_dtype", dtype))
-                low[places], high[places] = limits.min / 2, limits.max / 2  # halves, as floats near the limits overflow
+                low[places], high[places] = (
+                    limits.min / 2,
+                    limits.max / 2,
+                )  # halves, as floats near the limits overflow
         return np.broadcast_to(low, own.shape), np.broadcast_to(high, own.shape)
 
     def settled(self, numbers: Matrix, own: Matrix, bounds: tuple[Matrix, Matrix]) -> Matrix:
-        """Return numbers that an answer can have: within bounds, whole where needed, as the dtypes can hold."""
+        """Return numbers that an answer can have: within bounds, whole where needed, as the dtypes
+        can hold.
+        """
         inside = np.clip(numbers, *bounds)
         for dtype in self._coarse:
             inside[:, self._places[dtype]] = inside[:, self._places[dtype]].astype(dtype)
@@ -166,7 +205,10 @@ class Encoding:
 
     def distance(self, a: Points, b: Points, norm: str = "l1") -> Matrix:
         """Return the distance of row i of `a` to row i of `b`, in units; categories differ by 1."""
-        numbers, codes = np.abs(a.numbers - b.numbers) / self.scale, (a.codes != b.codes).sum(axis=1)
+        numbers, codes = (
+            np.abs(a.numbers - b.numbers) / self.scale,
+            (a.codes != b.codes).sum(axis=1),
+        )
         if norm == "l2":
             return np.asarray(np.sqrt((numbers**2).sum(axis=1) + codes))
         return np.asarray(numbers.sum(axis=1) + codes)
@@ -174,7 +216,11 @@ class Encoding:
 
 def _is_number(dtype: Any) -> bool:
     types = pd.api.types
-    return bool(types.is_numeric_dtype(dtype) and not types.is_bool_dtype(dtype) and not types.is_complex_dtype(dtype))
+    return bool(
+        types.is_numeric_dtype(dtype)
+        and not types.is_bool_dtype(dtype)
+        and not types.is_complex_dtype(dtype)
+    )
 
 
 def _numbers(frame: pd.DataFrame, columns: list[Any]) -> Matrix:

@@ -28,13 +28,15 @@ _LEAST = 1e-300  # paths cost more than 0, which means "no path" in sparse matri
 
 
 class Face(Recourse):
-    """Explain by a training row with a desired prediction that a feasible path leads to (Poyiadzi et al. 2020).
+    """Explain by a training row with a desired prediction that a feasible path leads to (Poyiadzi
+    et al. 2020).
 
-    Training rows are joined with their nearest ones, by HEOM distance d; equal rows are one. An edge costs
-    d · log(1 + d / r), with r the median of all such distances: more where it is long, and more still where rows are
-    sparse. (The paper has d · −log(r / d) for its graph of k nearest neighbors, which is negative where rows are
-    dense.) The query is joined with its own nearest rows. The answer is the row at the end of the cheapest path, of
-    those with a desired prediction that are confident and dense enough; without a path there is none.
+    Training rows are joined with their nearest ones, by HEOM distance d; equal rows are one. An
+    edge costs d · log(1 + d / r), with r the median of all such distances: more where it is long,
+    and more still where rows are sparse. (The paper has d · −log(r / d) for its graph of k nearest
+    neighbors, which is negative where rows are dense.) The query is joined with its own nearest
+    rows. The answer is the row at the end of the cheapest path, of those with a desired prediction
+    that are confident and dense enough; without a path there is none.
 
     Every answer is a training row.
 
@@ -43,17 +45,20 @@ class Face(Recourse):
     train, model, desired, features, seed
         See `Recourse`. Nothing is drawn.
     neighbours : int
-        Nearest rows that each row is joined with. With few of them the graph falls apart, in mixed tables along the
-        categories, as rows that share all of these are nearest to each other; some queries then get no answer.
+        Nearest rows that each row is joined with. With few of them the graph falls apart, in mixed
+        tables along the categories, as rows that share all of these are nearest to each other; some
+        queries then get no answer.
     confidence : float, optional
-        Least probability of the desired outcome that an answer has; needs ``predict_proba`` and ``classes_``.
+        Least probability of the desired outcome that an answer has; needs ``predict_proba`` and
+        ``classes_``.
     dense : float
         Share of the training rows that may be the answer: those with the nearest neighbors.
 
     Examples
     --------
     >>> train = pd.DataFrame({"age": [20, 30, 40, 60, 80]})
-    >>> Face(train, lambda rows: rows["age"] > 35, neighbours=1).explain(pd.DataFrame({"age": [21]}))
+    >>> face = Face(train, lambda rows: rows["age"] > 35, neighbours=1)
+    >>> face.explain(pd.DataFrame({"age": [21]}))
        age
     0   40
     """
@@ -74,7 +79,9 @@ class Face(Recourse):
     ) -> None:
         super().__init__(train, model, desired, features, seed=seed)
         if neighbours < 1 or not 0 < dense <= 1 or not (confidence is None or 0 <= confidence <= 1):
-            raise AdapterError("neighbours must be at least 1, dense in (0, 1] and confidence in [0, 1]")
+            raise AdapterError(
+                "neighbours must be at least 1, dense in (0, 1] and confidence in [0, 1]"
+            )
         self.neighbours, self.confidence, self.dense = neighbours, confidence, dense
         self._graph: _Graph | None = None
         self._predicted: Labels | None = None
@@ -93,7 +100,9 @@ class Face(Recourse):
         labels, which = np.unique(own, return_inverse=True)
         for place, label in enumerate(labels):
             rows = np.flatnonzero(which == place)
-            goals = graph.is_dense(self.dense) & self._is_desired(predicted, np.repeat(label, len(predicted)))
+            goals = graph.is_dense(self.dense) & self._is_desired(
+                predicted, np.repeat(label, len(predicted))
+            )
             answer[rows] = graph.reached(ways[rows], costs[rows], goals & self._is_confident(label))
         found = answer >= 0
         reached = self._train.take(graph.rows[answer])
@@ -107,7 +116,9 @@ class Face(Recourse):
         return self._graph, self._predicted
 
     def _is_confident(self, label: Any) -> Mask:
-        """Say for each row of the graph whether the model is confident of an outcome that is desired for `label`."""
+        """Say for each row of the graph whether the model is confident of an outcome that is
+        desired for `label`.
+        """
         graph, predicted = self._asked()
         if self.confidence is None:
             return np.ones(len(predicted), dtype=bool)
@@ -150,7 +161,9 @@ class _Graph:
         known = near >= 0
         unit = float(np.median(away[known])) if known.any() else 1.0
         start = np.repeat(np.arange(len(rows)), known.sum(axis=1))
-        ways = csr_array((_cost(away[known], unit), (start, near[known])), shape=(len(rows), len(rows)))
+        ways = csr_array(
+            (_cost(away[known], unit), (start, near[known])), shape=(len(rows), len(rows))
+        )
         radius = np.where(known, away, 0).max(axis=1)
         return cls(rows, ways, radius, heom, codes, unit, neighbours)
 
@@ -167,9 +180,14 @@ class _Graph:
         """Return the goal at the end of each query's cheapest path; -1 if there is none."""
         if not goals.any():
             return np.full(len(near), -1)
-        # From all goals at once: the cost of each row's cheapest path to any goal, and which goal that is.
+        # From all goals at once: the cost of each row's cheapest path to any goal, and which goal
+        # that is.
         to_goal, _, goal = dijkstra(
-            self.ways, directed=False, indices=np.flatnonzero(goals), return_predecessors=True, min_only=True
+            self.ways,
+            directed=False,
+            indices=np.flatnonzero(goals),
+            return_predecessors=True,
+            min_only=True,
         )
         total = costs + np.where(near >= 0, to_goal[near], np.inf)
         best = total.argmin(axis=1)

@@ -1,4 +1,7 @@
-"""Adapter for any callable and for any object with ``explain`` or ``generate_counterfactuals``. Asked last."""
+"""Adapter for any callable and for any object with ``explain`` or ``generate_counterfactuals``.
+
+Asked last.
+"""
 
 from __future__ import annotations
 
@@ -40,17 +43,20 @@ def cfk_adapt(explainer: Any, context: AdaptContext) -> FunctionSource | None:
     if not names and not callable(explainer):
         return None
     if isinstance(explainer, type):
-        raise AdapterError(f"{explainer.__qualname__} is a class, not an explainer; have you forgotten the ()?")
+        raise AdapterError(
+            f"{explainer.__qualname__} is a class, not an explainer; have you forgotten the ()?"
+        )
     return FunctionSource(explainer, names, context)
 
 
 class FunctionSource:
     """Reads what a function returns for a table of queries.
 
-    A DataFrame, array or list of dicts holds one counterfactual per query, by position; a row without any value, or
-    None in a list, was not found. A DataFrame with fewer rows must keep the queries' index, and one with a column or
-    index level ``query`` (positions of queries) may answer a query several times. Columns other than the features are
-    dropped. The function is told what may change if it has arguments with DiCE's names for that.
+    A DataFrame, array or list of dicts holds one counterfactual per query, by position; a row
+    without any value, or None in a list, was not found. A DataFrame with fewer rows must keep the
+    queries' index, and one with a column or index level ``query`` (positions of queries) may answer
+    a query several times. Columns other than the features are dropped. The function is told what
+    may change if it has arguments with DiCE's names for that.
 
     Parameters
     ----------
@@ -89,27 +95,37 @@ class FunctionSource:
         return {name: self._method(name) for name in self._names}
 
     def restore(self, native: Any, explanations: Explanations) -> Any:
-        """Return the released cells in the explainer's type of container; cells of a withheld query are None."""
+        """Return the released cells in the explainer's type of container; cells of a withheld query
+        are None.
+        """
         rows = [cells or {} for cells in released_cells(explanations)]
         frame = pd.DataFrame(rows, columns=self._features, dtype=object)
         frame = frame.astype(object).where(frame.notna(), None)
         if isinstance(native, list):
             return [row or None for row in rows]
         if isinstance(native, np.ndarray):
-            return frame.to_numpy(dtype=object).reshape(native.shape if native.ndim == 1 else frame.shape)
+            return frame.to_numpy(dtype=object).reshape(
+                native.shape if native.ndim == 1 else frame.shape
+            )
         if isinstance(native, pd.Series):
             return frame.iloc[0]
         frame.insert(0, QUERY, [entry.query for entry in explanations])
         return as_given(frame, native)
 
     def _callable(self, name: str) -> Callable[..., Any]:
-        function: Callable[..., Any] = self._explainer if name == "__call__" else getattr(self._explainer, name)
+        function: Callable[..., Any] = (
+            self._explainer if name == "__call__" else getattr(self._explainer, name)
+        )
         return function
 
     def _method(self, name: str) -> Callable[..., tuple[CounterfactualBatch, Any, pd.DataFrame]]:
-        def call(queries: Any, *args: Any, **kwargs: Any) -> tuple[CounterfactualBatch, Any, pd.DataFrame]:
+        def call(
+            queries: Any, *args: Any, **kwargs: Any
+        ) -> tuple[CounterfactualBatch, Any, pd.DataFrame]:
             table = _table(queries, self._features)
-            given = queries.copy(deep=True) if isinstance(queries, pd.DataFrame) else _copied(queries)
+            given = (
+                queries.copy(deep=True) if isinstance(queries, pd.DataFrame) else _copied(queries)
+            )
             function = self._callable(name)
             named, known = _by_name(function, args, kwargs), _known_to(function, kwargs)
             said = {"desired": desired_of(named), "constraints": constraints_of(named)}
@@ -119,10 +135,16 @@ class FunctionSource:
         return call
 
 
-def _by_name(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the arguments after the queries by name, as far as the function's signature is known."""
+def _by_name(
+    function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Mapping[str, Any]:
+    """Return the arguments after the queries by name, as far as the function's signature is
+    known.
+    """
     try:
-        return inspect.signature(function).bind_partial(None, *args, **kwargs).arguments | dict(kwargs)
+        return inspect.signature(function).bind_partial(None, *args, **kwargs).arguments | dict(
+            kwargs
+        )
     except (TypeError, ValueError):
         return kwargs
 
@@ -136,7 +158,11 @@ def _known_to(function: Callable[..., Any], options: Mapping[str, Any]) -> dict[
     except (TypeError, ValueError):
         return without_constraints(options)
     takes_any = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values())
-    return {n: value for n, value in options.items() if takes_any or n in parameters or n not in CONSTRAINTS}
+    return {
+        n: value
+        for n, value in options.items()
+        if takes_any or n in parameters or n not in CONSTRAINTS
+    }
 
 
 def read(answer: Any, queries: pd.DataFrame, features: list[str]) -> CounterfactualBatch:
@@ -149,7 +175,9 @@ def read(answer: Any, queries: pd.DataFrame, features: list[str]) -> Counterfact
     """
     count = len(queries)
     if answer is None or (hasattr(answer, "__len__") and not len(answer)):
-        return CounterfactualBatch.one_each(queries[:0].reindex(columns=features), np.zeros(count, dtype=bool))
+        return CounterfactualBatch.one_each(
+            queries[:0].reindex(columns=features), np.zeros(count, dtype=bool)
+        )
     frame = _frame(answer, features)
     position = _positions(frame, queries, features)
     frame = _features_of(frame, features)
@@ -166,7 +194,9 @@ def read(answer: Any, queries: pd.DataFrame, features: list[str]) -> Counterfact
 
 
 def _copied(queries: Any) -> Any:
-    """Return a copy that an explainer may change; tables other than pandas' cannot be changed in place."""
+    """Return a copy that an explainer may change; tables other than pandas' cannot be changed in
+    place.
+    """
     return np.array(queries) if as_pandas(queries) is queries else queries
 
 
@@ -180,22 +210,32 @@ def _frame(answer: Any, features: list[str]) -> pd.DataFrame:
     if isinstance(answer, np.ndarray):
         table = np.atleast_2d(answer)
         if table.ndim != 2 or table.shape[1] != len(features):
-            raise AdapterError(f"the explainer returned an array of shape {answer.shape}, not one column per feature")
+            raise AdapterError(
+                f"the explainer returned an array of shape {answer.shape}, not one column per"
+                " feature"
+            )
         return pd.DataFrame(table, columns=features).infer_objects()
-    if isinstance(answer, (list, tuple)) and all(item is None or isinstance(item, dict) for item in answer):
+    if isinstance(answer, (list, tuple)) and all(
+        item is None or isinstance(item, dict) for item in answer
+    ):
         known = [item for item in answer if item]
         columns = list(known[0]) if known else features
         if any(set(item) != set(columns) for item in known):
             raise AdapterError("the explainer returned dicts with different keys")
         return pd.DataFrame([item or {} for item in answer], columns=columns)
     raise AdapterError(
-        f"the explainer returned {type(answer).__name__}; an adapter reads DataFrame, Series, array, list of dicts"
+        f"the explainer returned {type(answer).__name__}; an adapter reads DataFrame, Series,"
+        " array, list of dicts"
     )
 
 
 def _with_a_value(frame: pd.DataFrame) -> np.ndarray[Any, np.dtype[np.bool_]]:
     """Say for each row whether any feature has a value; usually the first one does."""
-    found = frame.iloc[:, 0].notna().to_numpy(copy=True) if frame.shape[1] else np.zeros(len(frame), dtype=bool)
+    found = (
+        frame.iloc[:, 0].notna().to_numpy(copy=True)
+        if frame.shape[1]
+        else np.zeros(len(frame), dtype=bool)
+    )
     if not found.all():
         found[~found] = frame.loc[~found].notna().to_numpy().any(axis=1)
     return found
@@ -215,12 +255,18 @@ def _present(frame: pd.DataFrame, features: list[str]) -> list[str]:
     return features
 
 
-def _positions(frame: pd.DataFrame, queries: pd.DataFrame, features: list[str]) -> np.ndarray[Any, np.dtype[np.int64]]:
+def _positions(
+    frame: pd.DataFrame, queries: pd.DataFrame, features: list[str]
+) -> np.ndarray[Any, np.dtype[np.int64]]:
     if QUERY not in features and (QUERY in frame.columns or QUERY in frame.index.names):
         named = frame[QUERY] if QUERY in frame.columns else frame.index.get_level_values(QUERY)
         values = pd.to_numeric(pd.Series(np.asarray(named)), errors="coerce").to_numpy(dtype=float)
-        if not (np.isfinite(values) & (values % 1 == 0) & (values >= 0) & (values < len(queries))).all():
-            raise AdapterError(f"column {QUERY!r} of the explainer's answer must hold positions of queries")
+        if not (
+            np.isfinite(values) & (values % 1 == 0) & (values >= 0) & (values < len(queries))
+        ).all():
+            raise AdapterError(
+                f"column {QUERY!r} of the explainer's answer must hold positions of queries"
+            )
         return values.astype(np.int64)
     if len(frame) == len(queries):
         return np.arange(len(queries))
@@ -228,8 +274,8 @@ def _positions(frame: pd.DataFrame, queries: pd.DataFrame, features: list[str]) 
     if len(frame) < len(queries) and unique and frame.index.isin(queries.index).all():
         return np.asarray(queries.index.get_indexer(frame.index), dtype=np.int64)
     raise AdapterError(
-        f"the explainer returned {len(frame)} rows for {len(queries)} queries; return one row per query, keep the "
-        f"queries' index, or add a column {QUERY!r} with the query's position"
+        f"the explainer returned {len(frame)} rows for {len(queries)} queries; return one row per"
+        f" query, keep the queries' index, or add a column {QUERY!r} with the query's position"
     )
 
 

@@ -1,7 +1,8 @@
-"""Explainers by name, for the entry points of the group ``cfk_plugin.generators``; libraries are imported on use.
+"""Explainers by name, for the entry points of the group ``cfk_plugin.generators``; libraries are
+imported on use.
 
-Each takes training rows without outcomes, the true outcomes, a fitted model, the desired outcome, and a seed, and may
-ignore some of these.
+Each takes training rows without outcomes, the true outcomes, a fitted model, the desired outcome,
+and a seed, and may ignore some of these.
 """
 
 # ruff: noqa: ARG001 - all of them take the same arguments
@@ -49,36 +50,48 @@ def nearest(
     return NearestUnlikeNeighbour(train, model, desired)
 
 
-def c_chvae(train: pd.DataFrame, labels: Labels, model: Any, desired: Any = "opposite", seed: int = 0) -> CChvae:
+def c_chvae(
+    train: pd.DataFrame, labels: Labels, model: Any, desired: Any = "opposite", seed: int = 0
+) -> CChvae:
     """Make C-CHVAE; its autoencoder is trained at the first query."""
     from cfk_adapters.c_chvae import CChvae
 
     return CChvae(train, model, desired, seed=seed)
 
 
-def face(train: pd.DataFrame, labels: Labels, model: Any, desired: Any = "opposite", seed: int = 0) -> Face:
+def face(
+    train: pd.DataFrame, labels: Labels, model: Any, desired: Any = "opposite", seed: int = 0
+) -> Face:
     """Make FACE."""
     from cfk_adapters.face import Face
 
     return Face(train, model, desired, seed=seed)
 
 
-def scfe(train: pd.DataFrame, labels: Labels, model: Any, desired: Any = "opposite", seed: int = 0) -> Scfe:
+def scfe(
+    train: pd.DataFrame, labels: Labels, model: Any, desired: Any = "opposite", seed: int = 0
+) -> Scfe:
     """Make SCFE; the model's gradients must be known."""
     from cfk_adapters.scfe import Scfe
 
     return Scfe(train, model, desired, seed=seed)
 
 
-def cadex(train: pd.DataFrame, labels: Labels, model: Any, desired: Any = "opposite", seed: int = 0) -> Cadex:
+def cadex(
+    train: pd.DataFrame, labels: Labels, model: Any, desired: Any = "opposite", seed: int = 0
+) -> Cadex:
     """Make CADEX; the model's gradients must be known."""
     from cfk_adapters.cadex import Cadex
 
     return Cadex(train, model, desired, seed=seed)
 
 
-def revise(train: pd.DataFrame, labels: Labels, model: Any, desired: Any = "opposite", seed: int = 0) -> Revise:
-    """Make REVISE, whose autoencoder is trained at the first query; the model's gradients must be known."""
+def revise(
+    train: pd.DataFrame, labels: Labels, model: Any, desired: Any = "opposite", seed: int = 0
+) -> Revise:
+    """Make REVISE, whose autoencoder is trained at the first query; the model's gradients must be
+    known.
+    """
     from cfk_adapters.revise import Revise
 
     return Revise(train, model, desired, seed=seed)
@@ -95,16 +108,25 @@ def growing_spheres(
 
 @_needing(_NICE)
 def nice(
-    train: pd.DataFrame, labels: Labels, model: Any, desired: Any = "opposite", seed: int = 0, **settings: Any
+    train: pd.DataFrame,
+    labels: Labels,
+    model: Any,
+    desired: Any = "opposite",
+    seed: int = 0,
+    **settings: Any,
 ) -> NiceRows:
-    """Make a justified NICE, without optimisation unless `settings` ask for it; `desired` must be a class."""
+    """Make a justified NICE, without optimisation unless `settings` ask for it; `desired` must be a
+    class.
+    """
     from cfk_adapters.libraries import NiceRows
 
     return NiceRows(train, labels, model, desired, **settings)
 
 
 @_needing(_DICE)
-def dice_random(train: pd.DataFrame, labels: Labels, model: Any, desired: Any = "opposite", seed: int = 0) -> DiceRows:
+def dice_random(
+    train: pd.DataFrame, labels: Labels, model: Any, desired: Any = "opposite", seed: int = 0
+) -> DiceRows:
     """Make DiCE with its random search."""
     from cfk_adapters.libraries import DiceRows
 
@@ -112,7 +134,9 @@ def dice_random(train: pd.DataFrame, labels: Labels, model: Any, desired: Any = 
 
 
 @_needing(_DICE)
-def dice_kdtree(train: pd.DataFrame, labels: Labels, model: Any, desired: Any = "opposite", seed: int = 0) -> DiceRows:
+def dice_kdtree(
+    train: pd.DataFrame, labels: Labels, model: Any, desired: Any = "opposite", seed: int = 0
+) -> DiceRows:
     """Make DiCE with its search among training rows."""
     from cfk_adapters.libraries import DiceRows
 
@@ -120,7 +144,9 @@ def dice_kdtree(train: pd.DataFrame, labels: Labels, model: Any, desired: Any = 
 
 
 @_needing(_DICE)
-def dice_genetic(train: pd.DataFrame, labels: Labels, model: Any, desired: Any = "opposite", seed: int = 0) -> DiceRows:
+def dice_genetic(
+    train: pd.DataFrame, labels: Labels, model: Any, desired: Any = "opposite", seed: int = 0
+) -> DiceRows:
     """Make DiCE with its genetic search, which starts from training rows."""
     from cfk_adapters.libraries import DiceRows
 

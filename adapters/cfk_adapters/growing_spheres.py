@@ -1,4 +1,6 @@
-"""Growing Spheres: draw points around the query in growing spheres, and take the nearest one that flips."""
+"""Growing Spheres: draw points around the query in growing spheres, and take the nearest one that
+flips.
+"""
 
 from __future__ import annotations
 
@@ -22,22 +24,25 @@ if TYPE_CHECKING:
 class GrowingSpheres(Recourse):
     """Explain by the nearest point that flips, drawn in growing l1 spheres (Laugel et al. 2017).
 
-    Spheres are those of the l1 norm, as in Pawelczyk et al. 2023 (appendix C.2); Laugel's are Euclidean. A radius is
-    divided over the features at random: a number moves by its share, in ranges, up or down; a category changes with its
-    share as probability. Laugel's second step, which resets features that need not have changed, is `sparse`; the
-    experiments of 2023 leave it out.
+    Spheres are those of the l1 norm, as in Pawelczyk et al. 2023 (appendix C.2); Laugel's are
+    Euclidean. A radius is divided over the features at random: a number moves by its share, in
+    ranges, up or down; a category changes with its share as probability. Laugel's second step,
+    which resets features that need not have changed, is `sparse`; the experiments of 2023 leave it
+    out.
 
-    The answers are not training rows, but are bounded by the ranges of the training rows and take their categories.
+    The answers are not training rows, but are bounded by the ranges of the training rows and take
+    their categories.
 
     Parameters
     ----------
     train, model, desired, features, seed
         See `Recourse`.
     samples : int
-        Points drawn in each sphere or shell. The model is asked about up to 2 million numbers at once.
+        Points drawn in each sphere or shell. The model is asked about up to 2 million numbers at
+        once.
     start, growth : float
-        Radius of the first sphere, in ranges; ratio of the radii of a shell. Smaller ones find nearer points and ask
-        the model more often.
+        Radius of the first sphere, in ranges; ratio of the radii of a shell. Smaller ones find
+        nearer points and ask the model more often.
     limit : float, optional
         Radius at which the search ends. Default: the number of features.
     within_ranges : bool
@@ -71,7 +76,9 @@ class GrowingSpheres(Recourse):
     ) -> None:
         super().__init__(train, model, desired, features, seed=seed)
         self.within_ranges, self.sparse = within_ranges, sparse
-        self._spheres = Spheres(samples, start, growth, float(len(self.features) if limit is None else limit))
+        self._spheres = Spheres(
+            samples, start, growth, float(len(self.features) if limit is None else limit)
+        )
 
     def _search(
         self, encoding: Encoding, points: Points, own: Labels, random: np.random.Generator
@@ -91,29 +98,48 @@ class GrowingSpheres(Recourse):
         return (self._put_back(encoding, answers, points, own) if self.sparse else answers), found
 
     def _moved(
-        self, encoding: Encoding, centers: Points, moves: NDArray[np.float64], random: np.random.Generator
+        self,
+        encoding: Encoding,
+        centers: Points,
+        moves: NDArray[np.float64],
+        random: np.random.Generator,
     ) -> Points:
-        """Move numbers by their share of the radius; draw another category with its share as probability."""
+        """Move numbers by their share of the radius; draw another category with its share as
+        probability.
+        """
         by = moves[:, : len(encoding.numeric)]
         bounds = encoding.bounds(centers.numbers, within_ranges=self.within_ranges)
         numbers = encoding.settled(centers.numbers + by * encoding.scale, centers.numbers, bounds)
         codes = centers.codes
         if encoding.categorical:
             sizes = np.array(encoding.sizes)
-            others = sizes - (codes < sizes)  # other than the point's own, which may be in no training row
+            others = sizes - (
+                codes < sizes
+            )  # other than the point's own, which may be in no training row
             other = (random.random(codes.shape) * others).astype(np.int64)
             other += other >= codes
             chance = np.abs(moves[:, len(encoding.numeric) :])
             codes = np.where((random.random(codes.shape) < chance) & (others > 0), other, codes)
         return Points(numbers, codes)
 
-    def _put_back(self, encoding: Encoding, answers: Points, queries: Points, own: Labels) -> Points:
-        """Reset each answer to its query's values, least changed feature first, as long as it still flips."""
+    def _put_back(
+        self, encoding: Encoding, answers: Points, queries: Points, own: Labels
+    ) -> Points:
+        """Reset each answer to its query's values, least changed feature first, as long as it still
+        flips.
+        """
         split = len(encoding.numeric)
         change = np.hstack(
-            [np.abs(answers.numbers - queries.numbers) / encoding.scale, (answers.codes != queries.codes).astype(float)]
+            [
+                np.abs(answers.numbers - queries.numbers) / encoding.scale,
+                (answers.codes != queries.codes).astype(float),
+            ]
         )
-        numbers, codes, every = answers.numbers.copy(), answers.codes.copy(), np.arange(len(answers))
+        numbers, codes, every = (
+            answers.numbers.copy(),
+            answers.codes.copy(),
+            np.arange(len(answers)),
+        )
         for feature in np.argsort(change, axis=1, kind="stable").T:
             tried = Points(numbers.copy(), codes.copy())
             is_number = feature < split

@@ -1,4 +1,6 @@
-"""Explainers of libraries on mixed tables: one row per query, in the training rows' dtypes, or missing values."""
+"""Explainers of libraries on mixed tables: one row per query, in the training rows' dtypes, or
+missing values.
+"""
 
 from __future__ import annotations
 
@@ -36,11 +38,17 @@ class _Rows:
 
     def __reduce__(self) -> NoReturn:
         """Refuse to be pickled: the copy would hold every training row."""
-        raise AdapterError(f"a {type(self).__name__} holds training rows and refuses to be pickled; rebuild it instead")
+        raise AdapterError(
+            f"a {type(self).__name__} holds training rows and refuses to be pickled; rebuild it"
+            " instead"
+        )
 
 
 class Nice:
-    """NICE, asked for one query at a time; it takes numbers, so categories are numbered. It holds the training rows."""
+    """NICE, asked for one query at a time; it takes numbers, so categories are numbered.
+
+    It holds the training rows.
+    """
 
     def __init__(
         self,
@@ -52,7 +60,9 @@ class Nice:
         auto_encoder: Callable[[NDArray[np.float64]], NDArray[np.float64]] | None = None,
     ) -> None:
         self._model, self._columns = model, list(train.columns)
-        self._text = {str(name): _categories(train[name]) for name in train if not _is_number(train[name])}
+        self._text = {
+            str(name): _categories(train[name]) for name in train if not _is_number(train[name])
+        }
         self._rows = self.encode(train)
         classes = list(model.classes_)
         self._target = [classes.index(desired)]
@@ -74,22 +84,30 @@ class Nice:
         return np.column_stack([coded[name] for name in self._columns]).astype(float)
 
     def decode(self, rows: NDArray[np.float64]) -> pd.DataFrame:
-        """Return rows as the model takes them: text, and what is missing, as in the training rows."""
+        """Return rows as the model takes them: text, and what is missing, as in the training
+        rows.
+        """
         table = pd.DataFrame(rows, columns=self._columns)
         for name, categories in self._text.items():
-            table[name] = categories.reindex(table[name].astype(int)).array  # -1, unseen, is missing
+            table[name] = categories.reindex(
+                table[name].astype(int)
+            ).array  # -1, unseen, is missing
         return table
 
     def explain(self, queries: pd.DataFrame) -> NDArray[np.float64]:
         """Return one counterfactual per query in NICE's form; missing numbers if it finds none."""
         found = np.full((len(queries), len(self._columns)), np.nan)
         for i, row in enumerate(self.encode(queries)):
-            if self._nice.data.candidates_mask[self._nice.data.X_train_class == self._target[0]].any():
+            if self._nice.data.candidates_mask[
+                self._nice.data.X_train_class == self._target[0]
+            ].any():
                 found[i] = self._nice.explain(row[None, :].copy(), target_class=self._target)[0]
         return found
 
     def positions(self, queries: pd.DataFrame) -> NDArray[np.int64]:
-        """Return the training row that each counterfactual equals; NICE itself does not say which."""
+        """Return the training row that each counterfactual equals; NICE itself does not say
+        which.
+        """
         return np.array([self._position(row) for row in self.explain(queries)], dtype=np.int64)
 
     def _position(self, row: NDArray[np.float64]) -> int:
@@ -99,7 +117,9 @@ class Nice:
     def _code(self, column: pd.Series[Any]) -> NDArray[np.float64]:
         if column.name not in self._text:
             return column.to_numpy(dtype=float)
-        places = {category: place for place, category in enumerate(_filled(self._text[str(column.name)]))}
+        places = {
+            category: place for place, category in enumerate(_filled(self._text[str(column.name)]))
+        }
         return np.array([places.get(value, -1) for value in _filled(column)], dtype=float)
 
     def _score(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -107,7 +127,8 @@ class Nice:
 
 
 class NiceRows(_Rows):
-    """The library's NICE without optimisation: the nearest training row whose true and predicted outcomes are desired.
+    """The library's NICE without optimisation: the nearest training row whose true and predicted
+    outcomes are desired.
 
     Parameters
     ----------
@@ -120,25 +141,36 @@ class NiceRows(_Rows):
         Those of `Nice`, whose search is in the attribute ``nice``.
     """
 
-    def __init__(self, train: pd.DataFrame, labels: NDArray[Any], model: Any, desired: Any, **settings: Any) -> None:
+    def __init__(
+        self, train: pd.DataFrame, labels: NDArray[Any], model: Any, desired: Any, **settings: Any
+    ) -> None:
         super().__init__(train)
         if desired not in list(model.classes_):
-            raise AdapterError("NICE explains towards one outcome: give `desired` as one of the model's classes")
-        self.nice: Nice = ask(lambda: Nice(self._train, np.asarray(labels), model, desired, **settings))
+            raise AdapterError(
+                "NICE explains towards one outcome: give `desired` as one of the model's classes"
+            )
+        self.nice: Nice = ask(
+            lambda: Nice(self._train, np.asarray(labels), model, desired, **settings)
+        )
 
     def explain(self, X: pd.DataFrame) -> pd.DataFrame:
-        """Return a training row per query, in the queries' index; missing values where there is none."""
+        """Return a training row per query, in the queries' index; missing values where there is
+        none.
+        """
         positions = ask(lambda: self.nice.positions(_columns(X, self._train)))
-        return self._train.reindex(positions).set_axis(X.index, axis=0)  # -1 is in no index, so gives missing values
+        return self._train.reindex(positions).set_axis(
+            X.index, axis=0
+        )  # -1 is in no index, so gives missing values
 
 
 class DiceRows(_Rows):
     """The library's DiCE, asked for one counterfactual of each query, as it displays it.
 
-    DiCE gets numbers for categories, and whole numbers as integers, so any table that can be encoded will do. A query
-    that DiCE cannot take, with a category that no training row has, gets no answer. Its sparsity step uses bisection:
-    the linear search asks the model up to 10,000 times for each number of each answer. Answers are not checked: some do
-    not flip once DiCE has rounded them.
+    DiCE gets numbers for categories, and whole numbers as integers, so any table that can be
+    encoded will do. A query that DiCE cannot take, with a category that no training row has, gets
+    no answer. Its sparsity step uses bisection: the linear search asks the model up to 10,000 times
+    for each number of each answer. Answers are not checked: some do not flip once DiCE has rounded
+    them.
 
     Parameters
     ----------
@@ -151,14 +183,24 @@ class DiceRows(_Rows):
     """
 
     def __init__(
-        self, train: pd.DataFrame, labels: NDArray[Any], model: Any, desired: Any, search: str, seed: int = 0
+        self,
+        train: pd.DataFrame,
+        labels: NDArray[Any],
+        model: Any,
+        desired: Any,
+        search: str,
+        seed: int = 0,
     ) -> None:
         super().__init__(train)
         self.search, self.seed, self.instance_based = search, seed, search != "random"
         self._encoding = Encoding(self._train)
         classes = list(model.classes_)
-        if desired not in classes and not (isinstance(desired, str) and desired == "opposite" and len(classes) == 2):
-            raise AdapterError("DiCE explains towards one outcome: give `desired` as one of the model's classes")
+        if desired not in classes and not (
+            isinstance(desired, str) and desired == "opposite" and len(classes) == 2
+        ):
+            raise AdapterError(
+                "DiCE explains towards one outcome: give `desired` as one of the model's classes"
+            )
         self._desired = classes.index(desired) if desired in classes else "opposite"
         outcome = "outcome"
         while outcome in self._train:
@@ -181,10 +223,14 @@ class DiceRows(_Rows):
         def seeded() -> Any:  # DiCE draws from the global state, which `ask` restores
             random.seed(self.seed)
             np.random.seed(self.seed)  # noqa: NPY002 - see above
-            return self._source.generate(table, desired_class=self._desired, posthoc_sparsity_algorithm="binary")
+            return self._source.generate(
+                table, desired_class=self._desired, posthoc_sparsity_algorithm="binary"
+            )
 
         batch = ask(seeded)
-        answers = encoding.decode(_points_of(encoding, batch.frame)) if len(batch.frame) else queries[:0]
+        answers = (
+            encoding.decode(_points_of(encoding, batch.frame)) if len(batch.frame) else queries[:0]
+        )
         position = np.full(len(X), -1)
         position[batch.query[batch.slot]] = np.arange(len(answers))
         return answers.reindex(position).set_axis(X.index, axis=0)
@@ -200,7 +246,9 @@ class DiceRows(_Rows):
             outcome_name=outcome,
         )
         wrapped = dice_ml.Model(model=_Decoding(model, encoding), backend="sklearn")
-        return DiceSource(dice_ml.Dice(data, wrapped, method=self.search), AdaptContext(tuple(encoding.names)))
+        return DiceSource(
+            dice_ml.Dice(data, wrapped, method=self.search), AdaptContext(tuple(encoding.names))
+        )
 
 
 class _Decoding:
@@ -220,11 +268,17 @@ class _Decoding:
 
 
 def _table_of(encoding: Encoding, points: Points) -> pd.DataFrame:
-    """Return points as DiCE takes them: whole numbers as integers, numbers of categories as text."""
+    """Return points as DiCE takes them: whole numbers as integers, numbers of categories as
+    text.
+    """
     columns: dict[Any, Any] = {}
     for j, name in enumerate(encoding.numeric):
         numbers = points.numbers[:, j]
-        columns[name] = numbers.astype(np.int64) if encoding.whole[j] and np.isfinite(numbers).all() else numbers
+        columns[name] = (
+            numbers.astype(np.int64)
+            if encoding.whole[j] and np.isfinite(numbers).all()
+            else numbers
+        )
     for j, name in enumerate(encoding.categorical):
         columns[name] = points.codes[:, j].astype(str).astype(object)
     return pd.DataFrame(columns)[encoding.names]

@@ -33,12 +33,17 @@ def least_l1_move(missing: Matrix, gradient: Matrix, room: Matrix) -> Matrix:
     """
     steepness = np.abs(gradient)
     order = np.argsort(-steepness, axis=1, kind="stable")
-    steep, free = np.take_along_axis(steepness, order, axis=1), np.take_along_axis(room, order, axis=1)
+    steep, free = (
+        np.take_along_axis(steepness, order, axis=1),
+        np.take_along_axis(room, order, axis=1),
+    )
     gains = np.multiply(steep, free, out=np.zeros_like(steep), where=steep > 0)
     before = np.hstack([np.zeros((len(gains), 1)), np.cumsum(gains, axis=1)[:, :-1]])
     gain = np.clip(missing[:, None] - before, 0, gains)
     moves = np.empty_like(gain)
-    np.put_along_axis(moves, order, np.divide(gain, steep, out=np.zeros_like(gain), where=steep > 0), axis=1)
+    np.put_along_axis(
+        moves, order, np.divide(gain, steep, out=np.zeros_like(gain), where=steep > 0), axis=1
+    )
     return np.asarray(moves * np.sign(gradient))
 
 
@@ -52,7 +57,9 @@ def least_l2_move(missing: Matrix, gradient: Matrix, room: Matrix) -> Matrix:
         low, high = length, np.where(np.isfinite(ends), ends, 0).max(axis=1) + length
         for _ in range(_BISECTIONS):
             middle = (low + high) / 2
-            enough = (steepness * np.minimum(middle[:, None] * steepness, room)).sum(axis=1) >= missing
+            enough = (steepness * np.minimum(middle[:, None] * steepness, room)).sum(
+                axis=1
+            ) >= missing
             low, high = np.where(enough, low, middle), np.where(enough, middle, high)
         length = high
     return np.asarray(np.minimum(length[:, None] * steepness, room) * np.sign(gradient))

@@ -1,7 +1,8 @@
-"""Nearest unlike neighbour: the closest training row with the desired prediction, and the adapter for it.
+"""Nearest unlike neighbour: the closest training row with the desired prediction, and the adapter
+for it.
 
-It returns other people's rows unchanged: the reference for what has to be protected, and a quick start without any
-other library.
+It returns other people's rows unchanged: the reference for what has to be protected, and a quick
+start without any other library.
 """
 
 from __future__ import annotations
@@ -35,8 +36,9 @@ if TYPE_CHECKING:
 class NearestUnlikeNeighbour:
     """Explain a prediction by the nearest training row with the desired one, by HEOM distance.
 
-    It holds the training rows and returns them: it refuses to be pickled, its `repr` shows counts, and what `explain`
-    returns must be protected before anybody sees it. Of equally near rows the first is taken.
+    It holds the training rows and returns them: it refuses to be pickled, its `repr` shows counts,
+    and what `explain` returns must be protected before anybody sees it. Of equally near rows the
+    first is taken.
 
     Parameters
     ----------
@@ -57,7 +59,8 @@ class NearestUnlikeNeighbour:
     Examples
     --------
     >>> train = pd.DataFrame({"age": [20, 40, 60]})
-    >>> NearestUnlikeNeighbour(train, lambda rows: rows["age"] > 30).explain(pd.DataFrame({"age": [25]}))
+    >>> nearest = NearestUnlikeNeighbour(train, lambda rows: rows["age"] > 30)
+    >>> nearest.explain(pd.DataFrame({"age": [25]}))
        age
     0   40
     """
@@ -65,7 +68,11 @@ class NearestUnlikeNeighbour:
     instance_based = True
 
     def __init__(
-        self, train: pd.DataFrame, model: Any, desired: Any = "opposite", features: Sequence[str] | None = None
+        self,
+        train: pd.DataFrame,
+        model: Any,
+        desired: Any = "opposite",
+        features: Sequence[str] | None = None,
     ) -> None:
         self.features = list(train.columns if features is None else features)
         if missing := [name for name in self.features if name not in train.columns]:
@@ -83,7 +90,10 @@ class NearestUnlikeNeighbour:
 
     def __reduce__(self) -> NoReturn:
         """Refuse to be pickled: the copy would hold every training row."""
-        raise AdapterError("a NearestUnlikeNeighbour holds training rows and refuses to be pickled; rebuild it instead")
+        raise AdapterError(
+            "a NearestUnlikeNeighbour holds training rows and refuses to be pickled; rebuild it"
+            " instead"
+        )
 
     @property
     def predicted(self) -> NDArray[Any]:
@@ -93,18 +103,26 @@ class NearestUnlikeNeighbour:
         return self._predicted
 
     def explain(self, X: pd.DataFrame) -> pd.DataFrame:
-        """Return one training row per query, in the queries' index; missing values if there is none."""
+        """Return one training row per query, in the queries' index; missing values if there is
+        none.
+        """
         position = self.neighbours(X)
-        return self._train.reindex(position).set_axis(X.index, axis=0)  # -1 is in no index, so gives missing values
+        return self._train.reindex(position).set_axis(
+            X.index, axis=0
+        )  # -1 is in no index, so gives missing values
 
     def neighbours(self, X: pd.DataFrame) -> NDArray[np.int64]:
-        """Return the position of each query's neighbour among the training rows; -1 where there is none."""
+        """Return the position of each query's neighbour among the training rows; -1 where there is
+        none.
+        """
         return self.candidates(X, 1)[:, 0]
 
     def candidates(self, X: pd.DataFrame, m: int) -> NDArray[np.int64]:
-        """Return positions of the m nearest different rows with a desired prediction, nearest first.
+        """Return positions of the m nearest different rows with a desired prediction, nearest
+        first.
 
-        Rows that are equal in every feature count once, by their first; else all m could be the same row.
+        Rows that are equal in every feature count once, by their first; else all m could be the
+        same row.
 
         Parameters
         ----------
@@ -144,7 +162,11 @@ class NearestUnlikeNeighbour:
         return self._train.take(positions).copy(deep=True)
 
     def _desired(self) -> NDArray[np.bool_]:
-        met = self.desired(self.predicted) if callable(self.desired) else self.predicted == self.desired
+        met = (
+            self.desired(self.predicted)
+            if callable(self.desired)
+            else self.predicted == self.desired
+        )
         return np.broadcast_to(np.asarray(met, dtype=bool), self.predicted.shape)
 
     def _predict(self, frame: pd.DataFrame) -> NDArray[Any]:
@@ -186,30 +208,44 @@ class NearestSource:
         return "NearestSource()"
 
     def generate(self, queries: pd.DataFrame, **constraints: Any) -> CounterfactualBatch:
-        """Ask for the nearest unlike neighbour of each query; constraints do not change the search."""
+        """Ask for the nearest unlike neighbour of each query; constraints do not change the
+        search.
+        """
         return self.candidates(queries, 1, **constraints)
 
     def candidates(self, queries: pd.DataFrame, m: int, **constraints: Any) -> CounterfactualBatch:
-        """Ask for the m nearest unlike neighbours of each query, nearest first; equal rows count once."""
+        """Ask for the m nearest unlike neighbours of each query, nearest first; equal rows count
+        once.
+        """
         if unknown := without_constraints(constraints):
-            raise AdapterError(f"a nearest unlike neighbour has no option {', '.join(unknown)}; leave it out")
+            raise AdapterError(
+                f"a nearest unlike neighbour has no option {', '.join(unknown)}; leave it out"
+            )
         explainer = self._explainer
         position = ask(lambda: explainer.candidates(queries, m)).reshape(-1)
         rows, query = explainer.rows(position[position >= 0]), np.repeat(np.arange(len(queries)), m)
         found = np.flatnonzero(position >= 0)
-        return CounterfactualBatch(rows[self._features], found, query, None, constraints_of(constraints))
+        return CounterfactualBatch(
+            rows[self._features], found, query, None, constraints_of(constraints)
+        )
 
     @property
-    def methods(self) -> Mapping[str, Callable[..., tuple[CounterfactualBatch, None, pd.DataFrame]]]:
+    def methods(
+        self,
+    ) -> Mapping[str, Callable[..., tuple[CounterfactualBatch, None, pd.DataFrame]]]:
         """The explainer's own `explain`."""
 
-        def explain(X: pd.DataFrame, **constraints: Any) -> tuple[CounterfactualBatch, None, pd.DataFrame]:
+        def explain(
+            X: pd.DataFrame, **constraints: Any
+        ) -> tuple[CounterfactualBatch, None, pd.DataFrame]:
             return self.generate(X, **constraints), None, X[self._features].copy(deep=True)
 
         return {"explain": explain}
 
     def restore(self, native: None, explanations: Explanations) -> pd.DataFrame:  # noqa: ARG002 - holds nothing
-        """Return a table of released cells, one row per query; None where the answer is withheld."""
+        """Return a table of released cells, one row per query; None where the answer is
+        withheld.
+        """
         rows = [cells or {} for cells in released_cells(explanations)]
         frame = pd.DataFrame(rows, columns=self._features, dtype=object)
         return frame.where(frame.notna(), None)

@@ -39,26 +39,36 @@ def cfk_adapt(explainer: Any, context: AdaptContext) -> NiceSource | None:
         return None
     if data.X_train.shape[1] != len(context.features):
         raise AdapterError(
-            f"NICE was given {data.X_train.shape[1]} columns and the schema has {len(context.features)} features; "
-            "they must be the same, in the same order"
+            f"NICE was given {data.X_train.shape[1]} columns and the schema has"
+            f" {len(context.features)} features; they must be the same, in the same order"
         )
     if not np.any(getattr(data, "candidates_mask", True)):
-        raise AdapterError("NICE has no candidates: justified_cf=True needs y_train as positions of classes")
+        raise AdapterError(
+            "NICE has no candidates: justified_cf=True needs y_train as positions of classes"
+        )
     return NiceSource(explainer, context)
 
 
 @hookimpl
 def cfk_raw_methods() -> list[RawMethod]:
     """Name the method that gives out raw counterfactuals."""
-    return [RawMethod("nice", "NICE", "explain", lambda found: 0 if found is None else len(np.atleast_2d(found)))]
+    return [
+        RawMethod(
+            "nice",
+            "NICE",
+            "explain",
+            lambda found: 0 if found is None else len(np.atleast_2d(found)),
+        )
+    ]
 
 
 class NiceSource:
     """A NICE explainer as a source of counterfactuals, asked for one query at a time.
 
-    Each call works on a copy of the explainer that shares training rows and model: NICE keeps the last query on itself,
-    changes the array it is given, and answers only the first of several rows. All its settings start from a training
-    row, so all count as instance-based. It knows no constraints: they are enforced on what is released.
+    Each call works on a copy of the explainer that shares training rows and model: NICE keeps the
+    last query on itself, changes the array it is given, and answers only the first of several rows.
+    All its settings start from a training row, so all count as instance-based. It knows no
+    constraints: they are enforced on what is released.
 
     Parameters
     ----------
@@ -80,20 +90,29 @@ class NiceSource:
         return f"NiceSource({self.name})"
 
     def generate(self, queries: pd.DataFrame, **options: Any) -> CounterfactualBatch:
-        """Ask for one counterfactual of each query; options are those of NICE's own `explain`, and constraints."""
+        """Ask for one counterfactual of each query; options are those of NICE's own `explain`, and
+        constraints.
+        """
         if missing := [name for name in self._features if name not in queries.columns]:
             raise AdapterError(f"the queries have no column {', '.join(missing)}")
         rows = queries[self._features].to_numpy(dtype=object, na_value=np.nan)
         return self._explain(rows, options)
 
     @property
-    def methods(self) -> Mapping[str, Callable[..., tuple[CounterfactualBatch, None, pd.DataFrame]]]:
+    def methods(
+        self,
+    ) -> Mapping[str, Callable[..., tuple[CounterfactualBatch, None, pd.DataFrame]]]:
         """NICE's own `explain`, for an array of one or several rows."""
 
-        def explain(X: Any, *args: Any, **kwargs: Any) -> tuple[CounterfactualBatch, None, pd.DataFrame]:
+        def explain(
+            X: Any, *args: Any, **kwargs: Any
+        ) -> tuple[CounterfactualBatch, None, pd.DataFrame]:
             rows = np.atleast_2d(np.array(X, dtype=object))
             if rows.ndim != 2 or rows.shape[1] != len(self._features):
-                raise AdapterError(f"NICE takes arrays with {len(self._features)} columns, not of shape {rows.shape}")
+                raise AdapterError(
+                    f"NICE takes arrays with {len(self._features)} columns, not of shape"
+                    f" {rows.shape}"
+                )
             options = {**dict(zip(("target_class",), args, strict=False)), **kwargs}
             return self._explain(rows, options), None, _frame(rows, self._features)
 
@@ -107,9 +126,13 @@ class NiceSource:
                 out[i] = [cells[name] for name in self._features]
         return out
 
-    def _explain(self, rows: NDArray[np.object_], options: Mapping[str, Any]) -> CounterfactualBatch:
+    def _explain(
+        self, rows: NDArray[np.object_], options: Mapping[str, Any]
+    ) -> CounterfactualBatch:
         constraints, options = constraints_of(options), without_constraints(options)
-        if isinstance(options.get("target_class"), (int, np.integer)):  # NICE takes only a list, else raises TypeError
+        if isinstance(
+            options.get("target_class"), (int, np.integer)
+        ):  # NICE takes only a list, else raises TypeError
             options["target_class"] = [int(options["target_class"])]
         desired = desired_of(options, self._classes)
         if self._places and options.get("target_class") in (None, "other"):
@@ -122,12 +145,16 @@ class NiceSource:
             return ask(lambda: explainer.explain(np.array([row], dtype=kind), **options), _nothing)
 
         answers = [one(row) for row in rows]
-        found = [np.array(answer, dtype=object).reshape(-1) for answer in answers if answer is not None]
+        found = [
+            np.array(answer, dtype=object).reshape(-1) for answer in answers if answer is not None
+        ]
         if any(len(answer) != len(self._features) for answer in found):
             raise AdapterError("NICE's answer does not have one value per feature")
         table = np.array(found, dtype=object).reshape(len(found), len(self._features))
         is_found = np.array([answer is not None for answer in answers], dtype=bool)
-        return CounterfactualBatch.one_each(_frame(table, self._features), is_found, desired, constraints)
+        return CounterfactualBatch.one_each(
+            _frame(table, self._features), is_found, desired, constraints
+        )
 
 
 def _frame(rows: NDArray[np.object_], features: list[str]) -> pd.DataFrame:
@@ -140,7 +167,9 @@ def _nothing(error: Exception) -> bool:
 
 
 def _working_copy(explainer: Any) -> Any:
-    """Copy the explainer and its parts, but share arrays, model and auto-encoder with the original."""
+    """Copy the explainer and its parts, but share arrays, model and auto-encoder with the
+    original.
+    """
     shared = [*vars(explainer.data).values()]
     shared += [getattr(getattr(explainer, "reward_function", None), "auto_encoder", None)]
     return copy.deepcopy(explainer, {id(value): value for value in shared if value is not None})

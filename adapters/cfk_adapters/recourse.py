@@ -1,4 +1,6 @@
-"""What recourse methods share: training rows that stay here, a goal, and answers checked by the model."""
+"""What recourse methods share: training rows that stay here, a goal, and answers checked by the
+model.
+"""
 
 from __future__ import annotations
 
@@ -24,11 +26,13 @@ if TYPE_CHECKING:
 class Recourse(ABC):
     """Base of explainers that search for a counterfactual near the query.
 
-    A subclass implements `_search`. What it finds is decoded to a row, and counts if the model gives that row a desired
-    prediction. A query that already has one, or lacks a number, gets no answer.
+    A subclass implements `_search`. What it finds is decoded to a row, and counts if the model
+    gives that row a desired prediction. A query that already has one, or lacks a number, gets no
+    answer.
 
-    It holds training rows: it refuses to be pickled, its `repr` shows counts, and what `explain` returns must be
-    protected before anybody sees it. Of the model's exceptions only the class is reported.
+    It holds training rows: it refuses to be pickled, its `repr` shows counts, and what `explain`
+    returns must be protected before anybody sees it. Of the model's exceptions only the class is
+    reported.
 
     Parameters
     ----------
@@ -41,7 +45,8 @@ class Recourse(ABC):
     features : sequence of str, optional
         Columns to use, without the label column. Default: all of `train`.
     seed : int
-        For all random draws. The same seed and queries give the same answers, whatever was asked before.
+        For all random draws. The same seed and queries give the same answers, whatever was asked
+        before.
     """
 
     instance_based = False
@@ -68,10 +73,13 @@ class Recourse(ABC):
     def __reduce__(self) -> NoReturn:
         """Refuse to be pickled: the copy would hold training rows."""
         name = type(self).__name__
-        raise AdapterError(f"a {name} holds training rows and refuses to be pickled; rebuild it instead")
+        raise AdapterError(
+            f"a {name} holds training rows and refuses to be pickled; rebuild it instead"
+        )
 
     def explain(self, X: pd.DataFrame) -> pd.DataFrame:
-        """Return one counterfactual per query, in the queries' index; missing values where none was found.
+        """Return one counterfactual per query, in the queries' index; missing values where none was
+        found.
 
         Parameters
         ----------
@@ -81,7 +89,8 @@ class Recourse(ABC):
         Returns
         -------
         DataFrame, shape (len(X), n_features)
-            In the columns and dtypes of the training rows (whole numbers become floats where some are missing).
+            In the columns and dtypes of the training rows (whole numbers become floats where some
+            are missing).
 
         Raises
         ------
@@ -91,18 +100,24 @@ class Recourse(ABC):
         queries = _columns(X, self.features, "queries")
         encoding = self.encoding.knowing(queries)
         points, own = encoding.encode(queries), self._predict(queries)
-        asked = np.flatnonzero(~self._is_desired(own, own) & np.isfinite(points.numbers).all(axis=1))
+        asked = np.flatnonzero(
+            ~self._is_desired(own, own) & np.isfinite(points.numbers).all(axis=1)
+        )
         position = np.full(len(X), -1)
         answers = queries[:0]
         if len(asked):
-            rows, found = self._search(encoding, points.take(asked), own[asked], np.random.default_rng(self.seed))
+            rows, found = self._search(
+                encoding, points.take(asked), own[asked], np.random.default_rng(self.seed)
+            )
             rows, asked = rows.take(found), asked[found]
             answers = encoding.decode(rows)
         if len(asked):
             flipped = self._is_desired(self._predict(answers.copy()), own[asked])
             answers = answers[flipped].reset_index(drop=True)
             position[asked[flipped]] = np.arange(len(answers))
-        return answers.reindex(position).set_axis(X.index, axis=0)  # -1 is in no index, so gives missing values
+        return answers.reindex(position).set_axis(
+            X.index, axis=0
+        )  # -1 is in no index, so gives missing values
 
     @abstractmethod
     def _search(
@@ -122,7 +137,9 @@ class Recourse(ABC):
         """
 
     def _flips(self, encoding: Encoding, points: Points, own: Labels) -> Mask:
-        """Say for each decoded point whether its prediction is desired for a query with prediction `own`."""
+        """Say for each decoded point whether its prediction is desired for a query with prediction
+        `own`.
+        """
         return self._is_desired(self._predict(encoding.decode(points)), own)
 
     def _is_desired(self, labels: Labels, own: Labels) -> Mask:
@@ -137,10 +154,16 @@ class Recourse(ABC):
         return _answered(lambda: np.asarray(predict(frame)).reshape(-1), len(frame), "labels")
 
     def _probabilities_of(self, frame: pd.DataFrame) -> NDArray[np.float64]:
-        """Return the model's probabilities of its classes, for each row of a table that it may change."""
+        """Return the model's probabilities of its classes, for each row of a table that it may
+        change.
+        """
         if not (hasattr(self._model, "predict_proba") and hasattr(self._model, "classes_")):
             raise AdapterError("a least confidence needs a model with predict_proba and classes_")
-        return _answered(lambda: np.asarray(self._model.predict_proba(frame)), len(frame), "rows of probabilities")
+        return _answered(
+            lambda: np.asarray(self._model.predict_proba(frame)),
+            len(frame),
+            "rows of probabilities",
+        )
 
 
 def _columns(frame: pd.DataFrame, names: list[str], what: str) -> pd.DataFrame:
@@ -154,7 +177,9 @@ def _columns(frame: pd.DataFrame, names: list[str], what: str) -> pd.DataFrame:
 
 def _answered(call: Any, expected: int, what: str) -> Labels:
     """Call the model; see `quiet`."""
-    with quiet(f"the model raised {{}} on {expected} rows; ask it yourself to see why", AdapterError):
+    with quiet(
+        f"the model raised {{}} on {expected} rows; ask it yourself to see why", AdapterError
+    ):
         answer: Labels = call()
     if len(answer) != expected:
         raise AdapterError(f"the model returned {len(answer)} {what} for {expected} rows")

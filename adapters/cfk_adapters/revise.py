@@ -26,14 +26,17 @@ if TYPE_CHECKING:
 
 
 class Revise(GradientRecourse):
-    """Explain by the row that a generative model decodes where latent gradients lead (Joshi et al. 2019).
+    """Explain by the row that a generative model decodes where latent gradients lead (Joshi et al.
+    2019).
 
-    A variational autoencoder learns the training rows. Starting at the query's latent code, Adam lowers the cross
-    entropy of the desired outcome at the decoded row, plus `weight` times the l1 distance of that row to the query. The
-    nearest row on the way that flips is the answer; if none does, the weight is halved and the descent starts anew.
+    A variational autoencoder learns the training rows. Starting at the query's latent code, Adam
+    lowers the cross entropy of the desired outcome at the decoded row, plus `weight` times the l1
+    distance of that row to the query. The nearest row on the way that flips is the answer; if none
+    does, the weight is halved and the descent starts anew.
 
-    Every feature of an answer is decoded, so all numbers differ from the query's. The answers are no training rows;
-    the autoencoder that makes them has learned the training rows and is not private.
+    Every feature of an answer is decoded, so all numbers differ from the query's. The answers are
+    no training rows; the autoencoder that makes them has learned the training rows and is not
+    private.
 
     Parameters
     ----------
@@ -42,7 +45,8 @@ class Revise(GradientRecourse):
     latent, hidden, train_steps, batch, train_rate
         For the autoencoder, as in `CChvae`.
     weight : float
-        Weight of the distance in the first round; the distance has numbers in ranges and 1 per changed category.
+        Weight of the distance in the first round; the distance has numbers in ranges and 1 per
+        changed category.
     rate, steps, rounds : float, int, int
         Step size of Adam in latent units; steps per round; most rounds.
 
@@ -77,24 +81,51 @@ class Revise(GradientRecourse):
         steps: int = 200,
         rounds: int = 5,
     ) -> None:
-        super().__init__(train, model, desired, features, seed=seed, gradient=gradient, within_ranges=within_ranges)
-        if min(latent, hidden, train_steps, batch, steps, rounds) < 1 or not min(train_rate, weight, rate) > 0:
-            raise AdapterError("sizes, steps and rounds must be at least 1, rates and weight above 0")
+        super().__init__(
+            train,
+            model,
+            desired,
+            features,
+            seed=seed,
+            gradient=gradient,
+            within_ranges=within_ranges,
+        )
+        if (
+            min(latent, hidden, train_steps, batch, steps, rounds) < 1
+            or not min(train_rate, weight, rate) > 0
+        ):
+            raise AdapterError(
+                "sizes, steps and rounds must be at least 1, rates and weight above 0"
+            )
         self.weight, self.rate, self.steps, self.rounds = weight, rate, steps, rounds
-        self._sizes: dict[str, Any] = {"latent": latent, "hidden": hidden, "steps": train_steps, "batch": batch}
+        self._sizes: dict[str, Any] = {
+            "latent": latent,
+            "hidden": hidden,
+            "steps": train_steps,
+            "batch": batch,
+        }
         self._sizes["rate"] = train_rate
         self._latent: Latent | None = None
 
-    def _follow(self, vectors: Vectors, queries: Points, desired: Mask, own: Labels) -> tuple[Points, Mask]:
+    def _follow(
+        self, vectors: Vectors, queries: Points, desired: Mask, own: Labels
+    ) -> tuple[Points, Mask]:
         if self._latent is None:
-            self._latent = Latent(self.encoding, self.encoding.encode(self._train), self.seed, **self._sizes)
-        best, found = Points(queries.numbers.copy(), queries.codes.copy()), np.zeros(len(queries), dtype=bool)
+            self._latent = Latent(
+                self.encoding, self.encoding.encode(self._train), self.seed, **self._sizes
+            )
+        best, found = (
+            Points(queries.numbers.copy(), queries.codes.copy()),
+            np.zeros(len(queries), dtype=bool),
+        )
         for i in range(self.rounds):
             rows = np.flatnonzero(~found)
             if not len(rows):
                 break
             price = self.weight / 2**i
-            near, flips = self._descend(self._latent, vectors, queries.take(rows), desired[rows], price)
+            near, flips = self._descend(
+                self._latent, vectors, queries.take(rows), desired[rows], price
+            )
             flips &= self._flips(vectors.encoding, near, own[rows])
             best.numbers[rows], best.codes[rows], found[rows] = near.numbers, near.codes, flips
         return best, found
@@ -112,7 +143,12 @@ class Revise(GradientRecourse):
             better = (self._slope(vectors.of(here), desired)[0] > 0) & (distance < nearest)
             best.numbers[better], best.codes[better] = here.numbers[better], here.codes[better]
             nearest[better] = distance[better]
-            margin, gradient = self._slope(decoded, desired)  # smooth here, where categories are probabilities
-            pull = -expit(-margin)[:, None] * gradient + price * np.sign(decoded - start) / vectors.units
+            margin, gradient = self._slope(
+                decoded, desired
+            )  # smooth here, where categories are probabilities
+            pull = (
+                -expit(-margin)[:, None] * gradient
+                + price * np.sign(decoded - start) / vectors.units
+            )
             adam.step(backward(pull))
         return best, np.isfinite(nearest)

@@ -27,7 +27,8 @@ class Draw(Protocol):
     """Draws in a shell around some queries and asks the model."""
 
     def __call__(self, rows: Rows, low: Matrix, high: Matrix) -> tuple[Points, Matrix, Mask]:
-        """Return drawn points, their distances to their query and whether they flip, `samples` per query in turn.
+        """Return drawn points, their distances to their query and whether they flip, `samples` per
+        query in turn.
 
         Parameters
         ----------
@@ -43,10 +44,11 @@ class Draw(Protocol):
 class Spheres:
     """How spheres shrink and grow (Laugel et al. 2017, section 3).
 
-    The first sphere has radius `start`. As long as something in it flips, it is halved. Then shells grow, each from the
-    outer radius of the last to `growth` times that, until something in one flips. The answer is the nearest drawn point
-    that flips. Where the radius is a distance, a point may lie beyond its shell (another category is 1 away, however
-    small the radius): then shells keep growing up to that point, as a nearer one may follow.
+    The first sphere has radius `start`. As long as something in it flips, it is halved. Then shells
+    grow, each from the outer radius of the last to `growth` times that, until something in one
+    flips. The answer is the nearest drawn point that flips. Where the radius is a distance, a point
+    may lie beyond its shell (another category is 1 away, however small the radius): then shells
+    keep growing up to that point, as a nearer one may follow.
 
     Attributes
     ----------
@@ -67,7 +69,9 @@ class Spheres:
     def __post_init__(self) -> None:
         """Check the settings."""
         if self.samples < 1 or not self.start > 0 or not self.growth > 1:
-            raise AdapterError("samples must be at least 1, the first radius above 0 and growth above 1")
+            raise AdapterError(
+                "samples must be at least 1, the first radius above 0 and growth above 1"
+            )
 
     def search(self, queries: Points, width: int, draw: Draw) -> tuple[Points, Mask]:
         """Return the nearest point found for each query, and which queries have one.
@@ -97,11 +101,17 @@ class Spheres:
             high[searched[grows]] *= self.growth
             halvings = _HALVINGS if self.is_distance else _HALVINGS_OF_CODES
             end = np.minimum(self.limit, distance[searched]) if self.is_distance else self.limit
-            searched = searched[(grows & (low[searched] < end)) | (shrinks & (halved[searched] < halvings))]
+            searched = searched[
+                (grows & (low[searched] < end)) | (shrinks & (halved[searched] < halvings))
+            ]
         return best, np.isfinite(distance)
 
-    def _look(self, rows: Rows, low: Matrix, high: Matrix, draw: Draw, best: Points, distance: Matrix) -> Mask:
-        """Draw once around each query, keep the nearest that flips, and say where something inside flipped."""
+    def _look(
+        self, rows: Rows, low: Matrix, high: Matrix, draw: Draw, best: Points, distance: Matrix
+    ) -> Mask:
+        """Draw once around each query, keep the nearest that flips, and say where something inside
+        flipped.
+        """
         points, away, flips = draw(rows, low[rows], high[rows])
         away = np.where(flips, away, np.inf).reshape(len(rows), self.samples)
         nearest = away.argmin(axis=1)
@@ -110,10 +120,14 @@ class Spheres:
         at = points.take((np.arange(len(rows)) * self.samples + nearest)[better])
         best.numbers[rows[better]], best.codes[rows[better]] = at.numbers, at.codes
         distance[rows[better]] = found[better]
-        return np.asarray(found <= high[rows] * (1 + _ROUNDING) if self.is_distance else np.isfinite(found))
+        return np.asarray(
+            found <= high[rows] * (1 + _ROUNDING) if self.is_distance else np.isfinite(found)
+        )
 
 
-def l1_shell(low: Matrix, high: Matrix, samples: int, width: int, random: np.random.Generator) -> Matrix:
+def l1_shell(
+    low: Matrix, high: Matrix, samples: int, width: int, random: np.random.Generator
+) -> Matrix:
     """Draw uniformly from the volume between two l1 spheres around 0.
 
     Parameters
@@ -127,7 +141,9 @@ def l1_shell(low: Matrix, high: Matrix, samples: int, width: int, random: np.ran
     float64 array, shape (m * samples, width)
         `samples` rows for each pair of radii in turn.
     """
-    moves = random.laplace(size=(len(low) * samples, width))  # scaled to an l1 norm of 1: uniform on the sphere
+    moves = random.laplace(
+        size=(len(low) * samples, width)
+    )  # scaled to an l1 norm of 1: uniform on the sphere
     outer = np.repeat(high, samples)
     inside = np.repeat((low / high) ** width, samples)  # share of the outer sphere's volume
     radius = outer * (inside + random.random(len(outer)) * (1 - inside)) ** (1 / width)

@@ -1,4 +1,6 @@
-"""Audits, for the data holder: attacks on what is released, each with an interval, a baseline and a control."""
+"""Audits, for the data holder: attacks on what is released, each with an interval, a baseline and a
+control.
+"""
 
 from cfk_plugin.audit.epsilon import EpsilonAudit, canary_audit, one_run_audit
 from cfk_plugin.audit.epsilon_bounds import canaries_needed, epsilon_from_scores, runs_needed

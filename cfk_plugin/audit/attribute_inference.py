@@ -1,4 +1,6 @@
-"""Attribute inference: what explanations disclose of private attributes of people in the training table."""
+"""Attribute inference: what explanations disclose of private attributes of people in the training
+table.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,17 @@ from numpy.typing import NDArray
 
 from cfk_plugin.audit.result import AttackReport, AuditResult, Rate, mean
 from cfk_plugin.audit.setting import AuditRows
-from cfk_plugin.audit.targets import Answers, AuditRun, Found, Kept, Piece, Sample, Target, TrainedTarget, check_sample
+from cfk_plugin.audit.targets import (
+    Answers,
+    AuditRun,
+    Found,
+    Kept,
+    Piece,
+    Sample,
+    Target,
+    TrainedTarget,
+    check_sample,
+)
 from cfk_plugin.data.domain import Domain
 from cfk_plugin.data.intake import whole_number
 from cfk_plugin.data.population import Population
@@ -33,10 +45,15 @@ Floats = NDArray[np.float64]
 
 
 class Register(AuditRows):
-    """Everybody's features, coded. Distinct combinations of quasi-identifiers are cells; guesses are made per cell."""
+    """Everybody's features, coded.
+
+    Distinct combinations of quasi-identifiers are cells; guesses are made per cell.
+    """
 
     def __init__(self, people: pd.DataFrame, quasi_identifiers: Sequence[str]) -> None:
-        population = Population.from_frame(people, Schema.from_frame(people, quasi_identifiers=quasi_identifiers))
+        population = Population.from_frame(
+            people, Schema.from_frame(people, quasi_identifiers=quasi_identifiers)
+        )
         self.quasi_identifiers = population.schema.quasi_identifiers
         self.private = population.schema.private
         self.cells, self.cell_of = population.cells, population.cell_of(np.arange(len(people)))
@@ -51,7 +68,9 @@ class Register(AuditRows):
         return self._codes[name][people]
 
     def fitting(self, parts: Mapping[str, Part]) -> Rows:
-        """Return the cells that fit what an answer says of the quasi-identifiers; what it does not name always fits."""
+        """Return the cells that fit what an answer says of the quasi-identifiers; what it does not
+        name always fits.
+        """
         fits = np.ones(len(self.cells), dtype=bool)
         for at, name in enumerate(self.quasi_identifiers):
             if name in parts:
@@ -60,7 +79,9 @@ class Register(AuditRows):
 
 
 def holding(domain: Domain, part: Part) -> Mask:
-    """Say for every value of a domain whether it is inside a part, however the part spells values."""
+    """Say for every value of a domain whether it is inside a part, however the part spells
+    values.
+    """
     if isinstance(part, Interval) and part.levels is not None:
         part = frozenset([*part.levels, None] if part.missing else part.levels)
     if not isinstance(part, Interval) or domain.attribute.kind == "numeric":
@@ -70,17 +91,23 @@ def holding(domain: Domain, part: Part) -> Mask:
 
 
 def near(domain: Domain, part: Part, tolerance: float) -> Mask:
-    """Say for every value of a domain whether guessing the part is right if it is the true value."""
+    """Say for every value of a domain whether guessing the part is right if it is the true
+    value.
+    """
     number = number_of(domain, part)
     if number is None:
         return holding(domain, part)
     right = np.zeros(domain.size, dtype=bool)
-    right[: len(domain.values)] = np.abs(domain.values - number) <= tolerance * width(domain) * (1 + 1e-9)
+    right[: len(domain.values)] = np.abs(domain.values - number) <= tolerance * width(domain) * (
+        1 + 1e-9
+    )
     return right
 
 
 def number_of(domain: Domain, part: Part) -> float | None:
-    """Return the single number that a part of a numeric domain is; None if it is several, missing or not a number."""
+    """Return the single number that a part of a numeric domain is; None if it is several, missing
+    or not a number.
+    """
     if domain.attribute.kind != "numeric" or not is_one_value(part):
         return None
     value = part.low if isinstance(part, Interval) else next(iter(part))
@@ -99,23 +126,33 @@ Said = Mapping[str, Part]
 
 
 def said_by(answers: Answers) -> list[Said]:
-    """Return what each answer says: attribute to a value, bin, range or set; withheld attributes are left out."""
+    """Return what each answer says: attribute to a value, bin, range or set; withheld attributes
+    are left out.
+    """
     if answers.explanations is not None:
         return [entry.parts() for entry in answers.explanations.released]
     given = answers.rows[answers.found]
     names = list(given.columns)
-    return [{n: part_of(natural(v)) for n, v in zip(names, row, strict=True)} for row in given.itertuples(index=False)]
+    return [
+        {n: part_of(natural(v)) for n, v in zip(names, row, strict=True)}
+        for row in given.itertuples(index=False)
+    ]
 
 
 class Answered(AuditRows):
-    """Distinct answers, and whom they fit. What answers say of the quasi-identifiers alone is a place."""
+    """Distinct answers, and whom they fit.
+
+    What answers say of the quasi-identifiers alone is a place.
+    """
 
     def __init__(self, said: list[Said], register: Register, table: Rows) -> None:
         times = Counter(frozenset(parts.items()) for parts in said)  # in order of first occurrence
         self.distinct: list[Said] = [dict(parts) for parts in times]
         self.times = np.array(list(times.values()), dtype=np.int64)
         quasi = [
-            frozenset((name, part) for name, part in parts.items() if name in register.quasi_identifiers)
+            frozenset(
+                (name, part) for name, part in parts.items() if name in register.quasi_identifiers
+            )
             for parts in self.distinct
         ]
         places = {there: place for place, there in enumerate(dict.fromkeys(quasi))}
@@ -143,22 +180,34 @@ class Guesses(NamedTuple):
     right: Mask  # per guess and true value: whether the guess is right
 
     def about(self, register: Register, name: str, people: Rows) -> tuple[Rows, Rows, Mask]:
-        """Return the people about whom something is guessed, the place each guess rests on, and whether it is right."""
+        """Return the people about whom something is guessed, the place each guess rests on, and
+        whether it is right.
+        """
         people = people[self.guess[register.cell_of[people]] >= 0]
         cells = register.cell_of[people]
-        return people, self.place[cells], self.right[self.guess[cells], register.codes(name, people)]
+        return (
+            people,
+            self.place[cells],
+            self.right[self.guess[cells], register.codes(name, people)],
+        )
 
 
 def guesses(answered: Answered, register: Register, name: str, tolerance: float) -> Guesses:
-    """Guess one attribute per cell by votes of 1 / m for m people who fit; then by most answers; then the first."""
+    """Guess one attribute per cell by votes of 1 / m for m people who fit; then by most answers;
+    then the first.
+    """
     found: dict[Part, int] = {}
     votes = [
         (first, place, found.setdefault(said[name], len(found)))
-        for first, (said, place) in enumerate(zip(answered.distinct, answered.place_of.tolist(), strict=True))
+        for first, (said, place) in enumerate(
+            zip(answered.distinct, answered.place_of.tolist(), strict=True)
+        )
         if name in said
     ]
     domain = register.domains[name]
-    right = np.array([near(domain, part, tolerance) for part in found], dtype=bool).reshape(len(found), domain.size)
+    right = np.array([near(domain, part, tolerance) for part in found], dtype=bool).reshape(
+        len(found), domain.size
+    )
     guess, place = np.full((2, len(register.cells)), -1, dtype=np.int64)
     if votes:
         winners = _winners(votes, answered)
@@ -168,25 +217,54 @@ def guesses(answered: Answered, register: Register, name: str, tolerance: float)
 
 def _winners(votes: list[tuple[int, int, int]], answered: Answered) -> pd.DataFrame:
     """Return, per cell, the guess with most votes and the place of its largest vote."""
-    by = {"cell": True, "all": False, "often": False, "first": True, "vote": False, "place": True}  # ascending or not
+    by = {
+        "cell": True,
+        "all": False,
+        "often": False,
+        "first": True,
+        "vote": False,
+        "place": True,
+    }  # ascending or not
     each = pd.DataFrame(votes, columns=["first", "place", "guess"])
     each["vote"] = 1.0 / np.maximum(answered.people[each["place"]], 1)
-    said = each.groupby(["place", "guess"]).agg(vote=("vote", "sum"), first=("first", "min")).reset_index()
+    said = (
+        each.groupby(["place", "guess"])
+        .agg(vote=("vote", "sum"), first=("first", "min"))
+        .reset_index()
+    )
     said["often"] = said["guess"].map(each["guess"].value_counts())
     cells = [answered.cells[place] for place in said["place"]]
-    there = said.loc[said.index.repeat([len(own) for own in cells])].assign(cell=np.concatenate(cells))
+    there = said.loc[said.index.repeat([len(own) for own in cells])].assign(
+        cell=np.concatenate(cells)
+    )
     of_guess = there.groupby(["cell", "guess"])
-    there = there.assign(all=of_guess["vote"].transform("sum").round(_DIGITS), first=of_guess["first"].transform("min"))
+    there = there.assign(
+        all=of_guess["vote"].transform("sum").round(_DIGITS),
+        first=of_guess["first"].transform("min"),
+    )
     return there.sort_values(list(by), ascending=list(by.values())).drop_duplicates("cell")
 
 
-_TREES, _LEAST, _MOST = 30, 5, 50  # trees; people in a leaf of each; classes, the most frequent ones
+_TREES, _LEAST, _MOST = (
+    30,
+    5,
+    50,
+)  # trees; people in a leaf of each; classes, the most frequent ones
 
 
 def baseline(
-    guessed: Guesses, register: Register, name: str, own: Rows, asked: Rows, *, tolerance: float, seed: int
+    guessed: Guesses,
+    register: Register,
+    name: str,
+    own: Rows,
+    asked: Rows,
+    *,
+    tolerance: float,
+    seed: int,
 ) -> Mask:
-    """Say for people whether a guess from quasi-identifiers alone is right, at the width of the answers' guesses."""
+    """Say for people whether a guess from quasi-identifiers alone is right, at the width of the
+    answers' guesses.
+    """
     from sklearn.ensemble import RandomForestClassifier
 
     class_of = _classes(guessed, register, name, tolerance)
@@ -196,13 +274,17 @@ def baseline(
     cells, where = np.unique(register.cell_of[asked], return_inverse=True)
     forest = RandomForestClassifier(_TREES, min_samples_leaf=_LEAST, random_state=seed, n_jobs=1)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # nearly as many classes as people, so little to learn
+        warnings.simplefilter(
+            "ignore", UserWarning
+        )  # nearly as many classes as people, so little to learn
         forest.fit(register.cells[register.cell_of[own[common]]], learnt[common])
     chosen = forest.predict(register.cells[cells])
     return np.asarray(chosen[where] == class_of[register.codes(name, asked)])
 
 
-def _classes(guessed: Guesses, register: Register, name: str, tolerance: float) -> NDArray[np.int64]:
+def _classes(
+    guessed: Guesses, register: Register, name: str, tolerance: float
+) -> NDArray[np.int64]:
     domain = register.domains[name]
     if not all(map(is_one_value, guessed.parts)):
         return np.where(guessed.right.any(axis=0), guessed.right.argmax(axis=0), -1)
@@ -215,7 +297,9 @@ def _classes(guessed: Guesses, register: Register, name: str, tolerance: float) 
 
 
 RIGHT, ALL, BASE, CONTROL_RIGHT, CONTROL_ALL = range(5)
-"""Columns of ``counts``: about the table, guesses that are right, all, right without answers; then the control's."""
+"""Columns of ``counts``: about the table, guesses that are right, all, right without answers; then
+the control's.
+"""
 
 FEW = 3
 """An answer that fits at most this many people of the table singles them out."""
@@ -231,7 +315,9 @@ class Setup:
     seed: int
 
     def split(self, n: int) -> tuple[Rows, Rows, Rows]:
-        """Return the table, the adversary's own people and the control: disjoint, drawn by the seed."""
+        """Return the table, the adversary's own people and the control: disjoint, drawn by the
+        seed.
+        """
         order = np.random.default_rng(self.seed).permutation(n)
         own = (n - self.n_train + 1) // 2
         table, mine, rest = np.split(order, [self.n_train, self.n_train + own])
@@ -251,16 +337,23 @@ def attack(owner: Target, sample: Sample, setup: Setup) -> Found:
         "answered": np.array(given),
         "sizes": answered.sizes,  # people of the table who fit, per answer
         "people": answered.people,  # the same, per place
-        # Guesses per attribute, place and column; people holding what an answer says, of those who fit it; people of
-        # table and control about whom anything was guessed, then those by answers that fit few.
-        "counts": np.array([_counts(guessed[name], register, name, people, setup, places) for name in guessed]),
-        "shares": np.array([_shares(guessed[name], answered, register, name, table) for name in guessed]),
+        # Guesses per attribute, place and column; people holding what an answer says, of those who
+        # fit it; people of table and control about whom anything was guessed, then those by answers
+        # that fit few.
+        "counts": np.array(
+            [_counts(guessed[name], register, name, people, setup, places) for name in guessed]
+        ),
+        "shares": np.array(
+            [_shares(guessed[name], answered, register, name, table) for name in guessed]
+        ),
         "guessed": _guessed(guessed.values(), few(answered.people), register, (table, control)),
     }
 
 
 def _ask(service: TrainedTarget, people: pd.DataFrame, queries: int) -> tuple[int, list[Said], int]:
-    """Return how many people with the undesired outcome ask, what they are told, and how many get an answer."""
+    """Return how many people with the undesired outcome ask, what they are told, and how many get
+    an answer.
+    """
     undesired = np.flatnonzero(~service.desired(people))[:queries]
     if not len(undesired):
         return 0, [], 0
@@ -273,7 +366,12 @@ def few(people: Rows) -> Mask:
 
 
 def _counts(
-    guessed: Guesses, register: Register, name: str, people: tuple[Rows, Rows, Rows], setup: Setup, places: int
+    guessed: Guesses,
+    register: Register,
+    name: str,
+    people: tuple[Rows, Rows, Rows],
+    setup: Setup,
+    places: int,
 ) -> Rows:
     table, own, control = people
     counts = np.zeros((places, 5), dtype=np.int64)
@@ -282,14 +380,23 @@ def _counts(
         np.add.at(counts[:, right], place[hits], 1)
         np.add.at(counts[:, everybody], place, 1)
         if everybody == ALL and len(crowd):
-            without = baseline(guessed, register, name, own, crowd, tolerance=setup.tolerance, seed=setup.seed)
+            without = baseline(
+                guessed, register, name, own, crowd, tolerance=setup.tolerance, seed=setup.seed
+            )
             np.add.at(counts[:, BASE], place[without], 1)
     return counts
 
 
-def _shares(guessed: Guesses, answered: Answered, register: Register, name: str, table: Rows) -> Floats:
-    """Return, per answer, the share of those who fit it who hold what it says; NaN if nobody fits."""
-    shares, which = np.full(len(answered.distinct), np.nan), {part: i for i, part in enumerate(guessed.parts)}
+def _shares(
+    guessed: Guesses, answered: Answered, register: Register, name: str, table: Rows
+) -> Floats:
+    """Return, per answer, the share of those who fit it who hold what it says; NaN if nobody
+    fits.
+    """
+    shares, which = (
+        np.full(len(answered.distinct), np.nan),
+        {part: i for i, part in enumerate(guessed.parts)},
+    )
     cells, codes = register.cell_of[table], register.codes(name, table)
     for at, (said, place) in enumerate(zip(answered.distinct, answered.place_of, strict=True)):
         if name in said and answered.people[place]:
@@ -299,26 +406,35 @@ def _shares(guessed: Guesses, answered: Answered, register: Register, name: str,
     return np.repeat(shares, answered.times)
 
 
-def _guessed(guessed: Iterable[Guesses], singled: Mask, register: Register, crowds: Sequence[Rows]) -> Rows:
-    """Count, per crowd, the people about whom anything was guessed, and those by answers that fit few."""
+def _guessed(
+    guessed: Iterable[Guesses], singled: Mask, register: Register, crowds: Sequence[Rows]
+) -> Rows:
+    """Count, per crowd, the people about whom anything was guessed, and those by answers that fit
+    few.
+    """
     rests_on = np.zeros((2, len(register.cells)), dtype=bool)
     for of in guessed:
         about = np.flatnonzero(of.guess >= 0)
         rests_on[0, about] = True
         rests_on[1, about[singled[of.place[about]]]] = True
-    return np.array([[cells[register.cell_of[rows]].sum() for rows in crowds] for cells in rests_on])
+    return np.array(
+        [[cells[register.cell_of[rows]].sum() for rows in crowds] for cells in rests_on]
+    )
 
 
 NAME, SINGLED_OUT = "attribute_inference_linkage", "attribute_inference_singled_out"
 SCENARIO = (
-    "Knows the quasi-identifiers of everybody in the training table, asks for explanations, looks up who fits them, "
-    "and guesses that those people hold the private values that the explanations say."
+    "Knows the quasi-identifiers of everybody in the training table, asks for explanations, looks"
+    " up who fits them, and guesses that those people hold the private values that the explanations"
+    " say."
 )
 ONLY_FEW = f"{SCENARIO} Guesses only where an explanation fits at most {FEW} people of the table."
 
 
 def results(found: Found, setup: Setup) -> tuple[AuditResult, ...]:
-    """Return the result over all private attributes, that of answers that single out, and one for each attribute."""
+    """Return the result over all private attributes, that of answers that single out, and one for
+    each attribute.
+    """
     counts, shares = np.asarray(found["counts"]), np.asarray(found["shares"])
     asked, n, sizes = int(found["asked"]), int(found["answered"]), np.asarray(found["sizes"])
     places, answers = few(np.asarray(found["people"])), few(sizes)
@@ -332,10 +448,22 @@ def results(found: Found, setup: Setup) -> tuple[AuditResult, ...]:
     singled = {"share_of_answers": mean(answers), **_people(found["guessed"][1])}
     return (
         _result(NAME, SCENARIO, counts.sum(axis=0), shares, pooled, setup.seed),
-        _result(SINGLED_OUT, ONLY_FEW, counts.sum(axis=0)[places], shares[:, answers], singled, setup.seed),
+        _result(
+            SINGLED_OUT,
+            ONLY_FEW,
+            counts.sum(axis=0)[places],
+            shares[:, answers],
+            singled,
+            setup.seed,
+        ),
         *(
             _result(
-                f"{NAME}/{name}", SCENARIO, own, shares[[i]], _people(own.sum(axis=0)[[ALL, CONTROL_ALL]]), setup.seed
+                f"{NAME}/{name}",
+                SCENARIO,
+                own,
+                shares[[i]],
+                _people(own.sum(axis=0)[[ALL, CONTROL_ALL]]),
+                setup.seed,
             )
             for i, (name, own) in enumerate(zip(setup.private, counts, strict=True))
         ),
@@ -346,7 +474,9 @@ def _result(
     name: str, scenario: str, counts: Rows, shares: Floats, figures: dict[str, float], seed: int
 ) -> AuditResult:
     columns = ((RIGHT, ALL), (BASE, ALL), (CONTROL_RIGHT, CONTROL_ALL))
-    main, baseline, control = (_share(counts[:, right], counts[:, total], seed) for right, total in columns)
+    main, baseline, control = (
+        _share(counts[:, right], counts[:, total], seed) for right, total in columns
+    )
     low, high = difference(main[:3], control[:3])
     told = shares[:, ~np.isnan(shares).all(axis=0)]
     figures = {
@@ -360,7 +490,9 @@ def _result(
 
 
 def _share(right: Rows, total: Rows, seed: int) -> Rate:
-    """Return the share of right guesses, with an interval over places, as people in one place get the same guess."""
+    """Return the share of right guesses, with an interval over places, as people in one place get
+    the same guess.
+    """
     n, everybody = int((total > 0).sum()), int(total.sum())
     value = int(right.sum()) / everybody if everybody else math.nan
     return Rate(value, *clustered_share(right, total, random_state=seed), n)
@@ -387,29 +519,33 @@ def attribute_inference(
     kept: Kept | None = None,
     progress: Progress | None = None,
 ) -> AttackReport:
-    """Attack private attributes of people in the training table through answers that fit their quasi-identifiers.
+    """Attack private attributes of people in the training table through answers that fit their
+    quasi-identifiers.
 
-    An answer fits everybody whose quasi-identifiers equal those of a row or prototype, or lie inside a region. One
-    value is guessed per person and attribute: the one with most votes, where an answer that fits m people of the table
-    is a vote of 1 / m for what it says.
+    An answer fits everybody whose quasi-identifiers equal those of a row or prototype, or lie
+    inside a region. One value is guessed per person and attribute: the one with most votes, where
+    an answer that fits m people of the table is a vote of 1 / m for what it says.
 
-    Source: Goethals, Sörensen, Martens (2023), section 2: prosecutor and journalist. The control follows Giomi,
-    Boenisch, Wehmeyer, Tasnádi (2023), A unified framework for quantifying privacy risk in synthetic data.
+    Source: Goethals, Sörensen, Martens (2023), section 2: prosecutor and journalist. The control
+    follows Giomi, Boenisch, Wehmeyer, Tasnádi (2023), A unified framework for quantifying privacy
+    risk in synthetic data.
 
     Parameters
     ----------
     owner : Target
     sample : Sample
-        Split into the table, the adversary's own people (who ask if their outcome is undesired) and the control.
+        Split into the table, the adversary's own people (who ask if their outcome is undesired) and
+        the control.
     quasi_identifiers : sequence of str
         What the adversary knows of everybody; it need not be what the owner protects.
     n_train : int, optional
         People of the table. Default: 60 % of the sample.
     queries : int
-        Largest number of queries; fewer if fewer of the adversary's own people have the undesired outcome.
+        Largest number of queries; fewer if fewer of the adversary's own people have the undesired
+        outcome.
     tolerance : float
-        Share of a number's range in the sample, below 0.5, by which a right guess may be off. A released bin, range or
-        set is a guess of all of it, and right about everybody inside.
+        Share of a number's range in the sample, below 0.5, by which a right guess may be off. A
+        released bin, range or set is a guess of all of it, and right about everybody inside.
     private : sequence of str, optional
         Attributes to guess. Default: all other features.
     seed, n_jobs, kept, progress
@@ -418,14 +554,17 @@ def attribute_inference(
     Returns
     -------
     AttackReport
-        Results over all attributes, of guesses from answers that fit at most three people, and for each attribute.
-        `baseline`: a forest on the quasi-identifiers, without any answer. `control`: guesses about other people.
-        Intervals are over places, the distinct sets of quasi-identifiers that answers give, as people who fit the same
-        one get the same guess; see `clustered_share`.
+        Results over all attributes, of guesses from answers that fit at most three people, and for
+        each attribute. `baseline`: a forest on the quasi-identifiers, without any answer.
+        `control`: guesses about other people. Intervals are over places, the distinct sets of
+        quasi-identifiers that answers give, as people who fit the same one get the same guess; see
+        `clustered_share`.
     """
     audit = AuditRun(owner, seed, n_jobs, kept, progress, 1)
     setup = _checked(sample, quasi_identifiers, n_train, queries, tolerance, private, seed)
-    key = f"attribute inference through linkage: {owner.name}, {setup}, sample {sample.fingerprint()}"
+    key = (
+        f"attribute inference through linkage: {owner.name}, {setup}, sample {sample.fingerprint()}"
+    )
     (found,) = audit.run([Piece(key, partial(attack, owner, sample, setup))])
     settings: dict[str, str | int | float | bool] = {
         "n_train": setup.n_train,
@@ -458,15 +597,26 @@ def _checked(
         if not names:
             raise InputError(f"{what} must be one column at least")
         if unknown := [name for name in names if name not in features]:
-            raise InputError(f"{what} that are no columns of the sample: {', '.join(map(str, unknown))}")
+            raise InputError(
+                f"{what} that are no columns of the sample: {', '.join(map(str, unknown))}"
+            )
     if len({*known, *guessed}) < len(known) + len(guessed):
         raise InputError("a column is a quasi-identifier or a private attribute, once")
     size = round(_TRAIN * n) if n_train is None else n_train
     whole_number("n_train", size, 1)
     whole_number("queries", queries, 1)
     if n - size < 2:
-        raise InputError(f"a sample of {n} leaves fewer than 2 people outside of the table; take a smaller n_train")
-    if isinstance(tolerance, bool) or not isinstance(tolerance, (int, float)) or not 0 <= tolerance < 0.5:
+        raise InputError(
+            f"a sample of {n} leaves fewer than 2 people outside of the table; take a smaller"
+            " n_train"
+        )
+    if (
+        isinstance(tolerance, bool)
+        or not isinstance(tolerance, (int, float))
+        or not 0 <= tolerance < 0.5
+    ):
         raise InputError("tolerance must be a share of the range of at least 0 and below 0.5")
-    quasi, private = (tuple(name for name in features if name in names) for names in (known, guessed))
+    quasi, private = (
+        tuple(name for name in features if name in names) for names in (known, guessed)
+    )
     return Setup(quasi, private, size, queries, float(tolerance), seed)

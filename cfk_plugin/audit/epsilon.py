@@ -1,4 +1,6 @@
-"""Lower bounds on epsilon: an audit can refute a claim of differential privacy, but never prove it."""
+"""Lower bounds on epsilon: an audit can refute a claim of differential privacy, but never prove
+it.
+"""
 
 from __future__ import annotations
 
@@ -70,32 +72,52 @@ def neighbours(
     rows, canary = table.reset_index(drop=True), fitting(table, canary, schema)
     subject = None if schema is None else schema.subject
     if subject is None and len(canary) > 1 and schema is not None:
-        raise InputError(f"the canary has {len(canary)} rows, and the schema names no subject whose rows they could be")
+        raise InputError(
+            f"the canary has {len(canary)} rows, and the schema names no subject whose rows they"
+            " could be"
+        )
     if subject is not None and canary[subject].nunique(dropna=False) > 1:
         raise InputError(f"the canary is one person; column {subject!r} names several")
     outside = rows
     if relation == "replace-one":
         outside = rows.copy()
         chosen = int(np.random.default_rng(seed).integers(len(rows)))
-        gone = rows[subject] == rows[subject].iloc[chosen] if subject is not None else rows.index == chosen
+        gone = (
+            rows[subject] == rows[subject].iloc[chosen]
+            if subject is not None
+            else rows.index == chosen
+        )
         rows = rows[~gone]
     return Worlds(joined(rows, canary), outside)
 
 
 def joined(table: pd.DataFrame, canaries: pd.DataFrame) -> pd.DataFrame:
-    """Return a table with canaries below its rows, in the dtypes that pandas gives both together."""
-    return pd.concat([table, canaries], ignore_index=True) if len(canaries) else table.reset_index(drop=True)
+    """Return a table with canaries below its rows, in the dtypes that pandas gives both
+    together.
+    """
+    return (
+        pd.concat([table, canaries], ignore_index=True)
+        if len(canaries)
+        else table.reset_index(drop=True)
+    )
 
 
 def fitting(table: pd.DataFrame, canary: pd.DataFrame, schema: Schema | None) -> pd.DataFrame:
-    """Return canaries in the table's columns, and in its dtypes where no value changes: anybody may be in a table."""
+    """Return canaries in the table's columns, and in its dtypes where no value changes: anybody may
+    be in a table.
+    """
     if not len(table) or not len(canary):
         raise InputError("the table and the canary must have at least one row")
     if set(canary.columns) != set(table.columns) or not canary.columns.is_unique:
         odd = sorted(map(str, set(canary.columns) ^ set(table.columns)))
-        raise InputError(f"a canary has the columns of the table, each once; check {', '.join(odd) or 'for doubles'}")
+        raise InputError(
+            "a canary has the columns of the table, each once; check"
+            f" {', '.join(odd) or 'for doubles'}"
+        )
     found = pd.DataFrame({name: conform(canary[name], table[name].dtype) for name in table.columns})
-    if schema is not None and (lost := [n for n in (*schema.features, *schema.names("subject")) if n not in found]):
+    if schema is not None and (
+        lost := [n for n in (*schema.features, *schema.names("subject")) if n not in found]
+    ):
         raise InputError(f"the table lacks {', '.join(lost)}, which the schema names")
     _check_made_up(table, found, schema)
     return found.reset_index(drop=True)
@@ -104,21 +126,30 @@ def fitting(table: pd.DataFrame, canary: pd.DataFrame, schema: Schema | None) ->
 def _check_made_up(table: pd.DataFrame, canary: pd.DataFrame, schema: Schema | None) -> None:
     subject = None if schema is None else schema.subject
     if subject is not None and bool(canary[subject].isin(table[subject]).any()):
-        raise InputError(f"column {subject!r} of the canary names a subject of the table; make one up")
+        raise InputError(
+            f"column {subject!r} of the canary names a subject of the table; make one up"
+        )
     names = list(table.columns)
     if schema is not None:
         names = [name for name in (*schema.features, *schema.names("target")) if name in names]
     rows = pd.util.hash_pandas_object(table[names], index=False)
     if bool(pd.util.hash_pandas_object(canary[names], index=False).isin(rows).any()):
-        raise InputError("the canary is a row of the table; make one up, of values that are rare together")
+        raise InputError(
+            "the canary is a row of the table; make one up, of values that are rare together"
+        )
 
 
 Fit = Callable[..., Any]
-"""From a table to an output. A parameter ``random_state``, if any, gets another whole number in every run."""
+"""From a table to an output.
+
+A parameter ``random_state``, if any, gets another whole number in every run.
+"""
 
 Backend = Literal["auto", "processes", "threads"]
-"""Where parallel runs are made. Processes would each copy a generator that a function carries, and runs that draw the
-same numbers look like a leak. So "auto" uses processes only for functions with a parameter ``random_state``, and
+"""Where parallel runs are made.
+
+Processes would each copy a generator that a function carries, and runs that draw the same numbers
+look like a leak. So "auto" uses processes only for functions with a parameter ``random_state``, and
 threads for others; "processes" is for functions that draw from the operating system."""
 
 
@@ -141,8 +172,15 @@ def measure(
     progress: Progress | None = None,
 ) -> tuple[list[Floats], list[Floats]]:
     total, seeded = 2 * runs, takes_seed(fit)
-    seeds = np.random.SeedSequence(seed).generate_state(total, np.uint32).tolist() if seeded else [None] * total
-    tasks = ((fit, statistic, (worlds.inside, worlds.outside)[at % 2], own) for at, own in enumerate(seeds))
+    seeds = (
+        np.random.SeedSequence(seed).generate_state(total, np.uint32).tolist()
+        if seeded
+        else [None] * total
+    )
+    tasks = (
+        (fit, statistic, (worlds.inside, worlds.outside)[at % 2], own)
+        for at, own in enumerate(seeds)
+    )
     done: Iterable[Floats] = (_once(*task) for task in tasks)
     if n_jobs != 1:
         where = _where(backend, fit, statistic)
@@ -157,7 +195,9 @@ def measure(
     return found[::2], found[1::2]
 
 
-def seconds_needed(fit: Fit, worlds: Worlds, runs: int, *, n_jobs: int = 1, backend: Backend = "auto") -> float:
+def seconds_needed(
+    fit: Fit, worlds: Worlds, runs: int, *, n_jobs: int = 1, backend: Backend = "auto"
+) -> float:
     """Time one run in each world, and return the seconds that `runs` in each would take."""
     check_jobs(n_jobs, backend)
     started = time.perf_counter()
@@ -167,7 +207,9 @@ def seconds_needed(fit: Fit, worlds: Worlds, runs: int, *, n_jobs: int = 1, back
 
 
 def run(fit: Fit, table: pd.DataFrame, seed: int | None) -> Any:
-    with quiet("the audited function failed ({}); run it on the table by hand to see why", InputError):
+    with quiet(
+        "the audited function failed ({}); run it on the table by hand to see why", InputError
+    ):
         return fit(table.copy()) if seed is None else fit(table.copy(), random_state=seed)
 
 
@@ -178,7 +220,9 @@ def takes_seed(fit: Fit) -> bool:
         return False
 
 
-def _once(fit: Fit, statistic: Callable[[Any], Floats], table: pd.DataFrame, seed: int | None) -> Floats:
+def _once(
+    fit: Fit, statistic: Callable[[Any], Floats], table: pd.DataFrame, seed: int | None
+) -> Floats:
     return statistic(run(fit, table, seed))
 
 
@@ -202,16 +246,19 @@ SCHEMA_VERSION = 1
 Attack = Literal["epsilon", "epsilon_one_run"]
 
 NO_NOISE = (
-    "every run of a world gave the same output: nothing random is in it, or the function draws the same numbers in "
-    "every run; if it should not, give each run fresh ones"
+    "every run of a world gave the same output: nothing random is in it, or the function draws the"
+    " same numbers in every run; if it should not, give each run fresh ones"
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpsilonAudit(LoggedReport):
-    """A lower bound on the epsilon of a function. It holds counts, shares and settings alone, so it may leave the host.
+    """A lower bound on the epsilon of a function.
 
-    It can refute a claim but never prove it: "pass" says that this attack, with so many runs, found nothing.
+    It holds counts, shares and settings alone, so it may leave the host.
+
+    It can refute a claim but never prove it: "pass" says that this attack, with so many runs, found
+    nothing.
     """
 
     attack: Attack
@@ -222,7 +269,8 @@ class EpsilonAudit(LoggedReport):
     confidence: float  # of the bound
     epsilon_low: float  # the bound
     ceiling: float  # the largest bound that these sizes could print
-    needed: int | None  # least runs in each world, or canaries, that could show a violation; None: no number is enough
+    # least runs in each world, or canaries, that could show a violation; None: no number is enough
+    needed: int | None
     runs: int  # in each world; 1 for a one-run audit
     main: Rate  # guesses about the canary that were right
     tpr: Rate | None = None  # how often the canary was found in counted runs with it
@@ -236,7 +284,9 @@ class EpsilonAudit(LoggedReport):
 
     @property
     def verdict(self) -> Verdict:
-        """Return "fail" when the bound exceeds the claim, "review" when it never could, else "pass": not refuted."""
+        """Return "fail" when the bound exceeds the claim, "review" when it never could, else
+        "pass": not refuted.
+        """
         if self.epsilon_low > self.claimed:
             return "fail"
         return "review" if self.ceiling <= self.claimed else "pass"
@@ -261,14 +311,18 @@ class EpsilonAudit(LoggedReport):
 
     @property
     def result(self) -> AuditResult:
-        """The audit in the form of every attack; its baseline is a coin, and there is no control."""
+        """The audit in the form of every attack; its baseline is a coin, and there is no
+        control.
+        """
         own = ("epsilon_low", "claimed", "delta", "ceiling", "confidence", "runs", "needed")
         figures = {name: getattr(self, name) for name in own if getattr(self, name) is not None}
         for name, rate in (("tpr", self.tpr), ("fpr", self.fpr)):
             figures |= {} if rate is None else rate.figures(name)
         figures |= self.figures
         coin = Rate(0.5, 0.5, 0.5, self.main.n)
-        return AuditResult(self.attack, self.scenario, self.main, coin, None, figures, self.seed, self.main.n)
+        return AuditResult(
+            self.attack, self.scenario, self.main, coin, None, figures, self.seed, self.main.n
+        )
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -282,7 +336,10 @@ class EpsilonAudit(LoggedReport):
         }
 
     def _contents(self) -> ReportContents:
-        name, settings = f"audit.{self.attack}", ("claimed", "delta", "confidence", "relation", "runs", "seed")
+        name, settings = (
+            f"audit.{self.attack}",
+            ("claimed", "delta", "confidence", "relation", "runs", "seed"),
+        )
         return ReportContents(
             text=self.to_json(indent=1),
             artifact=f"cfk/audit-{self.attack.replace('_', '-')}.json",
@@ -295,7 +352,10 @@ class EpsilonAudit(LoggedReport):
 FEWEST = 20
 """Least number of runs in each world to learn a rule from."""
 
-_WITH: Mapping[Relation, str] = {"add-remove": "with", "replace-one": "with, in the place of somebody else,"}
+_WITH: Mapping[Relation, str] = {
+    "add-remove": "with",
+    "replace-one": "with, in the place of somebody else,",
+}
 
 
 def canary_audit(
@@ -317,26 +377,28 @@ def canary_audit(
 ) -> EpsilonAudit:
     """Bound the epsilon of any function of a table from below.
 
-    The attacker knows the whole table except whether the canary was in it, knows the function, and sees one output.
+    The attacker knows the whole table except whether the canary was in it, knows the function, and
+    sees one output.
 
     Parameters
     ----------
     fit : callable
-        From a table to an output. It must draw fresh random numbers in every run; a parameter ``random_state``, if any,
-        gets another whole number in every run.
+        From a table to an output. It must draw fresh random numbers in every run; a parameter
+        ``random_state``, if any, gets another whole number in every run.
     table : DataFrame
         The training rows.
     canary : DataFrame
-        One made-up person, of values that are rare together. They may also be values that the table's dtype cannot hold
-        or the schema does not declare: whoever is in a table must be protected.
+        One made-up person, of values that are rare together. They may also be values that the
+        table's dtype cannot hold or the schema does not declare: whoever is in a table must be
+        protected.
     claimed, delta : float
         What the function claims, for the same relation.
     runs : int
         In each world, at least 20. See `runs_needed`.
     score : callable, optional
-        From an output to a number that tells the worlds apart, or to an array of numbers, on which a linear
-        discriminant is learnt. Default: a number or an array as it is; for a table, the counts of rows that agree with
-        the canary in every column and pair of columns.
+        From an output to a number that tells the worlds apart, or to an array of numbers, on which
+        a linear discriminant is learnt. Default: a number or an array as it is; for a table, the
+        counts of rows that agree with the canary in every column and pair of columns.
     schema : Schema, optional
         Names the subject, if a person has several rows.
     relation : {"add-remove", "replace-one"}
@@ -344,7 +406,8 @@ def canary_audit(
     confidence : float
         Of the bound.
     n_jobs, backend
-        Runs at the same time (-1: on all cores), and where; see `Backend`. What cannot be pickled runs in threads.
+        Runs at the same time (-1: on all cores), and where; see `Backend`. What cannot be pickled
+        runs in threads.
     seed : int
         For ``random_state``, and for the choice of the person whom the canary replaces.
     progress : callable, optional
@@ -353,15 +416,20 @@ def canary_audit(
     Returns
     -------
     EpsilonAudit
-        Discriminant, threshold and direction are learnt on the first half of the runs of each world, and success is
-        counted on the second. A weak attack gives a small bound, which says nothing about how private the function is.
+        Discriminant, threshold and direction are learnt on the first half of the runs of each
+        world, and success is counted on the second. A weak attack gives a small bound, which says
+        nothing about how private the function is.
     """
     check_claim(claimed, delta, confidence)
     whole_number("seed", seed, 0)
     check_jobs(n_jobs, backend)
     whole_number("runs", runs, FEWEST)
     worlds = neighbours(table, canary, schema, relation, seed)
-    statistic = partial(vector_of, score, None if score else Agreement(table, fitting(table, canary, schema), schema))
+    statistic = partial(
+        vector_of,
+        score,
+        None if score else Agreement(table, fitting(table, canary, schema), schema),
+    )
     inside, outside = measure(
         fit, statistic, worlds, runs, n_jobs=n_jobs, backend=backend, seed=seed, progress=progress
     )
@@ -372,8 +440,9 @@ def canary_audit(
     return EpsilonAudit(
         attack="epsilon",
         scenario=(
-            f"Knows the table and the function, has run it {runs} times {_WITH[relation]} and {runs} times without "
-            f"{person}, sees one more output, and says which of the two it is."
+            f"Knows the table and the function, has run it {runs} times {_WITH[relation]} and"
+            f" {runs} times without {person}, sees one more output, and says which of the two"
+            " it is."
         ),
         relation=relation,
         claimed=float(claimed),
@@ -387,17 +456,23 @@ def canary_audit(
         tpr=tpr,
         fpr=fpr,
         seed=seed,
-        constant=_constant(inside) and _constant(outside) and not np.array_equal(inside[0], outside[0]),
+        constant=_constant(inside)
+        and _constant(outside)
+        and not np.array_equal(inside[0], outside[0]),
     )
 
 
 def epsilon_from_vectors(
     inside: Sequence[Floats], outside: Sequence[Floats], delta: float, confidence: float
 ) -> EpsilonBound:
-    """Like `epsilon_from_scores`, for one vector per run; the first half of them trains a discriminant."""
+    """Like `epsilon_from_scores`, for one vector per run; the first half of them trains a
+    discriminant.
+    """
     lengths = {len(vector) for vector in (*inside, *outside)}
     if not lengths - {0, 1} and len(lengths) == 1:
-        return epsilon_from_scores(np.concatenate(inside), np.concatenate(outside), delta, confidence)
+        return epsilon_from_scores(
+            np.concatenate(inside), np.concatenate(outside), delta, confidence
+        )
     half = len(inside) // 2
     width = max(len(vector) for vector in (*inside[:half], *outside[:half]))
     with_canary, without = matrix(inside, width), matrix(outside, width)
@@ -429,22 +504,25 @@ def one_run_audit(
 ) -> EpsilonAudit:
     """Bound the epsilon of a function from below with a single run; see `p_value`.
 
-    The attacker knows the table and every canary; a fair coin put each canary in or left it out. The attacker sees one
-    output and guesses the surest coins. The bound is weaker than that of `canary_audit` wherever canaries disturb each
-    other: it shows gross violations at the price of one run.
+    The attacker knows the table and every canary; a fair coin put each canary in or left it out.
+    The attacker sees one output and guesses the surest coins. The bound is weaker than that of
+    `canary_audit` wherever canaries disturb each other: it shows gross violations at the price of
+    one run.
 
     Parameters
     ----------
     fit, table, claimed, delta, score, schema, confidence
-        See `canary_audit`; neighbors are add-remove. `score` returns one number per canary, in their order; higher
-        means "in". Default for a table: how much more often than in the training rows the canary's values, and pairs
-        of them, occur.
+        See `canary_audit`; neighbors are add-remove. `score` returns one number per canary, in
+        their order; higher means "in". Default for a table: how much more often than in the
+        training rows the canary's values, and pairs of them, occur.
     canaries : DataFrame
         Made-up people who differ from each other, one row each. See `canaries_needed`.
     guesses : int, optional
-        An even number: the upper half of the guesses says "in", the lower "out". Default: half of the canaries.
+        An even number: the upper half of the guesses says "in", the lower "out". Default: half of
+        the canaries.
     seed : int
-        For the coins and ``random_state``. The function must not use the same seed for its own numbers.
+        For the coins and ``random_state``. The function must not use the same seed for its own
+        numbers.
     """
     check_claim(claimed, delta, confidence)
     whole_number("seed", seed, 0)
@@ -452,21 +530,29 @@ def one_run_audit(
     _check_people(people, schema)
     tried = 2 * (len(people) // 4) if guesses is None else guesses
     if not isinstance(tried, int) or tried % 2 or not 2 <= tried <= len(people):
-        raise InputError("guesses must be an even number, at least 2 and at most the number of canaries")
+        raise InputError(
+            "guesses must be an even number, at least 2 and at most the number of canaries"
+        )
     coins_of, runs_of = np.random.SeedSequence(seed).spawn(2)
     coins = np.random.default_rng(coins_of).random(len(people)) < 0.5
     own_seed = int(runs_of.generate_state(1, np.uint32)[0]) if takes_seed(fit) else None
     output = run(fit, joined(table, people[coins]), own_seed)
     scores = vector_of(score, ManyAgreements(table, people, schema), output)
     if len(scores) != len(people) or np.isnan(scores).any():
-        raise InputError(f"{len(people)} canaries and {len(scores)} scores, or some NaN; return one number per canary")
-    order, half = np.argsort(scores, kind="stable"), tried // 2  # "in" for the highest, "out" for the lowest
+        raise InputError(
+            f"{len(people)} canaries and {len(scores)} scores, or some NaN; return one number per"
+            " canary"
+        )
+    order, half = (
+        np.argsort(scores, kind="stable"),
+        tried // 2,
+    )  # "in" for the highest, "out" for the lowest
     right = int((~coins[order[:half]]).sum() + coins[order[len(order) - half :]].sum())
     return EpsilonAudit(
         attack="epsilon_one_run",
         scenario=(
-            f"Knows the table, the function and {len(people)} made-up people of whom each was in by a coin, sees one "
-            f"output, and guesses {tried} of the coins."
+            f"Knows the table, the function and {len(people)} made-up people of whom each was in by"
+            f" a coin, sees one output, and guesses {tried} of the coins."
         ),
         relation="add-remove",
         claimed=float(claimed),
@@ -489,9 +575,13 @@ def one_run_audit(
 
 def _check_people(people: pd.DataFrame, schema: Schema | None) -> None:
     if len(people) < FEWEST_CANARIES:
-        raise InputError(f"a one-run audit needs at least {FEWEST_CANARIES} canaries, got {len(people)}")
+        raise InputError(
+            f"a one-run audit needs at least {FEWEST_CANARIES} canaries, got {len(people)}"
+        )
     subject = None if schema is None else schema.subject
     if subject is not None and not people[subject].is_unique:
-        raise InputError(f"column {subject!r}: each canary of a one-run audit must be a person of its own")
+        raise InputError(
+            f"column {subject!r}: each canary of a one-run audit must be a person of its own"
+        )
     if bool(people.duplicated().any()):
         raise InputError("two canaries are equal; nobody could tell which of them was in")

@@ -1,4 +1,6 @@
-"""Copying a model from its answers, and how much better that works with explanations than with outcomes alone."""
+"""Copying a model from its answers, and how much better that works with explanations than with
+outcomes alone.
+"""
 
 from __future__ import annotations
 
@@ -45,10 +47,18 @@ T = TypeVar("T")
 
 
 def called(what: str, call: Callable[[], T]) -> T:
-    """Call without warnings and with one thread: matrices are small here, and pieces run in parallel."""
+    """Call without warnings and with one thread: matrices are small here, and pieces run in
+    parallel.
+    """
     failed = f"{what} failed ({{}}); try it on the table without an attack"
-    with quiet(failed, ModelError, let=CFKError), _threads().limit(limits=1), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of single trainings among many: not converged, an unknown category
+    with (
+        quiet(failed, ModelError, let=CFKError),
+        _threads().limit(limits=1),
+        warnings.catch_warnings(),
+    ):
+        warnings.simplefilter(
+            "ignore"
+        )  # of single trainings among many: not converged, an unknown category
         return call()
 
 
@@ -58,7 +68,10 @@ def _threads() -> ThreadpoolController:
 
 
 class RowsAsNumbers(TransformerMixin, BaseEstimator):
-    """Scale numbers and dates, missing ones to the mean; give every known category a column. Host side only."""
+    """Scale numbers and dates, missing ones to the mean; give every known category a column.
+
+    Host side only.
+    """
 
     def fit(self, X: pd.DataFrame, y: Any = None) -> RowsAsNumbers:  # noqa: ARG002 - scikit-learn hands it over
         self.numbers_ = {name: _scale(_finite(X[name])) for name in X if is_numeric(X[name])}
@@ -92,7 +105,10 @@ def _scale(numbers: Floats) -> tuple[float, float]:
 
 
 def _texts(column: pd.Series) -> list[str | None]:
-    return [None if missing else to_text(value) for value, missing in zip(column, column.isna(), strict=True)]
+    return [
+        None if missing else to_text(value)
+        for value, missing in zip(column, column.isna(), strict=True)
+    ]
 
 
 Architecture = Callable[[int], Any]
@@ -120,7 +136,9 @@ class Network:
 def architectures(
     owner: Target, known: Architecture | None = None, unknown: Architecture | None = None
 ) -> dict[str, Architecture]:
-    """Return what attackers train who know the owner's kind of model ("known"), and who do not ("unknown")."""
+    """Return what attackers train who know the owner's kind of model ("known"), and who do not
+    ("unknown").
+    """
     if known is None and isinstance(owner, KnownArchitecture):
         known = owner.architecture
     found = {} if known is None else {"known": known}
@@ -132,7 +150,9 @@ def describe(architecture: Architecture) -> str:
     model = architecture(0)
     settings: Mapping[str, Any] = model.get_params() if hasattr(model, "get_params") else {}
     plain = (str, int, float, tuple, type(None))
-    said = [f"{name}={value!r}" for name, value in sorted(settings.items()) if isinstance(value, plain)]
+    said = [
+        f"{name}={value!r}" for name, value in sorted(settings.items()) if isinstance(value, plain)
+    ]
     return ";".join([type(model).__qualname__, *said])
 
 
@@ -180,7 +200,9 @@ def draw_sets(sample: Sample, seed: int) -> Sets:
             f"give at least {2 * SETS * LEAST} people"
         )
     order = np.random.default_rng([seed, 0]).permutation(len(sample)).astype(np.int64)
-    return tuple(Halves(*np.split(order[at * 2 * half : (at + 1) * 2 * half], 2)) for at in range(SETS))
+    return tuple(
+        Halves(*np.split(order[at * 2 * half : (at + 1) * 2 * half], 2)) for at in range(SETS)
+    )
 
 
 def everybody(sets: Sequence[Halves]) -> Rows:
@@ -192,9 +214,13 @@ def train(owner: Target, people: Sample, seed: int) -> TrainedTarget:
 
 
 def outcomes(service: TrainedTarget, X: pd.DataFrame) -> Mask:
-    found = called("the owner's model", lambda: np.asarray(service.desired(X), dtype=bool).reshape(-1))
+    found = called(
+        "the owner's model", lambda: np.asarray(service.desired(X), dtype=bool).reshape(-1)
+    )
     if len(found) != len(X):
-        raise ModelError(f"the owner's model gave {len(found)} outcomes for {len(X)} rows; it must give one each")
+        raise ModelError(
+            f"the owner's model gave {len(found)} outcomes for {len(X)} rows; it must give one each"
+        )
     return found
 
 
@@ -211,7 +237,9 @@ class Transfer:
         return int(np.searchsorted(self.query, queries))
 
     def pairs(self, queries: int, *, explained: bool) -> tuple[pd.DataFrame, Mask]:
-        """Return the training data of a surrogate: the first queries with outcomes, and their answers as desired."""
+        """Return the training data of a surrogate: the first queries with outcomes, and their
+        answers as desired.
+        """
         X, desired = self.X.iloc[:queries], self.desired[:queries]
         count = self.answers(queries) if explained else 0
         if not count:
@@ -231,7 +259,9 @@ def ask(service: TrainedTarget, X: pd.DataFrame, explained: int | None = None) -
     answers = called("the owner's explainer", lambda: service.explain(queries))
     found = np.asarray(answers.found, dtype=bool).reshape(-1)
     if len(found) != len(queries) or len(answers.rows) != len(queries):
-        raise ModelError(f"the owner's explainer gave {len(answers.rows)} answers to {len(queries)} queries")
+        raise ModelError(
+            f"the owner's explainer gave {len(answers.rows)} answers to {len(queries)} queries"
+        )
     rows = answers.rows[list(X.columns)].set_axis(queries.index)
     found = found & rows.notna().any(axis=1).to_numpy()
     filled = {name: _filled(rows[name][found], queries[name][found]) for name in X}
@@ -242,7 +272,9 @@ def fit(architecture: Architecture, pairs: tuple[pd.DataFrame, Mask], seed: int)
     X, desired = pairs
     if desired.all() or not desired.any():
         return Surrogate(None, bool(desired[0]))
-    return Surrogate(called("training the surrogate", lambda: architecture(seed).fit(X, desired)), False)
+    return Surrogate(
+        called("training the surrogate", lambda: architecture(seed).fit(X, desired)), False
+    )
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -259,7 +291,10 @@ class Surrogate:
         if self.model is None:
             return np.full(len(X), float(self.always))
         at = list(self.model.classes_).index(True)
-        return called("the surrogate", lambda: np.asarray(self.model.predict_proba(X)[:, at], dtype=np.float64))
+        return called(
+            "the surrogate",
+            lambda: np.asarray(self.model.predict_proba(X)[:, at], dtype=np.float64),
+        )
 
 
 def _filled(given: pd.Series, own: pd.Series) -> pd.Series:
@@ -274,7 +309,9 @@ def share(right: Sequence[Mask], people: Sequence[Rows], seed: int) -> Rate:
 
 
 def gain(first: Sequence[Mask], second: Sequence[Mask], people: Sequence[Rows], seed: int) -> Rate:
-    """Return how much more often the first guesses are right than the second, on the same people; in [-1, 1]."""
+    """Return how much more often the first guesses are right than the second, on the same people;
+    in [-1, 1].
+    """
     differences = [a.astype(np.float64) - b for a, b in zip(first, second, strict=True)]
     each = _per_person(differences, people)
     found = Rate(float(each.mean()), *bootstrap(each, random_state=seed), len(each))
@@ -285,7 +322,11 @@ def _widened(found: Rate, draws: Sequence[NDArray[Any]], within: tuple[float, fl
     """Add the spread between draws to an interval over people, in quadrature."""
     shares, spread = [float(values.mean()) for values in draws], 0.0
     if len(shares) > 1:
-        spread = float(special.stdtrit(len(shares) - 1, 0.975)) * deviation(shares) / math.sqrt(len(shares))
+        spread = (
+            float(special.stdtrit(len(shares) - 1, 0.975))
+            * deviation(shares)
+            / math.sqrt(len(shares))
+        )
     low = found.value - math.hypot(found.value - found.low, spread)
     high = found.value + math.hypot(found.high - found.value, spread)
     return Rate(found.value, max(low, within[0]), min(high, within[1]), found.n)
@@ -309,8 +350,8 @@ def _per_person(values: Sequence[NDArray[Any]], people: Sequence[Rows]) -> Float
 
 
 WAYS = ("explained", "alone", "further")
-"""What a surrogate is trained on: queries and counterfactuals, queries alone, or queries and as many further ones as
-there were counterfactuals."""
+"""What a surrogate is trained on: queries and counterfactuals, queries alone, or queries and as
+many further ones as there were counterfactuals."""
 
 _OWN = 1000  # most of the attacker's own people used to set a threshold: the last ones asked about
 
@@ -327,12 +368,16 @@ class ExtractionTask:
 
     def key(self, at: int) -> str:
         """Name everything a draw depends on, as the key of its kept result."""
-        kinds = "|".join(f"{kind}={describe(architecture)}" for kind, architecture in self.kinds.items())
+        kinds = "|".join(
+            f"{kind}={describe(architecture)}" for kind, architecture in self.kinds.items()
+        )
         settings = f"{self.sizes}:{self.held_out}:{self.seed}:{at}"
         return f"extraction:{self.owner.name}:{self.sample.fingerprint()}:{settings}:{kinds}"
 
     def draw(self, at: int) -> Found:
-        """Draw queries, ask, train all surrogates; return the held-out people's outcomes, plain and `matched`."""
+        """Draw queries, ask, train all surrogates; return the held-out people's outcomes, plain and
+        `matched`.
+        """
         random = np.random.default_rng([self.seed, 1, at])
         order = random.permutation(everybody(self.sets[1:]))
         service = train(self.owner, self.sample.take(self.sets[0].members), self.seed)
@@ -346,8 +391,13 @@ class ExtractionTask:
         X, known = self.sample.X.take(people), self.sample.X.take(order[-_OWN:])
         found: dict[str, NDArray[Any]] = {"people": people, "target": outcomes(service, X)}
         for size, count in zip(self.sizes, needed, strict=True):
-            found[f"replies_{size}"] = np.array([transfer.answers(size), int((~transfer.desired[:size]).sum())])
-            ways = {"explained": transfer.pairs(size, explained=True), "alone": transfer.pairs(size, explained=False)}
+            found[f"replies_{size}"] = np.array(
+                [transfer.answers(size), int((~transfer.desired[:size]).sum())]
+            )
+            ways = {
+                "explained": transfer.pairs(size, explained=True),
+                "alone": transfer.pairs(size, explained=False),
+            }
             if count <= len(order):
                 ways["further"] = transfer.pairs(count, explained=False)
             for way, pairs in ways.items():
@@ -355,12 +405,16 @@ class ExtractionTask:
                     surrogate = fit(architecture, pairs, self.seed + at)
                     sure, own = surrogate.confidence(X), surrogate.confidence(known)
                     found[f"{kind}_{size}_{way}"] = surrogate.desired(X)
-                    found[f"{kind}_{size}_{way}_matched"] = matched(sure, own, transfer.desired[:size].mean())
+                    found[f"{kind}_{size}_{way}_matched"] = matched(
+                        sure, own, transfer.desired[:size].mean()
+                    )
         return found
 
 
 def matched(confidence: Floats, own: Floats, desired: float) -> Mask:
-    """Say who gets the desired outcome, at the threshold where own people get it as often as queries did."""
+    """Say who gets the desired outcome, at the threshold where own people get it as often as
+    queries did.
+    """
     limits = np.append(np.unique(own), np.inf)
     shares = 1 - np.searchsorted(np.sort(own), limits) / len(own)
     return np.asarray(confidence >= limits[np.abs(shares - desired).argmin()])
@@ -370,8 +424,8 @@ QUERIES = (250, 500, 1000, 2000)
 """Numbers of queries in the paper."""
 
 _SCENARIO = (
-    "Knows people of the same population, asks {queries} queries, gets outcomes and counterfactuals of the undesired "
-    "ones, and trains {kind} on both."
+    "Knows people of the same population, asks {queries} queries, gets outcomes and counterfactuals"
+    " of the undesired ones, and trains {kind} on both."
 )
 _KINDS = {"known": "a model of the owner's kind", "unknown": "a model of another kind"}
 
@@ -392,31 +446,36 @@ def extraction(
 ) -> AttackReport:
     """Copy a model from its outcomes and counterfactuals, and measure what the counterfactuals add.
 
-    An attacker who uses counterfactuals has more replies than one who does not, so the control asks as many further
-    ordinary queries as there were counterfactuals: only what exceeds both is due to the explanations themselves.
-    Source: Yang, Feng, Zhou, Chen, Hu (2022), Differentially Private Counterfactuals via Functional Mechanism, 5.3.2.
+    An attacker who uses counterfactuals has more replies than one who does not, so the control asks
+    as many further ordinary queries as there were counterfactuals: only what exceeds both is due to
+    the explanations themselves. Source: Yang, Feng, Zhou, Chen, Hu (2022), Differentially Private
+    Counterfactuals via Functional Mechanism, 5.3.2.
 
     Parameters
     ----------
     owner, sample
-        At least 80 people, split into four sets: the owner trains on half of one, the attacker knows the others.
+        At least 80 people, split into four sets: the owner trains on half of one, the attacker
+        knows the others.
     queries : sequence of int
-        One result each. Sizes above the attacker's number of people are left out, and named in the settings.
+        One result each. Sizes above the attacker's number of people are left out, and named in the
+        settings.
     known, unknown : callable, optional
         From a seed to a classifier that takes a DataFrame; see `architectures` for the defaults.
     repeats : int
         Draws of the queries. The owner trains on the same people with the same seed in all of them.
     held_out : int
-        Most people on whom agreement is measured, different in each draw: neither trained on nor asked about.
+        Most people on whom agreement is measured, different in each draw: neither trained on nor
+        asked about.
     seed, n_jobs, kept, progress
         As in `membership`.
 
     Returns
     -------
     AttackReport
-        `main`: share of held-out people for whom surrogate and model agree, with explanations, which are labelled with
-        the desired outcome (Eq. 22 of the paper); `baseline`: with queries alone; `control`: with further queries, None
-        if there are not enough people. Intervals cover people and draws.
+        `main`: share of held-out people for whom surrogate and model agree, with explanations,
+        which are labelled with the desired outcome (Eq. 22 of the paper); `baseline`: with queries
+        alone; `control`: with further queries, None if there are not enough people. Intervals cover
+        people and draws.
     """
     audit = AuditRun(owner, seed, n_jobs, kept, progress, repeats)
     if repeats < 1 or held_out < 1:
@@ -443,11 +502,15 @@ def extraction(
 def sizes_that_fit(queries: Sequence[int], people: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the numbers of queries that this many people allow, ascending, and the others."""
     sizes = sorted(set(queries))
-    if not sizes or any(not isinstance(size, int) or isinstance(size, bool) or size < 1 for size in sizes):
+    if not sizes or any(
+        not isinstance(size, int) or isinstance(size, bool) or size < 1 for size in sizes
+    ):
         raise InputError("queries must be whole numbers above 0")
     fit_in = tuple(size for size in sizes if size <= people)
     if not fit_in:
-        raise InputError(f"{sizes[0]} queries need as many people, and the attacker has {people}; ask fewer")
+        raise InputError(
+            f"{sizes[0]} queries need as many people, and the attacker has {people}; ask fewer"
+        )
     return fit_in, tuple(sizes[len(fit_in) :])
 
 
@@ -457,12 +520,17 @@ def _result(kind: str, size: int, draws: Sequence[Found], truth: Mask, seed: int
     guessed = {way: [draw[f"{kind}_{size}_{way}"] for draw in draws] for way in ways}
     right = {way: [a == b for a, b in zip(guessed[way], target, strict=True)] for way in ways}
     rates = {way: share(right[way], people, seed) for way in ways}
-    corrected = {way: [draw[f"{kind}_{size}_{way}_matched"] == draw["target"] for draw in draws] for way in ways}
+    corrected = {
+        way: [draw[f"{kind}_{size}_{way}_matched"] == draw["target"] for draw in draws]
+        for way in ways
+    }
     figures: dict[str, float] = {}
     for name, of in (("gain", right), ("matched_gain", corrected)):
         figures |= gain(of["explained"], of["alone"], people, seed).figures(name)
         if "further" in ways:
-            figures |= gain(of["explained"], of["further"], people, seed).figures(f"{name}_over_further")
+            figures |= gain(of["explained"], of["further"], people, seed).figures(
+                f"{name}_over_further"
+            )
     figures["draws_sd"] = deviation([float(values.mean()) for values in right["explained"]])
     answers, undesired = np.sum([draw[f"replies_{size}"] for draw in draws], axis=0)
     figures["answers"] = float(answers / len(draws))
@@ -486,4 +554,6 @@ def _result(kind: str, size: int, draws: Sequence[Found], truth: Mask, seed: int
 
 
 def _accuracy(guessed: Sequence[Mask], people: Sequence[Rows], truth: Mask) -> float:
-    return float(np.mean(np.concatenate([a == truth[who] for a, who in zip(guessed, people, strict=True)])))
+    return float(
+        np.mean(np.concatenate([a == truth[who] for a, who in zip(guessed, people, strict=True)]))
+    )

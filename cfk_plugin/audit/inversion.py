@@ -1,4 +1,6 @@
-"""Attacks that run the algorithm or the explainer again for each candidate: inversion and query steering."""
+"""Attacks that run the algorithm or the explainer again for each candidate: inversion and query
+steering.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,15 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from cfk_plugin.audit.result import AuditResult, crowd_figures, mean
-from cfk_plugin.audit.setting import Mask, Places, Rows, Setting, regions_of, simulation_seed, variant
+from cfk_plugin.audit.setting import (
+    Mask,
+    Places,
+    Rows,
+    Setting,
+    regions_of,
+    simulation_seed,
+    variant,
+)
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import Region
 from cfk_plugin.errors import InputError
@@ -21,10 +31,16 @@ from cfk_plugin.release.explanations import Explanations
 
 Rerun = Literal["own", "released"]
 SCENARIOS: dict[str, str] = {
-    "own": "Knows the full record of everybody in the training table and the algorithm with its settings, runs it on "
-    "every record, and strikes out whom it maps to another region than the one received.",
-    "released": "Knows the quasi-identifiers of everybody and the algorithm with its settings, runs it on everybody "
-    "inside the region with the private values received, and strikes out whom it maps to another region.",
+    "own": (
+        "Knows the full record of everybody in the training table and the algorithm with its"
+        " settings, runs it on every record, and strikes out whom it maps to another region than"
+        " the one received."
+    ),
+    "released": (
+        "Knows the quasi-identifiers of everybody and the algorithm with its settings, runs it on"
+        " everybody inside the region with the private values received, and strikes out whom it"
+        " maps to another region."
+    ),
 }
 
 
@@ -37,12 +53,15 @@ def inversion(
     ----------
     setting : Setting
     rerun : {"own", "released"}
-        Which private values the algorithm is run with: everybody's own, or the released ones for everybody inside.
+        Which private values the algorithm is run with: everybody's own, or the released ones for
+        everybody inside.
     everybody : bool, optional
-        With "own": whether every person of the population is mapped, or only those inside, who are enough for the
-        attack. Default: everybody if the policy's guarantee is about everybody; otherwise each takes a search.
+        With "own": whether every person of the population is mapped, or only those inside, who are
+        enough for the attack. Default: everybody if the policy's guarantee is about everybody;
+        otherwise each takes a search.
     simulations : int
-        Runs with fresh seeds per candidate, if the algorithm draws random numbers and its seed is secret.
+        Runs with fresh seeds per candidate, if the algorithm draws random numbers and its seed is
+        secret.
 
     Returns
     -------
@@ -51,11 +70,11 @@ def inversion(
 
     Notes
     -----
-    Deterministic: k_effective is the number of people inside whom the algorithm maps to the region. Randomised: the
-    inverse of the attacker's posterior for the right person, (c_true + 1/k) / (sum c + 1) for c_j hits in the
-    simulations; the prior is one hit spread over the k people inside. Its interval is Clopper-Pearson's of c_true among
-    sum c hits, exact or too wide. Source: Kalnis, Ghinita, Mouratidis, Papadias (2007): reciprocity makes
-    k_effective >= k for everybody.
+    Deterministic: k_effective is the number of people inside whom the algorithm maps to the region.
+    Randomised: the inverse of the attacker's posterior for the right person, (c_true + 1/k) / (sum
+    c + 1) for c_j hits in the simulations; the prior is one hit spread over the k people inside.
+    Its interval is Clopper-Pearson's of c_true among sum c hits, exact or too wide. Source: Kalnis,
+    Ghinita, Mouratidis, Papadias (2007): reciprocity makes k_effective >= k for everybody.
     """
     if rerun not in SCENARIOS:
         raise InputError(f"rerun must be one of {', '.join(SCENARIOS)}")
@@ -84,7 +103,10 @@ def survivors(setting: Setting, rerun: Rerun, *, everybody: bool = False) -> lis
     if rerun not in setting.survivors:
         if everybody and rerun == "own":
             regions = setting.regions
-            left = [np.array([regions[row] == r.region for row in r.rows], dtype=bool) for r in setting.releases]
+            left = [
+                np.array([regions[row] == r.region for row in r.rows], dtype=bool)
+                for r in setting.releases
+            ]
         else:
             left = _same_region(setting, setting.places, rerun)
         if rerun == "own" and setting.anonymizer.policy_.counts_eligible:
@@ -94,16 +116,24 @@ def survivors(setting: Setting, rerun: Rerun, *, everybody: bool = False) -> lis
 
 
 def _releasable(setting: Setting) -> list[Mask]:
-    """Say for everybody inside each region whether their own record is predicted the desired outcome."""
+    """Say for everybody inside each region whether their own record is predicted the desired
+    outcome.
+    """
     labels, at = setting.row_labels, [np.full(len(r.rows), r.at) for r in setting.releases]
-    return [setting.judge(labels[r.rows], which) for r, which in zip(setting.releases, at, strict=True)]
+    return [
+        setting.judge(labels[r.rows], which) for r, which in zip(setting.releases, at, strict=True)
+    ]
 
 
 def _of_everyone(setting: Setting) -> dict[str, float]:
     """Count who gets the same region, for every person of the population, not just for releases."""
     regions = setting.regions
-    known = {region: i for i, region in enumerate(dict.fromkeys(r for r in regions if r is not None))}
-    group = np.array([-1 if region is None else known[region] for region in regions], dtype=np.int64)
+    known = {
+        region: i for i, region in enumerate(dict.fromkeys(r for r in regions if r is not None))
+    }
+    group = np.array(
+        [-1 if region is None else known[region] for region in regions], dtype=np.int64
+    )
     fixed = not setting.anonymizer.goal_.is_opposite
     desired = np.zeros(len(group), dtype=bool)
     if fixed:
@@ -114,40 +144,66 @@ def _of_everyone(setting: Setting) -> dict[str, float]:
     figures = {
         **crowd_figures(everyone, setting.k, "everyone_k_effective"),
         "everyone_success": mean(1.0 / everyone),
-        "everyone_mapped": setting.population.people(np.flatnonzero(group >= 0)) / setting.population.n_people,
+        "everyone_mapped": (
+            setting.population.people(np.flatnonzero(group >= 0)) / setting.population.n_people
+        ),
     }
     if fixed:
-        figures |= crowd_figures(_per_person(setting, group, np.flatnonzero(desired)), setting.k, "desired_k_effective")
+        figures |= crowd_figures(
+            _per_person(setting, group, np.flatnonzero(desired)), setting.k, "desired_k_effective"
+        )
     return figures
 
 
-def _per_person(setting: Setting, group: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.int64]:
+def _per_person(
+    setting: Setting, group: NDArray[np.int64], rows: NDArray[np.int64]
+) -> NDArray[np.int64]:
     """Return, for every row with a group, the number of distinct people with the same group."""
     rows = rows[group[rows] >= 0]
     order = rows[np.argsort(group[rows], kind="stable")]
     cuts = np.flatnonzero(np.diff(group[order])) + 1
-    counts = [np.full(len(part), setting.population.people(part)) for part in np.split(order, cuts) if len(part)]
+    counts = [
+        np.full(len(part), setting.population.people(part))
+        for part in np.split(order, cuts)
+        if len(part)
+    ]
     return np.concatenate([np.empty(0, dtype=np.int64), *counts])
 
 
 def _same_region(setting: Setting, places: Places, rerun: Rerun) -> list[Mask]:
-    """Say for every candidate whether the algorithm maps their record to the region that they are in."""
+    """Say for every candidate whether the algorithm maps their record to the region that they are
+    in.
+    """
     targets, records, spread = _records(setting, places, rerun)
     found = regions_of(setting.anonymizer, records)
-    return spread(np.array([region == target for region, target in zip(found, targets, strict=True)], dtype=bool))
+    return spread(
+        np.array(
+            [region == target for region, target in zip(found, targets, strict=True)], dtype=bool
+        )
+    )
 
 
 def _records(
     setting: Setting, places: Places, rerun: Rerun
 ) -> tuple[list[Region], pd.DataFrame, Callable[[NDArray[Any]], list[NDArray[Any]]]]:
-    """Return the records to run, the region that each should get, and a function from answers to rows."""
+    """Return the records to run, the region that each should get, and a function from answers to
+    rows.
+    """
     releases = setting.releases
     if rerun == "released":
-        return [releases[i].region for i in places.which], places.questions(releases.private), places.spread
+        return (
+            [releases[i].region for i in places.which],
+            places.questions(releases.private),
+            places.spread,
+        )
     rows = np.concatenate([np.empty(0, dtype=np.int64), *places.rows])
     cuts = np.cumsum([len(inside) for inside in places.rows])[:-1]
     targets = [r.region for r, inside in zip(releases, places.rows, strict=True) for _ in inside]
-    return targets, places.crowd.people.rows(rows), lambda answers: np.split(answers, cuts)[: len(releases)]
+    return (
+        targets,
+        places.crowd.people.rows(rows),
+        lambda answers: np.split(answers, cuts)[: len(releases)],
+    )
 
 
 def _simulated(setting: Setting, rerun: Rerun, simulations: int) -> AuditResult:
@@ -156,7 +212,10 @@ def _simulated(setting: Setting, rerun: Rerun, simulations: int) -> AuditResult:
     for turn in range(simulations):
         other = variant(setting.anonymizer, seed=simulation_seed(setting, turn + 1))
         found = regions_of(other, records)
-        hits += np.array([region == target for region, target in zip(found, targets, strict=True)], dtype=np.int64)
+        hits += np.array(
+            [region == target for region, target in zip(found, targets, strict=True)],
+            dtype=np.int64,
+        )
     posterior, high = _posteriors(setting, spread(hits))
     figures = {
         **crowd_figures(1.0 / posterior, setting.k, "k_effective"),
@@ -168,8 +227,12 @@ def _simulated(setting: Setting, rerun: Rerun, simulations: int) -> AuditResult:
     return setting.result(f"inversion_{rerun}", SCENARIOS[rerun], posterior, figures)
 
 
-def _posteriors(setting: Setting, hits: Sequence[NDArray[np.int64]]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return, per release that is somebody's, the posterior of the right row and the upper end of its interval."""
+def _posteriors(
+    setting: Setting, hits: Sequence[NDArray[np.int64]]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return, per release that is somebody's, the posterior of the right row and the upper end of
+    its interval.
+    """
     middle, high = [], []
     for release, counts in zip(setting.releases, hits, strict=True):
         if not len(release.targets):
@@ -183,9 +246,9 @@ def _posteriors(setting: Setting, hits: Sequence[NDArray[np.int64]]) -> tuple[ND
 
 Ask = Callable[[pd.DataFrame], Explanations]
 SCENARIO = (
-    "Knows the quasi-identifiers of everybody and may ask for explanations, asks as each candidate inside the region "
-    "with the private values received, spoiled until the outcome is not the desired one, and strikes out whose answer "
-    "does not hold the same private values."
+    "Knows the quasi-identifiers of everybody and may ask for explanations, asks as each candidate"
+    " inside the region with the private values received, spoiled until the outcome is not the"
+    " desired one, and strikes out whose answer does not hold the same private values."
 )
 
 _TRIES = 100  # attempts to spoil a query, per number of changed values
@@ -196,17 +259,18 @@ _BLOCK = 200  # queries spoiled at once
 def steering(setting: Setting, ask: Ask | None = None) -> AuditResult:
     """Attack a region by steering queries to each candidate inside it.
 
-    One query per candidate: own quasi-identifiers with the released private values, of which as few as possible are
-    replaced until the outcome is no longer the desired one; of those found, the nearest by HEOM. There is no control:
-    somebody who is not in the table cannot be an answer that is a row of it.
+    One query per candidate: own quasi-identifiers with the released private values, of which as few
+    as possible are replaced until the outcome is no longer the desired one; of those found, the
+    nearest by HEOM. There is no control: somebody who is not in the table cannot be an answer that
+    is a row of it.
 
     Parameters
     ----------
     setting : Setting
     ask : callable, optional
-        From a table of queries to what is released for them, `Explanations` whose ``query`` numbers rows from 0, such
-        as ``ProtectedExplainer.explain``. Default: ``anonymizer.explain`` with a catalogue, else `nearest_row`, an
-        explainer that returns training rows.
+        From a table of queries to what is released for them, `Explanations` whose ``query`` numbers
+        rows from 0, such as ``ProtectedExplainer.explain``. Default: ``anonymizer.explain`` with a
+        catalogue, else `nearest_row`, an explainer that returns training rows.
 
     Returns
     -------
@@ -237,7 +301,9 @@ def steering(setting: Setting, ask: Ask | None = None) -> AuditResult:
 
 
 def nearest_row(anonymizer: KAnonymizer) -> Ask:
-    """Return a protected explainer that answers with the nearest unlike row, as instance-based ones do."""
+    """Return a protected explainer that answers with the nearest unlike row, as instance-based ones
+    do.
+    """
     population, goal = anonymizer.population_, anonymizer.goal_
     heom = Heom.of(population)
     codes = heom.encode(population.frame)
@@ -259,7 +325,9 @@ def nearest_row(anonymizer: KAnonymizer) -> Ask:
 
 def spoil(setting: Setting, queries: pd.DataFrame, at: Rows) -> tuple[pd.DataFrame, Mask]:
     """Change as few private values as possible until the outcome is not the desired one."""
-    undesired = ~setting.judge(setting.labels(queries), at) if len(queries) else np.zeros(0, dtype=bool)
+    undesired = (
+        ~setting.judge(setting.labels(queries), at) if len(queries) else np.zeros(0, dtype=bool)
+    )
     out = queries.astype(object)
     random = np.random.default_rng([setting.seed, 1])
     for changes in _CHANGES:
@@ -275,9 +343,13 @@ def spoil(setting: Setting, queries: pd.DataFrame, at: Rows) -> tuple[pd.DataFra
 def _spoiled(
     setting: Setting, queries: pd.DataFrame, at: Rows, changes: int, random: np.random.Generator
 ) -> tuple[Rows, pd.DataFrame]:
-    """Return which queries could be spoiled by this many changes, and the nearest spoiled form of each."""
+    """Return which queries could be spoiled by this many changes, and the nearest spoiled form of
+    each.
+    """
     population = setting.population
-    tried = _changed(population, queries.take(np.repeat(np.arange(len(queries)), _TRIES)), changes, random)
+    tried = _changed(
+        population, queries.take(np.repeat(np.arange(len(queries)), _TRIES)), changes, random
+    )
     bad = ~setting.judge(setting.labels(tried), np.repeat(at, _TRIES))
     heom = Heom.of(population)
     found, best = [], []
@@ -290,10 +362,14 @@ def _spoiled(
     return np.array(found, dtype=np.int64), tried.take(best)
 
 
-def _changed(population: Population, rows: pd.DataFrame, changes: int, random: np.random.Generator) -> pd.DataFrame:
+def _changed(
+    population: Population, rows: pd.DataFrame, changes: int, random: np.random.Generator
+) -> pd.DataFrame:
     """Replace some private values of every row by values of their domains."""
     private = population.schema.private
-    order = np.argsort(random.random((len(rows), len(private))), axis=1)[:, : min(changes, len(private))]
+    order = np.argsort(random.random((len(rows), len(private))), axis=1)[
+        :, : min(changes, len(private))
+    ]
     codes = population.encode(rows)[0]
     columns = {name: rows[name].reset_index(drop=True) for name in population.schema.features}
     for j, name in enumerate(private):

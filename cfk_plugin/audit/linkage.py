@@ -33,18 +33,19 @@ from cfk_plugin.hookspecs import Progress
 from cfk_plugin.release.explanations import Explanations
 
 LINKAGE = (
-    "Knows the quasi-identifiers of everybody in the training table, receives an explanation, looks up who fits it "
-    "and names one of them at random."
+    "Knows the quasi-identifiers of everybody in the training table, receives an explanation, looks"
+    " up who fits it and names one of them at random."
 )
 
 
 def linkage(setting: Setting) -> AuditResult:
     """Attack raw and protected explanations by looking up who fits them.
 
-    The prosecutor knows that the person is in the training table and looks there. The journalist does not, and looks in
-    the anonymizer's reference population, if it has one. Everybody who fits is assumed equally likely; other attacks
-    tell them apart. Baseline: a guess without the explanation, 1 / people. Figures with ``raw_`` are of raw answers.
-    Source: Goethals, Sörensen, Martens (2023), section 2.
+    The prosecutor knows that the person is in the training table and looks there. The journalist
+    does not, and looks in the anonymizer's reference population, if it has one. Everybody who fits
+    is assumed equally likely; other attacks tell them apart. Baseline: a guess without the
+    explanation, 1 / people. Figures with ``raw_`` are of raw answers. Source: Goethals, Sörensen,
+    Martens (2023), section 2.
     """
     releases, population = setting.releases, setting.population
     chance = releases.found(releases.everybody())
@@ -62,15 +63,21 @@ def linkage(setting: Setting) -> AuditResult:
         **crowd_figures(releases.sizes, setting.k, "k"),
         **_journalist(setting, right),
     }
-    control = setting.control(lambda places: [np.ones(len(rows), dtype=bool) for rows in places.rows])
+    control = setting.control(
+        lambda places: [np.ones(len(rows), dtype=bool) for rows in places.rows]
+    )
     without = np.full(len(chance), 1.0 / population.n_people)
     return setting.result("linkage", LINKAGE, chance, figures, control, baseline=without)
 
 
 def _raw_matches(setting: Setting) -> tuple[Rows, Mask]:
-    """Return how many people have a raw counterfactual's quasi-identifiers, and whether it is one of their rows."""
+    """Return how many people have a raw counterfactual's quasi-identifiers, and whether it is one
+    of their rows.
+    """
     population, crowd = setting.population, setting.crowd
-    places = [population.schema.features.index(name) for name in population.schema.quasi_identifiers]
+    places = [
+        population.schema.features.index(name) for name in population.schema.quasi_identifiers
+    ]
     codes = population.encode(setting.raw)[0]
     fits, right = [], []
     for own in codes:
@@ -86,16 +93,22 @@ def _journalist(setting: Setting, right: Mask) -> dict[str, float]:
     if reference is None:
         return {}
     releases, quasi = setting.releases, list(setting.population.schema.quasi_identifiers)
-    counts = np.array([reference.count(r.region) for r in releases if len(r.targets)], dtype=np.int64)
+    counts = np.array(
+        [reference.count(r.region) for r in releases if len(r.targets)], dtype=np.int64
+    )
     there = [reference.domains[name].encode(reference.column(name))[0] for name in quasi]
     asked = [reference.domains[name].encode(setting.raw[name])[0] for name in quasi]
     raw = []
     for i in range(len(setting.raw)):
-        same = np.logical_and.reduce([own == codes[i] for own, codes in zip(there, asked, strict=True)])
+        same = np.logical_and.reduce(
+            [own == codes[i] for own, codes in zip(there, asked, strict=True)]
+        )
         raw.append(reference.people(np.flatnonzero(same)))
     matched = np.array(raw, dtype=np.int64)
     return {
-        "raw_journalist_success": mean(np.where(right & (matched > 0), 1.0 / np.maximum(matched, 1), 0.0)),
+        "raw_journalist_success": mean(
+            np.where(right & (matched > 0), 1.0 / np.maximum(matched, 1), 0.0)
+        ),
         "raw_journalist_singled_out": mean(matched == 1),
         "journalist_success": mean(1.0 / np.maximum(counts, 1)),
         "journalist_singled_out": mean(counts == 1),
@@ -103,17 +116,20 @@ def _journalist(setting: Setting, right: Mask) -> dict[str, float]:
 
 
 MODEL_FILTER = (
-    "Knows the quasi-identifiers of everybody and may ask the model, asks it about everybody inside the region with "
-    "the private values received, and strikes out whom it does not give the desired outcome."
+    "Knows the quasi-identifiers of everybody and may ask the model, asks it about everybody inside"
+    " the region with the private values received, and strikes out whom it does not give the"
+    " desired outcome."
 )
 
 
 def model_filter(setting: Setting) -> AuditResult:
-    """Attack a region by asking the model about everybody inside, with the private values that were released.
+    """Attack a region by asking the model about everybody inside, with the private values that were
+    released.
 
-    Where only a bin was released, the counterfactual's own value is used, as if the attacker had guessed it. Where the
-    algorithm is deterministic, the filter is also combined with running it again. Source: Goethals, Sörensen, Martens
-    (2023), section 5.4 (pureness): cells without the desired outcome cannot be anybody's.
+    Where only a bin was released, the counterfactual's own value is used, as if the attacker had
+    guessed it. Where the algorithm is deterministic, the filter is also combined with running it
+    again. Source: Goethals, Sörensen, Martens (2023), section 5.4 (pureness): cells without the
+    desired outcome cannot be anybody's.
     """
     releases, left = setting.releases, setting.consistent
     chance, counts = releases.found(left), releases.people(left)
@@ -121,7 +137,9 @@ def model_filter(setting: Setting) -> AuditResult:
         **crowd_figures(counts, setting.k, "k_consistent"),
         "struck_out": float((1 - counts / releases.sizes).mean()) if len(releases) else math.nan,
     }
-    if not setting.is_random:  # strike out by both: rerunning with the released private values, and the model
+    if (
+        not setting.is_random
+    ):  # strike out by both: rerunning with the released private values, and the model
         both = [a & b for a, b in zip(left, survivors(setting, "released"), strict=True)]
         figures |= crowd_figures(releases.people(both), setting.k, "k_both")
         figures["both_success"] = mean(releases.found(both))
@@ -130,12 +148,12 @@ def model_filter(setting: Setting) -> AuditResult:
 
 
 HOMOGENEITY = (
-    "Knows that a person is inside the region and in the training table, and guesses that they have the private value "
-    "that was released."
+    "Knows that a person is inside the region and in the training table, and guesses that they have"
+    " the private value that was released."
 )
 UNIQUENESS = (
-    "Knows the private values of everybody in the training table, and names one of those who carry exactly the "
-    "released ones, without looking at the region."
+    "Knows the private values of everybody in the training table, and names one of those who carry"
+    " exactly the released ones, without looking at the region."
 )
 _NEAR = 0.05  # of a number's range: nearly as good as knowing it
 _SHARE, _LIFT = 0.8, 1.5
@@ -144,10 +162,11 @@ _SHARE, _LIFT = 0.8, 1.5
 def homogeneity(setting: Setting, *, share: float = _SHARE, lift: float = _LIFT) -> AuditResult:
     """Attack everybody inside a region by guessing the released value for each private attribute.
 
-    A release is flagged for an attribute when more than `share` of the people inside hold the released value, and more
-    than `lift` times its share of the whole population. A number counts as the released one within 5 % of its range, a
-    value in a released bin as released. Baseline: the share of the whole population; control: the share of the holdout
-    inside, if there is any. Source: Wong, Li, Fu, Wang (2006), (alpha, k)-anonymity.
+    A release is flagged for an attribute when more than `share` of the people inside hold the
+    released value, and more than `lift` times its share of the whole population. A number counts as
+    the released one within 5 % of its range, a value in a released bin as released. Baseline: the
+    share of the whole population; control: the share of the holdout inside, if there is any.
+    Source: Wong, Li, Fu, Wang (2006), (alpha, k)-anonymity.
     """
     inside: dict[str, list[float]] = {name: [] for name in setting.population.schema.private}
     anywhere: dict[str, list[float]] = {name: [] for name in inside}
@@ -164,7 +183,9 @@ def homogeneity(setting: Setting, *, share: float = _SHARE, lift: float = _LIFT)
             base.append(np.mean([anywhere[name][-1] for name in names]))
         if names and places is not None and len(places.rows[i]):
             rows, crowd = places.rows[i], places.crowd
-            control.append(np.mean([float(_holds(crowd, release, name)[rows].mean()) for name in names]))
+            control.append(
+                np.mean([float(_holds(crowd, release, name)[rows].mean()) for name in names])
+            )
     figures = _homogeneity_figures(inside, anywhere, share, lift)
     held = None if places is None else rate(control, setting.seed)
     return setting.result("homogeneity", HOMOGENEITY, main, figures, held, baseline=base)
@@ -173,8 +194,9 @@ def homogeneity(setting: Setting, *, share: float = _SHARE, lift: float = _LIFT)
 def uniqueness(setting: Setting) -> AuditResult:
     """Attack released private values by looking up who carries exactly them.
 
-    No region protects against it: private values are not generalised, unless the policy releases bins or withholds rare
-    values. Control: share of releases whose values somebody in the holdout carries, too.
+    No region protects against it: private values are not generalised, unless the policy releases
+    bins or withholds rare values. Control: share of releases whose values somebody in the holdout
+    carries, too.
     """
     releases, population = setting.releases, setting.population
     everyone = np.arange(population.n_rows)
@@ -192,14 +214,20 @@ def uniqueness(setting: Setting) -> AuditResult:
     control = None
     if setting.outsiders is not None:
         rows = np.arange(setting.outsiders.people.n_rows)
-        hits = [bool(setting.outsiders.carriers(rows, r.values).any()) for r in releases if len(r.targets)]
+        hits = [
+            bool(setting.outsiders.carriers(rows, r.values).any())
+            for r in releases
+            if len(r.targets)
+        ]
         control = rate(np.array(hits, dtype=float), setting.seed)
     anybody = np.full(len(chance), 1.0 / population.n_people)
     return setting.result("uniqueness", UNIQUENESS, chance, figures, control, baseline=anybody)
 
 
 def _holds(crowd: Crowd, release: Release, name: str) -> Mask:
-    """Say for every row of a crowd whether it holds the released value of an attribute, or nearly."""
+    """Say for every row of a crowd whether it holds the released value of an attribute, or
+    nearly.
+    """
     population: Population = crowd.population
     domain, at = population.domains[name], population.schema.features.index(name)
     codes, numbers = crowd.coded[0][:, at], crowd.coded[1][:, at]
@@ -232,24 +260,28 @@ def _homogeneity_figures(
 
 
 DOWNCODING = (
-    "Knows the quasi-identifiers of everybody and that regions are hulls, finds who inside is the only one with the "
-    "value of a border and so must belong to the group, and names one of those."
+    "Knows the quasi-identifiers of everybody and that regions are hulls, finds who inside is the"
+    " only one with the value of a border and so must belong to the group, and names one of those."
 )
 
 
 def downcoding(setting: Setting) -> AuditResult:
-    """Attack a region by its borders: somebody is behind each end of a range and each value of a set.
+    """Attack a region by its borders: somebody is behind each end of a range and each value of a
+    set.
 
-    A person is forced when they are the only one inside with the lowest or highest value of a range, a value of a set,
-    or a missing value: without them the hull would be smaller. For a fixed group that reveals members, but not which of
-    them was released. If a border forces nobody, the guess is among everybody inside. Source: Cohen (2022), Attacks on
-    Deidentification's Defenses, USENIX Security: downcoding of hierarchical minimal releases.
+    A person is forced when they are the only one inside with the lowest or highest value of a
+    range, a value of a set, or a missing value: without them the hull would be smaller. For a fixed
+    group that reveals members, but not which of them was released. If a border forces nobody, the
+    guess is among everybody inside. Source: Cohen (2022), Attacks on Deidentification's Defenses,
+    USENIX Security: downcoding of hierarchical minimal releases.
     """
     releases = setting.releases
     forced = [forced_people(setting.crowd, release, release.rows) for release in releases]
     left = [_or_everybody(mask) for mask in forced]
     chance = releases.found(left)
-    counts = np.array([setting.population.people(r.rows[m]) for r, m in zip(releases, forced, strict=True)])
+    counts = np.array(
+        [setting.population.people(r.rows[m]) for r, m in zip(releases, forced, strict=True)]
+    )
     figures = {
         **crowd_figures(counts, setting.k, "forced"),
         "has_forced": mean(counts > 0),
@@ -259,9 +291,13 @@ def downcoding(setting: Setting) -> AuditResult:
 
     def forced_outside(places: Places) -> list[Mask]:
         pairs = zip(releases, places.rows, strict=True)
-        return [_or_everybody(forced_people(places.crowd, release, rows)) for release, rows in pairs]
+        return [
+            _or_everybody(forced_people(places.crowd, release, rows)) for release, rows in pairs
+        ]
 
-    return setting.result("downcoding", DOWNCODING, chance, figures, setting.control(forced_outside))
+    return setting.result(
+        "downcoding", DOWNCODING, chance, figures, setting.control(forced_outside)
+    )
 
 
 def _or_everybody(forced: Mask) -> Mask:
@@ -282,7 +318,9 @@ def forced_people(crowd: Crowd, release: Release, rows: Rows) -> Mask:
 
 
 def border_codes(domain: Domain, part: Part) -> list[int]:
-    """Return the border codes of a part, each of which somebody must have; none for a single value."""
+    """Return the border codes of a part, each of which somebody must have; none for a single
+    value.
+    """
     inside = np.flatnonzero(domain.inside(part)).tolist()
     if len(inside) < 2:
         return []
@@ -294,14 +332,22 @@ def border_codes(domain: Domain, part: Part) -> list[int]:
 
 
 def _borders(releases: Releases, counts: Rows, forced: list[Mask]) -> dict[str, float]:
-    """Say how often the right person is forced, over releases that are somebody's and force somebody."""
-    rows = [(r, mask, n) for r, mask, n in zip(releases, forced, counts, strict=True) if len(r.targets) and mask.any()]
+    """Say how often the right person is forced, over releases that are somebody's and force
+    somebody.
+    """
+    rows = [
+        (r, mask, n)
+        for r, mask, n in zip(releases, forced, counts, strict=True)
+        if len(r.targets) and mask.any()
+    ]
     right = mean([np.isin(r.targets, r.rows[mask]).any() for r, mask, _ in rows])
     return {"right_forced": right, "border_lift": right / mean([n / r.k for r, _, n in rows])}
 
 
 def _against_inversion(setting: Setting, chance: np.ndarray) -> dict[str, float]:
-    """Compare with guessing among those the algorithm maps to the region; empty if it is randomised."""
+    """Compare with guessing among those the algorithm maps to the region; empty if it is
+    randomised.
+    """
     if setting.is_random:
         return {}
     mapped = setting.releases.found(survivors(setting, "own"))
@@ -315,8 +361,8 @@ def _against_inversion(setting: Setting, chance: np.ndarray) -> dict[str, float]
 
 Again = Callable[[pd.DataFrame, int], Explanations]
 INTERSECTION = (
-    "Knows the quasi-identifiers of everybody, receives the same record several times, recognises it by its private "
-    "values, and keeps whoever is inside all of its regions."
+    "Knows the quasi-identifiers of everybody, receives the same record several times, recognises"
+    " it by its private values, and keeps whoever is inside all of its regions."
 )
 _OBJECTIVES: tuple[Objective, ...] = ("pureness", "ncp", "weighted")
 
@@ -330,16 +376,17 @@ def intersection(
     ----------
     setting : Setting
     release : callable, optional
-        From a table of counterfactuals and the turn (0, 1, ...) to what is released for them in this turn. To attack an
-        anonymizer with a ledger, give a function that asks it. Default: `again`.
+        From a table of counterfactuals and the turn (0, 1, ...) to what is released for them in
+        this turn. To attack an anonymizer with a ledger, give a function that asks it. Default:
+        `again`.
     times : sequence of int
         Numbers of releases after which people are counted; the last one is attacked.
 
     Returns
     -------
     AuditResult
-        Baseline: the same after the first release. A suppressed turn adds nothing, nor one with other private values,
-        which is not recognised.
+        Baseline: the same after the first release. A suppressed turn adds nothing, nor one with
+        other private values, which is not recognised.
     """
     wanted = sorted(set(times))
     if not wanted or wanted[0] < 1:
@@ -348,11 +395,15 @@ def intersection(
     first = Releases(list(repeat(setting.raw, 0)), setting.raw, setting.crowd)
     left = first.everybody()
     outside = None if setting.outsiders is None else first.places(setting.outsiders)
-    beyond: list[Mask] = [] if outside is None else [np.ones(len(rows), dtype=bool) for rows in outside.rows]
+    beyond: list[Mask] = (
+        [] if outside is None else [np.ones(len(rows), dtype=bool) for rows in outside.rows]
+    )
     after: dict[int, list[Mask]] = {1: [mask.copy() for mask in left]}
     seen = np.ones(len(first))
     for turn in range(1, wanted[-1]):
-        entries = {r.at: r for r in Releases(list(repeat(setting.raw, turn)), setting.raw, setting.crowd)}
+        entries = {
+            r.at: r for r in Releases(list(repeat(setting.raw, turn)), setting.raw, setting.crowd)
+        }
         for i, one in enumerate(first):
             other = entries.get(one.at)
             if other is None or other.values != one.values:
@@ -369,11 +420,15 @@ def intersection(
     if outside is not None:
         control = rate(first.coincidence(outside, beyond), setting.seed)
     main, base = rate(first.found(left), setting.seed), rate(first.found(after[1]), setting.seed)
-    return AuditResult("intersection", INTERSECTION, main, base, control, figures, setting.seed, len(first))
+    return AuditResult(
+        "intersection", INTERSECTION, main, base, control, figures, setting.seed, len(first)
+    )
 
 
 def again(setting: Setting) -> Again:
-    """Return a function that releases anew in every turn: with a fresh seed, or under a policy that is never weaker."""
+    """Return a function that releases anew in every turn: with a fresh seed, or under a policy that
+    is never weaker.
+    """
     random = setting.is_random
 
     def release(counterfactuals: pd.DataFrame, turn: int) -> Explanations:
@@ -383,7 +438,8 @@ def again(setting: Setting) -> Again:
             other = variant(setting.anonymizer, seed=simulation_seed(setting, turn))
         else:
             other = variant(
-                setting.anonymizer, policy=policy_of(setting.anonymizer.policy_, turn, setting.population.n_people)
+                setting.anonymizer,
+                policy=policy_of(setting.anonymizer.policy_, turn, setting.population.n_people),
             )
         return other.transform(counterfactuals, setting.factuals)
 
@@ -391,10 +447,14 @@ def again(setting: Setting) -> Again:
 
 
 def policy_of(policy: PrivacyPolicy, turn: int, people: int) -> PrivacyPolicy:
-    """Return the policy of a turn: objectives take turns, and k grows with every round, up to the number of people."""
+    """Return the policy of a turn: objectives take turns, and k grows with every round, up to the
+    number of people.
+    """
     start = _OBJECTIVES.index(policy.objective)
     k = policy.k + (turn // len(_OBJECTIVES)) * max(1, policy.k // 5)
-    return replace(policy, objective=_OBJECTIVES[(start + turn) % len(_OBJECTIVES)], k=min(k, people))
+    return replace(
+        policy, objective=_OBJECTIVES[(start + turn) % len(_OBJECTIVES)], k=min(k, people)
+    )
 
 
 ATTACKS: Mapping[str, Callable[..., AuditResult]] = {
@@ -440,7 +500,9 @@ def run_linkage_audit(
     """
     wanted = list(ATTACKS) if attacks is None else list(dict.fromkeys(attacks))
     if unknown := [name for name in wanted if name not in ATTACKS]:
-        raise InputError(f"unknown attack {', '.join(map(str, unknown))}; known: {', '.join(ATTACKS)}")
+        raise InputError(
+            f"unknown attack {', '.join(map(str, unknown))}; known: {', '.join(ATTACKS)}"
+        )
     options: Mapping[str, dict[str, Any]] = {
         "inversion_own": {"simulations": simulations},
         "inversion_released": {"simulations": simulations},

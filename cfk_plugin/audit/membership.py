@@ -1,4 +1,6 @@
-"""Membership inference: telling from a service's answers whether a person is in its training table."""
+"""Membership inference: telling from a service's answers whether a person is in its training
+table.
+"""
 
 from __future__ import annotations
 
@@ -49,37 +51,46 @@ from cfk_plugin.hookspecs import Progress
 from cfk_plugin.metrics.heom import Heom
 
 Direction = Literal["larger", "smaller"]
-"""Which distance means a member. "larger": training pushes the boundary away from people trained on. "smaller":
-generators, such as autoencoders, draw answers near to those they were trained on."""
+"""Which distance means a member. "larger": training pushes the boundary away from people trained
+on. "smaller": generators, such as autoencoders, draw answers near to those they were trained on."""
 
 _SURE = 1e-8  # confidences are at least this far from 0 and 1, so that their logit is finite
 _SAME = 1e-9  # differences of logarithms below this are rounding
 
 
 def distance_scores(distance: Floats, found: Mask, direction: Direction = "larger") -> Floats:
-    """Score by the distance between a person and their counterfactual (CFD): from the threshold on, a member.
+    """Score by the distance between a person and their counterfactual (CFD): from the threshold on,
+    a member.
 
-    A missing answer says nothing: such people get the median of the other scores, so they are never among the first who
-    are named. Source: Pawelczyk, Lakkaraju, Neel (2023), equation 3.
+    A missing answer says nothing: such people get the median of the other scores, so they are never
+    among the first who are named. Source: Pawelczyk, Lakkaraju, Neel (2023), equation 3.
     """
     return _neutral(distance if direction == "larger" else -distance, found)
 
 
 def distance_ratio_scores(
-    distance: Floats, found: Mask, shadow_distance: Floats, shadow_found: Mask, direction: Direction = "larger"
+    distance: Floats,
+    found: Mask,
+    shadow_distance: Floats,
+    shadow_found: Mask,
+    direction: Direction = "larger",
 ) -> Floats:
-    """Score by how far a distance lies outside of those from services that never saw the person (CFD-LRT).
+    """Score by how far a distance lies outside of those from services that never saw the person
+    (CFD-LRT).
 
-    (log t - mu) / sigma, of the person's log distances under the shadows, arrays of shape (n_shadows, n). People
-    without an answer, or without any from a shadow (as when each gives them the desired outcome), get the median of the
-    other scores. A distance of 0 counts as half of the smallest one. Algorithm 1 names a member where t exceeds the
-    1 - alpha quantile of the log-normal fit: the same as this score above the normal quantile. (It prints the two
-    outputs in the opposite order, contrary to equation 3 and its own text.)
+    (log t - mu) / sigma, of the person's log distances under the shadows, arrays of shape
+    (n_shadows, n). People without an answer, or without any from a shadow (as when each gives them
+    the desired outcome), get the median of the other scores. A distance of 0 counts as half of the
+    smallest one. Algorithm 1 names a member where t exceeds the 1 - alpha quantile of the
+    log-normal fit: the same as this score above the normal quantile. (It prints the two outputs in
+    the opposite order, contrary to equation 3 and its own text.)
     """
     known = np.concatenate([distance[found], shadow_distance[shadow_found]])
     positive = known[known > 0]
     least = positive.min() / 2 if len(positive) else 1.0
-    logs, shadow_logs = (np.log(np.maximum(np.nan_to_num(d, nan=0.0), least)) for d in (distance, shadow_distance))
+    logs, shadow_logs = (
+        np.log(np.maximum(np.nan_to_num(d, nan=0.0), least)) for d in (distance, shadow_distance)
+    )
     score = standardized(logs, shadow_logs, shadow_found)
     return _neutral(score if direction == "larger" else -score, found & shadow_found.any(axis=0))
 
@@ -87,21 +98,28 @@ def distance_ratio_scores(
 def confidence_scores(confidence: Floats, outcome: Mask) -> Floats:
     """Score by the model's confidence in the true outcome (Loss): low loss means a member.
 
-    ln(p / (1 - p)) of the true outcome's p, kept at least 1e-8 from 0 and 1. It orders people as the negative
-    cross-entropy does. Source: Yeom, Giacomelli, Fredrikson, Jha (2018); scaled as by Carlini and others (2022).
+    ln(p / (1 - p)) of the true outcome's p, kept at least 1e-8 from 0 and 1. It orders people as
+    the negative cross-entropy does. Source: Yeom, Giacomelli, Fredrikson, Jha (2018); scaled as by
+    Carlini and others (2022).
     """
     right = np.clip(np.where(outcome, confidence, 1 - confidence), _SURE, 1 - _SURE)
     return np.asarray(np.log(right / (1 - right)), dtype=np.float64)
 
 
 def confidence_ratio_scores(confidence: Floats, shadow_confidence: Floats, outcome: Mask) -> Floats:
-    """Score (l - mu) / sigma of `confidence_scores` under models that never saw the person (Carlini et al., 2022)."""
+    """Score (l - mu) / sigma of `confidence_scores` under models that never saw the person (Carlini
+    et al., 2022).
+    """
     shadows = confidence_scores(shadow_confidence, outcome)
-    return standardized(confidence_scores(confidence, outcome), shadows, np.ones(shadows.shape, dtype=bool))
+    return standardized(
+        confidence_scores(confidence, outcome), shadows, np.ones(shadows.shape, dtype=bool)
+    )
 
 
 def standardized(value: Floats, shadow: Floats, used: Mask) -> Floats:
-    """Return (value - mean) / deviation by column over the used entries; the mean deviation replaces one of 0."""
+    """Return (value - mean) / deviation by column over the used entries; the mean deviation
+    replaces one of 0.
+    """
     count = used.sum(axis=0)
     several = np.maximum(count, 1)
     mean = np.where(used, shadow, 0.0).sum(axis=0) / several
@@ -127,7 +145,10 @@ Distance = Callable[[pd.DataFrame, pd.DataFrame], Floats]
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class HeomSum:
-    """Sum of HEOM's parts over features, with kinds and ranges from a table that the attacker has. Host side only."""
+    """Sum of HEOM's parts over features, with kinds and ranges from a table that the attacker has.
+
+    Host side only.
+    """
 
     heom: Heom
 
@@ -141,12 +162,16 @@ class HeomSum:
 
 def l1(a: pd.DataFrame, b: pd.DataFrame) -> Floats:
     if not plain(a):
-        raise InputError('distance="l1" is for tables of numbers alone; leave it out for mixed ones')
+        raise InputError(
+            'distance="l1" is for tables of numbers alone; leave it out for mixed ones'
+        )
     first, second = (table.to_numpy(dtype=np.float64, na_value=np.nan) for table in (a, b))
     return np.asarray(np.abs(first - second).sum(axis=1))
 
 
-def choose_distance(distance: Literal["heom", "l1"] | Distance | None, pool: pd.DataFrame) -> tuple[str, Distance]:
+def choose_distance(
+    distance: Literal["heom", "l1"] | Distance | None, pool: pd.DataFrame
+) -> tuple[str, Distance]:
     if distance is None or distance == "heom":
         return "heom", HeomSum.fit(pool)
     if distance == "l1":
@@ -177,19 +202,26 @@ class Parts:
         apart = min(size, (n - size) // 3)
         if apart < FEWEST:
             raise InputError(
-                f"{n} people leave nobody to compare with beside a table of {size}; take fewer or bring more"
+                f"{n} people leave nobody to compare with beside a table of {size}; take fewer or"
+                " bring more"
             )
         order = np.random.default_rng([seed, 0]).permutation(n)
         return cls(*(sample.take(rows) for rows in np.split(order, [size, size + apart])))
 
     @property
     def shadow_size(self) -> int:
-        """Number of people a shadow is trained on: as many as the owner has, at most four fifths of the pool."""
+        """Number of people a shadow is trained on: as many as the owner has, at most four fifths of
+        the pool.
+        """
         return max(min(len(self.table), len(self.pool) * 4 // 5), 1)
 
 
-def ask_target(owner: Target, parts: Parts, attacked: int, distance: Distance | None, seed: int) -> Found:
-    """Train the service under attack, and ask it about members and others with the undesired outcome."""
+def ask_target(
+    owner: Target, parts: Parts, attacked: int, distance: Distance | None, seed: int
+) -> Found:
+    """Train the service under attack, and ask it about members and others with the undesired
+    outcome.
+    """
     service = owner.train(parts.table, seed)
     sides, accuracies = [], []
     for number, people in enumerate((parts.table, parts.others)):
@@ -197,7 +229,9 @@ def ask_target(owner: Target, parts: Parts, attacked: int, distance: Distance | 
         accuracies.append(float((desired == people.y).mean()))
         undesired = np.flatnonzero(~desired)
         if len(undesired) > attacked:
-            undesired = np.sort(np.random.default_rng([seed, 2, number]).choice(undesired, attacked, replace=False))
+            undesired = np.sort(
+                np.random.default_rng([seed, 2, number]).choice(undesired, attacked, replace=False)
+            )
         sides.append(undesired)
     queries = together(parts, *sides).X
     return {
@@ -210,11 +244,20 @@ def ask_target(owner: Target, parts: Parts, attacked: int, distance: Distance | 
 
 
 def ask_shadow(
-    owner: Target, parts: Parts, queries: pd.DataFrame, distance: Distance | None, shadow: int, seed: int
+    owner: Target,
+    parts: Parts,
+    queries: pd.DataFrame,
+    distance: Distance | None,
+    shadow: int,
+    seed: int,
 ) -> Found:
-    """Train a shadow, whose number determines people and seed, and ask it about the same people as the target."""
+    """Train a shadow, whose number determines people and seed, and ask it about the same people as
+    the target.
+    """
     own_seed = int(np.random.default_rng([seed, 3, shadow]).integers(2**31))
-    people = np.random.default_rng([seed, 1, shadow]).choice(len(parts.pool), parts.shadow_size, replace=False)
+    people = np.random.default_rng([seed, 1, shadow]).choice(
+        len(parts.pool), parts.shadow_size, replace=False
+    )
     service = owner.train(parts.pool.take(people), own_seed)
     asks = ~service.desired(queries) if distance is not None else np.zeros(len(queries), dtype=bool)
     return _ask(service, queries, asks, distance)
@@ -223,10 +266,14 @@ def ask_shadow(
 def together(parts: Parts, members: Rows, others: Rows) -> Sample:
     """Return the people under attack, members first."""
     inside, outside = parts.table.take(members), parts.others.take(others)
-    return Sample(pd.concat([inside.X, outside.X], ignore_index=True), np.concatenate([inside.y, outside.y]))
+    return Sample(
+        pd.concat([inside.X, outside.X], ignore_index=True), np.concatenate([inside.y, outside.y])
+    )
 
 
-def _ask(service: TrainedTarget, queries: pd.DataFrame, asks: Mask, distance: Distance | None) -> Found:
+def _ask(
+    service: TrainedTarget, queries: pd.DataFrame, asks: Mask, distance: Distance | None
+) -> Found:
     n = len(queries)
     measured, found = np.zeros(n), np.zeros(n, dtype=bool)
     if distance is not None and asks.any():
@@ -234,7 +281,9 @@ def _ask(service: TrainedTarget, queries: pd.DataFrame, asks: Mask, distance: Di
         answers = service.explain(asked)
         given = np.asarray(answers.found, dtype=bool)
         if len(given) != len(asked) or len(answers.rows) != len(asked):
-            raise InputError(f"{len(asked)} queries got {len(answers.rows)} answers; a service gives one to each")
+            raise InputError(
+                f"{len(asked)} queries got {len(answers.rows)} answers; a service gives one to each"
+            )
         apart = np.full(len(asked), np.nan)
         if given.any():
             apart[given] = distance(asked[given], answers.rows.loc[:, asked.columns][given])
@@ -246,7 +295,10 @@ def _ask(service: TrainedTarget, queries: pd.DataFrame, asks: Mask, distance: Di
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Seen:
-    """What an attacker sees of people: arrays of shape (n,), for shadows (n_shadows, n). Host side only."""
+    """What an attacker sees of people: arrays of shape (n,), for shadows (n_shadows, n).
+
+    Host side only.
+    """
 
     target: Found
     shadows: Found
@@ -266,36 +318,46 @@ class MembershipAttack:
     scores: Callable[[Seen], Floats]
 
 
-_ASKS = "Receives one counterfactual of a person who got the undesired outcome, knows nothing of the model, "
+_ASKS = (
+    "Receives one counterfactual of a person who got the undesired outcome, knows nothing of the"
+    " model, "
+)
 
 ATTACKS: Mapping[str, MembershipAttack] = MappingProxyType(
     {
         "membership_cfd": MembershipAttack(
-            f"{_ASKS}and takes the person for a member of the training table if the counterfactual is far away.",
+            f"{_ASKS}and takes the person for a member of the training table if the counterfactual"
+            " is far away.",
             True,
             False,
             lambda seen: distance_scores(*seen.answers(seen.target), seen.direction),
         ),
         "membership_cfd_lrt": MembershipAttack(
-            f"{_ASKS}trains the same kind of service on other people of the population, and takes the person for a "
-            "member if the counterfactual is farther away than those services say.",
+            f"{_ASKS}trains the same kind of service on other people of the population, and takes"
+            " the person for a member if the counterfactual is farther away than those services"
+            " say.",
             True,
             True,
-            lambda seen: distance_ratio_scores(*seen.answers(seen.target), *seen.answers(seen.shadows), seen.direction),
+            lambda seen: distance_ratio_scores(
+                *seen.answers(seen.target), *seen.answers(seen.shadows), seen.direction
+            ),
         ),
         "membership_loss": MembershipAttack(
-            "Sees the model's confidence in a person whose true outcome is known, and takes the person for a member of "
-            "the training table if the model is sure of that outcome.",
+            "Sees the model's confidence in a person whose true outcome is known, and takes the"
+            " person for a member of the training table if the model is sure of that outcome.",
             False,
             False,
             lambda seen: confidence_scores(seen.target["confidence"], seen.outcome),
         ),
         "membership_loss_lrt": MembershipAttack(
-            "Sees the model's confidence in a person whose true outcome is known, trains the same kind of model on "
-            "other people of the population, and takes the person for a member if the model is surer of that outcome.",
+            "Sees the model's confidence in a person whose true outcome is known, trains the same"
+            " kind of model on other people of the population, and takes the person for a member if"
+            " the model is surer of that outcome.",
             False,
             True,
-            lambda seen: confidence_ratio_scores(seen.target["confidence"], seen.shadows["confidence"], seen.outcome),
+            lambda seen: confidence_ratio_scores(
+                seen.target["confidence"], seen.shadows["confidence"], seen.outcome
+            ),
         ),
         "membership_random": MembershipAttack(
             "Knows nothing and takes people for members of the training table by a coin.",
@@ -318,17 +380,25 @@ def choose_attacks(names: Sequence[str] | None) -> dict[str, MembershipAttack]:
     return {name: attack for name, attack in ATTACKS.items() if name in chosen}
 
 
-def seen_by_attacker(parts: Parts, target: Found, shadows: list[Found], direction: Direction, seed: int) -> Seen:
+def seen_by_attacker(
+    parts: Parts, target: Found, shadows: list[Found], direction: Direction, seed: int
+) -> Seen:
     """Combine the answers of target and shadows, members first."""
     outcome = together(parts, target["members"], target["others"]).y
     stacked = {
-        name: np.array([shadow[name] for shadow in shadows], target[name].dtype).reshape(len(shadows), len(outcome))
+        name: (
+            np.array([shadow[name] for shadow in shadows], target[name].dtype).reshape(
+                len(shadows), len(outcome)
+            )
+        )
         for name in ("distance", "found", "confidence")
     }
     return Seen(target, stacked, outcome, direction, seed)
 
 
-def shared_figures(target: Found, n_shadows: int, allowed: tuple[float, float] | None) -> dict[str, float]:
+def shared_figures(
+    target: Found, n_shadows: int, allowed: tuple[float, float] | None
+) -> dict[str, float]:
     figures = {name: float(target[name]) for name in ("train_accuracy", "test_accuracy")}
     figures["shadows"] = float(n_shadows)
     if allowed is not None:
@@ -349,16 +419,19 @@ def measure(
         figures |= _unanswered(seen, members, attack.shadows)
     if "bound_tight" in figures:
         figures["exceeds_bound"] = float(roc.balanced_accuracy.low > figures["bound_tight"])
-    return AuditResult(
-        attack=name,
-        scenario=attack.scenario,
-        main=roc.auc,
-        baseline=Rate(0.5, 0.5, 0.5, roc.auc.n),
-        control=_control(scores[members:], seen.seed),
-        figures=figures,
-        seed=seen.seed,
-        n=len(scores),
-    ), roc.curve
+    return (
+        AuditResult(
+            attack=name,
+            scenario=attack.scenario,
+            main=roc.auc,
+            baseline=Rate(0.5, 0.5, 0.5, roc.auc.n),
+            control=_control(scores[members:], seen.seed),
+            figures=figures,
+            seed=seen.seed,
+            n=len(scores),
+        ),
+        roc.curve,
+    )
 
 
 def _control(others: Floats, seed: int) -> Rate:
@@ -382,21 +455,32 @@ Draw = Callable[[int, np.random.Generator], Sample]
 """Draws people from the population."""
 
 Adversary = Callable[[pd.DataFrame, Answers], bool]
-"""From a person (a table of one row) and the answer to them to whether the person is a member. It may have drawn
-people and trained services before, but has seen neither the owner's table nor the service."""
+"""From a person (a table of one row) and the answer to them to whether the person is a member.
+
+It may have drawn people and trained services before, but has seen neither the owner's table nor the
+service."""
 
 _TRIES = 1000
 
 
-def play(owner: Target, draw: Draw, adversary: Adversary, *, n_train: int, rounds: int = 100, seed: int = 0) -> Rate:
+def play(
+    owner: Target,
+    draw: Draw,
+    adversary: Adversary,
+    *,
+    n_train: int,
+    rounds: int = 100,
+    seed: int = 0,
+) -> Rate:
     """Play the recourse-based game of membership and return how often the adversary is right.
 
-    In every round the owner draws a table of `n_train`, trains, and flips a coin. On heads a person is drawn from those
-    in the population to whom the model gives the undesired outcome, on tails from those in the table. The adversary
-    gets person and counterfactual, and says whether the person is in the table. `membership` instead asks about all
-    such people of one training, without the variation between trainings. `draw` makes people of the population from a
-    number and a generator, as ``HypercubePopulation(d).draw`` does. The interval is Clopper-Pearson's over rounds.
-    Source: Pawelczyk, Lakkaraju, Neel (2023), definition 1.
+    In every round the owner draws a table of `n_train`, trains, and flips a coin. On heads a person
+    is drawn from those in the population to whom the model gives the undesired outcome, on tails
+    from those in the table. The adversary gets person and counterfactual, and says whether the
+    person is in the table. `membership` instead asks about all such people of one training, without
+    the variation between trainings. `draw` makes people of the population from a number and a
+    generator, as ``HypercubePopulation(d).draw`` does. The interval is Clopper-Pearson's over
+    rounds. Source: Pawelczyk, Lakkaraju, Neel (2023), definition 1.
     """
     whole_number("seed", seed, 0)
     whole_number("n_train", n_train, 1)
@@ -407,7 +491,9 @@ def play(owner: Target, draw: Draw, adversary: Adversary, *, n_train: int, round
         table = draw(n_train, random)
         service = owner.train(table, int(random.integers(2**31)))
         member = bool(random.random() < 0.5)
-        person = _refused(service, table, random) if member else _refused_outsider(service, draw, random)
+        person = (
+            _refused(service, table, random) if member else _refused_outsider(service, draw, random)
+        )
         right.append(bool(adversary(person, service.explain(person))) == member)
     return rate(right, seed)
 
@@ -415,27 +501,37 @@ def play(owner: Target, draw: Draw, adversary: Adversary, *, n_train: int, round
 def _refused(service: TrainedTarget, people: Sample, random: np.random.Generator) -> pd.DataFrame:
     undesired = np.flatnonzero(~service.desired(people.X))
     if not len(undesired):
-        raise InputError("the model gives everybody in the table the desired outcome; the game has nobody to ask about")
+        raise InputError(
+            "the model gives everybody in the table the desired outcome; the game has nobody to ask"
+            " about"
+        )
     return people.take(random.choice(undesired, 1)).X
 
 
-def _refused_outsider(service: TrainedTarget, draw: Draw, random: np.random.Generator) -> pd.DataFrame:
-    """Draw until somebody gets the undesired outcome, which samples the conditional distribution."""
+def _refused_outsider(
+    service: TrainedTarget, draw: Draw, random: np.random.Generator
+) -> pd.DataFrame:
+    """Draw until somebody gets the undesired outcome, which samples the conditional
+    distribution.
+    """
     for _ in range(_TRIES):
         person = draw(1, random).X
         if not service.desired(person)[0]:
             return person
     raise InputError(
-        f"the model gives {_TRIES} people of the population the desired outcome; the game has nobody to ask about"
+        f"the model gives {_TRIES} people of the population the desired outcome; the game has"
+        " nobody to ask about"
     )
 
 
 @dataclass(frozen=True, slots=True)
 class HypercubePopulation:
-    """People of two kinds, equally frequent, each a Gaussian cloud of unit variance around a vertex of a hypercube.
+    """People of two kinds, equally frequent, each a Gaussian cloud of unit variance around a vertex
+    of a hypercube.
 
-    The kind is the true outcome. Source: Pawelczyk, Lakkaraju, Neel (2023), section 6.1, which leaves the size of the
-    cube open. A model that knows both vertices is right with probability Phi(separation / 2): 0.9987 at 6.
+    The kind is the true outcome. Source: Pawelczyk, Lakkaraju, Neel (2023), section 6.1, which
+    leaves the size of the cube open. A model that knows both vertices is right with probability
+    Phi(separation / 2): 0.9987 at 6.
 
     >>> HypercubePopulation(d=50).draw(100)
     Sample(100 people, 50 features)
@@ -484,8 +580,8 @@ def membership(
 ) -> AttackReport:
     """Attack a service by asking who is in its training table.
 
-    The owner trains on one part of the sample. The attacker tells members of that part from other people, all with the
-    undesired outcome, and has a third part to train shadow services on.
+    The owner trains on one part of the sample. The attacker tells members of that part from other
+    people, all with the undesired outcome, and has a third part to train shadow services on.
 
     Source: Pawelczyk, Lakkaraju, Neel (2023), On the privacy risks of algorithmic recourse.
 
@@ -495,15 +591,16 @@ def membership(
     sample : Sample
         People of one population.
     n_train : int, optional
-        People in the owner's table. Default: 30 %. As many others are attacked, at most a third of the rest; everybody
-        else is the attacker's.
+        People in the owner's table. Default: 30 %. As many others are attacked, at most a third of
+        the rest; everybody else is the attacker's.
     n_shadows : int
         Services that the attacker trains, at least 2.
     attacked : int
         Largest number of members, and of others.
     distance : {"heom", "l1"} or callable, optional
-        Between people and their counterfactuals. "heom" (default): sum of HEOM's parts over features, with ranges from
-        the attacker's part. "l1": sum of absolute differences, for tables of numbers.
+        Between people and their counterfactuals. "heom" (default): sum of HEOM's parts over
+        features, with ranges from the attacker's part. "l1": sum of absolute differences, for
+        tables of numbers.
     direction : {"larger", "smaller"}
         Which distance means a member; "smaller" for generators that stay near the training rows.
     attacks : sequence of str, optional
@@ -516,18 +613,22 @@ def membership(
     n_jobs : int
         Trainings at the same time; -1 on all cores.
     kept : Kept, optional
-        Where results of trainings are kept. Owners in one folder are told apart only by their names.
+        Where results of trainings are kept. Owners in one folder are told apart only by their
+        names.
     progress : callable, optional
         Called with (done, total) pieces.
 
     Returns
     -------
     AttackReport
-        One result per attack: `main` is the area under the ROC curve, `baseline` 0.5, `control` the same attack with
-        one half of the others as members. Intervals are over people, for these trained services. If one side has nobody
-        with the undesired outcome, nothing is measured.
+        One result per attack: `main` is the area under the ROC curve, `baseline` 0.5, `control` the
+        same attack with one half of the others as members. Intervals are over people, for these
+        trained services. If one side has nobody with the undesired outcome, nothing is measured.
     """
-    chosen, allowed = choose_attacks(attacks), None if epsilon is None else replace_one(epsilon, delta, relation)
+    chosen, allowed = (
+        choose_attacks(attacks),
+        None if epsilon is None else replace_one(epsilon, delta, relation),
+    )
     whole_number("n_shadows", n_shadows, 2)
     whole_number("attacked", attacked, 1)
     if direction not in ("larger", "smaller"):
@@ -538,18 +639,29 @@ def membership(
     name, measured = choose_distance(distance, parts.pool.X)
     asked = measured if any(attack.explains for attack in chosen.values()) else None
     data = "" if kept is None else sample.fingerprint()
-    key = f"membership {owner.name} {data} {len(parts.table)} {name if asked else None} {seed} {attacked}"
-    (target,) = audit.run([Piece(f"{key} target", partial(ask_target, owner, parts, attacked, asked, seed))])
+    key = (
+        f"membership {owner.name} {data} {len(parts.table)} {name if asked else None} {seed}"
+        f" {attacked}"
+    )
+    (target,) = audit.run(
+        [Piece(f"{key} target", partial(ask_target, owner, parts, attacked, asked, seed))]
+    )
     queries = together(parts, target["members"], target["others"]).X
     shadows = audit.run(
         [
-            Piece(f"{key} shadow {shadow}", partial(ask_shadow, owner, parts, queries, asked, shadow, seed))
+            Piece(
+                f"{key} shadow {shadow}",
+                partial(ask_shadow, owner, parts, queries, asked, shadow, seed),
+            )
             for shadow in range(n_shadows)
         ]
     )
     seen = seen_by_attacker(parts, target, shadows, direction, seed)
     shared = shared_figures(target, n_shadows, allowed)
-    found = {attack: measure(attack, of, seen, len(target["members"]), shared) for attack, of in chosen.items()}
+    found = {
+        attack: measure(attack, of, seen, len(target["members"]), shared)
+        for attack, of in chosen.items()
+    }
     curves = {} if allowed is None else bound_curves(*allowed)
     settings: dict[str, str | int | float | bool] = {
         "n_train": len(parts.table),

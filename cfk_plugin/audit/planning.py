@@ -18,8 +18,20 @@ from cfk_plugin.audit.linkage import run_linkage_audit
 from cfk_plugin.audit.membership import Parts, membership
 from cfk_plugin.audit.result import ALARMS, AttackReport, AuditReport, detectable_auc
 from cfk_plugin.audit.setting import Setting
-from cfk_plugin.audit.surrogate import attribute_inference_through_surrogate, membership_through_surrogate
-from cfk_plugin.audit.targets import DESIRED, ExplainerFactory, Kept, ProtectedOwner, Sample, Target, adapted, fitted
+from cfk_plugin.audit.surrogate import (
+    attribute_inference_through_surrogate,
+    membership_through_surrogate,
+)
+from cfk_plugin.audit.targets import (
+    DESIRED,
+    ExplainerFactory,
+    Kept,
+    ProtectedOwner,
+    Sample,
+    Target,
+    adapted,
+    fitted,
+)
 from cfk_plugin.data.population import Population
 from cfk_plugin.errors import CFKError, InputError, refitting
 from cfk_plugin.hookspecs import Progress
@@ -28,7 +40,10 @@ from cfk_plugin.release.anonymizer import KAnonymizer
 Report = AttackReport | AuditReport
 
 LINKAGE = ("linkage", "model_filter", "homogeneity", "uniqueness")
-"""Linkage attacks that take seconds. The others rerun the algorithm for everybody; see `cfk audit linkage`."""
+"""Linkage attacks that take seconds.
+
+The others rerun the algorithm for everybody; see `cfk audit linkage`.
+"""
 
 NAMED: Mapping[str, float] = {"fast": 180.0, "full": 1800.0}
 """Budgets with a name, in seconds."""
@@ -92,12 +107,18 @@ class AuditTask:
 
     @property
     def explained(self) -> int:
-        """Largest number of explanations: half of those not trained on ask, if their outcome is undesired."""
-        return min(self.sizes.explained, round((len(self.sample) - self.n_train) / 2 * self.undesired))
+        """Largest number of explanations: half of those not trained on ask, if their outcome is
+        undesired.
+        """
+        return min(
+            self.sizes.explained, round((len(self.sample) - self.n_train) / 2 * self.undesired)
+        )
 
     @property
     def attacked(self) -> int:
-        """Number of members, and of others, under attack: about as many as have the undesired outcome."""
+        """Number of members, and of others, under attack: about as many as have the undesired
+        outcome.
+        """
         return min(self.sizes.attacked, round(self.n_train * self.undesired))
 
     @property
@@ -115,25 +136,37 @@ class Audit:
     """One audit: how it is run at given sizes, and what its time grows with."""
 
     run: Callable[..., Report]  # takes a task and options (seed, n_jobs, kept, progress)
-    check: Callable[[AuditTask], object]  # raises InputError if there are too few people for the sizes
+    check: Callable[
+        [AuditTask], object
+    ]  # raises InputError if there are too few people for the sizes
     trainings: Callable[[Sizes], int]
     explained: Callable[[AuditTask], float]
-    growth: Callable[[AuditTask], float]  # what the rest grows with: fitting copies, scores, intervals
+    growth: Callable[
+        [AuditTask], float
+    ]  # what the rest grows with: fitting copies, scores, intervals
     attacks: Callable[[Target], bool] = lambda owner: True  # noqa: ARG005 - most attack everybody
 
 
 def _linkage(task: AuditTask, *, seed: int, progress: Progress | None, **_: Any) -> Report:
-    """Train once on a part of the people, let half of the others ask, and keep the rest as the control."""
+    """Train once on a part of the people, let half of the others ask, and keep the rest as the
+    control.
+    """
     owner, sample, n_train = task.owner, task.sample, task.n_train
     if not isinstance(owner, ProtectedOwner):
-        raise InputError(f"owner {owner.name!r} gives out no regions of k people; linkage attacks those")
+        raise InputError(
+            f"owner {owner.name!r} gives out no regions of k people; linkage attacks those"
+        )
     order = np.random.default_rng([seed, 4]).permutation(len(sample))
     half = n_train + (len(sample) - n_train) // 2
     table, asking, outside = (sample.take(rows) for rows in np.split(order, [n_train, half]))
     model = fitted(owner.model, table, seed)
-    queries = asking.X[~(model.predict(asking.X) == DESIRED)].head(task.explained).reset_index(drop=True)
+    queries = (
+        asking.X[~(model.predict(asking.X) == DESIRED)].head(task.explained).reset_index(drop=True)
+    )
     schema = owner.schema_of(table)
-    batch = adapted(task.scope.explainer, table, model, seed, tuple(schema.features)).generate(queries)
+    batch = adapted(task.scope.explainer, table, model, seed, tuple(schema.features)).generate(
+        queries
+    )
     anonymizer = KAnonymizer(policy=owner.rules, method=owner.method, seed=seed)
     with refitting():
         anonymizer.fit(Population.from_frame(table.X, schema), model=model, desired=DESIRED)
@@ -144,14 +177,20 @@ def _linkage(task: AuditTask, *, seed: int, progress: Progress | None, **_: Any)
 
 def _attribute_through_surrogate(task: AuditTask, **options: Any) -> Report:
     if task.scope.attribute is None:
-        raise InputError("which attribute is guessed through a copy of the model? Name it in the scope")
-    return task.through_surrogate(attribute_inference_through_surrogate, attribute=task.scope.attribute, **options)
+        raise InputError(
+            "which attribute is guessed through a copy of the model? Name it in the scope"
+        )
+    return task.through_surrogate(
+        attribute_inference_through_surrogate, attribute=task.scope.attribute, **options
+    )
 
 
 _COPIED: dict[str, Any] = {
     "check": lambda task: draw_sets(task.crowd, 0),
     "trainings": lambda sizes: 4,  # noqa: ARG005 - the owner's and three shadows, at any size
-    "explained": lambda task: 4 * task.undesired * min(task.sizes.queries[-1], len(task.crowd) // 2),
+    "explained": lambda task: (
+        4 * task.undesired * min(task.sizes.queries[-1], len(task.crowd) // 2)
+    ),
     "growth": lambda task: task.sizes.queries[-1] + task.sizes.attacked,
 }
 """The growth of both attacks through a copy of the model."""
@@ -195,15 +234,22 @@ AUDITS: Mapping[str, Audit] = {
     ),
     "extraction": Audit(
         lambda task, **options: extraction(
-            task.owner, task.crowd, queries=task.sizes.queries, repeats=task.sizes.repeats, **options
+            task.owner,
+            task.crowd,
+            queries=task.sizes.queries,
+            repeats=task.sizes.repeats,
+            **options,
         ),
-        lambda task: sizes_that_fit(task.sizes.queries, len(everybody(draw_sets(task.crowd, 0)[1:]))),
+        lambda task: sizes_that_fit(
+            task.sizes.queries, len(everybody(draw_sets(task.crowd, 0)[1:]))
+        ),
         lambda sizes: sizes.repeats,
         lambda task: task.sizes.repeats * task.undesired * task.sizes.queries[-1],
         lambda task: task.sizes.repeats * sum(task.sizes.queries),
     ),
     "membership_surrogate": Audit(
-        lambda task, **options: task.through_surrogate(membership_through_surrogate, **options), **_COPIED
+        lambda task, **options: task.through_surrogate(membership_through_surrogate, **options),
+        **_COPIED,
     ),
     "attribute_surrogate": Audit(_attribute_through_surrogate, **_COPIED),
 }
@@ -217,7 +263,9 @@ def seconds_of(text: str) -> float:
     read = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh])", text.strip().lower())
     seconds = float(read[1]) * _SECONDS[read[2]] if read else 0.0
     if seconds <= 0:
-        raise InputError(f"a budget is a time such as 90s, 5m or 1h, or {' or '.join(NAMED)}; got {text!r}")
+        raise InputError(
+            f"a budget is a time such as 90s, 5m or 1h, or {' or '.join(NAMED)}; got {text!r}"
+        )
     return seconds
 
 
@@ -232,7 +280,9 @@ def format_duration(seconds: float) -> str:
 
 
 def half_width(n: int) -> float:
-    """Return half the width of a 95 % interval of a rate near 1/2 over n cases: 0.98 / sqrt(n), at most 1."""
+    """Return half the width of a 95 % interval of a rate near 1/2 over n cases: 0.98 / sqrt(n), at
+    most 1.
+    """
     return min(1.96 * 0.5 / math.sqrt(n), 1.0) if n else 1.0
 
 
@@ -242,32 +292,47 @@ def can_detect(name: str, task: AuditTask) -> str:
         case "membership":
             people = task.attacked
             missing = [f"{alarm:g}" for alarm in ALARMS if people < 1 / alarm]
-            blind = f"; nothing at a false positive rate of {' or '.join(missing)}" if missing else ""
+            blind = (
+                f"; nothing at a false positive rate of {' or '.join(missing)}" if missing else ""
+            )
             area = detectable_auc(people, people)
             return f"sees an AUC of {area:.2f} or more ({people} members, {people} others){blind}"
         case "extraction":
             held_out = len(task.crowd) // 8
-            return f"sees a gain of {100 * half_width(held_out):.1f} points or more ({held_out} people held out)"
+            return (
+                f"sees a gain of {100 * half_width(held_out):.1f} points or more ({held_out} people"
+                " held out)"
+            )
         case "attribute_inference":
             n = task.explained
-            return f"sees an advantage of {100 * half_width(n):.0f} points or more ({n} explanations)"
+            return (
+                f"sees an advantage of {100 * half_width(n):.0f} points or more ({n} explanations)"
+            )
         case "linkage":
             n = task.explained
-            unseen = 1 - 0.05 ** (1 / n) if n else 1.0  # largest rate not excluded (95 %) by n cases without success
+            unseen = (
+                1 - 0.05 ** (1 / n) if n else 1.0
+            )  # largest rate not excluded (95 %) by n cases without success
             return f"no success in {n} explanations leaves up to {100 * unseen:.1f} % open"
         case _:
             people = 2 * min(task.sizes.attacked, len(task.crowd) // 8)
-            return f"sees {100 * half_width(people):.0f} points above guessing or more ({people} people)"
+            return (
+                f"sees {100 * half_width(people):.0f} points above guessing or more ({people}"
+                " people)"
+            )
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What will be run, and how long it should take on this machine, as busy as it was when timed."""
+    """What will be run, and how long it should take on this machine, as busy as it was when
+    timed.
+    """
 
     sizes: Sizes
     people: int  # number that models are trained on
     seconds: Mapping[tuple[str, str], float]  # by owner and audit
-    # What is not run, and what its smallest sizes would take; NaN if there are too few people for it.
+    # What is not run, and what its smallest sizes would take; NaN if there are too few people for
+    # it.
     left_out: Mapping[tuple[str, str], float] = field(default_factory=dict)
 
     @property
@@ -287,11 +352,13 @@ def plan(
     seed: int = 0,
     steps: Sequence[Sizes] = STEPS,
 ) -> Plan:
-    """Time everything at the smallest sizes, and take the largest sizes with which all audits fit the budget.
+    """Time everything at the smallest sizes, and take the largest sizes with which all audits fit
+    the budget.
 
-    The budget, in seconds, includes the timing. If even the smallest sizes do not fit, the quickest audits that do are
-    run. A size that needs more people than there are is not taken, nor any above it. `audits` are names of `AUDITS`; an
-    audit that cannot attack an owner's answers skips that owner. `steps` go from the smallest to the largest.
+    The budget, in seconds, includes the timing. If even the smallest sizes do not fit, the quickest
+    audits that do are run. A size that needs more people than there are is not taken, nor any above
+    it. `audits` are names of `AUDITS`; an audit that cannot attack an owner's answers skips that
+    owner. `steps` go from the smallest to the largest.
     """
     if unknown := [name for name in audits if name not in AUDITS]:
         raise InputError(f"unknown audit {', '.join(unknown)}; known: {', '.join(AUDITS)}")
@@ -323,8 +390,8 @@ def plan(
     if not run:
         least = format_duration(min(seconds.values()) + spent)
         raise InputError(
-            f"the smallest audit takes about {least}, the budget is {format_duration(budget)}; give more time, or "
-            "fewer audits or owners"
+            f"the smallest audit takes about {least}, the budget is {format_duration(budget)}; give"
+            " more time, or fewer audits or owners"
         )
     return Plan(chosen, AuditTask(owners[0], sample, chosen, scope).n_train, run, left_out)
 
@@ -332,7 +399,9 @@ def plan(
 Pair = tuple[Target, str]
 
 
-def _too_few(pairs: Sequence[Pair], sample: Sample, scope: Scope, sizes: Sizes) -> tuple[list[Pair], InputError | None]:
+def _too_few(
+    pairs: Sequence[Pair], sample: Sample, scope: Scope, sizes: Sizes
+) -> tuple[list[Pair], InputError | None]:
     """Return the audits that have too few people for these sizes, and the error of one of them."""
     found, said = [], None
     for owner, name in pairs:
@@ -361,27 +430,41 @@ class _Forecast:
         rows = np.random.default_rng(self.seed).permutation(len(self.sample))
         self._people = self.sample.take(rows)
         most = 3 * len(self.sample) // 10
-        self._timed = {name: self._owner(owner, most, len(owners)) for name, owner in owners.items()}
+        self._timed = {
+            name: self._owner(owner, most, len(owners)) for name, owner in owners.items()
+        }
         self._own: dict[str, float] = {}
         for name in dict.fromkeys(name for _, name in self.pairs):
             able = [owner for owner, of in self.pairs if of == name]
-            self._own[name] = self._audit(name, min(able, key=lambda owner: sum(self._timed[owner.name][-1][1:])))
+            self._own[name] = self._audit(
+                name, min(able, key=lambda owner: sum(self._timed[owner.name][-1][1:]))
+            )
 
     def seconds(self, sizes: Sizes) -> dict[tuple[str, str], float]:
         found = {}
         for owner, name in self.pairs:
-            small, large = (AuditTask(owner, self.sample, each, self.scope) for each in (PROBE, sizes))
-            rest = self._own[name] * max(AUDITS[name].growth(large) / max(AUDITS[name].growth(small), 1), 1)
-            found[owner.name, name] = (self._owners_part(owner, name, sizes) + rest) / max(self.n_jobs, 1)
+            small, large = (
+                AuditTask(owner, self.sample, each, self.scope) for each in (PROBE, sizes)
+            )
+            rest = self._own[name] * max(
+                AUDITS[name].growth(large) / max(AUDITS[name].growth(small), 1), 1
+            )
+            found[owner.name, name] = (self._owners_part(owner, name, sizes) + rest) / max(
+                self.n_jobs, 1
+            )
         return found
 
     def _owners_part(self, owner: Target, name: str, sizes: Sizes) -> float:
         task, audit = AuditTask(owner, self.sample, sizes, self.scope), AUDITS[name]
-        training, explanation = (_at(self._timed[owner.name], which, task.n_train) for which in (1, 2))
+        training, explanation = (
+            _at(self._timed[owner.name], which, task.n_train) for which in (1, 2)
+        )
         return audit.trainings(sizes) * training + audit.explained(task) * explanation
 
     def _owner(self, owner: Target, most: int, among: int) -> list[tuple[int, float, float]]:
-        """Return, for trainings of growing size, the people, the seconds, and the seconds per explanation."""
+        """Return, for trainings of growing size, the people, the seconds, and the seconds per
+        explanation.
+        """
         found: list[tuple[int, float, float]] = []
         people, began = min(PROBE.people, most), time.perf_counter()
         while True:
@@ -404,7 +487,11 @@ class _Forecast:
         if not len(undesired):
             return people, trained, 0.0
         queries, taken = asking.take(undesired), []
-        for asked in (queries.head(1), queries.head(1), queries):  # the first one warms up what is compiled or loaded
+        for asked in (
+            queries.head(1),
+            queries.head(1),
+            queries,
+        ):  # the first one warms up what is compiled or loaded
             started = time.perf_counter()
             service.explain(asked)
             taken.append(time.perf_counter() - started)
@@ -412,22 +499,32 @@ class _Forecast:
         return people, trained, max(taken[2] - taken[1], 0.0) / max(len(queries) - 1, 1)
 
     def _audit(self, name: str, owner: Target) -> float:
-        """Return the seconds of an audit's smallest step without the owner's part; the largest known, if time is up."""
+        """Return the seconds of an audit's smallest step without the owner's part; the largest
+        known, if time is up.
+        """
         started, task = time.perf_counter(), AuditTask(owner, self.sample, PROBE, self.scope)
         if started - self.started <= self.patience:
             with suppress(CFKError):  # too few people at this size
                 AUDITS[name].run(task, seed=self.seed, n_jobs=1, kept=None, progress=None)
-                return max(time.perf_counter() - started - self._owners_part(owner, name, PROBE), 0.0)
+                return max(
+                    time.perf_counter() - started - self._owners_part(owner, name, PROBE), 0.0
+                )
         return max(self._own.values(), default=0.0)
 
 
 def _at(timed: Sequence[tuple[int, float, float]], which: int, people: int) -> float:
-    """Extrapolate from the seconds of the last two sizes: linearly, or by a power if they grow faster."""
-    (n, seconds), (fewer, before) = ((timed[at][0], timed[at][which]) for at in (-1, max(-2, -len(timed))))
+    """Extrapolate from the seconds of the last two sizes: linearly, or by a power if they grow
+    faster.
+    """
+    (n, seconds), (fewer, before) = (
+        (timed[at][0], timed[at][which]) for at in (-1, max(-2, -len(timed)))
+    )
     if people <= n or n == fewer:
         return seconds * (people / n if n == fewer else 1.0)
     if seconds > _TELLING and seconds / before > n / fewer:
-        return float(seconds * (people / n) ** min(math.log(seconds / before) / math.log(n / fewer), 2.0))
+        return float(
+            seconds * (people / n) ** min(math.log(seconds / before) / math.log(n / fewer), 2.0)
+        )
     return seconds + max(seconds - before, 0.0) / (n - fewer) * (people - n)
 
 
@@ -449,4 +546,8 @@ def run_planned(
     known = {owner.name: owner for owner in owners}
     for owner, audit in planned.seconds:
         options = {"seed": seed, "n_jobs": n_jobs, "kept": kept, "progress": progress}
-        yield owner, audit, AUDITS[audit].run(AuditTask(known[owner], sample, planned.sizes, scope), **options)
+        yield (
+            owner,
+            audit,
+            AUDITS[audit].run(AuditTask(known[owner], sample, planned.sizes, scope), **options),
+        )

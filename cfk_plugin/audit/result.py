@@ -15,10 +15,19 @@ from numpy.typing import ArrayLike, NDArray
 
 from cfk_plugin.data.policy import PrivacyPolicy, promised
 from cfk_plugin.errors import InputError
-from cfk_plugin.metrics.intervals import Estimate, Figures, auc_interval, balanced_interval, bootstrap, clopper_pearson
+from cfk_plugin.metrics.intervals import (
+    Estimate,
+    Figures,
+    auc_interval,
+    balanced_interval,
+    bootstrap,
+    clopper_pearson,
+)
 from cfk_plugin.records.run import LoggedReport, ReportContents, Value
 
-NO_BETTER = "no better than the baseline: the attack did not work here, which is no evidence of protection"
+NO_BETTER = (
+    "no better than the baseline: the attack did not work here, which is no evidence of protection"
+)
 
 
 COIN = "a coin"
@@ -41,7 +50,8 @@ def short(attack: str) -> str:
 class Rate(Estimate):
     """A success rate with the ends of its 95 % interval, and the releases (or guesses) behind it.
 
-    In [0, 1], lower is better for the people in the table; NaN in (0, 1) when nothing could be attacked.
+    In [0, 1], lower is better for the people in the table; NaN in (0, 1) when nothing could be
+    attacked.
     """
 
     __slots__ = ()
@@ -51,7 +61,8 @@ class Rate(Estimate):
 
 
 def rate(successes: ArrayLike, seed: int = 0) -> Rate:
-    """Return the mean of success probabilities, one per release, with a 95 % interval over releases.
+    """Return the mean of success probabilities, one per release, with a 95 % interval over
+    releases.
 
     Parameters
     ----------
@@ -66,9 +77,10 @@ def rate(successes: ArrayLike, seed: int = 0) -> Rate:
 
     Notes
     -----
-    Probabilities that differ are bootstrapped. If all are 0 or 1, or all are equal, the interval is Clopper-Pearson's,
-    with the sum rounded outwards: a value in [0, 1] varies at most as much as a coin of the same mean, so the interval
-    is too wide rather than too narrow. A bootstrap would have width 0 there.
+    Probabilities that differ are bootstrapped. If all are 0 or 1, or all are equal, the interval is
+    Clopper-Pearson's, with the sum rounded outwards: a value in [0, 1] varies at most as much as a
+    coin of the same mean, so the interval is too wide rather than too narrow. A bootstrap would
+    have width 0 there.
 
     Examples
     --------
@@ -95,8 +107,12 @@ class AuditResult(Figures):
     scenario: str  # what the attacker knows and does, in one sentence
     main: Rate  # success of the attack
     baseline: Rate  # success of the same guess without the attack; each attack defines it
-    control: Rate | None  # success on people who are not in the training data, whose hits are chance
-    figures: Mapping[str, float]  # the attack's own numbers, defined in ``docs/reference/audits.md``
+    control: (
+        Rate | None
+    )  # success on people who are not in the training data, whose hits are chance
+    figures: Mapping[
+        str, float
+    ]  # the attack's own numbers, defined in ``docs/reference/audits.md``
     seed: int  # for everything that was drawn
     n: int  # releases that were attacked
 
@@ -118,7 +134,9 @@ class AuditResult(Figures):
 
 
 def to_frame(results: Iterable[AuditResult]) -> pd.DataFrame:
-    """Return one row per result: the three rates with their ends, and every figure as ``figures.<name>``."""
+    """Return one row per result: the three rates with their ends, and every figure as
+    ``figures.<name>``.
+    """
     nothing = Rate(math.nan, math.nan, math.nan, 0)
     return pd.DataFrame(
         [
@@ -160,7 +178,9 @@ def metrics(results: Iterable[AuditResult]) -> Iterator[Value]:
         figures = [each.figures(name) for name, each in rates.items() if each is not None]
         for name, value in (item for of in (*figures, result.figures) for item in of.items()):
             if math.isfinite(value):
-                yield Value(f"audit/{_NOT_ALLOWED.sub('_', f'{result.attack}/{name}')}", float(value))
+                yield Value(
+                    f"audit/{_NOT_ALLOWED.sub('_', f'{result.attack}/{name}')}", float(value)
+                )
 
 
 Verdict = Literal["pass", "fail", "review"]
@@ -168,9 +188,11 @@ Verdict = Literal["pass", "fail", "review"]
 
 @dataclass(frozen=True, slots=True)
 class Check(Figures):
-    """One number that a guarantee promises: the fewest people that an attack left, beside the policy's k.
+    """One number that a guarantee promises: the fewest people that an attack left, beside the
+    policy's k.
 
-    `name` is ``attack/figure``; `value` is None where the attack was not run or nothing was released.
+    `name` is ``attack/figure``; `value` is None where the attack was not run or nothing was
+    released.
     """
 
     name: str
@@ -226,7 +248,9 @@ class _Results(Figures, LoggedReport):
         """See `cfk_plugin.audit.to_frame`."""
         return to_frame(self.results)
 
-    def _contents_as(self, artifact: str, params: Mapping[str, Any], tags: dict[str, str]) -> ReportContents:
+    def _contents_as(
+        self, artifact: str, params: Mapping[str, Any], tags: dict[str, str]
+    ) -> ReportContents:
         """Return metrics ``audit/<attack>/<figure>``, the settings, and the report."""
         return ReportContents(
             text=self.to_json(indent=1),
@@ -239,7 +263,9 @@ class _Results(Figures, LoggedReport):
 
 @dataclass(frozen=True, slots=True)
 class AuditReport(_Results):
-    """The results of several attacks on one anonymizer: counts, shares and settings alone, so it may leave the host."""
+    """The results of several attacks on one anonymizer: counts, shares and settings alone, so it
+    may leave the host.
+    """
 
     results: tuple[AuditResult, ...]
     checks: tuple[Check, ...]  # what the policy's guarantee promises, and what was found
@@ -252,7 +278,9 @@ class AuditReport(_Results):
 
     @property
     def verdict(self) -> Verdict:
-        """Return "pass" if every promise holds, "fail" if one is broken, "review" if one was not checked."""
+        """Return "pass" if every promise holds, "fail" if one is broken, "review" if one was not
+        checked.
+        """
         holds = {check.holds for check in self.checks}
         return "fail" if False in holds else "review" if None in holds else "pass"
 
@@ -270,7 +298,9 @@ class AuditReport(_Results):
             "method": self.method,
         }
         tags = {"cfk.audit": "linkage", "cfk.audit.verdict": self.verdict}
-        return self._contents_as("linkage", settings, tags | {"cfk.population_fingerprint": self.population})
+        return self._contents_as(
+            "linkage", settings, tags | {"cfk.population_fingerprint": self.population}
+        )
 
 
 Kind = Literal["membership", "extraction", "attribute_inference"]
@@ -278,7 +308,9 @@ Kind = Literal["membership", "extraction", "attribute_inference"]
 
 @dataclass(frozen=True, slots=True)
 class Curve(Figures):
-    """A receiver operating characteristic: true positive rate over false positive rate, from (0, 0) to (1, 1)."""
+    """A receiver operating characteristic: true positive rate over false positive rate, from (0, 0)
+    to (1, 1).
+    """
 
     fpr: tuple[float, ...]
     tpr: tuple[float, ...]
@@ -286,7 +318,9 @@ class Curve(Figures):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttackReport(_Results):
-    """Results of attacks on one service: counts, shares and settings alone, so it may leave the host."""
+    """Results of attacks on one service: counts, shares and settings alone, so it may leave the
+    host.
+    """
 
     kind: Kind
     subject: str  # what was attacked: the owner's name
@@ -307,14 +341,19 @@ class AttackReport(_Results):
         return {"schema_version": SCHEMA_VERSION, **Figures.to_dict(self)}
 
     def _contents(self) -> ReportContents:
-        # A run can hold one report of each kind, and one of the same kind through a copy of the model.
+        # A run can hold one report of each kind, and one of the same kind through a copy of the
+        # model.
         through_copy = f"{self.kind}_surrogate"
-        copied = bool(self.results) and all(result.attack.startswith(through_copy) for result in self.results)
+        copied = bool(self.results) and all(
+            result.attack.startswith(through_copy) for result in self.results
+        )
         place = through_copy if copied else self.kind
         tags = {"cfk.audit": self.kind, "cfk.audit.subject": self.subject}
         if self.population is not None:
             tags["cfk.population_fingerprint"] = self.population
-        return self._contents_as(place, {f"{place}.{name}": value for name, value in self.settings.items()}, tags)
+        return self._contents_as(
+            place, {f"{place}.{name}": value for name, value in self.settings.items()}, tags
+        )
 
 
 SHOWN = ("balanced_accuracy", "tpr_at_0_1", "tpr_at_0_01", "tpr_at_0_001")
@@ -324,9 +363,14 @@ SHOWN = ("balanced_accuracy", "tpr_at_0_1", "tpr_at_0_01", "tpr_at_0_001")
 def side_by_side(reports: Sequence[AttackReport], figures: Sequence[str] = SHOWN) -> pd.DataFrame:
     """Return one row per subject and attack: the success, and those `figures` that some report has.
 
-    Each has its value and the ends of its interval, ``<figure>_low`` and ``<figure>_high``; NaN if missing.
+    Each has its value and the ends of its interval, ``<figure>_low`` and ``<figure>_high``; NaN if
+    missing.
     """
-    known = [name for name in figures if any(name in result.figures for report in reports for result in report)]
+    known = [
+        name
+        for name in figures
+        if any(name in result.figures for report in reports for result in report)
+    ]
     names = [end for figure in known for end in (figure, f"{figure}_low", f"{figure}_high")]
     return pd.DataFrame(
         [
@@ -341,7 +385,9 @@ def side_by_side(reports: Sequence[AttackReport], figures: Sequence[str] = SHOWN
 
 
 def readable(table: pd.DataFrame, digits: int = 2) -> pd.DataFrame:
-    """Return a table of `side_by_side` with each value and its interval in one cell: ``0.66 [0.59, 0.72]``."""
+    """Return a table of `side_by_side` with each value and its interval in one cell: ``0.66 [0.59,
+    0.72]``.
+    """
 
     def cell(value: float, low: float, high: float) -> str:
         interval = "" if math.isnan(low) else f" [{low:.{digits}f}, {high:.{digits}f}]"
@@ -350,7 +396,10 @@ def readable(table: pd.DataFrame, digits: int = 2) -> pd.DataFrame:
     shown = table[["subject", "attack", "n"]].copy()
     for name in table.columns.drop(shown.columns):
         if not name.endswith(("_low", "_high")):
-            low, high = (table.get(f"{name}{end}", pd.Series(math.nan, index=table.index)) for end in ("_low", "_high"))
+            low, high = (
+                table.get(f"{name}{end}", pd.Series(math.nan, index=table.index))
+                for end in ("_low", "_high")
+            )
             shown[name] = list(map(cell, table[name], low, high))
     return shown
 
@@ -376,8 +425,12 @@ class OperatingPoint:
 class Roc:
     """What `measure_roc` measured, with 95 % intervals over people like these, for these models."""
 
-    auc: Rate  # area under the curve: the chance that a member scores higher than a non-member; ties count half
-    balanced_accuracy: Rate  # (TPR + 1 - FPR) / 2 at thresholds chosen on other people than those judged
+    # area under the curve: the chance that a member scores higher than a non-member; ties count
+    # half
+    auc: Rate
+    balanced_accuracy: (
+        Rate  # (TPR + 1 - FPR) / 2 at thresholds chosen on other people than those judged
+    )
     balanced_accuracy_max: float  # the same at the best threshold for these very people: optimistic
     points: tuple[OperatingPoint, ...]  # one for each of `ALARMS`
     curve: Curve
@@ -390,7 +443,10 @@ class Roc:
         found |= self.balanced_accuracy.figures("balanced_accuracy")
         for point in self.points:
             name = f"tpr_at_{point.allowed:g}".replace(".", "_")
-            found |= point.tpr.figures(name) | {f"{name}_fpr": point.fpr.value, f"{name}_fpr_high": point.fpr.high}
+            found |= point.tpr.figures(name) | {
+                f"{name}_fpr": point.fpr.value,
+                f"{name}_fpr_high": point.fpr.high,
+            }
         sizes = {"members": float(self.members), "others": float(self.others)}
         return found | sizes | {"detectable_auc": detectable_auc(self.members, self.others)}
 
@@ -398,19 +454,25 @@ class Roc:
 def measure_roc(members: ArrayLike, others: ArrayLike, seed: int = 0) -> Roc:
     """Measure how well scores tell members from others; a larger score means a member.
 
-    Infinite scores are allowed, NaN is not; equal ones cannot be told apart. Balanced accuracy: the best threshold on
-    one half of the people, drawn by the seed, is used on the other half, and vice versa. TPR at a false positive rate
-    x: members above the (floor(x n) + 1)-th of n others; NaN below 1/x others. If one side is empty, everything is NaN
-    with intervals of (0, 1).
+    Infinite scores are allowed, NaN is not; equal ones cannot be told apart. Balanced accuracy: the
+    best threshold on one half of the people, drawn by the seed, is used on the other half, and vice
+    versa. TPR at a false positive rate x: members above the (floor(x n) + 1)-th of n others; NaN
+    below 1/x others. If one side is empty, everything is NaN with intervals of (0, 1).
 
     >>> measure_roc([3, 4, 5], [0, 1, 3]).auc.value
     0.9444444444444444
     """
-    inside, outside = (np.asarray(scores, dtype=np.float64).reshape(-1) for scores in (members, others))
+    inside, outside = (
+        np.asarray(scores, dtype=np.float64).reshape(-1) for scores in (members, others)
+    )
     if np.isnan(inside).any() or np.isnan(outside).any():
         raise InputError("a score is NaN; give people about whom nothing is known a neutral one")
     m, n = len(inside), len(outside)
-    codes = np.unique(np.concatenate([inside, outside]), return_inverse=True)[1].reshape(-1).astype(np.int64)
+    codes = (
+        np.unique(np.concatenate([inside, outside]), return_inverse=True)[1]
+        .reshape(-1)
+        .astype(np.int64)
+    )
     inside_codes, outside_codes = codes[:m], codes[m:]
     fpr, tpr = _curve(inside_codes, outside_codes)
     area = float(np.sum(np.diff(fpr) * (tpr[1:] + tpr[:-1]) / 2)) if m and n else math.nan
@@ -426,7 +488,9 @@ def measure_roc(members: ArrayLike, others: ArrayLike, seed: int = 0) -> Roc:
 
 
 def detectable_auc(members: int, others: int) -> float:
-    """Return the least area whose interval is above 0.5 in 80 % of cases: 0.5 + 2.8 sqrt((m + n + 1) / (12 m n))."""
+    """Return the least area whose interval is above 0.5 in 80 % of cases: 0.5 + 2.8 sqrt((m + n +
+    1) / (12 m n)).
+    """
     if not members or not others:
         return 1.0
     spread = math.sqrt((members + others + 1) / (12 * members * others))
@@ -434,7 +498,9 @@ def detectable_auc(members: int, others: int) -> float:
 
 
 def _curve(inside: Codes, outside: Codes) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the corners of the curve from (0, 0) to (1, 1), without those on a line between their neighbors."""
+    """Return the corners of the curve from (0, 0) to (1, 1), without those on a line between their
+    neighbors.
+    """
     if not len(inside) or not len(outside):
         return np.array([0.0, 1.0]), np.array([0.0, 1.0])
     hits, alarms = _above(inside, outside)
@@ -444,7 +510,9 @@ def _curve(inside: Codes, outside: Codes) -> tuple[NDArray[np.float64], NDArray[
 
 
 def _above(inside: Codes, outside: Codes) -> tuple[Codes, Codes]:
-    """Count members and others at or above every code, from above all of them down to the lowest."""
+    """Count members and others at or above every code, from above all of them down to the
+    lowest.
+    """
     size = int(max(inside.max(), outside.max())) + 1
     counts = (np.bincount(codes, minlength=size)[::-1].cumsum() for codes in (inside, outside))
     hits, alarms = (np.concatenate([[0], count]).astype(np.int64) for count in counts)
@@ -466,7 +534,9 @@ def _balanced(inside: Codes, outside: Codes, seed: int) -> Rate:
 
 
 def _best_threshold(inside: Codes, outside: Codes) -> float:
-    """Return the threshold of the largest TPR - FPR, halfway to the next score below; the highest of ties."""
+    """Return the threshold of the largest TPR - FPR, halfway to the next score below; the highest
+    of ties.
+    """
     hits, alarms = _above(inside, outside)
     best = int(np.argmax(hits / len(inside) - alarms / len(outside)))
     present = np.unique(np.concatenate([inside, outside]))
@@ -479,9 +549,13 @@ def _point(inside: Codes, outside: Codes, allowed: float) -> OperatingPoint:
     m, n = len(inside), len(outside)
     if not m or n * allowed < 1 - 1e-9:
         reason = (
-            "no members" if not m else f"{n} others cannot show a rate of {allowed:g}; it takes {round(1 / allowed)}"
+            "no members"
+            if not m
+            else f"{n} others cannot show a rate of {allowed:g}; it takes {round(1 / allowed)}"
         )
-        return OperatingPoint(allowed, Rate(math.nan, 0.0, 1.0, m), Rate(math.nan, 0.0, 1.0, n), reason)
+        return OperatingPoint(
+            allowed, Rate(math.nan, 0.0, 1.0, m), Rate(math.nan, 0.0, 1.0, n), reason
+        )
     threshold = np.sort(outside)[::-1][math.floor(allowed * n + 1e-9)]
     found, alarms = int((inside > threshold).sum()), int((outside > threshold).sum())
     tpr = Rate(found / m, *clopper_pearson(found, m), m)

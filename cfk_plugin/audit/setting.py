@@ -1,4 +1,7 @@
-"""What linkage attacks use: an anonymizer, its releases, and the people who may be behind them. Host side only."""
+"""What linkage attacks use: an anonymizer, its releases, and the people who may be behind them.
+
+Host side only.
+"""
 
 from __future__ import annotations
 
@@ -26,11 +29,16 @@ Mask = NDArray[np.bool_]
 
 
 class AuditRows(HostOnly):
-    _refusal = (InputError, "an audit holds training rows and refuses to be pickled; keep its report")
+    _refusal = (
+        InputError,
+        "an audit holds training rows and refuses to be pickled; keep its report",
+    )
 
 
 class Crowd(AuditRows):
-    """People who may be behind a release, in the terms of the population: the training rows, or a holdout."""
+    """People who may be behind a release, in the terms of the population: the training rows, or a
+    holdout.
+    """
 
     def __init__(self, people: Population, population: Population) -> None:
         self.people, self.population = people, population
@@ -44,10 +52,15 @@ class Crowd(AuditRows):
         return self.population.encode(self.people.frame)
 
     def carriers(self, rows: Rows, released: Mapping[str, Any]) -> Mask:
-        """Say which rows carry what is released of the private attributes: the values, or values in a released bin."""
+        """Say which rows carry what is released of the private attributes: the values, or values in
+        a released bin.
+        """
         same, schema = np.ones(len(rows), dtype=bool), self.population.schema
         for name, value in released.items():
-            codes, domain = self.coded[0][rows, schema.features.index(name)], self.population.domains[name]
+            codes, domain = (
+                self.coded[0][rows, schema.features.index(name)],
+                self.population.domains[name],
+            )
             if isinstance(value, Interval):
                 same &= domain.inside(value)[codes] & (codes >= 0)
             else:
@@ -76,8 +89,12 @@ class Release(AuditRows):
 
 
 def _not_moved(entry: GeneralizedCounterfactual) -> dict[str, Any]:
-    """Return the released private values, without those of the person who asks, or moved towards theirs."""
-    return {name: value for name, value in entry.released.items() if name not in entry.certificate.moved}
+    """Return the released private values, without those of the person who asks, or moved towards
+    theirs.
+    """
+    return {
+        name: value for name, value in entry.released.items() if name not in entry.certificate.moved
+    }
 
 
 class Releases(AuditRows):
@@ -86,8 +103,12 @@ class Releases(AuditRows):
     def __init__(self, entries: Sequence[Entry], raw: pd.DataFrame, crowd: Crowd) -> None:
         self.crowd, population = crowd, crowd.population
         kept = [(at, e) for at, e in enumerate(entries) if isinstance(e, GeneralizedCounterfactual)]
-        self.private = _private_values([entry for _, entry in kept], raw.take([at for at, _ in kept]), population)
-        self._quasi = [population.schema.features.index(name) for name in population.schema.quasi_identifiers]
+        self.private = _private_values(
+            [entry for _, entry in kept], raw.take([at for at, _ in kept]), population
+        )
+        self._quasi = [
+            population.schema.features.index(name) for name in population.schema.quasi_identifiers
+        ]
         own = population.encode(raw)[0]
         self._items = tuple(self._read(at, entry, own[at]) for at, entry in kept)
 
@@ -95,9 +116,14 @@ class Releases(AuditRows):
         population = self.crowd.population
         rows = population.members(entry.region)
         values = _not_moved(entry)
-        targets = rows[self.crowd.carriers(rows, values)] if values or not entry.released else rows[:0]
+        targets = (
+            rows[self.crowd.carriers(rows, values)] if values or not entry.released else rows[:0]
+        )
         codes = self.crowd.coded[0][targets]
-        for columns in (list(range(codes.shape[1])), self._quasi):  # the row itself, else those in its place
+        for columns in (
+            list(range(codes.shape[1])),
+            self._quasi,
+        ):  # the row itself, else those in its place
             same = targets[(codes[:, columns] == own[columns]).all(axis=1)]
             if len(same):
                 targets = same
@@ -125,7 +151,9 @@ class Releases(AuditRows):
         """Return the distinct quasi-identifier combinations of the people inside each region."""
         chosen = self.crowd if crowd is None else crowd
         same = chosen is self.crowd
-        return Places(chosen, tuple(r.rows if same else chosen.people.members(r.region) for r in self._items))
+        return Places(
+            chosen, tuple(r.rows if same else chosen.people.members(r.region) for r in self._items)
+        )
 
     def found(self, survivors: Sequence[Mask]) -> NDArray[np.float64]:
         """Return the chance of naming the right person when guessing among the surviving rows."""
@@ -138,30 +166,40 @@ class Releases(AuditRows):
         return np.array(chances)
 
     def coincidence(self, places: Places, survivors: Sequence[Mask]) -> NDArray[np.float64]:
-        """Return the chance that a survivor outside of the table carries the released values; see `found`."""
+        """Return the chance that a survivor outside of the table carries the released values; see
+        `found`.
+        """
         chances = []
         for release, inside, left in zip(self._items, places.rows, survivors, strict=True):
             if len(release.targets):
                 rows = inside[left]
-                chances.append(float(places.crowd.carriers(rows, release.values).mean()) if len(rows) else 0.0)
+                chances.append(
+                    float(places.crowd.carriers(rows, release.values).mean()) if len(rows) else 0.0
+                )
         return np.array(chances)
 
     def people(self, survivors: Sequence[Mask]) -> Rows:
         pairs = zip(self._items, survivors, strict=True)
-        return np.array([self.crowd.people.people(r.rows[left]) for r, left in pairs], dtype=np.int64)
+        return np.array(
+            [self.crowd.people.people(r.rows[left]) for r, left in pairs], dtype=np.int64
+        )
 
     def everybody(self) -> list[Mask]:
         return [np.ones(len(r.rows), dtype=bool) for r in self._items]
 
 
 class Places(AuditRows):
-    """Distinct quasi-identifier combinations of the people inside each region, so that each is asked about once."""
+    """Distinct quasi-identifier combinations of the people inside each region, so that each is
+    asked about once.
+    """
 
     def __init__(self, crowd: Crowd, rows: Sequence[Rows]) -> None:
         self.crowd, self.rows = crowd, tuple(rows)
         which, first, self._spread, count = [], [], [], 0
         for i, inside in enumerate(self.rows):
-            _, at, inverse = np.unique(crowd.people.cell_of(inside), return_index=True, return_inverse=True)
+            _, at, inverse = np.unique(
+                crowd.people.cell_of(inside), return_index=True, return_inverse=True
+            )
             which.append(np.full(len(at), i))
             first.append(inside[at])
             self._spread.append(inverse + count)
@@ -173,13 +211,19 @@ class Places(AuditRows):
         return len(self.which)
 
     def questions(self, private: pd.DataFrame) -> pd.DataFrame:
-        """Return one row per place: its quasi-identifiers with the released private values of its region."""
+        """Return one row per place: its quasi-identifiers with the released private values of its
+        region.
+        """
         population = self.crowd.population
         if not len(self):
             return population.rows(np.empty(0, dtype=np.int64))[list(population.schema.features)]
-        quasi = self.crowd.people.rows(self.first)[list(population.schema.quasi_identifiers)].reset_index(drop=True)
+        quasi = self.crowd.people.rows(self.first)[
+            list(population.schema.quasi_identifiers)
+        ].reset_index(drop=True)
         rest = private[list(population.schema.private)].take(self.which).reset_index(drop=True)
-        return population.conform(pd.concat([quasi, rest], axis=1)[list(population.schema.features)])
+        return population.conform(
+            pd.concat([quasi, rest], axis=1)[list(population.schema.features)]
+        )
 
     def spread(self, answers: NDArray[Any]) -> list[NDArray[Any]]:
         """Expand answers per place to answers per row, region by region."""
@@ -189,7 +233,9 @@ class Places(AuditRows):
 def _private_values(
     entries: Sequence[GeneralizedCounterfactual], raw: pd.DataFrame, population: Population
 ) -> pd.DataFrame:
-    """Return the released private values; for bins and withheld ones the counterfactual's own, as a right guess."""
+    """Return the released private values; for bins and withheld ones the counterfactual's own, as a
+    right guess.
+    """
 
     def stand_in(part: Any, own: Any) -> Any:
         return part if not isinstance(part, Interval) else own if own in part else part.low
@@ -197,7 +243,8 @@ def _private_values(
     frame = raw[list(population.schema.features)].reset_index(drop=True).astype(object)
     for name in population.schema.private:
         values = [
-            stand_in(e.released.get(name, own), own) for e, own in zip(entries, frame[name].tolist(), strict=True)
+            stand_in(e.released.get(name, own), own)
+            for e, own in zip(entries, frame[name].tolist(), strict=True)
         ]
         frame[name] = pd.Series(values, dtype=object, index=frame.index)
     return population.conform(frame)
@@ -213,19 +260,33 @@ class Setting(AuditRows):
     Nothing is released before the first attack; all attacks use the same releases.
     """
 
-    anonymizer: KAnonymizer  # fitted; attacks release through it: no ledger, and no plugin that counts releases
+    # fitted; attacks release through it: no ledger, and no plugin that counts releases
+    anonymizer: KAnonymizer
     counterfactuals: pd.DataFrame  # raw ones, as an explainer returned them
-    queries: pd.DataFrame | None = None  # the instance behind each; needed for ``desired="opposite"``
-    holdout: pd.DataFrame | None = None  # people who are not in the training table: the control of the attacks
+    queries: pd.DataFrame | None = (
+        None  # the instance behind each; needed for ``desired="opposite"``
+    )
+    holdout: pd.DataFrame | None = (
+        None  # people who are not in the training table: the control of the attacks
+    )
     seed: int = 0  # for everything that is drawn
     limit: int = 100  # most counterfactuals attacked; more are sampled, without replacement
 
     def __post_init__(self) -> None:
-        require("anonymizer", self.anonymizer, KAnonymizer, "give the one whose releases are attacked, fitted")
+        require(
+            "anonymizer",
+            self.anonymizer,
+            KAnonymizer,
+            "give the one whose releases are attacked, fitted",
+        )
         if not hasattr(self.anonymizer, "population_"):
-            raise NotFittedError("call fit(population, model=..., desired=...) on the anonymizer first")
+            raise NotFittedError(
+                "call fit(population, model=..., desired=...) on the anonymizer first"
+            )
         if self.anonymizer.ledger is not None:
-            raise InputError("an audit would put its releases on record; give it an anonymizer without a ledger")
+            raise InputError(
+                "an audit would put its releases on record; give it an anonymizer without a ledger"
+            )
         whole_number("seed", self.seed, 0)
         whole_number("limit", self.limit, 1)
         require_features(self.counterfactuals, self.population.schema.features, "counterfactuals")
@@ -233,7 +294,8 @@ class Setting(AuditRows):
             require_features(self.queries, self.population.schema.features, "queries")
             if len(self.queries) != len(self.counterfactuals):
                 raise InputError(
-                    f"{len(self.queries)} queries for {len(self.counterfactuals)} counterfactuals; give one each"
+                    f"{len(self.queries)} queries for {len(self.counterfactuals)} counterfactuals;"
+                    " give one each"
                 )
         if self.holdout is not None:
             require_features(self.holdout, self.population.schema.features, "holdout")
@@ -282,12 +344,16 @@ class Setting(AuditRows):
 
     @cached_property
     def consistent(self) -> list[Mask]:
-        """Per release and row inside: whether its own quasi-identifiers with the released values are desired."""
+        """Per release and row inside: whether its own quasi-identifiers with the released values
+        are desired.
+        """
         return self.places.spread(self.desired(self.places, self.releases))
 
     @cached_property
     def survivors(self) -> dict[str, list[Mask]]:
-        """Who inside each region is mapped to it, by way of rerunning the algorithm; filled by inversion."""
+        """Who inside each region is mapped to it, by way of rerunning the algorithm; filled by
+        inversion.
+        """
         return {}
 
     @cached_property
@@ -296,14 +362,18 @@ class Setting(AuditRows):
 
     @cached_property
     def is_random(self) -> bool:
-        """Whether the algorithm draws random numbers: known for built-in ones, else tried with other seeds."""
+        """Whether the algorithm draws random numbers: known for built-in ones, else tried with
+        other seeds.
+        """
         if self.anonymizer.policy_.guarantee != "nominal":
             return False  # regions are fixed, whatever the seed
         if self.anonymizer.method_ in _RANDOM:
             return _RANDOM[self.anonymizer.method_]
         raw = self.raw.take(self.releases.at).reset_index(drop=True)
         usual = regions_of(self.anonymizer, raw) if len(raw) else []
-        others = (variant(self.anonymizer, seed=simulation_seed(self, -turn)) for turn in range(_SEEDS))
+        others = (
+            variant(self.anonymizer, seed=simulation_seed(self, -turn)) for turn in range(_SEEDS)
+        )
         return len(raw) > 0 and any(regions_of(other, raw) != usual for other in others)
 
     @cached_property
@@ -313,14 +383,19 @@ class Setting(AuditRows):
     def labels(self, frame: pd.DataFrame) -> NDArray[Any]:
         """Return the model's labels, block by block."""
         model = self.anonymizer.model_
-        parts = [model(frame.iloc[at : at + _BLOCK]).astype(object) for at in range(0, len(frame), _BLOCK)]
+        parts = [
+            model(frame.iloc[at : at + _BLOCK]).astype(object)
+            for at in range(0, len(frame), _BLOCK)
+        ]
         return np.concatenate([np.empty(0, dtype=object), *parts])
 
     def desired(self, places: Places, releases: Releases) -> Mask:
         """Say for every place whether the released values would be desired there."""
         if not len(places):
             return np.zeros(0, dtype=bool)
-        return self.judge(self.labels(places.questions(releases.private)), releases.at[places.which])
+        return self.judge(
+            self.labels(places.questions(releases.private)), releases.at[places.which]
+        )
 
     def judge(self, labels: NDArray[Any], at: Rows) -> Mask:
         return np.asarray(self._judge(labels, at), dtype=bool)
@@ -331,11 +406,17 @@ class Setting(AuditRows):
         if not goal.is_opposite:
             return goal.judge(None, np.empty(0, dtype=object))
         factual = None if self.factuals is None else self.anonymizer.factual_labels(self.factuals)
-        own = self.labels(self.population.conform(self.raw)) if factual is None else np.empty(0, dtype=object)
+        own = (
+            self.labels(self.population.conform(self.raw))
+            if factual is None
+            else np.empty(0, dtype=object)
+        )
         return goal.judge(factual, own)
 
     def control(self, survivors: Callable[[Places], list[Mask]]) -> Rate | None:
-        """Attack people of the holdout as well: a hit carries the released values by coincidence."""
+        """Attack people of the holdout as well: a hit carries the released values by
+        coincidence.
+        """
         if self.outsiders is None:
             return None
         places = self.releases.places(self.outsiders)
@@ -354,7 +435,9 @@ class Setting(AuditRows):
         """Build a result; the default baseline is naming anybody in the region."""
         anybody = self.releases.found(self.releases.everybody()) if baseline is None else baseline
         main, base = rate(chance, self.seed), rate(anybody, self.seed)
-        return AuditResult(attack, scenario, main, base, control, figures, self.seed, len(self.releases))
+        return AuditResult(
+            attack, scenario, main, base, control, figures, self.seed, len(self.releases)
+        )
 
     def _sampled(self, frame: pd.DataFrame) -> pd.DataFrame:
         features = frame[list(self.population.schema.features)].reset_index(drop=True)
@@ -364,13 +447,20 @@ class Setting(AuditRows):
         return features.take(np.sort(chosen)).reset_index(drop=True)
 
 
-_MAPPED = 2_000  # records mapped at once: the model's answers on their grids are kept until a block is done
-_RANDOM = {"grasp": True, "exact": False, "mondrian": False}  # what is known of the built-in methods
+# records mapped at once: the model's answers on their grids are kept until a block is done
+_MAPPED = 2_000
+_RANDOM = {
+    "grasp": True,
+    "exact": False,
+    "mondrian": False,
+}  # what is known of the built-in methods
 _SEEDS = 3  # tried to see whether an algorithm draws random numbers; some records agree by chance
 _OTHER = 1_000_003  # added to seeds of simulations, so that none is the seed of the release
 
 
-def variant(anonymizer: KAnonymizer, *, seed: int | None = None, policy: PrivacyPolicy | None = None) -> KAnonymizer:
+def variant(
+    anonymizer: KAnonymizer, *, seed: int | None = None, policy: PrivacyPolicy | None = None
+) -> KAnonymizer:
     """Return an anonymizer that differs only in seed or policy, fitted in the same way."""
     # Not through the constructor, so that all other arguments stay, also those of later versions.
     other = object.__new__(type(anonymizer))
@@ -384,7 +474,9 @@ def variant(anonymizer: KAnonymizer, *, seed: int | None = None, policy: Privacy
 
 
 def regions_of(anonymizer: KAnonymizer, records: pd.DataFrame) -> list[Region | None]:
-    """Return the region that the algorithm gives each record, or None; nothing is released or recorded."""
+    """Return the region that the algorithm gives each record, or None; nothing is released or
+    recorded.
+    """
     found: list[Region | None] = []
     for start in range(0, len(records), _MAPPED):
         found += anonymizer.regions_of(records.iloc[start : start + _MAPPED].reset_index(drop=True))

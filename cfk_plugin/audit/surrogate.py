@@ -31,7 +31,17 @@ from cfk_plugin.audit.extraction import (
     train,
 )
 from cfk_plugin.audit.result import AttackReport, AuditResult, Rate, Roc, measure_roc, rate
-from cfk_plugin.audit.targets import AuditRun, Floats, Found, Kept, Mask, Piece, Rows, Sample, Target
+from cfk_plugin.audit.targets import (
+    AuditRun,
+    Floats,
+    Found,
+    Kept,
+    Mask,
+    Piece,
+    Rows,
+    Sample,
+    Target,
+)
 from cfk_plugin.data.region import to_text
 from cfk_plugin.data.values import is_numeric, to_numbers
 from cfk_plugin.errors import InputError
@@ -47,7 +57,9 @@ Profile = Callable[[Surrogate, pd.DataFrame], Floats]
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Extracted:
-    """Makes and asks surrogates of the owner's model and of three shadows, all trained and extracted alike."""
+    """Makes and asks surrogates of the owner's model and of three shadows, all trained and
+    extracted alike.
+    """
 
     owner: Target
     sample: Sample
@@ -69,8 +81,13 @@ class Extracted:
         layers: Sequence[int],
         **rest: Any,
     ) -> Extracted:
-        """Split the sample; `queries` is at most the people of two sets, `architecture` by default the owner's."""
-        sets, kind = draw_sets(sample, rest["seed"]), architecture or next(iter(architectures(owner).values()))
+        """Split the sample; `queries` is at most the people of two sets, `architecture` by default
+        the owner's.
+        """
+        sets, kind = (
+            draw_sets(sample, rest["seed"]),
+            architecture or next(iter(architectures(owner).values())),
+        )
         most = len(everybody(sets[:2]))
         return cls(owner, sample, sets, kind, min(queries, most), layers=tuple(layers), **rest)
 
@@ -92,7 +109,10 @@ class Extracted:
         table = self.sample.fingerprint()
         settings = f"{self.queries}:{self.attacked}:{self.seed}:{describe(self.architecture)}"
         return [
-            Piece(f"{attack}:{self.owner.name}:{table}:{settings}:set={at}", partial(self.measured, at, profile))
+            Piece(
+                f"{attack}:{self.owner.name}:{table}:{settings}:set={at}",
+                partial(self.measured, at, profile),
+            )
             for at in range(SETS)
         ]
 
@@ -102,15 +122,21 @@ class Extracted:
         return Halves(halves.members[: self.attacked], halves.others[: self.attacked])
 
     def fresh(self) -> Rows:
-        """Return as many of the attacker's people as members, neither trained on nor asked about."""
+        """Return as many of the attacker's people as members, neither trained on nor asked
+        about.
+        """
         return self._order(0)[self.queries :][: len(self.halves(0).members)]
 
     def measured(self, at: int, profile: Profile) -> Found:
-        """Train the model of a set, extract it, and ask the surrogates about its members, others, and fresh people."""
+        """Train the model of a set, extract it, and ask the surrogates about its members, others,
+        and fresh people.
+        """
         sample, halves = self.sample, self.halves(at)
         service = train(self.owner, sample.take(self.sets[at].members), self.seed)
         transfer = ask(service, sample.X.take(self._order(at)[: self.queries]))
-        groups = {"members": halves.members, "others": halves.others} | ({} if at else {"fresh": self.fresh()})
+        groups = {"members": halves.members, "others": halves.others} | (
+            {} if at else {"fresh": self.fresh()}
+        )
         unseen = sample.X.take(halves.others)
         truth = outcomes(service, unseen)
         found: dict[str, Floats] = {}
@@ -118,7 +144,10 @@ class Extracted:
             pairs = transfer.pairs(self.queries, explained=way == "explained")
             surrogate = fit(self.architecture, pairs, self.seed)
             found[f"fidelity_{way}"] = np.array((surrogate.desired(unseen) == truth).mean())
-            found |= {f"{name}_{way}": profile(surrogate, sample.X.take(rows)) for name, rows in groups.items()}
+            found |= {
+                f"{name}_{way}": profile(surrogate, sample.X.take(rows))
+                for name, rows in groups.items()
+            }
         return found | {"answers": np.array(float(transfer.answers(self.queries)))}
 
     def _order(self, at: int) -> Rows:
@@ -127,7 +156,10 @@ class Extracted:
 
 
 def vote(
-    audit: AuditRun, extracted: Extracted, first: Sequence[Piece], learner: Callable[[int], Callable[[], Found]]
+    audit: AuditRun,
+    extracted: Extracted,
+    first: Sequence[Piece],
+    learner: Callable[[int], Callable[[], Found]],
 ) -> Found:
     """Train a network on every shadow, and return their mean prediction for the owner's people."""
     settings = f"{extracted.outcome_known}:{extracted.layers}"
@@ -142,7 +174,9 @@ PAPER_LAYERS = (1024, 512, 256, 64)
 """The paper's layers; about a hundred times as slow."""
 
 Scores = Mapping[str, Floats]
-"""By group and way, such as ``members_explained``: rows of features, or a number per person, >= 0 for a member."""
+"""By group and way, such as ``members_explained``: rows of features, or a number per person, >= 0
+for a member.
+"""
 
 
 def predictions(confidence: Floats, truth: Mask | None = None) -> Floats:
@@ -157,16 +191,22 @@ def by_threshold(target: Scores, shadows: Sequence[Scores]) -> Scores:
     """Return how far people are above the threshold that is best over all shadows."""
     found: dict[str, Floats] = {}
     for way in WAYS:
-        inside, outside = (np.concatenate([_sure(s[f"{group}_{way}"]) for s in shadows]) for group in HALVES)
+        inside, outside = (
+            np.concatenate([_sure(s[f"{group}_{way}"]) for s in shadows]) for group in HALVES
+        )
         limit = best_threshold(inside, outside)
         found |= {name: _sure(rows) - limit for name, rows in target.items() if name.endswith(way)}
     return found
 
 
 def best_threshold(members: Floats, others: Floats) -> float:
-    """Return the threshold of the largest TPR - FPR, the highest of ties, halfway to the next score below."""
+    """Return the threshold of the largest TPR - FPR, the highest of ties, halfway to the next score
+    below.
+    """
     scores = np.unique(np.concatenate([members, others]))
-    hits, alarms = (len(group) - np.searchsorted(np.sort(group), scores) for group in (members, others))
+    hits, alarms = (
+        len(group) - np.searchsorted(np.sort(group), scores) for group in (members, others)
+    )
     gains = hits / len(members) - alarms / len(others)
     best = int(np.flatnonzero(gains >= gains.max() - 1e-12)[-1])
     return float((scores[best] + scores[best - 1]) / 2) if best else float(scores[0])
@@ -179,7 +219,9 @@ def learn(
     seed: int,
     classes: int,
 ) -> Found:
-    """Train a network per way on rows with labels, and return every label's probability for the rows of that way."""
+    """Train a network per way on rows with labels, and return every label's probability for the
+    rows of that way.
+    """
     found: dict[str, Floats] = {}
     for way, (rows, labels) in known.items():
         names = [name for name in asked if name.endswith(f"_{way}")]
@@ -196,11 +238,16 @@ def learn(
 
 
 def learn_members(shadow: Scores, target: Scores, layers: Sequence[int], seed: int) -> Found:
-    """Learn from a shadow's members and others; return the target's people's probabilities of being members."""
+    """Learn from a shadow's members and others; return the target's people's probabilities of being
+    members.
+    """
     known = {}
     for way in WAYS:
         others, members = shadow[f"others_{way}"], shadow[f"members_{way}"]
-        known[way] = np.concatenate([members, others]), np.repeat([1, 0], [len(members), len(others)])
+        known[way] = (
+            np.concatenate([members, others]),
+            np.repeat([1, 0], [len(members), len(others)]),
+        )
     return {name: each[:, 1] for name, each in learn(known, target, layers, seed, 2).items()}
 
 
@@ -208,9 +255,14 @@ def _sure(rows: Floats) -> Floats:
     return np.asarray(rows[:, 2] if rows.shape[1] == 3 else rows[:, 0])
 
 
-_KNOWS = "Extracts a surrogate and does the same with three shadow models on own people; names as members whom "
+_KNOWS = (
+    "Extracts a surrogate and does the same with three shadow models on own people; names as"
+    " members whom "
+)
 _SCENARIOS = {
-    "threshold": _KNOWS + "the surrogate is surer of than a threshold that was best on the shadows.",
+    "threshold": (
+        _KNOWS + "the surrogate is surer of than a threshold that was best on the shadows."
+    ),
     "learned": _KNOWS + "three networks name that learnt from the shadows' predictions.",
 }
 
@@ -231,7 +283,8 @@ def membership_through_surrogate(
 ) -> AttackReport:
     """Tell people of the training table from others by a surrogate's predictions.
 
-    Source: Yang, Feng, Zhou, Chen, Hu (2022), Differentially Private Counterfactuals via Functional Mechanism, 5.3.3.
+    Source: Yang, Feng, Zhou, Chen, Hu (2022), Differentially Private Counterfactuals via Functional
+    Mechanism, 5.3.3.
 
     Parameters
     ----------
@@ -240,9 +293,11 @@ def membership_through_surrogate(
     queries : int
         Number of queries to each of four models; at most half of the sample.
     outcome_known : bool
-        Whether the attacker knows the true outcomes of the people attacked. The paper's attacker does not.
+        Whether the attacker knows the true outcomes of the people attacked. The paper's attacker
+        does not.
     architecture : callable, optional
-        Of the surrogates; see `extraction`. Default: the owner's kind of model if known, else a network.
+        Of the surrogates; see `extraction`. Default: the owner's kind of model if known, else a
+        network.
     layers : sequence of int
         Hidden layers of the learned attack; `PAPER_LAYERS` are the paper's.
     attacked : int
@@ -253,13 +308,21 @@ def membership_through_surrogate(
     Returns
     -------
     AttackReport
-        Two attacks: a threshold on the surrogate's confidence in the true outcome, or in the likelier one; and the mean
-        vote of networks that learnt from the predictions of three shadows. `main`: share of members and others, equally
-        many, who are classified correctly; `control`: the same with fresh people as members. Intervals are over people.
+        Two attacks: a threshold on the surrogate's confidence in the true outcome, or in the
+        likelier one; and the mean vote of networks that learnt from the predictions of three
+        shadows. `main`: share of members and others, equally many, who are classified correctly;
+        `control`: the same with fresh people as members. Intervals are over people.
     """
     audit = AuditRun(owner, seed, n_jobs, kept, progress, 2 * SETS - 1)
     extracted = Extracted.of(
-        owner, sample, architecture, queries, layers, attacked=attacked, outcome_known=outcome_known, seed=seed
+        owner,
+        sample,
+        architecture,
+        queries,
+        layers,
+        attacked=attacked,
+        outcome_known=outcome_known,
+        seed=seed,
     )
     first = extracted.pieces("membership", Surrogate.confidence)
     measured = audit.run(first)
@@ -271,29 +334,44 @@ def membership_through_surrogate(
     voted = {name: mean - 0.5 for name, mean in vote(audit, extracted, first, learner).items()}
     guessed = {"threshold": by_threshold(asked[0], asked[1:]), "learned": voted}
     rocs = {
-        attack: {way: measure_roc(scores[f"members_{way}"], scores[f"others_{way}"], seed) for way in WAYS}
+        attack: {
+            way: measure_roc(scores[f"members_{way}"], scores[f"others_{way}"], seed)
+            for way in WAYS
+        }
         for attack, scores in guessed.items()
     }
     return audit.report(
         "membership",
-        [_membership_result(attack, guessed[attack], rocs[attack], measured[0], seed) for attack in guessed],
+        [
+            _membership_result(attack, guessed[attack], rocs[attack], measured[0], seed)
+            for attack in guessed
+        ],
         extracted.settings,
-        {f"membership_surrogate_{attack}": found["explained"].curve for attack, found in rocs.items()},
+        {
+            f"membership_surrogate_{attack}": found["explained"].curve
+            for attack, found in rocs.items()
+        },
     )
 
 
 def _features(extracted: Extracted, at: int, found: Found) -> Scores:
-    """Return the prediction vectors of every group and way, with the confidence in the true outcome if known."""
+    """Return the prediction vectors of every group and way, with the confidence in the true outcome
+    if known.
+    """
     truth = extracted.sample.y
     groups = {**extracted.halves(at)._asdict()} | ({} if at else {"fresh": extracted.fresh()})
     return {
-        f"{group}_{way}": predictions(found[f"{group}_{way}"], truth[rows] if extracted.outcome_known else None)
+        f"{group}_{way}": predictions(
+            found[f"{group}_{way}"], truth[rows] if extracted.outcome_known else None
+        )
         for group, rows in groups.items()
         for way in WAYS
     }
 
 
-def _membership_result(attack: str, scores: Scores, rocs: Mapping[str, Roc], target: Found, seed: int) -> AuditResult:
+def _membership_result(
+    attack: str, scores: Scores, rocs: Mapping[str, Roc], target: Found, seed: int
+) -> AuditResult:
     """Compare guesses, which name members above 0, with the truth."""
     found = {way: _rate(scores[f"members_{way}"], scores[f"others_{way}"], seed) for way in WAYS}
     n = found["explained"].n
@@ -358,8 +436,8 @@ def values_of(known: pd.Series, edges: Sequence[float] | None = None) -> Values:
     counts = np.bincount(where, minlength=len(at) + 1)
     if len(counts) < 2 or not counts.all():
         raise InputError(
-            f"column {known.name!r}: {int((counts > 0).sum())} of {len(counts)} ranges have people; "
-            "guessing needs two ranges or more, all with people: give other edges"
+            f"column {known.name!r}: {int((counts > 0).sum())} of {len(counts)} ranges have people;"
+            " guessing needs two ranges or more, all with people: give other edges"
         )
     return Values(tuple(_median(present[where == code]) for code in range(len(counts))), None, at)
 
@@ -370,13 +448,17 @@ def _categories(known: pd.Series) -> Values:
     counts = texts.value_counts()
     frequent = sorted(counts.index, key=lambda text: (-counts[text], text))[:MOST]
     if len(frequent) < 2:
-        raise InputError(f"column {known.name!r} has fewer than two values; there is nothing to guess")
+        raise InputError(
+            f"column {known.name!r} has fewer than two values; there is nothing to guess"
+        )
     example = dict(zip(reversed(texts.tolist()), reversed(present.tolist()), strict=True))
     return Values(tuple(example[text] for text in frequent), tuple(frequent), np.empty(0))
 
 
 def _median(column: pd.Series) -> Any:
-    return column.iloc[int(np.argsort(to_numbers(column)[0], kind="stable")[(len(column) - 1) // 2])]
+    return column.iloc[
+        int(np.argsort(to_numbers(column)[0], kind="stable")[(len(column) - 1) // 2])
+    ]
 
 
 KNOWING = ("explained", "alone", "nothing")
@@ -393,12 +475,20 @@ class People:
     codes: Rows
 
 
-def guess(shadow: People, target: Mapping[str, People], values: int, layers: Sequence[int], seed: int) -> Found:
-    """Learn from a shadow's members, and return every value's probability for the target's people."""
+def guess(
+    shadow: People, target: Mapping[str, People], values: int, layers: Sequence[int], seed: int
+) -> Found:
+    """Learn from a shadow's members, and return every value's probability for the target's
+    people.
+    """
     usable = shadow.codes >= 0
     encoder = RowsAsNumbers().fit(shadow.X[usable])
     known = {way: (_inputs(encoder, shadow, way)[usable], shadow.codes[usable]) for way in KNOWING}
-    asked = {f"{group}_{way}": _inputs(encoder, people, way) for group, people in target.items() for way in KNOWING}
+    asked = {
+        f"{group}_{way}": _inputs(encoder, people, way)
+        for group, people in target.items()
+        for way in KNOWING
+    }
     return learn(known, asked, layers, seed, values)
 
 
@@ -409,8 +499,9 @@ def _inputs(encoder: RowsAsNumbers, people: People, knowing: str) -> Floats:
 
 _ENOUGH = 10  # least members with a value, for figures of it
 _SCENARIO = (
-    "Knows everything about a member of the training table but one attribute, extracts a surrogate, does the same with "
-    "three shadow models on own people, and guesses the value that networks name which learnt on the shadows."
+    "Knows everything about a member of the training table but one attribute, extracts a surrogate,"
+    " does the same with three shadow models on own people, and guesses the value that networks"
+    " name which learnt on the shadows."
 )
 
 
@@ -430,32 +521,45 @@ def attribute_inference_through_surrogate(
     kept: Kept | None = None,
     progress: Progress | None = None,
 ) -> AttackReport:
-    """Guess an attribute of people in the training table from a surrogate's predictions for each of its values.
+    """Guess an attribute of people in the training table from a surrogate's predictions for each of
+    its values.
 
     Parameters
     ----------
     attribute : str
-        The private one. Guesses are among the ten most frequent categories, or among ranges of a number.
+        The private one. Guesses are among the ten most frequent categories, or among ranges of a
+        number.
     edges : sequence of float, optional
         Between ranges of a number. Default: terciles of the attacker's own people.
-    owner, sample, queries, outcome_known, architecture, layers, attacked, seed, n_jobs, kept, progress
+    owner, sample, queries, outcome_known, architecture, layers, attacked, seed, n_jobs, kept,
+    progress
         As in `membership_through_surrogate`, with its source.
 
     Returns
     -------
     AttackReport
-        `main`: share of members guessed right; `baseline`: the same networks without any surrogate; `control`: the
-        attack on people who were not trained on. Main above baseline shows that the model discloses something; main
-        above control, that it discloses more about its training people. Intervals are over people.
+        `main`: share of members guessed right; `baseline`: the same networks without any surrogate;
+        `control`: the attack on people who were not trained on. Main above baseline shows that the
+        model discloses something; main above control, that it discloses more about its training
+        people. Intervals are over people.
     """
     audit = AuditRun(owner, seed, n_jobs, kept, progress, 2 * SETS - 1)
     if attribute not in sample.X.columns:
         raise InputError(f"there is no column {attribute!r}")
     extracted = Extracted.of(
-        owner, sample, architecture, queries, layers, attacked=attacked, outcome_known=outcome_known, seed=seed
+        owner,
+        sample,
+        architecture,
+        queries,
+        layers,
+        attacked=attacked,
+        outcome_known=outcome_known,
+        seed=seed,
     )
     values = values_of(sample.X[attribute].iloc[everybody(extracted.sets[1:])], edges)
-    first = extracted.pieces(f"attribute:{attribute}:{edges}", partial(profile, attribute=attribute, values=values))
+    first = extracted.pieces(
+        f"attribute:{attribute}:{edges}", partial(profile, attribute=attribute, values=values)
+    )
     measured = audit.run(first)
     groups = [
         {
@@ -479,22 +583,35 @@ def attribute_inference_through_surrogate(
 
 
 def profile(surrogate: Surrogate, X: pd.DataFrame, *, attribute: str, values: Values) -> Floats:
-    """Return the confidence in the desired outcome for each value of the attribute, one column per value."""
+    """Return the confidence in the desired outcome for each value of the attribute, one column per
+    value.
+    """
     own = X[attribute]
-    asked = (X.assign(**{attribute: pd.Series([value] * len(X), own.index, own.dtype)}) for value in values.examples)
+    asked = (
+        X.assign(**{attribute: pd.Series([value] * len(X), own.index, own.dtype)})
+        for value in values.examples
+    )
     return np.column_stack([surrogate.confidence(rows) for rows in asked])
 
 
-def _people(extracted: Extracted, found: Found, group: str, rows: Rows, attribute: str, values: Values) -> People:
+def _people(
+    extracted: Extracted, found: Found, group: str, rows: Rows, attribute: str, values: Values
+) -> People:
     sample = extracted.sample.take(rows)
     codes = values.codes(sample.X[attribute])
     has = codes > -2
-    truth = sample.y[has].astype(np.float64)[:, None] if extracted.outcome_known else np.empty((int(has.sum()), 0))
+    truth = (
+        sample.y[has].astype(np.float64)[:, None]
+        if extracted.outcome_known
+        else np.empty((int(has.sum()), 0))
+    )
     profiles = {way: found[f"{group}_{way}"][has] for way in KNOWING if way != "nothing"}
     return People(sample.X.drop(columns=attribute)[has], truth, profiles, codes[has])
 
 
-def _attribute_result(voted: Found, members: Rows, others: Rows, target: Found, seed: int) -> AuditResult:
+def _attribute_result(
+    voted: Found, members: Rows, others: Rows, target: Found, seed: int
+) -> AuditResult:
     right = {
         f"{group}_{way}": voted[f"{group}_{way}"].argmax(axis=1) == codes
         for group, codes in (("members", members), ("others", others))
@@ -527,7 +644,9 @@ def _attribute_result(voted: Found, members: Rows, others: Rows, target: Found, 
 
 
 def _by_value(right: dict[str, Mask], members: Rows, others: Rows) -> dict[str, float]:
-    """Return the shares among people with each value, numbered from 1, without values of few people."""
+    """Return the shares among people with each value, numbered from 1, without values of few
+    people.
+    """
     found: dict[str, float] = {}
     for code in np.unique(members[members >= 0]):
         has, control = members == code, others == code

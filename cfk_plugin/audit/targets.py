@@ -1,4 +1,6 @@
-"""Targets of attacks on models: people with outcomes, and owners who train on them; and how attacks are run."""
+"""Targets of attacks on models: people with outcomes, and owners who train on them; and how attacks
+are run.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,15 @@ from cfk_plugin.data.schema import Schema
 from cfk_plugin.data.values import conform, to_number
 from cfk_plugin.dp.domain import infer_domains
 from cfk_plugin.dp.prototypes import DPPrototypes, policy_of
-from cfk_plugin.errors import HostOnly, InputError, ModelError, quiet, refitting, require, whole_file
+from cfk_plugin.errors import (
+    HostOnly,
+    InputError,
+    ModelError,
+    quiet,
+    refitting,
+    require,
+    whole_file,
+)
 from cfk_plugin.hookspecs import AdaptContext, CounterfactualBatch, Progress
 from cfk_plugin.plugins import load_plugins
 from cfk_plugin.release.anonymizer import KAnonymizer
@@ -64,13 +74,17 @@ class Sample:
         return f"Sample({len(self)} people, {self.X.shape[1]} features)"
 
     def fingerprint(self) -> str:
-        """Return a digest of people, outcomes and column names; a guess of the people can be checked against it."""
+        """Return a digest of people, outcomes and column names; a guess of the people can be
+        checked against it.
+        """
         digest = hashlib.sha256("\x1f".join(map(str, self.X.columns)).encode())
         if plain(self.X):
             digest.update(np.ascontiguousarray(self.X.to_numpy(dtype=np.float64)).data)
         else:
             for name in self.X.columns:
-                codes = pd.util.hash_pandas_object(self.X[name].astype(object).astype(str), index=False)
+                codes = pd.util.hash_pandas_object(
+                    self.X[name].astype(object).astype(str), index=False
+                )
                 digest.update(codes.to_numpy(dtype=np.uint64).data)
         digest.update(np.ascontiguousarray(self.y).data)
         return digest.hexdigest()
@@ -81,13 +95,18 @@ class Sample:
 
 
 def plain(table: pd.DataFrame) -> bool:
-    """Say whether all columns are of NumPy's numbers: such a table is read as one array, however wide it is."""
+    """Say whether all columns are of NumPy's numbers: such a table is read as one array, however
+    wide it is.
+    """
     return all(isinstance(kind, np.dtype) and kind.kind in "iuf" for kind in set(table.dtypes))
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Answers:
-    """What a service answered to a table of queries. Host side only: raw answers may be training rows."""
+    """What a service answered to a table of queries.
+
+    Host side only: raw answers may be training rows.
+    """
 
     rows: pd.DataFrame
     found: Mask
@@ -111,10 +130,12 @@ class TrainedTarget(Protocol):
 
 
 class Target(Protocol):
-    """An owner who trains a model on people and explains it: everything between a table and answers.
+    """An owner who trains a model on people and explains it: everything between a table and
+    answers.
 
-    Attacks train again, on other people, to learn what answers look like without somebody: so an owner must be a
-    function of people and seed alone. It must be picklable to run in several processes.
+    Attacks train again, on other people, to learn what answers look like without somebody: so an
+    owner must be a function of people and seed alone. It must be picklable to run in several
+    processes.
     """
 
     @property
@@ -127,26 +148,35 @@ class Target(Protocol):
 
 @runtime_checkable
 class KnownArchitecture(Protocol):
-    """An owner who can name the kind of model it trains (optional). Attackers who copy models may know it."""
+    """An owner who can name the kind of model it trains (optional).
+
+    Attackers who copy models may know it.
+    """
 
     def architecture(self, seed: int) -> Any:
         """Return a new, unfitted classifier of the kind that is trained, with its settings.
 
-        It follows scikit-learn (``fit``, ``predict``, ``predict_proba``, ``classes_``) and takes a DataFrame with the
-        columns and dtypes of the people.
+        It follows scikit-learn (``fit``, ``predict``, ``predict_proba``, ``classes_``) and takes a
+        DataFrame with the columns and dtypes of the people.
         """
 
 
 def tabular(features: pd.DataFrame, estimator: Any, numbers: Any = "passthrough") -> Pipeline:
-    """Return an estimator that takes the features as they are, with text as one column per category."""
+    """Return an estimator that takes the features as they are, with text as one column per
+    category.
+    """
     from sklearn.compose import ColumnTransformer
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import OneHotEncoder
 
     text = [name for name in features if not pd.api.types.is_numeric_dtype(features[name])]
-    sparse = 0.0 if features.isna().any(axis=None) else 0.3  # trees take missing numbers only in a dense table
+    sparse = (
+        0.0 if features.isna().any(axis=None) else 0.3
+    )  # trees take missing numbers only in a dense table
     encode = ColumnTransformer(
-        [("text", OneHotEncoder(handle_unknown="ignore"), text)], remainder=numbers, sparse_threshold=sparse
+        [("text", OneHotEncoder(handle_unknown="ignore"), text)],
+        remainder=numbers,
+        sparse_threshold=sparse,
     )
     return make_pipeline(encode, estimator)
 
@@ -159,7 +189,9 @@ def full_depth_forest(features: pd.DataFrame, trees: int = 50) -> Pipeline:
 
 
 def network(features: pd.DataFrame, width: int = 200, epochs: int = 400) -> Pipeline:
-    """Return an unfitted network of one hidden layer without regularisation, on standardised numbers."""
+    """Return an unfitted network of one hidden layer without regularisation, on standardised
+    numbers.
+    """
     from sklearn.neural_network import MLPClassifier
     from sklearn.preprocessing import StandardScaler
 
@@ -181,7 +213,10 @@ DESIRED = True
 class Trained(HostOnly):
     """A fitted model, and a function that answers queries with the undesired outcome."""
 
-    _refusal = (InputError, "a trained service holds training rows and refuses to be pickled; train it where it runs")
+    _refusal = (
+        InputError,
+        "a trained service holds training rows and refuses to be pickled; train it where it runs",
+    )
 
     def __init__(self, model: Any, answer: Callable[[pd.DataFrame], Answers]) -> None:
         self._model, self._answer = model, answer
@@ -205,13 +240,21 @@ class Trained(HostOnly):
 def fitted(model: Any, people: Sample, seed: int) -> Any:
     """Return a copy of an estimator, fitted only on these people and this seed."""
     if people.y.all() or not people.y.any():
-        raise InputError(f"all {len(people)} people of a training table have the same outcome; train on more of them")
+        raise InputError(
+            f"all {len(people)} people of a training table have the same outcome; train on more of"
+            " them"
+        )
     copy = seeded(model, seed)
     if not hasattr(copy, "predict_proba"):
-        raise ModelError(f"{type(copy).__name__} has no predict_proba, which attacks ask; wrap it in a calibrated one")
+        raise ModelError(
+            f"{type(copy).__name__} has no predict_proba, which attacks ask; wrap it in a"
+            " calibrated one"
+        )
     what = "the model cannot be fitted on the people ({}); try it on the table without an attack"
     with quiet(what, ModelError), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of single trainings among many: not converged, an unknown category
+        warnings.simplefilter(
+            "ignore"
+        )  # of single trainings among many: not converged, an unknown category
         return copy.fit(people.X, people.y)
 
 
@@ -222,13 +265,17 @@ def read_raw(batch: CounterfactualBatch, queries: pd.DataFrame) -> Answers:
     row_of[batch.query[batch.slot]] = np.arange(len(batch.frame))
     given = select(batch.frame, list(queries.columns), renumber=False)
     given = given.reindex(row_of)  # -1 is in no index, so gives missing values
-    if plain(given) and (given.dtypes == queries.dtypes).all():  # avoids reading thousands of columns one by one
+    if (
+        plain(given) and (given.dtypes == queries.dtypes).all()
+    ):  # avoids reading thousands of columns one by one
         return Answers(given.set_axis(queries.index), row_of >= 0)
     return _answers({name: given[name].tolist() for name in queries}, row_of >= 0, queries)
 
 
 def read_released(explanations: Explanations, queries: pd.DataFrame) -> Answers:
-    """Read, for each region, the instance nearest to the query, with the query's own values for withheld ones."""
+    """Read, for each region, the instance nearest to the query, with the query's own values for
+    withheld ones.
+    """
     if [entry.query for entry in explanations] != list(range(len(queries))):
         raise InputError(_one_each(len(explanations), len(queries)))
     parts = [None if isinstance(entry, Suppressed) else entry.parts() for entry in explanations]
@@ -244,7 +291,9 @@ def read_released(explanations: Explanations, queries: pd.DataFrame) -> Answers:
 
 
 def nearest_inside(part: Part, value: Any) -> Any:
-    """Return the value inside a part of a region nearest to a value: the value itself if it is inside."""
+    """Return the value inside a part of a region nearest to a value: the value itself if it is
+    inside.
+    """
     if not isinstance(part, Interval):
         return value if part_contains(part, value) else sorted_values(part)[0]
     if part.low is None or (part.missing and pd.isna(value)):
@@ -260,13 +309,18 @@ def nearest_inside(part: Part, value: Any) -> Any:
 
 
 def _answers(
-    values: Mapping[Any, list[Any]], found: Mask, queries: pd.DataFrame, explanations: Explanations | None = None
+    values: Mapping[Any, list[Any]],
+    found: Mask,
+    queries: pd.DataFrame,
+    explanations: Explanations | None = None,
 ) -> Answers:
     """Combine values in the queries' own dtypes, if those can hold missing values."""
     columns = {name: pd.Series(values[name], dtype=object) for name in queries}
     rows = pd.DataFrame(
         {
-            name: conform(column.dropna().infer_objects(), queries[name].dtype).reindex(column.index)
+            name: (
+                conform(column.dropna().infer_objects(), queries[name].dtype).reindex(column.index)
+            )
             for name, column in columns.items()
         }
     )
@@ -274,17 +328,29 @@ def _answers(
 
 
 def _one_each(given: int, asked: int) -> str:
-    return f"{given} counterfactuals for {asked} queries; attacks read one per query, so ask the explainer for one each"
+    return (
+        f"{given} counterfactuals for {asked} queries; attacks read one per query, so ask the"
+        " explainer for one each"
+    )
 
 
 class ExplainerFactory(Protocol):
-    """Makes an explainer for a trained model. It must be picklable for attacks in several processes."""
+    """Makes an explainer for a trained model.
 
-    def __call__(self, train: pd.DataFrame, labels: Mask, model: Any, desired: Any, seed: int) -> Any:
-        """Return anything that `protect` can wrap: an explainer that a plugin knows, or a callable."""
+    It must be picklable for attacks in several processes.
+    """
+
+    def __call__(
+        self, train: pd.DataFrame, labels: Mask, model: Any, desired: Any, seed: int
+    ) -> Any:
+        """Return anything that `protect` can wrap: an explainer that a plugin knows, or a
+        callable.
+        """
 
 
-def adapted(explainer: ExplainerFactory, people: Sample, model: Any, seed: int, features: Iterable[str]) -> Any:
+def adapted(
+    explainer: ExplainerFactory, people: Sample, model: Any, seed: int, features: Iterable[str]
+) -> Any:
     made = explainer(people.X, people.y, model, DESIRED, seed)
     return load_plugins().adapt(made, AdaptContext(tuple(features), None))
 
@@ -294,7 +360,9 @@ Answering = Callable[[pd.DataFrame, pd.DataFrame], Answers]
 
 
 class _ModelOwner(ABC):
-    """An owner who trains a classifier, cloned and seeded for every training; subclasses only answer differently."""
+    """An owner who trains a classifier, cloned and seeded for every training; subclasses only
+    answer differently.
+    """
 
     __slots__ = ()
     name: str
@@ -336,21 +404,29 @@ class RawOwner(_ModelOwner):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ProtectedOwner(_ModelOwner):
-    """Trains a model and answers with what `protect` releases, or from a catalogue without an explainer."""
+    """Trains a model and answers with what `protect` releases, or from a catalogue without an
+    explainer.
+    """
 
     name: str
     model: Any
     explainer: ExplainerFactory | None  # None needs ``guarantee="catalogue"``
-    quasi_identifiers: tuple[str, ...] = ()  # kinds and domains of columns are then read from each training table
+    quasi_identifiers: tuple[
+        str, ...
+    ] = ()  # kinds and domains of columns are then read from each training table
     schema: Schema | None = None  # one for all trainings, instead of `quasi_identifiers`
     rules: PrivacyPolicy = field(default_factory=PrivacyPolicy)
     method: str = "auto"
 
     def __post_init__(self) -> None:
         if (self.schema is None) == (not self.quasi_identifiers):
-            raise InputError(f"owner {self.name!r}: give quasi_identifiers or a schema, one of both")
+            raise InputError(
+                f"owner {self.name!r}: give quasi_identifiers or a schema, one of both"
+            )
         if self.explainer is None and self.rules.guarantee != "catalogue":
-            raise InputError(f'owner {self.name!r}: answers without an explainer need guarantee="catalogue"')
+            raise InputError(
+                f'owner {self.name!r}: answers without an explainer need guarantee="catalogue"'
+            )
 
     @property
     def policy(self) -> Mapping[str, Any]:
@@ -367,24 +443,30 @@ class ProtectedOwner(_ModelOwner):
             asked = KAnonymizer(**settings).fit(population, model=model, desired=DESIRED)
         else:
             explainer = self.explainer(people.X, people.y, model, DESIRED, seed)
-            asked = protect(explainer, model=model, population=population, desired=DESIRED, **settings)
+            asked = protect(
+                explainer, model=model, population=population, desired=DESIRED, **settings
+            )
         return lambda rows, queries: read_released(asked.explain(rows), queries)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class PrototypeOwner(_ModelOwner):
-    """Trains a model without noise, and answers with rows of a differentially private model of the people."""
+    """Trains a model without noise, and answers with rows of a differentially private model of the
+    people.
+    """
 
     name: str
     model: Any
-    schema: Schema  # declares every feature's public domain; `measured_schema` reads them, for measuring
+    # declares every feature's public domain; `measured_schema` reads them, for measuring
+    schema: Schema
     epsilon: float = 1.0  # this and the following: for each training; see `DPPrototypes`
     delta: float = 0.0
     revert: bool = False
     plausibility: float | None = None
     rows: int = 60_000
-    # Seeds the noise by the training's seed, for tests: the owner is then a function of people and seed, and nothing is
-    # guaranteed. Otherwise the noise comes from the operating system, as in production.
+    # Seeds the noise by the training's seed, for tests: the owner is then a function of people and
+    # seed, and nothing is guaranteed. Otherwise the noise comes from the operating system, as in
+    # production.
     repeatable: bool = False
 
     @property
@@ -409,24 +491,36 @@ class PrototypeOwner(_ModelOwner):
 
 
 def measured_schema(people: Sample, quasi_identifiers: Sequence[str]) -> Schema:
-    """Read domains from a whole sample, only for measuring: what is fitted with it guarantees nothing."""
+    """Read domains from a whole sample, only for measuring: what is fitted with it guarantees
+    nothing.
+    """
     with refitting():  # certificates state that domains were read
-        return infer_domains(people.X, Schema.from_frame(people.X, quasi_identifiers=quasi_identifiers))
+        return infer_domains(
+            people.X, Schema.from_frame(people.X, quasi_identifiers=quasi_identifiers)
+        )
 
 
 def check_sample(sample: object) -> None:
     require("sample", sample, Sample, "make one of features and true outcomes, Sample(X, y)")
 
 
-GUARANTEES: Mapping[str, Guarantee] = {"exact": "nominal", "reciprocal": "reciprocal", "catalogue": "catalogue"}
+GUARANTEES: Mapping[str, Guarantee] = {
+    "exact": "nominal",
+    "reciprocal": "reciprocal",
+    "catalogue": "catalogue",
+}
 
 
 def protected_owner(
     name: str, model: Any, explainer: ExplainerFactory, rules: PrivacyPolicy, **columns: Any
 ) -> ProtectedOwner:
-    """Return the owner for a guarantee of `GUARANTEES`; a catalogue answers without the explainer."""
+    """Return the owner for a guarantee of `GUARANTEES`; a catalogue answers without the
+    explainer.
+    """
     rules = replace(rules, guarantee=GUARANTEES[name])
-    return ProtectedOwner(name, model, None if name == "catalogue" else explainer, rules=rules, **columns)
+    return ProtectedOwner(
+        name, model, None if name == "catalogue" else explainer, rules=rules, **columns
+    )
 
 
 def standard_owners(
@@ -443,8 +537,8 @@ def standard_owners(
 ) -> list[Target]:
     """Return one owner per way of answering; all train the same model on columns like the sample's.
 
-    Raw ones, named as their explainers; ``exact`` (nominal k); ``reciprocal``; ``catalogue``, which answers
-    queries without an explainer; ``dp`` and ``dp-reverted``.
+    Raw ones, named as their explainers; ``exact`` (nominal k); ``reciprocal``; ``catalogue``, which
+    answers queries without an explainer; ``dp`` and ``dp-reverted``.
 
     Parameters
     ----------
@@ -460,15 +554,24 @@ def standard_owners(
         See `PrototypeOwner`.
     """
     if not explainers or (protects is not None and protects not in explainers):
-        raise InputError(f"`protects` must be one of the explainers given: {', '.join(explainers) or 'there is none'}")
+        raise InputError(
+            "`protects` must be one of the explainers given:"
+            f" {', '.join(explainers) or 'there is none'}"
+        )
     found, quasi = explainers[protects or next(iter(explainers))], tuple(quasi_identifiers)
     domains, rules = schema or measured_schema(sample, quasi), PrivacyPolicy(k=k)
-    protected = [protected_owner(name, model, found, rules, quasi_identifiers=quasi) for name in GUARANTEES]
+    protected = [
+        protected_owner(name, model, found, rules, quasi_identifiers=quasi) for name in GUARANTEES
+    ]
     prototypes = [
         PrototypeOwner(name, model, domains, epsilon, revert=revert, repeatable=repeatable)
         for name, revert in (("dp", False), ("dp-reverted", True))
     ]
-    return [*(RawOwner(name, model, explainer) for name, explainer in explainers.items()), *protected, *prototypes]
+    return [
+        *(RawOwner(name, model, explainer) for name, explainer in explainers.items()),
+        *protected,
+        *prototypes,
+    ]
 
 
 Found = Mapping[str, NDArray[Any]]
@@ -482,7 +585,10 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """Results of pieces in a folder, one file each. They score people, so the folder stays with the data holder."""
+    """Results of pieces in a folder, one file each.
+
+    They score people, so the folder stays with the data holder.
+    """
 
     folder: Path
 
@@ -503,10 +609,18 @@ class Kept:
 
 
 class AuditRun:
-    """What all audits of models share: checked settings, pieces that can be resumed, and a report."""
+    """What all audits of models share: checked settings, pieces that can be resumed, and a
+    report.
+    """
 
     def __init__(
-        self, owner: Target, seed: int, n_jobs: int, kept: Kept | None, progress: Progress | None, total: int
+        self,
+        owner: Target,
+        seed: int,
+        n_jobs: int,
+        kept: Kept | None,
+        progress: Progress | None,
+        total: int,
     ) -> None:
         whole_number("seed", seed, 0)
         if not isinstance(n_jobs, int) or isinstance(n_jobs, bool) or n_jobs == 0:
@@ -536,8 +650,12 @@ class AuditRun:
         if self._n_jobs == 1 or len(pieces) < 2:
             return map(_call, pieces)
         # Large arguments, which are rows, would be passed to processes by way of the disk.
-        parallel = joblib.Parallel(n_jobs=self._n_jobs, return_as="generator_unordered", max_nbytes=None)
-        done: Iterable[tuple[str, Found]] = parallel(joblib.delayed(_call)(piece) for piece in pieces)
+        parallel = joblib.Parallel(
+            n_jobs=self._n_jobs, return_as="generator_unordered", max_nbytes=None
+        )
+        done: Iterable[tuple[str, Found]] = parallel(
+            joblib.delayed(_call)(piece) for piece in pieces
+        )
         return done
 
     def report(
@@ -565,9 +683,11 @@ def _call(piece: Piece) -> tuple[str, Found]:
 def compare(
     owners: Sequence[Target], sample: Sample, attack: Callable[..., AttackReport], **sizes: Any
 ) -> list[AttackReport]:
-    """Run one attack on several owners with different names, trained on the same people with the same seed.
+    """Run one attack on several owners with different names, trained on the same people with the
+    same seed.
 
-    The people trained on and asked about must depend on the sample and `sizes` alone, as in all attacks here.
+    The people trained on and asked about must depend on the sample and `sizes` alone, as in all
+    attacks here.
     """
     if len({owner.name for owner in owners}) != len(owners):
         raise InputError("two owners have the same name; reports could not be told apart")

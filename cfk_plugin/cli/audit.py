@@ -28,28 +28,46 @@ if TYPE_CHECKING:
 
     Found = Sequence[tuple[str, str, Report]]
 
-audit = typer.Typer(help="Attack what would be released, before others do; see what it costs.", no_args_is_help=True)
+audit = typer.Typer(
+    help="Attack what would be released, before others do; see what it costs.", no_args_is_help=True
+)
 app.add_typer(audit, name="audit")
 
 
-def _show(results: Sequence[AuditResult], figures: Callable[[AuditResult], Sequence[str]], **title: Any) -> None:
-    """Show a table of results, each with the first of `figures` that it has; the report holds all of them."""
+def _show(
+    results: Sequence[AuditResult], figures: Callable[[AuditResult], Sequence[str]], **title: Any
+) -> None:
+    """Show a table of results, each with the first of `figures` that it has; the report holds all
+    of them.
+    """
     rows = []
     for result in results:
         main, measured = result.main, not math.isnan(result.main.value)
-        known = [name for name in figures(result) if not math.isnan(result.figures.get(name, math.nan))]
+        known = [
+            name for name in figures(result) if not math.isnan(result.figures.get(name, math.nan))
+        ]
         others = (
-            "–" if r is None or math.isnan(r.value) else f"{r.value:.3f}" for r in (result.baseline, result.control)
+            "–" if r is None or math.isnan(r.value) else f"{r.value:.3f}"
+            for r in (result.baseline, result.control)
         )
         name = result.attack + (" *" if measured and not result.worked else "")
-        reached = f"{main.value:.3f} ({main.low:.3f}–{main.high:.3f})" if measured else "nothing to attack"
-        rows.append((name, reached, *others, f"{known[0]} {result.figures[known[0]]:.3g}" if known else ""))
+        reached = (
+            f"{main.value:.3f} ({main.low:.3f}–{main.high:.3f})"
+            if measured
+            else "nothing to attack"
+        )
+        rows.append(
+            (name, reached, *others, f"{known[0]} {result.figures[known[0]]:.3g}" if known else "")
+        )
     show(("attack", "success (95 %)", "baseline", "control", "key figure"), rows, **title)
 
 
 def _explain(results: Sequence[AuditResult]) -> None:
     if not all(result.worked for result in results):
-        say("* no better than the baseline: it did not work here, which is no evidence of protection")
+        say(
+            "* no better than the baseline: it did not work here, which is no evidence of"
+            " protection"
+        )
     say("")
     for attack, scenario in {result.attack: result.scenario for result in results}.items():
         say(f"[bold]{attack}[/]: {scenario}", markup=True)
@@ -57,22 +75,33 @@ def _explain(results: Sequence[AuditResult]) -> None:
 
 @command(
     "linkage",
-    "cfk audit linkage train.csv cf.csv -s schema.json -m model.joblib -d low --holdout test.csv -o audit.json\n"
-    "cfk audit linkage train.csv cf.csv -s schema.json -m model.joblib -d low --attacks linkage,model_filter --track",
+    "cfk audit linkage train.csv cf.csv -s schema.json -m model.joblib -d low --holdout test.csv -o"
+    " audit.json\ncfk audit linkage train.csv cf.csv -s schema.json -m model.joblib -d low"
+    " --attacks linkage,model_filter --track",
     audit,
 )
 def audit_linkage(
     given: opt.RawInputs,
     place: opt.ReportPlace,
-    holdout: Annotated[Path | None, typer.Option(help="People who are not in the training rows: the control.")] = None,
-    attacks: Annotated[str | None, typer.Option(help="Names, separated by commas. Default: all.")] = None,
-    limit: Annotated[int, typer.Option(help="Most counterfactuals attacked; more are sampled.", min=1)] = 100,
-    simulations: Annotated[int, typer.Option(help="Runs per candidate of a randomised method.", min=1)] = 20,
+    holdout: Annotated[
+        Path | None, typer.Option(help="People who are not in the training rows: the control.")
+    ] = None,
+    attacks: Annotated[
+        str | None, typer.Option(help="Names, separated by commas. Default: all.")
+    ] = None,
+    limit: Annotated[
+        int, typer.Option(help="Most counterfactuals attacked; more are sampled.", min=1)
+    ] = 100,
+    simulations: Annotated[
+        int, typer.Option(help="Runs per candidate of a randomised method.", min=1)
+    ] = 20,
     seed: opt.Seed = 0,
 ) -> int:
-    """Link what would be released to people: look-ups, rerunning the algorithm, asking the model, and more.
+    """Link what would be released to people: look-ups, rerunning the algorithm, asking the model,
+    and more.
 
-    Exit code 0 when the guarantee's promise holds, 1 when an attack leaves fewer people, 3 when that was not tested.
+    Exit code 0 when the guarantee's promise holds, 1 when an attack leaves fewer people, 3 when
+    that was not tested.
     """
     from cfk_plugin._files import check_report, progress_bar, read_table
     from cfk_plugin.audit import ATTACKS, Setting, run_linkage_audit
@@ -123,9 +152,10 @@ def _say_checks(report: AuditReport) -> None:
 
 @command(
     "epsilon",
-    "cfk audit epsilon train.csv -s schema.json --claimed 1 --method dp --canary canary.json\n"
-    "cfk audit epsilon train.csv -s schema.json --claimed 1 --fit mine:release --canary canary.json -o report.json\n"
-    "cfk audit epsilon train.csv -s schema.json --claimed 1 --fit mine:release --canary many.csv --one-run",
+    "cfk audit epsilon train.csv -s schema.json --claimed 1 --method dp --canary canary.json\ncfk"
+    " audit epsilon train.csv -s schema.json --claimed 1 --fit mine:release --canary canary.json -o"
+    " report.json\ncfk audit epsilon train.csv -s schema.json --claimed 1 --fit mine:release"
+    " --canary many.csv --one-run",
     audit,
 )
 def audit_epsilon(
@@ -137,25 +167,40 @@ def audit_epsilon(
         str | None, typer.Option(help="dp: the prototypes of this package, at the claimed budget.")
     ] = None,
     fit: Annotated[
-        str | None, typer.Option(help="Or module:function that you trust, from a table to what is released.")
+        str | None,
+        typer.Option(help="Or module:function that you trust, from a table to what is released."),
     ] = None,
     canary: Annotated[
-        Path | None, typer.Option(help="A made-up person: .json (one row, or a list), .csv or .parquet.")
+        Path | None,
+        typer.Option(help="A made-up person: .json (one row, or a list), .csv or .parquet."),
     ] = None,
     delta: Annotated[float, typer.Option(help="The delta that it claims.", min=0)] = 0.0,
-    runs: Annotated[int, typer.Option(help="Runs with the canary, and the same number without.", min=20)] = 400,
-    one_run: Annotated[bool, typer.Option("--one-run", help="One run; coins put each canary in or out.")] = False,
+    runs: Annotated[
+        int, typer.Option(help="Runs with the canary, and the same number without.", min=20)
+    ] = 400,
+    one_run: Annotated[
+        bool, typer.Option("--one-run", help="One run; coins put each canary in or out.")
+    ] = False,
     score: Annotated[
-        str | None, typer.Option(help="module:function, from an output to the score (or scores) of the canary.")
+        str | None,
+        typer.Option(
+            help="module:function, from an output to the score (or scores) of the canary."
+        ),
     ] = None,
-    relation: Annotated[str, typer.Option(help="Neighbouring tables: add-remove or replace-one.")] = "add-remove",
+    relation: Annotated[
+        str, typer.Option(help="Neighbouring tables: add-remove or replace-one.")
+    ] = "add-remove",
     jobs: Annotated[int, typer.Option(help="Runs at the same time; -1 on all cores.")] = 1,
-    backend: Annotated[str, typer.Option(help="auto, processes or threads; see the docs.")] = "auto",
+    backend: Annotated[
+        str, typer.Option(help="auto, processes or threads; see the docs.")
+    ] = "auto",
     seed: opt.Seed = 0,
 ) -> int:
-    """Bound the epsilon of a function from below, by how well its outputs tell whether somebody was in the table.
+    """Bound the epsilon of a function from below, by how well its outputs tell whether somebody was
+    in the table.
 
-    Exit code 0 when the claim is not refuted (which proves nothing), 1 when it is, 3 when so few runs never could.
+    Exit code 0 when the claim is not refuted (which proves nothing), 1 when it is, 3 when so few
+    runs never could.
     """
     from cfk_plugin._files import check_report, load_function, progress_bar, read_schema, read_table
     from cfk_plugin.audit import canary_audit, one_run_audit, runs_needed
@@ -167,14 +212,24 @@ def audit_epsilon(
     roles = read_schema(schema, rows)
     identifiers = list(roles.names("identifier"))
     _check_audited(method, fit, score)
-    people = _read_canary(canary, claimed, delta, one_run).drop(columns=identifiers, errors="ignore")
+    people = _read_canary(canary, claimed, delta, one_run).drop(
+        columns=identifiers, errors="ignore"
+    )
     rows = rows.drop(columns=identifiers)
     if fit is not None:
         audited, judge = load_function(fit), None if score is None else load_function(score)
     else:  # The noised statistics of `DPPrototypes`, which disclose more than any answer.
         audited = measuring(roles, claimed, delta)
-        judge = (lambda found: found.scores(people)) if one_run else (lambda found: found.seen(people))
-    claim: dict[str, Any] = {"claimed": claimed, "delta": delta, "seed": seed, "score": judge, "schema": roles}
+        judge = (
+            (lambda found: found.scores(people)) if one_run else (lambda found: found.seen(people))
+        )
+    claim: dict[str, Any] = {
+        "claimed": claimed,
+        "delta": delta,
+        "seed": seed,
+        "score": judge,
+        "schema": roles,
+    }
     if one_run:
         report = one_run_audit(audited, rows, people, **claim)
     else:
@@ -195,7 +250,9 @@ def _check_audited(method: str | None, fit: str | None, score: str | None) -> No
     if method not in (None, "dp"):
         raise InputError(f"unknown method {method}; known: dp")
     if method is not None and score is not None:
-        raise InputError("--score goes with --fit; a method is judged by all that it asks of the rows")
+        raise InputError(
+            "--score goes with --fit; a method is judged by all that it asks of the rows"
+        )
 
 
 def _say_runs(runs: int, seconds: float, needed: int | None) -> None:
@@ -217,20 +274,23 @@ def _read_canary(path: Path | None, claimed: float, delta: float, one_run: bool)
         many = canaries_needed(claimed, delta)
         few = f"{many or 'many'} made-up people, one row each" if one_run else "one made-up person"
         raise InputError(
-            f"--canary is missing: give {few}, with the columns of the training table and values that are rare "
-            "together there, inside the declared domains; never a row of the table"
+            f"--canary is missing: give {few}, with the columns of the training table and values"
+            " that are rare together there, inside the declared domains; never a row of the table"
         )
     if path.suffix.lower() != ".json":
         return read_table(path)
-    with quiet(f"{path}: not a row, or a list of rows, as JSON ({{}})", InputError):  # an error's text quotes the file
+    with quiet(
+        f"{path}: not a row, or a list of rows, as JSON ({{}})", InputError
+    ):  # an error's text quotes the file
         content = json.loads(path.read_text(encoding="utf-8"))
         return pd.DataFrame(content if isinstance(content, list) else [content])
 
 
 def _say_bound(report: EpsilonAudit) -> None:
     say(
-        f"epsilon is at least [bold]{report.epsilon_low:.2f}[/] ({report.confidence:.0%}); claimed {report.claimed:g}, "
-        f"delta {report.delta:g}; these sizes could show at most {report.ceiling:.2f}",
+        f"epsilon is at least [bold]{report.epsilon_low:.2f}[/] ({report.confidence:.0%}); claimed"
+        f" {report.claimed:g}, delta {report.delta:g}; these sizes could show at most"
+        f" {report.ceiling:.2f}",
         markup=True,
     )
     rate = report.main
@@ -250,44 +310,74 @@ _FEW = 20  # more outcomes than this are hardly labels, and are not listed
 
 @command(
     "all",
-    "cfk audit all people.csv -s schema.json -d yes --budget 5m\n"
-    "cfk audit all people.csv -s schema.json -d yes --against raw,reciprocal,dp --only membership --budget 90s\n"
-    "cfk audit all people.csv -s schema.json -d yes -m model.joblib --explainer nice --budget full -o out.json",
+    "cfk audit all people.csv -s schema.json -d yes --budget 5m\ncfk audit all people.csv -s"
+    " schema.json -d yes --against raw,reciprocal,dp --only membership --budget 90s\ncfk audit all"
+    " people.csv -s schema.json -d yes -m model.joblib --explainer nice --budget full -o out.json",
     audit,
-    kept="with --keep, what was measured stays in its folder, and the same command goes on from there",
+    kept=(
+        "with --keep, what was measured stays in its folder, and the same command goes on from"
+        " there"
+    ),
 )
 def audit_all(
     people: Annotated[
-        Path, typer.Argument(help="People with their outcomes, CSV or Parquet; models are trained on some of them.")
+        Path,
+        typer.Argument(
+            help="People with their outcomes, CSV or Parquet; models are trained on some of them."
+        ),
     ],
     schema: opt.SchemaFile,
     place: opt.ReportPlace,
-    desired: Annotated[str, typer.Option("--desired", "-d", help="The outcome that explanations reach.")],
-    target: Annotated[str | None, typer.Option(help="Column of the outcomes. Default: the schema's target.")] = None,
+    desired: Annotated[
+        str, typer.Option("--desired", "-d", help="The outcome that explanations reach.")
+    ],
+    target: Annotated[
+        str | None, typer.Option(help="Column of the outcomes. Default: the schema's target.")
+    ] = None,
     model: Annotated[
         str | None,
-        typer.Option("--model", "-m", help="joblib or pickle file that you trust; trained anew. Default: a forest."),
+        typer.Option(
+            "--model",
+            "-m",
+            help="joblib or pickle file that you trust; trained anew. Default: a forest.",
+        ),
     ] = None,
     explainer: Annotated[
-        str, typer.Option(help="Name of a generator (cfk plugins lists them), or module:function that you trust.")
+        str,
+        typer.Option(
+            help="Name of a generator (cfk plugins lists them), or module:function that you trust."
+        ),
     ] = "nearest",
     against: Annotated[
-        str, typer.Option(help="Who answers: raw, exact, reciprocal, catalogue, dp, dp-reverted; separated by commas.")
+        str,
+        typer.Option(
+            help=(
+                "Who answers: raw, exact, reciprocal, catalogue, dp, dp-reverted; separated by"
+                " commas."
+            )
+        ),
     ] = "raw,reciprocal",
-    budget: Annotated[str, typer.Option(help="fast (3 minutes), full (30), or a time such as 90s, 5m, 1h.")] = "fast",
-    only: Annotated[str | None, typer.Option(help="Audits to run, commas between; see the docs. Default: all.")] = None,
+    budget: Annotated[
+        str, typer.Option(help="fast (3 minutes), full (30), or a time such as 90s, 5m, 1h.")
+    ] = "fast",
+    only: Annotated[
+        str | None, typer.Option(help="Audits to run, commas between; see the docs. Default: all.")
+    ] = None,
     policy: opt.Policy = None,
     k: opt.K = None,
     objective: opt.Objective = None,
     epsilon: Annotated[float, typer.Option(help="Budget of dp and dp-reverted.", min=0)] = 1.0,
     jobs: Annotated[int, typer.Option(help="Trainings at the same time; -1 on all cores.")] = 1,
     seed: opt.Seed = 0,
-    keep: Annotated[Path | None, typer.Option(help="Folder of results, from which a stopped audit continues.")] = None,
+    keep: Annotated[
+        Path | None, typer.Option(help="Folder of results, from which a stopped audit continues.")
+    ] = None,
 ) -> int:
-    """Measure what explanations leak: membership, extraction, attributes and links, at sizes that fit the time.
+    """Measure what explanations leak: membership, extraction, attributes and links, at sizes that
+    fit the time.
 
-    Models are trained anew on parts of the people: the attacks are on the way of training and answering, not on one
-    model. Exit code 0 when everything was measured; the report judges.
+    Models are trained anew on parts of the people: the attacks are on the way of training and
+    answering, not on one model. Exit code 0 when everything was measured; the report judges.
     """
     import cfk_plugin._files as files
     from cfk_plugin.audit.planning import AUDITS, Scope, plan, run_planned, seconds_of
@@ -305,16 +395,29 @@ def audit_all(
     trained = full_depth_forest(sample.X) if model is None else _estimator(model)
     owners = [_owner(name, trained, explain, roles, rules, epsilon, sample) for name in who]
     scope = Scope(roles.quasi_identifiers, explain, next(iter(roles.names("sensitive")), None))
-    wanted = [name for name in AUDITS if name in wanted and (name != "attribute_surrogate" or scope.attribute)]
+    wanted = [
+        name
+        for name in AUDITS
+        if name in wanted and (name != "attribute_surrogate" or scope.attribute)
+    ]
     planned = plan(owners, sample, scope, seconds, audits=wanted, n_jobs=jobs, seed=seed)
     _say_plan(planned, owners, sample, scope)
-    given = {"desired": desired, "target": target, "model": model, "explainer": explainer, "against": ""}
+    given = {
+        "desired": desired,
+        "target": target,
+        "model": model,
+        "explainer": explainer,
+        "against": "",
+    }
     given |= {} if objective is None else {"objective": objective}
-    # Kept results are found by the target's name alone, so other settings get a folder of their own.
+    # Kept results are found by the target's name alone, so other settings get a folder of their
+    # own.
     kept = None if keep is None else Kept(keep / _fingerprint(schema, given, policy, k, epsilon))
     found = []
     with files.progress_bar("attacking", console(stderr=True)) as told:
-        for done in run_planned(owners, sample, scope, planned, seed=seed, n_jobs=jobs, kept=kept, progress=told):
+        for done in run_planned(
+            owners, sample, scope, planned, seed=seed, n_jobs=jobs, kept=kept, progress=told
+        ):
             found.append(done)
             say(f"{done[1]} of {done[0]}: done", stderr=True)
     if place.output is not None:
@@ -325,9 +428,21 @@ def audit_all(
 
 
 def _owner(
-    name: str, model: Any, explain: Any, roles: Roles, rules: PrivacyPolicy, epsilon: float, sample: Sample
+    name: str,
+    model: Any,
+    explain: Any,
+    roles: Roles,
+    rules: PrivacyPolicy,
+    epsilon: float,
+    sample: Sample,
 ) -> Target:
-    from cfk_plugin.audit.targets import GUARANTEES, PrototypeOwner, RawOwner, measured_schema, protected_owner
+    from cfk_plugin.audit.targets import (
+        GUARANTEES,
+        PrototypeOwner,
+        RawOwner,
+        measured_schema,
+        protected_owner,
+    )
 
     if name == "raw":
         return RawOwner(name, model, explain)
@@ -337,24 +452,36 @@ def _owner(
     return PrototypeOwner(name, model, domains, epsilon, revert=name == "dp-reverted")
 
 
-def _outcomes(table: pd.DataFrame, roles: Roles, target: str | None, desired: str) -> NDArray[np.bool_]:
+def _outcomes(
+    table: pd.DataFrame, roles: Roles, target: str | None, desired: str
+) -> NDArray[np.bool_]:
     from cfk_plugin.data.model import Goal
     from cfk_plugin.data.policy import desired_of_text
 
     name = target or roles.target
     if name is None:
-        raise InputError('which column holds the true outcomes? Give --target, or "target" in the schema')
+        raise InputError(
+            'which column holds the true outcomes? Give --target, or "target" in the schema'
+        )
     if name not in table or name in roles.features:
         where = "is a feature; outcomes are none" if name in table else "is no column of the table"
-        raise InputError(f"--target {name}: {where}; declare it as target in the schema, or name another column")
+        raise InputError(
+            f"--target {name}: {where}; declare it as target in the schema, or name another column"
+        )
     column = table[name]
     if column.isna().any():
         raise InputError(f"column {name} has people without an outcome; leave them out")
     labels = column.unique().tolist()
     found = Goal(desired_of_text(desired, labels, str)).met(column.to_numpy(dtype=object))
     if not found.any() or found.all():
-        known = ", ".join(sorted(map(str, labels))) if len(labels) <= _FEW else f"{len(labels)} outcomes"
-        raise InputError(f"--desired {desired}: some people must have it and some not; {name} has {known}")
+        known = (
+            ", ".join(sorted(map(str, labels)))
+            if len(labels) <= _FEW
+            else f"{len(labels)} outcomes"
+        )
+        raise InputError(
+            f"--desired {desired}: some people must have it and some not; {name} has {known}"
+        )
     return found
 
 
@@ -365,17 +492,30 @@ def _estimator(location: str) -> Any:
     model = load_model(location)
     if not all(hasattr(model, method) for method in ("fit", "get_params", "predict_proba")):
         raise ModelError(
-            f"{location}: a {type(model).__name__} cannot be trained again; give a scikit-learn classifier or pipeline "
-            "with predict_proba, or leave --model out for a random forest"
+            f"{location}: a {type(model).__name__} cannot be trained again; give a scikit-learn"
+            " classifier or pipeline with predict_proba, or leave --model out for a random forest"
         )
     return model
 
 
-def _fingerprint(schema: Path, given: dict[str, str | None], policy: Path | None, k: int | None, epsilon: float) -> str:
-    """Return a hash of everything that answers depend on except the people: settings, and contents of files."""
-    settings = {"people": Path(), "schema": schema, **given, "policy": policy, "k": k, "epsilon": epsilon}
+def _fingerprint(
+    schema: Path, given: dict[str, str | None], policy: Path | None, k: int | None, epsilon: float
+) -> str:
+    """Return a hash of everything that answers depend on except the people: settings, and contents
+    of files.
+    """
+    settings = {
+        "people": Path(),
+        "schema": schema,
+        **given,
+        "policy": policy,
+        "k": k,
+        "epsilon": epsilon,
+    }
     # In this form, so that folders of earlier versions are found.
-    found = hashlib.sha256(f"Inputs({', '.join(f'{name}={value!r}' for name, value in settings.items())})".encode())
+    found = hashlib.sha256(
+        f"Inputs({', '.join(f'{name}={value!r}' for name, value in settings.items())})".encode()
+    )
     for path in (schema, policy, given["model"]):
         found.update(Path(path).read_bytes() if path is not None and Path(path).is_file() else b"")
     return found.hexdigest()[:16]
@@ -398,7 +538,10 @@ def _say_plan(planned: Plan, owners: Sequence[Target], sample: Sample, scope: An
         ]
         if names:
             say(f"left out, as {why}: {', '.join(names)}", stderr=True)
-    task, planned_for = AuditTask(owners[0], sample, planned.sizes, scope), {name for _, name in planned.seconds}
+    task, planned_for = (
+        AuditTask(owners[0], sample, planned.sizes, scope),
+        {name for _, name in planned.seconds},
+    )
     for name in (name for name in AUDITS if name in planned_for):
         say(f"  {name}: {can_detect(name, task)}", stderr=True)
 
@@ -410,7 +553,9 @@ def _text(budget: str, planned: Plan, found: Found) -> str:
         "budget": budget,
         "seconds_expected": planned.total,
         "sizes": planned.sizes._asdict() | {"people": planned.people},
-        "reports": [{"owner": owner, "audit": audit, **report.to_dict()} for owner, audit, report in found],
+        "reports": [
+            {"owner": owner, "audit": audit, **report.to_dict()} for owner, audit, report in found
+        ],
     }
     return json.dumps(content, indent=1, allow_nan=False, ensure_ascii=False)
 

@@ -1,4 +1,6 @@
-"""The frame of every command: options that several share, one line per error, exit codes, and where text goes."""
+"""The frame of every command: options that several share, one line per error, exit codes, and where
+text goes.
+"""
 
 from __future__ import annotations
 
@@ -24,35 +26,62 @@ if TYPE_CHECKING:
 
 SchemaFile = Annotated[
     Path,
-    typer.Option("--schema", "-s", help="JSON with quasi_identifiers, sensitive, target, ...; cfk schema writes one."),
+    typer.Option(
+        "--schema",
+        "-s",
+        help="JSON with quasi_identifiers, sensitive, target, ...; cfk schema writes one.",
+    ),
 ]
 Model = Annotated[
-    str, typer.Option("--model", "-m", help="joblib or pickle file that you trust, .onnx, .ubj, or an MLflow URI.")
+    str,
+    typer.Option(
+        "--model", "-m", help="joblib or pickle file that you trust, .onnx, .ubj, or an MLflow URI."
+    ),
 ]
 Desired = Annotated[
     str,
-    typer.Option("--desired", "-d", help="The outcome wanted: a label, several as a,b, a range 50..80, 'opposite'."),
+    typer.Option(
+        "--desired",
+        "-d",
+        help="The outcome wanted: a label, several as a,b, a range 50..80, 'opposite'.",
+    ),
 ]
 Threshold = Annotated[
-    float | None, typer.Option(help="For a model that returns probabilities: the least one for outcome 1.")
+    float | None,
+    typer.Option(help="For a model that returns probabilities: the least one for outcome 1."),
 ]
-LedgerUrl = Annotated[str, typer.Argument(metavar="URL", envvar="CFK_LEDGER", help="SQLite file or postgresql URL.")]
-KeyFile = Annotated[Path | None, typer.Option(help="Key of the ledger. Default: CFK_LEDGER_KEY, else URL.key.")]
+LedgerUrl = Annotated[
+    str, typer.Argument(metavar="URL", envvar="CFK_LEDGER", help="SQLite file or postgresql URL.")
+]
+KeyFile = Annotated[
+    Path | None, typer.Option(help="Key of the ledger. Default: CFK_LEDGER_KEY, else URL.key.")
+]
 Objective = Annotated[
-    str | None, typer.Option(help="pureness, ncp or weighted.", show_default="the policy's, pureness")
+    str | None,
+    typer.Option(help="pureness, ncp or weighted.", show_default="the policy's, pureness"),
 ]
-Effort = Annotated[str, typer.Option(help="For --rerun: fast, balanced or thorough, as for the release.")]
+Effort = Annotated[
+    str, typer.Option(help="For --rerun: fast, balanced or thorough, as for the release.")
+]
 K = Annotated[
     int | None,
-    typer.Option("--k", help="Least number of people behind an explanation.", show_default="the policy's, 10"),
+    typer.Option(
+        "--k", help="Least number of people behind an explanation.", show_default="the policy's, 10"
+    ),
 ]
 Train = Annotated[Path, typer.Argument(help="Training rows, CSV or Parquet.")]
 Policy = Annotated[
     Path | None,
-    typer.Option(help="JSON with the settings of a policy; options win.", show_default="PrivacyPolicy()"),
+    typer.Option(
+        help="JSON with the settings of a policy; options win.", show_default="PrivacyPolicy()"
+    ),
 ]
-Ledger = Annotated[str | None, typer.Option(help="Ledger of releases: SQLite file or postgresql URL.")]
-Output = Annotated[Path | None, typer.Option("--output", "-o", help="Where the report goes, .json.")]
+Ledger = Annotated[
+    str | None, typer.Option(help="Ledger of releases: SQLite file or postgresql URL.")
+]
+Output = Annotated[
+    Path | None, typer.Option("--output", "-o", help="Where the report goes, .json.")
+]
 Seed = Annotated[int, typer.Option(help="Seed of all random draws.", min=0)]
 Track = Annotated[bool, typer.Option("--track", help="Log to MLflow.")]
 Experiment = Annotated[str | None, typer.Option(help="MLflow experiment; implies --track.")]
@@ -70,20 +99,29 @@ class RawInputs:
     model: Model
     desired: Desired = "opposite"
     threshold: Threshold = None
-    factuals: Annotated[Path | None, typer.Option(help="The instance behind each counterfactual.")] = None
+    factuals: Annotated[
+        Path | None, typer.Option(help="The instance behind each counterfactual.")
+    ] = None
     k: K = None
     guarantee: Annotated[
-        str | None, typer.Option(help="catalogue, reciprocal or nominal.", show_default="the policy's, catalogue")
+        str | None,
+        typer.Option(
+            help="catalogue, reciprocal or nominal.", show_default="the policy's, catalogue"
+        ),
     ] = None
     method: Annotated[
-        str, typer.Option(help="auto; for a nominal guarantee exact, grasp, mondrian, or a plugin's.")
+        str,
+        typer.Option(help="auto; for a nominal guarantee exact, grasp, mondrian, or a plugin's."),
     ] = "auto"
     policy: Policy = None
     objective: Objective = None
     min_pureness: Annotated[
-        float | None, typer.Option(help="Withhold what is less pure.", show_default="the guarantee's")
+        float | None,
+        typer.Option(help="Withhold what is less pure.", show_default="the guarantee's"),
     ] = None
-    max_ncp: Annotated[float | None, typer.Option(help="Withhold what loses more information.")] = None
+    max_ncp: Annotated[float | None, typer.Option(help="Withhold what loses more information.")] = (
+        None
+    )
 
     def read(self) -> CommandInputs:
         """Read all of it; options win over the policy's file."""
@@ -95,7 +133,10 @@ class RawInputs:
         rows, raw = files.read_table(self.train), files.read_table(self.counterfactuals)
         facts = None if self.factuals is None else files.read_table(self.factuals)
         roles = files.read_schema(self.schema, rows)
-        population, asked = Population.from_frame(rows, roles), files.load_model(self.model, self.threshold)
+        population, asked = (
+            Population.from_frame(rows, roles),
+            files.load_model(self.model, self.threshold),
+        )
         goal = files.wanted(self.desired, asked, rows[list(roles.features)])
         return files.CommandInputs(rules, population, asked, goal, raw, facts)
 
@@ -128,7 +169,9 @@ class OneLineErrors(TyperGroup):
         except Exception as error:
             if not hasattr(error, "format_message"):
                 raise
-            if type(error).__name__ == "NoArgsIsHelpError":  # nothing was asked: typer shows the help
+            if (
+                type(error).__name__ == "NoArgsIsHelpError"
+            ):  # nothing was asked: typer shows the help
                 return run(**extra)
             context = getattr(error, "ctx", None)
             hint = f" (see {context.command_path} --help)" if context is not None else ""
@@ -139,8 +182,10 @@ class OneLineErrors(TyperGroup):
 
 app = typer.Typer(
     cls=OneLineErrors,
-    help="Privacy for counterfactual explanations: protect them, verify them, see what is at stake.\n\n"
-    "Exit codes: 0 pass, 1 fail, 2 usage or error, 3 review.",
+    help=(
+        "Privacy for counterfactual explanations: protect them, verify them, see what is at"
+        " stake.\n\nExit codes: 0 pass, 1 fail, 2 usage or error, 3 review."
+    ),
     add_completion=False,
     no_args_is_help=True,
     rich_markup_mode="rich",
@@ -158,7 +203,10 @@ def _show_version(asked: bool) -> None:
 @app.callback()
 def _top(
     version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+        bool,
+        typer.Option(
+            "--version", callback=_show_version, is_eager=True, help="Show the version and exit."
+        ),
     ] = False,
 ) -> None:
     """Take the options that belong to no command."""
@@ -171,7 +219,9 @@ def command(
     *,
     kept: str = "nothing was written",
 ) -> Callable[[Callable[..., int]], Callable[..., None]]:
-    """Register a command: an error, or Ctrl-C (after which `kept` says what exists), is one line and exit code 2."""
+    """Register a command: an error, or Ctrl-C (after which `kept` says what exists), is one line
+    and exit code 2.
+    """
 
     def register(function: Callable[..., int]) -> Callable[..., None]:
         flat, groups = _flat(function)
@@ -180,7 +230,9 @@ def command(
         def guarded(**given: Any) -> None:
             try:
                 for place, kind in groups.items():
-                    given[place] = kind(**{each.name: given.pop(each.name) for each in fields(kind)})
+                    given[place] = kind(
+                        **{each.name: given.pop(each.name) for each in fields(kind)}
+                    )
                 code = function(**given)
             except CFKError as error:
                 _fail(str(error), error)
@@ -193,7 +245,9 @@ def command(
         guarded.__signature__ = Signature(flat)  # type: ignore[attr-defined]
         guarded.__annotations__ = {each.name: each.annotation for each in flat}
         epilog = "[bold]Examples[/]\n\n" + "\n\n".join(examples.strip().splitlines())
-        told = "\n\n".join(" ".join(each.split()) for each in (function.__doc__ or "").split("\n\n"))
+        told = "\n\n".join(
+            " ".join(each.split()) for each in (function.__doc__ or "").split("\n\n")
+        )
         group.command(name, help=told, epilog=epilog)(guarded)
         return guarded
 
@@ -201,8 +255,14 @@ def command(
 
 
 def _flat(function: Callable[..., int]) -> tuple[list[Parameter], dict[str, Any]]:
-    """Return the parameters of a command, each dataclass replaced by its fields, and the dataclasses."""
-    found, groups, hints = list[Parameter](), dict[str, Any](), get_type_hints(function, include_extras=True)
+    """Return the parameters of a command, each dataclass replaced by its fields, and the
+    dataclasses.
+    """
+    found, groups, hints = (
+        list[Parameter](),
+        dict[str, Any](),
+        get_type_hints(function, include_extras=True),
+    )
     for each in signature(function).parameters.values():
         if not is_dataclass(kind := hints[each.name]):
             found.append(each.replace(annotation=kind, kind=Parameter.KEYWORD_ONLY))
@@ -210,7 +270,11 @@ def _flat(function: Callable[..., int]) -> tuple[list[Parameter], dict[str, Any]
         groups[each.name], own = kind, get_type_hints(kind, include_extras=True)
         for field in fields(kind):
             default = Parameter.empty if field.default is MISSING else field.default
-            found.append(Parameter(field.name, Parameter.KEYWORD_ONLY, default=default, annotation=own[field.name]))
+            found.append(
+                Parameter(
+                    field.name, Parameter.KEYWORD_ONLY, default=default, annotation=own[field.name]
+                )
+            )
     return found, groups
 
 
@@ -234,7 +298,9 @@ def say(text: str, *, stderr: bool = False, markup: bool = False) -> None:
     console(stderr=stderr).print(text, markup=markup, soft_wrap=True)
 
 
-def show(columns: Sequence[str], rows: Iterable[Sequence[str]], *, stderr: bool = False, **style: Any) -> None:
+def show(
+    columns: Sequence[str], rows: Iterable[Sequence[str]], *, stderr: bool = False, **style: Any
+) -> None:
     """Print a table, with cells as they are."""
     from rich.table import Table
     from rich.text import Text
@@ -246,12 +312,17 @@ def show(columns: Sequence[str], rows: Iterable[Sequence[str]], *, stderr: bool 
 
 
 def names(option: str, text: str | None, known: Iterable[str]) -> list[str]:
-    """Read names separated by commas, each once, all by default; unknown ones are refused before anything is read."""
+    """Read names separated by commas, each once, all by default; unknown ones are refused before
+    anything is read.
+    """
     if text is None:
         return list(known)
     found = list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     if not found or (unknown := [name for name in found if name not in known]):
-        raise InputError(f"{option} {', '.join(unknown) if found else 'names nothing'}: known are {', '.join(known)}")
+        raise InputError(
+            f"{option} {', '.join(unknown) if found else 'names nothing'}: known are"
+            f" {', '.join(known)}"
+        )
     return found
 
 

@@ -24,9 +24,15 @@ if TYPE_CHECKING:
     from cfk_plugin.records.ledger import Ledger, Status
     from cfk_plugin.records.spool import Spool, Waiting
 
-ledger = typer.Typer(help="Make a ledger of releases, check it, or erase records from it.", no_args_is_help=True)
-budget = typer.Typer(help="Look at privacy budgets in a ledger, or raise one.", no_args_is_help=True)
-spool = typer.Typer(help="Look at records that wait for MLflow, or send them.", no_args_is_help=True)
+ledger = typer.Typer(
+    help="Make a ledger of releases, check it, or erase records from it.", no_args_is_help=True
+)
+budget = typer.Typer(
+    help="Look at privacy budgets in a ledger, or raise one.", no_args_is_help=True
+)
+spool = typer.Typer(
+    help="Look at records that wait for MLflow, or send them.", no_args_is_help=True
+)
 app.add_typer(ledger, name="ledger")
 app.add_typer(budget, name="budget")
 app.add_typer(spool, name="spool")
@@ -38,7 +44,11 @@ def _opened(url: str, key_file: Path | None, *, create: bool = False) -> Ledger:
     return Ledger(url, key_file=key_file, create=create)
 
 
-@command("create", "cfk ledger create ledger.db\ncfk ledger create postgresql://cfk@db.example.org/privacy", ledger)
+@command(
+    "create",
+    "cfk ledger create ledger.db\ncfk ledger create postgresql://cfk@db.example.org/privacy",
+    ledger,
+)
 def ledger_create(url: opt.LedgerUrl, key_file: opt.KeyFile = None) -> int:
     """Make a new ledger, once; nothing else does. One that is there is not touched."""
     with _opened(url, key_file, create=True) as book:
@@ -48,10 +58,15 @@ def ledger_create(url: opt.LedgerUrl, key_file: opt.KeyFile = None) -> int:
 @command("verify", "cfk ledger verify ledger.db\ncfk ledger verify ledger.db --head DIGEST", ledger)
 def ledger_verify(
     url: opt.LedgerUrl,
-    head: Annotated[str | None, typer.Option(help="A head that was printed earlier and kept elsewhere.")] = None,
+    head: Annotated[
+        str | None, typer.Option(help="A head that was printed earlier and kept elsewhere.")
+    ] = None,
     key_file: opt.KeyFile = None,
 ) -> int:
-    """Check that no release or spend was removed, added or changed. Exit code 0 when none was, else 1."""
+    """Check that no release or spend was removed, added or changed.
+
+    Exit code 0 when none was, else 1.
+    """
     from cfk_plugin.records.chain import BrokenLedgerError
 
     try:
@@ -89,10 +104,17 @@ def _show_status(found: Status) -> int:
     return 0
 
 
-@command("export", "cfk ledger export ledger.db -o audit.csv", ledger, kept="the file that was begun is not whole")
+@command(
+    "export",
+    "cfk ledger export ledger.db -o audit.csv",
+    ledger,
+    kept="the file that was begun is not whole",
+)
 def ledger_export(
     url: opt.LedgerUrl,
-    output: Annotated[Path, typer.Option("--output", "-o", help="Where the rows go, .csv or .jsonl.")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Where the rows go, .csv or .jsonl.")
+    ],
     key_file: opt.KeyFile = None,
 ) -> int:
     """Write what was released, when and how often: handles, hashes, counts and times, no value."""
@@ -118,12 +140,20 @@ def ledger_export(
     return 0
 
 
-@command("forget", "cfk ledger forget ledger.db -s schema.json --rows person.csv --train train.csv", ledger)
+@command(
+    "forget",
+    "cfk ledger forget ledger.db -s schema.json --rows person.csv --train train.csv",
+    ledger,
+)
 def ledger_forget(
     url: opt.LedgerUrl,
     schema: opt.SchemaFile,
-    rows: Annotated[Path, typer.Option(help="Rows that are to be forgotten, as in the training table.")],
-    train: Annotated[Path | None, typer.Option(help="Training rows, whose columns and types are used.")] = None,
+    rows: Annotated[
+        Path, typer.Option(help="Rows that are to be forgotten, as in the training table.")
+    ],
+    train: Annotated[
+        Path | None, typer.Option(help="Training rows, whose columns and types are used.")
+    ] = None,
     key_file: opt.KeyFile = None,
 ) -> int:
     """Erase records from a ledger; what is on record for others stays."""
@@ -138,13 +168,20 @@ def ledger_forget(
     with _opened(url, key_file) as book:
         if missing := [name for name in roles.features if name not in table.columns]:
             lost = ", ".join(missing)
-            raise InputError(f"{rows}: column {lost} is missing; give the rows as they are in the training table")
+            raise InputError(
+                f"{rows}: column {lost} is missing; give the rows as they are in the training table"
+            )
         # Column by column: a row of a data frame turns whole numbers beside a fraction into floats.
         records = zip(*(table[name].tolist() for name in roles.features), strict=True)
-        gone = book.forget(*(handle for values in records for handle in handles_of(book, roles, list(values))))
+        gone = book.forget(
+            *(handle for values in records for handle in handles_of(book, roles, list(values)))
+        )
     say(f"forgot {counted(gone.records, 'record')} with {counted(gone.releases, 'release')}")
     if not gone.records and known is None:
-        say("nothing matched; --train makes sure that the rows are read as they were for training", stderr=True)
+        say(
+            "nothing matched; --train makes sure that the rows are read as they were for training",
+            stderr=True,
+        )
     return 0
 
 
@@ -160,7 +197,8 @@ def _as_trained(path: Path, train: pd.DataFrame) -> pd.DataFrame:
     texts = [
         name
         for name in table.columns
-        if name in train.columns and (types.is_object_dtype(train[name]) or types.is_string_dtype(train[name]))
+        if name in train.columns
+        and (types.is_object_dtype(train[name]) or types.is_string_dtype(train[name]))
     ]
     if path.suffix.lower() not in (".parquet", ".pq") and texts:
         table = table.assign(**pd.read_csv(path, usecols=texts, dtype=str))
@@ -169,17 +207,25 @@ def _as_trained(path: Path, train: pd.DataFrame) -> pd.DataFrame:
     return table
 
 
-@command("show", "cfk budget show ledger.db\ncfk budget show ledger.db --next 0.5 --delta 1e-6", budget)
+@command(
+    "show", "cfk budget show ledger.db\ncfk budget show ledger.db --next 0.5 --delta 1e-6", budget
+)
 def budget_show(
     url: opt.LedgerUrl,
     key_file: opt.KeyFile = None,
-    as_json: Annotated[bool, typer.Option("--json", help="JSON, with every ceiling and every fit.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="JSON, with every ceiling and every fit.")
+    ] = False,
     next_epsilon: Annotated[
         float | None, typer.Option("--next", help="ε of a next fit, to see what it would lead to.")
     ] = None,
-    delta: Annotated[float, typer.Option(help="δ of the next fit, which then has Gaussian noise.")] = 0.0,
+    delta: Annotated[
+        float, typer.Option(help="δ of the next fit, which then has Gaussian noise.")
+    ] = 0.0,
 ) -> int:
-    """Show every account: its ceiling, what was spent, what is left, and what a next fit would lead to."""
+    """Show every account: its ceiling, what was spent, what is left, and what a next fit would lead
+    to.
+    """
     from cfk_plugin.records.budget import Budget, Order, accounts, format_amount
 
     if next_epsilon is None and delta:
@@ -198,13 +244,28 @@ def budget_show(
         return 0
     rows: list[tuple[str, ...]] = []
     for account, after in zip(known, then, strict=True):
-        said = [] if after is None else [*map(format_amount, after.spent)] if _may(after) else ["refused", ""]
+        said = (
+            []
+            if after is None
+            else [*map(format_amount, after.spent)]
+            if _may(after)
+            else ["refused", ""]
+        )
         last = account.spends[-1].at[:10] if account.spends else "–"
         for at, symbol in enumerate("εδ"):
             amounts = map(format_amount, (account.ceiling[at], account.spent[at], account.left[at]))
             whole = (account.name, str(len(account.spends)), last) if at == 0 else ("", "", "")
             rows.append((whole[0], symbol, *amounts, *whole[1:], *said[at : at + 1]))
-    heads = ("account", "", "ceiling", "spent", "left", "fits", "last", *(["then"] if asked else []))
+    heads = (
+        "account",
+        "",
+        "ceiling",
+        "spent",
+        "left",
+        "fits",
+        "last",
+        *(["then"] if asked else []),
+    )
     show(heads, rows, box=None, pad_edge=False)
     return 0
 
@@ -222,19 +283,28 @@ def _plain_account(account: Account, after: Account | None) -> dict[str, Any]:
         "last": account.spends[-1].at if account.spends else None,
         "ceilings": [ceiling._asdict() for ceiling in account.ceilings],
         "spends": [asdict(spend) for spend in account.spends],
-        **({} if after is None else {"next": {"spent": after.spent._asdict(), "refused": not _may(after)}}),
+        **(
+            {}
+            if after is None
+            else {"next": {"spent": after.spent._asdict(), "refused": not _may(after)}}
+        ),
     }
 
 
 @command("raise", "cfk budget raise ledger.db --account patients --epsilon 5", budget)
 def budget_raise(
     url: opt.LedgerUrl,
-    account: Annotated[str, typer.Option(help="Name of the account: a scope, or another name that was given.")],
+    account: Annotated[
+        str, typer.Option(help="Name of the account: a scope, or another name that was given.")
+    ],
     epsilon: Annotated[float | None, typer.Option(help="New ceiling of the sum of all ε.")] = None,
     delta: Annotated[float | None, typer.Option(help="New ceiling of the sum of all δ.")] = None,
     key_file: opt.KeyFile = None,
 ) -> int:
-    """Raise the ceiling of an account: people may lose more privacy than promised. Earlier ceilings stay on record."""
+    """Raise the ceiling of an account: people may lose more privacy than promised.
+
+    Earlier ceilings stay on record.
+    """
     from cfk_plugin.records.budget import raise_ceiling
 
     with _opened(url, key_file) as book:
@@ -243,7 +313,9 @@ def budget_raise(
     return 0
 
 
-Folder = Annotated[Path | None, typer.Option(help="Folder of the spool. Default: CFK_SPOOL, else the user's own.")]
+Folder = Annotated[
+    Path | None, typer.Option(help="Folder of the spool. Default: CFK_SPOOL, else the user's own.")
+]
 
 
 @command("status", "cfk spool status", spool)
@@ -273,7 +345,10 @@ def _existing(folder: Path | None) -> Iterator[Spool]:
 
     settings = SpoolSettings.of(folder)
     if not exists(settings.folder):
-        raise InputError(f"there is no spool in {settings.folder}; give its folder with --folder, or set CFK_SPOOL")
+        raise InputError(
+            f"there is no spool in {settings.folder}; give its folder with --folder, or set"
+            " CFK_SPOOL"
+        )
     with closing(Spool(settings, this_process())) as found:
         yield found
 
@@ -286,7 +361,9 @@ def _show_waiting(waiting: Sequence[Waiting]) -> int:
     for stream in waiting:
         behind = "–" if stream.oldest is None else _since(time.time() - stream.oldest / 1000)
         problem = stream.problem or "none yet; a process sends it"
-        rows.append((stream.id, f"{stream.records:,}", f"{stream.size / 1000:,.0f}", behind, problem))
+        rows.append(
+            (stream.id, f"{stream.records:,}", f"{stream.size / 1000:,.0f}", behind, problem)
+        )
     show(("stream", "records", "kB", "behind", "last problem"), rows, box=None)
     return 3
 

@@ -32,7 +32,9 @@ if TYPE_CHECKING:
     kept="what is logged by now stays in the folder",
 )
 def demo(
-    k: Annotated[int, typer.Option("--k", help="Least number of people behind an explanation.")] = 10,
+    k: Annotated[
+        int, typer.Option("--k", help="Least number of people behind an explanation.")
+    ] = 10,
     patients: Annotated[int, typer.Option(help="Patients to explain.", min=1)] = 20,
     folder: Annotated[Path, typer.Option(help="Where the MLflow store is written.")] = Path(),
 ) -> int:
@@ -46,12 +48,14 @@ def demo(
 @command("schema", "cfk schema train.csv -o schema.json")
 def schema(
     train: opt.Train,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="The file, .json. Default: stdout.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="The file, .json. Default: stdout.")
+    ] = None,
 ) -> int:
     """Write a schema to fill in, and show how each column is read and how many rows it singles out.
 
-    Which columns others can know of a person is not guessed: quasi_identifiers is left empty, and nothing can be
-    protected until you fill it in.
+    Which columns others can know of a person is not guessed: quasi_identifiers is left empty, and
+    nothing can be protected until you fill it in.
     """
     import json
 
@@ -59,10 +63,25 @@ def schema(
 
     check_output(output, "schema", (".json",))
     if output is not None and output.exists():
-        raise InputError(f"{output}: is there already; give another name, so that nothing that was filled in is lost")
+        raise InputError(
+            f"{output}: is there already; give another name, so that nothing that was filled in is"
+            " lost"
+        )
     rows = read_table(train)
-    empty: dict[str, Any] = {"quasi_identifiers": [], "sensitive": [], "identifiers": [], "subject": None}
-    empty |= {"target": None, "nominal": [], "ordinal": {}, "hierarchies": {}, "bounds": {}, "bins": {}}
+    empty: dict[str, Any] = {
+        "quasi_identifiers": [],
+        "sensitive": [],
+        "identifiers": [],
+        "subject": None,
+    }
+    empty |= {
+        "target": None,
+        "nominal": [],
+        "ordinal": {},
+        "hierarchies": {},
+        "bounds": {},
+        "bins": {},
+    }
     empty |= {"immutable": [], "monotone": {}}
     text = json.dumps(empty, indent=2)
     if output is None:
@@ -72,16 +91,20 @@ def schema(
     columns = ("column", "read as", "values", "alone", "with those above", "look at it")
     show(columns, _exposure(rows), stderr=True, box=None, pad_edge=False)
     say(
-        "Alone: share of the rows whose value no other row has; with those above: whose values in this column and all "
-        f"above it together. Fill in quasi_identifiers{f' in {output}' if output is not None else ''}: every column "
-        "that others can know of a person, however harmless it looks; those far up single out the most.",
+        "Alone: share of the rows whose value no other row has; with those above: whose values in"
+        " this column and all above it together. Fill in"
+        f" quasi_identifiers{f' in {output}' if output is not None else ''}: every column that"
+        " others can know of a person, however harmless it looks; those far up single out the"
+        " most.",
         stderr=True,
     )
     return 0
 
 
 def _exposure(rows: pd.DataFrame) -> Iterator[tuple[str, ...]]:
-    """Yield each column with how it is read, its number of values, and the share of rows that it singles out."""
+    """Yield each column with how it is read, its number of values, and the share of rows that it
+    singles out.
+    """
     import pandas as pd
     from pandas.api import types
 
@@ -97,7 +120,9 @@ def _exposure(rows: pd.DataFrame) -> Iterator[tuple[str, ...]]:
         kind = "dates" if is_date else "numbers" if is_number else "categories"
         is_own = values == len(rows) > 1 and not types.is_float_dtype(column)
         if not is_own:
-            together = np.unique(np.stack([together, codes[name]]), axis=1, return_inverse=True)[1].reshape(-1)
+            together = np.unique(np.stack([together, codes[name]]), axis=1, return_inverse=True)[
+                1
+            ].reshape(-1)
         hint = ""
         if is_own:
             hint = "every row its own: identifiers?"
@@ -105,7 +130,11 @@ def _exposure(rows: pd.DataFrame) -> Iterator[tuple[str, ...]]:
             hint = "two values: the target?"
         elif is_number and values <= _FEW and not types.is_float_dtype(column):
             hint = "codes? then nominal"
-        figures = f"{values:,}", f"{alone[name]:.0%}", "–" if is_own else f"{_share_alone(together):.0%}"
+        figures = (
+            f"{values:,}",
+            f"{alone[name]:.0%}",
+            "–" if is_own else f"{_share_alone(together):.0%}",
+        )
         yield name, kind, *figures, hint
 
 
@@ -118,8 +147,9 @@ def _share_alone(codes: NDArray[np.int64]) -> float:
 
 @command(
     "protect",
-    "cfk protect train.csv cf.csv -s schema.json -m model.joblib --desired low -o released.json\n"
-    "cfk protect train.parquet cf.csv -s schema.json -m models:/credit/3 --k 5 --track -o released.csv",
+    "cfk protect train.csv cf.csv -s schema.json -m model.joblib --desired low -o"
+    " released.json\ncfk protect train.parquet cf.csv -s schema.json -m models:/credit/3 --k 5"
+    " --track -o released.csv",
     kept="nothing was written; what a ledger has on record by now stays there",
 )
 def protect(
@@ -168,8 +198,8 @@ def _show_summary(explanations: Explanations, output: Path | None) -> None:
         say(f"  {count} withheld: {SUPPRESSION_REASONS[reason]}", stderr=True)
     if summary["released"]:
         say(
-            f"  smallest region {summary['k_min']:.0f} people, information loss {summary['ncp_mean']:.3f}, "
-            f"pureness {summary['pureness_mean']:.1%}",
+            f"  smallest region {summary['k_min']:.0f} people, information loss"
+            f" {summary['ncp_mean']:.3f}, pureness {summary['pureness_mean']:.1%}",
             stderr=True,
         )
 
@@ -189,7 +219,9 @@ def catalogue(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help=".parquet, .csv or .json, for cfk verify.")
     ] = None,
-    html: Annotated[Path | None, typer.Option(help="A page on which readers find the nearest explanation.")] = None,
+    html: Annotated[
+        Path | None, typer.Option(help="A page on which readers find the nearest explanation.")
+    ] = None,
     title: Annotated[str | None, typer.Option(help="Heading of the page.")] = None,
     k: opt.K = None,
     policy: opt.Policy = None,
@@ -197,7 +229,8 @@ def catalogue(
 ) -> int:
     """Publish every explanation there can be: the catalogue of a policy with guarantee="catalogue".
 
-    It holds private values of people, and nothing else of the rows. Exit code 1 when it has no entry.
+    It holds private values of people, and nothing else of the rows. Exit code 1 when it has no
+    entry.
     """
     from contextlib import nullcontext
 
@@ -211,11 +244,19 @@ def catalogue(
         raise InputError("give --output or --html, the file to write")
     files.check_output(output)
     files.check_output(html, "page", (".html",))
-    rules, rows = files.read_policy(policy, {"k": k, "guarantee": "catalogue"}), files.read_table(train)
-    population, asked = Population.from_frame(rows, files.read_schema(schema, rows)), files.load_model(model, threshold)
+    rules, rows = (
+        files.read_policy(policy, {"k": k, "guarantee": "catalogue"}),
+        files.read_table(train),
+    )
+    population, asked = (
+        Population.from_frame(rows, files.read_schema(schema, rows)),
+        files.load_model(model, threshold),
+    )
     with Ledger(ledger) if ledger else nullcontext() as book:
         anonymizer = KAnonymizer(policy=rules, ledger=book)
-        anonymizer.fit(population, asked, files.wanted(desired, asked, rows[list(population.schema.features)]))
+        anonymizer.fit(
+            population, asked, files.wanted(desired, asked, rows[list(population.schema.features)])
+        )
         published = anonymizer.published()
     if html is not None:
         files.write_report(html, catalogue_page(published, population, title=title))
@@ -234,26 +275,47 @@ def catalogue(
     "cfk verify released.json train.csv -s schema.json -m model.joblib --desired low --rerun\n"
     "cfk verify released.json --key release.key.pub",
 )
-def verify(
+def verify(  # noqa: C901 - one check after the other
     released: Annotated[Path, typer.Argument(help="Released explanations, JSON; or a catalogue.")],
-    train: Annotated[Path | None, typer.Argument(help="The people to count, CSV or Parquet.")] = None,
-    schema: Annotated[Path | None, typer.Option("--schema", "-s", help="The schema of the release.")] = None,
-    key: Annotated[Path | None, typer.Option(help="Public key of the signer; an unsigned file fails.")] = None,
+    train: Annotated[
+        Path | None, typer.Argument(help="The people to count, CSV or Parquet.")
+    ] = None,
+    schema: Annotated[
+        Path | None, typer.Option("--schema", "-s", help="The schema of the release.")
+    ] = None,
+    key: Annotated[
+        Path | None, typer.Option(help="Public key of the signer; an unsigned file fails.")
+    ] = None,
     signature: Annotated[Path | None, typer.Option(help="Default: RELEASED.sig.")] = None,
-    policy: Annotated[Path | None, typer.Option(help="JSON with the policy that it must have been made under.")] = None,
+    policy: Annotated[
+        Path | None, typer.Option(help="JSON with the policy that it must have been made under.")
+    ] = None,
     k: opt.K = None,
-    model: Annotated[str | None, typer.Option("--model", "-m", help="As for protect, to recount pureness.")] = None,
+    model: Annotated[
+        str | None, typer.Option("--model", "-m", help="As for protect, to recount pureness.")
+    ] = None,
     desired: opt.Desired = "opposite",
     threshold: opt.Threshold = None,
-    rerun: Annotated[bool, typer.Option("--rerun", help="Build the guarantee's regions again, and compare.")] = False,
+    rerun: Annotated[
+        bool, typer.Option("--rerun", help="Build the guarantee's regions again, and compare.")
+    ] = False,
     effort: opt.Effort = "balanced",
 ) -> int:
     """Check released explanations: form, signature, people, values, and what the certificates say.
 
-    Exit code 0 when nothing is wrong, 1 when the file must not be relied on, 3 when a person has to look: nothing was
-    released, the table is another one, or it holds prototypes, which cannot be counted. What was not checked is listed.
+    Exit code 0 when nothing is wrong, 1 when the file must not be relied on, 3 when a person has to
+    look: nothing was released, the table is another one, or it holds prototypes, which cannot be
+    counted. What was not checked is listed.
     """
-    from cfk_plugin._files import load_model, read_bytes, read_policy, read_released, read_schema, read_table, wanted
+    from cfk_plugin._files import (
+        load_model,
+        read_bytes,
+        read_policy,
+        read_released,
+        read_schema,
+        read_table,
+        wanted,
+    )
     from cfk_plugin.data.population import Population
     from cfk_plugin.release import signing
     from cfk_plugin.release.recount import Judge, examine
@@ -264,7 +326,9 @@ def verify(
     if (train is None) != (schema is None):
         raise InputError("give the training rows and --schema together")
     if train is None and key is None:
-        raise InputError("give the training rows and --schema, or --key to check the signature alone")
+        raise InputError(
+            "give the training rows and --schema, or --key to check the signature alone"
+        )
     if train is None and (model is not None or k is not None):
         raise InputError("--model and --k need the training rows and --schema")
     if signature is not None and key is None:
@@ -286,7 +350,9 @@ def verify(
         population = Population.from_frame(rows := read_table(train), read_schema(schema, rows))
         if model is not None:
             asked, features = load_model(model, threshold), list(population.schema.features)
-            judge = Judge(population, asked, wanted(desired, asked, rows[features]), cast("Effort", effort))
+            judge = Judge(
+                population, asked, wanted(desired, asked, rows[features]), cast("Effort", effort)
+            )
     found = examine(
         said,
         population,
@@ -305,12 +371,19 @@ def verify(
 _SHOWN = 20
 
 
-def _show_recount(found: Recount, content: Mapping[str, Any], population: Population | None) -> None:
+def _show_recount(
+    found: Recount, content: Mapping[str, Any], population: Population | None
+) -> None:
     if found.findings:
-        show(("where", "problem"), [(finding.where, finding.problem) for finding in found.findings[:_SHOWN]])
+        show(
+            ("where", "problem"),
+            [(finding.where, finding.problem) for finding in found.findings[:_SHOWN]],
+        )
         if len(found.findings) > _SHOWN:
             say(f"... and {len(found.findings) - _SHOWN} more")
-    withheld = sum(isinstance(e, dict) and e.get("status") == "suppressed" for e in content["explanations"])
+    withheld = sum(
+        isinstance(e, dict) and e.get("status") == "suppressed" for e in content["explanations"]
+    )
     said = [f"{len(content['explanations']) - withheld} released, {withheld} withheld"]
     if population is not None:
         said.append(f"{population.n_people} people in the table")
@@ -323,9 +396,13 @@ def _show_recount(found: Recount, content: Mapping[str, Any], population: Popula
 
 @command("sign", "cfk sign --new-key release.key\ncfk sign released.json --key release.key")
 def sign(
-    path: Annotated[Path | None, typer.Argument(metavar="FILE", help="The file to sign, byte by byte.")] = None,
+    path: Annotated[
+        Path | None, typer.Argument(metavar="FILE", help="The file to sign, byte by byte.")
+    ] = None,
     key: Annotated[Path | None, typer.Option(help="Your private key.")] = None,
-    new_key: Annotated[Path | None, typer.Option(help="Make a private key here, and a public one beside it.")] = None,
+    new_key: Annotated[
+        Path | None, typer.Option(help="Make a private key here, and a public one beside it.")
+    ] = None,
 ) -> int:
     """Sign a file with Ed25519, for cfk verify --key; the signature is FILE.sig.
 
@@ -341,7 +418,9 @@ def sign(
         say(f"{new_key}: keep it to yourself\n{public}: give it to those who verify")
         return 0
     if path is None or key is None:
-        raise InputError("give a file and --key, your private key; cfk sign --new-key PATH makes one")
+        raise InputError(
+            "give a file and --key, your private key; cfk sign --new-key PATH makes one"
+        )
     say(f"{signing.sign(path, key, passphrase)}")
     return 0
 
@@ -355,7 +434,10 @@ def plugins() -> int:
     if not manager.infos:
         say("no plugins are installed")
         return 0
-    rows = [(i.name, i.distribution or "–", i.version, ", ".join(i.hooks)) for i in reversed(manager.infos)]
+    rows = [
+        (i.name, i.distribution or "–", i.version, ", ".join(i.hooks))
+        for i in reversed(manager.infos)
+    ]
     show(("plugin", "distribution", "version", "hooks"), rows)
     if protectors := sorted(manager.protectors()):
         say(f"protectors that plugins bring: {', '.join(protectors)}")

@@ -1,4 +1,6 @@
-"""cfk report: the privacy report of logged runs, what changed between two, and the form for people's answers."""
+"""cfk report: the privacy report of logged runs, what changed between two, and the form for
+people's answers.
+"""
 
 from __future__ import annotations
 
@@ -20,62 +22,100 @@ if TYPE_CHECKING:
 
 @command(
     "report",
-    "cfk report --run 3f2c… -o report.html -o report.json\n"
-    "cfk report --experiment loans --since 2026-10-01 --until 2026-10-31 --inputs inputs.yaml -o report.html --log\n"
-    "cfk report --experiment loans --edition external --preset ema-0070 -o report.html --pdf report.pdf\n"
-    "cfk report --template inputs.yaml\n"
-    "cfk report --compare september.json october.json",
+    "cfk report --run 3f2c… -o report.html -o report.json\ncfk report --experiment loans --since"
+    " 2026-10-01 --until 2026-10-31 --inputs inputs.yaml -o report.html --log\ncfk report"
+    " --experiment loans --edition external --preset ema-0070 -o report.html --pdf report.pdf\ncfk"
+    " report --template inputs.yaml\ncfk report --compare september.json october.json",
     kept="files that are written by now stay",
 )
 def report(
     context: typer.Context,
-    run: Annotated[list[str] | None, typer.Option(help="Id of a run; may be given several times.")] = None,
-    experiment: Annotated[str | None, typer.Option(help="All runs of an experiment: its name, or id:NUMBER.")] = None,
-    since: Annotated[str | None, typer.Option(help="First day or moment, such as 2026-10-01.")] = None,
-    until: Annotated[str | None, typer.Option(help="Last day, or the moment before which it ends.")] = None,
-    tracking_uri: Annotated[str | None, typer.Option(help="MLflow's store. Default: MLflow's own setting.")] = None,
+    run: Annotated[
+        list[str] | None, typer.Option(help="Id of a run; may be given several times.")
+    ] = None,
+    experiment: Annotated[
+        str | None, typer.Option(help="All runs of an experiment: its name, or id:NUMBER.")
+    ] = None,
+    since: Annotated[
+        str | None, typer.Option(help="First day or moment, such as 2026-10-01.")
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option(help="Last day, or the moment before which it ends.")
+    ] = None,
+    tracking_uri: Annotated[
+        str | None, typer.Option(help="MLflow's store. Default: MLflow's own setting.")
+    ] = None,
     output: Annotated[
         list[Path] | None,
-        typer.Option("--output", "-o", help=".html, .json, .md, .csv, .xml (JUnit) or .pdf; may be repeated."),
+        typer.Option(
+            "--output", "-o", help=".html, .json, .md, .csv, .xml (JUnit) or .pdf; may be repeated."
+        ),
     ] = None,
-    pdf: Annotated[Path | None, typer.Option(help="A PDF, printed by this machine's Chromium.")] = None,
-    edition: Annotated[str, typer.Option(help="internal: exact, names runs. external: banded, to give away.")] = (
-        "internal"
-    ),
-    preset: Annotated[str | None, typer.Option(help="paper, cms-11, ema-0070 or k20. Default: the policy's k.")] = None,
-    inputs: Annotated[Path | None, typer.Option(help="People's answers: a filled-in --template.")] = None,
-    previous: Annotated[Path | None, typer.Option(help="An earlier report, .json, to show what changed since.")] = None,
+    pdf: Annotated[
+        Path | None, typer.Option(help="A PDF, printed by this machine's Chromium.")
+    ] = None,
+    edition: Annotated[
+        str, typer.Option(help="internal: exact, names runs. external: banded, to give away.")
+    ] = "internal",
+    preset: Annotated[
+        str | None, typer.Option(help="paper, cms-11, ema-0070 or k20. Default: the policy's k.")
+    ] = None,
+    inputs: Annotated[
+        Path | None, typer.Option(help="People's answers: a filled-in --template.")
+    ] = None,
+    previous: Annotated[
+        Path | None, typer.Option(help="An earlier report, .json, to show what changed since.")
+    ] = None,
     address: Annotated[
-        str | None, typer.Option(help="Web address of the tracking server: run ids become links to it.")
+        str | None,
+        typer.Option(help="Web address of the tracking server: run ids become links to it."),
     ] = None,
-    docs: Annotated[str | None, typer.Option(help="Address of the page of definitions, for links from names.")] = None,
-    print_edition: Annotated[bool, typer.Option("--print", help="HTML for printing: nothing is folded.")] = False,
-    log: Annotated[bool, typer.Option("--log", help="Log the report to MLflow, beside its run.")] = False,
+    docs: Annotated[
+        str | None, typer.Option(help="Address of the page of definitions, for links from names.")
+    ] = None,
+    print_edition: Annotated[
+        bool, typer.Option("--print", help="HTML for printing: nothing is folded.")
+    ] = False,
+    log: Annotated[
+        bool, typer.Option("--log", help="Log the report to MLflow, beside its run.")
+    ] = False,
     card: Annotated[Path | None, typer.Option(help="A model card, .md.")] = None,
     model: Annotated[
-        str | None, typer.Option(metavar="NAME/VERSION", help="Put the card into the description of this model.")
+        str | None,
+        typer.Option(
+            metavar="NAME/VERSION", help="Put the card into the description of this model."
+        ),
     ] = None,
     compare: Annotated[
-        tuple[str, str] | None, typer.Option(metavar="BEFORE AFTER", help="Files, or runs with a report, to compare.")
+        tuple[str, str] | None,
+        typer.Option(metavar="BEFORE AFTER", help="Files, or runs with a report, to compare."),
     ] = None,
-    template: Annotated[Path | None, typer.Option(help="Write an inputs.yaml to fill in, and nothing else.")] = None,
+    template: Annotated[
+        Path | None, typer.Option(help="Write an inputs.yaml to fill in, and nothing else.")
+    ] = None,
 ) -> int:
     """Show what was released and at what risk, from logged runs alone.
 
-    Exit code 0 when every check passes, 1 when one fails, 3 when one needs a person or was not measured. With --compare
-    0 when nothing changed, 1 when a check fails that did not before, 3 when something else changed.
+    Exit code 0 when every check passes, 1 when one fails, 3 when one needs a person or was not
+    measured. With --compare 0 when nothing changed, 1 when a check fails that did not before, 3
+    when something else changed.
     """
     from cfk_plugin._files import progress_bar
     from cfk_plugin.report.privacy_report import PrivacyReport
 
-    _require_one({"--run": run, "--experiment": experiment, "--compare": compare, "--template": template})
+    _require_one(
+        {"--run": run, "--experiment": experiment, "--compare": compare, "--template": template}
+    )
     if template is not None:
         _refuse(context, "--template", "template")
         return _write_template(template)
     if compare is not None:
         _refuse(context, "--compare", "output", "tracking_uri", "compare")
         return _compare(compare, output or [], tracking_uri)
-    places, version = _places(output or [], pdf, card, {"--address": address, "--docs": docs}), _version(model)
+    places, version = (
+        _places(output or [], pdf, card, {"--address": address, "--docs": docs}),
+        _version(model),
+    )
     with progress_bar("reading runs", console(stderr=True)) as told:
         made = (PrivacyReport.of_runs if experiment is None else PrivacyReport.of_experiment)(
             run if experiment is None else experiment,  # type: ignore[arg-type]  # each to its own
@@ -102,15 +142,21 @@ def _require_one(modes: Mapping[str, object]) -> None:
         raise InputError(f"give one of {', '.join(modes)}; {found}")
 
 
-def _places(outputs: list[Path], pdf: Path | None, card: Path | None, links: Mapping[str, str | None]) -> list[Path]:
-    """Return where the report goes; a path that cannot be written is refused before any run is read."""
+def _places(
+    outputs: list[Path], pdf: Path | None, card: Path | None, links: Mapping[str, str | None]
+) -> list[Path]:
+    """Return where the report goes; a path that cannot be written is refused before any run is
+    read.
+    """
     from cfk_plugin.report.privacy_report import SUFFIXES
 
     for option, address in links.items():
         if address is not None and not address.startswith(("http://", "https://")):
             raise InputError(f"{option} {address}: must begin with http:// or https://")
     wanted: list[tuple[Path, tuple[str, ...]]] = [(place, SUFFIXES) for place in outputs]
-    wanted += [(place, (suffix,)) for place, suffix in ((pdf, ".pdf"), (card, ".md")) if place is not None]
+    wanted += [
+        (place, (suffix,)) for place, suffix in ((pdf, ".pdf"), (card, ".md")) if place is not None
+    ]
     for place, suffixes in wanted:
         check_place(place, suffixes)
     if len({place.resolve() for place, _ in wanted}) < len(wanted):
@@ -123,12 +169,18 @@ def _version(text: str | None) -> tuple[str, str] | None:
         return None
     name, _, version = text.removeprefix("models:/").rpartition("/")
     if not name or not version.isdecimal():
-        raise InputError(f"--model {text}: give name and number of a registered version, as in loans/3")
+        raise InputError(
+            f"--model {text}: give name and number of a registered version, as in loans/3"
+        )
     return name, version
 
 
 def _deliver(
-    made: PrivacyReport, log: bool, card: Path | None, version: tuple[str, str] | None, tracking_uri: str | None
+    made: PrivacyReport,
+    log: bool,
+    card: Path | None,
+    version: tuple[str, str] | None,
+    tracking_uri: str | None,
 ) -> None:
     from cfk_plugin._files import write_report
     from cfk_plugin.report.delivery import describe_model_version
@@ -168,7 +220,10 @@ def _show(made: PrivacyReport) -> None:
         if check.status == "fail":
             say(f"{check.id}: {check.text}")
     if made.data.placeholders:
-        say(f"{counted(len(made.data.placeholders), 'open question')}: see cfk report --template inputs.yaml")
+        say(
+            f"{counted(len(made.data.placeholders), 'open question')}: see cfk report --template"
+            " inputs.yaml"
+        )
 
 
 def _compare(sources: tuple[str, str], outputs: list[Path], tracking_uri: str | None) -> int:
@@ -187,7 +242,10 @@ def _compare(sources: tuple[str, str], outputs: list[Path], tracking_uri: str | 
     if not changes:
         say(f"nothing that a report compares changed; verdict: {after.verdict}")
         return 0
-    failed, fails = ({check.id for check in made.data.checks if check.status == "fail"} for made in (before, after))
+    failed, fails = (
+        {check.id for check in made.data.checks if check.status == "fail"}
+        for made in (before, after)
+    )
     return 1 if fails - failed else 3
 
 
@@ -199,9 +257,13 @@ def _write_template(path: Path) -> int:
         with path.open("x", encoding="utf-8", newline="\n") as file:
             file.write(template())
     except FileExistsError:
-        raise InputError(f"{path}: is there already, and may hold answers; give another name") from None
+        raise InputError(
+            f"{path}: is there already, and may hold answers; give another name"
+        ) from None
     except OSError as error:
-        raise InputError(f"{path}: cannot be written ({error.strerror or type(error).__name__})") from error
+        raise InputError(
+            f"{path}: cannot be written ({error.strerror or type(error).__name__})"
+        ) from error
     say(f"{path}: fill it in, and give it with --inputs", stderr=True)
     return 0
 

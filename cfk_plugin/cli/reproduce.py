@@ -17,7 +17,18 @@ if TYPE_CHECKING:
     from cfk_plugin.reproduction import Experiment, Results
     from cfk_plugin.reproduction.run import OnEvent
 
-_DECIDE = {"tables", "methods", "ks", "studies", "limit", "grasp_limit", "effective", "grid", "explainer", "seed"}
+_DECIDE = {
+    "tables",
+    "methods",
+    "ks",
+    "studies",
+    "limit",
+    "grasp_limit",
+    "effective",
+    "grid",
+    "explainer",
+    "seed",
+}
 
 
 @command(
@@ -29,29 +40,49 @@ _DECIDE = {"tables", "methods", "ks", "studies", "limit", "grasp_limit", "effect
 )
 def reproduce(
     context: typer.Context,
-    data: Annotated[Path | None, typer.Option(help="Folder with NAME.csv.gz and NAME.json. Default: OpenML.")] = None,
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder of results, page and plots.")] = Path(
-        "reproduction"
-    ),
-    tables: Annotated[str | None, typer.Option(help="Names, separated by commas. Default: all.")] = None,
-    methods: Annotated[str | None, typer.Option(help="Names, separated by commas. Default: all.")] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="Folder with NAME.csv.gz and NAME.json. Default: OpenML.")
+    ] = None,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Folder of results, page and plots.")
+    ] = Path("reproduction"),
+    tables: Annotated[
+        str | None, typer.Option(help="Names, separated by commas. Default: all.")
+    ] = None,
+    methods: Annotated[
+        str | None, typer.Option(help="Names, separated by commas. Default: all.")
+    ] = None,
     ks: Annotated[str, typer.Option("--k", help="Numbers, separated by commas.")] = "5,10,20",
-    studies: Annotated[str | None, typer.Option(help="Names, separated by commas, or none. Default: all.")] = None,
-    limit: Annotated[int, typer.Option(help="Most explanations per table; the paper has 1000.", min=1)] = 100,
-    grasp_limit: Annotated[int, typer.Option(help="Most of them by GRASP, which is slow.", min=1)] = 100,
-    effective: Annotated[int, typer.Option(help="Number of explanations whose k_effective is measured.", min=0)] = 20,
+    studies: Annotated[
+        str | None, typer.Option(help="Names, separated by commas, or none. Default: all.")
+    ] = None,
+    limit: Annotated[
+        int, typer.Option(help="Most explanations per table; the paper has 1000.", min=1)
+    ] = 100,
+    grasp_limit: Annotated[
+        int, typer.Option(help="Most of them by GRASP, which is slow.", min=1)
+    ] = 100,
+    effective: Annotated[
+        int, typer.Option(help="Number of explanations whose k_effective is measured.", min=0)
+    ] = 20,
     grid: Annotated[str, typer.Option(help="Forests to try: small, or paper.")] = "small",
-    explainer: Annotated[str, typer.Option(help="nice, nearest, or auto: NICE where it is installed.")] = "auto",
+    explainer: Annotated[
+        str, typer.Option(help="nice, nearest, or auto: NICE where it is installed.")
+    ] = "auto",
     seed: Annotated[int, typer.Option(help="Seed of split, folds and forest.", min=0)] = 0,
     jobs: Annotated[int, typer.Option(help="Tables at the same time.", min=1)] = 1,
     cache: Annotated[Path | None, typer.Option(help="Where tables from OpenML are kept.")] = None,
     experiment: Annotated[str, typer.Option(help="MLflow experiment.")] = "cfk reproduce",
-    tracking_uri: Annotated[str | None, typer.Option(help="MLflow store; else the environment's, else OUTPUT.")] = None,
+    tracking_uri: Annotated[
+        str | None, typer.Option(help="MLflow store; else the environment's, else OUTPUT.")
+    ] = None,
 ) -> int:
-    """Run the experiments of Goethals, Sörensen and Martens (2023), our solvers beside their method.
+    """Run the experiments of Goethals, Sörensen and Martens (2023), our solvers beside their
+    method.
 
-    A run that was stopped continues when the same command is given again. Exit code 0 when the purest regions are
-    nowhere worse than the paper's figures and than its method on the same models, 3 when they are.
+    A run that was stopped continues when the same command is given again. Exit code 0 when the
+    purest regions are nowhere worse than the paper's figures and than its method on the same
+    models, 3 when they are.
     """
     from cfk_plugin.reproduction import Experiment, Place
     from cfk_plugin.reproduction import reproduce as run
@@ -84,11 +115,17 @@ def reproduce(
         with _progress(asked, jobs) as on_event:
             results = run(asked, place, command=command, jobs=jobs, told=on_event)
     except KeyboardInterrupt:
-        raise InputError(f"stopped; the same command goes on where it was, from {place.kept}") from None
+        raise InputError(
+            f"stopped; the same command goes on where it was, from {place.kept}"
+        ) from None
     _show(results)
     say(f"page: {output / PAGE}, plots: {output / FIGURES}", stderr=True)
     say(f"runs: experiment {experiment!r} in {uri}", stderr=True)
-    judged = [v for v in results.verdicts if v.method == OURS[0] and v.against in (PAPER, THEIRS) and v.is_measured]
+    judged = [
+        v
+        for v in results.verdicts
+        if v.method == OURS[0] and v.against in (PAPER, THEIRS) and v.is_measured
+    ]
     return 0 if all(verdict.is_reached for verdict in judged) else 3
 
 

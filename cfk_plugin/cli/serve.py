@@ -24,14 +24,27 @@ if TYPE_CHECKING:
 class Answering:
     explainer: Annotated[
         str | None,
-        typer.Argument(help="MLflow URI: an explainer, or a model of log_protected_model; none with a catalogue."),
+        typer.Argument(
+            help=(
+                "MLflow URI: an explainer, or a model of log_protected_model; none with a"
+                " catalogue."
+            )
+        ),
     ] = None
-    bundle: Annotated[Path | None, typer.Option(help="Sealed population with its policy (KAnonymizer.seal).")] = None
-    model: Annotated[str | None, typer.Option("--model", "-m", help="The model that is explained.")] = None
-    desired: Annotated[str | None, typer.Option("--desired", "-d", help="The outcome wanted, as for protect.")] = None
+    bundle: Annotated[
+        Path | None, typer.Option(help="Sealed population with its policy (KAnonymizer.seal).")
+    ] = None
+    model: Annotated[
+        str | None, typer.Option("--model", "-m", help="The model that is explained.")
+    ] = None
+    desired: Annotated[
+        str | None, typer.Option("--desired", "-d", help="The outcome wanted, as for protect.")
+    ] = None
     threshold: opt.Threshold = None
     k: opt.K = None
-    ledger: Annotated[str | None, typer.Option(help="Ledger of releases: SQLite file or postgresql URL.")] = None
+    ledger: Annotated[
+        str | None, typer.Option(help="Ledger of releases: SQLite file or postgresql URL.")
+    ] = None
     track: opt.Track = False
     experiment: opt.Experiment = None
     most: Annotated[int, typer.Option(help="Queries that one request may hold.", min=1)] = 1000
@@ -47,7 +60,8 @@ class Answering:
             answer = answer_of_model(load_model(self.explainer))
             if answer is None:
                 raise InputError(
-                    "this is no model of log_protected_model; to protect an explainer give --bundle and --model"
+                    "this is no model of log_protected_model; to protect an explainer give --bundle"
+                    " and --model"
                 )
             given = {
                 "--desired": self.desired,
@@ -57,12 +71,15 @@ class Answering:
                 "--track": self.track or self.experiment,
             }
             if names := [name for name, value in given.items() if value]:
-                raise InputError(f"a protected model brings its own settings; leave out {', '.join(names)}")
+                raise InputError(
+                    f"a protected model brings its own settings; leave out {', '.join(names)}"
+                )
             return answer
         if self.bundle is None or self.model is None or self.desired is None:
             raise InputError(
-                "an explainer needs --bundle (from KAnonymizer.seal), --model and --desired; a model of "
-                "log_protected_model needs none of them, and a bundle with a catalogue no explainer"
+                "an explainer needs --bundle (from KAnonymizer.seal), --model and --desired; a"
+                " model of log_protected_model needs none of them, and a bundle with a catalogue no"
+                " explainer"
             )
         population, policy = opened(self.bundle)
         asked = load_model(self.model, self.threshold)
@@ -79,37 +96,58 @@ class Answering:
             model=asked,
             desired=outcome,
             ledger=Ledger(self.ledger) if self.ledger else None,
-            track=RunLogger(experiment=self.experiment, run_name="served") if self.track or self.experiment else False,
+            track=(
+                RunLogger(experiment=self.experiment, run_name="served")
+                if self.track or self.experiment
+                else False
+            ),
         ).answer
 
 
 @command(
     "serve",
-    "cfk serve models:/patients-explained/1\n"
-    "cfk serve models:/explainer/3 --bundle population.cfk --model models:/credit/7 --desired 1 --port 5001\n"
-    "cfk serve --bundle catalogue.cfk --model models:/credit/7 --desired 1 --host 0.0.0.0 --tokens tokens.txt",
+    "cfk serve models:/patients-explained/1\ncfk serve models:/explainer/3 --bundle population.cfk"
+    " --model models:/credit/7 --desired 1 --port 5001\ncfk serve --bundle catalogue.cfk --model"
+    " models:/credit/7 --desired 1 --host 0.0.0.0 --tokens tokens.txt",
 )
 def serve(
     who: Answering,
-    name: Annotated[str, typer.Option(help="Name of the model in KServe's protocols.")] = "explainer",
-    tokens: Annotated[Path | None, typer.Option(help="File of bearer tokens, one per line; reread on change.")] = None,
-    rate: Annotated[int | None, typer.Option(help="Requests a minute for each token, or else address.", min=1)] = None,
+    name: Annotated[
+        str, typer.Option(help="Name of the model in KServe's protocols.")
+    ] = "explainer",
+    tokens: Annotated[
+        Path | None, typer.Option(help="File of bearer tokens, one per line; reread on change.")
+    ] = None,
+    rate: Annotated[
+        int | None, typer.Option(help="Requests a minute for each token, or else address.", min=1)
+    ] = None,
     tls_cert: Annotated[Path | None, typer.Option(help="Certificate (PEM), for https.")] = None,
     tls_key: Annotated[Path | None, typer.Option(help="Its private key (PEM).")] = None,
-    client_ca: Annotated[Path | None, typer.Option(help="Ask clients for a certificate that these sign (PEM).")] = None,
-    open_to_all: Annotated[bool, typer.Option("--open", help="Let others ask without saying who they are.")] = False,
+    client_ca: Annotated[
+        Path | None, typer.Option(help="Ask clients for a certificate that these sign (PEM).")
+    ] = None,
+    open_to_all: Annotated[
+        bool, typer.Option("--open", help="Let others ask without saying who they are.")
+    ] = False,
     workers: Annotated[int, typer.Option(help="Processes that answer.", min=1, max=64)] = 1,
-    host: Annotated[str, typer.Option(help="Address to listen at; others need --tokens.")] = "127.0.0.1",
+    host: Annotated[
+        str, typer.Option(help="Address to listen at; others need --tokens.")
+    ] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port to listen at.", min=1, max=65535)] = 5001,
-    timeout: Annotated[float, typer.Option(help="Seconds after which a request is answered with 504.", min=0.1)] = 60,
-    read_timeout: Annotated[float, typer.Option(help="Seconds that a client has to send a request.", min=0.1)] = 10,
+    timeout: Annotated[
+        float, typer.Option(help="Seconds after which a request is answered with 504.", min=0.1)
+    ] = 60,
+    read_timeout: Annotated[
+        float, typer.Option(help="Seconds that a client has to send a request.", min=0.1)
+    ] = 10,
     threads: Annotated[int, typer.Option(help="Requests worked on at the same time.", min=1)] = 16,
 ) -> int:
-    """Answer queries over HTTP with protected explanations, in front of a registered explainer or from a catalogue.
+    """Answer queries over HTTP with protected explanations, in front of a registered explainer or
+    from a catalogue.
 
     POST /invocations takes dataframe_split or dataframe_records, as MLflow's server does; POST
-    /v1/models/NAME:explain and /v2/models/NAME/explain follow KServe's protocols. /ready and /metrics are for
-    orchestrators and monitors.
+    /v1/models/NAME:explain and /v2/models/NAME/explain follow KServe's protocols. /ready and
+    /metrics are for orchestrators and monitors.
     """
     from cfk_plugin.serving.access import Throttle, Tokens, bound, check_reach, in_workers
     from cfk_plugin.serving.handler import show_no_traces
@@ -125,7 +163,9 @@ def serve(
     shared = bound(host, port) if workers > 1 else None
 
     def work() -> int:
-        limit = Throttle(max(1, rate // workers)) if rate else None  # workers do not see each other's requests
+        limit = (
+            Throttle(max(1, rate // workers)) if rate else None
+        )  # workers do not see each other's requests
         app = make_app(who.answer(), limits, name=name, tokens=holders, rate=limit)
         return run(app, host, port, limits, console(stderr=True), shared=shared, **tls)
 
@@ -151,16 +191,19 @@ def _tls(cert: Path | None, key: Path | None, client_ca: Path | None) -> dict[st
         context.load_cert_chain(cert, key, password="")
     except (OSError, ValueError) as error:
         raise InputError(
-            f"--tls-cert, --tls-key or --client-ca cannot be read ({type(error).__name__}); give PEM files, the key "
-            "without a passphrase"
+            f"--tls-cert, --tls-key or --client-ca cannot be read ({type(error).__name__}); give"
+            " PEM files, the key without a passphrase"
         ) from None
     told: dict[str, Any] = {"ssl_certfile": cert, "ssl_keyfile": key}
-    return told | ({"ssl_ca_certs": str(client_ca), "ssl_cert_reqs": ssl.CERT_REQUIRED} if client_ca else {})
+    return told | (
+        {"ssl_ca_certs": str(client_ca), "ssl_cert_reqs": ssl.CERT_REQUIRED} if client_ca else {}
+    )
 
 
 @command("warm-up", "cfk warm-up\nNUMBA_CACHE_DIR=/opt/kernels cfk warm-up")
 def warm_up() -> int:
-    """Compile what protection needs, once for this machine or image, so that the first request need not wait.
+    """Compile what protection needs, once for this machine or image, so that the first request need
+    not wait.
 
     Exit code 1 if the compiled code cannot be kept, as no folder is writable.
     """
@@ -173,7 +216,9 @@ def warm_up() -> int:
 
 
 def _outcome(text: str, model: Any, population: Population) -> Any:
-    """Read the outcome by the model's classes, else its answers to made-up rows, else as it is, with a warning."""
+    """Read the outcome by the model's classes, else its answers to made-up rows, else as it is,
+    with a warning.
+    """
     from cfk_plugin._files import goal_among
     from cfk_plugin.data.policy import OPPOSITE, desired_of_text
 
@@ -188,8 +233,8 @@ def _outcome(text: str, model: Any, population: Population) -> Any:
         if tried and not any(isinstance(label, str) == isinstance(guess, str) for label in tried):
             return goal_among(tried, spelled)  # raises, naming the known outcomes
         say(
-            f"warning: --desired {spelled}: no made-up row has this outcome, so it could not be checked that the model "
-            "has it; if it has not, every explanation is withheld",
+            f"warning: --desired {spelled}: no made-up row has this outcome, so it could not be"
+            " checked that the model has it; if it has not, every explanation is withheld",
             stderr=True,
         )
         return guess
@@ -201,7 +246,9 @@ _TRIED = 200
 
 
 def _classes(model: Any) -> list[Any] | None:
-    """Return the classes that a model, or the one inside a model of MLflow, declares; None if it has none."""
+    """Return the classes that a model, or the one inside a model of MLflow, declares; None if it
+    has none.
+    """
     import numpy as np
 
     try:
@@ -214,7 +261,9 @@ def _classes(model: Any) -> list[Any] | None:
 
 
 def _tried(model: Any, population: Population) -> list[Any]:
-    """Return a model's answers to made-up rows; none if there are no such rows, or it does not accept them."""
+    """Return a model's answers to made-up rows; none if there are no such rows, or it does not
+    accept them.
+    """
     import pandas as pd
 
     from cfk_plugin.data.model import LabelModel
@@ -222,7 +271,11 @@ def _tried(model: Any, population: Population) -> list[Any]:
 
     rows = made_up(population, _TRIED)
     try:
-        return [] if rows is None else pd.unique(LabelModel(model, population.schema.features)(rows)).tolist()
+        return (
+            []
+            if rows is None
+            else pd.unique(LabelModel(model, population.schema.features)(rows)).tolist()
+        )
     except ModelError:
         return []
 

@@ -20,30 +20,42 @@ if TYPE_CHECKING:
 
 @command(
     "utility",
-    "cfk audit utility train.csv queries.csv cf.csv -s schema.json -m model.joblib -d low --holdout test.csv",
+    "cfk audit utility train.csv queries.csv cf.csv -s schema.json -m model.joblib -d low --holdout"
+    " test.csv",
     audit,
 )
 def audit_utility(
     train: opt.Train,
     queries: Annotated[Path, typer.Argument(help="Every query asked, CSV or Parquet.")],
     counterfactuals: Annotated[
-        Path, typer.Argument(help="One row per query, or a column 'query' with its position, from 0.")
+        Path,
+        typer.Argument(help="One row per query, or a column 'query' with its position, from 0."),
     ],
     schema: opt.SchemaFile,
     model: opt.Model,
     desired: opt.Desired = "opposite",
     threshold: opt.Threshold = None,
     output: opt.Output = None,
-    holdout: Annotated[Path | None, typer.Option(help="People who are not in the training rows: chance.")] = None,
+    holdout: Annotated[
+        Path | None, typer.Option(help="People who are not in the training rows: chance.")
+    ] = None,
     seed: opt.Seed = 0,
 ) -> int:
-    """Measure counterfactuals of any method: do they flip, how far are they, does the data support them, are they rows.
+    """Measure counterfactuals of any method: do they flip, how far are they, does the data support
+    them, are they rows.
 
     Exit code 0, or 3 when no query was answered: the figures are no promise that could fail.
     """
     import json
 
-    from cfk_plugin._files import check_report, load_model, read_schema, read_table, wanted, write_report
+    from cfk_plugin._files import (
+        check_report,
+        load_model,
+        read_schema,
+        read_table,
+        wanted,
+        write_report,
+    )
     from cfk_plugin.data.population import Population
     from cfk_plugin.metrics import utility
 
@@ -56,7 +68,8 @@ def audit_utility(
     if QUERY not in roles.features and QUERY in given.columns and len(given):
         if given[QUERY].dtype.kind not in "iu":
             raise InputError(
-                f"column {QUERY!r} of the counterfactuals must hold whole numbers: the query of each, from 0"
+                f"column {QUERY!r} of the counterfactuals must hold whole numbers: the query of"
+                " each, from 0"
             )
         answered = given[QUERY].to_numpy(dtype="int64")
     found = utility(
@@ -93,21 +106,30 @@ _SHOWN = {
 
 def _show_utility(found: Utility) -> None:
     chance = found.chance
-    fresh = {name: getattr(chance.fresh, name, None) if chance is not None else None for name in _SHOWN}
-    rows = [(name, means, _interval(getattr(found, name)), _interval(fresh[name])) for name, means in _SHOWN.items()]
+    fresh = {
+        name: getattr(chance.fresh, name, None) if chance is not None else None for name in _SHOWN
+    }
+    rows = [
+        (name, means, _interval(getattr(found, name)), _interval(fresh[name]))
+        for name, means in _SHOWN.items()
+    ]
     show(("figure", "", "value (95 %)", "fresh rows"), rows)
     say(
-        f"{found.answered} of {found.queries} queries answered; {found.desired_rows} of {found.training_rows} training "
-        "rows have the desired outcome"
+        f"{found.answered} of {found.queries} queries answered; {found.desired_rows} of"
+        f" {found.training_rows} training rows have the desired outcome"
     )
     if chance is None:
         return
-    verdicts = {None: "not measured", True: "more than chance", False: "not shown to be above chance"}
+    verdicts = {
+        None: "not measured",
+        True: "more than chance",
+        False: "not shown to be above chance",
+    }
     for name, is_above in found.above_chance.items():
         among = [getattr(chance, f"{name}_{where}") for where in ("train", "holdout")]
         say(
-            f"{name}: {_interval(among[0])} among {chance.rows} training rows, {_interval(among[1])} among as many "
-            f"holdout rows: {verdicts[is_above]}"
+            f"{name}: {_interval(among[0])} among {chance.rows} training rows,"
+            f" {_interval(among[1])} among as many holdout rows: {verdicts[is_above]}"
         )
 
 
@@ -119,23 +141,31 @@ def _interval(estimate: Estimate | None, to: str = " to ") -> str:
 
 @command(
     "frontier",
-    "cfk audit frontier train.csv cf.csv -s schema.json -m model.joblib -d low --plot frontier.png\n"
-    "cfk audit frontier train.csv cf.csv -s schema.json -m model.joblib -d low --ks 2,5,10,20 -o frontier.json --track",
+    "cfk audit frontier train.csv cf.csv -s schema.json -m model.joblib -d low --plot"
+    " frontier.png\ncfk audit frontier train.csv cf.csv -s schema.json -m model.joblib -d low --ks"
+    " 2,5,10,20 -o frontier.json --track",
     audit,
 )
 def audit_frontier(
     given: opt.RawInputs,
     place: opt.ReportPlace,
-    ks: Annotated[str | None, typer.Option(help="The k to try, separated by commas. Default: 2 to 30.")] = None,
+    ks: Annotated[
+        str | None, typer.Option(help="The k to try, separated by commas. Default: 2 to 30.")
+    ] = None,
     plot: Annotated[
-        Path | None, typer.Option(help="Where the plot goes, .png, .svg or .pdf, with a line at --k.")
+        Path | None,
+        typer.Option(help="Where the plot goes, .png, .svg or .pdf, with a line at --k."),
     ] = None,
     compare: Annotated[
-        bool, typer.Option("--compare", help="Compare with no protection and with Mondrian over the whole table.")
+        bool,
+        typer.Option(
+            "--compare", help="Compare with no protection and with Mondrian over the whole table."
+        ),
     ] = False,
     seed: opt.Seed = 0,
 ) -> int:
-    """Measure what every k would cost on the same counterfactuals: information loss, pureness, share withheld.
+    """Measure what every k would cost on the same counterfactuals: information loss, pureness,
+    share withheld.
 
     Nothing is released. Exit code 0, or 3 when nothing could be released at any k.
     """
@@ -190,5 +220,8 @@ def _show_frontier(found: Frontier) -> None:
     if found.common == found.asked:
         over = f"all {found.asked} counterfactuals"
     elif not found.common:
-        over = f"what each k releases of {found.asked}: rows do not compare, as none is released at every k"
+        over = (
+            f"what each k releases of {found.asked}: rows do not compare, as none is released at"
+            " every k"
+        )
     say(f"Means with 95 % intervals; information loss and pureness are over {over}.")

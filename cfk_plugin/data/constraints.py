@@ -27,25 +27,36 @@ class Rule(NamedTuple):
     """What a call permits for one attribute, whoever asks."""
 
     change: Change
-    within: tuple[float, float] | Mask | None  # a range of numbers, or whether each code is permitted
+    within: (
+        tuple[float, float] | Mask | None
+    )  # a range of numbers, or whether each code is permitted
 
 
 Rules = Mapping[str, Rule]
 
 
-def rules_of(encoder: Encoder, features_to_vary: Any = "all", permitted_range: Any = None) -> dict[str, Rule]:
-    """Return a rule for each attribute that the schema or a call restricts; empty where all may change freely.
+def rules_of(
+    encoder: Encoder, features_to_vary: Any = "all", permitted_range: Any = None
+) -> dict[str, Rule]:
+    """Return a rule for each attribute that the schema or a call restricts; empty where all may
+    change freely.
 
-    Immutable and monotone attributes of the schema hold for every call; for its own settings see `KAnonymizer.explain`.
+    Immutable and monotone attributes of the schema hold for every call; for its own settings see
+    `KAnonymizer.explain`.
     """
     features = encoder.schema.features
     vary = features if features_to_vary is None else _names(features_to_vary, features)
     if permitted_range is not None and not isinstance(permitted_range, Mapping):
-        raise InputError(f"permitted_range must be a mapping of feature to range, got {type(permitted_range).__name__}")
+        raise InputError(
+            "permitted_range must be a mapping of feature to range, got"
+            f" {type(permitted_range).__name__}"
+        )
     ranges = dict(permitted_range or {})
     for what, names in {"features_to_vary": vary, "permitted_range": ranges}.items():
         if unknown := [str(name) for name in names if name not in features]:
-            raise InputError(f"{what}: {', '.join(unknown)} is no feature; features are {', '.join(features)}")
+            raise InputError(
+                f"{what}: {', '.join(unknown)} is no feature; features are {', '.join(features)}"
+            )
     rules = {}
     for name, domain in zip(features, encoder.columns, strict=True):
         within = _within(domain, ranges[name]) if name in ranges else None
@@ -61,7 +72,9 @@ def _names(given: Any, features: Sequence[str]) -> Sequence[str]:
             return features
         raise InputError('features_to_vary must be "all" or a list of features, not one string')
     if not isinstance(given, Iterable) or not (names := list(given)):
-        raise InputError('features_to_vary must be "all" or a list of at least one feature: nothing could change')
+        raise InputError(
+            'features_to_vary must be "all" or a list of at least one feature: nothing could change'
+        )
     return names
 
 
@@ -69,15 +82,24 @@ def _within(domain: Domain, given: Any) -> tuple[float, float] | Mask:
     attribute = domain.attribute
     what = f"permitted_range of {attribute.name!r}"
     if isinstance(given, (str, Mapping)) or not isinstance(given, Iterable):
-        raise InputError(f"{what} must be {'[low, high]' if domain.is_numeric else 'a list of values'}")
+        raise InputError(
+            f"{what} must be {'[low, high]' if domain.is_numeric else 'a list of values'}"
+        )
     values = list(given)
     if not domain.is_numeric:
         if domain.is_open:
-            raise InputError(f"{what}: the population has no rows here, so its values are not known; leave it out")
+            raise InputError(
+                f"{what}: the population has no rows here, so its values are not known; leave"
+                " it out"
+            )
         with quiet(f"{what} cannot be read", InputError):
             codes = domain.encode_values(values)[0]
         if not len(codes) or (codes < 0).any():
-            found = f"{(codes < 0).sum()} values that the population does not have" if len(codes) else "no value"
+            found = (
+                f"{(codes < 0).sum()} values that the population does not have"
+                if len(codes)
+                else "no value"
+            )
             raise InputError(f"{what} has {found}; name at least one, and known ones alone")
         return np.isin(np.arange(domain.size), codes)
     with quiet(f"{what} must be two numbers or dates", InputError):
@@ -89,19 +111,25 @@ def _within(domain: Domain, given: Any) -> tuple[float, float] | Mask:
     least, most = attribute.bounds or (-inf, inf)
     if low > high or low > most or high < least:
         raise InputError(
-            f"{what} is {'empty: no value lies in it' if low > high else 'outside of its declared bounds'}"
+            f"{what} is"
+            f" {'empty: no value lies in it' if low > high else 'outside of its declared bounds'}"
         )
     return low, high
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Offers(HostOnly):
-    """What several answers say of one attribute, each distinct part once; the part None says nothing."""
+    """What several answers say of one attribute, each distinct part once; the part None says
+    nothing.
+    """
 
     domain: Domain
     of: Rows  # position of each answer's distinct part
-    ends: Numbers  # shape (3, distinct): lowest and highest, and 1 where a missing value is inside; codes of categories
-    inside: Mask  # shape (distinct, codes); without codes for numbers, and for categories that are not known here
+    # shape (3, distinct): lowest and highest, and 1 where a missing value is inside; codes of
+    # categories
+    ends: Numbers
+    # shape (distinct, codes); without codes for numbers, and for categories that are not known here
+    inside: Mask
 
     @classmethod
     def build(cls, domain: Domain, parts: Sequence[Part | None]) -> Offers:
@@ -109,7 +137,10 @@ class Offers(HostOnly):
         of = np.array([number[part] for part in parts], dtype=np.int64)
         if _by_number(domain):
             return cls(domain, of, _ends(domain, [*number]), np.empty((len(number), 0), dtype=bool))
-        tables = [np.zeros(domain.size, dtype=bool) if part is None else domain.inside(part) for part in number]
+        tables = [
+            np.zeros(domain.size, dtype=bool) if part is None else domain.inside(part)
+            for part in number
+        ]
         inside = np.array(tables, dtype=bool).reshape(len(number), domain.size)
         return cls(domain, of, _code_ends(domain, inside), inside)
 
@@ -141,7 +172,9 @@ def _ends(domain: Domain, parts: Sequence[Part | None]) -> Numbers:
     values = [nan if end is None else end for low, high, _ in ranges for end in (low, high)]
     missing = [float(is_inside) for *_, is_inside in ranges]
     low, high = _numbers(domain, *domain.encode_values(values)).reshape(-1, 2).T
-    return np.vstack([np.ceil(low), np.floor(high), missing] if domain.is_whole else [low, high, missing])
+    return np.vstack(
+        [np.ceil(low), np.floor(high), missing] if domain.is_whole else [low, high, missing]
+    )
 
 
 def _numbers(domain: Domain, codes: Codes, numbers: Numbers) -> Numbers:
@@ -160,7 +193,11 @@ def _single(part: frozenset[Any] | None) -> tuple[Any, Any, bool]:
 def _code_ends(domain: Domain, inside: Mask) -> Numbers:
     count = len(domain.values)
     values, missing = inside[:, :count], inside[:, count:].any(axis=1)
-    ends = [np.argmax(values, axis=1), count - 1 - np.argmax(values[:, ::-1], axis=1)] if count else np.zeros((2, 1))
+    ends = (
+        [np.argmax(values, axis=1), count - 1 - np.argmax(values[:, ::-1], axis=1)]
+        if count
+        else np.zeros((2, 1))
+    )
     return np.vstack([np.where(values.any(axis=1), ends, nan), missing])
 
 
@@ -175,8 +212,9 @@ class _Own(NamedTuple):
 class Constraints(HostOnly):
     """Which values the answer to each query may have, by schema, call and query, and no row.
 
-    An immutable attribute keeps the query's own value; a monotone one keeps it or moves in its direction; one with a
-    permitted range has a value in that. A missing or unreadable value has no direction.
+    An immutable attribute keeps the query's own value; a monotone one keeps it or moves in its
+    direction; one with a permitted range has a value in that. A missing or unreadable value has no
+    direction.
     """
 
     queries: Intake
@@ -191,12 +229,16 @@ class Constraints(HostOnly):
     def only(self, names: Collection[str]) -> Constraints:
         if not self.rules:
             return self
-        return Constraints(self.queries, {name: rule for name, rule in self.rules.items() if name in names})
+        return Constraints(
+            self.queries, {name: rule for name, rule in self.rules.items() if name in names}
+        )
 
     def admissible(self, offers: Mapping[str, Offers], answers: int) -> Mask:
-        """Say for each query and answer whether the query may get the answer; shape (queries, answers).
+        """Say for each query and answer whether the query may get the answer; shape (queries,
+        answers).
 
-        A region must contain the query's own value of what cannot change, and a permitted value of all else.
+        A region must contain the query's own value of what cannot change, and a permitted value of
+        all else.
         """
         found, query = np.ones((len(self), answers), dtype=bool), np.arange(len(self))[:, None]
         for name in self.rules:
@@ -212,17 +254,22 @@ class Constraints(HostOnly):
         return found
 
     def nearest(self, name: str, offers: Offers, query: Rows, part: Rows) -> tuple[Codes, Numbers]:
-        """Return the permitted value nearest to each query within a part of a quasi-identifier: code and number.
+        """Return the permitted value nearest to each query within a part of a quasi-identifier:
+        code and number.
 
-        The code is `UNKNOWN` for a number that no row has; of equally near values the first is taken. Queries and
-        parts are paired.
+        The code is `UNKNOWN` for a number that no row has; of equally near values the first is
+        taken. Queries and parts are paired.
         """
         rule, own, domain = self.rules.get(name, Rule("any", None)), self._own(name), offers.domain
         offers = offers.limited(rule)
         codes, (low, high, missing) = own.codes[query], offers.ends[:, part]
         if domain.is_numeric:
             least, most = self._limits(name, own)
-            low, high, number = np.maximum(low, least[query]), np.minimum(high, most[query]), own.numbers[query]
+            low, high, number = (
+                np.maximum(low, least[query]),
+                np.minimum(high, most[query]),
+                own.numbers[query],
+            )
             number = np.where(np.isnan(number), low, np.minimum(np.maximum(number, low), high))
             return _coded(domain, np.where(own.missing[query] & (missing > 0), nan, number))
         inside = offers.inside
@@ -231,12 +278,17 @@ class Constraints(HostOnly):
             levels = np.arange(len(domain.values))
             away = np.abs(levels - codes[:, None]) + np.where(inside[part][:, levels], 0.0, inf)
             away[~_in_direction(rule.change, levels, codes[:, None])] = inf
-            near = np.where(own.known[query] & np.isfinite(away).any(axis=1), np.argmin(away, axis=1), near)
+            near = np.where(
+                own.known[query] & np.isfinite(away).any(axis=1), np.argmin(away, axis=1), near
+            )
         is_inside = (codes >= 0) & inside[part, np.maximum(codes, 0)]
         return np.where(is_inside, codes, near).astype(np.int32), np.full(len(codes), nan)
 
-    def nearest_to(self, name: str, query: Rows, codes: Codes, numbers: Numbers) -> tuple[Codes, Numbers, Mask]:
-        """Return, for each query, the permitted value nearest to the coded value, and whether it is another one.
+    def nearest_to(
+        self, name: str, query: Rows, codes: Codes, numbers: Numbers
+    ) -> tuple[Codes, Numbers, Mask]:
+        """Return, for each query, the permitted value nearest to the coded value, and whether it is
+        another one.
 
         A category that is not permitted becomes the query's own, or else the first permitted one.
         """
@@ -247,7 +299,9 @@ class Constraints(HostOnly):
             (low, high), value = limits._limits(name, own), _numbers(domain, codes, numbers)
             stays, least = (codes == domain.missing_code) & _permits_missing(rule, own)[at], low[at]
             value = np.where(np.isnan(value), np.where(np.isfinite(least), least, high[at]), value)
-            near, number = _coded(domain, np.where(stays, nan, np.minimum(np.maximum(value, least), high[at])))
+            near, number = _coded(
+                domain, np.where(stays, nan, np.minimum(np.maximum(value, least), high[at]))
+            )
             return near, number, (near != codes) | ((near == UNKNOWN) & (number != numbers))
         allowed, mine = limits.permitted(name), np.maximum(own.codes, 0)
         keeps = allowed[np.arange(len(limits)), mine] & (own.codes >= 0)
@@ -259,9 +313,11 @@ class Constraints(HostOnly):
         return np.where(is_other, instead[at], codes).astype(np.int32), numbers, is_other
 
     def narrowed(self, offers: Mapping[str, Offers]) -> tuple[dict[str, Any], dict[str, Narrow]]:
-        """Return, by attribute, the nearest permitted values, and a function that keeps the codes permitted to a query.
+        """Return, by attribute, the nearest permitted values, and a function that keeps the codes
+        permitted to a query.
 
-        The function takes the query's position and codes; it adds ``domain.size`` for a nearest value without a code.
+        The function takes the query's position and codes; it adds ``domain.size`` for a nearest
+        value without a code.
         """
         columns, narrow = dict[str, Any](), dict[str, Narrow]()
         for name, offered in offers.items():
@@ -271,8 +327,14 @@ class Constraints(HostOnly):
         return columns, narrow
 
     def permitted(self, name: str) -> Mask:
-        """Say for each query and each code of an attribute whether the query may have it; shape (queries, codes)."""
-        rule, own, domain = self.rules.get(name, Rule("any", None)), self._own(name), self.queries.encoder.domains[name]
+        """Say for each query and each code of an attribute whether the query may have it; shape
+        (queries, codes).
+        """
+        rule, own, domain = (
+            self.rules.get(name, Rule("any", None)),
+            self._own(name),
+            self.queries.encoder.domains[name],
+        )
         values = domain.values
         if domain.is_numeric:
             low, high = self._limits(name, own)
@@ -285,7 +347,9 @@ class Constraints(HostOnly):
         return found & rule.within if isinstance(rule.within, np.ndarray) else found
 
     def _meets(self, name: str, offers: Offers, query: Rows, part: Rows) -> Mask:
-        """Say for queries and parts, broadcast together, whether the part has a value permitted to the query."""
+        """Say for queries and parts, broadcast together, whether the part has a value permitted to
+        the query.
+        """
         rule, own, domain = self.rules[name], self._own(name), offers.domain
         offers = offers.limited(rule)
         (low, high, missing), code = offers.ends[:, part], own.codes[query]
@@ -309,9 +373,14 @@ class Constraints(HostOnly):
         return _Own(codes, _numbers(domain, codes, numbers), missing, known)
 
     def _limits(self, name: str, own: _Own) -> tuple[Numbers, Numbers]:
-        """Return the lowest and the highest number that each query may have, NaN where there is none."""
+        """Return the lowest and the highest number that each query may have, NaN where there is
+        none.
+        """
         change, within = self.rules.get(name, Rule("any", None))
-        low, high = (np.full(len(self), end) for end in (within if isinstance(within, tuple) else (-inf, inf)))
+        low, high = (
+            np.full(len(self), end)
+            for end in (within if isinstance(within, tuple) else (-inf, inf))
+        )
         low = np.maximum(low, own.numbers) if change in ("increase", "never") else low
         high = np.minimum(high, own.numbers) if change in ("decrease", "never") else high
         return low, high
@@ -326,9 +395,14 @@ def _narrowed(permitted: Mask, is_other: Mask, query: int, codes: Codes) -> Code
 
 
 def _coded(domain: Domain, numbers: Numbers) -> tuple[Codes, Numbers]:
-    """Return codes of numbers, and the numbers. NaN is coded as missing, a number that no row has as `UNKNOWN`."""
+    """Return codes of numbers, and the numbers.
+
+    NaN is coded as missing, a number that no row has as `UNKNOWN`.
+    """
     at = np.searchsorted(domain.values, numbers).clip(max=max(len(domain.values) - 1, 0))
-    is_known = domain.values[at] == numbers if len(domain.values) else np.zeros(len(numbers), dtype=bool)
+    is_known = (
+        domain.values[at] == numbers if len(domain.values) else np.zeros(len(numbers), dtype=bool)
+    )
     codes = np.where(np.isnan(numbers), domain.missing_code, np.where(is_known, at, UNKNOWN))
     return codes.astype(np.int32), numbers
 
@@ -340,4 +414,10 @@ def _permits_missing(rule: Rule, own: _Own) -> Mask:
 def _in_direction(change: Change, levels: Rows, own: Codes) -> Mask:
     if change == "any":
         return np.ones(np.broadcast(levels, own).shape, dtype=bool)
-    return levels >= own if change == "increase" else levels <= own if change == "decrease" else levels == own
+    return (
+        levels >= own
+        if change == "increase"
+        else levels <= own
+        if change == "decrease"
+        else levels == own
+    )

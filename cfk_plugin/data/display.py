@@ -21,11 +21,13 @@ from cfk_plugin.data.region import Interval, Part, Phrase, Region
 from cfk_plugin.data.values import to_number
 
 _STYLE = Markup(
-    ".cfk{border:1px solid #8888;border-radius:6px;padding:.6em .9em;max-width:80em;overflow-x:auto;font-size:13px;"
-    "line-height:1.45}.cfk table{border-collapse:collapse;margin:.4em 0;color:inherit;font-size:inherit}"
-    ".cfk th,.cfk td{text-align:left!important;padding:.1em 1em .1em 0;vertical-align:top;border:0;background:none;"
-    "white-space:nowrap}.cfk .cfk-wide{white-space:normal}.cfk small,.cfk s{opacity:.75}"
-    ".cfk mark{background:#8883;color:inherit;font-weight:600;padding:0 .25em;border-radius:3px}"
+    ".cfk{border:1px solid #8888;border-radius:6px;padding:.6em"
+    " .9em;max-width:80em;overflow-x:auto;font-size:13px;line-height:1.45}.cfk"
+    " table{border-collapse:collapse;margin:.4em 0;color:inherit;font-size:inherit}.cfk th,.cfk"
+    " td{text-align:left!important;padding:.1em 1em .1em"
+    " 0;vertical-align:top;border:0;background:none;white-space:nowrap}.cfk"
+    " .cfk-wide{white-space:normal}.cfk small,.cfk s{opacity:.75}.cfk"
+    " mark{background:#8883;color:inherit;font-weight:600;padding:0 .25em;border-radius:3px}"
 )
 _BARS, _TALL, _WIDE = 24, 26, 7  # bars of a picture at most; pixels
 _LONG = 60  # characters of a cell that is broken into lines
@@ -37,17 +39,23 @@ def card(title: str, *parts: str, note: str = "") -> str:
         part if isinstance(part, Markup) else Markup("<div>{}</div>").format(part) for part in parts
     )
     small = Markup("<small>{}</small>").format(note) if note else ""
-    found = Markup('<div class="cfk"><style>{}</style><b>{}</b>{}{}</div>').format(_STYLE, title, inside, small)
+    found = Markup('<div class="cfk"><style>{}</style><b>{}</b>{}{}</div>').format(
+        _STYLE, title, inside, small
+    )
     return str(found)
 
 
 def facts(named: Mapping[str, object]) -> Markup:
-    return table((), [[Markup("<small>{}</small>").format(name), value] for name, value in named.items()])
+    return table(
+        (), [[Markup("<small>{}</small>").format(name), value] for name, value in named.items()]
+    )
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> Markup:
     top = Markup("<tr>{}</tr>").format(_cells("th", head)) if head else ""
-    lines = [Markup("<tr>{}</tr>").format(_cells("td", row, len(head) - len(row) + 1)) for row in rows]
+    lines = [
+        Markup("<tr>{}</tr>").format(_cells("td", row, len(head) - len(row) + 1)) for row in rows
+    ]
     return Markup("<table>{}{}</table>").format(top, Markup("").join(lines))
 
 
@@ -56,7 +64,9 @@ def _cells(tag: str, cells: Sequence[object], last: int = 1) -> Markup:
     wide = Markup('<td class="cfk-wide" colspan="{1}">{0}</td>')
     spans = [1] * (len(cells) - 1) + [max(last, 1)]
     return Markup("").join(
-        (wide if span > 1 or (isinstance(cell, str) and len(cell) > _LONG) else one).format(cell, span)
+        (wide if span > 1 or (isinstance(cell, str) and len(cell) > _LONG) else one).format(
+            cell, span
+        )
         for cell, span in zip(cells, spans, strict=True)
     )
 
@@ -69,20 +79,31 @@ def marked(text: str, before: str | None = None) -> Markup:
 def share(part: float) -> str:
     """Return a share in whole percent; only none is "0 %" and only all is "100 %"."""
     text = f"{100 * part:.0f} %"
-    return {"0 %": "under 1 %" if part > 0 else text, "100 %": "over 99 %" if part < 1 else text}.get(text, text)
+    return {
+        "0 %": "under 1 %" if part > 0 else text,
+        "100 %": "over 99 %" if part < 1 else text,
+    }.get(text, text)
 
 
 def profile(part: Part, groups: Sequence[Part]) -> list[tuple[float, bool]]:
-    """Return bars: how many groups have such values, in tenths of the tallest bar, and whether `part` has them, too.
+    """Return bars: how many groups have such values, in tenths of the tallest bar, and whether
+    `part` has them, too.
 
-    A group counts once, spread evenly over its range or set. No row is counted, and no bar names its values.
+    A group counts once, spread evenly over its range or set. No row is counted, and no bar names
+    its values.
     """
     groups = groups[:: max(1, len(groups) // _MOST)]
     if isinstance(part, Interval) and part.levels is None:
         ranges = [each for each in groups if isinstance(each, Interval) and each.low is not None]
-        ends = np.array([[to_number(each.low), to_number(each.high)] for each in ranges], dtype=float).reshape(-1, 2)
-        return [] if part.low is None else _over_range(ends, to_number(part.low), to_number(part.high))
-    sets = [list(each.levels or ()) if isinstance(each, Interval) else list(each) for each in groups]
+        ends = np.array(
+            [[to_number(each.low), to_number(each.high)] for each in ranges], dtype=float
+        ).reshape(-1, 2)
+        return (
+            [] if part.low is None else _over_range(ends, to_number(part.low), to_number(part.high))
+        )
+    sets = [
+        list(each.levels or ()) if isinstance(each, Interval) else list(each) for each in groups
+    ]
     own = set(part.levels or ()) if isinstance(part, Interval) else part
     count: Counter[object] = Counter()
     for values in sets:
@@ -98,7 +119,10 @@ def _over_range(ends: NDArray[np.float64], low: float, high: float) -> list[tupl
         return []
     width = (last - first) / _BARS
     start = first + width * np.arange(_BARS)
-    low_end, size = ends[:, :1], np.maximum(ends[:, 1:] - ends[:, :1], width / 1e3)  # a single number has some width
+    low_end, size = (
+        ends[:, :1],
+        np.maximum(ends[:, 1:] - ends[:, :1], width / 1e3),
+    )  # a single number has some width
     inside = np.minimum(low_end + size, start + width) - np.maximum(low_end, start)
     height = (np.maximum(inside, 0) / size).sum(axis=0)
     reach = np.clip((np.array([low, high]) - first) // width, 0, _BARS - 1)
@@ -111,26 +135,36 @@ def _bars(height: NDArray[np.float64], inside: Sequence[bool]) -> list[tuple[flo
 
 
 def picture(bars: Sequence[tuple[float, bool]], said: str) -> Markup:
-    """Draw a `profile`, the part's own bars dark; nothing where there is nothing to compare with."""
+    """Draw a `profile`, the part's own bars dark; nothing where there is nothing to compare
+    with.
+    """
     if len(bars) < 2:
         return Markup("")
-    bar = Markup('<rect x="{}" y="{:.1f}" width="{}" height="{:.1f}" fill="currentColor" opacity="{}"/>')
+    bar = Markup(
+        '<rect x="{}" y="{:.1f}" width="{}" height="{:.1f}" fill="currentColor" opacity="{}"/>'
+    )
     drawn = [
-        bar.format(_WIDE * at, _TALL * (1 - height), _WIDE - 1, _TALL * height, 0.9 if own else 0.25)
+        bar.format(
+            _WIDE * at, _TALL * (1 - height), _WIDE - 1, _TALL * height, 0.9 if own else 0.25
+        )
         for at, (height, own) in enumerate(bars)
     ]
-    about = Markup('<svg width="{}" height="{}" role="img" aria-label="{} among all groups">').format(
-        _WIDE * len(bars), _TALL, said
-    )
+    about = Markup(
+        '<svg width="{}" height="{}" role="img" aria-label="{} among all groups">'
+    ).format(_WIDE * len(bars), _TALL, said)
     return about + Markup("").join(drawn) + Markup("</svg>")
 
 
 class Telling:
-    """What helps to show an explanation but is no part of it: never written or compared, and left out of copies."""
+    """What helps to show an explanation but is no part of it: never written or compared, and left
+    out of copies.
+    """
 
     __slots__ = ("_groups", "phrases")
 
-    def __init__(self, phrases: Mapping[str, Phrase] = MappingProxyType({}), groups: Sequence[Region] = ()) -> None:
+    def __init__(
+        self, phrases: Mapping[str, Phrase] = MappingProxyType({}), groups: Sequence[Region] = ()
+    ) -> None:
         self.phrases, self._groups = phrases, groups
 
     def __repr__(self) -> str:
@@ -140,13 +174,19 @@ class Telling:
         return Telling, (dict(self.phrases),)
 
     def bars(self, region: Mapping[str, Part]) -> dict[str, list[tuple[float, bool]]]:
-        """Return the `profile` of each attribute of a region among the groups; none where there are no groups."""
+        """Return the `profile` of each attribute of a region among the groups; none where there are
+        no groups.
+        """
         if not self._groups:
             return {}
-        return {name: profile(part, [group[name] for group in self._groups]) for name, part in region.items()}
+        return {
+            name: profile(part, [group[name] for group in self._groups])
+            for name, part in region.items()
+        }
 
 
-# Progress of long work, on stderr where a person watches: what is being done, how far it is, and for how long.
+# Progress of long work, on stderr where a person watches: what is being done, how far it is, and
+# for how long.
 
 _AFTER, _EVERY = 2.0, 0.5  # seconds
 _OFF = ("0", "off", "no", "false")
@@ -154,9 +194,15 @@ _stages: list[str] = []  # what is being done, outermost first
 
 
 def is_watched() -> bool:
-    """Say whether a person sees stderr: in a terminal or a notebook, of this very process, and not of a server."""
+    """Say whether a person sees stderr: in a terminal or a notebook, of this very process, and not
+    of a server.
+    """
     asyncio = sys.modules.get("asyncio")
-    if sys.stderr is None or parent_process() is not None or os.environ.get("CFK_PROGRESS", "").lower() in _OFF:
+    if (
+        sys.stderr is None
+        or parent_process() is not None
+        or os.environ.get("CFK_PROGRESS", "").lower() in _OFF
+    ):
         return False
     if type(sys.stderr).__module__.startswith("ipykernel"):
         return True
@@ -165,7 +211,9 @@ def is_watched() -> bool:
 
 @contextmanager
 def heard(progress: Callable[[int, int], None]) -> Iterator[Callable[[int, int], None]]:
-    """Yield a callback that keeps what the caller's raises until the work is done, so that it is not taken for ours."""
+    """Yield a callback that keeps what the caller's raises until the work is done, so that it is
+    not taken for ours.
+    """
     raised: list[Exception] = []
 
     def told(done: int, total: int) -> None:
@@ -206,7 +254,9 @@ def _advance(done: int, total: int) -> None:
     """Say how far the innermost stage is."""
     if _stages and total > 1:
         share = 10 * done // total
-        _stages[-1] = f"{_stages[-1].split(' █')[0].split(' ·')[0]} {'█' * share}{'·' * (10 - share)}"
+        _stages[-1] = (
+            f"{_stages[-1].split(' █')[0].split(' ·')[0]} {'█' * share}{'·' * (10 - share)}"
+        )
 
 
 def _show(done: threading.Event) -> None:
@@ -224,5 +274,7 @@ def _show(done: threading.Event) -> None:
 
 # Where nobody watches at import, this costs nothing.
 doing: Callable[[str], AbstractContextManager[Any]] = _doing if is_watched() else nullcontext
-"""Show what is being done inside the block, after two seconds; ``CFK_PROGRESS=off`` shows nothing."""
+"""Show what is being done inside the block, after two seconds; ``CFK_PROGRESS=off`` shows
+nothing.
+"""
 advance: Callable[[int, int], None] | None = _advance if is_watched() else None

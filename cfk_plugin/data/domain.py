@@ -1,4 +1,6 @@
-"""Domains: the values of an attribute in a population, their codes, declared bins, and tokens for digests."""
+"""Domains: the values of an attribute in a population, their codes, declared bins, and tokens for
+digests.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,15 @@ from pandas.api import types
 
 from cfk_plugin.data.region import Interval, Part, to_text
 from cfk_plugin.data.schema import ONE_VALUE, Attribute
-from cfk_plugin.data.values import conform, dates_of, holds_dates, to_bound, to_numbers, unreadable, why_inexact
+from cfk_plugin.data.values import (
+    conform,
+    dates_of,
+    holds_dates,
+    to_bound,
+    to_numbers,
+    unreadable,
+    why_inexact,
+)
 from cfk_plugin.errors import HostOnly, PopulationError
 
 Codes = NDArray[np.int32]
@@ -24,7 +34,9 @@ Numbers = NDArray[np.float64]
 Rows = NDArray[np.int64]
 
 UNKNOWN, UNEXPECTED_MISSING, INVALID = -1, -2, -3
-"""Codes of a value that the population does not have, a missing value where it has none, and no value at all."""
+"""Codes of a value that the population does not have, a missing value where it has none, and no
+value at all.
+"""
 
 _SNAP = 1e-9  # two numbers closer than this share of the range are the same value
 _WHOLE = 2**53  # below it, every whole number is a float64
@@ -35,7 +47,8 @@ _BOOL_SPELLINGS = {"True": ("True", "true", "1", "1.0"), "False": ("False", "fal
 class Domain(HostOnly):
     """The distinct values of one attribute, coded 0 .. n-1; a missing value has the last code.
 
-    Numbers and dates (as seconds) are sorted, categories as text; levels keep their order, leaves are depth-first.
+    Numbers and dates (as seconds) are sorted, categories as text; levels keep their order, leaves
+    are depth-first.
     """
 
     attribute: Attribute
@@ -45,7 +58,9 @@ class Domain(HostOnly):
     missing: Any  # the column's marker of a missing value
     has_missing: bool
     is_date: bool = False  # numbers are seconds
-    is_open: bool = False  # values are unknown and any will do: private ones whose rows are elsewhere
+    is_open: bool = (
+        False  # values are unknown and any will do: private ones whose rows are elsewhere
+    )
     size: int = field(init=False)  # number of codes, the one for missing included
     missing_code: int = field(init=False)  # `UNKNOWN` when nothing is missing
     is_numeric: bool = field(init=False)
@@ -75,12 +90,16 @@ class Domain(HostOnly):
         return f"{self.attribute.name!r}, {self.attribute.kind}, {self.size} values"
 
     @classmethod
-    def unlisted(cls, attribute: Attribute, dtype: Any, *, has_missing: bool, is_date: bool) -> Domain:
+    def unlisted(
+        cls, attribute: Attribute, dtype: Any, *, has_missing: bool, is_date: bool
+    ) -> Domain:
         """Return a domain that knows no value of a row, only declared levels and leaves."""
         declared = attribute.declared_values or ()
         listed = np.array(declared, dtype=object)
         values = np.empty(0) if attribute.kind == "numeric" else listed
-        return cls(attribute, values, listed, dtype, np.nan, has_missing, is_date, is_open=not declared)
+        return cls(
+            attribute, values, listed, dtype, np.nan, has_missing, is_date, is_open=not declared
+        )
 
     @classmethod
     def of(cls, column: pd.Series, attribute: Attribute) -> Domain:
@@ -94,11 +113,23 @@ class Domain(HostOnly):
                 raise PopulationError(f"column {name!r} holds infinite or non-numeric values")
             if why := why_inexact(column):
                 raise PopulationError(f"column {name!r} holds {why}")
-            values = np.unique(numbers[~np.isnan(numbers)]) + 0.0  # no negative zero: it is 0, in whatever order
+            values = (
+                np.unique(numbers[~np.isnan(numbers)]) + 0.0
+            )  # no negative zero: it is 0, in whatever order
             if len(values) and not isfinite(float(values[-1]) - float(values[0])):
-                raise PopulationError(f"column {name!r} has a wider range than float64 holds; scale it")
+                raise PopulationError(
+                    f"column {name!r} has a wider range than float64 holds; scale it"
+                )
             originals = np.empty(0, object)
-            return cls(attribute, values, originals, column.dtype, missing, has_missing, holds_dates(column))
+            return cls(
+                attribute,
+                values,
+                originals,
+                column.dtype,
+                missing,
+                has_missing,
+                holds_dates(column),
+            )
         if found := unreadable(column):
             raise PopulationError(f"column {name!r} holds cells of type {found}; {ONE_VALUE}")
         present = pd.unique(column.dropna().astype(object))
@@ -107,16 +138,25 @@ class Domain(HostOnly):
             raise PopulationError(f"column {name!r} spells one category in two ways; use one dtype")
         order = attribute.declared_values or sorted(by_text)
         if unknown := set(by_text) - set(order):
-            raise PopulationError(f"column {name!r} has {len(unknown)} values that its levels or hierarchy do not list")
+            raise PopulationError(
+                f"column {name!r} has {len(unknown)} values that its levels or hierarchy do not"
+                " list"
+            )
         originals = np.empty(len(order), object)
         originals[:] = [by_text.get(text, text) for text in order]
-        return cls(attribute, np.asarray(order, object), originals, column.dtype, missing, has_missing)
+        return cls(
+            attribute, np.asarray(order, object), originals, column.dtype, missing, has_missing
+        )
 
     @cached_property
     def positions(self) -> Numbers:
         """Place of each value on [0, 1], for ranges: value or rank, divided by the range."""
         n = len(self.values)
-        return self.place(self.values) if self.is_numeric else np.arange(n, dtype=np.float64) / max(n - 1, 1)
+        return (
+            self.place(self.values)
+            if self.is_numeric
+            else np.arange(n, dtype=np.float64) / max(n - 1, 1)
+        )
 
     @cached_property
     def scaled(self) -> Numbers:
@@ -137,7 +177,9 @@ class Domain(HostOnly):
             at, distinct = column.cat.codes.to_numpy(), column.cat.categories
         else:
             at, distinct = pd.factorize(column)
-        codes, numbers = self._code_categories([*distinct, None])  # the last one is for missing values, which are at -1
+        codes, numbers = self._code_categories(
+            [*distinct, None]
+        )  # the last one is for missing values, which are at -1
         return codes[at], numbers[at]
 
     def encode_values(self, values: list[Any]) -> tuple[Codes, Numbers]:
@@ -150,13 +192,17 @@ class Domain(HostOnly):
         return self._code_numbers(numbers, np.isinf(numbers))
 
     def code(self, value: Any) -> int:
-        """Return the code of a category, however it is spelled; `UNKNOWN` for one that the population lacks."""
+        """Return the code of a category, however it is spelled; `UNKNOWN` for one that the
+        population lacks.
+        """
         return self._code_of.get(value if type(value) is str else to_text(value), UNKNOWN)
 
     @cached_property
     def _code_of(self) -> dict[str, int]:
         codes = {str(text): code for code, text in enumerate(self.values)}
-        for text, code in list(codes.items()):  # other spellings, where they are not categories of their own
+        for text, code in list(
+            codes.items()
+        ):  # other spellings, where they are not categories of their own
             whole = text.removesuffix(".0")
             if whole.lstrip("-").isdigit():
                 codes.setdefault(whole if whole != text else f"{text}.0", code)
@@ -181,7 +227,11 @@ class Domain(HostOnly):
         if last := len(self.values):
             right = np.searchsorted(self.values, numbers).clip(max=last - 1)
             left = (right - 1).clip(min=0)
-            nearest = np.where(np.abs(self.values[left] - numbers) < np.abs(self.values[right] - numbers), left, right)
+            nearest = np.where(
+                np.abs(self.values[left] - numbers) < np.abs(self.values[right] - numbers),
+                left,
+                right,
+            )
             scale = max(self.width, abs(float(self.values[-1])) * 1e-3, 1e-300)
             with np.errstate(invalid="ignore"):
                 same = np.abs(self.values[nearest] - numbers) <= _SNAP * scale
@@ -209,14 +259,18 @@ class Domain(HostOnly):
         return pd.Series(self.restore_array(codes), dtype=self._pool.dtype)
 
     def column(self, codes: NDArray[np.integer[Any]], numbers: Numbers) -> Any:
-        """Return an array in the population's dtype if that holds all, with a number where the code is `UNKNOWN`."""
+        """Return an array in the population's dtype if that holds all, with a number where the code
+        is `UNKNOWN`.
+        """
         is_other = codes == UNKNOWN
         if not is_other.any():
             return self.restore_array(codes)
         kind = self.dtype.kind if self.is_numeric and isinstance(self.dtype, np.dtype) else "O"
         if kind in "if":
             found = self.numbers_of(codes, numbers)
-            is_held = kind == "f" or not (np.any(found % 1) or np.any(np.abs(found) > np.iinfo(self.dtype).max))
+            is_held = kind == "f" or not (
+                np.any(found % 1) or np.any(np.abs(found) > np.iinfo(self.dtype).max)
+            )
             return found.astype(self.dtype) if is_held else found
         values = self.restore(np.where(is_other, 0, codes)).astype(object)
         values[is_other] = [self.natural(number) for number in numbers[is_other].tolist()]
@@ -225,10 +279,16 @@ class Domain(HostOnly):
     def spell(self, codes: NDArray[np.integer[Any]], numbers: Numbers) -> list[Any]:
         """Do as `column` for a few, in a list."""
         known = codes.tolist()
-        return self.column(codes, numbers).tolist() if UNKNOWN in known else [self._spelled[code] for code in known]
+        return (
+            self.column(codes, numbers).tolist()
+            if UNKNOWN in known
+            else [self._spelled[code] for code in known]
+        )
 
     def numbers_of(self, codes: NDArray[np.integer[Any]], numbers: Numbers) -> Numbers:
-        """Return the number of each code, NaN for what is missing, and the given number where there is no code."""
+        """Return the number of each code, NaN for what is missing, and the given number where there
+        is no code.
+        """
         return np.where(codes < 0, numbers, self._numbers.take(codes))
 
     @cached_property
@@ -246,7 +306,9 @@ class Domain(HostOnly):
             return 0
         if not self.is_numeric or self.is_date or not types.is_float_dtype(self.dtype):
             return np.nan
-        return next((d for d in range(6) if np.array_equal(np.round(self.values, d), self.values)), 6)
+        return next(
+            (d for d in range(6) if np.array_equal(np.round(self.values, d), self.values)), 6
+        )
 
     def restore_array(self, codes: NDArray[np.integer[Any]]) -> Any:
         return self._lookup.take(codes)
@@ -275,14 +337,23 @@ class Domain(HostOnly):
         """Say whether all values are known, and as `restore` gives them back."""
         spelled = self._spelled
         for value, code in zip(values, codes.tolist(), strict=True):
-            if not 0 <= code != self.missing_code or value != spelled[code] or type(value) is not type(spelled[code]):
+            if (
+                not 0 <= code != self.missing_code
+                or value != spelled[code]
+                or type(value) is not type(spelled[code])
+            ):
                 return False
         return True
 
     def inside(self, part: Part) -> NDArray[np.bool_]:
         """Say for every code whether its value is inside one part of a region."""
         allowed = np.zeros(self.size, dtype=bool)
-        if isinstance(part, Interval) and part.levels is None and part.low is not None and not self.is_numeric:
+        if (
+            isinstance(part, Interval)
+            and part.levels is None
+            and part.low is not None
+            and not self.is_numeric
+        ):
             part = frozenset({part.low})  # a category that is written as a number
         if not isinstance(part, Interval):
             for value in part:
@@ -304,7 +375,9 @@ class Domain(HostOnly):
         return allowed
 
     def label(self, part: Part) -> str | None:
-        """Return the name of the hierarchy node that a part of several values is; None if it is none."""
+        """Return the name of the hierarchy node that a part of several values is; None if it is
+        none.
+        """
         hierarchy = self.attribute.hierarchy
         if hierarchy is None or isinstance(part, Interval) or len(part) == 1 or None in part:
             return None
@@ -315,13 +388,21 @@ class Domain(HostOnly):
     @cached_property
     def _tokens(self) -> NDArray[np.uint64]:
         texts = [] if self.is_numeric else self.values.tolist()
-        return np.array([*(token_of(text, is_bool=self._is_bool) for text in texts), 0], dtype=np.uint64)
+        return np.array(
+            [*(token_of(text, is_bool=self._is_bool) for text in texts), 0], dtype=np.uint64
+        )
 
     def tokens(self, codes: Codes, numbers: Numbers) -> NDArray[np.uint64]:
-        """Return tokens of coded values (see `encode`): alike at single precision, and for spellings of a category."""
+        """Return tokens of coded values (see `encode`): alike at single precision, and for
+        spellings of a category.
+        """
         known = (codes >= 0) & (codes < len(self.values))
         if not self.is_numeric:
-            return np.where(known, self._tokens[np.where(known, codes, -1)], np.nan_to_num(numbers).astype(np.uint64))
+            return np.where(
+                known,
+                self._tokens[np.where(known, codes, -1)],
+                np.nan_to_num(numbers).astype(np.uint64),
+            )
         if len(self.values):
             numbers = np.where(known, self.values[np.where(known, codes, 0)], numbers)
         if not self.is_date:
@@ -357,7 +438,9 @@ def bin_codes(domain: Domain, at: int) -> tuple[int, int]:
     edges = domain.attribute.bins or ()
     is_last = at + 2 == len(edges)
     first = np.searchsorted(domain.values, edges[at], side="left")
-    return int(first), int(np.searchsorted(domain.values, edges[at + 1], side="right" if is_last else "left"))
+    return int(first), int(
+        np.searchsorted(domain.values, edges[at + 1], side="right" if is_last else "left")
+    )
 
 
 def mix(codes: Codes) -> NDArray[np.uint64]:

@@ -1,4 +1,6 @@
-"""Intake: a table of counterfactuals or queries is selected, checked, coded and conformed, each once."""
+"""Intake: a table of counterfactuals or queries is selected, checked, coded and conformed, each
+once.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ FEW = 32
 """Rows up to which a loop over values is faster than pandas' machinery."""
 
 LARGEST = 1e300
-"""Largest number that is accepted: the difference of any two is finite, and it can be written as text."""
+"""Largest number that is accepted: the difference of any two is finite, and it can be written as
+text.
+"""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -50,19 +54,25 @@ class Counterfactual:
 
 
 def require_features(frame: object, features: Sequence[str], what: str) -> pd.DataFrame:
-    """Return a table that has every feature once, as pandas, or raise what is wrong with its columns."""
-    if not isinstance(frame, pd.DataFrame) and not isinstance(frame := as_pandas(frame), pd.DataFrame):
+    """Return a table that has every feature once, as pandas, or raise what is wrong with its
+    columns.
+    """
+    if not isinstance(frame, pd.DataFrame) and not isinstance(
+        frame := as_pandas(frame), pd.DataFrame
+    ):
         raise InputError(
-            f"{what} must be a table (pandas, polars or pyarrow), got {type(frame).__name__}; give a row each and a "
-            "column per feature, such as pd.DataFrame(rows, columns=population.schema.features); one row of a table is "
-            "table.iloc[[0]]"
+            f"{what} must be a table (pandas, polars or pyarrow), got {type(frame).__name__}; give"
+            " a row each and a column per feature, such as pd.DataFrame(rows,"
+            " columns=population.schema.features); one row of a table is table.iloc[[0]]"
         )
     if frame.empty:
         raise InputError(f"{what} must have at least one row and one column")
     names = frame.columns.tolist()
     if not frame.columns.is_unique:
         doubled = [name for name in features if names.count(name) > 1]
-        raise InputError(f"{what}: duplicate columns {doubled or 'outside the schema'}; keep one of each")
+        raise InputError(
+            f"{what}: duplicate columns {doubled or 'outside the schema'}; keep one of each"
+        )
     if not set(features).issubset(names):
         lost = [name for name in features if name not in names]
         raise InputError(f"{what}: missing columns {lost}; every feature of the schema is needed")
@@ -73,8 +83,9 @@ def require_person(factual: object, features: Iterable[str]) -> None:
     """Raise what is wrong with one person's values, by feature."""
     if not isinstance(factual, (Mapping, pd.Series)):
         raise InputError(
-            f"factual must be one person's values, a mapping or a Series by feature, got {type(factual).__name__}; "
-            "give one row of the queries, such as queries.iloc[entry.query]"
+            "factual must be one person's values, a mapping or a Series by feature, got"
+            f" {type(factual).__name__}; give one row of the queries, such as"
+            " queries.iloc[entry.query]"
         )
     if lost := [name for name in features if name not in factual]:
         raise InputError(f"factual: missing features {lost}; give the person's value of each")
@@ -86,9 +97,13 @@ def whole_number(name: str, value: object, least: int = 1) -> int:
     return int(value)
 
 
-def as_table(counterfactuals: object, features: Sequence[str]) -> tuple[pd.DataFrame, NDArray[np.int64]]:
+def as_table(
+    counterfactuals: object, features: Sequence[str]
+) -> tuple[pd.DataFrame, NDArray[np.int64]]:
     """Return counterfactuals as a table, and the query that each one answers."""
-    if isinstance(counterfactuals, Sequence) and all(isinstance(c, Counterfactual) for c in counterfactuals):
+    if isinstance(counterfactuals, Sequence) and all(
+        isinstance(c, Counterfactual) for c in counterfactuals
+    ):
         frame = pd.DataFrame([dict(c.values) for c in counterfactuals])
         query = np.array([c.query for c in counterfactuals], dtype=np.int64)
         return require_features(frame, features, "counterfactuals"), query
@@ -97,7 +112,9 @@ def as_table(counterfactuals: object, features: Sequence[str]) -> tuple[pd.DataF
 
 
 def select(frame: pd.DataFrame, names: Sequence[str], *, renumber: bool = True) -> pd.DataFrame:
-    """Return columns in order, rows numbered from 0; the table itself if it is like that already."""
+    """Return columns in order, rows numbered from 0; the table itself if it is like that
+    already.
+    """
     if not frame.columns.is_(_header(tuple(names))) and frame.columns.tolist() != list(names):
         frame = frame[list(names)]
     index = frame.index
@@ -107,7 +124,9 @@ def select(frame: pd.DataFrame, names: Sequence[str], *, renumber: bool = True) 
 
 
 def one_row(frame: pd.DataFrame, at: int) -> pd.DataFrame:
-    """Return a row as a table of its own, numbered 0; it is cut out, as pandas takes longer to pick rows."""
+    """Return a row as a table of its own, numbered 0; it is cut out, as pandas takes longer to pick
+    rows.
+    """
     row = frame.iloc[at : at + 1].copy(deep=COPIES_EAGERLY)
     row.index = pd.RangeIndex(1)
     return row
@@ -128,7 +147,9 @@ def table_of(columns: Mapping[str, Any]) -> pd.DataFrame:
 
 
 def _holds_objects(array: Any) -> bool:
-    return isinstance(array, (np.ndarray, pd.arrays.NumpyExtensionArray)) and array.dtype == "object"
+    return (
+        isinstance(array, (np.ndarray, pd.arrays.NumpyExtensionArray)) and array.dtype == "object"
+    )
 
 
 @lru_cache
@@ -161,15 +182,23 @@ class Encoder(HostOnly):
         """Per feature: lowest and highest number allowed, and whether all values are known."""
         bounds = [domain.attribute.bounds or (-np.inf, np.inf) for domain in self.columns]
         low, high = np.array(bounds, dtype=np.float64).T
-        return low, high, np.array([not (domain.is_numeric or domain.is_open) for domain in self.columns])
+        return (
+            low,
+            high,
+            np.array([not (domain.is_numeric or domain.is_open) for domain in self.columns]),
+        )
 
     def encode(self, frame: pd.DataFrame) -> tuple[Codes, Numbers]:
-        """Return codes and numbers of every feature, each of shape (n, n_features); see `Domain.encode`."""
+        """Return codes and numbers of every feature, each of shape (n, n_features); see
+        `Domain.encode`.
+        """
         intake = self.read(frame)
         return intake.codes, intake.numbers
 
     def conform(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """Return the features in the training table's order, dtypes and spelling, where values survive it."""
+        """Return the features in the training table's order, dtypes and spelling, where values
+        survive it.
+        """
         return self.read(frame).frame
 
     def read(self, frame: pd.DataFrame, odd: NDArray[np.bool_] | None = None) -> Intake:
@@ -178,20 +207,27 @@ class Encoder(HostOnly):
             few = select(frame, self.schema.features, renumber=False).to_numpy(dtype=object)
             return self.read_values(few.T.tolist())
         raw = select(frame, self.schema.features)
-        codes, numbers = np.empty(raw.shape, dtype=np.int32, order="F"), np.empty(raw.shape, order="F")
+        codes, numbers = (
+            np.empty(raw.shape, dtype=np.int32, order="F"),
+            np.empty(raw.shape, order="F"),
+        )
         for j, domain in enumerate(self.columns):
             codes[:, j], numbers[:, j] = domain.encode(raw.iloc[:, j])
         return Intake(self, raw, codes, numbers, odd)
 
     def read_values(self, values: list[list[Any]], *, checked: bool = False) -> Intake:
-        """Like `read`, for a few rows, given feature by feature; if `checked`, what is not plain is marked as odd."""
+        """Like `read`, for a few rows, given feature by feature; if `checked`, what is not plain is
+        marked as odd.
+        """
         shape = len(values[0]), len(values)
         codes, numbers, odd = np.empty(shape, np.int32, "F"), np.empty(shape, order="F"), None
         for j, domain in enumerate(self.columns):
             if checked and not all(map(_is_plain, values[j], repeat(domain))):
                 odd = np.zeros(shape, dtype=bool) if odd is None else odd
                 odd[:, j] = [not _is_plain(value, domain) for value in values[j]]
-                values[j] = [None if bad else value for value, bad in zip(values[j], odd[:, j], strict=True)]
+                values[j] = [
+                    None if bad else value for value, bad in zip(values[j], odd[:, j], strict=True)
+                ]
             codes[:, j], numbers[:, j] = domain.encode_values(values[j])
         return Intake(self, values, codes, numbers, odd)
 
@@ -209,10 +245,14 @@ class Intake(HostOnly):
     """A table in the population's terms. Host side only."""
 
     encoder: Encoder
-    raw: pd.DataFrame | list[list[Any]]  # the features as they came; a few rows' values, feature by feature
+    raw: (
+        pd.DataFrame | list[list[Any]]
+    )  # the features as they came; a few rows' values, feature by feature
     codes: Codes  # shape (n, n_features); -1 for a number that no training row has
     numbers: Numbers  # NaN for categories
-    odd: NDArray[np.bool_] | None = None  # which values cannot be read or written; None where all can
+    odd: NDArray[np.bool_] | None = (
+        None  # which values cannot be read or written; None where all can
+    )
 
     def __len__(self) -> int:
         return len(self.codes)
@@ -220,7 +260,9 @@ class Intake(HostOnly):
     @cached_property
     def frame(self) -> pd.DataFrame:
         """The features in the training table's order and dtypes, where values survive it."""
-        return table_of({name: self.column(j) for j, name in enumerate(self.encoder.schema.features)})
+        return table_of(
+            {name: self.column(j) for j, name in enumerate(self.encoder.schema.features)}
+        )
 
     def column(self, j: int, at: NDArray[np.int64] | slice = slice(None)) -> Any:
         """Return an array of one feature, as in `frame`, at some positions."""
@@ -259,7 +301,9 @@ class Intake(HostOnly):
 
     @cached_property
     def faults(self) -> tuple[tuple[str, tuple[str, ...]] | None, ...]:
-        """Per counterfactual, the first reason not to release it, with the columns at fault; or None."""
+        """Per counterfactual, the first reason not to release it, with the columns at fault; or
+        None.
+        """
         low, high, listed = self.encoder.limits
         odd = np.zeros(self.codes.shape, dtype=bool) if self.odd is None else self.odd
         with np.errstate(invalid="ignore"):
@@ -277,7 +321,9 @@ class Intake(HostOnly):
         return tuple(faults)
 
     def take(self, at: NDArray[np.int64]) -> Intake:
-        """Return some of the counterfactuals, in better dtypes where only the others prevented them."""
+        """Return some of the counterfactuals, in better dtypes where only the others prevented
+        them.
+        """
         if np.array_equal(at, np.arange(len(self))):
             return self
         odd = None if self.odd is None else self.odd[at]
@@ -289,7 +335,10 @@ class Intake(HostOnly):
 
     def joined(self, other: Intake) -> Intake:
         raw = [[*a, *b] for a, b in zip(self.values, other.values, strict=True)]
-        codes, numbers = np.vstack([self.codes, other.codes]), np.vstack([self.numbers, other.numbers])
+        codes, numbers = (
+            np.vstack([self.codes, other.codes]),
+            np.vstack([self.numbers, other.numbers]),
+        )
         return Intake(self.encoder, raw, codes, numbers)
 
 
@@ -302,7 +351,9 @@ def sound(*intakes: Intake | None) -> NDArray[np.int64]:
 def take_in(frame: pd.DataFrame, encoder: Encoder) -> Intake:
     """Check and code counterfactuals; identifiers, label and unknown columns are dropped."""
     if len(frame) <= FEW:
-        few = select(frame, encoder.schema.features, renumber=False).to_numpy(dtype=object)  # faster than by column
+        few = select(frame, encoder.schema.features, renumber=False).to_numpy(
+            dtype=object
+        )  # faster than by column
         return encoder.read_values(few.T.tolist(), checked=True)
     raw = select(frame, encoder.schema.features)
     odd = np.zeros(raw.shape, dtype=bool)
@@ -322,15 +373,21 @@ def take_in_records(records: Sequence[Mapping[str, Any]], encoder: Encoder) -> I
     """Like `take_in`, for records of plain values, such as JSON holds; each has every feature."""
     names = encoder.schema.features
     if len(records) > FEW:
-        return take_in(pd.DataFrame([{name: record[name] for name in names} for record in records]), encoder)
-    return encoder.read_values([[record[name] for record in records] for name in names], checked=True)
+        return take_in(
+            pd.DataFrame([{name: record[name] for name in names} for record in records]), encoder
+        )
+    return encoder.read_values(
+        [[record[name] for record in records] for name in names], checked=True
+    )
 
 
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 
 
 def _needs_look(dtype: Any, domain: Domain) -> bool:
-    """Say whether a column of this dtype may hold what is not plain; in a column of numbers, `faults` finds it."""
+    """Say whether a column of this dtype may hold what is not plain; in a column of numbers,
+    `faults` finds it.
+    """
     if isinstance(dtype, pd.StringDtype) and dtype.storage == "pyarrow":
         return domain.is_numeric  # all of it can be encoded
     if types.is_datetime64_any_dtype(dtype):
@@ -340,7 +397,9 @@ def _needs_look(dtype: Any, domain: Domain) -> bool:
 
 
 def _is_plain(value: Any, domain: Domain) -> bool:
-    """Say whether a value is missing, or has a type that its attribute allows and that can be written."""
+    """Say whether a value is missing, or has a type that its attribute allows and that can be
+    written.
+    """
     kind = type(value)
     if kind in MISSING:
         return True
@@ -349,15 +408,23 @@ def _is_plain(value: Any, domain: Domain) -> bool:
     if kind in NUMBERS:
         return not domain.is_date and not abs(value) > LARGEST  # a missing one is not larger either
     if kind is Decimal:
-        return not domain.is_date and (value.is_qnan() or (value.is_finite() and abs(value) <= LARGEST))
+        return not domain.is_date and (
+            value.is_qnan() or (value.is_finite() and abs(value) <= LARGEST)
+        )
     return kind in DATES and (domain.is_date or not domain.is_numeric)
 
 
 def _is_readable(text: str, domain: Domain) -> bool:
-    """Say whether a text is what its attribute needs: a date, a number, or whatever can be encoded."""
+    """Say whether a text is what its attribute needs: a date, a number, or whatever can be
+    encoded.
+    """
     try:
         if not domain.is_numeric:
             return text.isascii() or bool(text.encode())
-        return bool(_DATE.match(text)) if domain.is_date else "_" not in text and abs(float(text)) <= LARGEST
+        return (
+            bool(_DATE.match(text))
+            if domain.is_date
+            else "_" not in text and abs(float(text)) <= LARGEST
+        )
     except ValueError:  # lone surrogates cannot be encoded
         return False

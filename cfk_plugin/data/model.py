@@ -1,4 +1,6 @@
-"""The model as it is asked: checked labels, the goal of an explanation, and an oracle that asks each cell once."""
+"""The model as it is asked: checked labels, the goal of an explanation, and an oracle that asks
+each cell once.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,15 @@ from numpy.typing import NDArray
 
 from cfk_plugin.data.domain import UNKNOWN, Codes
 from cfk_plugin.data.intake import COPIES_EAGERLY, FEW, Encoder, Intake, select, table_of
-from cfk_plugin.data.policy import OPPOSITE, DesiredRange, DesiredSet, Mask, Outcome, PrivacyPolicy, desired_as
+from cfk_plugin.data.policy import (
+    OPPOSITE,
+    DesiredRange,
+    DesiredSet,
+    Mask,
+    Outcome,
+    PrivacyPolicy,
+    desired_as,
+)
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import Region, natural
 from cfk_plugin.data.values import conform
@@ -28,15 +38,27 @@ SAMPLED = 2_000  # number drawn if there are more
 
 
 class LabelModel:
-    """A model as protection needs it: one checked label per row, and no error text that quotes rows."""
+    """A model as protection needs it: one checked label per row, and no error text that quotes
+    rows.
+    """
 
     def __init__(self, model: Any, features: Sequence[str], goal: Goal | None = None) -> None:
-        with quiet("the model cannot be read: asking for its attributes raised {}", ModelError, let=ModelError):
+        with quiet(
+            "the model cannot be read: asking for its attributes raised {}",
+            ModelError,
+            let=ModelError,
+        ):
             self._predict = predict_of(model)
-            self.columns = _columns_of(model.model if isinstance(model, Thresholded) else model, features)
+            self.columns = _columns_of(
+                model.model if isinstance(model, Thresholded) else model, features
+            )
         classes = getattr(model, "classes_", None)
-        has_one_output = classes is not None and len(classes) and not any(np.ndim(label) for label in classes)
-        self.classes: tuple[Any, ...] | None = tuple(np.asarray(classes).tolist()) if has_one_output else None
+        has_one_output = (
+            classes is not None and len(classes) and not any(np.ndim(label) for label in classes)
+        )
+        self.classes: tuple[Any, ...] | None = (
+            tuple(np.asarray(classes).tolist()) if has_one_output else None
+        )
         self._takes_fractions = goal is None or goal.takes_fractions
         self.calls = self.rows = 0
         self.seconds = 0.0
@@ -48,9 +70,13 @@ class LabelModel:
         started = perf_counter()
         try:
             with quiet(f"the model raised {{}} on {len(frame)} rows", ModelError, let=ModelError):
-                lent = select(frame, self.columns).copy(deep=COPIES_EAGERLY)  # the model may change it
+                lent = select(frame, self.columns).copy(
+                    deep=COPIES_EAGERLY
+                )  # the model may change it
                 labels = np.asarray(self._predict(lent))
-            with quiet("the model returned labels that cannot be compared", ModelError, let=ModelError):
+            with quiet(
+                "the model returned labels that cannot be compared", ModelError, let=ModelError
+            ):
                 return self._checked(labels, len(frame))
         finally:
             self.calls += 1
@@ -62,8 +88,9 @@ class LabelModel:
             labels = labels[:, 0]
         if labels.ndim != 1:
             raise ModelError(
-                f"the model returned an array of shape {labels.shape}; give a model that returns labels, such as "
-                "lambda rows: model.predict(rows).argmax(axis=1) of one that returns a number for each class"
+                f"the model returned an array of shape {labels.shape}; give a model that returns"
+                " labels, such as lambda rows: model.predict(rows).argmax(axis=1) of one that"
+                " returns a number for each class"
             )
         if len(labels) != n:
             raise ModelError(f"the model returned {len(labels)} labels for {n} rows")
@@ -71,8 +98,8 @@ class LabelModel:
             raise ModelError("the model returned missing labels")
         if not self._takes_fractions and labels.dtype.kind == "f" and bool((labels % 1 != 0).any()):
             raise ModelError(
-                "the model returned fractions; of probabilities give threshold=, of other numbers a range, "
-                "desired=(low, high)"
+                "the model returned fractions; of probabilities give threshold=, of other numbers a"
+                " range, desired=(low, high)"
             )
         if self.classes is not None and not {*self.classes}.issuperset(pd.unique(labels).tolist()):
             raise ModelError("the model returned a label that is not one of its classes")
@@ -80,11 +107,15 @@ class LabelModel:
 
 
 def predict_of(model: Any) -> Callable[[pd.DataFrame], Any]:
-    """Return what asks a model about a table; a model that takes none is refused, with a wrapper that would."""
+    """Return what asks a model about a table; a model that takes none is refused, with a wrapper
+    that would.
+    """
     kinds = {(kind.__module__.partition(".")[0], kind.__name__) for kind in type(model).__mro__}
     if ("onnxruntime", "InferenceSession") in kinds:
         return partial(_run_onnx, model)
-    predict = getattr(model, "inplace_predict" if ("xgboost", "Booster") in kinds else "predict", None)
+    predict = getattr(
+        model, "inplace_predict" if ("xgboost", "Booster") in kinds else "predict", None
+    )
     if predict is None and ("torch", "Module") in kinds:
         raise ModelError(
             "a torch module takes tensors; give a function of a table: model=lambda rows: "
@@ -92,9 +123,13 @@ def predict_of(model: Any) -> Callable[[pd.DataFrame], Any]:
         )
     found: Callable[[pd.DataFrame], Any] = predict or model
     if not callable(found):
-        raise ModelError(f"a model needs a predict method or to be callable; got {type(model).__name__}")
+        raise ModelError(
+            f"a model needs a predict method or to be callable; got {type(model).__name__}"
+        )
     if isinstance(model, type):
-        raise ModelError(f"{model.__name__} is a class and no fitted model; have you forgotten the ()?")
+        raise ModelError(
+            f"{model.__name__} is a class and no fitted model; have you forgotten the ()?"
+        )
     return found
 
 
@@ -102,22 +137,39 @@ _TENSORS = {"tensor(float)": "float32", "tensor(double)": "float64", "tensor(str
 
 
 def _run_onnx(session: Any, rows: pd.DataFrame) -> Any:
-    """Ask an ONNX model for its first output; it takes the table as one tensor, or a tensor for each column."""
+    """Ask an ONNX model for its first output; it takes the table as one tensor, or a tensor for
+    each column.
+    """
     inputs = session.get_inputs()
-    kinds = [_TENSORS.get(each.type, each.type.removeprefix("tensor(").removesuffix(")")) for each in inputs]
+    kinds = [
+        _TENSORS.get(each.type, each.type.removeprefix("tensor(").removesuffix(")"))
+        for each in inputs
+    ]
     parts = [rows] if len(inputs) == 1 else [rows[[each.name]] for each in inputs]
-    given = {each.name: part.to_numpy(dtype=kind) for each, part, kind in zip(inputs, parts, kinds, strict=True)}
+    given = {
+        each.name: part.to_numpy(dtype=kind)
+        for each, part, kind in zip(inputs, parts, kinds, strict=True)
+    }
     return session.run([session.get_outputs()[0].name], given)[0]
 
 
 def _columns_of(model: Any, features: Sequence[str]) -> list[str]:
-    """Return the columns that a model was fitted on, in its order; where it does not say, all features."""
+    """Return the columns that a model was fitted on, in its order; where it does not say, all
+    features.
+    """
     if (wanted := getattr(model, "feature_names_in_", None)) is not None:
         columns = [str(name) for name in wanted]
         if lost := [name for name in columns if name not in features]:
-            raise ModelError(f"the model wants {lost}, no features of the schema; fit it without, or give a function")
+            raise ModelError(
+                f"the model wants {lost}, no features of the schema; fit it without, or give a"
+                " function"
+            )
         return columns
-    for name in ("feature_names_", "feature_names", "feature_name"):  # of CatBoost, XGBoost and LightGBM
+    for name in (
+        "feature_names_",
+        "feature_names",
+        "feature_name",
+    ):  # of CatBoost, XGBoost and LightGBM
         own = getattr(model, name, None)
         own = own() if callable(own) else own
         if isinstance(own, list) and set(own) <= set(features):
@@ -131,28 +183,37 @@ class Thresholded:
     Parameters
     ----------
     model : object
-        A classifier of two classes with ``predict_proba``: the probability is that of the second class. What any other
-        model returns is taken as the probability of outcome 1; below the threshold the outcome is 0.
+        A classifier of two classes with ``predict_proba``: the probability is that of the second
+        class. What any other model returns is taken as the probability of outcome 1; below the
+        threshold the outcome is 0.
     threshold : float
         Above 0, at most 1.
 
     Examples
     --------
     >>> import pandas as pd
-    >>> Thresholded(lambda rows: rows["score"] / 100, 0.3).predict(pd.DataFrame({"score": [29, 30, 31]}))
+    >>> model = Thresholded(lambda rows: rows["score"] / 100, 0.3)
+    >>> model.predict(pd.DataFrame({"score": [29, 30, 31]}))
     array([0, 1, 1])
     """
 
     def __init__(self, model: Any, threshold: float) -> None:
-        if not isinstance(threshold, (int, float)) or isinstance(threshold, bool) or not 0 < threshold <= 1:
+        if (
+            not isinstance(threshold, (int, float))
+            or isinstance(threshold, bool)
+            or not 0 < threshold <= 1
+        ):
             raise ModelError("threshold must be a probability, a number above 0 and at most 1")
         self.model, self.threshold = model, threshold
         self._ask = getattr(model, "predict_proba", None) or predict_of(model)
-        self.classes_ = np.asarray(getattr(model, "classes_", [0, 1]) if hasattr(model, "predict_proba") else [0, 1])
+        self.classes_ = np.asarray(
+            getattr(model, "classes_", [0, 1]) if hasattr(model, "predict_proba") else [0, 1]
+        )
         if len(self.classes_) != 2:
             raise ModelError(
-                f"threshold= needs two classes, and the model has {len(self.classes_)}; give the probability of one "
-                "of them: model=lambda rows: model.predict_proba(rows)[:, i], desired=1"
+                f"threshold= needs two classes, and the model has {len(self.classes_)}; give the"
+                " probability of one of them: model=lambda rows: model.predict_proba(rows)[:, i],"
+                " desired=1"
             )
 
     def predict(self, rows: pd.DataFrame) -> NDArray[Any]:
@@ -162,8 +223,8 @@ class Thresholded:
             found = found[:, -1]
         if found.ndim != 1 or found.dtype.kind != "f" or not ((found >= 0) & (found <= 1)).all():
             raise ModelError(
-                "threshold= needs a model that returns one probability for each row, between 0 and 1; this one returns "
-                f"an array of {found.dtype} of shape {found.shape}"
+                "threshold= needs a model that returns one probability for each row, between 0 and"
+                f" 1; this one returns an array of {found.dtype} of shape {found.shape}"
             )
         return np.asarray(self.classes_[(found >= self.threshold).astype(int)])
 
@@ -174,17 +235,29 @@ def thresholded(model: Any, threshold: float | None) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """All combinations of the population's values inside a region; code ``domain.size`` is the counterfactual's own."""
+    """All combinations of the population's values inside a region; code ``domain.size`` is the
+    counterfactual's own.
+    """
 
-    codes: tuple[Codes, ...]  # inside, per quasi-identifier; then, where generalised, per private attribute
+    codes: tuple[
+        Codes, ...
+    ]  # inside, per quasi-identifier; then, where generalised, per private attribute
     size: int = field(init=False)  # number of combinations; may be huge
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "size", prod(map(len, self.codes)))
 
     @classmethod
-    def of(cls, region: Region, population: Population, own: Sequence[int], private: Sequence[Codes] = ()) -> Grid:
-        """Enumerate the codes inside a region; `own` are the counterfactual's, `private` further axes."""
+    def of(
+        cls,
+        region: Region,
+        population: Population,
+        own: Sequence[int],
+        private: Sequence[Codes] = (),
+    ) -> Grid:
+        """Enumerate the codes inside a region; `own` are the counterfactual's, `private` further
+        axes.
+        """
         axes: list[Codes] = []
         for code, name in zip(own, population.schema.quasi_identifiers, strict=True):
             domain = population.domains[name]
@@ -194,14 +267,20 @@ class Grid:
 
     def all(self) -> Codes:
         """Return every combination, shape (size, number of axes)."""
-        return np.stack(np.meshgrid(*self.codes, indexing="ij"), axis=-1).reshape(-1, len(self.codes))
+        return np.stack(np.meshgrid(*self.codes, indexing="ij"), axis=-1).reshape(
+            -1, len(self.codes)
+        )
 
     def some(self, at: NDArray[np.int64]) -> Codes:
         places = np.unravel_index(at, [*map(len, self.codes)])
-        return np.column_stack([axis[place] for axis, place in zip(self.codes, places, strict=True)]).astype(np.int32)
+        return np.column_stack(
+            [axis[place] for axis, place in zip(self.codes, places, strict=True)]
+        ).astype(np.int32)
 
     def drawn(self, most: int = MOST_CELLS, n: int = SAMPLED, seed: int = 0) -> Codes:
-        """Return all combinations, or a sample if they are too many; it does not depend on what else is asked."""
+        """Return all combinations, or a sample if they are too many; it does not depend on what
+        else is asked.
+        """
         return self.all() if self.size <= most else self.sample(n, np.random.default_rng(seed))
 
     def sample(self, n: int, random: np.random.Generator) -> Codes:
@@ -218,13 +297,19 @@ class Grid:
 def rows_for_cells(
     encoder: Encoder, given: pd.DataFrame | Intake, which: NDArray[np.int64], cells: Codes
 ) -> pd.DataFrame:
-    """Build model input: quasi-identifiers of cell ``cells[i]``, the rest from row ``which[i]`` of those given."""
+    """Build model input: quasi-identifiers of cell ``cells[i]``, the rest from row ``which[i]`` of
+    those given.
+    """
     named = (*encoder.schema.quasi_identifiers, *encoder.schema.private)[: cells.shape[1]]
     columns = {}
 
     for j, (name, domain) in enumerate(zip(encoder.schema.features, encoder.columns, strict=True)):
         if name not in named:
-            columns[name] = given.column(j, which) if isinstance(given, Intake) else given[name].array.take(which)
+            columns[name] = (
+                given.column(j, which)
+                if isinstance(given, Intake)
+                else given[name].array.take(which)
+            )
             continue
         codes = cells[:, named.index(name)]
         is_own = codes == domain.size
@@ -244,12 +329,15 @@ Judge = Callable[[NDArray[Any], NDArray[np.int64]], Mask]
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    desired: Any  # a label, "opposite" (any label but the factual's own), or a callable from labels to booleans
+    # a label, "opposite" (any label but the factual's own), or a callable from labels to booleans
+    desired: Any
     is_opposite: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "desired", desired_as(self.desired))
-        object.__setattr__(self, "is_opposite", isinstance(self.desired, str) and self.desired == OPPOSITE)
+        object.__setattr__(
+            self, "is_opposite", isinstance(self.desired, str) and self.desired == OPPOSITE
+        )
 
     @classmethod
     def of_json(cls, told: Any) -> Goal:
@@ -258,42 +346,66 @@ class Goal:
     def to_json(self) -> Any:
         """Return what JSON can hold; a function is refused."""
         if self.takes_fractions and not isinstance(self.desired, DesiredRange):
-            raise InputError("a function as `desired` cannot be logged; give a label, a set, a range or 'opposite'")
-        return Outcome.asked(self.desired).to_dict() if callable(self.desired) else natural(self.desired)
+            raise InputError(
+                "a function as `desired` cannot be logged; give a label, a set, a range or"
+                " 'opposite'"
+            )
+        return (
+            Outcome.asked(self.desired).to_dict()
+            if callable(self.desired)
+            else natural(self.desired)
+        )
 
     @property
     def takes_fractions(self) -> bool:
         return callable(self.desired) and not isinstance(self.desired, DesiredSet)
 
     def check(self, known: Sequence[Any] | None, labels: NDArray[Any] | None) -> None:
-        """Refuse a goal that a model with these classes, if known, cannot meet; `labels` are some to try it on."""
+        """Refuse a goal that a model with these classes, if known, cannot meet; `labels` are some
+        to try it on.
+        """
         if isinstance(self.desired, DesiredRange):
             numbers = known if known is not None else [] if labels is None else labels.tolist()
-            if any(isinstance(label, str) for label in numbers) or (known and not self.desired(np.array(known)).any()):
-                raise ModelError(f"`desired` is the range {self.desired}, and the model gives no number in it")
+            if any(isinstance(label, str) for label in numbers) or (
+                known and not self.desired(np.array(known)).any()
+            ):
+                raise ModelError(
+                    f"`desired` is the range {self.desired}, and the model gives no number in it"
+                )
         if self.takes_fractions:
             if labels is not None:  # there are none where there are no rows
                 self.met(labels)
             return
         one = self.desired.labels if isinstance(self.desired, DesiredSet) else [self.desired]
-        if not one or any(np.ndim(label) or pd.isna(label) or not isinstance(label, Hashable) for label in one):
-            raise ModelError('`desired` must be a label, a set of labels, (low, high), "opposite" or a function')
+        if not one or any(
+            np.ndim(label) or pd.isna(label) or not isinstance(label, Hashable) for label in one
+        ):
+            raise ModelError(
+                '`desired` must be a label, a set of labels, (low, high), "opposite" or a function'
+            )
         if self.is_opposite or known is None:
             return
         if lost := [label for label in one if label not in known]:
-            raise ModelError(f"`desired` is {lost[0]!r}, not one of the model's classes: {kinds_of(known)}")
+            raise ModelError(
+                f"`desired` is {lost[0]!r}, not one of the model's classes: {kinds_of(known)}"
+            )
         if len(one) > 1 and {*known} <= {*one}:
-            raise ModelError("`desired` names every class of the model, so that there is nothing to explain")
+            raise ModelError(
+                "`desired` names every class of the model, so that there is nothing to explain"
+            )
 
     def of_call(self, desired: Any, classes: Sequence[Any] | None) -> Goal:
-        """Return the goal of a call that names an outcome itself: this one or a part of it; with "opposite", any."""
+        """Return the goal of a call that names an outcome itself: this one or a part of it; with
+        "opposite", any.
+        """
         try:
             own = Goal(desired)
             own.check(classes, None)
         except ModelError:
             known = f" ({listed(classes)})" if classes else ""
             raise InputError(
-                f"the call asks for an outcome that is none of the model's labels{known}; check its spelling and type"
+                f"the call asks for an outcome that is none of the model's labels{known}; check its"
+                " spelling and type"
             ) from None
         if own == self:
             return self
@@ -303,13 +415,18 @@ class Goal:
             return Goal(Both(own.desired, self))
         if not self.met(np.array([desired], dtype=object))[0]:
             raise InputError(
-                "the call asks for another outcome than explanations are protected for; leave it out, or protect "
-                'the explainer with desired="opposite", where each call may name its own'
+                "the call asks for another outcome than explanations are protected for; leave it"
+                ' out, or protect the explainer with desired="opposite", where each call may name'
+                " its own"
             )
         return own if callable(self.desired) else self
 
-    def outcome(self, classes: Sequence[Any] | None, factual: Any = None, own: Any = None) -> Outcome:
-        """Return what is certified, from the factual's label or, without it, the counterfactual's own."""
+    def outcome(
+        self, classes: Sequence[Any] | None, factual: Any = None, own: Any = None
+    ) -> Outcome:
+        """Return what is certified, from the factual's label or, without it, the counterfactual's
+        own.
+        """
         desired = self.desired.desired if isinstance(self.desired, Both) else self.desired
         if callable(desired):
             return Outcome.asked(desired)
@@ -318,12 +435,18 @@ class Goal:
         if factual is None:
             return Outcome(natural(own))
         others = [label for label in classes or () if label != factual]
-        return Outcome(natural(others[0])) if len(others) == 1 else Outcome(natural(factual), is_other=True)
+        return (
+            Outcome(natural(others[0]))
+            if len(others) == 1
+            else Outcome(natural(factual), is_other=True)
+        )
 
     def met(self, labels: NDArray[Any], factual_labels: NDArray[Any] | None = None) -> Mask:
         """Say of every label whether it is desired; ``"opposite"`` needs `factual_labels`."""
         if not callable(self.desired):
-            return np.asarray(labels != factual_labels if self.is_opposite else labels == self.desired, dtype=bool)
+            return np.asarray(
+                labels != factual_labels if self.is_opposite else labels == self.desired, dtype=bool
+            )
         with quiet("the callable `desired` raised {}", ModelError):
             met = np.asarray(self.desired(labels.copy()))
         if met.shape != labels.shape or met.dtype != np.bool_:
@@ -353,7 +476,9 @@ _TRIED = 256  # rows
 
 
 class Ahead(NamedTuple):
-    """What the model said of cells before verification asks; ``which`` is the counterfactual of each."""
+    """What the model said of cells before verification asks; ``which`` is the counterfactual of
+    each.
+    """
 
     which: NDArray[np.int64] = np.empty(0, dtype=np.int64)
     cells: Codes = np.empty((0, 0), dtype=np.int32)
@@ -390,26 +515,38 @@ class RowOracle(HostOnly):
         fixed: Any,
         foreseen: Callable[[Region], Codes] | None,
     ) -> tuple[NDArray[Any], NDArray[Any] | None, Ahead]:
-        """Ask for the labels of counterfactuals and, unless known, their queries; and for cells of `foreseen`."""
+        """Ask for the labels of counterfactuals and, unless known, their queries; and for cells of
+        `foreseen`.
+        """
         count, known = len(accepted), None if isinstance(queries, Intake) else queries
         if not 0 < count <= FEW:
-            return (self.ask(accepted.frame) if count else np.empty(0, dtype=object)), known, Ahead()
+            return (
+                (self.ask(accepted.frame) if count else np.empty(0, dtype=object)),
+                known,
+                Ahead(),
+            )
         every = accepted.joined(queries) if isinstance(queries, Intake) else accepted
         codes, sizes = every.quasi_identifiers[0], self.population.sizes.astype(np.int32)
         which, cells = [np.arange(len(every))], [np.where(codes < 0, sizes, codes)]
         if fixed is not None and foreseen is not None:
-            groups = fixed.group_of(accepted.codes, accepted.numbers, np.zeros(count, dtype=np.int64))
+            groups = fixed.group_of(
+                accepted.codes, accepted.numbers, np.zeros(count, dtype=np.int64)
+            )
             for i in np.flatnonzero(groups >= 0).tolist():
                 cells.append(foreseen(fixed.regions[groups[i]]))
                 which.append(np.full(len(cells[-1]), i))
         at, asked = np.concatenate(which), np.concatenate(cells)
-        labels = self.model(rows_for_cells(self.population.encoder, every, at, asked)).astype(object)
+        labels = self.model(rows_for_cells(self.population.encoder, every, at, asked)).astype(
+            object
+        )
         own, factual, rest = np.split(labels, [count, len(every)])
         ahead = Ahead(at[len(every) :], asked[len(every) :], rest)
         return own, factual if isinstance(queries, Intake) else known, ahead
 
     def queried(self, factuals: pd.DataFrame, query: NDArray[np.int64]) -> Intake | NDArray[Any]:
-        """Return the labels of the queries, each asked once; where they are few, the queries, to be asked later."""
+        """Return the labels of the queries, each asked once; where they are few, the queries, to be
+        asked later.
+        """
         encoder = self.population.encoder
         if len(query) <= FEW:
             return encoder.read(factuals)
@@ -418,10 +555,12 @@ class RowOracle(HostOnly):
 
 
 class Oracle(HostOnly):
-    """Says for a set of counterfactuals whether the outcome of a cell, or of a training row, is the desired one.
+    """Says for a set of counterfactuals whether the outcome of a cell, or of a training row, is the
+    desired one.
 
-    A cell is asked about with its quasi-identifiers and the counterfactual's private values. `desired_at`: codes of
-    the counterfactuals' own quasi-identifiers, where all are known to have the outcome; `ahead`: what else is known.
+    A cell is asked about with its quasi-identifiers and the counterfactual's private values.
+    `desired_at`: codes of the counterfactuals' own quasi-identifiers, where all are known to have
+    the outcome; `ahead`: what else is known.
     """
 
     def __init__(
@@ -433,7 +572,12 @@ class Oracle(HostOnly):
         desired_at: Codes | None = None,
         ahead: Ahead | None = None,
     ) -> None:
-        self._model, self._judge, self._rows, self._counterfactuals = model, judge, rows, counterfactuals
+        self._model, self._judge, self._rows, self._counterfactuals = (
+            model,
+            judge,
+            rows,
+            counterfactuals,
+        )
         self._answers: dict[Any, bool] = {}
         self._at = np.arange(len(counterfactuals))
         # one number per counterfactual and cell, where 64 bits hold it
@@ -453,7 +597,9 @@ class Oracle(HostOnly):
         return f"{len(self._answers)} cells known"
 
     def restrict(self, at: NDArray[np.int64]) -> Oracle:
-        """Return this oracle for some of its counterfactuals, renumbered from 0; answers stay shared."""
+        """Return this oracle for some of its counterfactuals, renumbered from 0; answers stay
+        shared.
+        """
         part = object.__new__(Oracle)
         part.__dict__.update(vars(self), _at=self._at[at])
         return part
@@ -461,8 +607,9 @@ class Oracle(HostOnly):
     def ask(self, which: NDArray[np.int64], cells: Codes, *, reuse: bool = True) -> Mask:
         """Say of every cell whether it gets the desired outcome, in one model call.
 
-        ``cells[i]`` are codes for counterfactual ``which[i]``, of private attributes too unless `reuse`;
-        ``domain.size`` is the counterfactual's own value. With `reuse`, answers are remembered.
+        ``cells[i]`` are codes for counterfactual ``which[i]``, of private attributes too unless
+        `reuse`; ``domain.size`` is the counterfactual's own value. With `reuse`, answers are
+        remembered.
         """
         which = self._at[which]
         if not reuse:
@@ -476,14 +623,17 @@ class Oracle(HostOnly):
         return np.array(found, dtype=bool)
 
     def desired_rows(self, which: int | NDArray[np.int64], rows: NDArray[np.int64]) -> Mask | None:
-        """Say of training rows whether their prediction is what a counterfactual asks for; None without rows.
+        """Say of training rows whether their prediction is what a counterfactual asks for; None
+        without rows.
 
         Of several counterfactuals, for each; shape (counterfactuals, rows).
         """
         if not self._rows.population.has_rows:
             return None
         labels = np.tile(self._rows.labels(rows), np.size(which))
-        return self._judge(labels, np.repeat(self._at[which], len(rows))).reshape(*np.shape(which), len(rows))
+        return self._judge(labels, np.repeat(self._at[which], len(rows))).reshape(
+            *np.shape(which), len(rows)
+        )
 
     def _evaluate(self, which: NDArray[np.int64], cells: Codes) -> Mask:
         frame = rows_for_cells(self._rows.population.encoder, self._counterfactuals, which, cells)
@@ -493,29 +643,39 @@ class Oracle(HostOnly):
         if self._radix is not None:
             keys: list[Any] = (cells.astype(np.int64) @ self._radix + which * self._span).tolist()
             return keys
-        return [(i, cell.tobytes()) for i, cell in zip(which.tolist(), np.ascontiguousarray(cells), strict=True)]
+        return [
+            (i, cell.tobytes())
+            for i, cell in zip(which.tolist(), np.ascontiguousarray(cells), strict=True)
+        ]
 
 
 class OutcomeClasses(HostOnly):
     """Which rows may be in one group (a side), and which side a counterfactual belongs to.
 
-    One side where everybody counts. Where only eligible rows count, those with a desired prediction are on a side;
-    with the goal "opposite" any outcome may be desired, so each predicted outcome is a side.
+    One side where everybody counts. Where only eligible rows count, those with a desired prediction
+    are on a side; with the goal "opposite" any outcome may be desired, so each predicted outcome is
+    a side.
     """
 
     def __init__(self, policy: PrivacyPolicy, goal: Goal, rows: RowOracle) -> None:
         n = rows.population.n_rows
         self._of_label: dict[object, int] | None = None
         self.of_rows = np.zeros(n, dtype=np.int64)
-        if not policy.counts_eligible or rows.population.is_sealed:  # who is on which side was sealed
+        if (
+            not policy.counts_eligible or rows.population.is_sealed
+        ):  # who is on which side was sealed
             outcomes = rows.population.sealed_facts.get(OUTCOMES) if goal.is_opposite else None
-            self._of_label = None if outcomes is None else {label: side for side, label in enumerate(outcomes)}
+            self._of_label = (
+                None if outcomes is None else {label: side for side, label in enumerate(outcomes)}
+            )
             return
         labels = rows.labels(np.arange(n))
         if not goal.is_opposite:
             self.of_rows = np.where(goal.met(labels), 0, -1).astype(np.int64)
             return
-        self._of_label = {label: side for side, label in enumerate(sorted(set(labels.tolist()), key=str))}
+        self._of_label = {
+            label: side for side, label in enumerate(sorted(set(labels.tolist()), key=str))
+        }
         self.of_rows = self.of(labels)
 
     @property
@@ -524,18 +684,28 @@ class OutcomeClasses(HostOnly):
         return self._of_label is None
 
     def of(self, labels: NDArray[Any]) -> NDArray[np.int64]:
-        """Return the side of counterfactuals from the model's labels there; -1 for a label that no row has."""
+        """Return the side of counterfactuals from the model's labels there; -1 for a label that no
+        row has.
+        """
         if self._of_label is None:
             return np.zeros(len(labels), dtype=np.int64)
-        return np.array([self._of_label.get(label, -1) for label in labels.tolist()], dtype=np.int64)
+        return np.array(
+            [self._of_label.get(label, -1) for label in labels.tolist()], dtype=np.int64
+        )
 
-    def open_to(self, own: NDArray[Any] | None, factual: NDArray[Any] | None, n: int) -> NDArray[np.bool_]:
-        """Say which sides answer each of n queries: those that do not have the factual's label, or the own one."""
+    def open_to(
+        self, own: NDArray[Any] | None, factual: NDArray[Any] | None, n: int
+    ) -> NDArray[np.bool_]:
+        """Say which sides answer each of n queries: those that do not have the factual's label, or
+        the own one.
+        """
         if self._of_label is None:
             return np.ones((n, 1), dtype=bool)
         sides = np.arange(len(self._of_label))
         if factual is not None:
             return np.asarray(self.of(factual)[:, None] != sides)
         if own is None:
-            raise PolicyError('desired="opposite" needs the factuals; give them, or name the outcome')
+            raise PolicyError(
+                'desired="opposite" needs the factuals; give them, or name the outcome'
+            )
         return np.asarray(self.of(own)[:, None] == sides)

@@ -30,7 +30,8 @@ PRESETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
         # Goethals, Sörensen, Martens (2023), section 5.3.2
         "paper": {"k": 10, "guarantee": "nominal"},
-        # US Centers for Medicare & Medicaid Services, cell size suppression policy: no cell of 1 to 10
+        # US Centers for Medicare & Medicaid Services, cell size suppression policy: no cell of 1 to
+        # 10
         "cms-11": {"k": 11},
         # European Medicines Agency, policy 0070 guidance: maximum risk 0.09, so k = 12
         "ema-0070": {"k": 12},
@@ -38,7 +39,9 @@ PRESETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
         "k20": {"k": 20},
     }
 )
-"""Name to the settings that differ from the default ones; their sources: `cfk_plugin.report.inputs`."""
+"""Name to the settings that differ from the default ones; their sources:
+`cfk_plugin.report.inputs`.
+"""
 
 NOT_STOPPED: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
@@ -49,9 +52,17 @@ NOT_STOPPED: Mapping[str, tuple[str, ...]] = MappingProxyType(
 )
 """Guarantee to the attacks that it does not stop; see the threat model in the documentation."""
 _HELD: Mapping[str, str] = {
-    "nominal": "At least {} fit each region. Whoever reruns the algorithm for everybody may be left with fewer",
-    "reciprocal": "At least {} are mapped to each region, even if somebody reruns the protection for everybody",
-    "catalogue": "At least {} are left for whoever reruns the protection and asks the model about everybody",
+    "nominal": (
+        "At least {} fit each region. Whoever reruns the algorithm for everybody may be left with"
+        " fewer"
+    ),
+    "reciprocal": (
+        "At least {} are mapped to each region, even if somebody reruns the protection for"
+        " everybody"
+    ),
+    "catalogue": (
+        "At least {} are left for whoever reruns the protection and asks the model about everybody"
+    ),
 }
 
 
@@ -59,64 +70,73 @@ def promised(settings: Mapping[str, Any]) -> frozenset[str]:
     """Return the counts of people that a policy's settings promise not to be below k."""
     guarantee = settings.get("guarantee")
     found = ["k"] + ["k_effective"] * (guarantee in ("reciprocal", "catalogue"))
-    found += ["k_desired"] * (guarantee == "catalogue" or settings.get("anonymity_set") == "eligible")
+    found += ["k_desired"] * (
+        guarantee == "catalogue" or settings.get("anonymity_set") == "eligible"
+    )
     return frozenset(found + ["k_consistent"] * (guarantee == "catalogue"))
 
 
 @dataclass(frozen=True, kw_only=True)
 class PrivacyPolicy:
-    """The rules that a released explanation has to meet; checked again after protection, by other code.
+    """The rules that a released explanation has to meet; checked again after protection, by other
+    code.
 
-    Every policy protects against an adversary who knows everybody's quasi-identifiers and links a released region to
-    people. Against whom else k holds is its guarantee; `NOT_STOPPED` lists what that does not stop. See the page
-    "Choose k and a policy".
+    Every policy protects against an adversary who knows everybody's quasi-identifiers and links a
+    released region to people. Against whom else k holds is its guarantee; `NOT_STOPPED` lists what
+    that does not stop. See the page "Choose k and a policy".
 
     Parameters
     ----------
     k : int, least number of people whose quasi-identifiers fit a released region (at least 2)
     guarantee : {"catalogue", "reciprocal", "nominal"}
-        "nominal": k people are in the region (the paper's definition); rerunning the algorithm for each of them often
-        leaves fewer, at times one. "reciprocal": k people are mapped to the region, so that rerunning leaves k, of whom
-        one alone may have the outcome (see `anonymity_set`). "catalogue": also, these people have the outcome, and
-        private values are released only where the model is consistent with k of them, so that asking it about everybody
-        leaves k; what is released comes from a fixed catalogue, near the counterfactual or the query, and is true for
-        the person who asks. It needs rows and a model at fit. "reciprocal" keeps the explainer's own private values.
+        "nominal": k people are in the region (the paper's definition); rerunning the algorithm for
+        each of them often leaves fewer, at times one. "reciprocal": k people are mapped to the
+        region, so that rerunning leaves k, of whom one alone may have the outcome (see
+        `anonymity_set`). "catalogue": also, these people have the outcome, and private values are
+        released only where the model is consistent with k of them, so that asking it about
+        everybody leaves k; what is released comes from a fixed catalogue, near the counterfactual
+        or the query, and is true for the person who asks. It needs rows and a model at fit.
+        "reciprocal" keeps the explainer's own private values.
     anonymity_set : {"population", "eligible"}
-        Who counts among the k: everybody (the paper's count), or only people with the desired predicted outcome, who
-        could have been the counterfactual. "eligible" needs "reciprocal"; "catalogue" implies it.
+        Who counts among the k: everybody (the paper's count), or only people with the desired
+        predicted outcome, who could have been the counterfactual. "eligible" needs "reciprocal";
+        "catalogue" implies it.
     objective : {"pureness", "ncp", "weighted"}
-        What is optimised: pureness, then NCP (the paper's order); NCP; or ``NCP + pureness_weight * (1 - pureness)``.
+        What is optimised: pureness, then NCP (the paper's order); NCP; or ``NCP + pureness_weight *
+        (1 - pureness)``.
     pureness_weight : float, weight of impurity for ``objective="weighted"``
     min_pureness, max_ncp : float in [0, 1], optional
-        Explanations that are less pure (lower end of the interval, where sampled) or lose more are suppressed. Without
-        a `min_pureness` the floor is 0.8 for a catalogue, 0.5 for "reciprocal" and none for "nominal"
-        (`least_pureness`); 0 takes it away.
+        Explanations that are less pure (lower end of the interval, where sampled) or lose more are
+        suppressed. Without a `min_pureness` the floor is 0.8 for a catalogue, 0.5 for "reciprocal"
+        and none for "nominal" (`least_pureness`); 0 takes it away.
     l : int, optional
         Distinct l-diversity of every sensitive attribute among the people in the region.
     t : float in [0, 1], optional
         t-closeness of every sensitive attribute among them.
     near_native : "auto" or float in [0, 1]
-        HEOM distance below which a counterfactual counts as near-native; "auto" calibrates it on the population.
+        HEOM distance below which a counterfactual counts as near-native; "auto" calibrates it on
+        the population.
     on_infeasible : {"suppress", "raise"}
         Put a `Suppressed` entry in the result, or raise `InfeasibleError`.
     private_values : {"exact", "bins", "shared"}
-        "bins": numbers with declared bins leave as their bin. "shared": a catalogue offers only private values of at
-        least k people, or of nobody (centers of at least k people who are alike), so that nobody's row is in it; a
-        single value may still be one person's.
+        "bins": numbers with declared bins leave as their bin. "shared": a catalogue offers only
+        private values of at least k people, or of nobody (centers of at least k people who are
+        alike), so that nobody's row is in it; a single value may still be one person's.
     rare_values : {"release", "withhold"}
-        Whether a value (or bin) of a private attribute is withheld when fewer than k people of the population hold it.
+        Whether a value (or bin) of a private attribute is withheld when fewer than k people of the
+        population hold it.
     alpha : float in [0, 1], optional
-        (alpha, k)-homogeneity: largest share of the people in the region who may hold what is released of a private
-        attribute (a number: within 5 % of its range), where it is more than `min_lift` times as frequent there as in
-        the population. None: not checked.
-    min_lift : float, see `alpha`; a value that is as frequent everywhere tells nothing about the region
-    revert : bool, optional
-        Whether answers from a catalogue are moved nearer to the query: private values become the query's own, or come
-        closer, while the outcome stays the same wherever the entry has it. None: only where private values leave
-        unchanged (without bins, `rare_values` and `alpha`).
+        (alpha, k)-homogeneity: largest share of the people in the region who may hold what is
+        released of a private attribute (a number: within 5 % of its range), where it is more than
+        `min_lift` times as frequent there as in the population. None: not checked.
+    min_lift : float, see `alpha`; a value that is as frequent everywhere tells nothing about the
+    region revert : bool, optional
+        Whether answers from a catalogue are moved nearer to the query: private values become the
+        query's own, or come closer, while the outcome stays the same wherever the entry has it.
+        None: only where private values leave unchanged (without bins, `rare_values` and `alpha`).
     on_homogeneous : {"coarsen", "suppress"}
-        What `alpha` leads to: release the bin where one is declared and passes, else withhold the attribute; or
-        withhold the explanation.
+        What `alpha` leads to: release the bin where one is declared and passes, else withhold the
+        attribute; or withhold the explanation.
 
     Raises
     ------
@@ -157,7 +177,9 @@ class PrivacyPolicy:
                 raise PolicyError(f"{name} must be a whole number >= {least}, got {value!r}")
         for name, choices in _CHOICES.items():
             if (value := getattr(self, name)) not in choices:
-                raise PolicyError(f"{name} must be one of {', '.join(map(str, choices))}; got {value!r}")
+                raise PolicyError(
+                    f"{name} must be one of {', '.join(map(str, choices))}; got {value!r}"
+                )
         self._check_guarantee()
         for name in ("min_pureness", "max_ncp", "t", "alpha", "near_native"):
             value = getattr(self, name)
@@ -171,15 +193,20 @@ class PrivacyPolicy:
 
     def _check_guarantee(self) -> None:
         if self.guarantee == "nominal" and self.anonymity_set == "eligible":
-            raise PolicyError('anonymity_set="eligible" needs guarantee="reciprocal"; a nominal k counts everybody')
+            raise PolicyError(
+                'anonymity_set="eligible" needs guarantee="reciprocal"; a nominal k counts'
+                " everybody"
+            )
         if self.private_values == "shared" and self.guarantee != "catalogue":
             raise PolicyError(
-                'private_values="shared" says what a catalogue offers, and needs guarantee="catalogue"; others release '
-                'the counterfactual\'s own private values: choose "exact" or "bins"'
+                'private_values="shared" says what a catalogue offers, and needs'
+                ' guarantee="catalogue"; others release the counterfactual\'s own private values:'
+                ' choose "exact" or "bins"'
             )
         if self.revert and not self.reverts:
             raise PolicyError(
-                'revert=True moves answers from a catalogue: it needs guarantee="catalogue", and private values that '
+                'revert=True moves answers from a catalogue: it needs guarantee="catalogue", and'
+                " private values that "
                 f"leave as they are, without {', '.join(_PLAIN)}"
             )
 
@@ -202,8 +229,14 @@ class PrivacyPolicy:
         return cls(**{**PRESETS[name], **changes})
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the settings as plain values; `revert` only where it was set, as older policies have none."""
-        return {name: value for name, value in asdict(self).items() if name != "revert" or value is not None}
+        """Return the settings as plain values; `revert` only where it was set, as older policies
+        have none.
+        """
+        return {
+            name: value
+            for name, value in asdict(self).items()
+            if name != "revert" or value is not None
+        }
 
     @cached_property
     def counts_eligible(self) -> bool:
@@ -212,7 +245,9 @@ class PrivacyPolicy:
 
     @cached_property
     def least_pureness(self) -> float:
-        """Pureness below which nothing is released: `min_pureness`, or what the guarantee has without one."""
+        """Pureness below which nothing is released: `min_pureness`, or what the guarantee has
+        without one.
+        """
         if self.min_pureness is not None:
             return self.min_pureness
         return _FLOORS[self.guarantee]
@@ -224,20 +259,32 @@ class PrivacyPolicy:
         return _HELD[self.guarantee].format(f"{self.k} people{counted}")
 
     def _repr_html_(self) -> str:
-        changed = {name: value for name, value in self.to_dict().items() if value != getattr(PrivacyPolicy(), name)}
+        changed = {
+            name: value
+            for name, value in self.to_dict().items()
+            if value != getattr(PrivacyPolicy(), name)
+        }
         open_to = ", ".join(NOT_STOPPED[self.guarantee])
-        rows = {"not stopped": open_to} | {name: repr(value) for name, value in changed.items() if name != "k"}
-        return card(f"Privacy policy: k = {self.k}, {self.guarantee}", f"{self.promise}.", facts(rows))
+        rows = {"not stopped": open_to} | {
+            name: repr(value) for name, value in changed.items() if name != "k"
+        }
+        return card(
+            f"Privacy policy: k = {self.k}, {self.guarantee}", f"{self.promise}.", facts(rows)
+        )
 
     @cached_property
     def reverts(self) -> bool:
-        """Whether answers from a catalogue are moved towards the query: `revert`, or what goes with the rest."""
+        """Whether answers from a catalogue are moved towards the query: `revert`, or what goes with
+        the rest.
+        """
         as_they_are = all(getattr(self, name) in plain for name, plain in _PLAIN.items())
         return self.guarantee == "catalogue" and as_they_are and self.revert is not False
 
     @cached_property
     def sha256(self) -> str:
-        """SHA-256 of the settings as canonical JSON: the policy's identity in certificates and runs."""
+        """SHA-256 of the settings as canonical JSON: the policy's identity in certificates and
+        runs.
+        """
         return sha256_of(self.to_dict())
 
 
@@ -246,15 +293,22 @@ _PLAIN: Mapping[str, tuple[str | None, ...]] = MappingProxyType(
     {"private_values": ("exact", "shared"), "rare_values": ("release",), "alpha": (None,)}
 )
 
-# What a region says should hold for most of its cells. A nominal one at least holds for its own counterfactual.
+# What a region says should hold for most of its cells. A nominal one at least holds for its own
+# counterfactual.
 _FLOORS: Mapping[Guarantee, float] = {"catalogue": 0.8, "reciprocal": 0.5, "nominal": 0.0}
 
-_CHOICES = {name: get_args(kind) for name, kind in get_type_hints(PrivacyPolicy).items() if get_origin(kind) is Literal}
+_CHOICES = {
+    name: get_args(kind)
+    for name, kind in get_type_hints(PrivacyPolicy).items()
+    if get_origin(kind) is Literal
+}
 _CHOICES["revert"] = (None, True, False)
 
 
 def plain_settings(settings: Any) -> None:
-    """Turn NumPy scalars among the fields of a frozen dataclass into plain ones, so that k may be one of them."""
+    """Turn NumPy scalars among the fields of a frozen dataclass into plain ones, so that k may be
+    one of them.
+    """
     for each in fields(settings):
         if isinstance(value := getattr(settings, each.name), np.generic):
             object.__setattr__(settings, each.name, value.item())
@@ -268,7 +322,13 @@ def policy_or(policy: object, default: PrivacyPolicy | None = None) -> PrivacyPo
     """Return a policy that was given, or the default one in the place of None."""
     if policy is None:
         return default or PrivacyPolicy()
-    return require("policy", policy, PrivacyPolicy, "write PrivacyPolicy(k=10), or with other settings", PolicyError)
+    return require(
+        "policy",
+        policy,
+        PrivacyPolicy,
+        "write PrivacyPolicy(k=10), or with other settings",
+        PolicyError,
+    )
 
 
 def _is_number(value: object) -> bool:
@@ -281,14 +341,21 @@ OPPOSITE = "opposite"
 
 @dataclass(frozen=True, slots=True)
 class DesiredRange:
-    """A range of a regressor's outcomes, ends included: what DiCE calls ``desired_range``; an end may be infinite."""
+    """A range of a regressor's outcomes, ends included: what DiCE calls ``desired_range``; an end
+    may be infinite.
+    """
 
     low: float
     high: float
 
     def __post_init__(self) -> None:
-        with quiet("a range of outcomes is (low, high), two numbers or None for no end", ModelError):
-            low, high = (end if of is None else float(of) for end, of in zip((-inf, inf), self.bounds, strict=True))
+        with quiet(
+            "a range of outcomes is (low, high), two numbers or None for no end", ModelError
+        ):
+            low, high = (
+                end if of is None else float(of)
+                for end, of in zip((-inf, inf), self.bounds, strict=True)
+            )
         if isnan(low) or isnan(high) or low > high:
             raise ModelError("a range of outcomes is (low, high), the lower end first")
         object.__setattr__(self, "low", low)
@@ -318,14 +385,20 @@ class DesiredSet:
         return " or ".join(map(to_text, sorted_values(self.labels)))
 
     def __call__(self, labels: NDArray[Any]) -> NDArray[np.bool_]:
-        return np.fromiter((label in self.labels for label in labels.tolist()), dtype=bool, count=len(labels))
+        return np.fromiter(
+            (label in self.labels for label in labels.tolist()), dtype=bool, count=len(labels)
+        )
 
 
 def desired_as(given: Any) -> Any:
-    """Return what is desired as used inside: ``(low, high)`` as a `DesiredRange`, a set of labels as a `DesiredSet`."""
+    """Return what is desired as used inside: ``(low, high)`` as a `DesiredRange`, a set of labels
+    as a `DesiredSet`.
+    """
     if isinstance(given, tuple):
         if len(given) != 2:
-            raise ModelError("a tuple as `desired` is a range of outcomes, (low, high); give labels as a set")
+            raise ModelError(
+                "a tuple as `desired` is a range of outcomes, (low, high); give labels as a set"
+            )
         return DesiredRange(*given)
     if isinstance(given, (set, frozenset)):
         return next(iter(given)) if len(given) == 1 else DesiredSet(frozenset(given))
@@ -333,17 +406,28 @@ def desired_as(given: Any) -> Any:
 
 
 def desired_of_text(text: str, labels: Sequence[Any], other: Callable[[str], Any]) -> Any:
-    """Read what is desired: a label, ``low..high`` or ``a,b``; `other` is asked for a label that is not known."""
+    """Read what is desired: a label, ``low..high`` or ``a,b``; `other` is asked for a label that is
+    not known.
+    """
 
     def one(spelled: str) -> Any:
         number = _float(spelled)
-        same = (each for each in labels if str(each) == spelled or (number is not None and _float(each) == number))
+        same = (
+            each
+            for each in labels
+            if str(each) == spelled or (number is not None and _float(each) == number)
+        )
         found = next(same, None)
         return other(spelled) if found is None else found
 
     is_known = any(str(label) == text for label in labels)
     low, dots, high = text.partition("..")
-    if dots and not is_known and text != dots and all(not end or _float(end) is not None for end in (low, high)):
+    if (
+        dots
+        and not is_known
+        and text != dots
+        and all(not end or _float(end) is not None for end in (low, high))
+    ):
         return DesiredRange(float(low or -inf), float(high or inf))
     if "," in text and not is_known:
         return desired_as({one(part.strip()) for part in text.split(",")})
@@ -370,7 +454,9 @@ class Outcome:
     def of(cls, said: Mapping[str, Any] | None) -> Outcome:
         said = said or {}
         bounds = DesiredRange(said["low"], said["high"]).bounds if "low" in said else None
-        return cls(said.get("label", said.get("not")), "not" in said, bounds, tuple(said.get("any", ())))
+        return cls(
+            said.get("label", said.get("not")), "not" in said, bounds, tuple(said.get("any", ()))
+        )
 
     @classmethod
     def asked(cls, desired: Callable[[NDArray[Any]], Any]) -> Outcome:
@@ -393,10 +479,16 @@ class Outcome:
         return f"not {self.label}" if self.is_other else str(self.label)
 
     def to_dict(self) -> dict[str, Any] | None:
-        """Return JSON-ready values; None where a function says what is desired, or for an end that there is not."""
+        """Return JSON-ready values; None where a function says what is desired, or for an end that
+        there is not.
+        """
         if self.bounds is not None:
             low, high = (None if isinf(end) else json_value(end) for end in self.bounds)
             return {"low": low, "high": high}
         if self.labels:
             return {"any": [json_value(label) for label in self.labels]}
-        return None if self.label is None else {"not" if self.is_other else "label": json_value(self.label)}
+        return (
+            None
+            if self.label is None
+            else {"not" if self.is_other else "label": json_value(self.label)}
+        )

@@ -1,4 +1,6 @@
-"""The population: the training rows, coded and collapsed to equivalence classes, and how exposed its people are."""
+"""The population: the training rows, coded and collapsed to equivalence classes, and how exposed
+its people are.
+"""
 
 from __future__ import annotations
 
@@ -37,9 +39,13 @@ def check_columns(found: list[str], schema: Schema) -> None:
 
 
 def configured_key(key: bytes | None) -> bytes:
-    """Return the key, else that of the environment variable ``CFK_KEY``; empty when there is none."""
+    """Return the key, else that of the environment variable ``CFK_KEY``; empty when there is
+    none.
+    """
     if key is not None and not isinstance(key, bytes):
-        raise InputError(f"key must be bytes, got {type(key).__name__}; encode a text with .encode()")
+        raise InputError(
+            f"key must be bytes, got {type(key).__name__}; encode a text with .encode()"
+        )
     return key or os.environ.get("CFK_KEY", "").encode()
 
 
@@ -47,48 +53,73 @@ def configured_key(key: bytes | None) -> bytes:
 class RiskProfile:
     """How exposed a population is before any protection."""
 
-    unique: float  # share of the people whose quasi-identifiers nobody else has (Table 5 of the paper)
+    unique: (
+        float  # share of the people whose quasi-identifiers nobody else has (Table 5 of the paper)
+    )
     below_k: float  # share of the people in a class of fewer than k
     k: int
     people: int
     classes: int
 
 
-_NOBODYS_PLACE = "a sealed catalogue does not say who is where; ask the population that it was sealed from"
+_NOBODYS_PLACE = (
+    "a sealed catalogue does not say who is where; ask the population that it was sealed from"
+)
 _SHOWN_K = 5, 10, 20
 _NO_ROWS = "a population needs a table (pandas, polars or pyarrow) with at least one row"
-_PROCESS_KEY = secrets.token_bytes(32)  # where there is no key, fingerprints are comparable within this process
+_PROCESS_KEY = secrets.token_bytes(
+    32
+)  # where there is no key, fingerprints are comparable within this process
 
 
 class Population(HostOnly):
     """Training rows as the crowd to hide in. Build it with `Population.from_frame`.
 
-    It holds training rows, so it stays with the data holder: its `repr` shows counts alone, and it refuses to be
-    pickled. Distinct combinations of quasi-identifiers are called *cells*; everything is counted over cells.
+    It holds training rows, so it stays with the data holder: its `repr` shows counts alone, and it
+    refuses to be pickled. Distinct combinations of quasi-identifiers are called *cells*; everything
+    is counted over cells.
     """
 
     schema: Schema
     encoder: Encoder
     domains: Mapping[str, Domain]  # by feature
-    cells: Codes  # of the distinct combinations, shape (n_cells, n_quasi_identifiers), as in `schema.quasi_identifiers`
-    cell_people: Rows  # rows of each cell; with a subject key, people, each counted at the first of their cells only
+    # of the distinct combinations, shape (n_cells, n_quasi_identifiers), as in
+    # `schema.quasi_identifiers`
+    cells: Codes
+    # rows of each cell; with a subject key, people, each counted at the first of their cells only
+    cell_people: Rows
     n_rows: int  # training rows; people, where there are no rows
     n_people: int  # distinct people; rows, without a subject key
-    has_rows: bool  # whether training rows are in this process; a sealed population has counts alone
-    has_several_rows: bool  # whether a person may have several rows: with a subject key, where the rows are here
+    has_rows: (
+        bool  # whether training rows are in this process; a sealed population has counts alone
+    )
+    has_several_rows: (
+        bool  # whether a person may have several rows: with a subject key, where the rows are here
+    )
     is_sealed: bool  # whether only numbers of people are known, so that no partition can be made
     has_cells: bool  # whether cells are known; a sealed catalogue has none
     policy: PrivacyPolicy | None = None  # the one that was sealed with the population
-    sealed_arrays: Mapping[str, NDArray[Any]] = MappingProxyType({})  # arrays of numbers that were sealed with it
+    sealed_arrays: Mapping[str, NDArray[Any]] = MappingProxyType(
+        {}
+    )  # arrays of numbers that were sealed with it
     sealed_facts: Mapping[str, Any] = MappingProxyType({})  # and plain values
     _rows: RowStore
     _cell_of_row: Rows
     _key: bytes
 
-    _refusal = PopulationError, "a Population holds training rows and refuses to be pickled; rebuild it instead"
+    _refusal = (
+        PopulationError,
+        "a Population holds training rows and refuses to be pickled; rebuild it instead",
+    )
 
     def __init__(
-        self, encoder: Encoder, cells: Codes, cell_people: Rows, rows: RowStore, key: bytes, **known: Any
+        self,
+        encoder: Encoder,
+        cells: Codes,
+        cell_people: Rows,
+        rows: RowStore,
+        key: bytes,
+        **known: Any,
     ) -> None:
         for array in (cells, cell_people, rows.cell_of_row):
             array.setflags(write=False)
@@ -96,9 +127,13 @@ class Population(HostOnly):
             domain.values.setflags(write=False)
             domain.originals.setflags(write=False)
         vars(self).update(encoder=encoder, schema=encoder.schema, domains=encoder.domains)
-        vars(self).update(cells=cells, cell_people=cell_people, n_people=int(cell_people.sum()), n_rows=len(rows))
+        vars(self).update(
+            cells=cells, cell_people=cell_people, n_people=int(cell_people.sum()), n_rows=len(rows)
+        )
         vars(self).update(known)
-        vars(self).update(has_rows=rows.has_table, is_sealed=not (rows.has_table or rows.is_divisible))
+        vars(self).update(
+            has_rows=rows.has_table, is_sealed=not (rows.has_table or rows.is_divisible)
+        )
         vars(self).update(has_several_rows=rows.subjects is not None, has_cells=bool(len(cells)))
         vars(self).update(_rows=rows, _cell_of_row=rows.cell_of_row, _key=key)
 
@@ -108,30 +143,46 @@ class Population(HostOnly):
         return f"{self.n_people} people, {self.n_rows} rows, {len(self.cells)} cells"
 
     def _repr_html_(self) -> str:
-        """Return counts, and whole percent of the people; nothing where what is declared cannot be counted."""
+        """Return counts, and whole percent of the people; nothing where what is declared cannot be
+        counted.
+        """
         if "_uncounted" in vars(self):
             return card("Population", repr(self))
-        sizes = {"people": f"{self.n_people:,}", "rows": f"{self.n_rows:,}" if self.has_rows else "not here"}
+        sizes = {
+            "people": f"{self.n_people:,}",
+            "rows": f"{self.n_rows:,}" if self.has_rows else "not here",
+        }
         if self.has_cells:
             risk = {k: self.risk_profile(k) for k in _SHOWN_K}
             sizes |= {"different combinations of quasi-identifiers": f"{len(self.cells):,}"}
             sizes |= {"alone with theirs": share(risk[_SHOWN_K[0]].unique)}
-            sizes |= {f"with fewer than {k - 1} others": share(each.below_k) for k, each in risk.items()}
+            sizes |= {
+                f"with fewer than {k - 1} others": share(each.below_k) for k, each in risk.items()
+            }
         known = [a for a in self.schema.attributes if a.name in self.schema.features]
         columns = table(("column", "role", "kind"), [(a.name, a.role, a.kind) for a in known])
-        return card("Population", facts(sizes), columns, note="Shares are of the people, before any protection.")
+        return card(
+            "Population",
+            facts(sizes),
+            columns,
+            note="Shares are of the people, before any protection.",
+        )
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError("a Population cannot be changed; build another one")
 
     def __getattr__(self, name: str) -> Any:
-        """Refuse whatever needs counts where an undeclared value keeps the table from being counted."""
+        """Refuse whatever needs counts where an undeclared value keeps the table from being
+        counted.
+        """
         if name.startswith("__") or "_uncounted" not in vars(self):
             raise AttributeError(name)
         raise PopulationError(vars(self)["_uncounted"])
 
     @classmethod
-    def from_frame(cls, frame: pd.DataFrame, schema: Schema, *, key: bytes | None = None) -> Population:
+    def from_frame(
+        cls, frame: pd.DataFrame, schema: Schema, *, key: bytes | None = None
+    ) -> Population:
         """Code and collapse a table of training rows.
 
         Parameters
@@ -139,16 +190,18 @@ class Population(HostOnly):
         frame : DataFrame of the training rows, with every feature and the subject key of the schema
         schema : Schema
         key : bytes, optional
-            Key of the fingerprint and of the order in which people are given to other groups (HMAC); default: the
-            environment variable ``CFK_KEY``. Without a key, fingerprints are comparable within this process only, and
-            the order follows from the table itself, the same in every process.
+            Key of the fingerprint and of the order in which people are given to other groups
+            (HMAC); default: the environment variable ``CFK_KEY``. Without a key, fingerprints are
+            comparable within this process only, and the order follows from the table itself, the
+            same in every process.
 
         Raises
         ------
         PopulationError
-            If columns are missing, or hold values that the schema does not allow. Where the domain of every feature is
-            declared, this would reveal the one person with such a value: differential privacy leaves the row out, and
-            only what counts people raises, when it is asked.
+            If columns are missing, or hold values that the schema does not allow. Where the domain
+            of every feature is declared, this would reveal the one person with such a value:
+            differential privacy leaves the row out, and only what counts people raises, when it is
+            asked.
         """
         _check_schema(schema)
         frame = as_pandas(frame)
@@ -162,28 +215,44 @@ class Population(HostOnly):
             with doing("reading the table"):
                 return cls._counted(table, schema, subjects, key)
         try:
-            with quiet("the table holds values that cannot be counted ({})", PopulationError, let=PopulationError):
+            with quiet(
+                "the table holds values that cannot be counted ({})",
+                PopulationError,
+                let=PopulationError,
+            ):
                 return cls._counted(table, schema, subjects, key)
         except PopulationError as error:
             refusal = str(error)
         self = cls.__new__(cls)
         rows = RowStore(np.empty(0, dtype=np.int64), subjects, table)
-        vars(self).update(schema=schema, has_rows=True, is_sealed=False, _rows=rows, _key=key, _uncounted=refusal)
+        vars(self).update(
+            schema=schema, has_rows=True, is_sealed=False, _rows=rows, _key=key, _uncounted=refusal
+        )
         return self
 
     @classmethod
-    def _counted(cls, table: pd.DataFrame, schema: Schema, subjects: Rows | None, key: bytes) -> Population:
+    def _counted(
+        cls, table: pd.DataFrame, schema: Schema, subjects: Rows | None, key: bytes
+    ) -> Population:
         if table.empty:
             raise PopulationError(_NO_ROWS)
         if subjects is not None and (subjects < 0).any():
-            raise PopulationError(f"subject key {schema.subject!r} has missing values; every row needs its person")
-        encoder = Encoder(schema, {name: Domain.of(table[name], schema[name]) for name in schema.features})
+            raise PopulationError(
+                f"subject key {schema.subject!r} has missing values; every row needs its person"
+            )
+        encoder = Encoder(
+            schema, {name: Domain.of(table[name], schema[name]) for name in schema.features}
+        )
         cells, cell_of_row = collapse(encoder, table)
-        people = np.bincount(cell_of_row[one_row_each(cell_of_row, subjects)], minlength=len(cells)).astype(np.int64)
+        people = np.bincount(
+            cell_of_row[one_row_each(cell_of_row, subjects)], minlength=len(cells)
+        ).astype(np.int64)
         return cls(encoder, cells, people, RowStore(cell_of_row, subjects, table), key)
 
     @classmethod
-    def from_parquet(cls, path: str | Path, schema: Schema, *, key: bytes | None = None) -> Population:
+    def from_parquet(
+        cls, path: str | Path, schema: Schema, *, key: bytes | None = None
+    ) -> Population:
         """Like `from_frame`, with the columns of a Parquet file that the schema names."""
         _check_schema(schema)
         columns = [a.name for a in schema.attributes if a.role != "identifier"]
@@ -193,28 +262,32 @@ class Population(HostOnly):
     def from_spark(cls, df: Any, schema: Schema, *, key: bytes | None = None) -> Population:
         """Count a table where it is, on a Spark cluster; its rows stay there.
 
-        What reaches this process: the cells with their numbers of people, whether a private column has missing values,
-        and, where a partition divides the people of a cell, a keyed number of 64 bits for each of them. Two passes over
-        the table, one more for such numbers: cache it.
+        What reaches this process: the cells with their numbers of people, whether a private column
+        has missing values, and, where a partition divides the people of a cell, a keyed number of
+        64 bits for each of them. Two passes over the table, one more for such numbers: cache it.
 
         Parameters
         ----------
         df : pyspark.sql.DataFrame
-            As for `from_frame`. It is read again when an anonymizer is fitted, and must be the same then.
+            As for `from_frame`. It is read again when an anonymizer is fitted, and must be the same
+            then.
         schema : Schema
         key : bytes, optional
-            Required; default: the environment variable ``CFK_KEY``. It travels to the workers with the job.
+            Required; default: the environment variable ``CFK_KEY``. It travels to the workers with
+            the job.
 
         Returns
         -------
         Population
-            Counts, cells and groups are those of `from_frame` with the same key; with a subject key, numbers of people
-            are lower bounds. It has no rows, so nothing that is judged by private values can be asked of it.
+            Counts, cells and groups are those of `from_frame` with the same key; with a subject
+            key, numbers of people are lower bounds. It has no rows, so nothing that is judged by
+            private values can be asked of it.
 
         Raises
         ------
         PopulationError
-            If columns are missing, hold values that the schema does not allow, there is no key, or the job fails.
+            If columns are missing, hold values that the schema does not allow, there is no key, or
+            the job fails.
         MissingDependencyError
             If PySpark is not installed.
         """
@@ -222,8 +295,8 @@ class Population(HostOnly):
         found = configured_key(key)
         if not found:
             raise PopulationError(
-                "from_spark needs a key: who of a crowded combination is in which group follows from it, and not from "
-                "a table that nobody holds; give key=, or set CFK_KEY"
+                "from_spark needs a key: who of a crowded combination is in which group follows"
+                " from it, and not from a table that nobody holds; give key=, or set CFK_KEY"
             )
         check_columns(list(df.columns), schema)
         rows = RowsOnCluster(df, schema, found)
@@ -239,9 +312,10 @@ class Population(HostOnly):
     ) -> None:
         """Write what is needed to protect explanations elsewhere, and nothing else, to one file.
 
-        It has the schema, the cells with their numbers of people, and the fingerprint: no row, no private value, no
-        pickle. It still tells everybody's quasi-identifiers, so keep it where your servers are. `KAnonymizer.seal` adds
-        policy and partition; with a catalogue, its entries stand in the place of the cells.
+        It has the schema, the cells with their numbers of people, and the fingerprint: no row, no
+        private value, no pickle. It still tells everybody's quasi-identifiers, so keep it where
+        your servers are. `KAnonymizer.seal` adds policy and partition; with a catalogue, its
+        entries stand in the place of the cells.
 
         Parameters
         ----------
@@ -256,7 +330,9 @@ class Population(HostOnly):
             If the file cannot be written.
         """
         own = to_plain(
-            self.schema, {**self.domains, **(entries or {})}, (*self.schema.quasi_identifiers, *(entries or ()))
+            self.schema,
+            {**self.domains, **(entries or {})},
+            (*self.schema.quasi_identifiers, *(entries or ())),
         )
         own |= {"fingerprint": self.fingerprint, "order_key": None}
         counts: dict[str, NDArray[Any]] = {}
@@ -280,15 +356,23 @@ class Population(HostOnly):
         Raises
         ------
         BundleError
-            If it is no bundle, was changed after it was sealed, or needs another key or a newer version.
+            If it is no bundle, was changed after it was sealed, or needs another key or a newer
+            version.
         """
         found = configured_key(key)
         facts, arrays = read_bundle(path, found)
         own = facts.pop("population")
         schema, domains = from_plain(own)
-        policy, people = facts.pop("policy", None), arrays.get("people", np.empty(0, dtype=np.int64))
+        policy, people = (
+            facts.pop("policy", None),
+            arrays.get("people", np.empty(0, dtype=np.int64)),
+        )
         cells = arrays.get("cells", np.empty((0, len(schema.quasi_identifiers)), dtype=np.int32))
-        known: dict[str, Any] = {"fingerprint": own["fingerprint"], "sealed_arrays": arrays, "sealed_facts": facts}
+        known: dict[str, Any] = {
+            "fingerprint": own["fingerprint"],
+            "sealed_arrays": arrays,
+            "sealed_facts": facts,
+        }
         known["policy"] = None if policy is None else PrivacyPolicy(**policy)
         if "n_people" in own:
             known["n_people"] = own["n_people"]
@@ -299,7 +383,9 @@ class Population(HostOnly):
 
     @property
     def has_key(self) -> bool:
-        """Whether a secret key is behind the fingerprint, which is then the same wherever the key is."""
+        """Whether a secret key is behind the fingerprint, which is then the same wherever the key
+        is.
+        """
         return bool(self._key)
 
     # Rows: host code only, never released or logged
@@ -317,7 +403,9 @@ class Population(HostOnly):
         """Return a copy of one column."""
         return self._rows.table[name].copy()
 
-    def map_rows(self, work: Callable[[pd.DataFrame, Any], pd.DataFrame], columns: str) -> pd.DataFrame:
+    def map_rows(
+        self, work: Callable[[pd.DataFrame, Any], pd.DataFrame], columns: str
+    ) -> pd.DataFrame:
         """Apply a function of rows and a `RecordReader` to rows on a cluster, where they are."""
         return self._rows.map(work, columns)
 
@@ -330,7 +418,9 @@ class Population(HostOnly):
         """Codes of every feature of every row, shape (n_rows, n_features), stored by column."""
         codes = np.empty((self.n_rows, len(self.schema.features)), dtype=np.int32, order="F")
         codes[:, self.schema.quasi_positions] = self.cells[self._cell_of_row]
-        for j, (name, domain) in enumerate(zip(self.schema.features, self.encoder.columns, strict=True)):
+        for j, (name, domain) in enumerate(
+            zip(self.schema.features, self.encoder.columns, strict=True)
+        ):
             if name in self.schema.private:
                 codes[:, j] = domain.encode(self._rows.table[name])[0]
         codes.setflags(write=False)
@@ -372,7 +462,9 @@ class Population(HostOnly):
         return len(rows) if subjects is None else len(np.unique(subjects[rows]))
 
     def people_of(self, rows: Rows, flags: NDArray[np.bool_]) -> list[int]:
-        """Count `people` in several selections of some rows; ``flags`` has shape (selections, rows)."""
+        """Count `people` in several selections of some rows; ``flags`` has shape (selections,
+        rows).
+        """
         if self._rows.subjects is None:
             return list(flags.sum(axis=1).tolist())
         return [self.people(rows[some]) for some in flags]
@@ -384,10 +476,16 @@ class Population(HostOnly):
     def first_rows(self, rows: Rows) -> Rows:
         """Return, of some rows, the places where a person occurs for the first time."""
         subjects = self._rows.subjects
-        return np.arange(len(rows)) if subjects is None else np.unique(subjects[rows], return_index=True)[1]
+        return (
+            np.arange(len(rows))
+            if subjects is None
+            else np.unique(subjects[rows], return_index=True)[1]
+        )
 
     def limited_rows(self, most: int) -> Rows:
-        """Return, in order, at most so many rows of each person, the first ones; none without a subject key."""
+        """Return, in order, at most so many rows of each person, the first ones; none without a
+        subject key.
+        """
         subjects = self._rows.subjects
         if subjects is None:
             return np.arange(len(self._rows.table))
@@ -405,7 +503,9 @@ class Population(HostOnly):
         if subjects is None:
             return np.asarray(np.bincount(cell_of_row)[cell_of_row], dtype=np.int64)
         pairs = np.sort(subjects * len(self.cells) + cell_of_row)
-        person, cell = np.divmod(pairs[np.diff(pairs, prepend=-1) > 0], len(self.cells))  # once in each class
+        person, cell = np.divmod(
+            pairs[np.diff(pairs, prepend=-1) > 0], len(self.cells)
+        )  # once in each class
         first = np.flatnonzero(np.diff(person, prepend=-1))
         return np.asarray(np.minimum.reduceat(np.bincount(cell)[cell], first), dtype=np.int64)
 
@@ -419,7 +519,9 @@ class Population(HostOnly):
 
     @cached_property
     def sizes(self) -> Rows:
-        return np.array([self.domains[name].size for name in self.schema.quasi_identifiers], dtype=np.int64)
+        return np.array(
+            [self.domains[name].size for name in self.schema.quasi_identifiers], dtype=np.int64
+        )
 
     # Records in the population's terms
 
@@ -432,7 +534,9 @@ class Population(HostOnly):
         return self.encoder.conform(frame)
 
     def keyed_order(self, codes: Codes, numbers: Numbers) -> NDArray[np.uint64]:
-        """Return a number per coded record, which follows from the key, or without one from this table."""
+        """Return a number per coded record, which follows from the key, or without one from this
+        table.
+        """
         return self.encoder.keyed_order(self._order_key, codes, numbers)
 
     def keyed_numbers(self, rows: Rows) -> NDArray[np.uint64]:
@@ -443,23 +547,31 @@ class Population(HostOnly):
 
     @cached_property
     def fingerprint(self) -> str:
-        """Keyed identity of what is counted (schema, cells, people of each), for any order of rows and columns."""
+        """Keyed identity of what is counted (schema, cells, people of each), for any order of rows
+        and columns.
+        """
         counts = self.cells.astype("<i4").tobytes() + self.cell_people.astype("<i8").tobytes()
         declared = self._declarations(self.schema.quasi_identifiers)
         return hmac.digest(self._key or _PROCESS_KEY, declared + counts, "sha256").hex()[:16]
 
     @cached_property
     def _order_key(self) -> bytes:
-        """The secret key, else one that follows from the table; a sealed population brings its own."""
+        """The secret key, else one that follows from the table; a sealed population brings its
+        own.
+        """
         if self._key:
             return self._key
         rows: NDArray[np.uint64] = np.zeros(self.n_rows, dtype=np.uint64)
         for column in self.codes.T[list(self.schema.canonical)]:
             rows = rows * np.uint64(0x9E3779B97F4A7C15) + column.astype(np.uint64)
-        return hmac.digest(b"", self._declarations(self.domains) + np.sort(rows).tobytes(), "sha256")
+        return hmac.digest(
+            b"", self._declarations(self.domains) + np.sort(rows).tobytes(), "sha256"
+        )
 
     def _declarations(self, names: Any) -> bytes:
-        attributes = repr(sorted((a.name, a.role, a.kind, a.weight) for a in self.schema.attributes))
+        attributes = repr(
+            sorted((a.name, a.role, a.kind, a.weight) for a in self.schema.attributes)
+        )
         values = ["\x1f".join(map(str, self.domains[name].values)) for name in sorted(names)]
         return "".join([attributes, *values]).encode()
 
@@ -474,11 +586,16 @@ def _check_schema(schema: object) -> None:
 
 
 def _subjects_of(frame: pd.DataFrame, schema: Schema) -> Rows | None:
-    """Return a number per row that says whose it is, -1 for nobody; None where each row is a person."""
+    """Return a number per row that says whose it is, -1 for nobody; None where each row is a
+    person.
+    """
     if schema.subject is None:
         return None
     if found := unreadable(keys := frame[schema.subject], Hashable):
-        raise PopulationError(f"subject key {schema.subject!r} holds {found}; give each person one text or number")
-    # Of one type, different keys stay apart; among objects, pandas would take True for 1, and for 1.0.
+        raise PopulationError(
+            f"subject key {schema.subject!r} holds {found}; give each person one text or number"
+        )
+    # Of one type, different keys stay apart; among objects, pandas would take True for 1, and for
+    # 1.0.
     keys = keys.map(to_text, na_action="ignore") if keys.dtype == object else keys
     return np.asarray(pd.factorize(keys, use_na_sentinel=True)[0], dtype=np.int64)

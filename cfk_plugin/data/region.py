@@ -1,4 +1,6 @@
-"""Single values as they are shown, regions (what quasi-identifiers are generalised to), and how both are told."""
+"""Single values as they are shown, regions (what quasi-identifiers are generalised to), and how
+both are told.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ def json_value(value: Any) -> Any:
     plain = natural(value)
     if isinstance(plain, date):
         return plain.isoformat()
-    if isinstance(plain, Decimal):  # JSON has no decimals: a number where it is written alike, else text
+    if isinstance(
+        plain, Decimal
+    ):  # JSON has no decimals: a number where it is written alike, else text
         return float(plain) if Decimal(repr(float(plain))) == plain else str(plain)
     return plain
 
@@ -56,7 +60,8 @@ class Interval:
     Attributes
     ----------
     low, high : number, Timestamp or str
-        Both ends, included; of an ordinal attribute the first and last level. None when only missing values are inside.
+        Both ends, included; of an ordinal attribute the first and last level. None when only
+        missing values are inside.
     missing, levels : bool, and tuple of str, optional
         Whether a missing value is inside too; the levels inside, in order, of an ordinal attribute.
     """
@@ -86,7 +91,11 @@ class Interval:
     def __str__(self) -> str:
         if self.low is None:
             return "missing"
-        text = spelled(self.low) if self.low == self.high else f"{spelled(self.low)}–{spelled(self.high)}"
+        text = (
+            spelled(self.low)
+            if self.low == self.high
+            else f"{spelled(self.low)}–{spelled(self.high)}"
+        )
         return f"{text} or missing" if self.missing else text
 
 
@@ -99,7 +108,8 @@ class Region(Mapping[str, Part]):
 
     Parameters
     ----------
-    parts : mapping of quasi-identifier to `Interval` or ``frozenset`` of values (None for a missing value)
+    parts : mapping of quasi-identifier to `Interval` or ``frozenset`` of values (None for a missing
+    value)
 
     Examples
     --------
@@ -130,14 +140,21 @@ class Region(Mapping[str, Part]):
 
     def contains(self, row: Mapping[str, Any]) -> bool:
         """Say whether a person with these quasi-identifiers fits the region."""
-        if lost := [name for name in self.parts if not isinstance(row, (Mapping, pd.Series)) or name not in row]:
+        if lost := [
+            name
+            for name in self.parts
+            if not isinstance(row, (Mapping, pd.Series)) or name not in row
+        ]:
             raise InputError(
-                f"row must be one person's values by feature, a mapping or a Series, with {', '.join(lost)}"
+                "row must be one person's values by feature, a mapping or a Series, with"
+                f" {', '.join(lost)}"
             )
         return all(part_contains(part, row[name]) for name, part in self.parts.items())
 
     def members(self, population: Any) -> NDArray[np.int64]:
-        """Return the positions of the population's rows that fit the region; for the data holder alone."""
+        """Return the positions of the population's rows that fit the region; for the data holder
+        alone.
+        """
         found: NDArray[np.int64] = population.members(self)
         return found
 
@@ -148,7 +165,11 @@ class Region(Mapping[str, Part]):
 
 def part_to_dict(part: Part) -> dict[str, Any]:
     if isinstance(part, Interval):
-        out: dict[str, Any] = {"kind": "interval", "low": json_value(part.low), "high": json_value(part.high)}
+        out: dict[str, Any] = {
+            "kind": "interval",
+            "low": json_value(part.low),
+            "high": json_value(part.high),
+        }
         if part.levels is not None:
             out["levels"] = list(part.levels)
         return {**out, "missing": True} if part.missing else out
@@ -196,7 +217,9 @@ def part_contains(part: Part, value: Any) -> bool:
 
 
 def _comparable(value: Any) -> Any:
-    """Return a value as ends of ranges compare with it: NumPy's numbers would round them to their own type."""
+    """Return a value as ends of ranges compare with it: NumPy's numbers would round them to their
+    own type.
+    """
     if isinstance(value, np.number):
         return value.item()
     if isinstance(value, Decimal):  # ends are floats, and one that is written 0.1 stands for 0.1
@@ -210,7 +233,8 @@ def spelled(value: Any) -> str:
     if isinstance(value, pd.Timestamp):
         is_day = value.tz is None and value == value.normalize()
         return value.date().isoformat() if is_day else value.isoformat(sep=" ")
-    # The shortest text that reads back as this very number: a rounded end would leave people outside.
+    # The shortest text that reads back as this very number: a rounded end would leave people
+    # outside.
     return float.__repr__(value).removesuffix(".0") if isinstance(value, float) else str(value)
 
 
@@ -246,20 +270,27 @@ class Phrase:
 
     @classmethod
     def of(cls, name: str, given: object) -> Phrase:
-        """Read what a schema says: a `Phrase`, the text of `equal`, or some of the three by name."""
+        """Read what a schema says: a `Phrase`, the text of `equal`, or some of the three by
+        name.
+        """
         said = {"equal": given} if isinstance(given, str) else given
         if isinstance(said, Mapping) and said and {*said} <= {"more", "less", "equal"}:
             said = replace(cls.default(name), **said)
-        if not isinstance(said, Phrase) or not all(map(_can_be_filled, (said.more, said.less, said.equal))):
+        if not isinstance(said, Phrase) or not all(
+            map(_can_be_filled, (said.more, said.less, said.equal))
+        ):
             raise SchemaError(
-                f'column {name!r}: a phrase is a text such as "lived in {{}}", or an object with more, less and equal, '
-                "whose texts have {} where the value goes, and no braces but that and {year|years}"
+                f'column {name!r}: a phrase is a text such as "lived in {{}}", or an object with'
+                " more, less and equal, whose texts have {} where the value goes, and no braces"
+                " but that and {year|years}"
             )
         return said
 
 
 def _can_be_filled(text: object) -> bool:
-    """Say whether a text has a place for a value, or is empty, as for a change that is never worded."""
+    """Say whether a text has a place for a value, or is empty, as for a change that is never
+    worded.
+    """
     if not isinstance(text, str):
         return False
     bare = _NUMBERED.sub("", text)
@@ -273,17 +304,27 @@ def sentence(
     labels: Mapping[str, str] | None = None,
     withheld: Sequence[str] = (),
 ) -> str:
-    """Write a counterfactual explanation as one sentence; what needs no change is left out, where that is known."""
+    """Write a counterfactual explanation as one sentence; what needs no change is left out, where
+    that is known.
+    """
     known, named = phrases or {}, labels or {}
     if wrong := [name for name, phrase in known.items() if not isinstance(phrase, Phrase)]:
-        raise InputError(f"phrases of {', '.join(wrong)} must be a Phrase; write Phrase(more=, less=, equal=)")
+        raise InputError(
+            f"phrases of {', '.join(wrong)} must be a Phrase; write Phrase(more=, less=, equal=)"
+        )
     own = dict.fromkeys(parts) if factual is None else {name: factual[name] for name in parts}
-    other = {name: part for name, part in parts.items() if factual is None or not part_contains(part, own[name])}
+    other = {
+        name: part
+        for name, part in parts.items()
+        if factual is None or not part_contains(part, own[name])
+    }
     changes = [
         _change(name, part, own[name], known.get(name) or Phrase.default(name), named.get(name))
         for name, part in other.items()
     ]
-    remark = f" (withheld: {_listed([name.replace('_', ' ') for name in withheld])})" if withheld else ""
+    remark = (
+        f" (withheld: {_listed([name.replace('_', ' ') for name in withheld])})" if withheld else ""
+    )
     if not changes:
         return f"Nothing in these attributes needs to change for the desired outcome{remark}."
     changes.sort(key=lambda said: said.startswith("your "))  # what begins with "you" has it once
@@ -298,11 +339,19 @@ def _listed(items: Sequence[str], word: str = "and") -> str:
 def _change(name: str, part: Part, value: Any, phrase: Phrase, label: str | None) -> str:
     if part == frozenset({None}) or (isinstance(part, Interval) and part.low is None):
         return f"your {name.replace('_', ' ')} were missing"
-    if label is None and isinstance(part, Interval) and _is_number(part.low) and _is_number(value) and not part.missing:
+    if (
+        label is None
+        and isinstance(part, Interval)
+        and _is_number(part.low)
+        and _is_number(value)
+        and not part.missing
+    ):
         ends = (part.low, part.high) if value < part.low else (part.high, part.low)
         least, most = (_apart(end, value) for end in ends)
         if least is not None and most is not None:
-            return _filled(phrase.more if value < part.low else phrase.less, str(Interval(least, most)))
+            return _filled(
+                phrase.more if value < part.low else phrase.less, str(Interval(least, most))
+            )
     return _filled(phrase.equal, told(part, label))
 
 
@@ -312,8 +361,16 @@ def _filled(phrase: str, said: str) -> str:
 
 def told(part: Part, label: str | None = None) -> str:
     """Word a part, or name its hierarchy node, within a sentence."""
-    if label is None and isinstance(part, Interval) and isinstance(part.low, pd.Timestamp) and part.low != part.high:
-        return f"between {spelled(part.low)} and {spelled(part.high)}{' or missing' if part.missing else ''}"
+    if (
+        label is None
+        and isinstance(part, Interval)
+        and isinstance(part.low, pd.Timestamp)
+        and part.low != part.high
+    ):
+        return (
+            f"between {spelled(part.low)} and"
+            f" {spelled(part.high)}{' or missing' if part.missing else ''}"
+        )
     if label is not None or isinstance(part, Interval):
         return label or part_to_text(part)
     return _listed([part_to_text(frozenset({v})) for v in sorted(part, key=str)], "or")
@@ -325,7 +382,9 @@ def _is_number(value: object) -> bool:
 
 
 def _apart(end: Any, value: Any) -> Any:
-    """Return how far a value is from an end; None where adding what is written does not give exactly this end."""
+    """Return how far a value is from an end; None where adding what is written does not give
+    exactly this end.
+    """
     end, value = natural(end), natural(value)
     if isinstance(end, int) and isinstance(value, int):
         return abs(end - value)

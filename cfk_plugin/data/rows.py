@@ -1,4 +1,6 @@
-"""The rows behind the cells: a table here, or counted people alone, or a table on a Spark cluster."""
+"""The rows behind the cells: a table here, or counted people alone, or a table on a Spark
+cluster.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +22,16 @@ from cfk_plugin.errors import CFKError, HostOnly, MissingDependencyError, Popula
 
 Work = Callable[[pd.DataFrame], pd.DataFrame]
 _TABLES = "at long, width long, numbers binary"
-_TOP = np.uint64(1 << 63)  # keyed numbers are unsigned, Spark's are signed: flipping the top bit keeps their order
-_CHANGED = "the table on the cluster is not what it was when it was counted; cache or store it, and count it again"
+_TOP = np.uint64(
+    1 << 63
+)  # keyed numbers are unsigned, Spark's are signed: flipping the top bit keeps their order
+_CHANGED = (
+    "the table on the cluster is not what it was when it was counted; cache or store it, and count"
+    " it again"
+)
 _NOT_INSTALLED = (
-    "a worker lacks a package; install cfk-plugin[spark] and the model's packages in the Python of the workers, "
-    "which PYSPARK_PYTHON names (default: the first python3 of their PATH)"
+    "a worker lacks a package; install cfk-plugin[spark] and the model's packages in the Python of"
+    " the workers, which PYSPARK_PYTHON names (default: the first python3 of their PATH)"
 )
 
 
@@ -35,7 +42,9 @@ class RowStore(HostOnly):
     _refusal = PopulationError, "{} holds training rows, or their cells, and refuses to be pickled"
     _advice = "a sealed population has no rows; use the population that it was sealed from"
 
-    def __init__(self, cell_of_row: Rows, subjects: Rows | None = None, table: pd.DataFrame | None = None) -> None:
+    def __init__(
+        self, cell_of_row: Rows, subjects: Rows | None = None, table: pd.DataFrame | None = None
+    ) -> None:
         self.cell_of_row = cell_of_row
         self.subjects = subjects  # person of each row; None where each row is one
         self._table = table
@@ -63,7 +72,9 @@ class RowStore(HostOnly):
             return [*pool.map(work, tables)]
 
     def map(self, work: Callable[[pd.DataFrame, Any], pd.DataFrame], columns: str) -> pd.DataFrame:  # noqa: ARG002
-        """Apply a function to rows elsewhere; `columns` are the names and Spark types of its result."""
+        """Apply a function to rows elsewhere; `columns` are the names and Spark types of its
+        result.
+        """
         raise PopulationError(self._advice)
 
 
@@ -73,13 +84,17 @@ def collapse(encoder: Encoder, frame: pd.DataFrame) -> tuple[Codes, Rows]:
     columns = [domain.encode(frame[domain.attribute.name])[0] for domain in domains]
     key, span = np.zeros(len(frame), dtype=np.int64), 1
     for codes, domain in zip(columns, domains, strict=True):
-        if span > np.iinfo(np.int64).max // (domain.size + 1):  # renumber before the mixed-radix key overflows
+        if span > np.iinfo(np.int64).max // (
+            domain.size + 1
+        ):  # renumber before the mixed-radix key overflows
             key = np.unique(key, return_inverse=True)[1].astype(np.int64)
             span = int(key.max()) + 1
         key = key * domain.size + codes
         span *= domain.size
     _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
-    return np.column_stack([codes[first] for codes in columns]).astype(np.int32), inverse.astype(np.int64)
+    return np.column_stack([codes[first] for codes in columns]).astype(np.int32), inverse.astype(
+        np.int64
+    )
 
 
 def one_row_each(cell_of_row: Rows, subjects: Rows | None) -> Rows:
@@ -100,13 +115,18 @@ def in_order(codes: Codes, schema: Schema, *before: NDArray[Any]) -> Rows:
     return np.lexsort((*codes.T[list(schema.canonical)], *before[::-1]))
 
 
-# The rows of a Spark DataFrame: counted on the cluster, and divided there, so that no row reaches the driver.
+# The rows of a Spark DataFrame: counted on the cluster, and divided there, so that no row reaches
+# the driver.
 
 
 class RecordReader:
-    """How workers number records: made per job and never stored, as its pickle holds values and the key."""
+    """How workers number records: made per job and never stored, as its pickle holds values and the
+    key.
+    """
 
-    def __init__(self, encoder: Encoder, key: bytes | None = None, cells: Codes | None = None) -> None:
+    def __init__(
+        self, encoder: Encoder, key: bytes | None = None, cells: Codes | None = None
+    ) -> None:
         self.encoder, self.key, self.cells = encoder, key, cells
 
     def numbers(self, frame: pd.DataFrame) -> NDArray[np.uint64]:
@@ -122,21 +142,32 @@ class RecordReader:
 
     def __reduce__(self) -> tuple[Any, ...]:
         names = [field.name for field in fields(Domain) if field.init]
-        parts = {name: [getattr(domain, n) for n in names] for name, domain in self.encoder.domains.items()}
+        parts = {
+            name: [getattr(domain, n) for n in names]
+            for name, domain in self.encoder.domains.items()
+        }
         return _arrived, (self.encoder.schema, parts, self.key, self.cells)
 
 
 def _arrived(
     schema: Schema, parts: Mapping[str, Sequence[Any]], key: bytes | None, cells: Codes | None
 ) -> RecordReader:
-    return RecordReader(Encoder(schema, {name: Domain(*values) for name, values in parts.items()}), key, cells)
+    return RecordReader(
+        Encoder(schema, {name: Domain(*values) for name, values in parts.items()}), key, cells
+    )
 
 
 class RowsOnCluster(RowStore):
-    """The rows of a Spark DataFrame. Each person stands for one row here; people of a cell are in keyed order."""
+    """The rows of a Spark DataFrame.
+
+    Each person stands for one row here; people of a cell are in keyed order.
+    """
 
     is_divisible = True
-    _advice = "the rows are on a cluster and stay there; nothing that reads them one by one can be asked for"
+    _advice = (
+        "the rows are on a cluster and stay there; nothing that reads them one by one can be"
+        " asked for"
+    )
 
     def __init__(self, df: Any, schema: Schema, key: bytes) -> None:
         self._df, self._key = df, key
@@ -146,27 +177,40 @@ class RowsOnCluster(RowStore):
         self._known = np.zeros(len(self.cells), dtype=bool)
 
     def numbers(self, at: NDArray[np.int64]) -> NDArray[np.uint64]:
-        """Return keyed numbers of people; those of a whole cell are computed on the cluster, once."""
+        """Return keyed numbers of people; those of a whole cell are computed on the cluster,
+        once.
+        """
         asked = np.unique(self.cell_of_row[at])
         if len(new := asked[~self._known[asked]]):
-            found = _to_pandas(_people(self._df, RecordReader(self.encoder, self._key, self.cells), new))
+            found = _to_pandas(
+                _people(self._df, RecordReader(self.encoder, self._key, self.cells), new)
+            )
             cell = found["cell"].to_numpy(dtype=np.int64)
-            if not np.array_equal(np.bincount(cell, minlength=len(self._known))[new], self.people[new]):
+            if not np.array_equal(
+                np.bincount(cell, minlength=len(self._known))[new], self.people[new]
+            ):
                 raise PopulationError(_CHANGED)
             number = unsigned(found["number"])
             self._number[np.isin(self.cell_of_row, new)] = number[np.lexsort((number, cell))]
             self._known[new] = True
         return self._number[at]
 
-    def map(self, work: Callable[[pd.DataFrame, RecordReader], pd.DataFrame], columns: str) -> pd.DataFrame:
+    def map(
+        self, work: Callable[[pd.DataFrame, RecordReader], pd.DataFrame], columns: str
+    ) -> pd.DataFrame:
         reader, names = RecordReader(self.encoder, self._key), self.encoder.schema.features
         table = select_columns(self._df, names)
-        return _to_pandas(spread(table, names, lambda frame: work(reader.encoder.conform(frame), reader), columns))
+        return _to_pandas(
+            spread(table, names, lambda frame: work(reader.encoder.conform(frame), reader), columns)
+        )
 
     def run(self, work: Callable[[Rows], Rows], tables: list[Rows]) -> list[Rows]:
         def on_worker(frame: pd.DataFrame) -> pd.DataFrame:
             given = (np.frombuffer(numbers, dtype=np.int64) for numbers in frame["numbers"])
-            found = [work(table.reshape(-1, width)) for table, width in zip(given, frame["width"], strict=True)]
+            found = [
+                work(table.reshape(-1, width))
+                for table, width in zip(given, frame["width"], strict=True)
+            ]
             return pd.DataFrame(
                 {
                     "at": frame["at"],
@@ -176,7 +220,9 @@ class RowsOnCluster(RowStore):
             )
 
         rows = [(at, table.shape[1], table.tobytes()) for at, table in enumerate(tables)]
-        asked = self._df.sparkSession.createDataFrame(rows, _TABLES).repartitionByRange(len(rows), "at")
+        asked = self._df.sparkSession.createDataFrame(rows, _TABLES).repartitionByRange(
+            len(rows), "at"
+        )
         answered = _to_pandas(spread(asked, asked.columns, on_worker, _TABLES)).sort_values("at")
         return [
             np.frombuffer(numbers, dtype=np.int64).reshape(-1, width)
@@ -188,7 +234,9 @@ def _counted(df: Any, schema: Schema) -> tuple[Encoder, Codes, NDArray[np.int64]
     """Count the people of each cell on the cluster, and learn how to read the table."""
     functions, quasi = spark_functions(), schema.quasi_identifiers
     table = select_columns(df, quasi)
-    found = _to_pandas(table.groupBy(*table.columns).agg(functions.count(functions.lit(1)).alias("people")))
+    found = _to_pandas(
+        table.groupBy(*table.columns).agg(functions.count(functions.lit(1)).alias("people"))
+    )
     if found.empty:
         raise PopulationError("a population needs a table with at least one row")
     people = found.pop("people").to_numpy(dtype=np.float64)
@@ -209,7 +257,9 @@ def _people(df: Any, reader: RecordReader, wanted: NDArray[np.int64] | None = No
 
     def places(frame: pd.DataFrame) -> pd.DataFrame:
         domains = [reader.encoder.domains[name] for name in schema.quasi_identifiers]
-        codes = np.column_stack([domain.encode(frame[domain.attribute.name])[0] for domain in domains])
+        codes = np.column_stack(
+            [domain.encode(frame[domain.attribute.name])[0] for domain in domains]
+        )
         cell = reader.index.find(codes)
         if (cell < 0).any():
             raise PopulationError(_CHANGED)
@@ -217,16 +267,28 @@ def _people(df: Any, reader: RecordReader, wanted: NDArray[np.int64] | None = No
         asked = np.ones(len(frame), dtype=bool) if wanted is None else np.isin(cell, wanted)
         number[asked] = reader.numbers(frame[asked])
         table = pd.DataFrame({"cell": cell, "number": signed(number)})
-        return table[asked] if subject is None else table.assign(asked=asked, person=frame[subject].to_numpy())
+        return (
+            table[asked]
+            if subject is None
+            else table.assign(asked=asked, person=frame[subject].to_numpy())
+        )
 
     if subject is None:
         return spread(select_columns(df, names), names, places, "cell long, number long")
     table = select_columns(df, (*names, subject))
     kind = table.schema[table.columns[-1]].dataType.simpleString()
-    if len(_to_pandas(table.filter(_gap(table, table.columns[-1])).limit(1).select(functions.lit(1)))):
-        raise PopulationError(f"subject key {subject!r} has missing values; every row needs its person")
-    placed = spread(table, (*names, subject), places, f"cell long, number long, asked boolean, person {kind}")
-    first = placed.groupBy("person").agg(functions.min(functions.struct("cell", "number", "asked")).alias("first"))
+    if len(
+        _to_pandas(table.filter(_gap(table, table.columns[-1])).limit(1).select(functions.lit(1)))
+    ):
+        raise PopulationError(
+            f"subject key {subject!r} has missing values; every row needs its person"
+        )
+    placed = spread(
+        table, (*names, subject), places, f"cell long, number long, asked boolean, person {kind}"
+    )
+    first = placed.groupBy("person").agg(
+        functions.min(functions.struct("cell", "number", "asked")).alias("first")
+    )
     return first.filter("first.asked").select("first.cell", "first.number")
 
 
@@ -236,7 +298,8 @@ def spread(table: Any, names: Sequence[str], work: Work, columns: Any) -> Any:
     def each(batches: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
         for batch in batches:
             batch.columns = pd.Index(names)
-            # Spark sends what is raised here, text and all, to the driver and its logs; ours name columns at most
+            # Spark sends what is raised here, text and all, to the driver and its logs; ours name
+            # columns at most
             with quiet("{} on a worker", PopulationError, let=CFKError):
                 found = work(batch)
             yield found
@@ -253,7 +316,10 @@ def unsigned(numbers: pd.Series) -> NDArray[np.uint64]:
 
 
 def _to_pandas(table: Any) -> pd.DataFrame:
-    """Run a job. A failure is told by its class alone, and Spark's warning that repeats it is dropped."""
+    """Run a job.
+
+    A failure is told by its class alone, and Spark's warning that repeats it is dropped.
+    """
     with quiet("the job on the cluster failed", PopulationError, let=PopulationError):
         try:
             with warnings.catch_warnings(action="ignore"):
@@ -277,7 +343,9 @@ def _private_domains(df: Any, schema: Schema) -> dict[str, Domain]:
     functions, table = spark_functions(), select_columns(df, schema.private)
     gaps = [functions.max(_gap(table, name).cast("int")) for name in table.columns]
     domains = {}
-    for name, field, gap in zip(schema.private, table.schema, _to_pandas(table.agg(*gaps)).iloc[0], strict=True):
+    for name, field, gap in zip(
+        schema.private, table.schema, _to_pandas(table.agg(*gaps)).iloc[0], strict=True
+    ):
         # a made-up column of the same Spark type shows which dtype pandas gives it
         form = StructType([StructField("made_up", field.dataType)])
         made_up = _to_pandas(df.sparkSession.createDataFrame([(None,)] if gap else [], form))
@@ -303,5 +371,7 @@ def spark_functions() -> Any:
     try:
         from pyspark.sql import functions
     except ImportError:
-        raise MissingDependencyError("Spark needs PySpark; pip install 'cfk-plugin[spark]'") from None
+        raise MissingDependencyError(
+            "Spark needs PySpark; pip install 'cfk-plugin[spark]'"
+        ) from None
     return functions

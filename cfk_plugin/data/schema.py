@@ -1,4 +1,6 @@
-"""The schema: what each column of the training table is to privacy, what its values are, and how it generalises."""
+"""The schema: what each column of the training table is to privacy, what its values are, and how it
+generalises.
+"""
 
 from __future__ import annotations
 
@@ -17,16 +19,30 @@ from pandas.api import types
 
 from cfk_plugin.data.display import Telling
 from cfk_plugin.data.region import Phrase, to_text
-from cfk_plugin.data.values import are_days, as_pandas, is_numeric, to_number, unreadable, why_inexact
+from cfk_plugin.data.values import (
+    are_days,
+    as_pandas,
+    is_numeric,
+    to_number,
+    unreadable,
+    why_inexact,
+)
 from cfk_plugin.errors import SchemaError
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Hierarchy:
-    """A tree over the values of an attribute, to whose nodes regions generalise. Build it with `Hierarchy.of`."""
+    """A tree over the values of an attribute, to whose nodes regions generalise.
 
-    leaves: tuple[str, ...]  # the values in depth-first order: those under a node are a range of numbers
-    labels: tuple[str, ...]  # one per node; the first ``len(leaves)`` nodes are the leaves themselves
+    Build it with `Hierarchy.of`.
+    """
+
+    leaves: tuple[
+        str, ...
+    ]  # the values in depth-first order: those under a node are a range of numbers
+    labels: tuple[
+        str, ...
+    ]  # one per node; the first ``len(leaves)`` nodes are the leaves themselves
     low: NDArray[np.int32]  # first leaf under each node
     high: NDArray[np.int32]  # last leaf under each node
     parent: NDArray[np.int32]  # of each node, -1 at the root
@@ -44,13 +60,15 @@ class Hierarchy:
 
     @classmethod
     def of(cls, table: Hierarchy | pd.DataFrame | Mapping[Any, Sequence[Any]]) -> Hierarchy:
-        """Read a table from value to its ancestors, nearest ancestor first (the layout that ARX uses).
+        """Read a table from value to its ancestors, nearest ancestor first (the layout that ARX
+        uses).
 
         Parameters
         ----------
         table : DataFrame or mapping
-            First column the values, the others their ancestors, level by level; or ``{value: [parent, ...]}``. All
-            rows have the same depth. A root ``*`` is added when the last level has more than one label.
+            First column the values, the others their ancestors, level by level; or ``{value:
+            [parent, ...]}``. All rows have the same depth. A root ``*`` is added when the last
+            level has more than one label.
 
         Raises
         ------
@@ -59,28 +77,40 @@ class Hierarchy:
 
         Examples
         --------
-        >>> cities = Hierarchy.of({"Antwerp": ["Flanders"], "Ghent": ["Flanders"], "Namur": ["Wallonia"]})
+        >>> cities = Hierarchy.of(
+        ...     {"Antwerp": ["Flanders"], "Ghent": ["Flanders"], "Namur": ["Wallonia"]}
+        ... )
         >>> cities.labels[cities.cover(["Antwerp", "Ghent"])]
         'Flanders'
         """
         if isinstance(table, Hierarchy):
             return table
         if isinstance(rows_of := as_pandas(table), pd.DataFrame):
-            rows = [tuple(to_text(v) for v in row) for row in rows_of.itertuples(index=False, name=None)]
+            rows = [
+                tuple(to_text(v) for v in row) for row in rows_of.itertuples(index=False, name=None)
+            ]
         elif not isinstance(table, Mapping):
             raise SchemaError(
-                f"a hierarchy is a table or a mapping, value to its ancestors; got {type(table).__name__}"
+                "a hierarchy is a table or a mapping, value to its ancestors; got"
+                f" {type(table).__name__}"
             )
         else:
-            rows = [(to_text(v), *(to_text(a) for a in ancestors)) for v, ancestors in table.items()]
+            rows = [
+                (to_text(v), *(to_text(a) for a in ancestors)) for v, ancestors in table.items()
+            ]
         if not rows or len({len(row) for row in rows}) != 1:
-            raise SchemaError("a hierarchy needs at least one value and the same number of levels for each")
+            raise SchemaError(
+                "a hierarchy needs at least one value and the same number of levels for each"
+            )
         if len({row[0] for row in rows}) != len(rows):
             raise SchemaError("a hierarchy lists a value twice; give each value one row")
         if len({row[-1] for row in rows}) > 1 or len(rows[0]) == 1:
             rows = [(*row, "*") for row in rows]
         rows.sort(key=lambda row: row[::-1])
-        low, high = dict[tuple[str, ...], int](), dict[tuple[str, ...], int]()  # by node: the path from it to the root
+        low, high = (
+            dict[tuple[str, ...], int](),
+            dict[tuple[str, ...], int](),
+        )  # by node: the path from it to the root
         for level in range(len(rows[0])):
             for i, row in enumerate(rows):
                 low.setdefault(row[level:], i)
@@ -110,7 +140,10 @@ Role = Literal["identifier", "subject", "quasi-identifier", "sensitive", "other"
 _FEATURES: tuple[Role, ...] = ("quasi-identifier", "sensitive", "other")
 
 
-ONE_VALUE = "a cell is one number, date or text: convert it, make columns of its parts, or leave the column out"
+ONE_VALUE = (
+    "a cell is one number, date or text: convert it, make columns of its parts, or leave the"
+    " column out"
+)
 
 
 def _check_known(frame: pd.DataFrame, names: Iterable[str], label: str) -> None:
@@ -119,7 +152,9 @@ def _check_known(frame: pd.DataFrame, names: Iterable[str], label: str) -> None:
     if not isinstance(names, Iterable):
         raise SchemaError(f"{label} columns must be a list of names, got {type(names).__name__}")
     if unknown := [str(name) for name in names if name not in frame.columns]:
-        raise SchemaError(f"{label}: unknown column {', '.join(unknown)}; the table has {list(frame.columns)}")
+        raise SchemaError(
+            f"{label}: unknown column {', '.join(unknown)}; the table has {list(frame.columns)}"
+        )
 
 
 def _roles_of(frame: pd.DataFrame, given: Mapping[Role, Sequence[str]]) -> dict[str, Role]:
@@ -130,7 +165,9 @@ def _roles_of(frame: pd.DataFrame, given: Mapping[Role, Sequence[str]]) -> dict[
     if not frame.columns.is_unique:
         raise SchemaError("the table has two columns of the same name; rename one")
     if not all(isinstance(c, str) for c in frame.columns):
-        raise SchemaError("column names must be strings; rename them, as with table.rename(columns=str)")
+        raise SchemaError(
+            "column names must be strings; rename them, as with table.rename(columns=str)"
+        )
     roles: dict[str, Role] = {}
     for role, names in given.items():
         _check_known(frame, names, role)
@@ -153,10 +190,12 @@ class Attribute:
     ----------
     name : str
     role : {"identifier", "subject", "quasi-identifier", "sensitive", "other", "target"}
-        Identifiers and the subject key never leave; quasi-identifiers are generalised; sensitive attributes are checked
-        by l-diversity and t-closeness; others are private too, and released as they are.
+        Identifiers and the subject key never leave; quasi-identifiers are generalised; sensitive
+        attributes are checked by l-diversity and t-closeness; others are private too, and released
+        as they are.
     kind : {"numeric", "ordinal", "nominal", "hierarchical"}
-        Numeric (dates too) and ordinal attributes generalise to ranges, nominal ones to sets, others to nodes.
+        Numeric (dates too) and ordinal attributes generalise to ranges, nominal ones to sets,
+        others to nodes.
     weight : float
         Share of this quasi-identifier in NCP; all shares add up to 1.
     levels : tuple of str, optional
@@ -167,15 +206,15 @@ class Attribute:
     nullable : bool
         Whether missing values may occur.
     bins : tuple of float, optional
-        Strictly increasing edges of public bins of a numeric feature (of a date: seconds). A bin has its lower edge and
-        not its upper one, the last bin has both.
+        Strictly increasing edges of public bins of a numeric feature (of a date: seconds). A bin
+        has its lower edge and not its upper one, the last bin has both.
     categories : tuple of str, int, float or bool, optional
         Declared values of a nominal attribute, as they stand in the table.
     learned : tuple of str
         Settings that were read from the rows; differential privacy refuses them.
     dtype : str, optional
-        Declared type, such as ``"int64"`` or ``"datetime64[us]"``, never the table's: that of differentially private
-        rows. None leaves numbers fractional.
+        Declared type, such as ``"int64"`` or ``"datetime64[us]"``, never the table's: that of
+        differentially private rows. None leaves numbers fractional.
     change : {"any", "increase", "decrease", "never"}
         What a person can change of it; an explanation that asks for another change is not released.
     phrase : Phrase, optional
@@ -201,25 +240,48 @@ class Attribute:
         levels, bounds, bins, listed = self.levels, self.bounds, self.bins, self.categories
         is_number, is_tree = self.kind == "numeric", self.kind == "hierarchical"
         rules = {
-            "levels belong to ordinal attributes, and each needs them": (self.kind == "ordinal")
-            == (levels is not None),
-            "ordinal levels must be distinct and not empty": levels is None or 0 < len(levels) == len({*levels}),
-            "a hierarchy belongs to hierarchical attributes only": is_tree == (self.hierarchy is not None),
-            "bounds are (low, high) of a numeric attribute": bounds is None or (is_number and bounds[0] <= bounds[1]),
+            "levels belong to ordinal attributes, and each needs them": (
+                (self.kind == "ordinal") == (levels is not None)
+            ),
+            "ordinal levels must be distinct and not empty": (
+                levels is None or 0 < len(levels) == len({*levels})
+            ),
+            "a hierarchy belongs to hierarchical attributes only": (
+                is_tree == (self.hierarchy is not None)
+            ),
+            "bounds are (low, high) of a numeric attribute": (
+                bounds is None or (is_number and bounds[0] <= bounds[1])
+            ),
             "weight must be a finite number >= 0": 0 <= self.weight < float("inf"),
             "bins are for numeric features": bins is None or (is_number and self.role in _FEATURES),
-            "bins are at least 2 numbers (or dates), strictly increasing": bins is None
-            or (len(bins) >= 2 and all(map(isfinite, bins)) and all(a < b for a, b in pairwise(bins))),
-            "categories are of nominal attributes; others declare levels, ...": listed is None
-            or self.kind == "nominal",
-            "categories are texts, numbers or booleans, and at least one": listed is None
-            or (bool(listed) and all(isinstance(value, (str, int, float, bool)) for value in listed)),
-            "categories must be distinct, however they are spelled": listed is None
-            or len({to_text(value) for value in listed}) == len(listed),
+            "bins are at least 2 numbers (or dates), strictly increasing": (
+                bins is None
+                or (
+                    len(bins) >= 2
+                    and all(map(isfinite, bins))
+                    and all(a < b for a, b in pairwise(bins))
+                )
+            ),
+            "categories are of nominal attributes; others declare levels, ...": (
+                listed is None or self.kind == "nominal"
+            ),
+            "categories are texts, numbers or booleans, and at least one": (
+                listed is None
+                or (
+                    bool(listed)
+                    and all(isinstance(value, (str, int, float, bool)) for value in listed)
+                )
+            ),
+            "categories must be distinct, however they are spelled": (
+                listed is None or len({to_text(value) for value in listed}) == len(listed)
+            ),
             "change is one of any, increase, decrease, never": self.change in get_args(Change),
-            "only features can be immutable or monotone": self.change == "any" or self.role in _FEATURES,
-            "monotone attributes are numeric or ordinal": self.change in ("any", "never")
-            or self.kind in ("numeric", "ordinal"),
+            "only features can be immutable or monotone": (
+                self.change == "any" or self.role in _FEATURES
+            ),
+            "monotone attributes are numeric or ordinal": (
+                self.change in ("any", "never") or self.kind in ("numeric", "ordinal")
+            ),
         }
         for rule, is_kept in rules.items():
             if not is_kept:
@@ -258,18 +320,26 @@ def _check_forms(declared: Mapping[str, Any]) -> None:
     for label, by_name in declared.items():
         form = _DECLARED.get(label, "a number")
         if not isinstance(by_name, Mapping):
-            raise SchemaError(f"{label} must be a mapping, column to {form}; got {type(by_name).__name__}")
+            raise SchemaError(
+                f"{label} must be a mapping, column to {form}; got {type(by_name).__name__}"
+            )
         for name, value in by_name.items():
-            is_list = isinstance(value, (Iterable, pd.CategoricalDtype)) and not isinstance(value, str)
+            is_list = isinstance(value, (Iterable, pd.CategoricalDtype)) and not isinstance(
+                value, str
+            )
             fits = {
                 "hierarchies": isinstance(value, (Hierarchy, pd.DataFrame, Mapping)),
                 "bounds": is_list and isinstance(value, Sized) and len(value) == 2,
-                "weights": isinstance(value, (int, float, np.number)) and not isinstance(value, bool),
+                "weights": (
+                    isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
+                ),
                 "bins": True,  # which the attribute refuses
                 "phrases": True,  # and the phrase
             }
             if not fits.get(label, is_list):
-                raise SchemaError(f"column {name!r}: {label} must give {form}, got {type(value).__name__}")
+                raise SchemaError(
+                    f"column {name!r}: {label} must give {form}, got {type(value).__name__}"
+                )
 
 
 def _attribute_of(
@@ -283,7 +353,9 @@ def _attribute_of(
     change: Change,
     **given: Any,
 ) -> Attribute:
-    """Return the attribute of a column; only what is not among the declarations `given` is looked up in the rows."""
+    """Return the attribute of a column; only what is not among the declarations `given` is looked
+    up in the rows.
+    """
     name, is_declared = str(column.name), nullable is not None
     kind: Kind = "nominal"
     levels, hierarchy, bounds, bins, categories, phrase = map(given.get, _DECLARED)
@@ -305,9 +377,13 @@ def _attribute_of(
     ):
         kind = "numeric"  # where all is declared, no value has a say
     elif column.dtype.kind in "mc" and not (as_category and is_declared):
-        raise SchemaError(f"column {name!r} has dtype {column.dtype}; convert it to numbers, dates or text")
+        raise SchemaError(
+            f"column {name!r} has dtype {column.dtype}; convert it to numbers, dates or text"
+        )
     if whole and kind != "numeric":
-        raise SchemaError(f"column {name!r}: whole numbers are of numeric columns; this one is {kind}")
+        raise SchemaError(
+            f"column {name!r}: whole numbers are of numeric columns; this one is {kind}"
+        )
     if role == "quasi-identifier" and not is_declared and bool(column.isna().all()):
         raise SchemaError(f"quasi-identifier {name!r} has no value at all; drop it from the schema")
     return Attribute(
@@ -317,28 +393,43 @@ def _attribute_of(
         weight=weight,
         levels=None if levels is None else tuple(map(to_text, _as_tuple(levels))),
         hierarchy=None if hierarchy is None else Hierarchy.of(hierarchy),
-        bounds=None if bounds is None else (_exact_number(bounds[0], name), _exact_number(bounds[1], name)),
+        bounds=(
+            None
+            if bounds is None
+            else (_exact_number(bounds[0], name), _exact_number(bounds[1], name))
+        ),
         nullable=bool(column.isna().any()) if nullable is None else nullable,
         bins=None if bins is None else _edges(bins, name),
         categories=None if categories is None else _as_tuple(categories),
         learned=() if is_declared else ("nullable",),
-        dtype=_type_of_numbers(bins if bounds is None else bounds, whole)
-        if kind == "numeric"
-        else type_of_values(categories if levels is None else levels),
+        dtype=(
+            _type_of_numbers(bins if bounds is None else bounds, whole)
+            if kind == "numeric"
+            else type_of_values(categories if levels is None else levels)
+        ),
         change=change,
         phrase=said,
     )
 
 
-def _changes_of(frame: pd.DataFrame, immutable: Sequence[str], monotone: Mapping[str, Any]) -> dict[str, Change]:
+def _changes_of(
+    frame: pd.DataFrame, immutable: Sequence[str], monotone: Mapping[str, Any]
+) -> dict[str, Change]:
     if isinstance(immutable, str) or not isinstance(monotone, Mapping):
-        raise SchemaError('immutable must be a list of columns, and monotone an object, column to "increase" or so')
+        raise SchemaError(
+            'immutable must be a list of columns, and monotone an object, column to "increase"'
+            " or so"
+        )
     for label, names in {"immutable": immutable, "monotone": monotone}.items():
         _check_known(frame, names, label)
     if both := [name for name in immutable if name in monotone]:
-        raise SchemaError(f"immutable and monotone: {', '.join(both)}; what never changes has no direction")
+        raise SchemaError(
+            f"immutable and monotone: {', '.join(both)}; what never changes has no direction"
+        )
     if wrong := [name for name, way in monotone.items() if way not in ("increase", "decrease")]:
-        raise SchemaError(f'monotone is "increase" or "decrease"; it is neither for {", ".join(wrong)}')
+        raise SchemaError(
+            f'monotone is "increase" or "decrease"; it is neither for {", ".join(wrong)}'
+        )
     return {**dict.fromkeys(immutable, "never"), **monotone}
 
 
@@ -350,7 +441,9 @@ def _type_of_numbers(ends: Sequence[Any] | None, whole: bool) -> str | None:
     ends = list(ends) if np.iterable(ends) else []
     if not ends or isinstance(ends[0], (int, float, np.number)):
         return "int64" if whole else None
-    with suppress(ValueError, TypeError):  # what is no date either is refused with the bins themselves
+    with suppress(
+        ValueError, TypeError
+    ):  # what is no date either is refused with the bins themselves
         zone = pd.Timestamp(ends[0]).tz
         return "datetime64[us]" if zone is None else f"datetime64[us, {zone}]"
     return None
@@ -361,7 +454,12 @@ def type_of_values(values: Sequence[Any] | pd.CategoricalDtype | None) -> str | 
     if isinstance(values, pd.CategoricalDtype):
         return "category"
     found = types.infer_dtype(list(values or ()), skipna=False)
-    return {"boolean": "bool", "integer": "int64", "floating": "float64", "mixed-integer-float": "float64"}.get(found)
+    return {
+        "boolean": "bool",
+        "integer": "int64",
+        "floating": "float64",
+        "mixed-integer-float": "float64",
+    }.get(found)
 
 
 def _exact_number(value: Any, name: str) -> float:
@@ -372,7 +470,9 @@ def _exact_number(value: Any, name: str) -> float:
 
 
 def _edges(bins: Sequence[Any], name: str) -> tuple[float, ...]:
-    """Read edges of bins; an empty tuple, which `Attribute` refuses, if they are not numbers or dates."""
+    """Read edges of bins; an empty tuple, which `Attribute` refuses, if they are not numbers or
+    dates.
+    """
     try:
         found = () if isinstance(bins, str) else tuple(to_number(edge) for edge in bins)
     except (TypeError, ValueError):
@@ -384,9 +484,9 @@ def _edges(bins: Sequence[Any], name: str) -> tuple[float, ...]:
 class Schema:
     """Roles and kinds of all columns of a training table. Build it with `Schema.from_frame`.
 
-    `features` has the table's order of columns, in which models, explainers and results get them. Whatever orders,
-    numbers or hashes records takes columns by name (`quasi_identifiers`, `private`, `sensitive`, `canonical`), so that
-    groups do not depend on the table's order.
+    `features` has the table's order of columns, in which models, explainers and results get them.
+    Whatever orders, numbers or hashes records takes columns by name (`quasi_identifiers`,
+    `private`, `sensitive`, `canonical`), so that groups do not depend on the table's order.
 
     Attributes
     ----------
@@ -402,12 +502,18 @@ class Schema:
             raise SchemaError("two attributes have the same name")
         quasi = [a for a in self.attributes if a.role == "quasi-identifier"]
         if not quasi:
-            raise SchemaError("a schema needs at least one quasi-identifier; name the publicly known columns")
-        total = fsum(a.weight for a in quasi)  # exact, so that the order of columns does not show in the last bit
+            raise SchemaError(
+                "a schema needs at least one quasi-identifier; name the publicly known columns"
+            )
+        total = fsum(
+            a.weight for a in quasi
+        )  # exact, so that the order of columns does not show in the last bit
         if total <= 0:
             raise SchemaError("the weights of the quasi-identifiers must have a positive sum")
         if abs(total - 1) > 1e-9:
-            scaled = tuple(replace(a, weight=a.weight / total) if a in quasi else a for a in self.attributes)
+            scaled = tuple(
+                replace(a, weight=a.weight / total) if a in quasi else a for a in self.attributes
+            )
             object.__setattr__(self, "attributes", scaled)
 
     @classmethod
@@ -433,10 +539,12 @@ class Schema:
         monotone: Mapping[str, Literal["increase", "decrease"]] | None = None,
         phrases: Mapping[str, Phrase | str | Mapping[str, str]] | None = None,
     ) -> Schema:
-        """Declare the roles; kinds that are not declared follow from the dtypes. See the page "Describe your data".
+        """Declare the roles; kinds that are not declared follow from the dtypes.
 
-        Numbers and dates, also days as ISO text, are numeric, the rest is nominal. With `nullable`, columns with
-        `bounds`, `bins` or `whole` are numeric whatever their dtype.
+        See the page "Describe your data".
+
+        Numbers and dates, also days as ISO text, are numeric, the rest is nominal. With `nullable`,
+        columns with `bounds`, `bins` or `whole` are numeric whatever their dtype.
 
         Parameters
         ----------
@@ -454,33 +562,41 @@ class Schema:
         ordinal : mapping of column to its levels in order
         nominal : sequence of str
             Columns of numbers that are codes of categories (a postal code, say).
-        hierarchies : mapping of column to a `Hierarchy`, or to what `Hierarchy.of` reads
-        weights : mapping of quasi-identifier to its relative weight in NCP; default 1; normalised to a sum of 1
-        bounds : mapping of numeric column to its declared (low, high)
-        bins : mapping of numeric feature to the edges of its public bins: declared, never computed from the rows
-        categories : mapping of nominal column to its values
+        hierarchies : mapping of column to a `Hierarchy`, or to what `Hierarchy.of` reads weights :
+        mapping of quasi-identifier to its relative weight in NCP; default 1; normalised to a sum of
+        1 bounds : mapping of numeric column to its declared (low, high) bins : mapping of numeric
+        feature to the edges of its public bins: declared, never computed from the rows categories :
+        mapping of nominal column to its values
             All that it may have, or a ``pandas.CategoricalDtype``; for differential privacy.
         nullable : sequence of str, optional
-            Columns that may have missing values. Default: those that have one here, which is read from the rows.
+            Columns that may have missing values. Default: those that have one here, which is read
+            from the rows.
         whole : sequence of str
-            Numeric columns of whole numbers, for differential privacy. It takes others for fractional, as one person's
-            value can change the dtype for everybody.
+            Numeric columns of whole numbers, for differential privacy. It takes others for
+            fractional, as one person's value can change the dtype for everybody.
         immutable : sequence of str
-            Features that nobody can change, such as a birthplace: explanations leave them as they are.
+            Features that nobody can change, such as a birthplace: explanations leave them as they
+            are.
         monotone : mapping of numeric or ordinal feature to "increase" or "decrease"
             Features that change in one direction alone, such as age.
         phrases : mapping of feature to how a change of it is said
-            A `Phrase`, its parts by name, or the text of ``equal`` alone: ``{"city": "lived in {}"}``.
+            A `Phrase`, its parts by name, or the text of ``equal`` alone: ``{"city": "lived in
+            {}"}``.
 
         Raises
         ------
         SchemaError
-            If a column is unknown, duplicated, given two roles, or of a type that cannot be used or has no direction.
+            If a column is unknown, duplicated, given two roles, or of a type that cannot be used or
+            has no direction.
 
         Examples
         --------
-        >>> frame = pd.DataFrame({"age": [24, 27], "city": ["Antwerp", "Ghent"], "salary": [60, 80]})
-        >>> schema = Schema.from_frame(frame, quasi_identifiers=["age", "city"], sensitive=["salary"])
+        >>> frame = pd.DataFrame(
+        ...     {"age": [24, 27], "city": ["Antwerp", "Ghent"], "salary": [60, 80]}
+        ... )
+        >>> schema = Schema.from_frame(
+        ...     frame, quasi_identifiers=["age", "city"], sensitive=["salary"]
+        ... )
         >>> schema["age"].kind, schema["city"].kind, schema["age"].weight
         ('numeric', 'nominal', 0.5)
         """
@@ -493,10 +609,19 @@ class Schema:
         }
         frame = as_pandas(frame)
         roles, change = _roles_of(frame, given), _changes_of(frame, immutable, monotone or {})
-        by_label = zip(_DECLARED, (ordinal, hierarchies, bounds, bins, categories, phrases), strict=True)
-        declared: dict[str, Mapping[str, Any]] = {label: by_name or {} for label, by_name in by_label}
+        by_label = zip(
+            _DECLARED, (ordinal, hierarchies, bounds, bins, categories, phrases), strict=True
+        )
+        declared: dict[str, Mapping[str, Any]] = {
+            label: by_name or {} for label, by_name in by_label
+        }
         _check_forms({**declared, "weights": weights or {}})
-        for label, names in {**declared, "nominal": nominal, "nullable": nullable, "whole": whole}.items():
+        for label, names in {
+            **declared,
+            "nominal": nominal,
+            "nullable": nullable,
+            "whole": whole,
+        }.items():
             _check_known(frame, names or (), label)
         if unknown := [name for name in weights or () if roles.get(name) != "quasi-identifier"]:
             raise SchemaError(f"weights are for quasi-identifiers; not one: {', '.join(unknown)}")
@@ -558,12 +683,16 @@ class Schema:
 
     @cached_property
     def features(self) -> tuple[str, ...]:
-        """Names of the columns that a counterfactual has, in table order: quasi-identifiers and private attributes."""
+        """Names of the columns that a counterfactual has, in table order: quasi-identifiers and
+        private attributes.
+        """
         return self.names(*_FEATURES)
 
     @cached_property
     def canonical(self) -> tuple[int, ...]:
-        """Positions of the features in alphabetical order, in which records are ordered and hashed."""
+        """Positions of the features in alphabetical order, in which records are ordered and
+        hashed.
+        """
         return tuple(sorted(range(len(self.features)), key=self.features.__getitem__))
 
     @cached_property

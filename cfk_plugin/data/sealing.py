@@ -1,4 +1,6 @@
-"""A sealed population: what it knows as plain values, in one file of numbers and JSON with a seal."""
+"""A sealed population: what it knows as plain values, in one file of numbers and JSON with a
+seal.
+"""
 
 from __future__ import annotations
 
@@ -31,11 +33,18 @@ _LATER = {"change": "any", "phrase": None}  # settings that older bundles lack, 
 _MISSING: dict[str, Any] = {"nan": np.nan, "None": None, "<NA>": pd.NA, "NaT": pd.NaT}
 
 
-def to_plain(schema: Schema, domains: Mapping[str, Domain], listed: Collection[str]) -> dict[str, Any]:
-    """Return schema and domains as values that JSON takes; of attributes that are not listed only the type."""
+def to_plain(
+    schema: Schema, domains: Mapping[str, Domain], listed: Collection[str]
+) -> dict[str, Any]:
+    """Return schema and domains as values that JSON takes; of attributes that are not listed only
+    the type.
+    """
     return {
         # Defaults of later settings are left out, so that bundles stay the same as before.
-        "schema": [{n: v for n, v in asdict(a).items() if _LATER.get(n, ...) != v} for a in schema.attributes],
+        "schema": [
+            {n: v for n, v in asdict(a).items() if _LATER.get(n, ...) != v}
+            for a in schema.attributes
+        ],
         "domains": {name: _plain_domain(d, name in listed) for name, d in domains.items()},
     }
 
@@ -71,7 +80,11 @@ def _plain_domain(domain: Domain, has_values: bool) -> dict[str, Any]:
 
 
 def _domain(attribute: Attribute, facts: Mapping[str, Any]) -> Domain:
-    dtype, has_missing, is_date = types.pandas_dtype(facts["dtype"]), facts["has_missing"], facts["is_date"]
+    dtype, has_missing, is_date = (
+        types.pandas_dtype(facts["dtype"]),
+        facts["has_missing"],
+        facts["is_date"],
+    )
     if "values" not in facts:
         return Domain.unlisted(attribute, dtype, has_missing=has_missing, is_date=is_date)
     values = np.array(facts["values"], dtype=np.float64 if attribute.kind == "numeric" else object)
@@ -79,7 +92,9 @@ def _domain(attribute: Attribute, facts: Mapping[str, Any]) -> Domain:
     originals[:] = facts["originals"]
     dtype = pd.CategoricalDtype(facts["originals"]) if facts["categorical"] else dtype
     missing = _MISSING.get(facts["missing"], np.nan)
-    return Domain(attribute, values, originals, dtype, missing, has_missing, is_date, facts.get("open", False))
+    return Domain(
+        attribute, values, originals, dtype, missing, has_missing, is_date, facts.get("open", False)
+    )
 
 
 def _scalar(value: Any) -> Any:
@@ -87,7 +102,8 @@ def _scalar(value: Any) -> Any:
     return value if isinstance(value, (bool, int, float, str)) else str(value)
 
 
-BUNDLE_VERSION = 2  # 1 had cells and keyed numbers in the table's order of columns, 2 has them in that of their names
+# 1 had cells and keyed numbers in the table's order of columns, 2 has them in that of their names
+BUNDLE_VERSION = 2
 _FACTS, _SEAL = "facts.json", "seal.json"
 _CHECK = b"cfk bundle key"
 _NO_KEY = b"cfk bundle without a key"
@@ -96,7 +112,11 @@ _NO_KEY = b"cfk bundle without a key"
 def write_bundle(path: str | Path, facts: Mapping[str, Any], arrays: Arrays, key: bytes) -> None:
     """Write a bundle; an existing file is replaced as a whole or not at all."""
     members = {
-        _FACTS: json.dumps({"version": BUNDLE_VERSION, **facts}, sort_keys=True, default=np.ndarray.tolist).encode()
+        _FACTS: (
+            json.dumps(
+                {"version": BUNDLE_VERSION, **facts}, sort_keys=True, default=np.ndarray.tolist
+            ).encode()
+        )
     }
     for name, array in arrays.items():
         text = io.BytesIO()
@@ -106,15 +126,22 @@ def write_bundle(path: str | Path, facts: Mapping[str, Any], arrays: Arrays, key
     target = Path(path)
     try:
         handle, draft = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-        with os.fdopen(handle, "wb") as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as bundle:
+        with (
+            os.fdopen(handle, "wb") as file,
+            zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as bundle,
+        ):
             for name, content in {**members, _SEAL: seal}.items():
                 bundle.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), content)
         Path(draft).replace(target)
     except OSError as error:
-        raise BundleError(f"the bundle cannot be written: {type(error).__name__}; check the folder") from None
+        raise BundleError(
+            f"the bundle cannot be written: {type(error).__name__}; check the folder"
+        ) from None
 
 
-def read_bundle(path: str | Path | IO[bytes], key: bytes) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+def read_bundle(
+    path: str | Path | IO[bytes], key: bytes
+) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     try:
         with zipfile.ZipFile(path) as bundle:
             members = {name: bundle.read(name) for name in bundle.namelist()}
@@ -122,17 +149,27 @@ def read_bundle(path: str | Path | IO[bytes], key: bytes) -> tuple[dict[str, Any
     except FileNotFoundError:
         raise BundleError("there is no bundle at this path; write one with seal()") from None
     except Exception:  # noqa: BLE001 - whatever a damaged file leads to
-        raise BundleError("the file is no bundle, or it is damaged; seal the population again") from None
+        raise BundleError(
+            "the file is no bundle, or it is damaged; seal the population again"
+        ) from None
     if seal.get("key") is not None and not key:
         raise BundleError("the bundle was sealed with a key; give it, or set CFK_KEY")
     if seal.get("key") != _check(key):
-        raise BundleError("the bundle was sealed with another key, or without one; give the key that it has")
+        raise BundleError(
+            "the bundle was sealed with another key, or without one; give the key that it has"
+        )
     if not hmac.compare_digest(str(seal.get("digest")), _digest(key, members)):
         raise BundleError("the bundle was changed after it was sealed; seal the population again")
     facts = json.loads(members.pop(_FACTS))
     if facts.get("version") != BUNDLE_VERSION:
-        raise BundleError(f"the bundle has another format than {BUNDLE_VERSION}; upgrade cfk_plugin, or seal again")
-    arrays = {name.removesuffix(".npy"): np.load(io.BytesIO(members[name]), allow_pickle=False) for name in members}
+        raise BundleError(
+            f"the bundle has another format than {BUNDLE_VERSION}; upgrade cfk_plugin, or seal"
+            " again"
+        )
+    arrays = {
+        name.removesuffix(".npy"): np.load(io.BytesIO(members[name]), allow_pickle=False)
+        for name in members
+    }
     return facts, arrays
 
 
@@ -144,16 +181,25 @@ def _check(key: bytes) -> str | None:
 def _digest(key: bytes, members: Mapping[str, bytes]) -> str:
     parts: list[bytes] = []
     for name in sorted(members):
-        parts += [len(name).to_bytes(8, "big"), name.encode(), len(members[name]).to_bytes(8, "big"), members[name]]
+        parts += [
+            len(name).to_bytes(8, "big"),
+            name.encode(),
+            len(members[name]).to_bytes(8, "big"),
+            members[name],
+        ]
     return hmac.digest(key or _NO_KEY, b"".join(parts), "sha256").hex()
 
 
 class SealedRegion(NamedTuple):
-    """What is known of a region of a sealed catalogue without rows: people, and floors of other counts."""
+    """What is known of a region of a sealed catalogue without rows: people, and floors of other
+    counts.
+    """
 
     people: int  # inside
     floor: int  # at least so many are mapped to it, and consistent where `proves` says so
-    held: tuple[NDArray[np.int32], ...]  # sets of cells: if all of one set have the outcome, so do `floor` people
+    held: tuple[
+        NDArray[np.int32], ...
+    ]  # sets of cells: if all of one set have the outcome, so do `floor` people
     entries: frozenset[bytes]  # codes of private values with which `floor` people have it
 
     @property
@@ -161,6 +207,10 @@ class SealedRegion(NamedTuple):
         return np.concatenate(self.held)
 
     def proves(self, good: NDArray[np.bool_], private: NDArray[np.int32]) -> bool:
-        """Say whether `floor` people have the outcome with some private values; `good`: which of `cells` have it."""
+        """Say whether `floor` people have the outcome with some private values; `good`: which of
+        `cells` have it.
+        """
         parts = divided(good, map(len, self.held))
-        return private.tobytes() in self.entries or any(len(part) > 0 and bool(part.all()) for part in parts)
+        return private.tobytes() in self.entries or any(
+            len(part) > 0 and bool(part.all()) for part in parts
+        )

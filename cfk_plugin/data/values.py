@@ -1,4 +1,6 @@
-"""Columns of numbers and dates read in one way whatever their dtype, and cast without losing a value."""
+"""Columns of numbers and dates read in one way whatever their dtype, and cast without losing a
+value.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,9 @@ _ISO = re.compile(r"\d{4}-\d{2}-\d{2}")
 _DATES = {"datetime", "datetime64", "date"}
 _NUMERIC = {"integer", "floating", "mixed-integer-float", "decimal", *_DATES}
 
-# Types of values that can be read and written. A closed list: an explainer or a request may hold anything, and what is
-# let in is put on record, written as text and sent as JSON without further checks.
+# Types of values that can be read and written. A closed list: an explainer or a request may hold
+# anything, and what is let in is put on record, written as text and sent as JSON without further
+# checks.
 NUMBERS = {bool, int, float, np.bool_, *(np.dtype(code).type for code in "bhilqBHILQefd")}
 DATES = {date, datetime, pd.Timestamp, np.datetime64}
 MISSING = {type(None), type(pd.NA), type(pd.NaT)}
@@ -29,8 +32,14 @@ PLAIN = {*NUMBERS, *DATES, *MISSING, str, np.str_, Decimal}
 
 
 def as_pandas(table: Any) -> Any:
-    """Return a table that narwhals knows (polars, pyarrow, ...) as pandas; all else as it is, and pandas itself."""
-    if isinstance(table, pd.DataFrame) or type(table).__module__.partition(".")[0] in ("builtins", "numpy", "pandas"):
+    """Return a table that narwhals knows (polars, pyarrow, ...) as pandas; all else as it is, and
+    pandas itself.
+    """
+    if isinstance(table, pd.DataFrame) or type(table).__module__.partition(".")[0] in (
+        "builtins",
+        "numpy",
+        "pandas",
+    ):
         return table
     import narwhals as nw
 
@@ -39,7 +48,9 @@ def as_pandas(table: Any) -> Any:
 
 
 def as_given(table: pd.DataFrame, given: Any) -> Any:
-    """Return a table in the library of another one; cells of a column that are of several types become text."""
+    """Return a table in the library of another one; cells of a column that are of several types
+    become text.
+    """
     if isinstance(given, pd.DataFrame):
         return table
     import narwhals as nw
@@ -50,13 +61,19 @@ def as_given(table: pd.DataFrame, given: Any) -> Any:
         if types.is_object_dtype(plain[name]) and len(set(map(type, plain[name].dropna()))) > 1:
             plain[name] = plain[name].map(lambda value: None if value is None else to_text(value))
     kind = nw.get_native_namespace(given)
-    return nw.from_arrow(pa.Table.from_pandas(plain, preserve_index=False), backend=kind).to_native()
+    return nw.from_arrow(
+        pa.Table.from_pandas(plain, preserve_index=False), backend=kind
+    ).to_native()
 
 
 def is_numeric(column: pd.Series) -> bool:
     """Say whether a column holds numbers or dates; booleans count as categories."""
     dtype: Any = column.dtype
-    if types.is_bool_dtype(dtype) or isinstance(dtype, pd.CategoricalDtype) or types.is_complex_dtype(dtype):
+    if (
+        types.is_bool_dtype(dtype)
+        or isinstance(dtype, pd.CategoricalDtype)
+        or types.is_complex_dtype(dtype)
+    ):
         return False
     if types.is_object_dtype(dtype):
         return types.infer_dtype(column, skipna=True) in _NUMERIC
@@ -64,11 +81,16 @@ def is_numeric(column: pd.Series) -> bool:
 
 
 def unreadable(column: pd.Series, besides: type | tuple[()] = ()) -> str:
-    """Name the type of a cell that is none of `PLAIN`, as queries with it are withheld, nor `besides`; or nothing."""
+    """Name the type of a cell that is none of `PLAIN`, as queries with it are withheld, nor
+    `besides`; or nothing.
+    """
     cells = column.dtype.categories if isinstance(column.dtype, pd.CategoricalDtype) else column
     if cells.dtype.kind in "biufmcM" or isinstance(cells.dtype, pd.StringDtype):
         return ""
-    return min((kind.__name__ for kind in {*map(type, cells)} - PLAIN if not issubclass(kind, besides)), default="")
+    return min(
+        (kind.__name__ for kind in {*map(type, cells)} - PLAIN if not issubclass(kind, besides)),
+        default="",
+    )
 
 
 def holds_dates(column: pd.Series) -> bool:
@@ -83,12 +105,18 @@ def holds_dates(column: pd.Series) -> bool:
 
 
 def are_days(column: pd.Series) -> bool:
-    """Say whether a column of text holds ISO days and nothing else, which can be written again as they were."""
+    """Say whether a column of text holds ISO days and nothing else, which can be written again as
+    they were.
+    """
     if column.dtype == object or not types.is_string_dtype(column.dtype) or column.isna().all():
         return False
     present = column.dropna()
-    is_day = bool(present.head(1).str.fullmatch(_ISO).all()) and bool(present.str.fullmatch(_ISO).all())
-    return is_day and bool(pd.to_datetime(present, errors="coerce", format="%Y-%m-%d").notna().all())
+    is_day = bool(present.head(1).str.fullmatch(_ISO).all()) and bool(
+        present.str.fullmatch(_ISO).all()
+    )
+    return is_day and bool(
+        pd.to_datetime(present, errors="coerce", format="%Y-%m-%d").notna().all()
+    )
 
 
 def to_number(value: Any) -> float:
@@ -96,7 +124,10 @@ def to_number(value: Any) -> float:
     if isinstance(value, (int, float, np.number)):
         return float(value)
     if isinstance(value, pd.Timestamp):  # thousands of ends of ranges, each a column else
-        return float((value.tz_convert(None) if value.tz else value).asm8.astype("M8[us]").astype(np.int64) / 1e6)
+        return float(
+            (value.tz_convert(None) if value.tz else value).asm8.astype("M8[us]").astype(np.int64)
+            / 1e6
+        )
     return float(to_numbers(pd.Series([value]))[0][0])
 
 
@@ -137,20 +168,30 @@ def conform(column: pd.Series, dtype: Any) -> pd.Series:
     if isinstance(dtype, pd.CategoricalDtype):
         kind = dtype.categories.dtype
         plain = column.astype(object)
-        plain = plain.map(to_text, na_action="ignore") if types.is_string_dtype(kind) else conform(plain, kind)
+        plain = (
+            plain.map(to_text, na_action="ignore")
+            if types.is_string_dtype(kind)
+            else conform(plain, kind)
+        )
         return plain.astype(dtype) if set(plain.dropna()) <= set(dtype.categories) else column
     try:
         if types.is_integer_dtype(dtype):
             return _conform_integers(pd.to_numeric(column), dtype)
         if types.is_bool_dtype(dtype):
-            truth = column.astype(object).map({"True": True, "False": False, True: True, False: False})
+            truth = column.astype(object).map(
+                {"True": True, "False": False, True: True, False: False}
+            )
             allowed = 0 if isinstance(dtype, np.dtype) else column.isna().sum()
             return truth.astype(dtype) if truth.isna().sum() == allowed else column
         if types.is_string_dtype(dtype) and not types.is_object_dtype(dtype):
             is_date = types.is_datetime64_any_dtype(column.infer_objects().dtype)
             return column.map(spelled if is_date else to_text, na_action="ignore").astype(dtype)
-        if types.is_datetime64_any_dtype(dtype) and (column.dtype == object or types.is_string_dtype(column.dtype)):
-            stamps = pd.to_datetime(column, format="ISO8601", utc=True)  # as `to_numbers` reads them
+        if types.is_datetime64_any_dtype(dtype) and (
+            column.dtype == object or types.is_string_dtype(column.dtype)
+        ):
+            stamps = pd.to_datetime(
+                column, format="ISO8601", utc=True
+            )  # as `to_numbers` reads them
             return stamps.dt.tz_convert(getattr(dtype, "tz", None)).astype(dtype)
         return column.astype(dtype)
     except (ValueError, TypeError, OverflowError):
@@ -182,17 +223,23 @@ def conform_values(values: list[Any], dtype: Any) -> Any:
 _WHOLE = 2**53  # from here on, not every whole number is a float64
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _INEXACT_DATES = (
-    "dates that seconds in float64 do not hold; round them, for instance with .dt.floor('us') or .dt.floor('s')"
+    "dates that seconds in float64 do not hold; round them, for instance with .dt.floor('us') or"
+    " .dt.floor('s')"
 )
 _INEXACT_NUMBERS = (
-    "numbers that float64 does not hold (whole ones beyond 2**53, or of more than 15 digits); round or scale them, or "
-    "say that they are none (nominal=, identifiers=)"
+    "numbers that float64 does not hold (whole ones beyond 2**53, or of more than 15 digits); round"
+    " or scale them, or say that they are none (nominal=, identifiers=)"
 )
-_ZONES = "dates with a time zone as objects or text; convert the column with pd.to_datetime(column, utc=True)"
+_ZONES = (
+    "dates with a time zone as objects or text; convert the column with pd.to_datetime(column,"
+    " utc=True)"
+)
 
 
 def to_bound(value: Any, *, upwards: bool) -> float:
-    """Read an end of a range; one that float64 cannot hold moves inwards, so that nobody outside is counted."""
+    """Read an end of a range; one that float64 cannot hold moves inwards, so that nobody outside is
+    counted.
+    """
     exact = _exact(value)
     if exact is None:
         return to_number(value)
@@ -224,10 +271,15 @@ def why_inexact(column: pd.Series) -> str:
     if types.is_integer_dtype(dtype) and not bool((np.abs(numbers) >= _WHOLE).any()):
         return ""
     if types.is_datetime64_any_dtype(dtype):
-        return "" if bool((dates_of(numbers) == _in_utc(present).to_numpy()).all()) else _INEXACT_DATES
+        return (
+            "" if bool((dates_of(numbers) == _in_utc(present).to_numpy()).all()) else _INEXACT_DATES
+        )
     codes, distinct = pd.factorize(present.astype(object))
     numbers = numbers[np.unique(codes, return_index=True)[1]]
-    found = (_why_inexact(value, number) for value, number in zip(distinct, numbers.tolist(), strict=True))
+    found = (
+        _why_inexact(value, number)
+        for value, number in zip(distinct, numbers.tolist(), strict=True)
+    )
     return next(filter(None, found), "")
 
 
@@ -238,7 +290,9 @@ def _why_inexact(value: Any, number: float) -> str:
             return _ZONES
         return "" if pd.Timestamp(dates_of(np.array([number]))[0]) == moment else _INEXACT_DATES
     is_same = False
-    if isinstance(value, (str, Decimal)):  # 0.1 is not a float64, but how the nearest one is written
+    if isinstance(
+        value, (str, Decimal)
+    ):  # 0.1 is not a float64, but how the nearest one is written
         with suppress(ArithmeticError):  # text that is no number, or none on paper
             is_same = bool(np.isnan(number)) or Decimal(value) == Decimal(repr(number))
     else:
@@ -262,4 +316,6 @@ def _exact(value: Any) -> int | float | Decimal | Fraction | None:
 
 
 def _is_date(value: Any) -> bool:
-    return isinstance(value, (date, np.datetime64)) or (isinstance(value, str) and _ISO.match(value) is not None)
+    return isinstance(value, (date, np.datetime64)) or (
+        isinstance(value, str) and _ISO.match(value) is not None
+    )

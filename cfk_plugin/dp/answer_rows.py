@@ -1,4 +1,6 @@
-"""The rows that answers are taken from: drawn once, labelled, and searched for the nearest with another outcome."""
+"""The rows that answers are taken from: drawn once, labelled, and searched for the nearest with
+another outcome.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,10 @@ from cfk_plugin.protection.partition import scan_rows
 
 _WEIGHTS = np.array([0, 0.1, 0.2, 0.3, 0.45])  # larger ones give up distance for little likeness
 _ASKED = 100  # drawn rows that the weight of plausibility is chosen with
-_MOVED, _DRAWN = 0.85, 1.1  # how far answers may be on average, in distances to the nearest drawn row
+_MOVED, _DRAWN = (
+    0.85,
+    1.1,
+)  # how far answers may be on average, in distances to the nearest drawn row
 _ROOM = 1.15  # or in distances of the nearest answers, if that is more
 _MOST = 4_000  # most rows of an outcome among which prototypes are sought
 _PLAIN = (type(None), bool, int, float, str, bytes, slice, np.generic, np.dtype, type)
@@ -38,25 +43,37 @@ _GIVE = "give a scikit-learn classifier or pipeline that was never fitted"
 
 
 class _Answers:
-    """The rows of some outcomes, and a search for the nearest, with results bit for bit as `Heom.nearest`.
+    """The rows of some outcomes, and a search for the nearest, with results bit for bit as
+    `Heom.nearest`.
 
     All are scanned in single precision; those that can be the nearest are compared as `Heom` does.
     """
 
-    def __init__(self, heom: Heom, codes: HeomCodes, cost: NDArray[np.float64], rows: NDArray[np.int64]) -> None:
+    def __init__(
+        self, heom: Heom, codes: HeomCodes, cost: NDArray[np.float64], rows: NDArray[np.int64]
+    ) -> None:
         kept = codes.take(rows)
-        equal = mix(np.column_stack([kept.numbers.view(np.uint64), kept.codes, cost[rows].view(np.uint64)]))
+        equal = mix(
+            np.column_stack([kept.numbers.view(np.uint64), kept.codes, cost[rows].view(np.uint64)])
+        )
         first = np.sort(np.unique(equal, return_index=True)[1])  # the first of equal rows answers
         kept, self._rows = kept.take(first), rows[first]
-        self._numbers, self._codes = np.ascontiguousarray(kept.numbers), np.ascontiguousarray(kept.codes)
+        self._numbers, self._codes = (
+            np.ascontiguousarray(kept.numbers),
+            np.ascontiguousarray(kept.codes),
+        )
         self._cost = cost[self._rows]
         self._widths = np.array([heom.ranges[name] or np.inf for name in heom.numeric])
-        with warnings.catch_warnings(action="ignore", category=RuntimeWarning):  # a column may be all missing
+        with warnings.catch_warnings(
+            action="ignore", category=RuntimeWarning
+        ):  # a column may be all missing
             ends = np.nanmin(kept.numbers, axis=0), np.nanmax(kept.numbers, axis=0)
         self._low, self._high = np.nan_to_num(ends)
         self._has_gaps = np.asarray(np.isnan(kept.numbers).any(axis=0))
         coded = [pd.factorize(column) for column in kept.codes.T]
-        self._code_of = [{token: code for code, token in enumerate(tokens.tolist())} for _, tokens in coded]
+        self._code_of = [
+            {token: code for code, token in enumerate(tokens.tolist())} for _, tokens in coded
+        ]
         numbers = (kept.numbers - self._low) / self._widths
         self._scanned = np.array([*numbers.T, *(own for own, _ in coded)], dtype=np.float32)
         self._dear = (self._cost * len(self._scanned)).astype(np.float32)
@@ -64,12 +81,22 @@ class _Answers:
     def nearest(self, asked: HeomCodes) -> NDArray[np.int64]:
         """Return the nearest row to each, the first one if distances are within `TIE`."""
         numbers, codes = np.ascontiguousarray(asked.numbers), np.ascontiguousarray(asked.codes)
-        places, gaps, slack = _places_of(numbers, self._low, self._high, self._widths, self._has_gaps, codes.shape[1])
+        places, gaps, slack = _places_of(
+            numbers, self._low, self._high, self._widths, self._has_gaps, codes.shape[1]
+        )
         for j, code_of in enumerate(self._code_of):
-            places[:, numbers.shape[1] + j] = [code_of.get(token, -1) for token in codes[:, j].tolist()]
+            places[:, numbers.shape[1] + j] = [
+                code_of.get(token, -1) for token in codes[:, j].tolist()
+            ]
         rounding = 1e-6 * len(self._scanned)
-        pairs = scan_rows(self._scanned, self._dear, places, gaps, numbers.shape[1], slack, rounding)
-        return self._rows[_nearest_of(*pairs, numbers, codes, self._numbers, self._codes, self._widths, self._cost)]
+        pairs = scan_rows(
+            self._scanned, self._dear, places, gaps, numbers.shape[1], slack, rounding
+        )
+        return self._rows[
+            _nearest_of(
+                *pairs, numbers, codes, self._numbers, self._codes, self._widths, self._cost
+            )
+        ]
 
 
 @jit
@@ -81,10 +108,11 @@ def _places_of(
     has_gaps: NDArray[np.bool_],
     others: int,
 ) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float64]]:
-    """Return numbers in widths from the lowest, with room for other columns, distances from missing ones, and slacks.
+    """Return numbers in widths from the lowest, with room for other columns, distances from missing
+    ones, and slacks.
 
-    A number beyond those of all rows is moved to the end. How far that is counts as nearer to a missing one, limited to
-    what single precision holds.
+    A number beyond those of all rows is moved to the end. How far that is counts as nearer to a
+    missing one, limited to what single precision holds.
     """
     n, m = numbers.shape
     places, gaps = np.empty((n, m + others), np.float32), np.ones((n, m), np.float32)
@@ -111,7 +139,9 @@ def _nearest_of(
     widths: NDArray[np.float64],
     cost: NDArray[np.float64],
 ) -> NDArray[np.int64]:
-    """Return the nearest row to each, of pairs of these; distances are bit for bit those of `Heom`."""
+    """Return the nearest row to each, of pairs of these; distances are bit for bit those of
+    `Heom`.
+    """
     away, least = np.zeros(who.size), np.full(len(numbers), np.inf)
     for pair in range(who.size):
         i, row, differ = who[pair], rows[pair], 0
@@ -149,11 +179,17 @@ class ServedRows:
 
     @classmethod
     def of(
-        cls, domain: PublicDomain, frame: pd.DataFrame, labels: NDArray[Any], cost: NDArray[np.float64]
+        cls,
+        domain: PublicDomain,
+        frame: pd.DataFrame,
+        labels: NDArray[Any],
+        cost: NDArray[np.float64],
     ) -> ServedRows:
         features = [column for column in domain.columns if column.name in frame.columns]
         widths = {column.name: column.width for column in features if column.is_numeric}
-        heom = Heom(list(widths), [column.name for column in features if not column.is_numeric], widths)
+        heom = Heom(
+            list(widths), [column.name for column in features if not column.is_numeric], widths
+        )
         return cls(frame, labels, cost, heom, heom.encode(frame))
 
     def __len__(self) -> int:
@@ -164,7 +200,11 @@ class ServedRows:
 
     def table(self, at: NDArray[np.int64]) -> pd.DataFrame:
         """Return some of the rows."""
-        return one_row(self.frame, at[0]) if len(at) == 1 else self.frame.take(at).reset_index(drop=True)
+        return (
+            one_row(self.frame, at[0])
+            if len(at) == 1
+            else self.frame.take(at).reset_index(drop=True)
+        )
 
     def take(self, at: NDArray[np.int64]) -> ServedRows:
         frame = self.frame.take(at).reset_index(drop=True)
@@ -173,7 +213,9 @@ class ServedRows:
     def nearest(
         self, queries: pd.DataFrame | HeomCodes, goal: Goal, factual_labels: NDArray[Any] | None
     ) -> NDArray[np.int64]:
-        """Return, per query, the nearest row with a desired outcome, or -1; `factual_labels` are for "opposite"."""
+        """Return, per query, the nearest row with a desired outcome, or -1; `factual_labels` are
+        for "opposite".
+        """
         asked = queries if isinstance(queries, HeomCodes) else self.heom.encode(queries)
         if factual_labels is None:
             return self._nearest(asked, goal, None)
@@ -196,19 +238,27 @@ class ServedRows:
 
 
 def balanced_weight(
-    served: ServedRows, log_probability: NDArray[np.float64], goal: Goal, model: LabelModel, mover: Mover | None
+    served: ServedRows,
+    log_probability: NDArray[np.float64],
+    goal: Goal,
+    model: LabelModel,
+    mover: Mover | None,
 ) -> float:
-    """Return the largest weight of plausibility at which answers are near enough, averaged over drawn rows as queries.
+    """Return the largest weight of plausibility at which answers are near enough, averaged over
+    drawn rows as queries.
 
-    That is 0.85 times as far as the nearest drawn row, or 1.15 times as far as the nearest answers if that is more, as
-    likelihood costs almost no distance near these; 1.1 times as far as the nearest drawn row if rows are not moved. It
-    is interpolated between the weights that are tried.
+    That is 0.85 times as far as the nearest drawn row, or 1.15 times as far as the nearest answers
+    if that is more, as likelihood costs almost no distance near these; 1.1 times as far as the
+    nearest drawn row if rows are not moved. It is interpolated between the weights that are tried.
     """
     asks = np.ones(len(served), dtype=bool) if goal.is_opposite else ~goal.met(served.labels)
     asked, rows = np.flatnonzero(asks)[:_ASKED], np.flatnonzero(~asks | goal.is_opposite)
     if not len(rows):
         return 0.0
-    away = served.heom.distances(served.codes.take(asked), served.codes.take(rows)) * served.frame.shape[1]
+    away = (
+        served.heom.distances(served.codes.take(asked), served.codes.take(rows))
+        * served.frame.shape[1]
+    )
     if goal.is_opposite:
         away[served.labels[asked][:, None] == served.labels[rows]] = np.inf
     known = np.isfinite(away.min(axis=1))
@@ -221,10 +271,19 @@ def balanced_weight(
         who, begin = np.tile(asked, len(_WEIGHTS)), rows[at.ravel()]
 
         def met(some: pd.DataFrame, which: NDArray[np.int64]) -> NDArray[np.bool_]:
-            return goal.met(model(some).astype(object), served.labels[who[which]] if goal.is_opposite else None)
+            return goal.met(
+                model(some).astype(object), served.labels[who[which]] if goal.is_opposite else None
+            )
 
-        moved = mover.move(begin, served.labels[begin], mover.rows.take(who), np.repeat(_WEIGHTS, len(asked)), met)
-        far = served.heom.parts(moved, served.codes.take(who)).sum(axis=1).reshape(at.shape).mean(axis=1)
+        moved = mover.move(
+            begin, served.labels[begin], mover.rows.take(who), np.repeat(_WEIGHTS, len(asked)), met
+        )
+        far = (
+            served.heom.parts(moved, served.codes.take(who))
+            .sum(axis=1)
+            .reshape(at.shape)
+            .mean(axis=1)
+        )
         limit = max(limit * _MOVED / _DRAWN, _ROOM * far[0])
     return float(np.interp(limit, np.maximum.accumulate(far), _WEIGHTS))
 
@@ -243,10 +302,16 @@ def medoids(served: ServedRows, goal: Goal, most: int) -> NDArray[np.int64]:
         rows = np.flatnonzero(kinds == kind)[:_MOST]
         if len(rows) > most:
             codes = served.codes.take(rows)
-            flags = [np.eye(at.max() + 1)[at] / np.sqrt(2) for at, _ in map(pd.factorize, codes.codes.T)]
+            flags = [
+                np.eye(at.max() + 1)[at] / np.sqrt(2) for at, _ in map(pd.factorize, codes.codes.T)
+            ]
             points = np.hstack([np.nan_to_num(codes.numbers / widths), *flags]).astype(np.float32)
             with warnings.catch_warnings(action="ignore"):  # equal rows give fewer centers
-                found = KMeans(most, init=points[:most], n_init=1, max_iter=10).fit(points).cluster_centers_
+                found = (
+                    KMeans(most, init=points[:most], n_init=1, max_iter=10)
+                    .fit(points)
+                    .cluster_centers_
+                )
             squares = (points**2).sum(axis=1)[:, None] - 2 * points @ found.T
             rows = rows[np.unique(squares.argmin(axis=0))]
         kept.append(rows)
@@ -256,12 +321,14 @@ def medoids(served: ServedRows, goal: Goal, most: int) -> NDArray[np.int64]:
 def check_unfitted(estimator: Any) -> None:
     """Refuse an estimator that could carry what it learned elsewhere, which no epsilon covers.
 
-    Allowed are unfitted estimators that scikit-learn's `clone` copies, whose settings are plain values, lists of them,
-    functions of numerical libraries, and such estimators again.
+    Allowed are unfitted estimators that scikit-learn's `clone` copies, whose settings are plain
+    values, lists of them, functions of numerical libraries, and such estimators again.
     """
     with quiet(f"the surrogate cannot be fitted ({{}}); {_GIVE}", ModelError, let=ModelError):
         if not hasattr(estimator, "get_params") or not hasattr(estimator, "fit"):
-            raise ModelError(f"the surrogate cannot be fitted, it is a {type(estimator).__name__}; {_GIVE}")
+            raise ModelError(
+                f"the surrogate cannot be fitted, it is a {type(estimator).__name__}; {_GIVE}"
+            )
         _check(estimator, type(estimator).__name__)
 
 
@@ -284,14 +351,16 @@ def _check(value: Any, where: str) -> None:
             _check(each, f"{where}[{name!r}]")
     elif hasattr(value, "get_params"):
         _check_estimator(value, where)
-    elif type(value).__module__.startswith("sklearn.") and hasattr(value, "__dict__"):  # a splitter, a selector, ...
+    elif type(value).__module__.startswith("sklearn.") and hasattr(
+        value, "__dict__"
+    ):  # a splitter, a selector, ...
         for name, each in vars(value).items():
             _check(each, f"{where}.{name}")
     else:
         raise ModelError(
-            f"the surrogate's {where} is a {type(value).__name__}, which may hold what was learned from the table; "
-            "settings are plain values, functions of numpy, scipy, scikit-learn or pandas, and estimators that were "
-            "never fitted"
+            f"the surrogate's {where} is a {type(value).__name__}, which may hold what was learned"
+            " from the table; settings are plain values, functions of numpy, scipy, scikit-learn"
+            " or pandas, and estimators that were never fitted"
         )
 
 
@@ -303,28 +372,50 @@ def _check_estimator(value: Any, where: str) -> None:
     kind = type(value)
     own = getattr(kind, "__sklearn_clone__", BaseEstimator.__sklearn_clone__)
     if own is not BaseEstimator.__sklearn_clone__:
-        raise ModelError(f"the surrogate's {where} is a {kind.__name__}, of which a clone is no new one; {_GIVE}")
+        raise ModelError(
+            f"the surrogate's {where} is a {kind.__name__}, of which a clone is no new one; {_GIVE}"
+        )
     if _is_fitted(value):
-        raise ModelError(f"the surrogate's {where} is fitted already; {_GIVE}, as sklearn.base.clone makes one")
+        raise ModelError(
+            f"the surrogate's {where} is fitted already; {_GIVE}, as sklearn.base.clone makes one"
+        )
     for name, setting in value.get_params(deep=False).items():
-        if (name == "prefit" and setting is not False) or (isinstance(setting, str) and setting == "prefit"):
-            raise ModelError(f"the surrogate's {where}.{name} asks for an estimator that is fitted already; {_GIVE}")
+        if (name == "prefit" and setting is not False) or (
+            isinstance(setting, str) and setting == "prefit"
+        ):
+            raise ModelError(
+                f"the surrogate's {where}.{name} asks for an estimator that is fitted already;"
+                f" {_GIVE}"
+            )
         _check(setting, f"{where}.{name}")
 
 
 def _is_fitted(estimator: Any) -> bool:
-    """Say whether an estimator has learned anything: scikit-learn's sign is a name that ends with an underscore."""
-    if any(name.endswith("_") and not name.startswith("__") for name in getattr(estimator, "__dict__", {})):
+    """Say whether an estimator has learned anything: scikit-learn's sign is a name that ends with
+    an underscore.
+    """
+    if any(
+        name.endswith("_") and not name.startswith("__")
+        for name in getattr(estimator, "__dict__", {})
+    ):
         return True
     if hasattr(estimator, "steps") or not hasattr(estimator, "__sklearn_is_fitted__"):
         return False  # the steps of a pipeline are checked one by one
-    stateless = hasattr(estimator, "__sklearn_tags__") and not estimator.__sklearn_tags__().requires_fit
+    stateless = (
+        hasattr(estimator, "__sklearn_tags__") and not estimator.__sklearn_tags__().requires_fit
+    )
     return not stateless and bool(estimator.__sklearn_is_fitted__())
 
 
 def _is_of_a_library(value: Any) -> bool:
     if not isinstance(value, _FUNCTIONS):
         return False
-    homes = [np, scipy.special] if isinstance(value, np.ufunc) else [sys.modules.get(str(value.__module__))]
+    homes = (
+        [np, scipy.special]
+        if isinstance(value, np.ufunc)
+        else [sys.modules.get(str(value.__module__))]
+    )
     named = any(getattr(home, value.__name__, None) is value for home in homes)
-    return named and all(home is not None and home.__name__.partition(".")[0] in _LIBRARIES for home in homes)
+    return named and all(
+        home is not None and home.__name__.partition(".")[0] in _LIBRARIES for home in homes
+    )

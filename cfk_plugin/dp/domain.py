@@ -35,7 +35,9 @@ _VALUES = 20  # whole numbers with at most this many values have a bin for each
 
 @dataclass(frozen=True, eq=False)
 class PublicColumn:
-    """One feature: its declared values or bins as codes 0 .. size-1; a missing value, if declared, is the last."""
+    """One feature: its declared values or bins as codes 0 .. size-1; a missing value, if declared,
+    is the last.
+    """
 
     attribute: Attribute
 
@@ -58,7 +60,9 @@ class PublicColumn:
 
     @cached_property
     def edges(self) -> NDArray[np.float64]:
-        """Edges of the bins: as declared, else one value each for few whole numbers, else 16 of equal width."""
+        """Edges of the bins: as declared, else one value each for few whole numbers, else 16 of
+        equal width.
+        """
         if self.attribute.bins is not None:
             return np.array(self.attribute.bins)
         low, high = self.attribute.bounds or (0.0, 0.0)
@@ -72,7 +76,9 @@ class PublicColumn:
 
     @cached_property
     def groups(self) -> list[NDArray[np.int32]]:
-        """Groups of codes by a declared hierarchy, finest first; a missing value is a group of its own."""
+        """Groups of codes by a declared hierarchy, finest first; a missing value is a group of its
+        own.
+        """
         tree, found = self.attribute.hierarchy, []
         node = np.arange(self.listed, dtype=np.int32)
         while tree is not None and (node := tree.parent[node]).min() < node.max():
@@ -93,13 +99,19 @@ class PublicColumn:
         return float(self.edges[-1] - self.edges[0]) or 1.0
 
     def codes(self, column: pd.Series) -> NDArray[np.int32]:
-        """Return codes, -1 for a value that is not declared; numbers outside of the bounds are clipped."""
+        """Return codes, -1 for a value that is not declared; numbers outside of the bounds are
+        clipped.
+        """
         missing = self.listed if self.attribute.nullable else -1
         if not self.is_numeric:
             known = {_text_of(value): code for code, value in enumerate(self.values)}
             if self.attribute.dtype == "bool":  # beside a number, a bool is read as one
                 known |= {str(int(value)): known[str(value)] for value in self.values}
-            return _each(column, lambda v: missing if _is_missing(v) else known.get(_text_of(v), -1), np.int32)
+            return _each(
+                column,
+                lambda v: missing if _is_missing(v) else known.get(_text_of(v), -1),
+                np.int32,
+            )
         return self.bins_of(numbers_of(column))
 
     def bins_of(self, numbers: NDArray[np.float64]) -> NDArray[np.int32]:
@@ -110,14 +122,19 @@ class PublicColumn:
         return found
 
     def draw(self, codes: NDArray[np.int32], random: np.random.Generator) -> pd.Series:
-        """Return a value for each code: a number drawn uniformly from its bin, or the declared value."""
+        """Return a value for each code: a number drawn uniformly from its bin, or the declared
+        value.
+        """
         missing = codes >= self.listed
         if not self.is_numeric:
             return pd.Series(self.pick(np.where(missing, self.listed, codes)))
         at = np.where(missing, 0, codes)
         low, high = self.edges[at], self.edges[at + 1]
         if self.is_whole:
-            first, last = np.ceil(low), np.where(at == self.listed - 1, np.floor(high), np.ceil(high) - 1)
+            first, last = (
+                np.ceil(low),
+                np.where(at == self.listed - 1, np.floor(high), np.ceil(high) - 1),
+            )
             numbers = np.floor(first + random.random(len(at)) * (np.maximum(last - first, 0) + 1))
         else:
             numbers = low + random.random(len(at)) * (high - low)
@@ -135,7 +152,9 @@ class PublicColumn:
         return self.pick(codes)
 
     def pick(self, at: NDArray[np.integer[Any]]) -> Any:
-        """Return an array of declared values by position (missing after the last), in their declared type."""
+        """Return an array of declared values by position (missing after the last), in their
+        declared type.
+        """
         if self.attribute.dtype == "category":
             places = np.where(at < self.listed, at, -1).astype(np.int64)
             return pd.Categorical.from_codes(places, pd.Index(self.values))
@@ -143,7 +162,9 @@ class PublicColumn:
 
     @cached_property
     def pool(self) -> Any:
-        """Every declared value once, in its declared type, and a missing one last if that is declared."""
+        """Every declared value once, in its declared type, and a missing one last if that is
+        declared.
+        """
         dtype, values = self.attribute.dtype, pd.Series(list(self.values))
         values = values if dtype is None else conform(values, dtype)
         return (pd.Series([*values.tolist(), None]) if self.attribute.nullable else values).array
@@ -151,14 +172,18 @@ class PublicColumn:
     @cached_property
     def tokens(self) -> dict[int, int]:
         """The code of each declared value, and of a missing one, by its hash in `Heom`."""
-        return dict(zip(hashes_of([*map(to_text, self.values)]).tolist(), range(self.size), strict=False))
+        return dict(
+            zip(hashes_of([*map(to_text, self.values)]).tolist(), range(self.size), strict=False)
+        )
 
     @cached_property
     def _number(self) -> Any:
         return "int64" if self.is_whole and not self.attribute.nullable else "float64"
 
     def to_dtype(self, drawn: pd.Series) -> pd.Series:
-        """Return numbers in their declared type, dates from seconds; whole ones with gaps are float64."""
+        """Return numbers in their declared type, dates from seconds; whole ones with gaps are
+        float64.
+        """
         if not self.is_date:
             return drawn.astype(self._number)
         stamps = pd.Series(dates_of(drawn.fillna(0).to_numpy())).mask(drawn.isna())
@@ -171,7 +196,9 @@ class PublicDomain:
     """The public domain of all features, in the schema's order."""
 
     columns: tuple[PublicColumn, ...]
-    inferred: tuple[str, ...] = ()  # columns whose domain was read from rows: if any, nothing is guaranteed
+    inferred: tuple[
+        str, ...
+    ] = ()  # columns whose domain was read from rows: if any, nothing is guaranteed
 
     @classmethod
     def of(cls, population: Population, *, with_target: bool = False) -> PublicDomain:
@@ -191,11 +218,16 @@ class PublicDomain:
         schema, names = population.schema, list(population.schema.features)
         if with_target:
             if schema.target is None or schema.target not in population.frame:
-                text = "a surrogate learns from the label column; name it with `target=` and keep it in the table"
+                text = (
+                    "a surrogate learns from the label column; name it with `target=` and keep it"
+                    " in the table"
+                )
                 raise SchemaError(text)
             names.append(schema.target)
         require_declared(schema, names)
-        inferred = tuple(n for n in names if {"bounds", "categories", "levels"} & {*schema[n].learned})
+        inferred = tuple(
+            n for n in names if {"bounds", "categories", "levels"} & {*schema[n].learned}
+        )
         return cls(tuple(PublicColumn(schema[name]) for name in names), inferred)
 
     @property
@@ -212,27 +244,42 @@ class PublicDomain:
 
     def codes(self, frame: pd.DataFrame) -> NDArray[np.int32]:
         """Return the codes of rows, shape (n_rows, n_features); -1 for what is not declared."""
-        return np.column_stack([column.codes(frame[column.name]) for column in self.columns]).astype(np.int32)
+        return np.column_stack(
+            [column.codes(frame[column.name]) for column in self.columns]
+        ).astype(np.int32)
 
     def codes_to_count(self, population: Population, rows_per_person: int) -> NDArray[np.int32]:
-        """Return the codes of the rows that count: at most `rows_per_person` of a person, with declared values."""
+        """Return the codes of the rows that count: at most `rows_per_person` of a person, with
+        declared values.
+        """
         codes = self.codes(population.rows(population.limited_rows(rows_per_person)))
         return codes[(codes >= 0).all(axis=1)]
 
     def outside(self, frame: pd.DataFrame) -> dict[str, int]:
-        """Count, per column, rows with a value that is not declared. For the data holder, as no noise is added."""
+        """Count, per column, rows with a value that is not declared.
+
+        For the data holder, as no noise is added.
+        """
         counts = (self.codes(frame) < 0).sum(axis=0)
         return {name: int(count) for name, count in zip(self.names, counts, strict=True) if count}
 
     def draw(self, codes: NDArray[np.int32], random: np.random.Generator) -> pd.DataFrame:
         """Return rows with these codes, in the dtypes that the model takes."""
-        drawn = {column.name: column.draw(codes[:, j], random) for j, column in enumerate(self.columns)}
+        drawn = {
+            column.name: column.draw(codes[:, j], random) for j, column in enumerate(self.columns)
+        }
         return pd.DataFrame(drawn)
 
     def table(self, codes: NDArray[np.int32], numbers: NDArray[np.float64]) -> pd.DataFrame:
-        """Return the features of rows with these codes, and with numbers as they are; both by column of the domain."""
+        """Return the features of rows with these codes, and with numbers as they are; both by
+        column of the domain.
+        """
         columns, n = dict[str, Any](), len(codes)
-        for pool, of, starts in self._pools:  # a look-up takes as long for all columns of a type as for one
+        for (
+            pool,
+            of,
+            starts,
+        ) in self._pools:  # a look-up takes as long for all columns of a type as for one
             taken = pool.take((codes.T[of] + starts).ravel())
             columns |= {self.features[j].name: taken[i * n : (i + 1) * n] for i, j in enumerate(of)}
         for j, column in enumerate(self.features):
@@ -250,7 +297,9 @@ class PublicDomain:
         found = []
         for of in by_type.values():
             pools = [pd.Series(self.features[j].pool) for j in of]
-            values = pd.Series(pd.concat(pools).tolist(), dtype=pools[0].dtype)  # in one piece, unlike concat's
+            values = pd.Series(
+                pd.concat(pools).tolist(), dtype=pools[0].dtype
+            )  # in one piece, unlike concat's
             found.append((values.array, of, np.cumsum([0, *map(len, pools)])[:-1, None]))
         return found
 
@@ -265,11 +314,15 @@ def require_declared(schema: Schema, names: Sequence[str]) -> None:
         )
 
 
-def infer_domains(frame: pd.DataFrame, schema: Schema, columns: Sequence[str] | None = None) -> Schema:
-    """Fill in from the rows what a schema does not declare. This leaks: use it only to try things out.
+def infer_domains(
+    frame: pd.DataFrame, schema: Schema, columns: Sequence[str] | None = None
+) -> Schema:
+    """Fill in from the rows what a schema does not declare.
 
-    A column's rarest value becomes visible in its domain whatever epsilon is, so nothing is guaranteed for what is
-    fitted with such a schema, and its certificate says so.
+    This leaks: use it only to try things out.
+
+    A column's rarest value becomes visible in its domain whatever epsilon is, so nothing is
+    guaranteed for what is fitted with such a schema, and its certificate says so.
 
     Parameters
     ----------
@@ -290,7 +343,8 @@ def infer_domains(frame: pd.DataFrame, schema: Schema, columns: Sequence[str] | 
     wanted = [n for n in schema.features if schema[n].lacks and (columns is None or n in columns)]
     if wanted:
         warnings.warn(
-            f"domains of {', '.join(wanted)} are read from the rows: nothing is guaranteed for what is fitted on them",
+            f"domains of {', '.join(wanted)} are read from the rows: nothing is guaranteed for what"
+            " is fitted on them",
             PrivacyLeakWarning,
             stacklevel=2,
         )
@@ -319,8 +373,14 @@ def _is_missing(value: Any) -> bool:
 
 
 def _text_of(value: Any) -> str | None:
-    """Spell a category; a fraction in single precision, as the table's dtype may have rounded it."""
-    if isinstance(value, (float, np.floating)) and math.isfinite(value) and not float(value).is_integer():
+    """Spell a category; a fraction in single precision, as the table's dtype may have rounded
+    it.
+    """
+    if (
+        isinstance(value, (float, np.floating))
+        and math.isfinite(value)
+        and not float(value).is_integer()
+    ):
         value = np.float32(value)
     with suppress(Exception):  # whatever else is in a table is not declared
         return to_text(value)
@@ -328,7 +388,9 @@ def _text_of(value: Any) -> str | None:
 
 
 def _number_of(value: Any) -> float:
-    """Return a number, or a date as seconds; NaN for a missing value, infinity for what is neither."""
+    """Return a number, or a date as seconds; NaN for a missing value, infinity for what is
+    neither.
+    """
     if _is_missing(value):
         return math.nan
     with suppress(Exception):  # whatever else is in a table is not a number
@@ -349,23 +411,31 @@ def _fill(attribute: Attribute, column: pd.Series) -> Attribute:
     if attribute.kind == "numeric" and attribute.bounds is None and attribute.bins is None:
         domain = Domain.of(column, attribute)
         bounds = float(domain.values[0]), float(domain.values[-1])
-        kind = str(column.dtype) if domain.is_date and types.is_datetime64_any_dtype(column.dtype) else None
+        kind = (
+            str(column.dtype)
+            if domain.is_date and types.is_datetime64_any_dtype(column.dtype)
+            else None
+        )
         kind = "datetime64[us]" if domain.is_date and kind is None else kind
         kind = "int64" if types.is_integer_dtype(column.dtype) else kind
         return replace(attribute, bounds=bounds, learned=("bounds", "nullable"), dtype=kind)
     if attribute.kind == "nominal" and attribute.categories is None:
         originals = Domain.of(column, attribute).originals.tolist()
         plain = tuple(v if isinstance(v, (str, int, float, bool)) else str(v) for v in originals)
-        kind = "category" if isinstance(column.dtype, pd.CategoricalDtype) else type_of_values(plain)
+        kind = (
+            "category" if isinstance(column.dtype, pd.CategoricalDtype) else type_of_values(plain)
+        )
         return replace(attribute, categories=plain, learned=("categories", "nullable"), dtype=kind)
     return replace(attribute, learned=("levels", "nullable"))
 
 
 class PublicEncoder(TransformerMixin, BaseEstimator):
-    """Encode rows as numbers in [0, 1] by the declarations of their columns; a scikit-learn transformer.
+    """Encode rows as numbers in [0, 1] by the declarations of their columns; a scikit-learn
+    transformer.
 
-    A number is scaled by its bounds, and clipped to them; a category or level is a one-hot vector. A missing value, if
-    declared, has an input of its own, and a missing number is 0 beside it. `fit` learns nothing.
+    A number is scaled by its bounds, and clipped to them; a category or level is a one-hot vector.
+    A missing value, if declared, has an input of its own, and a missing number is 0 beside it.
+    `fit` learns nothing.
 
     Parameters
     ----------
@@ -376,7 +446,11 @@ class PublicEncoder(TransformerMixin, BaseEstimator):
     >>> from cfk_plugin import Population, Schema
     >>> rows = pd.DataFrame({"age": [20, 60], "city": ["A", "B"]})
     >>> schema = Schema.from_frame(
-    ...     rows, quasi_identifiers=["age"], bounds={"age": (0, 100)}, categories={"city": ["A", "B"]}, nullable=[]
+    ...     rows,
+    ...     quasi_identifiers=["age"],
+    ...     bounds={"age": (0, 100)},
+    ...     categories={"city": ["A", "B"]},
+    ...     nullable=[],
     ... )
     >>> encoder = PublicEncoder(PublicDomain.of(Population.from_frame(rows, schema)))
     >>> encoder.transform(rows).tolist()
@@ -424,10 +498,12 @@ class PublicEncoder(TransformerMixin, BaseEstimator):
         if lost := [name for name in self.domain.names if name not in X.columns]:
             raise InputError(f"the table lacks the features {', '.join(lost)}")
         codes = self.domain.codes(X)
-        if undeclared := [name for j, name in enumerate(self.domain.names) if bool((codes[:, j] < 0).any())]:
+        if undeclared := [
+            name for j, name in enumerate(self.domain.names) if bool((codes[:, j] < 0).any())
+        ]:
             raise InputError(
-                f"columns {', '.join(undeclared)} hold values that the schema does not declare: add them to its "
-                "categories, levels or nullable, or remove the rows"
+                f"columns {', '.join(undeclared)} hold values that the schema does not declare: add"
+                " them to its categories, levels or nullable, or remove the rows"
             )
         parts = [_encode(c, X[c.name], codes[:, j]) for j, c in enumerate(self.domain.columns)]
         return np.column_stack(parts)
@@ -435,23 +511,29 @@ class PublicEncoder(TransformerMixin, BaseEstimator):
     def decode(self, encoded: NDArray[np.float64]) -> pd.DataFrame:
         """Return the rows nearest to encoded ones, in the dtypes that the model takes.
 
-        The largest input of a category wins, the first one on a tie; a number is missing if its input for that is above
-        one half; whole numbers and dates are rounded.
+        The largest input of a category wins, the first one on a tie; a number is missing if its
+        input for that is above one half; whole numbers and dates are rounded.
         """
         starts = list(accumulate(map(_width, self.domain.columns), initial=0))
         parts = zip(self.domain.columns, pairwise(starts), strict=True)
-        return pd.DataFrame({c.name: _decode(c, encoded[:, start:stop]) for c, (start, stop) in parts})
+        return pd.DataFrame(
+            {c.name: _decode(c, encoded[:, start:stop]) for c, (start, stop) in parts}
+        )
 
 
 def _width(column: PublicColumn) -> int:
     return 1 + column.attribute.nullable if column.is_numeric else column.size
 
 
-def _encode(column: PublicColumn, values: pd.Series, codes: NDArray[np.int32]) -> NDArray[np.float64]:
+def _encode(
+    column: PublicColumn, values: pd.Series, codes: NDArray[np.int32]
+) -> NDArray[np.float64]:
     if not column.is_numeric:
         return np.eye(column.size)[codes]
     missing = codes >= column.listed
-    scaled = (np.where(missing, column.edges[0], numbers_of(values)) - column.edges[0]) / column.width
+    scaled = (
+        np.where(missing, column.edges[0], numbers_of(values)) - column.edges[0]
+    ) / column.width
     clipped = np.clip(scaled, 0, 1)
     return np.column_stack([clipped, missing]) if column.attribute.nullable else clipped[:, None]
 
@@ -459,7 +541,9 @@ def _encode(column: PublicColumn, values: pd.Series, codes: NDArray[np.int32]) -
 def _decode(column: PublicColumn, encoded: NDArray[np.float64]) -> pd.Series:
     if not column.is_numeric:
         return pd.Series(column.pick(encoded.argmax(axis=1)))
-    numbers = np.clip(column.edges[0] + encoded[:, 0] * column.width, column.edges[0], column.edges[-1])
+    numbers = np.clip(
+        column.edges[0] + encoded[:, 0] * column.width, column.edges[0], column.edges[-1]
+    )
     if column.is_whole:
         numbers = np.clip(np.round(numbers), np.ceil(column.edges[0]), np.floor(column.edges[-1]))
     drawn = pd.Series(numbers)

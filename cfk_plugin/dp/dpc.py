@@ -1,4 +1,7 @@
-"""DPC as published by Yang et al. (2022), for comparison. Its epsilon is a claim that an audit refutes."""
+"""DPC as published by Yang et al. (2022), for comparison.
+
+Its epsilon is a claim that an audit refutes.
+"""
 
 from __future__ import annotations
 
@@ -21,31 +24,42 @@ from cfk_plugin.data.region import to_text
 from cfk_plugin.dp.domain import PublicDomain, PublicEncoder
 from cfk_plugin.dp.gradients import Adam, Layer, Matrix, check_gradient, propagate, read_network
 from cfk_plugin.dp.prototypes import explanations_of
-from cfk_plugin.errors import HostOnly, InputError, ModelError, NotFittedError, PolicyError, PopulationError
+from cfk_plugin.errors import (
+    HostOnly,
+    InputError,
+    ModelError,
+    NotFittedError,
+    PolicyError,
+    PopulationError,
+)
 from cfk_plugin.records.logger import RunLogger
 from cfk_plugin.release.explanations import Explanations, Request
 from cfk_plugin.release.results import PrototypeCertificate, PrototypePolicy
 
 _GIVE = (
-    "give a fitted Pipeline of PublicEncoder and MLPClassifier or LogisticRegression, or a function "
-    "`gradient(encoded, targets)` that returns log-probabilities and their gradient"
+    "give a fitted Pipeline of PublicEncoder and MLPClassifier or LogisticRegression, or a function"
+    " `gradient(encoded, targets)` that returns log-probabilities and their gradient"
 )
 _TINY = 1e-12  # where a norm is zero, so is its gradient here
 _SPREAD = 0.5  # of the starting points of further counterfactuals; entries of a code are in [0, 1]
 
 Gradient = Callable[[Matrix, NDArray[Any]], tuple[Matrix, Matrix]]
-"""From encoded rows (n, n_inputs) and a target label for each to log-probabilities (n,) and their gradient by the
-encoded rows (n, n_inputs)."""
+"""From encoded rows (n, n_inputs) and a target label for each to log-probabilities (n,) and their
+gradient by the encoded rows (n, n_inputs)."""
 
 
 def read_classifier(model: Any, encoder: PublicEncoder) -> Gradient:
-    """Return the gradient of a pipeline whose last step has one sigmoid or softmax over its outputs."""
+    """Return the gradient of a pipeline whose last step has one sigmoid or softmax over its
+    outputs.
+    """
     steps = [step for _, step in model.steps] if isinstance(model, Pipeline) else []
     if len(steps) != 2 or not isinstance(steps[0], PublicEncoder):
         raise ModelError(f"no gradients are known of a {type(model).__name__}: {_GIVE}")
     network, classes = read_network(steps[1], _GIVE), steps[1].classes_
     if steps[0].layout != encoder.layout:
-        raise ModelError("the pipeline's PublicEncoder has another domain than the population's schema declares")
+        raise ModelError(
+            "the pipeline's PublicEncoder has another domain than the population's schema declares"
+        )
 
     def gradient(encoded: Matrix, targets: NDArray[Any]) -> tuple[Matrix, Matrix]:
         at = np.arange(len(encoded))
@@ -63,18 +77,34 @@ def read_classifier(model: Any, encoder: PublicEncoder) -> Gradient:
 
 
 class Autoencoder:
-    """The net of Yang et al. (2022, 5.1.1); `tied`: of Eq. 6, one layer, transposed to decode, not normalized."""
+    """The net of Yang et al. (2022, 5.1.1); `tied`: of Eq.
 
-    def __init__(self, n_inputs: int, hidden: Sequence[int], random: np.random.Generator, *, tied: bool = False):
+    6, one layer, transposed to decode, not normalized.
+    """
+
+    def __init__(
+        self,
+        n_inputs: int,
+        hidden: Sequence[int],
+        random: np.random.Generator,
+        *,
+        tied: bool = False,
+    ):
         sizes = list(pairwise([n_inputs, *hidden, *reversed(hidden[:-1]), n_inputs]))
-        drawn = [_draw_weights(*size, random, with_offset=not tied) for size in (sizes[:1] if tied else sizes)]
+        drawn = [
+            _draw_weights(*size, random, with_offset=not tied)
+            for size in (sizes[:1] if tied else sizes)
+        ]
         self.parameters: Matrix = np.concatenate([block.ravel() for block in drawn])
         parts = np.split(self.parameters, np.cumsum([block.size for block in drawn])[:-1])
         views = [part.reshape(block.shape) for part, block in zip(parts, drawn, strict=True)]
         if tied:
             layers = [Layer(weights, None, "sigmoid") for weights in (views[0], views[0].T)]
         else:
-            layers = [Layer(view[:-1], view[-1], "sigmoid", normalized=view is not views[-1]) for view in views]
+            layers = [
+                Layer(view[:-1], view[-1], "sigmoid", normalized=view is not views[-1])
+                for view in views
+            ]
         self._tied, self._layers, self._depth = tied, layers, len(hidden)
 
     def __repr__(self) -> str:
@@ -98,21 +128,25 @@ class Autoencoder:
             if self._tied:
                 return np.asarray(of_weights[0] + of_weights[1].T).ravel()
             of_offsets = [of_sums.sum(axis=0) for _, of_sums in of_layers]
-            return np.concatenate([part.ravel() for both in zip(of_weights, of_offsets, strict=True) for part in both])
+            return np.concatenate(
+                [part.ravel() for both in zip(of_weights, of_offsets, strict=True) for part in both]
+            )
 
         return outputs, of_parameters
 
 
-def _draw_weights(n_in: int, n_out: int, random: np.random.Generator, *, with_offset: bool) -> Matrix:
+def _draw_weights(
+    n_in: int, n_out: int, random: np.random.Generator, *, with_offset: bool
+) -> Matrix:
     """Draw weights, with the offset as last row (initially zero)."""
     limit = np.sqrt(6 / (n_in + n_out))
     weights = random.uniform(-limit, limit, (n_in, n_out))
     return np.vstack([weights, np.zeros(n_out)]) if with_offset else weights
 
 
-# The functional mechanism of Yang et al. (2022, 4.1) protects nobody: the basis of the noisy coefficients is the
-# network's own output at each row, and the sensitivity of Eq. 13 counts hidden units where the sum is over inputs.
-# Only this module may use NumPy's noise.
+# The functional mechanism of Yang et al. (2022, 4.1) protects nobody: the basis of the noisy
+# coefficients is the network's own output at each row, and the sensitivity of Eq. 13 counts hidden
+# units where the sum is over inputs. Only this module may use NumPy's noise.
 
 
 def claimed_sensitivity(hidden: Sequence[int]) -> float:
@@ -124,20 +158,27 @@ def claimed_sensitivity(hidden: Sequence[int]) -> float:
 class Perturbation:
     """Noise on the coefficients of the loss (Eq. 11), drawn once before training.
 
-    The reconstruction loss of N rows is a polynomial of degree 2 in the outputs x̂ (Eq. 8 and 12). Algorithm 1 perturbs
-    the coefficient of each x̂_p and each product x̂_p x̂_q, p <= q. They are of the whole table, so the training loss is
-    mean ‖x - x̂‖² + mean (linear · x̂ + x̂ᵀ quadratic x̂) / N, without the constant, which has no gradient.
+    The reconstruction loss of N rows is a polynomial of degree 2 in the outputs x̂ (Eq. 8 and 12).
+    Algorithm 1 perturbs the coefficient of each x̂_p and each product x̂_p x̂_q, p <= q. They are
+    of the whole table, so the training loss is mean ‖x - x̂‖² + mean (linear · x̂ + x̂ᵀ quadratic
+    x̂) / N, without the constant, which has no gradient.
     """
 
     linear: Matrix  # shape (n_inputs,)
-    quadratic: Matrix  # shape (n_inputs, n_inputs); upper triangular, so that each product counts once
+    quadratic: (
+        Matrix  # shape (n_inputs, n_inputs); upper triangular, so that each product counts once
+    )
 
     @classmethod
-    def draw(cls, n_inputs: int, hidden: Sequence[int], epsilon: float, random: np.random.Generator) -> Perturbation:
+    def draw(
+        cls, n_inputs: int, hidden: Sequence[int], epsilon: float, random: np.random.Generator
+    ) -> Perturbation:
         """Draw noise of scale 4 (K + 1) / epsilon; none for an infinite epsilon."""
         scale = claimed_sensitivity(hidden) / epsilon
         quadratic = np.zeros((n_inputs, n_inputs))
-        quadratic[np.triu_indices(n_inputs)] = random.laplace(0, scale, n_inputs * (n_inputs + 1) // 2)
+        quadratic[np.triu_indices(n_inputs)] = random.laplace(
+            0, scale, n_inputs * (n_inputs + 1) // 2
+        )
         return cls(random.laplace(0, scale, n_inputs), quadratic)
 
 
@@ -163,7 +204,10 @@ def train(
     batch_size: int | None = 128,
     rate: float = 1e-3,
 ) -> None:
-    """Train a net in place (Algorithm 1); row i stands for ``counts[i]`` rows. No batch size: one batch."""
+    """Train a net in place (Algorithm 1); row i stands for ``counts[i]`` rows.
+
+    No batch size: one batch.
+    """
     n, size = float(counts.sum()), batch_size or len(rows)
     adam = Adam(net.parameters, rate)
     for _ in range(epochs):
@@ -177,7 +221,8 @@ def train(
 class LatentSearch:
     """Eq. 15 to 18 for n queries, minimised over the perturbations of their prototypes.
 
-    alpha · (-log f(target)) + beta · ‖decoded(prototype + perturbation) - query‖ + gamma · ‖perturbation‖.
+    alpha · (-log f(target)) + beta · ‖decoded(prototype + perturbation) - query‖ + gamma ·
+    ‖perturbation‖.
     """
 
     net: Autoencoder
@@ -208,31 +253,37 @@ class LatentSearch:
 
 @dataclass(repr=False, eq=False)
 class DPC(HostOnly):
-    """Counterfactuals decoded from class prototypes of an autoencoder, as published: **no guarantee**.
+    """Counterfactuals decoded from class prototypes of an autoencoder, as published: **no
+    guarantee**.
 
-    Its answers are not differentially private: training reads the rows themselves, although coefficients of its loss
-    are noisy, and the prototypes (Eq. 14) are means of encoded rows without noise. One counterfactual is enough to tell
-    apart two tables that differ in one row. See the page "DPC as published".
+    Its answers are not differentially private: training reads the rows themselves, although
+    coefficients of its loss are noisy, and the prototypes (Eq. 14) are means of encoded rows
+    without noise. One counterfactual is enough to tell apart two tables that differ in one row. See
+    the page "DPC as published".
 
-    Source: Yang, Feng, Zhou, Chen, Hu (2022), Differentially Private Counterfactuals via Functional Mechanism.
+    Source: Yang, Feng, Zhou, Chen, Hu (2022), Differentially Private Counterfactuals via Functional
+    Mechanism.
 
     Parameters
     ----------
     epsilon : float
         The budget that the paper would claim; infinite for no noise.
     epochs, batch_size, rate : int, int, float
-        For training with Adam; the paper does not give the rate. Without a batch size, all rows are one batch.
+        For training with Adam; the paper does not give the rate. Without a batch size, all rows are
+        one batch.
     hidden : sequence of int
-        Widths of the encoder's layers, mirrored by the decoder. Default: the paper's for mixed tables.
+        Widths of the encoder's layers, mirrored by the decoder. Default: the paper's for mixed
+        tables.
     tied : bool
         Whether to use the net of Eq. 6, with one hidden layer, instead.
     alpha, beta, gamma : float
-        Weights of prediction, distance and prototype in the search (Eq. 18). Default: the paper's for mixed tables.
+        Weights of prediction, distance and prototype in the search (Eq. 18). Default: the paper's
+        for mixed tables.
     steps, step : int, float
         Number and size of Adam's steps in the search; the paper does not give them.
     gradient : callable, optional
-        For models outside of scikit-learn: from encoded rows (n, n_inputs) and n target labels to their
-        log-probabilities (n,) and the gradient by the rows.
+        For models outside of scikit-learn: from encoded rows (n, n_inputs) and n target labels to
+        their log-probabilities (n,) and the gradient by the rows.
     seed : int, optional
 
     Attributes
@@ -246,7 +297,10 @@ class DPC(HostOnly):
     guarantee = "no guarantee; see audit"
     _refusal = (
         PopulationError,
-        "a DPC refuses to be pickled: the prototype of a class with one member is that member's row; fit another one",
+        (
+            "a DPC refuses to be pickled: the prototype of a class with one member is that member's"
+            " row; fit another one"
+        ),
     )
 
     epsilon: float = 0.025
@@ -266,7 +320,10 @@ class DPC(HostOnly):
 
     def __post_init__(self) -> None:
         limits: dict[str, tuple[Callable[[Any], bool], tuple[str, ...]]] = {
-            "must be at least 1": (lambda value: value is None or value >= 1, ("epochs", "batch_size", "steps")),
+            "must be at least 1": (
+                lambda value: value is None or value >= 1,
+                ("epochs", "batch_size", "steps"),
+            ),
             "must be above 0": (lambda value: value > 0, ("epsilon", "rate", "step")),
             "must not be negative": (lambda value: value >= 0, ("alpha", "beta", "gamma")),
         }
@@ -274,9 +331,13 @@ class DPC(HostOnly):
             if wrong := [name for name in names if not fits(getattr(self, name))]:
                 raise PolicyError(f"{', '.join(wrong)} {why}")
         if min(self.hidden, default=0) < (1 if self.tied else 2):
-            raise PolicyError("hidden needs widths of at least 2: of a single unit, normalisation leaves nothing")
+            raise PolicyError(
+                "hidden needs widths of at least 2: of a single unit, normalisation leaves nothing"
+            )
         if self.tied and len(self.hidden) != 1:
-            raise PolicyError("tied weights are those of Eq. 6: give one hidden layer, such as hidden=(32,)")
+            raise PolicyError(
+                "tied weights are those of Eq. 6: give one hidden layer, such as hidden=(32,)"
+            )
         self.hidden = tuple(self.hidden)
         self.sensitivity = claimed_sensitivity(self.hidden)
         self.labels_from = ""
@@ -291,13 +352,13 @@ class DPC(HostOnly):
         Parameters
         ----------
         population : Population
-            With rows, and a declared domain of every feature. Classes are those of its target column, as in the paper,
-            if there is one; else the model's predictions.
+            With rows, and a declared domain of every feature. Classes are those of its target
+            column, as in the paper, if there is one; else the model's predictions.
         model : fitted Pipeline, or any model if `gradient` is given
             Of `PublicEncoder` and scikit-learn's ``MLPClassifier`` or ``LogisticRegression``.
         desired : label, set of labels or "opposite"
-            Among several classes, the one with the nearest prototype is taken; "opposite" allows all but the query's
-            predicted class.
+            Among several classes, the one with the nearest prototype is taken; "opposite" allows
+            all but the query's predicted class.
 
         Returns
         -------
@@ -314,13 +375,23 @@ class DPC(HostOnly):
         """
         self._fitted = False
         check_population(population)
-        encoder, features = PublicEncoder(PublicDomain.of(population)), list(population.schema.features)
+        encoder, features = (
+            PublicEncoder(PublicDomain.of(population)),
+            list(population.schema.features),
+        )
         self._schema = population.schema
         ask = LabelModel(model, features)
-        slope = check_gradient(self.gradient) if self.gradient is not None else read_classifier(model, encoder)
+        slope = (
+            check_gradient(self.gradient)
+            if self.gradient is not None
+            else read_classifier(model, encoder)
+        )
         goal = Goal(desired)
         if goal.takes_fractions:
-            raise ModelError('DPC needs classes to search in: `desired` must be a label, a set of labels or "opposite"')
+            raise ModelError(
+                "DPC needs classes to search in: `desired` must be a label, a set of labels or"
+                ' "opposite"'
+            )
         goal.check(ask.classes, None)
         table = population.frame
         rows = encoder.transform(table)
@@ -330,13 +401,23 @@ class DPC(HostOnly):
         perturbation = Perturbation.draw(rows.shape[1], self.hidden, self.epsilon, noise)
         distinct, counts = rows, np.ones(len(rows))
         if self.batch_size is None:
-            found = pd.DataFrame(rows).value_counts(sort=False)  # much faster than NumPy's unique if few rows differ
+            found = pd.DataFrame(rows).value_counts(
+                sort=False
+            )  # much faster than NumPy's unique if few rows differ
             distinct, counts = found.index.to_frame().to_numpy(), np.asarray(found, dtype=float)
         train(net, distinct, counts, perturbation, batches, self.epochs, self.batch_size, self.rate)
-        self._encoder, self._ask, self._slope, self._goal, self._net = encoder, ask, slope, goal, net
+        self._encoder, self._ask, self._slope, self._goal, self._net = (
+            encoder,
+            ask,
+            slope,
+            goal,
+            net,
+        )
         class_of_row, self._classes = pd.factorize(labels, sort=True)
         codes = net.encode(rows)
-        self._prototypes = np.stack([codes[class_of_row == s].mean(axis=0) for s in range(len(self._classes))])
+        self._prototypes = np.stack(
+            [codes[class_of_row == s].mean(axis=0) for s in range(len(self._classes))]
+        )
         if not (len(self._classes) > 1 if goal.is_opposite else goal.met(self._classes).any()):
             raise ModelError(f"no row is of a class that is desired, by {self.labels_from}")
         self._fitted = True
@@ -345,7 +426,8 @@ class DPC(HostOnly):
     def explain(
         self, queries: pd.DataFrame, *, track: bool | RunLogger = False, groups: str | None = None
     ) -> Explanations:
-        """Answer queries, one entry each: `PrototypeCounterfactual` with a certificate that says "no guarantee".
+        """Answer queries, one entry each: `PrototypeCounterfactual` with a certificate that says
+        "no guarantee".
 
         Parameters
         ----------
@@ -366,29 +448,38 @@ class DPC(HostOnly):
         call, rows = Request.of(queries, groups), self.generate(queries)
         refused: list[str | None] = ["model_failed"] * len(rows)
         with suppress(ModelError):
-            factual = self._ask(queries[list(rows)]).astype(object) if self._goal.is_opposite else None
+            factual = (
+                self._ask(queries[list(rows)]).astype(object) if self._goal.is_opposite else None
+            )
             met = self._goal.met(self._ask(rows).astype(object), factual)
             refused = [None if found else "not_desired" for found in met.tolist()]
         policy = PrototypePolicy(method="dpc", epsilon=self.epsilon)
-        return explanations_of(rows, refused, self._claim(), policy, self._schema, call, track, seed=self.seed)
+        return explanations_of(
+            rows, refused, self._claim(), policy, self._schema, call, track, seed=self.seed
+        )
 
     def _claim(self) -> PrototypeCertificate:
-        """Say what the published method claims: its epsilon is refuted by tests/dp/test_dpc_leak.py."""
+        """Say what the published method claims: its epsilon is refuted by
+        tests/dp/test_dpc_leak.py.
+        """
         return PrototypeCertificate(
             guarantee="none",
             epsilon=self.epsilon,
             delta=0.0,
             unit="one row, as claimed",
             neighbours="tables that differ in one row, as claimed",
-            mechanism="functional mechanism as published; prototypes without noise; where epsilon 0.025 was claimed, "
-            "an audit showed at least 2.41",
+            mechanism=(
+                "functional mechanism as published; prototypes without noise; where epsilon 0.025"
+                " was claimed, an audit showed at least 2.41"
+            ),
             model_access="private",
             seeded=self.seed is not None,
             fit=secrets.token_hex(8),
         )
 
     def generate(self, queries: pd.DataFrame, *, per_query: int = 1) -> pd.DataFrame:
-        """Return counterfactual rows (Algorithm 2), each rounded to the nearest row that the schema allows.
+        """Return counterfactual rows (Algorithm 2), each rounded to the nearest row that the schema
+        allows.
 
         They need not have the desired outcome: ask the model.
 
@@ -416,7 +507,9 @@ class DPC(HostOnly):
         return self._encoder.decode(found)
 
     def search(self, queries: pd.DataFrame, *, per_query: int = 1) -> Matrix:
-        """Return the decoder's outputs, (n, n_inputs) in [0, 1], which `generate` rounds to rows."""
+        """Return the decoder's outputs, (n, n_inputs) in [0, 1], which `generate` rounds to
+        rows.
+        """
         if not self._fitted:
             raise NotFittedError("call fit before counterfactuals are asked for")
         if per_query < 1:
@@ -428,9 +521,12 @@ class DPC(HostOnly):
         start = np.zeros((len(encoded), per_query, self.hidden[-1]))
         start[:, 1:] = self._starts.normal(0, _SPREAD, start[:, 1:].shape)
         prototypes, goals, wanted = (
-            np.repeat(part, per_query, axis=0) for part in (self._prototypes[at], encoded, self._classes[at])
+            np.repeat(part, per_query, axis=0)
+            for part in (self._prototypes[at], encoded, self._classes[at])
         )
-        search = LatentSearch(self._net, self._slope, prototypes, goals, wanted, self.alpha, self.beta, self.gamma)
+        search = LatentSearch(
+            self._net, self._slope, prototypes, goals, wanted, self.alpha, self.beta, self.gamma
+        )
         return search.run(start.reshape(len(goals), -1), self.steps, self.step)
 
     def _labels(self, population: Population, table: pd.DataFrame, ask: LabelModel) -> NDArray[Any]:
@@ -445,7 +541,9 @@ class DPC(HostOnly):
         at, distinct = pd.factorize(table[target])
         known = {to_text(label): label for label in ask.classes}
         if (at < 0).any() or any(to_text(value) not in known for value in distinct):
-            raise ModelError(f"the target column {target!r} holds values that are not among the model's classes")
+            raise ModelError(
+                f"the target column {target!r} holds values that are not among the model's classes"
+            )
         return np.array([known[to_text(value)] for value in distinct])[at]
 
     def _target(self, queries: pd.DataFrame, encoded: Matrix) -> NDArray[np.int64]:
@@ -453,7 +551,9 @@ class DPC(HostOnly):
         if self._goal.is_opposite:
             closed = self._ask(queries)[:, None] == self._classes
         else:
-            closed = np.broadcast_to(~self._goal.met(self._classes), (len(encoded), len(self._classes)))
+            closed = np.broadcast_to(
+                ~self._goal.met(self._classes), (len(encoded), len(self._classes))
+            )
         away = np.linalg.norm(self._net.encode(encoded)[:, None] - self._prototypes, axis=2)
         away[closed] = np.inf
         return np.asarray(away.argmin(axis=1))

@@ -1,4 +1,6 @@
-"""A forest-structured model of a table, measured with noise: pairs of dependent columns, and their counts."""
+"""A forest-structured model of a table, measured with noise: pairs of dependent columns, and their
+counts.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +16,21 @@ from numpy.typing import NDArray
 from cfk_plugin.dp.noise import Counts, Marginal, PrivateRows
 from cfk_plugin.protection.compiled import inner
 
-Groups = Sequence[NDArray[np.int32]]  # public groups of a column's codes; each merges groups of the level before
+Groups = Sequence[
+    NDArray[np.int32]
+]  # public groups of a column's codes; each merges groups of the level before
 
 PEOPLE, SINGLE, CHOICE = 0.03, 0.35, 0.1
-"""Shares of the budget: number of rows, counts of single columns, choice of pairs; the rest is for counting pairs."""
+"""Shares of the budget: number of rows, counts of single columns, choice of pairs; the rest is for
+counting pairs.
+"""
 
 _CLEAR = 0.03  # share of the rows: most noise on a choice's scores, else fewer pairs are chosen
-_FILLED = 0.2  # share of the noise on a pair's cells that counts against it, as shrinking keeps clear counts
+# share of the noise on a pair's cells that counts against it, as shrinking keeps clear counts
+_FILLED = 0.2
 _RARE = 0.005  # share of the rows; rarer codes are merged in pairs
-_DOUBT = 0.3  # pseudo-count of a cell, in standard deviations of noise, or its expected count if that is less
+# pseudo-count of a cell, in standard deviations of noise, or its expected count if that is less
+_DOUBT = 0.3
 _FLOOR = 1e-3  # pseudo-count per value where nothing is known
 
 
@@ -44,7 +52,9 @@ class Edge:
 
 
 class Likelihood(NamedTuple):
-    """Log-probabilities of codes given those of a parent column, the columns' tables end to end; kernels take it."""
+    """Log-probabilities of codes given those of a parent column, the columns' tables end to end;
+    kernels take it.
+    """
 
     parents: NDArray[np.int64]  # -1: none
     flat: Counts
@@ -53,12 +63,16 @@ class Likelihood(NamedTuple):
 
     def of(self, codes: NDArray[np.int32]) -> Counts:
         """Return the log-probability of each row, summed over columns."""
-        return np.asarray(self.flat[self.first + codes[:, self.parents] * self.stride + codes].sum(axis=1))
+        return np.asarray(
+            self.flat[self.first + codes[:, self.parents] * self.stride + codes].sum(axis=1)
+        )
 
 
 @inner
 def gain_of(likelihood: Likelihood, codes: NDArray[np.int32], j: int, code: int) -> float:
-    """Return how much likelier a row, given by its codes, would be with another one in column `j`."""
+    """Return how much likelier a row, given by its codes, would be with another one in column
+    `j`.
+    """
     parents, flat, first, stride = likelihood
     start = first[j] + codes[parents[j]] * stride[j]
     found = flat[start + code] - flat[start + codes[j]]
@@ -71,7 +85,10 @@ def gain_of(likelihood: Likelihood, codes: NDArray[np.int32], j: int, code: int)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Forest:
-    """Noised counts of single columns and of some pairs without cycles. Everything here is computed from them."""
+    """Noised counts of single columns and of some pairs without cycles.
+
+    Everything here is computed from them.
+    """
 
     people: float  # noised number of rows
     single: tuple[Counts, ...]  # counts of each column's codes
@@ -79,17 +96,27 @@ class Forest:
     edges: tuple[Edge, ...] = ()
 
     @classmethod
-    def measure(cls, rows: PrivateRows, sizes: Sequence[int], groups: Sequence[Groups] | None = None) -> Forest:
-        """Ask the rows for their number, single columns, as many dependent pairs as can be told, and their counts.
+    def measure(
+        cls, rows: PrivateRows, sizes: Sequence[int], groups: Sequence[Groups] | None = None
+    ) -> Forest:
+        """Ask the rows for their number, single columns, as many dependent pairs as can be told,
+        and their counts.
 
         If no pair can be told, only single columns; if none is chosen, these are counted once more.
         """
         own = tuple(np.arange(size, dtype=np.int32) for size in sizes)
-        singles, share, turns = [Marginal([j], [codes]) for j, codes in enumerate(own)], shares(len(sizes))[-1], 0
+        singles, share, turns = (
+            [Marginal([j], [codes]) for j, codes in enumerate(own)],
+            shares(len(sizes))[-1],
+            0,
+        )
         rest = share - SINGLE - CHOICE
         if len(sizes) > 1:
             (number,) = rows.counts([Marginal([], [])])
-            turns = sum(rows.choice_scale(CHOICE / k) <= _CLEAR * float(number) for k in range(1, len(sizes)))
+            turns = sum(
+                rows.choice_scale(CHOICE / k) <= _CLEAR * float(number)
+                for k in range(1, len(sizes))
+            )
         if turns:
             share = SINGLE
             rows.divide([share, *[CHOICE / turns] * turns, rest])
@@ -100,25 +127,36 @@ class Forest:
         expected = rows.magnitude(rows.scale(turns, rest))
         least = max(expected, _RARE * alone.people)
         rare = zip(alone.single, groups or [()] * len(sizes), strict=True)
-        merging = replace(alone, merged=tuple(_merge_rare(counts, least, of) for counts, of in rare))
+        merging = replace(
+            alone, merged=tuple(_merge_rare(counts, least, of) for counts, of in rare)
+        )
         if chosen := merging.choose_pairs(rows, _FILLED * expected, turns):
             return merging.with_pairs(rows, chosen, rest)
         other = rows.scale(len(sizes), rest)
         weight = other**2 / (scale**2 + other**2)  # combines two measurements by their precision
-        noised = [weight * a + (1 - weight) * b for a, b in zip(noised, rows.counts(singles), strict=True)]
+        noised = [
+            weight * a + (1 - weight) * b for a, b in zip(noised, rows.counts(singles), strict=True)
+        ]
         return cls.of_singles(own, noised, rows.deviation(scale * math.sqrt(weight)))
 
     @classmethod
-    def of_singles(cls, own: tuple[NDArray[np.int32], ...], noised: Sequence[Counts], deviation: float) -> Forest:
+    def of_singles(
+        cls, own: tuple[NDArray[np.int32], ...], noised: Sequence[Counts], deviation: float
+    ) -> Forest:
         people = _people(noised)
         even = [np.full(len(counts), people / len(counts)) for counts in noised]
         return cls(people, tuple(_shrink(noised, even, deviation)), own)
 
-    def with_pairs(self, rows: PrivateRows, chosen: Sequence[tuple[int, int]], share: float) -> Forest:
+    def with_pairs(
+        self, rows: PrivateRows, chosen: Sequence[tuple[int, int]], share: float
+    ) -> Forest:
         counted = rows.counts([self.pair(*pair) for pair in chosen])
         deviation = rows.deviation(rows.scale(len(chosen), share))
         shrunk = _shrink(counted, [self.independent(*pair) for pair in chosen], deviation)
-        return replace(self, edges=tuple(Edge(*pair, counts) for pair, counts in zip(chosen, shrunk, strict=True)))
+        return replace(
+            self,
+            edges=tuple(Edge(*pair, counts) for pair, counts in zip(chosen, shrunk, strict=True)),
+        )
 
     def pair(self, a: int, b: int) -> Marginal:
         return Marginal([a, b], [self.merged[a], self.merged[b]])
@@ -129,23 +167,30 @@ class Forest:
         return np.asarray(np.outer(first, second) / self.people)
 
     def choose_pairs(self, rows: PrivateRows, expected: float, turns: int) -> list[tuple[int, int]]:
-        """Return the pairs to count: in each turn the one farthest from independence, beyond noise, or none.
+        """Return the pairs to count: in each turn the one farthest from independence, beyond noise,
+        or none.
 
-        A pair's score is the L1 distance of its counts to the product of its single columns, less that of as many rows
-        of independent columns and a share of the noise expected per cell; no pair has score 0. A row changes a score by
-        at most 1, as what is taken off is computed from noised counts.
+        A pair's score is the L1 distance of its counts to the product of its single columns, less
+        that of as many rows of independent columns and a share of the noise expected per cell; no
+        pair has score 0. A row changes a score by at most 1, as what is taken off is computed from
+        noised counts.
         """
         part_of = list(range(len(self.single)))
         chosen: list[tuple[int, int]] = []
         tables = {(a, b): self.pair(a, b) for a, b in combinations(part_of, 2)}
         references = {pair: self.independent(*pair) for pair in tables}
-        by_chance = {pair: np.minimum(np.sqrt(2 / np.pi * of), 2 * of).sum() for pair, of in references.items()}
+        by_chance = {
+            pair: np.minimum(np.sqrt(2 / np.pi * of), 2 * of).sum()
+            for pair, of in references.items()
+        }
         known: dict[tuple[int, int], float] = {}
 
         for _ in range(turns):
             open_pairs = [(a, b) for a, b in tables if part_of[a] != part_of[b]]
 
-            def scores(codes: NDArray[np.int32], pairs: list[tuple[int, int]] = open_pairs) -> list[float]:
+            def scores(
+                codes: NDArray[np.int32], pairs: list[tuple[int, int]] = open_pairs
+            ) -> list[float]:
                 for pair in pairs:
                     if pair not in known:
                         gap = np.abs(tables[pair].count(codes) - references[pair]).sum()
@@ -167,7 +212,9 @@ class Forest:
             given = np.zeros(n, dtype=np.int32) if parent is None else groups[:, parent]
             groups[:, column] = _draw(conditional, given, random)
         for column, merged in enumerate(self.merged):
-            codes[:, column] = _draw(_within(self.single[column], merged), groups[:, column], random)
+            codes[:, column] = _draw(
+                _within(self.single[column], merged), groups[:, column], random
+            )
         return codes
 
     def likelihood(self) -> Likelihood:
@@ -181,13 +228,19 @@ class Forest:
             tables[column] = np.log(conditional)[np.ix_(given, merged)] + alone
         starts = np.cumsum([0, *(table.size for table in tables)])[:-1]
         strides = np.where(parents < 0, 0, [table.shape[1] for table in tables])
-        return Likelihood(parents, np.concatenate([table.ravel() for table in tables]), starts, strides)
+        return Likelihood(
+            parents, np.concatenate([table.ravel() for table in tables]), starts, strides
+        )
 
     def _walk(self) -> list[tuple[int | None, int, Counts]]:
-        """Return columns after their parents, each with its probabilities for each code of the parent."""
+        """Return columns after their parents, each with its probabilities for each code of the
+        parent.
+        """
         out: list[tuple[int | None, int, Counts]] = []
         seen: set[int] = set()
-        degree = np.bincount([c for e in self.edges for c in (e.first, e.second)], minlength=len(self.single))
+        degree = np.bincount(
+            [c for e in self.edges for c in (e.first, e.second)], minlength=len(self.single)
+        )
         for root in np.argsort(-degree, kind="stable").tolist():
             if root in seen:
                 continue
@@ -196,7 +249,9 @@ class Forest:
             waiting = [root]
             while waiting:
                 at = waiting.pop()
-                for other, counts in (edge.toward(at) for edge in self.edges if at in (edge.first, edge.second)):
+                for other, counts in (
+                    edge.toward(at) for edge in self.edges if at in (edge.first, edge.second)
+                ):
                     if other not in seen:
                         seen.add(other)
                         waiting.append(other)
@@ -205,37 +260,48 @@ class Forest:
         return out
 
     def _marginal(self, column: int) -> Counts:
-        """Return the probabilities of a column's merged codes, from its own counts and those of its pairs."""
+        """Return the probabilities of a column's merged codes, from its own counts and those of its
+        pairs.
+        """
         found = [np.bincount(self.merged[column], weights=self.single[column])]
-        found += [e.toward(column)[1].sum(axis=0) for e in self.edges if column in (e.first, e.second)]
+        found += [
+            e.toward(column)[1].sum(axis=0) for e in self.edges if column in (e.first, e.second)
+        ]
         raised = np.mean(found, axis=0) + _FLOOR
         return np.asarray(raised / raised.sum())
 
 
 def _people(noised: Sequence[Counts]) -> float:
-    """Return the number of rows that fits the tables best; those with fewer cells have less noise."""
+    """Return the number of rows that fits the tables best; those with fewer cells have less
+    noise.
+    """
     weights = [1 / counts.size for counts in noised]
     return max(1.0, float(np.average([counts.sum() for counts in noised], weights=weights)))
 
 
 def _merge_rare(counts: Counts, least: float, groups: Groups = ()) -> NDArray[np.int32]:
-    """Return new codes: codes with at least `least` rows keep their own, others share one with similar ones.
+    """Return new codes: codes with at least `least` rows keep their own, others share one with
+    similar ones.
 
-    Rare ones share a code within their group; if that is still rare, within the group above, or all together.
+    Rare ones share a code within their group; if that is still rare, within the group above, or all
+    together.
     """
     merged, everyone = np.arange(len(counts)), np.zeros(len(counts), dtype=np.int32)
     for group in (*groups, everyone):
-        rare = np.flatnonzero(np.bincount(merged, weights=counts, minlength=len(counts))[merged] < least)
+        rare = np.flatnonzero(
+            np.bincount(merged, weights=counts, minlength=len(counts))[merged] < least
+        )
         _, first, of = np.unique(group[rare], return_index=True, return_inverse=True)
         merged[rare] = rare[first[of]]
     return np.unique(merged, return_inverse=True)[1].astype(np.int32)
 
 
 def _shrink(noised: Sequence[Counts], bases: Sequence[Counts], deviation: float) -> list[Counts]:
-    """Shrink noised counts towards `bases`, as far as noise explains the difference, and make them valid counts.
+    """Shrink noised counts towards `bases`, as far as noise explains the difference, and make them
+    valid counts.
 
-    The positive-part rule of James and Stein gives the share of a difference that is kept. A result of 0 or less may
-    have been as much as noise hides.
+    The positive-part rule of James and Stein gives the share of a difference that is kept. A result
+    of 0 or less may have been as much as noise hides.
     """
     found = []
     for counts, base in zip(noised, bases, strict=True):
@@ -248,7 +314,9 @@ def _shrink(noised: Sequence[Counts], bases: Sequence[Counts], deviation: float)
 
 
 def _on_simplex(counts: Counts, total: float) -> Counts:
-    """Return the nearest counts that are not negative and add up to a total (Held, Wolfe, Crowder 1974)."""
+    """Return the nearest counts that are not negative and add up to a total (Held, Wolfe, Crowder
+    1974).
+    """
     flat = counts.ravel()
     high = np.sort(flat)[::-1]
     excess = (np.cumsum(high) - total) / np.arange(1, len(high) + 1)
@@ -263,10 +331,16 @@ def _within(counts: Counts, merged: NDArray[np.int32]) -> Counts:
     return np.asarray(members / members.sum(axis=1, keepdims=True))
 
 
-def _draw(probabilities: Counts, given: NDArray[np.int32], random: np.random.Generator) -> NDArray[np.int32]:
+def _draw(
+    probabilities: Counts, given: NDArray[np.int32], random: np.random.Generator
+) -> NDArray[np.int32]:
     lines, size = probabilities.shape
     ends = np.cumsum(probabilities, axis=1)
     ends[:, -1] = 1.0
-    line_of_all = (ends + np.arange(lines)[:, None]).ravel()  # lines joined end to end: one search for all rows
-    found = np.searchsorted(line_of_all, random.random(len(given)) + given, side="right") - given * size
+    line_of_all = (
+        ends + np.arange(lines)[:, None]
+    ).ravel()  # lines joined end to end: one search for all rows
+    found = (
+        np.searchsorted(line_of_all, random.random(len(given)) + given, side="right") - given * size
+    )
     return np.asarray(found.clip(0, size - 1), dtype=np.int32)

@@ -18,7 +18,9 @@ from cfk_plugin.errors import ModelError, quiet
 Matrix = NDArray[np.float64]
 
 Backward = Callable[[Matrix], tuple[Matrix, list[tuple[Matrix, Matrix]]]]
-"""From the gradient of outputs to that of inputs and, per layer, its inputs and the gradient of its sums."""
+"""From the gradient of outputs to that of inputs and, per layer, its inputs and the gradient of its
+sums.
+"""
 
 # Each with its gradient, given the gradient of its output.
 _ACTIVATIONS: dict[str, tuple[Callable[[Matrix], Matrix], Callable[[Matrix, Matrix], Matrix]]] = {
@@ -36,7 +38,9 @@ _VARIANCE_FLOOR = 1e-5  # avoids division by zero for equal inputs
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Layer:
-    """Units over all inputs, optionally normalized first (without gain and offset); a network is a list of layers."""
+    """Units over all inputs, optionally normalized first (without gain and offset); a network is a
+    list of layers.
+    """
 
     weights: Matrix  # shape (n_in, n_out)
     offset: Matrix | None  # shape (n_out,)
@@ -46,7 +50,9 @@ class Layer:
     def __repr__(self) -> str:
         return f"Layer({self.weights.shape[0]} to {self.weights.shape[1]})"
 
-    def forward(self, x: Matrix) -> tuple[Matrix, Callable[[Matrix], tuple[Matrix, tuple[Matrix, Matrix]]]]:
+    def forward(
+        self, x: Matrix
+    ) -> tuple[Matrix, Callable[[Matrix], tuple[Matrix, tuple[Matrix, Matrix]]]]:
         inputs, deviation = x, None
         if self.normalized:
             centered = x - x.mean(axis=1, keepdims=True)
@@ -61,7 +67,9 @@ class Layer:
             of_inputs = of_sums @ self.weights.T
             if deviation is not None:
                 along = (of_inputs * inputs).mean(axis=1, keepdims=True)
-                of_inputs = (of_inputs - of_inputs.mean(axis=1, keepdims=True) - inputs * along) / deviation
+                of_inputs = (
+                    of_inputs - of_inputs.mean(axis=1, keepdims=True) - inputs * along
+                ) / deviation
             return of_inputs, (inputs, of_sums)
 
         return outputs, backward
@@ -85,7 +93,9 @@ def propagate(network: Sequence[Layer], x: Matrix) -> tuple[Matrix, Backward]:
 
 
 def read_network(model: Any, advice: str) -> list[Layer]:
-    """Read a fitted ``MLPClassifier`` or ``LogisticRegression``: logits of its classes, or of the second of two."""
+    """Read a fitted ``MLPClassifier`` or ``LogisticRegression``: logits of its classes, or of the
+    second of two.
+    """
     if not isinstance(model, (MLPClassifier, LogisticRegression)):
         raise ModelError(f"no gradients are known of a {type(model).__name__}: {advice}")
     if not hasattr(model, "classes_"):
@@ -94,24 +104,37 @@ def read_network(model: Any, advice: str) -> list[Layer]:
         network = [Layer(model.coef_.T, model.intercept_)]
     else:
         activations = [*[model.activation] * (len(model.coefs_) - 1), "identity"]
-        network = [Layer(*each) for each in zip(model.coefs_, model.intercepts_, activations, strict=True)]
+        network = [
+            Layer(*each) for each in zip(model.coefs_, model.intercepts_, activations, strict=True)
+        ]
     points = np.random.default_rng(0).random((8, len(network[0].weights)))
-    named = pd.DataFrame(points, columns=model.feature_names_in_) if hasattr(model, "feature_names_in_") else points
+    named = (
+        pd.DataFrame(points, columns=model.feature_names_in_)
+        if hasattr(model, "feature_names_in_")
+        else points
+    )
     own, ours = (
         np.asarray(model.predict_proba(named)),
         np.exp(log_softmax(class_logits(propagate(network, points)[0]), axis=1)),
     )
     if own.shape != ours.shape or not np.allclose(own, ours, atol=_ROUNDING):
-        raise ModelError(f"the {type(model).__name__} does not give one sigmoid or softmax over its classes: {advice}")
+        raise ModelError(
+            f"the {type(model).__name__} does not give one sigmoid or softmax over its classes:"
+            f" {advice}"
+        )
     return network
 
 
 def class_logits(outputs: Matrix) -> Matrix:
-    """Return the logits of all classes, shape (n, n_classes); with a single output, the first class has 0."""
+    """Return the logits of all classes, shape (n, n_classes); with a single output, the first class
+    has 0.
+    """
     return np.column_stack([np.zeros(len(outputs)), outputs]) if outputs.shape[1] == 1 else outputs
 
 
-def check_gradient(gradient: Callable[..., tuple[Matrix, Matrix]]) -> Callable[..., tuple[Matrix, Matrix]]:
+def check_gradient(
+    gradient: Callable[..., tuple[Matrix, Matrix]],
+) -> Callable[..., tuple[Matrix, Matrix]]:
     """Wrap the user's function: answers are checked, and errors quote nothing."""
 
     def call(points: Matrix, *more: NDArray[Any]) -> tuple[Matrix, Matrix]:
@@ -120,8 +143,8 @@ def check_gradient(gradient: Callable[..., tuple[Matrix, Matrix]]) -> Callable[.
             answer = np.asarray(value, dtype=float), np.asarray(slope, dtype=float)
         if answer[0].shape != (len(points),) or answer[1].shape != points.shape:
             raise ModelError(
-                f"the function `gradient` must return arrays of shapes ({len(points)},) and {points.shape}; got "
-                f"{answer[0].shape} and {answer[1].shape}"
+                f"the function `gradient` must return arrays of shapes ({len(points)},) and"
+                f" {points.shape}; got {answer[0].shape} and {answer[1].shape}"
             )
         if not all(np.isfinite(part).all() for part in answer):
             raise ModelError("the function `gradient` returned numbers that are not finite")

@@ -27,7 +27,9 @@ class Cells(NamedTuple):
     numbers: NDArray[np.float64]  # 0 for categories
 
     @classmethod
-    def of(cls, domain: PublicDomain, codes: NDArray[np.int32], numbers: NDArray[np.float64]) -> Cells:
+    def of(
+        cls, domain: PublicDomain, codes: NDArray[np.int32], numbers: NDArray[np.float64]
+    ) -> Cells:
         """Return rows of codes, with the numbers of the columns that are numeric."""
         found = cls(codes, np.zeros(codes.shape))
         found.numbers[:, [column.is_numeric for column in domain.columns]] = numbers
@@ -37,14 +39,19 @@ class Cells(NamedTuple):
         return Cells(self.codes[at], self.numbers[at])
 
     def either(self, others: Cells, is_other: NDArray[np.bool_]) -> Cells:
-        return Cells(np.where(is_other, others.codes, self.codes), np.where(is_other, others.numbers, self.numbers))
+        return Cells(
+            np.where(is_other, others.codes, self.codes),
+            np.where(is_other, others.numbers, self.numbers),
+        )
 
     def put(self, at: Any, others: Cells) -> None:
         self.codes[at], self.numbers[at] = others
 
 
 class _Plan(NamedTuple):
-    """The order in which rows may take over own values, and the trials: of row ``of``, up to the value at ``turn``."""
+    """The order in which rows may take over own values, and the trials: of row ``of``, up to the
+    value at ``turn``.
+    """
 
     points: Cells
     own: Cells
@@ -56,11 +63,18 @@ class _Plan(NamedTuple):
 
     @classmethod
     def made(
-        cls, points: Cells, own: Cells, gaps: NDArray[np.float64], weight: NDArray[np.float64], likely: Likelihood
+        cls,
+        points: Cells,
+        own: Cells,
+        gaps: NDArray[np.float64],
+        weight: NDArray[np.float64],
+        likely: Likelihood,
     ) -> _Plan:
         rank, size = _ranks(likely, points.codes.copy(), own.codes, gaps.copy(), weight)
         of = np.repeat(np.arange(len(size)), size)
-        return cls(points, own, gaps, rank, size, of, np.arange(len(of)) - (np.cumsum(size) - size)[of])
+        return cls(
+            points, own, gaps, rank, size, of, np.arange(len(of)) - (np.cumsum(size) - size)[of]
+        )
 
     def held(self, good: NDArray[np.bool_]) -> NDArray[np.int64]:
         """Return how many values each row may take over, given which trials hold."""
@@ -72,8 +86,12 @@ class _Plan(NamedTuple):
         """Return the rows to try."""
         return self.after(self.of, self.turn + 1)[0]
 
-    def after(self, at: NDArray[np.int64], held: NDArray[np.int64]) -> tuple[Cells, Cells, NDArray[np.float64]]:
-        """Return rows with the first `held` own values, their queries, and the gaps left without the next value."""
+    def after(
+        self, at: NDArray[np.int64], held: NDArray[np.int64]
+    ) -> tuple[Cells, Cells, NDArray[np.float64]]:
+        """Return rows with the first `held` own values, their queries, and the gaps left without
+        the next value.
+        """
         codes, numbers, gaps = _after(*self.points, *self.own, self.gaps, self.rank, at, held)
         return Cells(codes, numbers), self.own.take(at), gaps
 
@@ -108,7 +126,8 @@ def _ranks(
     gaps: NDArray[np.float64],
     weight: NDArray[np.float64],
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the place of each column when own values that make a row better are taken over, best first, and how many.
+    """Return the place of each column when own values that make a row better are taken over, best
+    first, and how many.
 
     The place of other columns is the number of columns. Codes and gaps are written to.
     """
@@ -133,7 +152,9 @@ class _Numbers(NamedTuple):
     """What a kernel knows of the columns of numbers."""
 
     edges: NDArray[np.float64]  # of the bins of all columns, end to end
-    ends: NDArray[np.int64]  # where those of column j end; they begin where those of column j - 1 end
+    ends: NDArray[
+        np.int64
+    ]  # where those of column j end; they begin where those of column j - 1 end
     widths: NDArray[np.float64]  # 0 for categories
     whole: NDArray[np.bool_]
 
@@ -141,7 +162,10 @@ class _Numbers(NamedTuple):
     def of(cls, columns: Sequence[PublicColumn]) -> _Numbers:
         edges = [column.edges if column.is_numeric else np.empty(0) for column in columns]
         widths = np.array([column.width if column.is_numeric else 0.0 for column in columns])
-        ends, whole = np.cumsum([*map(len, edges)]), np.array([column.is_whole for column in columns])
+        ends, whole = (
+            np.cumsum([*map(len, edges)]),
+            np.array([column.is_whole for column in columns]),
+        )
         return cls(np.concatenate(edges), ends, widths, whole)
 
 
@@ -162,7 +186,9 @@ class _Nearer(NamedTuple):
         self.gains[self.row[~good], self.part[~good]] = 0.0
         better = np.flatnonzero(self.gains.max(axis=1) > TIE)
         best = self.gains[better].argmax(axis=1)
-        return (self.at[better], self.column[better]), Cells(self.codes[better, best], self.numbers[better, best])
+        return (self.at[better], self.column[better]), Cells(
+            self.codes[better, best], self.numbers[better, best]
+        )
 
 
 @jit
@@ -175,9 +201,11 @@ def _parts_of_ways(
     left: NDArray[np.bool_],
     weight: NDArray[np.float64],
 ) -> tuple[Any, ...]:
-    """Return the fields of `_Nearer`: in the first column left to each row, one to seven eighths of the way to a goal.
+    """Return the fields of `_Nearer`: in the first column left to each row, one to seven eighths of
+    the way to a goal.
 
-    The gain of a number that comes a second time, as whole numbers are rounded, is 0. Trials are those with a gain.
+    The gain of a number that comes a second time, as whole numbers are rounded, is 0. Trials are
+    those with a gain.
     """
     n, parts = len(codes), 7
     at, column, size = np.empty(n, np.int64), np.empty(n, np.int64), 0
@@ -187,7 +215,11 @@ def _parts_of_ways(
                 at[size], column[size] = i, j
                 size += 1
                 break
-    found, tried, gains = np.empty((size, parts), np.int32), np.empty((size, parts)), np.zeros((size, parts))
+    found, tried, gains = (
+        np.empty((size, parts), np.int32),
+        np.empty((size, parts)),
+        np.zeros((size, parts)),
+    )
     row, which, trials = np.empty(size * parts, np.int64), np.empty(size * parts, np.int64), 0
     for place in range(size):
         i, j = at[place], column[place]
@@ -223,8 +255,12 @@ class _Replies:
         self._domain, self._met, self.is_few = domain, met, is_few
         self._said: dict[bytes, tuple[bool, pd.DataFrame, int]] = {}
 
-    def keeps(self, which: Sequence[NDArray[np.int64]], trials: Sequence[Cells]) -> NDArray[np.bool_]:
-        """Say of rows, each for the query ``which[i]``, whether they have a desired outcome; in one call, if any."""
+    def keeps(
+        self, which: Sequence[NDArray[np.int64]], trials: Sequence[Cells]
+    ) -> NDArray[np.bool_]:
+        """Say of rows, each for the query ``which[i]``, whether they have a desired outcome; in one
+        call, if any.
+        """
         of, rows = np.concatenate(which), Cells(*map(np.concatenate, zip(*trials, strict=True)))
         if not self.is_few:
             return self._met(self._domain.table(*rows), of)
@@ -237,7 +273,9 @@ class _Replies:
         return np.array([self._said[key][0] for key in keys], dtype=bool)
 
     def table(self, points: Cells) -> pd.DataFrame:
-        """Return rows as a table; a lone one is cut out of the one that the model was asked about."""
+        """Return rows as a table; a lone one is cut out of the one that the model was asked
+        about.
+        """
         key = self._keys(np.zeros(1, np.int64), points)[0] if len(points.codes) == 1 else b""
         if key not in self._said:
             return self._domain.table(*points)
@@ -246,15 +284,19 @@ class _Replies:
 
     @staticmethod
     def _keys(which: NDArray[np.int64], rows: Cells) -> list[bytes]:
-        parts = np.hstack([which[:, None], rows.codes.astype(np.int64), rows.numbers.view(np.int64)])
+        parts = np.hstack(
+            [which[:, None], rows.codes.astype(np.int64), rows.numbers.view(np.int64)]
+        )
         keys: list[bytes] = parts.view(np.dtype((np.void, parts.strides[0]))).ravel().tolist()  # type: ignore[assignment]
         return keys
 
 
 class Mover:
-    """Moves drawn rows towards queries while the outcome stays desired; uses only these and the model's answers.
+    """Moves drawn rows towards queries while the outcome stays desired; uses only these and the
+    model's answers.
 
-    The better row has the lower L1 distance to its query minus its log-probability times that query's weight.
+    The better row has the lower L1 distance to its query minus its log-probability times that
+    query's weight.
     """
 
     def __init__(self, domain: PublicDomain, likelihood: Likelihood, rows: Cells) -> None:
@@ -263,40 +305,59 @@ class Mover:
 
     def points(self, queries: HeomCodes) -> Cells:
         """Return queries by column of the domain; the code of what is not declared is -1."""
-        codes, tokens = np.full((len(queries), len(self.domain.columns)), -1, dtype=np.int32), iter(queries.codes.T)
+        codes, tokens = (
+            np.full((len(queries), len(self.domain.columns)), -1, dtype=np.int32),
+            iter(queries.codes.T),
+        )
         found = Cells.of(self.domain, codes, queries.numbers)
         for j, column in enumerate(self.domain.features):
             if column.is_numeric:
                 found.numbers[:, j] = column.rounded(found.numbers[:, j])
                 found.codes[:, j] = column.bins_of(found.numbers[:, j])
             else:
-                found.codes[:, j] = [column.tokens.get(token, -1) for token in next(tokens).tolist()]
+                found.codes[:, j] = [
+                    column.tokens.get(token, -1) for token in next(tokens).tolist()
+                ]
         return found
 
     def move(
-        self, at: NDArray[np.int64], labels: NDArray[Any], own: Cells, weight: NDArray[np.float64], met: Met
+        self,
+        at: NDArray[np.int64],
+        labels: NDArray[Any],
+        own: Cells,
+        weight: NDArray[np.float64],
+        met: Met,
     ) -> pd.DataFrame:
-        """Return drawn rows, whose outcomes are `labels`, with those of their queries' declared values that are better.
+        """Return drawn rows, whose outcomes are `labels`, with those of their queries' declared
+        values that are better.
 
-        ``met(frame, which)`` says whether rows, each an answer to query ``which[i]``, have a desired outcome.
+        ``met(frame, which)`` says whether rows, each an answer to query ``which[i]``, have a
+        desired outcome.
         """
         points, features = self.rows.take(at), len(self.domain.features)
-        for j, target in enumerate(self.domain.columns[features:], features):  # a surrogate's stays as it is
+        for j, target in enumerate(
+            self.domain.columns[features:], features
+        ):  # a surrogate's stays as it is
             points.codes[:, j] = own.codes[:, j] = target.codes(pd.Series(labels))
         own, asked = points.either(own, own.codes >= 0), _Replies(self.domain, met, len(at) <= _FEW)
         self._take_over(points, own, weight, asked)
         self._approach(points, own, weight, asked)
         return asked.table(points)
 
-    def _take_over(self, points: Cells, own: Cells, weight: NDArray[np.float64], asked: _Replies) -> None:
-        """Take over own values, best first: tries the first, the first two and so on, and keeps the last that holds.
+    def _take_over(
+        self, points: Cells, own: Cells, weight: NDArray[np.float64], asked: _Replies
+    ) -> None:
+        """Take over own values, best first: tries the first, the first two and so on, and keeps the
+        last that holds.
 
-        The value after it is given up, and what is better without that one is tried again. With few rows, that is asked
-        about in the same call of the model for every value that this may be, and so are the first numbers that come
-        part of the way if all else holds.
+        The value after it is given up, and what is better without that one is tried again. With few
+        rows, that is asked about in the same call of the model for every value that this may be,
+        and so are the first numbers that come part of the way if all else holds.
         """
         widths, waiting = self._numbers.widths, np.arange(len(points.codes))
-        gaps = np.where(widths, differences(points.numbers, own.numbers, widths), points.codes != own.codes)
+        gaps = np.where(
+            widths, differences(points.numbers, own.numbers, widths), points.codes != own.codes
+        )
         while len(waiting):
             states = points.take(waiting), own.take(waiting), gaps[waiting]
             first = _Plan.made(*states, weight[waiting], self.likelihood)
@@ -319,15 +380,21 @@ class Mover:
             points.put(waiting, ends)
             left = np.flatnonzero(held < first.size)
             if len(plans) > 1 and len(left):
-                of = np.searchsorted(first.of, left) + held[left]  # the plan without the value that failed
+                of = (
+                    np.searchsorted(first.of, left) + held[left]
+                )  # the plan without the value that failed
                 held = plans[1].held(good[len(first.of) :][: len(plans[1].of)])[of]
                 ends, _, gaps[waiting[left]] = plans[1].after(of, held)
                 points.put(waiting[left], ends)
                 left = left[held < plans[1].size[of]]
             waiting = waiting[left]
 
-    def _approach(self, points: Cells, own: Cells, weight: NDArray[np.float64], asked: _Replies) -> None:
-        """Move numbers part of the way, in eighths, one column of each row at a time: to the best part that holds."""
+    def _approach(
+        self, points: Cells, own: Cells, weight: NDArray[np.float64], asked: _Replies
+    ) -> None:
+        """Move numbers part of the way, in eighths, one column of each row at a time: to the best
+        part that holds.
+        """
         left = np.ones(points.codes.shape, dtype=bool)
         while len((nearer := self._nearer(points, own, weight, left)).at):
             left[nearer.at, nearer.column] = False
@@ -335,7 +402,11 @@ class Mover:
                 points.put(*nearer.chosen(asked.keeps([nearer.at[nearer.row]], [nearer.trials])))
 
     def _nearer(
-        self, points: Cells, own: Cells, weight: NDArray[np.float64], left: NDArray[np.bool_] | None = None
+        self,
+        points: Cells,
+        own: Cells,
+        weight: NDArray[np.float64],
+        left: NDArray[np.bool_] | None = None,
     ) -> _Nearer:
         left = np.ones(points.codes.shape, dtype=bool) if left is None else left
         found = _parts_of_ways(self.likelihood, self._numbers, *points, own.numbers, left, weight)

@@ -1,4 +1,6 @@
-"""Rows that answer questions with noise within one budget; noise, privacy maps and composition are OpenDP's."""
+"""Rows that answer questions with noise within one budget; noise, privacy maps and composition are
+OpenDP's.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +23,12 @@ _ROOM = 1e-9  # OpenDP rounds its maps up, so scales exceed the formulas by this
 
 
 class PrivateRows(HostOnly):
-    """Coded rows that only answer questions with noise; each costs its share of the budget, in order.
+    """Coded rows that only answer questions with noise; each costs its share of the budget, in
+    order.
 
-    Neighboring tables differ by the rows of a person, at most `rows_per_person`, added or removed. Counts get discrete
-    Laplace noise if `delta` is 0, else discrete Gaussian noise under zero-concentrated privacy.
+    Neighboring tables differ by the rows of a person, at most `rows_per_person`, added or removed.
+    Counts get discrete Laplace noise if `delta` is 0, else discrete Gaussian noise under
+    zero-concentrated privacy.
     """
 
     seeded = False
@@ -53,7 +57,9 @@ class PrivateRows(HostOnly):
         return f"discrete {kind}, OpenDP {_opendp().__version__}"
 
     def scale(self, tables: int, share: float) -> float:
-        """Return the scale of the noise on each count if this many tables share a share of the budget."""
+        """Return the scale of the noise on each count if this many tables share a share of the
+        budget.
+        """
         part = share * self._total
         if self._concentrated:
             return self.person * math.sqrt(tables / (2 * part))
@@ -86,13 +92,22 @@ class PrivateRows(HostOnly):
         return 2 * self.person / (math.sqrt(8 * part) if self._concentrated else part)
 
     def best(self, scores: Scores) -> int:
-        """Return which score is about the highest; a row changes each by at most 1. Costs one question."""
-        return self._noised_best(scores, self.choice_scale(self._next() / self._total) * (1 + _ROOM))
+        """Return which score is about the highest; a row changes each by at most 1.
+
+        Costs one question.
+        """
+        return self._noised_best(
+            scores, self.choice_scale(self._next() / self._total) * (1 + _ROOM)
+        )
 
     def divide(self, shares: Sequence[float]) -> None:
-        """Divide the last question into several; their number and shares may depend on earlier answers."""
+        """Divide the last question into several; their number and shares may depend on earlier
+        answers.
+        """
         if len(self._left) != 1 or sum(shares) * self._total > self._left[0] * (1 + _EXACT):
-            raise BudgetError("only the last question is divided, into shares that are not more than its own")
+            raise BudgetError(
+                "only the last question is divided, into shares that are not more than its own"
+            )
         whole = self._next() * (1 - _ROOM)
         self._left = [share / sum(shares) * whole for share in shares]
         self._divide()
@@ -104,22 +119,33 @@ class PrivateRows(HostOnly):
 
     def _open(self, codes: NDArray[np.int32], epsilon: float, delta: float) -> None:
         dp = _opendp()
-        self._space = dp.user_domain("coded rows", lambda rows: isinstance(rows, np.ndarray)), dp.symmetric_distance()
-        self._measure = dp.zero_concentrated_divergence() if self._concentrated else dp.max_divergence()
-        composed = dp.c.make_adaptive_composition(*self._space, self._measure, d_in=self.person, d_mids=self._left)
+        self._space = (
+            dp.user_domain("coded rows", lambda rows: isinstance(rows, np.ndarray)),
+            dp.symmetric_distance(),
+        )
+        self._measure = (
+            dp.zero_concentrated_divergence() if self._concentrated else dp.max_divergence()
+        )
+        composed = dp.c.make_adaptive_composition(
+            *self._space, self._measure, d_in=self.person, d_mids=self._left
+        )
         if self._concentrated:
             loss = dp.c.make_zCDP_to_approxDP(composed).map(self.person).epsilon(delta)
         else:
             loss = composed.map(self.person)
         self.epsilon, self.delta = float(loss), delta
         if not epsilon * (1 - _EXACT) <= self.epsilon <= epsilon:
-            raise BudgetError(f"the questions compose to epsilon = {self.epsilon:.6g}, declared is {epsilon:.6g}")
+            raise BudgetError(
+                f"the questions compose to epsilon = {self.epsilon:.6g}, declared is {epsilon:.6g}"
+            )
         self._queryable = composed(codes)
 
     def _divide(self) -> None:
         dp = _opendp()
         self._queryable = self._queryable(
-            dp.c.make_adaptive_composition(*self._space, self._measure, d_in=self.person, d_mids=self._left)
+            dp.c.make_adaptive_composition(
+                *self._space, self._measure, d_in=self.person, d_mids=self._left
+            )
         )
 
     def _noised_counts(self, count: Counting, tables: int, scale: float) -> Counts:
@@ -132,7 +158,9 @@ class PrivateRows(HostOnly):
             noise = dp.m.then_laplace(scale=scale)
         counting = dp.t.make_user_transformation(
             *self._space,
-            dp.vector_domain(dp.atom_domain(T="i64")),  # the range must hold the noise of a very small epsilon
+            dp.vector_domain(
+                dp.atom_domain(T="i64")
+            ),  # the range must hold the noise of a very small epsilon
             metric,
             lambda rows: count(rows).astype(np.int64).tolist(),
             lambda distance: distance * stretch,
@@ -158,7 +186,9 @@ class NoisedCounts(NamedTuple):
 
 
 class Marginal:
-    """A marginal table to ask for: the cross product of columns, whose codes may be merged first."""
+    """A marginal table to ask for: the cross product of columns, whose codes may be merged
+    first.
+    """
 
     def __init__(self, columns: Sequence[int], merged: Sequence[NDArray[np.int32]]) -> None:
         self.columns, self._merged = tuple(columns), tuple(merged)
@@ -166,8 +196,14 @@ class Marginal:
         self.cells = math.prod(self.shape)
 
     def count(self, codes: NDArray[np.int32]) -> Counts:
-        """Return how many rows are in each cell, without noise: only `PrivateRows` may call this."""
-        return np.bincount(self._cells(codes), minlength=self.cells).reshape(self.shape).astype(np.float64)
+        """Return how many rows are in each cell, without noise: only `PrivateRows` may call
+        this.
+        """
+        return (
+            np.bincount(self._cells(codes), minlength=self.cells)
+            .reshape(self.shape)
+            .astype(np.float64)
+        )
 
     def at(self, codes: NDArray[np.int32], counts: Counts) -> Counts:
         return np.asarray(counts.ravel()[self._cells(codes)])
@@ -183,21 +219,28 @@ def _opendp() -> Any:
     try:
         import opendp.prelude as dp
     except ImportError as error:
-        raise MissingDependencyError("differential privacy needs OpenDP: pip install 'cfk-plugin[dp]'") from error
+        raise MissingDependencyError(
+            "differential privacy needs OpenDP: pip install 'cfk-plugin[dp]'"
+        ) from error
     dp.enable_features("contrib", "honest-but-curious")  # allows transformations of our own
     return dp
 
 
 def rho_of(epsilon: float, delta: float) -> float | None:
-    """Return the largest zero-concentrated loss that is within a budget; None if the budget is pure."""
+    """Return the largest zero-concentrated loss that is within a budget; None if the budget is
+    pure.
+    """
     order = Order.of(Budget.read(epsilon, delta))
     return None if order is None else order.rho
 
 
 class SeededRows(PrivateRows):
-    """Rows with noise of the right size from a seed, which OpenDP does not offer. Nothing is guaranteed.
+    """Rows with noise of the right size from a seed, which OpenDP does not offer.
 
-    Whoever knows or guesses the seed can remove the noise, and floating-point noise leaks counts by itself.
+    Nothing is guaranteed.
+
+    Whoever knows or guesses the seed can remove the noise, and floating-point noise leaks counts by
+    itself.
     """
 
     seeded = True

@@ -1,4 +1,6 @@
-"""DPPrototypes: each query is answered with the nearest row of another outcome from a differentially private model."""
+"""DPPrototypes: each query is answered with the nearest row of another outcome from a
+differentially private model.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,13 @@ from cfk_plugin.data.intake import require_features, select
 from cfk_plugin.data.model import Goal, LabelModel
 from cfk_plugin.data.population import Population, check_population
 from cfk_plugin.data.schema import Schema
-from cfk_plugin.dp.answer_rows import ServedRows, balanced_weight, check_unfitted, fit_surrogate, medoids
+from cfk_plugin.dp.answer_rows import (
+    ServedRows,
+    balanced_weight,
+    check_unfitted,
+    fit_surrogate,
+    medoids,
+)
 from cfk_plugin.dp.domain import PublicDomain
 from cfk_plugin.dp.forest import Forest, shares
 from cfk_plugin.dp.mover import Cells, Mover
@@ -47,8 +55,8 @@ from cfk_plugin.release.results import (
 
 _log = logging.getLogger("cfk_plugin")
 _REVERTS = (
-    "revert=True moves rows towards the query as far as the model's outcomes allow, and the model is private: answers "
-    "tell more of it then, which no epsilon covers"
+    "revert=True moves rows towards the query as far as the model's outcomes allow, and the model"
+    " is private: answers tell more of it then, which no epsilon covers"
 )
 
 
@@ -68,16 +76,22 @@ def explanations_of(
     columns = [rows[name].tolist() for name in schema.features] if rows is not None else []
     answers = zip(*columns, strict=True) if columns else [()] * len(refused)
     entries: list[Entry] = [
-        PrototypeCounterfactual(query, dict(zip(schema.features, row, strict=True)), certificate, schema.telling)
-        if reason is None
-        else Suppressed(query, reason)
+        (
+            PrototypeCounterfactual(
+                query, dict(zip(schema.features, row, strict=True)), certificate, schema.telling
+            )
+            if reason is None
+            else Suppressed(query, reason)
+        )
         for query, (reason, row) in enumerate(zip(refused, answers, strict=True))
     ]
     environment = {**environment_of(seed=seed), "generator": policy.method}
     about = ResultContext(declarations_of(schema), environment).of_call(call, range(len(entries)))
     provenance: dict[str, str] = {"method": policy.method, "generator": policy.method}
     provenance |= {"epsilon_spent": str(spent)} if spent else {}
-    result = Explanations(entries, policy=policy, columns=schema.features, provenance=provenance, about=about)
+    result = Explanations(
+        entries, policy=policy, columns=schema.features, provenance=provenance, about=about
+    )
     return result if observe(result, track) else result.without_record()
 
 
@@ -91,44 +105,51 @@ def policy_of(asked: DPPrototypes) -> PrototypePolicy:
 class DPPrototypes:
     """Answers queries with rows of a differentially private model of the training table.
 
-    Protects everybody in the table against whoever sees all answers together: every answer is computed from counts to
-    which noise was added once, in `fit`. Not covered is the model that is explained, which may remember people (see
-    `model_access`). See the page "Answer with prototypes".
+    Protects everybody in the table against whoever sees all answers together: every answer is
+    computed from counts to which noise was added once, in `fit`. Not covered is the model that is
+    explained, which may remember people (see `model_access`). See the page "Answer with
+    prototypes".
 
     Parameters
     ----------
     epsilon : float
         Budget of a fit, however many queries are answered; smaller is more private, 1 is usual.
     delta : float
-        0: pure differential privacy, with discrete Laplace noise. Above 0: discrete Gaussian noise. It must be below
-        1 / `people`, better far below; at most 1e-6 without `people`.
+        0: pure differential privacy, with discrete Laplace noise. Above 0: discrete Gaussian noise.
+        It must be below 1 / `people`, better far below; at most 1e-6 without `people`.
     rows : int
         Number of rows that are drawn; more of them are nearer to queries, at no cost in privacy.
     serve : {"rows", "prototypes"}
-        Answer with the nearest of all rows, or of a few typical ones per outcome, which are much farther away.
+        Answer with the nearest of all rows, or of a few typical ones per outcome, which are much
+        farther away.
     prototypes : int
         Number of prototypes of each outcome.
     plausibility : float, optional
-        Weight of a row's negative log-probability against its distance to the query (in features). 0: only distance.
-        Default: chosen in `fit`, at most 0.45, with drawn rows as queries, so that answers are as likely as they can be
-        at 0.85 times the mean distance of the nearest drawn row, or 1.15 times that of the nearest answers if it is
-        more (1.1 times that of the nearest drawn row if rows are not moved).
+        Weight of a row's negative log-probability against its distance to the query (in features).
+        0: only distance. Default: chosen in `fit`, at most 0.45, with drawn rows as queries, so
+        that answers are as likely as they can be at 0.85 times the mean distance of the nearest
+        drawn row, or 1.15 times that of the nearest answers if it is more (1.1 times that of the
+        nearest drawn row if rows are not moved).
     revert : bool, optional
-        Whether a row takes over the query's own values, or numbers nearer to them, while the outcome stays desired and
-        it does not lose more in plausibility than it gains in distance. That costs no budget, but tells more about the
-        model. Default: yes, unless `model_access` is "private", as nothing covers it then.
+        Whether a row takes over the query's own values, or numbers nearer to them, while the
+        outcome stays desired and it does not lose more in plausibility than it gains in distance.
+        That costs no budget, but tells more about the model. Default: yes, unless `model_access` is
+        "private", as nothing covers it then.
     model_access : {"public", "dp", "private", "surrogate"}
-        What may be known of the model: "public" (or not trained on these people), "dp" (trained with a budget),
-        "private", or "surrogate": an unfitted estimator is fitted here on the drawn rows, its target's domain public.
+        What may be known of the model: "public" (or not trained on these people), "dp" (trained
+        with a budget), "private", or "surrogate": an unfitted estimator is fitted here on the drawn
+        rows, its target's domain public.
     model_epsilon, model_delta : float, optional
         Budget that the model was trained with.
     rows_per_person : int
         With a subject key: rows of one person beyond these are left out; noise grows with it.
     people : int, optional
-        Number of people that the table is publicly known to have, not counted in it; bounds `delta`.
+        Number of people that the table is publicly known to have, not counted in it; bounds
+        `delta`.
     accountant : BudgetAccountant, optional
-        Takes the budget of every fit before a row is touched. Default: the one in force, else that of the last fit.
-        Copies and clones spend from the same one; a pickle loses it, and needs a new one to be fitted again.
+        Takes the budget of every fit before a row is touched. Default: the one in force, else that
+        of the last fit. Copies and clones spend from the same one; a pickle loses it, and needs a
+        new one to be fitted again.
     seed : int, optional
         Makes noise and rows repeatable, for tests and examples; nothing is guaranteed then.
 
@@ -147,11 +168,14 @@ class DPPrototypes:
     --------
     >>> import pandas as pd
     >>> from cfk_plugin import DPPrototypes, Population, Schema
-    >>> train = pd.DataFrame({"age": [24, 25, 26, 27, 50] * 40, "salary": [60, 60, 30, 80, 90] * 40})
+    >>> train = pd.DataFrame(
+    ...     {"age": [24, 25, 26, 27, 50] * 40, "salary": [60, 60, 30, 80, 90] * 40}
+    ... )
     >>> bounds = {"age": (18, 90), "salary": (0, 100)}
     >>> schema = Schema.from_frame(train, quasi_identifiers=["age"], bounds=bounds, nullable=[])
     >>> prototypes = DPPrototypes(epsilon=1.0, rows=2000)
-    >>> _ = prototypes.fit(Population.from_frame(train, schema), model=lambda x: x.salary > 50, desired=True)
+    >>> population = Population.from_frame(train, schema)
+    >>> _ = prototypes.fit(population, model=lambda x: x.salary > 50, desired=True)
     >>> bool(prototypes.explain(train.head(1))[0].values["salary"] > 50)
     True
     """
@@ -189,7 +213,8 @@ class DPPrototypes:
         Returns
         -------
         DPPrototypes
-            Itself. It holds the drawn rows and the model, but no row of the table, unless the model keeps some.
+            Itself. It holds the drawn rows and the model, but no row of the table, unless the model
+            keeps some.
 
         Raises
         ------
@@ -198,21 +223,26 @@ class DPPrototypes:
         SchemaError
             If a public domain is not declared.
         BudgetError
-            If the accountant has too little left, several are in force, or a copy lost its own. No row is touched.
+            If the accountant has too little left, several are in force, or a copy lost its own. No
+            row is touched.
         ModelError
-            If the model cannot be used on rows of the declared domain, or a surrogate was fitted before.
+            If the model cannot be used on rows of the declared domain, or a surrogate was fitted
+            before.
         PopulationError
             If the population has no rows here.
 
         Warns
         -----
         PrivacyLeakWarning
-            If the noise is seeded, a domain was read from rows, or rows are moved though the model is private.
+            If the noise is seeded, a domain was read from rows, or rows are moved though the model
+            is private.
         """
         self._check_settings()
         check_population(population)
         if not population.has_rows:
-            raise PopulationError("counts are noised once, where the rows are; this population has none here")
+            raise PopulationError(
+                "counts are noised once, where the rows are; this population has none here"
+            )
         domain = PublicDomain.of(population, with_target=self.model_access == "surrogate")
         features = list(population.schema.features)
         if self.model_access == "surrogate":
@@ -224,8 +254,16 @@ class DPPrototypes:
         self._spend(population)
         self.schema_, self.features_ = population.schema, population.schema.features
         codes = domain.codes_to_count(population, self.rows_per_person)
-        settings = (codes, self.epsilon, self.delta, shares(len(domain.columns)), self.rows_per_person)
-        asked = PrivateRows(*settings) if self.seed is None else SeededRows(*settings, seed=self.seed)
+        settings = (
+            codes,
+            self.epsilon,
+            self.delta,
+            shares(len(domain.columns)),
+            self.rows_per_person,
+        )
+        asked = (
+            PrivateRows(*settings) if self.seed is None else SeededRows(*settings, seed=self.seed)
+        )
         forest = Forest.measure(asked, domain.sizes, [column.groups for column in domain.columns])
         random = np.random.default_rng(self.seed)
         codes, likelihood = forest.sample(self.rows, random), forest.likelihood()
@@ -246,7 +284,9 @@ class DPPrototypes:
         self.plausibility_ = self.plausibility
         if self.plausibility is None:
             self.plausibility_ = balanced_weight(served, likely, self.goal_, self.model_, mover)
-        self.served_ = replace(served, cost=self.plausibility_ * (likely.max() - likely) / len(features))
+        self.served_ = replace(
+            served, cost=self.plausibility_ * (likely.max() - likely) / len(features)
+        )
         return self
 
     def explain(
@@ -265,7 +305,8 @@ class DPPrototypes:
         Returns
         -------
         Explanations
-            `PrototypeCounterfactual` entries, or suppressed ones where no row has the desired outcome.
+            `PrototypeCounterfactual` entries, or suppressed ones where no row has the desired
+            outcome.
 
         Raises
         ------
@@ -284,19 +325,29 @@ class DPPrototypes:
         return explanations_of(rows, refused, *said, seed=self.seed, spent=self.spent_)
 
     def generate(self, queries: pd.DataFrame) -> tuple[pd.DataFrame, NDArray[np.bool_]]:
-        """Return one row per query as a table, and which of them are answers; the others must be left out."""
+        """Return one row per query as a table, and which of them are answers; the others must be
+        left out.
+        """
         served, features = self._fitted().served_, self.features_
-        frame = select(require_features(queries, features, "queries"), features, renumber=self.goal_.is_opposite)
+        frame = select(
+            require_features(queries, features, "queries"),
+            features,
+            renumber=self.goal_.is_opposite,
+        )
         labels = self.model_(frame).astype(object) if self.goal_.is_opposite else None
         asked = served.heom.encode(frame)
         at = served.nearest(asked, self.goal_, labels)
         answered = at >= 0
         at = np.where(answered, at, 0)
-        if not (self.certificate_.reverted and answered.any()):  # as certified, whatever was set since
+        if not (
+            self.certificate_.reverted and answered.any()
+        ):  # as certified, whatever was set since
             return served.table(at), answered
 
         def met(some: pd.DataFrame, of: NDArray[np.int64]) -> NDArray[np.bool_]:
-            return self.goal_.met(self.model_(some).astype(object), None if labels is None else labels[of])
+            return self.goal_.met(
+                self.model_(some).astype(object), None if labels is None else labels[of]
+            )
 
         weight, own = np.full(len(at), self.plausibility_), self._mover.points(asked)
         return self._mover.move(at, served.labels[at], own, weight, met), answered
@@ -307,19 +358,24 @@ class DPPrototypes:
         return self
 
     def _spend(self, population: Population) -> None:
-        """Charge the fit to an account, if there is one; seeded noise guarantees nothing and costs nothing."""
+        """Charge the fit to an account, if there is one; seeded noise guarantees nothing and costs
+        nothing.
+        """
         if self.seed is not None:
             self.spent_ = 0.0
             return
         if self.accountant is None and self._lost_account:
             raise BudgetError(
-                "this is a copy from a pickle, which could not bring the accountant along that counts what is spent on "
-                "these people; set its accountant, opened with the same ledger= and scope="
+                "this is a copy from a pickle, which could not bring the accountant along that"
+                " counts what is spent on these people; set its accountant, opened with the same"
+                " ledger= and scope="
             )
         accountant = self.accountant or BudgetAccountant.default() or self._account
         if accountant is not None:
             rho = rho_of(self.epsilon, self.delta)
-            accountant.spend(population, self.epsilon, self.delta, what=type(self).__name__, rho=rho)
+            accountant.spend(
+                population, self.epsilon, self.delta, what=type(self).__name__, rho=rho
+            )
         self._account = accountant
         self.spent_ = self.epsilon if accountant is None else accountant.spent(population).epsilon
 
@@ -336,28 +392,45 @@ class DPPrototypes:
         if weight is not None and not (is_number and 0 <= weight < math.inf):
             raise PolicyError(f"plausibility must be a finite number >= 0, got {weight!r}")
         if self.revert not in (None, False, True):
-            raise PolicyError(f"revert must be True, False or None, got {type(self.revert).__name__}")
+            raise PolicyError(
+                f"revert must be True, False or None, got {type(self.revert).__name__}"
+            )
         if self.seed is not None and not isinstance(self.seed, (int, np.integer)):
-            raise PolicyError(f"seed must be a whole number or None, got {type(self.seed).__name__}")
+            raise PolicyError(
+                f"seed must be a whole number or None, got {type(self.seed).__name__}"
+            )
 
     def _warn(self, domain: PublicDomain) -> None:
         said = []
         if self.seed is not None:
-            said.append("the noise is seeded: whoever knows the seed takes it off, and nothing is guaranteed")
+            said.append(
+                "the noise is seeded: whoever knows the seed takes it off, and nothing is"
+                " guaranteed"
+            )
         if domain.inferred:
-            said.append(f"domains of {', '.join(domain.inferred)} were read from the rows: nothing is guaranteed")
+            said.append(
+                f"domains of {', '.join(domain.inferred)} were read from the rows: nothing is"
+                " guaranteed"
+            )
         if self.revert and self.model_access == "private":
             said.append(_REVERTS)
         for text in said:
             warnings.warn(text, PrivacyLeakWarning, stacklevel=3)
 
     def _certificate(self, rows: PrivateRows, domain: PublicDomain) -> PrototypeCertificate:
-        """Say what is guaranteed, without the population's fingerprint, which is computed from the exact table."""
-        person = "one person" if self.rows_per_person == 1 else f"one person with up to {self.rows_per_person} rows"
+        """Say what is guaranteed, without the population's fingerprint, which is computed from the
+        exact table.
+        """
+        person = (
+            "one person"
+            if self.rows_per_person == 1
+            else f"one person with up to {self.rows_per_person} rows"
+        )
         holds = not rows.seeded and not domain.inferred
         return PrototypeCertificate(
             guarantee=("approximate" if self.delta else "pure") if holds else "none",
-            epsilon=self.epsilon,  # the composed budget is not above it, else the rows would have refused
+            # the composed budget is not above it, else the rows would have refused
+            epsilon=self.epsilon,
             delta=self.delta,
             unit=person,
             neighbours=f"tables that differ by {person}, added or removed",
@@ -372,7 +445,10 @@ class DPPrototypes:
         )
 
     def __repr__(self) -> str:
-        return f"DPPrototypes(epsilon={self.epsilon!r}, delta={self.delta!r}, model_access={self.model_access!r})"
+        return (
+            f"DPPrototypes(epsilon={self.epsilon!r}, delta={self.delta!r},"
+            f" model_access={self.model_access!r})"
+        )
 
     def __copy__(self) -> DPPrototypes:  # copies spend from the same account, which no pickle holds
         twin = type(self).__new__(type(self))
@@ -391,7 +467,9 @@ class DPPrototypes:
         return twin
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave the accountant out: what is stored is paid for, and has no rows but those that the model keeps."""
+        """Leave the accountant out: what is stored is paid for, and has no rows but those that the
+        model keeps.
+        """
         counted = self.accountant or self._account or BudgetAccountant.is_any_in_force()
         lost = self._lost_account or bool(counted)
         return {**self.__dict__, "accountant": None, "_account": None, "_lost_account": lost}

@@ -1,7 +1,21 @@
-"""Metrics of privacy, validity and utility; each works alone. Definitions: docs/reference/metrics.md."""
+"""Metrics of privacy, validity and utility; each works alone.
 
-from cfk_plugin.metrics.combinations import Plausibility, Pureness, plausibility, pureness, region_plausibility
-from cfk_plugin.metrics.information import classification_metric, discernibility, ncp, ncp_by_attribute
+Definitions: docs/reference/metrics.md.
+"""
+
+from cfk_plugin.metrics.combinations import (
+    Plausibility,
+    Pureness,
+    plausibility,
+    pureness,
+    region_plausibility,
+)
+from cfk_plugin.metrics.information import (
+    classification_metric,
+    discernibility,
+    ncp,
+    ncp_by_attribute,
+)
 from cfk_plugin.metrics.intervals import (
     POOLED,
     Bounds,

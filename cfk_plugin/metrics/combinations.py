@@ -1,4 +1,6 @@
-"""What a region's value combinations are worth: how many get the outcome, how close they are to the training rows."""
+"""What a region's value combinations are worth: how many get the outcome, how close they are to the
+training rows.
+"""
 
 from __future__ import annotations
 
@@ -42,9 +44,10 @@ def pureness(
 ) -> Pureness:
     """Return the share of value combinations of a region that the model gives the desired outcome.
 
-    |{cells of R with f(cell, private values) = desired}| / |cells of R|, over all combinations of values that occur in
-    the population, however rare or impossible together; private values are the counterfactual's. The published
-    estimate is ``method="sample", n=100``. Source: Goethals, Sörensen, Martens (2023), section 4.
+    |{cells of R with f(cell, private values) = desired}| / |cells of R|, over all combinations of
+    values that occur in the population, however rare or impossible together; private values are the
+    counterfactual's. The published estimate is ``method="sample", n=100``. Source: Goethals,
+    Sörensen, Martens (2023), section 4.
 
     Parameters
     ----------
@@ -54,7 +57,8 @@ def pureness(
         From rows in the training table's columns and dtypes to labels.
     desired : the desired label, or a callable from labels to booleans
     method : {"auto", "exact", "sample"}
-        "auto" is exact up to `cell_budget` combinations, and sampled above: `n` draws without replacement.
+        "auto" is exact up to `cell_budget` combinations, and sampled above: `n` draws without
+        replacement.
 
     Raises
     ------
@@ -62,7 +66,9 @@ def pureness(
         If the counterfactual lacks a feature or a setting is out of range; if the model fails.
     """
     if method not in ("auto", "exact", "sample") or n < 1 or cell_budget < 1:
-        raise InputError("method must be auto, exact or sample; n and cell_budget must be at least 1")
+        raise InputError(
+            "method must be auto, exact or sample; n and cell_budget must be at least 1"
+        )
     goal = Goal(desired)
     if goal.is_opposite:
         raise InputError('pureness needs the desired label itself: "opposite" depends on who asks')
@@ -70,7 +76,9 @@ def pureness(
     exact = method == "exact" or (method == "auto" and grid.size <= cell_budget) or n >= grid.size
     cells = grid.all() if exact else grid.sample(n, np.random.default_rng(random_state))
     labels = LabelModel(model, population.schema.features)
-    answers = labels(rows_for_cells(population.encoder, row, np.zeros(len(cells), dtype=np.int64), cells))
+    answers = labels(
+        rows_for_cells(population.encoder, row, np.zeros(len(cells), dtype=np.int64), cells)
+    )
     goal.check(labels.classes, answers)
     good = int(goal.met(answers).sum())
     value = good / len(cells)
@@ -80,7 +88,9 @@ def pureness(
 
 @dataclass(frozen=True, slots=True)
 class Plausibility:
-    """Mean HEOM distance to training rows, in [0, 1] inside the population's ranges; lower is closer."""
+    """Mean HEOM distance to training rows, in [0, 1] inside the population's ranges; lower is
+    closer.
+    """
 
     nearest: float  # to the nearest training row; 0 means native
     nearest_5: float  # to the 5 nearest (all, if fewer)
@@ -88,10 +98,11 @@ class Plausibility:
 
 
 def plausibility(rows: pd.DataFrame, population: Population) -> Plausibility:
-    """Return how far rows are from the training rows: close is good for the advice and bad for privacy.
+    """Return how far rows are from the training rows: close is good for the advice and bad for
+    privacy.
 
-    Mean over rows of HEOM to the nearest, and of the mean HEOM to the 5 nearest; each duplicate counts. Source: Wilson,
-    Martinez (1997), Improved heterogeneous distance functions.
+    Mean over rows of HEOM to the nearest, and of the mean HEOM to the 5 nearest; each duplicate
+    counts. Source: Wilson, Martinez (1997), Improved heterogeneous distance functions.
 
     Parameters
     ----------
@@ -108,7 +119,9 @@ def plausibility(rows: pd.DataFrame, population: Population) -> Plausibility:
     if not len(rows):
         return Plausibility(float("nan"), float("nan"), 0)
     table = population.frame[features]
-    _, distances = Heom.of(population).nearest(population.conform(rows), table, k=min(5, population.n_rows))
+    _, distances = Heom.of(population).nearest(
+        population.conform(rows), table, k=min(5, population.n_rows)
+    )
     return Plausibility(float(distances[:, 0].mean()), float(distances.mean()), len(rows))
 
 
@@ -145,18 +158,26 @@ def region_plausibility(
 
 
 def _combinations(
-    region: Region, counterfactual: Mapping[str, Any] | pd.Series | pd.DataFrame, population: Population
+    region: Region,
+    counterfactual: Mapping[str, Any] | pd.Series | pd.DataFrame,
+    population: Population,
 ) -> tuple[pd.DataFrame, Grid]:
-    """Return a counterfactual as the training table would have it, and the combinations of its region."""
+    """Return a counterfactual as the training table would have it, and the combinations of its
+    region.
+    """
     features = population.schema.features
     if not isinstance(counterfactual, pd.DataFrame):
-        counterfactual = pd.DataFrame({name: [counterfactual[name]] for name in features if name in counterfactual})
+        counterfactual = pd.DataFrame(
+            {name: [counterfactual[name]] for name in features if name in counterfactual}
+        )
     if len(counterfactual) != 1:
         raise InputError("give one counterfactual, as one row")
     if lost := [name for name in features if name not in counterfactual.columns]:
         raise InputError(f"the counterfactual lacks {', '.join(lost)}")
     row = population.conform(counterfactual)
-    grid = Grid.of(region, population, population.encode(row)[0][0, population.schema.quasi_positions].tolist())
+    grid = Grid.of(
+        region, population, population.encode(row)[0][0, population.schema.quasi_positions].tolist()
+    )
     if grid.size == 0:
         raise InputError("the region holds no value combination of the population")
     return row, grid

@@ -1,4 +1,6 @@
-"""HEOM: the heterogeneous Euclidean-overlap distance between mixed rows, as a mean over features."""
+"""HEOM: the heterogeneous Euclidean-overlap distance between mixed rows, as a mean over
+features.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ class HeomCodes:
     """Rows prepared for `Heom`, stored by column."""
 
     numbers: NDArray[np.float64]  # shape (n_rows, n_numeric); dates in seconds, NaN where missing
-    codes: NDArray[np.uint64]  # shape (n_rows, n_categorical); hash of each category's text, 0 where missing
+    codes: NDArray[
+        np.uint64
+    ]  # shape (n_rows, n_categorical); hash of each category's text, 0 where missing
 
     def __len__(self) -> int:
         return len(self.numbers)
@@ -44,12 +48,14 @@ class HeomCodes:
 
 @dataclass(frozen=True, slots=True)
 class Heom:
-    """Distance between rows of mixed type: the mean over features of a distance in [0, 1] per feature.
+    """Distance between rows of mixed type: the mean over features of a distance in [0, 1] per
+    feature.
 
-    A number differs by ``|x - y| / range`` (0 where the range is 0; above 1 outside of it), a category by 0 or 1. A
-    missing value differs from every other by 1 and from another missing one by 0. Categories are compared as text, so
-    that 3, 3.0 and "3" are the same. It stores ranges, no row and no category. Source: Wilson, Martinez (1997),
-    "Improved heterogeneous distance functions", section 3.
+    A number differs by ``|x - y| / range`` (0 where the range is 0; above 1 outside of it), a
+    category by 0 or 1. A missing value differs from every other by 1 and from another missing one
+    by 0. Categories are compared as text, so that 3, 3.0 and "3" are the same. It stores ranges, no
+    row and no category. Source: Wilson, Martinez (1997), "Improved heterogeneous distance
+    functions", section 3.
 
     Parameters
     ----------
@@ -69,7 +75,9 @@ class Heom:
     categorical: tuple[str, ...]
     ranges: Mapping[str, float]
 
-    def __init__(self, numeric: Sequence[str], categorical: Sequence[str], ranges: Mapping[str, float]) -> None:
+    def __init__(
+        self, numeric: Sequence[str], categorical: Sequence[str], ranges: Mapping[str, float]
+    ) -> None:
         if both := [name for name in numeric if name in categorical]:
             raise InputError(f"columns both numeric and categorical: {', '.join(both)}")
         object.__setattr__(self, "numeric", tuple(numeric))
@@ -81,7 +89,9 @@ class Heom:
 
     @classmethod
     def fit(cls, frame: pd.DataFrame, numeric: Sequence[str] | None = None) -> Heom:
-        """Take columns and ranges from a table; numeric are those named, else those of numbers or dates."""
+        """Take columns and ranges from a table; numeric are those named, else those of numbers or
+        dates.
+        """
         if numeric is None:
             numeric = [name for name in frame.columns if is_numeric(frame[name])]
         elif unknown := [name for name in numeric if name not in frame.columns]:
@@ -95,19 +105,27 @@ class Heom:
 
     @classmethod
     def of(cls, population: Population) -> Heom:
-        """Take columns and ranges from a population whose rows are in this process; no row is read."""
-        population.rows(np.empty(0, dtype=np.int64))  # raises where rows are elsewhere, as ranges are unknown then
+        """Take columns and ranges from a population whose rows are in this process; no row is
+        read.
+        """
+        population.rows(
+            np.empty(0, dtype=np.int64)
+        )  # raises where rows are elsewhere, as ranges are unknown then
         domains = {name: population.domains[name] for name in population.schema.features}
         widths = {name: domain.width for name, domain in domains.items() if domain.is_numeric}
         return cls([*widths], [name for name in domains if name not in widths], widths)
 
     def encode(self, frame: pd.DataFrame) -> HeomCodes:
-        if lost := [name for name in (*self.numeric, *self.categorical) if name not in frame.columns]:
+        if lost := [
+            name for name in (*self.numeric, *self.categorical) if name not in frame.columns
+        ]:
             raise InputError(f"missing column {', '.join(lost)}")
         few = _values_of(frame) if len(frame) <= _FEW and self.categorical else None
         return HeomCodes(_numbers(frame, self.numeric, few), _hashes(frame, self.categorical, few))
 
-    def distances(self, a: pd.DataFrame | HeomCodes, b: pd.DataFrame | HeomCodes) -> NDArray[np.float64]:
+    def distances(
+        self, a: pd.DataFrame | HeomCodes, b: pd.DataFrame | HeomCodes
+    ) -> NDArray[np.float64]:
         """Return the distance of every row of `a` to every row of `b`, shape (len(a), len(b))."""
         left, right = self._codes(a), self._codes(b)
         out = np.empty((len(left), len(right)))
@@ -115,12 +133,20 @@ class Heom:
             out[rows] = block
         return out
 
-    def parts(self, a: pd.DataFrame | HeomCodes, b: pd.DataFrame | HeomCodes) -> NDArray[np.float64]:
-        """Return how much row i of `a` differs from row i of `b`, feature by feature, numbers first."""
+    def parts(
+        self, a: pd.DataFrame | HeomCodes, b: pd.DataFrame | HeomCodes
+    ) -> NDArray[np.float64]:
+        """Return how much row i of `a` differs from row i of `b`, feature by feature, numbers
+        first.
+        """
         left, right = self._codes(a), self._codes(b)
         if len(left) != len(right):
-            raise InputError(f"rows are compared in pairs, but there are {len(left)} and {len(right)}")
-        numbers = differences(left.numbers, right.numbers, np.array([self.ranges[name] for name in self.numeric]))
+            raise InputError(
+                f"rows are compared in pairs, but there are {len(left)} and {len(right)}"
+            )
+        numbers = differences(
+            left.numbers, right.numbers, np.array([self.ranges[name] for name in self.numeric])
+        )
         return np.hstack([numbers, left.codes != right.codes])
 
     def nearest(
@@ -131,10 +157,12 @@ class Heom:
         exclude_same: bool = False,
         cost: NDArray[np.float64] | None = None,
     ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Find the k nearest rows of `b` for every row of `a`; of equally near ones the first in `b`.
+        """Find the k nearest rows of `b` for every row of `a`; of equally near ones the first in
+        `b`.
 
-        Returns positions in `b`, nearest first, and distances; -1 and infinite where there is no row. `exclude_same`
-        leaves out rows at distance 0, such as the row itself; `cost` is added to the distance to each row of `b`.
+        Returns positions in `b`, nearest first, and distances; -1 and infinite where there is no
+        row. `exclude_same` leaves out rows at distance 0, such as the row itself; `cost` is added
+        to the distance to each row of `b`.
         """
         if k < 1:
             raise InputError("k must be at least 1")
@@ -172,7 +200,9 @@ class Heom:
         total /= max(len(self.numeric) + len(self.categorical), 1)
         return total
 
-    def _apart(self, numbers: NDArray[np.float64], codes: NDArray[np.uint64], b: HeomCodes) -> NDArray[np.float64]:
+    def _apart(
+        self, numbers: NDArray[np.float64], codes: NDArray[np.uint64], b: HeomCodes
+    ) -> NDArray[np.float64]:
         shape = np.broadcast_shapes(numbers.shape[:-1], (len(b),))
         total, differ = np.zeros(shape), np.zeros(shape, dtype=np.uint16)
         for j, name in enumerate(self.numeric):
@@ -184,8 +214,12 @@ class Heom:
         return total
 
 
-def differences(x: NDArray[np.float64], y: NDArray[np.float64], widths: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return how far numbers are apart, in widths of their ranges; NaN stands for what is missing."""
+def differences(
+    x: NDArray[np.float64], y: NDArray[np.float64], widths: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return how far numbers are apart, in widths of their ranges; NaN stands for what is
+    missing.
+    """
     part = np.abs(x - y)
     part /= np.where(widths > 0, widths, np.inf)
     missing, other = np.isnan(x), np.isnan(y)
@@ -202,25 +236,34 @@ def _values_of(frame: pd.DataFrame) -> dict[str, NDArray[Any]]:
     return dict(zip(frame.columns.tolist(), values.T, strict=True))
 
 
-def _numbers(frame: pd.DataFrame, names: Sequence[str], few: Mapping[str, NDArray[Any]] | None) -> NDArray[np.float64]:
+def _numbers(
+    frame: pd.DataFrame, names: Sequence[str], few: Mapping[str, NDArray[Any]] | None
+) -> NDArray[np.float64]:
     """Return columns as numbers by column, NaN where missing or infinite; many plain ones at once.
 
-    `few` has the values where there are few rows: then these are read faster than columns are taken.
+    `few` has the values where there are few rows: then these are read faster than columns are
+    taken.
     """
-    if len(names) > _WIDE and all(isinstance(kind, np.dtype) and kind.kind in "iuf" for kind in set(frame.dtypes)):
+    if len(names) > _WIDE and all(
+        isinstance(kind, np.dtype) and kind.kind in "iuf" for kind in set(frame.dtypes)
+    ):
         numbers = frame[list(names)].to_numpy(dtype=np.float64).copy(order="F")
     else:
         numbers = np.empty((len(frame), len(names)), order="F")
         for j, name in enumerate(names):
             values: list[Any] = [None] if few is None else few[name].tolist()
-            is_plain = all(isinstance(v, _FLOATS) or (type(v) in _WHOLES and abs(v) < _WHOLE) for v in values)
+            is_plain = all(
+                isinstance(v, _FLOATS) or (type(v) in _WHOLES and abs(v) < _WHOLE) for v in values
+            )
             numbers[:, j] = values if is_plain else to_numbers(frame[name])[0]
     numbers[~np.isfinite(numbers)] = np.nan
     return numbers
 
 
 def smallest(away: NDArray[np.float64], k: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return positions and values of the k smallest of each row, of equal ones the first; -1 for infinite ones."""
+    """Return positions and values of the k smallest of each row, of equal ones the first; -1 for
+    infinite ones.
+    """
     order = _smallest(away, k)
     values = np.take_along_axis(away, order, axis=1)
     return np.where(np.isinf(values), -1, order), values
@@ -238,11 +281,15 @@ def _smallest(block: NDArray[np.float64], k: int) -> NDArray[np.int64]:
     return order
 
 
-def _hashes(frame: pd.DataFrame, names: Sequence[str], few: Mapping[str, NDArray[Any]] | None) -> NDArray[np.uint64]:
+def _hashes(
+    frame: pd.DataFrame, names: Sequence[str], few: Mapping[str, NDArray[Any]] | None
+) -> NDArray[np.uint64]:
     codes = np.empty((len(frame), len(names)), dtype=np.uint64, order="F")
     if few is not None:  # all columns at once
         values = np.concatenate([few[name] for name in names])
-        hashes = np.where(pd.isna(values), _MISSING, hashes_of([*map(to_text, values.tolist())])[:-1])
+        hashes = np.where(
+            pd.isna(values), _MISSING, hashes_of([*map(to_text, values.tolist())])[:-1]
+        )
         codes[:] = hashes.reshape(len(names), len(frame)).T
         return codes
     for j, name in enumerate(names):
@@ -254,4 +301,7 @@ def _hashes(frame: pd.DataFrame, names: Sequence[str], few: Mapping[str, NDArray
 def hashes_of(texts: Sequence[str]) -> NDArray[np.uint64]:
     """Return the code of each category, and after them that of a missing one."""
     array = np.array(texts, dtype=object)
-    return np.append(pd.util.hash_array(array, categorize=False) if len(array) else np.empty(0, np.uint64), _MISSING)
+    return np.append(
+        pd.util.hash_array(array, categorize=False) if len(array) else np.empty(0, np.uint64),
+        _MISSING,
+    )

@@ -18,10 +18,11 @@ from cfk_plugin.errors import InputError
 
 
 def ncp(region: Region, population: Population) -> float:
-    """Return the normalised certainty penalty of a region: of what is released, not of the rows inside it.
+    """Return the normalised certainty penalty of a region: of what is released, not of the rows
+    inside it.
 
-    NCP = sum_j w_j NCP_j with sum_j w_j = 1; NCP_j is in `ncp_by_attribute`. Source: Goethals, Sörensen, Martens
-    (2023), equations 1-3; Ghinita et al. (2007).
+    NCP = sum_j w_j NCP_j with sum_j w_j = 1; NCP_j is in `ncp_by_attribute`. Source: Goethals,
+    Sörensen, Martens (2023), equations 1-3; Ghinita et al. (2007).
 
     Parameters
     ----------
@@ -52,8 +53,9 @@ def weigh_losses(parts: Mapping[str, float], schema: Schema) -> float:
 def ncp_by_attribute(region: Region, population: Population) -> dict[str, float]:
     """Return the unweighted penalty of each quasi-identifier.
 
-    (high - low) / range, of numbers or ranks; for sets of several values |R| / |A|, of leaves under the lowest node in
-    a hierarchy. Missing together with values costs 1, but for nominal attributes, where it is one more value.
+    (high - low) / range, of numbers or ranks; for sets of several values |R| / |A|, of leaves under
+    the lowest node in a hierarchy. Missing together with values costs 1, but for nominal
+    attributes, where it is one more value.
 
     Parameters
     ----------
@@ -70,7 +72,9 @@ def ncp_by_attribute(region: Region, population: Population) -> dict[str, float]
             raise InputError(f"the region has no part for {name}")
         part, domain = region[name], population.domains[name]
         if isinstance(part, Interval) != domain.is_interval:
-            raise InputError(f"the region's part for {name!r} does not fit a {domain.attribute.kind} attribute")
+            raise InputError(
+                f"the region's part for {name!r} does not fit a {domain.attribute.kind} attribute"
+            )
         if isinstance(part, Interval):
             losses[name] = _range_loss(part, domain)
         elif len(part) == 1:
@@ -83,7 +87,9 @@ def ncp_by_attribute(region: Region, population: Population) -> dict[str, float]
 
 
 def _range_loss(part: Interval, domain: Domain) -> float:
-    if part.low is None or part.missing:  # missing alone is one value; with others it costs everything
+    if (
+        part.low is None or part.missing
+    ):  # missing alone is one value; with others it costs everything
         return float(part.low is not None)
     name, values = domain.attribute.name, domain.values
     if domain.attribute.kind == "ordinal":
@@ -107,7 +113,10 @@ def _hierarchy_loss(part: frozenset[Any], domain: Domain, hierarchy: Hierarchy) 
         return 1.0
     values = [to_text(v) for v in part]
     if not set(values) <= set(hierarchy.leaves):
-        raise InputError(f"the region's set for {domain.attribute.name!r} has values that its hierarchy does not list")
+        raise InputError(
+            f"the region's set for {domain.attribute.name!r} has values that its hierarchy does not"
+            " list"
+        )
     node = hierarchy.cover(values)
     return float(hierarchy.high[node] - hierarchy.low[node] + 1) / domain.size
 
@@ -121,13 +130,14 @@ def discernibility(
 ) -> float:
     """Return the discernibility penalty C_DM: every tuple gets the size of its class.
 
-    sum |E| + n · suppressed; "squared": sum |E|² + n · suppressed. Source: Bayardo, Agrawal (2005); Goethals, Sörensen,
-    Martens (2023), section 4.
+    sum |E| + n · suppressed; "squared": sum |E|² + n · suppressed. Source: Bayardo, Agrawal (2005);
+    Goethals, Sörensen, Martens (2023), section 4.
 
     Parameters
     ----------
     class_sizes : iterable of int
-        People inside the region of each release; for ``form="squared"`` the size of each class of a table.
+        People inside the region of each release; for ``form="squared"`` the size of each class of a
+        table.
     n_suppressed : int
         Number of explanations (for "squared": rows) that were suppressed.
     n_people : int
@@ -149,11 +159,14 @@ def discernibility(
     return float((sizes**2 if form == "squared" else sizes).sum() + n_suppressed * n_people)
 
 
-def classification_metric(labels: Sequence[Hashable], class_labels: Sequence[Iterable[Hashable]]) -> float:
-    """Return the classification metric CM: how often a release disagrees with the majority of its class.
+def classification_metric(
+    labels: Sequence[Hashable], class_labels: Sequence[Iterable[Hashable]]
+) -> float:
+    """Return the classification metric CM: how often a release disagrees with the majority of its
+    class.
 
-    CM = sum_r [label_r not among the most frequent labels of E(r)] / N; a tie is no penalty. Source: Iyengar (2002);
-    Goethals, Sörensen, Martens (2023), section 4.
+    CM = sum_r [label_r not among the most frequent labels of E(r)] / N; a tie is no penalty.
+    Source: Iyengar (2002); Goethals, Sörensen, Martens (2023), section 4.
 
     Parameters
     ----------

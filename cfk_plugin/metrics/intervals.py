@@ -1,4 +1,6 @@
-"""Confidence intervals, all made here, and what carries them: estimates, differences between groups."""
+"""Confidence intervals, all made here, and what carries them: estimates, differences between
+groups.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ class Bounds(NamedTuple):
 
 
 class Estimate(NamedTuple):
-    """A figure with the two ends of its 95 % interval: Clopper-Pearson for a share, bootstrap for a mean."""
+    """A figure with the two ends of its 95 % interval: Clopper-Pearson for a share, bootstrap for a
+    mean.
+    """
 
     value: float  # NaN without cases
     low: float  # without cases, a share is between 0 and 1, and a mean is NaN
@@ -74,10 +78,11 @@ def mean_of(values: NDArray[Any], random: np.random.Generator) -> Estimate:
 
 
 def clopper_pearson(successes: int, n: int, confidence: float = 0.95) -> Bounds:
-    """Return the exact two-sided interval of a proportion; conservative for draws without replacement.
+    """Return the exact two-sided interval of a proportion; conservative for draws without
+    replacement.
 
-    low = Beta(a/2; s, n-s+1), high = Beta(1-a/2; s+1, n-s). Source: Clopper, Pearson (1934), The use of confidence or
-    fiducial limits.
+    low = Beta(a/2; s, n-s+1), high = Beta(1-a/2; s+1, n-s). Source: Clopper, Pearson (1934), The
+    use of confidence or fiducial limits.
 
     Parameters
     ----------
@@ -97,23 +102,29 @@ def clopper_pearson(successes: int, n: int, confidence: float = 0.95) -> Bounds:
     _check_counts(successes, n, confidence)
     tail = (1 - confidence) / 2
     low = float(special.betaincinv(successes, n - successes + 1, tail)) if successes else 0.0
-    high = float(special.betaincinv(successes + 1, n - successes, 1 - tail)) if successes < n else 1.0
+    high = (
+        float(special.betaincinv(successes + 1, n - successes, 1 - tail)) if successes < n else 1.0
+    )
     return Bounds(low, high)
 
 
-def clopper_pearson_table(n: int, confidence: float = 0.95) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def clopper_pearson_table(
+    n: int, confidence: float = 0.95
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return both ends of `clopper_pearson` for 0, 1, ..., n successes of n draws."""
     _check_counts(0, n, confidence)
     successes = np.arange(1, n + 1)
-    low = np.concatenate([[0.0], special.betaincinv(successes, n - successes + 1, (1 - confidence) / 2)])
+    low = np.concatenate(
+        [[0.0], special.betaincinv(successes, n - successes + 1, (1 - confidence) / 2)]
+    )
     return low, 1 - low[::-1]
 
 
 def wilson(successes: int, n: int, confidence: float = 0.95) -> Bounds:
     """Return Wilson's score interval of a proportion; never of width 0, even at 0 or n successes.
 
-    (p + z²/2n ± z·sqrt(p(1-p)/n + z²/4n²)) / (1 + z²/n). Coverage is approximate. Source: Wilson (1927), Probable
-    inference, the law of succession, and statistical inference.
+    (p + z²/2n ± z·sqrt(p(1-p)/n + z²/4n²)) / (1 + z²/n). Coverage is approximate. Source: Wilson
+    (1927), Probable inference, the law of succession, and statistical inference.
 
     Parameters
     ----------
@@ -135,12 +146,14 @@ def wilson(successes: int, n: int, confidence: float = 0.95) -> Bounds:
 
 
 def auc_interval(above: ArrayLike, below: ArrayLike, confidence: float = 0.95) -> Bounds:
-    """Return an interval of the area under the ROC curve: the chance that a positive has the larger score.
+    """Return an interval of the area under the ROC curve: the chance that a positive has the larger
+    score.
 
-    DeLong's, on the scale of ln(A / (1 - A)), which knows no spread where A is 0 or 1; and Newcombe's method 5: all T
-    with |A - T| <= z·sqrt(T(1-T)(1 + N((1-T)/(2-T) + T/(1+T))) / mn), N = (m+n)/2 - 1. Source: DeLong, DeLong,
-    Clarke-Pearson (1988), Comparing areas under correlated ROC curves. Newcombe (2006), Confidence intervals for an
-    effect size measure based on the Mann-Whitney statistic, part 2.
+    DeLong's, on the scale of ln(A / (1 - A)), which knows no spread where A is 0 or 1; and
+    Newcombe's method 5: all T with |A - T| <= z·sqrt(T(1-T)(1 + N((1-T)/(2-T) + T/(1+T))) / mn), N
+    = (m+n)/2 - 1. Source: DeLong, DeLong, Clarke-Pearson (1988), Comparing areas under correlated
+    ROC curves. Newcombe (2006), Confidence intervals for an effect size measure based on the
+    Mann-Whitney statistic, part 2.
 
     Parameters
     ----------
@@ -175,8 +188,9 @@ def auc_interval(above: ArrayLike, below: ArrayLike, confidence: float = 0.95) -
 def balanced_interval(hits: int, m: int, rejects: int, n: int, confidence: float = 0.95) -> Bounds:
     """Return an interval of the mean of two independent proportions, such as a balanced accuracy.
 
-    p - sqrt((p1 - l1)² + (p2 - l2)²) / 2 with the Clopper-Pearson ends l1, l2; likewise above. Source: Zou, Donner
-    (2008), Construction of confidence limits about effect measures: a general approach.
+    p - sqrt((p1 - l1)² + (p2 - l2)²) / 2 with the Clopper-Pearson ends l1, l2; likewise above.
+    Source: Zou, Donner (2008), Construction of confidence limits about effect measures: a general
+    approach.
 
     Parameters
     ----------
@@ -204,8 +218,8 @@ def bootstrap(
 ) -> Bounds:
     """Return the percentile bootstrap interval of a statistic of one or more independent samples.
 
-    The (a/2, 1-a/2) quantiles of the statistic over resamples. Source: Efron, Tibshirani (1993), An Introduction to the
-    Bootstrap, chapter 13.
+    The (a/2, 1-a/2) quantiles of the statistic over resamples. Source: Efron, Tibshirani (1993), An
+    Introduction to the Bootstrap, chapter 13.
 
     Parameters
     ----------
@@ -221,7 +235,9 @@ def bootstrap(
     Bounds, (NaN, NaN) when a sample is empty; too narrow for samples of a few values
     """
     if not 0 < confidence < 1 or repeats < 1 or not samples:
-        raise InputError("a bootstrap needs a sample, a confidence between 0 and 1, and at least one repeat")
+        raise InputError(
+            "a bootstrap needs a sample, a confidence between 0 and 1, and at least one repeat"
+        )
     arrays: list[NDArray[Any]] = [np.asarray(sample) for sample in samples]
     if any(len(a) == 0 for a in arrays):
         return Bounds(float("nan"), float("nan"))
@@ -232,7 +248,10 @@ def bootstrap(
         first, second = (_means(a, repeats, random) for a in arrays)
         values = first - second
     else:
-        drawn = [statistic(*(a[random.integers(0, len(a), len(a))] for a in arrays)) for _ in range(repeats)]
+        drawn = [
+            statistic(*(a[random.integers(0, len(a), len(a))] for a in arrays))
+            for _ in range(repeats)
+        ]
         values = np.asarray(drawn, dtype=float)
     return _quantiles(values, confidence)
 
@@ -248,13 +267,19 @@ def difference_of_means(a: NDArray[Any], b: NDArray[Any]) -> float:
 
 
 def _ranks(scores: NDArray[np.float64], others: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return, for each score, twice the number of others that are lower, equal ones counted half."""
+    """Return, for each score, twice the number of others that are lower, equal ones counted
+    half.
+    """
     others = np.sort(others)
-    return np.searchsorted(others, scores, side="left") + np.searchsorted(others, scores, side="right")
+    return np.searchsorted(others, scores, side="left") + np.searchsorted(
+        others, scores, side="right"
+    )
 
 
 def _newcombe(area: float, m: int, n: int, z: float) -> float:
-    """Return the lower end of Newcombe's interval: where the area is z deviations above what is assumed."""
+    """Return the lower end of Newcombe's interval: where the area is z deviations above what is
+    assumed.
+    """
 
     def excess(true: float) -> float:
         spread = 1 + ((m + n) / 2 - 1) * ((1 - true) / (2 - true) + true / (1 + true))
@@ -282,7 +307,9 @@ def _check_counts(successes: int, n: int, confidence: float) -> None:
 
 
 def clustered_share(successes: ArrayLike, sizes: ArrayLike, *, random_state: int = 0) -> Bounds:
-    """Return a 95 % interval of sum(successes) / sum(sizes) over clusters, whose cases are not independent."""
+    """Return a 95 % interval of sum(successes) / sum(sizes) over clusters, whose cases are not
+    independent.
+    """
     right, total = np.asarray(successes, dtype=np.int64), np.asarray(sizes, dtype=np.int64)
     if (right > total).any() or (right < 0).any():
         raise InputError("clusters need from 0 to all of their cases as successes")
@@ -302,14 +329,18 @@ def clustered_share(successes: ArrayLike, sizes: ArrayLike, *, random_state: int
 def difference(first: tuple[float, float, float], second: tuple[float, float, float]) -> Bounds:
     """Return an interval of a difference from (value, low, high) of both parts."""
     (a, a_low, a_high), (b, b_low, b_high) = first, second
-    return Bounds(a - b - math.hypot(a - a_low, b_high - b), a - b + math.hypot(a_high - a, b - b_low))
+    return Bounds(
+        a - b - math.hypot(a - a_low, b_high - b), a - b + math.hypot(a_high - a, b - b_low)
+    )
 
 
 def roc_height(fpr: ArrayLike, tpr: ArrayLike, at: ArrayLike) -> NDArray[np.float64]:
     across = np.asarray(fpr, dtype=np.float64)
     highest = np.append(across[1:] > across[:-1], True)
     places = np.asarray(at, dtype=np.float64)
-    return np.asarray(np.interp(places, across[highest], np.asarray(tpr, dtype=np.float64)[highest]))
+    return np.asarray(
+        np.interp(places, across[highest], np.asarray(tpr, dtype=np.float64)[highest])
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,7 +367,8 @@ def group_gap(
 ) -> tuple[GroupGap, ...]:
     """Compare a metric between each group of people and the rest.
 
-    mean(metric in g) - mean(metric outside g), bootstrap over queries. An interval around 0 does not show equality.
+    mean(metric in g) - mean(metric outside g), bootstrap over queries. An interval around 0 does
+    not show equality.
 
     Parameters
     ----------
@@ -356,7 +388,9 @@ def group_gap(
     tuple of GroupGap, sorted by name, the pooled one last
     """
     metric, column = np.asarray(values, dtype=float), pd.Series(groups).astype(object)
-    names = np.array(["missing" if pd.isna(v) else v if isinstance(v, str) else to_text(v) for v in column])
+    names = np.array(
+        ["missing" if pd.isna(v) else v if isinstance(v, str) else to_text(v) for v in column]
+    )
     if len(names) != len(metric):
         raise InputError("group_gap needs one group per value")
     known = ~np.isnan(metric)
@@ -371,7 +405,12 @@ def group_gap(
         here, rest = metric[inside], metric[~inside]
         mean, other = float(here.mean()), float(rest.mean()) if len(rest) else float("nan")
         low, high = bootstrap(
-            here, rest, statistic=difference_of_means, confidence=confidence, repeats=repeats, random_state=random
+            here,
+            rest,
+            statistic=difference_of_means,
+            confidence=confidence,
+            repeats=repeats,
+            random_state=random,
         )
         gaps.append(GroupGap(name, len(here), mean, other, mean - other, low, high))
     return tuple(gaps)

@@ -19,13 +19,19 @@ from cfk_plugin.data.schema import Attribute, Schema
 
 SCHEMA_VERSION = 1
 FEW = 10
-"""A number of people from 1 to this is not written, nor one from which it could be computed with the others."""
+"""A number of people from 1 to this is not written, nor one from which it could be computed with
+the others.
+"""
 
 
 def facts_of(population: Population, k: int) -> dict[str, Any]:
-    """Return what is known of a population, without any value of an attribute; None where it was not sealed."""
+    """Return what is known of a population, without any value of an attribute; None where it was
+    not sealed.
+    """
     by_size = np.bincount(population.smallest_classes(), minlength=k + 1)
-    people, below, alone = (int(number) for number in (by_size.sum(), by_size[:k].sum(), by_size[1]))
+    people, below, alone = (
+        int(number) for number in (by_size.sum(), by_size[:k].sum(), by_size[1])
+    )
     shown = _hidden(below, people)
     exposed: dict[str, Any] = {"unique": None, "below_k": None, "classes": []}
     if population.has_cells:
@@ -49,7 +55,9 @@ def declarations_of(schema: Schema) -> dict[str, Any]:
     """Return what is declared of a table and nothing that was counted: no epsilon covers counts."""
     return {
         "schema_version": SCHEMA_VERSION,
-        "attributes": [_attribute(a, None, bounded=a.name in schema.features) for a in schema.attributes],
+        "attributes": [
+            _attribute(a, None, bounded=a.name in schema.features) for a in schema.attributes
+        ],
     }
 
 
@@ -77,17 +85,27 @@ def _hidden(number: int, whole: int | None) -> int | str:
 
 
 def _classes(by_size: Rows, k: int) -> list[dict[str, Any]]:
-    steps = (k * step * 10**power for power in count() for step in (1, 2, 5))  # k, 2k, 5k, 10k, 20k, ...
+    steps = (
+        k * step * 10**power for power in count() for step in (1, 2, 5)
+    )  # k, 2k, 5k, 10k, 20k, ...
     edges = [1, *takewhile(lambda edge: edge < len(by_size), steps)]
-    bins = [(low, high, int(by_size[low:high].sum())) for low, high in zip(edges, [*edges[1:], None], strict=True)]
-    return [{"from": low, "to": high, "people": _hidden(inside, None)} for low, high, inside in _merged(bins)]
+    bins = [
+        (low, high, int(by_size[low:high].sum()))
+        for low, high in zip(edges, [*edges[1:], None], strict=True)
+    ]
+    return [
+        {"from": low, "to": high, "people": _hidden(inside, None)}
+        for low, high, inside in _merged(bins)
+    ]
 
 
 _Bin = tuple[int, int | None, int]  # from, to, people
 
 
 def _merged(bins: Sequence[_Bin]) -> list[_Bin]:
-    """Merge bins of few people; the first one, of those below k, stays apart if it and the rest are large enough."""
+    """Merge bins of few people; the first one, of those below k, stays apart if it and the rest are
+    large enough.
+    """
     head, *tail = bins
     if 0 < head[2] <= FEW or 0 < sum(each[2] for each in tail) <= FEW:
         return _run_together(bins)  # the number of those below k is hidden then as well
@@ -124,7 +142,9 @@ def environment_of(
     reference: bool = False,
     model: object = None,
 ) -> dict[str, Any]:
-    """Return versions and settings; `ledger` is the kind of its database; of the model only the name is given."""
+    """Return versions and settings; `ledger` is the kind of its database; of the model only the
+    name is given.
+    """
     return {
         "python": platform.python_version(),
         "packages": dict(_versions()),
@@ -137,9 +157,15 @@ def environment_of(
 
 
 def _name_of(model: object) -> str:
-    """Return the name of a function, else of the class; for a pipeline also that of its last step."""
+    """Return the name of a function, else of the class; for a pipeline also that of its last
+    step.
+    """
     steps = getattr(model, "steps", None)
-    last = steps[-1][-1] if isinstance(steps, list) and steps and isinstance(steps[-1], tuple) else None
+    last = (
+        steps[-1][-1]
+        if isinstance(steps, list) and steps and isinstance(steps[-1], tuple)
+        else None
+    )
     name = model.__name__ if isinstance(model, FunctionType) else type(model).__name__
     return f"{name} of {type(last).__name__}" if last is not None else name
 

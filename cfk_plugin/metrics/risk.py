@@ -1,4 +1,6 @@
-"""Risk of released regions: re-identification, and what is learned of private and sensitive attributes."""
+"""Risk of released regions: re-identification, and what is learned of private and sensitive
+attributes.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,8 @@ from cfk_plugin.errors import InputError
 def k_private(members: pd.DataFrame, released: Mapping[str, Any]) -> int:
     """Return how many rows inside a region carry exactly the released private values.
 
-    |{i in E(r): x_iS = s_r}|. Quasi-identifiers alone are generalised, so no policy bounds this number.
+    |{i in E(r): x_iS = s_r}|. Quasi-identifiers alone are generalised, so no policy bounds this
+    number.
 
     Parameters
     ----------
@@ -41,7 +44,9 @@ def k_private(members: pd.DataFrame, released: Mapping[str, Any]) -> int:
             own = to_numbers(pd.Series([value]))[0]
             same &= np.isclose(to_numbers(column)[0], own, rtol=1e-9, atol=0)
         else:
-            same &= (column.map(to_text, na_action="ignore").astype(object) == to_text(value)).to_numpy()
+            same &= (
+                column.map(to_text, na_action="ignore").astype(object) == to_text(value)
+            ).to_numpy()
     return int(same.sum())
 
 
@@ -50,15 +55,18 @@ class LDiversity:
     """Diversity of a sensitive attribute inside a region."""
 
     distinct: int  # values; higher is better
-    entropy: float  # number of equally frequent values of the same entropy, in [1, distinct]; higher is better
-    recursive: float  # least c of recursive (c, l)-diversity; infinite with fewer than l values; lower is better
+    # number of equally frequent values of the same entropy, in [1, distinct]; higher is better
+    entropy: float
+    # least c of recursive (c, l)-diversity; infinite with fewer than l values; lower is better
+    recursive: float
 
 
 def l_diversity(values: ArrayLike | pd.Series, l: int = 2) -> LDiversity:  # noqa: E741 - the literature's name
-    """Return how diverse the sensitive values inside a region are; a missing value counts as a value.
+    """Return how diverse the sensitive values inside a region are; a missing value counts as a
+    value.
 
-    distinct = |values|; entropy = exp(-sum p ln p); recursive = r_1 / (r_l + ... + r_m). Source: Machanavajjhala et al.
-    (2007), l-Diversity.
+    distinct = |values|; entropy = exp(-sum p ln p); recursive = r_1 / (r_l + ... + r_m). Source:
+    Machanavajjhala et al. (2007), l-Diversity.
 
     Parameters
     ----------
@@ -83,12 +91,15 @@ def l_diversity(values: ArrayLike | pd.Series, l: int = 2) -> LDiversity:  # noq
     )
 
 
-def t_closeness(values: ArrayLike | pd.Series, population_values: ArrayLike | pd.Series, ordered: bool) -> float:
-    """Return the earth mover's distance between the sensitive values inside a region and in the population.
+def t_closeness(
+    values: ArrayLike | pd.Series, population_values: ArrayLike | pd.Series, ordered: bool
+) -> float:
+    """Return the earth mover's distance between the sensitive values inside a region and in the
+    population.
 
-    Ordered: sum_i |cumulated difference| / (m - 1) over the m sorted distinct values, an upper bound where some are
-    missing. Otherwise: half the sum of the absolute differences. Source: Li, Li, Venkatasubramanian (2007),
-    t-Closeness.
+    Ordered: sum_i |cumulated difference| / (m - 1) over the m sorted distinct values, an upper
+    bound where some are missing. Otherwise: half the sum of the absolute differences. Source: Li,
+    Li, Venkatasubramanian (2007), t-Closeness.
 
     Parameters
     ----------
@@ -109,7 +120,9 @@ def t_closeness(values: ArrayLike | pd.Series, population_values: ArrayLike | pd
     return _closeness(*_distributions(values, population_values, ordered), ordered=ordered)
 
 
-def attribute_disclosure(values: ArrayLike | pd.Series, population_values: ArrayLike | pd.Series) -> float:
+def attribute_disclosure(
+    values: ArrayLike | pd.Series, population_values: ArrayLike | pd.Series
+) -> float:
     """Return how much more certain an attacker becomes of a sensitive value.
 
     max_v (share of v in E(r) - share of v in D).
@@ -121,14 +134,19 @@ def attribute_disclosure(values: ArrayLike | pd.Series, population_values: Array
 
     Returns
     -------
-    float in [0, 1]; lower is better; near 1 when everybody inside shares a value that is rare outside
+    float in [0, 1]; lower is better; near 1 when everybody inside shares a value that is rare
+    outside
     """
     inside, everybody, _ = _distributions(values, population_values, False)
     return float(np.max(inside - everybody))
 
 
 def _closeness(
-    inside: NDArray[np.float64], everybody: NDArray[np.float64], last_missing: bool, *, ordered: bool
+    inside: NDArray[np.float64],
+    everybody: NDArray[np.float64],
+    last_missing: bool,
+    *,
+    ordered: bool,
 ) -> float:
     if not ordered:
         return float(np.abs(inside - everybody).sum() / 2)
@@ -140,7 +158,9 @@ def _closeness(
             return moved
         inside, everybody = inside[:-1] / here, everybody[:-1] / there
     steps = len(inside) - 1
-    return moved + mass * (float(np.abs(np.cumsum(inside - everybody)).sum() / steps) if steps else 0.0)
+    return moved + mass * (
+        float(np.abs(np.cumsum(inside - everybody)).sum() / steps) if steps else 0.0
+    )
 
 
 def _series(values: ArrayLike | pd.Series) -> pd.Series:
@@ -148,7 +168,9 @@ def _series(values: ArrayLike | pd.Series) -> pd.Series:
 
 
 def _codes(column: pd.Series, ordered: bool = False) -> tuple[NDArray[np.int64], bool]:
-    """Return the number of each value among the distinct ones (missing last), and whether one is missing."""
+    """Return the number of each value among the distinct ones (missing last), and whether one is
+    missing.
+    """
     missing = column.isna().to_numpy()
     if is_numeric(column) or ordered:
         numbers, invalid = to_numbers(column)
@@ -165,10 +187,14 @@ def _codes(column: pd.Series, ordered: bool = False) -> tuple[NDArray[np.int64],
 def _distributions(
     values: ArrayLike | pd.Series, population_values: ArrayLike | pd.Series, ordered: bool
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], bool]:
-    """Return the shares of each value inside and in the population, and whether the last value is the missing one."""
+    """Return the shares of each value inside and in the population, and whether the last value is
+    the missing one.
+    """
     inside, everybody = _series(values), _series(population_values)
     if not len(inside) or not len(everybody):
-        raise InputError("distributions need at least one value inside the region and in the population")
+        raise InputError(
+            "distributions need at least one value inside the region and in the population"
+        )
     both = pd.concat([inside.astype(object), everybody.astype(object)], ignore_index=True)
     codes, missing = _codes(both.infer_objects(), ordered)
     size = int(codes.max()) + 1
@@ -179,7 +205,10 @@ def _distributions(
 
 @dataclass(frozen=True, slots=True)
 class Risk:
-    """Re-identification risk over releases, each in [0, 1]; lower is better. NaN without releases."""
+    """Re-identification risk over releases, each in [0, 1]; lower is better.
+
+    NaN without releases.
+    """
 
     highest: float
     mean: float
@@ -189,8 +218,8 @@ class Risk:
 def prosecutor_risk(class_sizes: Iterable[int], threshold: float = 0.2) -> Risk:
     """Return the risk from an attacker who knows that the target is in the training data.
 
-    risk(r) = 1 / k(r). An attacker who reruns the algorithm or asks the model does better. Source: El Emam, Dankar
-    (2008), Protecting privacy using k-anonymity.
+    risk(r) = 1 / k(r). An attacker who reruns the algorithm or asks the model does better. Source:
+    El Emam, Dankar (2008), Protecting privacy using k-anonymity.
 
     Parameters
     ----------
@@ -213,9 +242,11 @@ def prosecutor_risk(class_sizes: Iterable[int], threshold: float = 0.2) -> Risk:
 
 
 def journalist_risk(reference_class_sizes: Iterable[int], threshold: float = 0.2) -> Risk:
-    """Return the risk from an attacker who does not know whether the target is in the training data.
+    """Return the risk from an attacker who does not know whether the target is in the training
+    data.
 
-    risk(r) = 1 / |E_P(r)| in a declared population P; unknown without one, but at most the prosecutor risk.
+    risk(r) = 1 / |E_P(r)| in a declared population P; unknown without one, but at most the
+    prosecutor risk.
 
     Parameters
     ----------

@@ -25,7 +25,9 @@ _SLACK = 1e-9  # of the range, for numbers that are just as close
 
 
 class PrivateValues(HostOnly):
-    """Counts rows and people that hold private values of a counterfactual; by codes, so dtypes do not matter."""
+    """Counts rows and people that hold private values of a counterfactual; by codes, so dtypes do
+    not matter.
+    """
 
     def __init__(self, population: Population) -> None:
         schema = population.schema
@@ -40,7 +42,9 @@ class PrivateValues(HostOnly):
     def matches(
         self, codes: NDArray[np.int32], rows: NDArray[np.int64], spans: Mapping[int, Span | None]
     ) -> tuple[int, int]:
-        """Return how many of the rows, and of all rows, fit what is released; a span of None fits everything."""
+        """Return how many of the rows, and of all rows, fit what is released; a span of None fits
+        everything.
+        """
         same = np.ones(self._population.n_rows, dtype=bool)
         for j, code in enumerate(codes[self._at].tolist()):
             if (span := spans.get(j, (code, code + 1))) is not None:
@@ -50,24 +54,38 @@ class PrivateValues(HostOnly):
     def exact_matches(
         self, codes: NDArray[np.int32], rows: Sequence[NDArray[np.int64]], of: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        """Return for many how many of ``rows[of[i]]``, and of all rows, have the same private values; shape (n, 2)."""
+        """Return for many how many of ``rows[of[i]]``, and of all rows, have the same private
+        values; shape (n, 2).
+        """
         (line, mixed), mine = self._sorted, codes[:, self._at]
         key = mix(mine)
-        first, last = np.searchsorted(mixed, key, side="left"), np.searchsorted(mixed, key, side="right")
-        size = np.where((mine < 0).any(axis=1), 0, last - first)  # nobody has a value that no training row has
+        first, last = (
+            np.searchsorted(mixed, key, side="left"),
+            np.searchsorted(mixed, key, side="right"),
+        )
+        size = np.where(
+            (mine < 0).any(axis=1), 0, last - first
+        )  # nobody has a value that no training row has
         which = np.repeat(np.arange(len(mine)), size)
         found = line[np.arange(len(which)) + np.repeat(first - np.cumsum(size) + size, size)]
         same = (self._population.codes[np.ix_(found, self._at)] == mine[which]).all(axis=1)
         which, found = which[same], found[same]
         inside, order = np.zeros(len(which), dtype=bool), np.argsort(of[which], kind="stable")
-        for some in np.split(order, np.flatnonzero(np.diff(of[which][order])) + 1) if len(which) else ():
+        for some in (
+            np.split(order, np.flatnonzero(np.diff(of[which][order])) + 1) if len(which) else ()
+        ):
             inside[some] = np.isin(found[some], rows[of[which[some[0]]]])
         return np.column_stack(
-            [np.bincount(which[inside], minlength=len(mine)), np.bincount(which, minlength=len(mine))]
+            [
+                np.bincount(which[inside], minlength=len(mine)),
+                np.bincount(which, minlength=len(mine)),
+            ]
         )
 
     def close(self, j: int, code: int, number: float) -> Span:
-        """Return the codes that disclose the same as a value: numbers within 5 % of the range, else its own."""
+        """Return the codes that disclose the same as a value: numbers within 5 % of the range, else
+        its own.
+        """
         values = self._domains[j].values
         if self._domains[j].attribute.kind != "numeric" or isnan(number) or not len(values):
             return code, code + 1
@@ -76,11 +94,15 @@ class PrivateValues(HostOnly):
         return int(first), int(np.searchsorted(values, number + reach, side="right"))
 
     def people(self, j: int, span: Span, rows: NDArray[np.int64] | None = None) -> int:
-        """Return how many people, of all or of some rows, hold one of the codes of a private attribute."""
+        """Return how many people, of all or of some rows, hold one of the codes of a private
+        attribute.
+        """
         if rows is not None:
             return self._population.people(rows[_within(self._column(j)[rows], span)])
         if (j, span) not in self._held:
-            self._held[j, span] = self._population.people(np.flatnonzero(_within(self._column(j), span)))
+            self._held[j, span] = self._population.people(
+                np.flatnonzero(_within(self._column(j), span))
+            )
         return self._held[j, span]
 
     def _column(self, j: int) -> NDArray[np.int32]:
@@ -99,7 +121,9 @@ def _within(codes: NDArray[np.int32], span: Span) -> NDArray[np.bool_]:
 
 
 Coarse = Mapping[str, tuple[Interval | None, Span | None]]
-"""Private attributes that are not released exactly: the declared bin and its codes, or (None, None) if withheld."""
+"""Private attributes that are not released exactly: the declared bin and its codes, or (None, None)
+if withheld.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,32 +132,54 @@ class PrivatePart:
 
     binned: tuple[str, ...] = ()  # released as their bin
     withheld: tuple[str, ...] = ()  # nothing of them is released
-    # Codes that each private attribute stands for, the counterfactual's own among them (``domain.size`` where no row
-    # has it). Empty when all are released exactly: then combinations are those of the region alone.
+    # Codes that each private attribute stands for, the counterfactual's own among them
+    # (``domain.size`` where no row has it). Empty when all are released exactly: then combinations
+    # are those of the region alone.
     axes: tuple[NDArray[np.int32], ...] = ()
-    matches: tuple[int, int] | None = None  # rows that fit it, in the region and anywhere; see `exact_matches` for all
+    matches: tuple[int, int] | None = (
+        None  # rows that fit it, in the region and anywhere; see `exact_matches` for all
+    )
 
 
 class PrivateRelease(PrivateValues):
-    """Decides which private attributes of a counterfactual may leave with a region, by rarity, then homogeneity."""
+    """Decides which private attributes of a counterfactual may leave with a region, by rarity, then
+    homogeneity.
+    """
 
     def __init__(self, population: Population, policy: PrivacyPolicy) -> None:
         super().__init__(population)
         self._policy = policy
-        if policy.private_values == "bins" and all(domain.attribute.bins is None for domain in self._domains):
-            raise PolicyError('private_values="bins" needs bins in the schema; declare them with `bins=`')
-        self.is_exact = policy.private_values != "bins" and policy.rare_values == "release" and policy.alpha is None
+        if policy.private_values == "bins" and all(
+            domain.attribute.bins is None for domain in self._domains
+        ):
+            raise PolicyError(
+                'private_values="bins" needs bins in the schema; declare them with `bins=`'
+            )
+        self.is_exact = (
+            policy.private_values != "bins"
+            and policy.rare_values == "release"
+            and policy.alpha is None
+        )
         if not self.is_exact and not population.has_rows:
             raise PolicyError(
-                "bins, rare values and alpha are judged by private values, which a sealed population does not have"
+                "bins, rare values and alpha are judged by private values, which a sealed"
+                " population does not have"
             )
 
-    def decide(self, codes: NDArray[np.int32], numbers: NDArray[np.float64], rows: NDArray[np.int64]) -> Coarse | None:
-        """Return the finest form that the policy allows for each; None where the explanation is suppressed."""
+    def decide(
+        self, codes: NDArray[np.int32], numbers: NDArray[np.float64], rows: NDArray[np.int64]
+    ) -> Coarse | None:
+        """Return the finest form that the policy allows for each; None where the explanation is
+        suppressed.
+        """
         policy, coarse = self._policy, dict[str, tuple[Interval | None, Span | None]]()
         for j, name in enumerate(() if self.is_exact else self._names):
             forms = self._forms(j, int(codes[self._at[j]]), float(numbers[self._at[j]]))
-            is_rare = policy.rare_values == "withhold" and bool(forms) and self.people(j, forms[0][1]) < policy.k
+            is_rare = (
+                policy.rare_values == "withhold"
+                and bool(forms)
+                and self.people(j, forms[0][1]) < policy.k
+            )
             chosen: tuple[Interval | None, Span | None] = None, None
             for part, span, alike in () if is_rare else forms:
                 if not self._homogeneous(j, alike, rows):
@@ -152,7 +198,9 @@ class PrivateRelease(PrivateValues):
         rows: NDArray[np.int64],
         alike: NDArray[np.int64],
     ) -> PrivatePart | None:
-        """Decide for the rows `alike`, and count among the `rows` inside the region; None as for `decide`."""
+        """Decide for the rows `alike`, and count among the `rows` inside the region; None as for
+        `decide`.
+        """
         coarse = self.decide(codes, numbers, alike)
         if not coarse:
             return None if coarse is None else PrivatePart()
@@ -165,9 +213,15 @@ class PrivateRelease(PrivateValues):
         )
 
     def axes(
-        self, codes: NDArray[np.int32], numbers: NDArray[np.float64], binned: Collection[str], withheld: Collection[str]
+        self,
+        codes: NDArray[np.int32],
+        numbers: NDArray[np.float64],
+        binned: Collection[str],
+        withheld: Collection[str],
     ) -> tuple[NDArray[np.int32], ...]:
-        """Return the codes that each private attribute stands for, by the form that it is released in."""
+        """Return the codes that each private attribute stands for, by the form that it is released
+        in.
+        """
         spans: dict[int, Span | None] = {}
         for j, name in enumerate(self._names):
             at, domain = self._at[j], self._domains[j]
@@ -185,7 +239,9 @@ class PrivateRelease(PrivateValues):
         return axis if first <= own < last else np.append(axis, np.int32(own))
 
     def _forms(self, j: int, code: int, number: float) -> list[tuple[Interval | None, Span, Span]]:
-        """Return the forms of a value, finest first: bin (None: exact), codes, and the codes that disclose as much."""
+        """Return the forms of a value, finest first: bin (None: exact), codes, and the codes that
+        disclose as much.
+        """
         domain, forms = self._domains[j], list[tuple[Interval | None, Span, Span]]()
         number = number_of(domain, code, number)
         if self._policy.private_values != "bins" or domain.attribute.bins is None or isnan(number):
@@ -205,7 +261,9 @@ class PrivateRelease(PrivateValues):
 
 
 def number_of(domain: Domain, code: int, number: float) -> float:
-    """Return the number of a code, or the counterfactual's own where no row has it; NaN if it is not a number."""
+    """Return the number of a code, or the counterfactual's own where no row has it; NaN if it is
+    not a number.
+    """
     if domain.attribute.kind != "numeric" or not 0 <= code < len(domain.values):
         return number
     return float(domain.values[code])
@@ -213,7 +271,10 @@ def number_of(domain: Domain, code: int, number: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class AttributeProfile:
-    """How exposed people are by one private attribute alone. Shares are in [0, 1]; lower is better."""
+    """How exposed people are by one private attribute alone.
+
+    Shares are in [0, 1]; lower is better.
+    """
 
     distinct: int  # values; a missing one counts as one
     below_k: float  # share of the people with a value that fewer than k people hold
@@ -222,7 +283,10 @@ class AttributeProfile:
 
 @dataclass(frozen=True, slots=True)
 class PrivateProfile:
-    """How exposed people are by their private attributes, before any protection. Shares as of `AttributeProfile`."""
+    """How exposed people are by their private attributes, before any protection.
+
+    Shares as of `AttributeProfile`.
+    """
 
     attributes: Mapping[str, AttributeProfile]
     unique: float  # share of the people whose combination of exact private values nobody else has
@@ -234,8 +298,9 @@ class PrivateProfile:
 def private_profile(population: Population, k: int = 10) -> PrivateProfile:
     """Return how many people the private attributes of a population single out.
 
-    unique = |{people p: nobody else has the private values x_pS}| / people. With bins, a number stands for its bin, and
-    all numbers outside of bins count as one value. It describes the table, not a release, nor who knows which value.
+    unique = |{people p: nobody else has the private values x_pS}| / people. With bins, a number
+    stands for its bin, and all numbers outside of bins count as one value. It describes the table,
+    not a release, nor who knows which value.
 
     Parameters
     ----------
@@ -265,7 +330,9 @@ def private_profile(population: Population, k: int = 10) -> PrivateProfile:
             binned[:, j] = bins[codes[:, j]]
         sizes = _class_sizes(codes[:, [j]], population)
         distinct = len(np.unique(codes[:, j]))
-        attributes[name] = AttributeProfile(distinct, _share(sizes < k, population), _share(sizes == 1, population))
+        attributes[name] = AttributeProfile(
+            distinct, _share(sizes < k, population), _share(sizes == 1, population)
+        )
     return PrivateProfile(
         attributes=MappingProxyType(attributes),
         unique=_share(_class_sizes(codes, population) == 1, population),

@@ -1,4 +1,6 @@
-"""Utility: what counterfactuals are worth to those who get them, measured in the same way for every method."""
+"""Utility: what counterfactuals are worth to those who get them, measured in the same way for every
+method.
+"""
 
 from __future__ import annotations
 
@@ -37,26 +39,35 @@ class Support(Figures):
     nn1: Estimate  # L1 distance to the nearest training row with the desired outcome
     nn5: Estimate  # mean of it to the 5 nearest
     unseen_pair: Estimate  # share with a pair of values that no training row has together
-    singled_out: Estimate  # share whose quasi-identifiers exactly one person of the training rows has
+    singled_out: (
+        Estimate  # share whose quasi-identifiers exactly one person of the training rows has
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chance(Figures):
     """What is due to chance alone, measured on a holdout."""
 
-    fresh: Support  # of at most 1,000 holdout rows with the desired outcome, in the place of counterfactuals
+    # of at most 1,000 holdout rows with the desired outcome, in the place of counterfactuals
+    fresh: Support
     copies_train: Estimate  # share that equal one of `rows` training rows
     copies_holdout: Estimate  # share that equal one of `rows` holdout rows
-    singled_out_train: Estimate  # share with the quasi-identifiers of exactly one of those training rows
+    singled_out_train: (
+        Estimate  # share with the quasi-identifiers of exactly one of those training rows
+    )
     singled_out_holdout: Estimate
     rows: int  # drawn from either table: all of the shorter one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Utility(Figures):
-    """Figures of a set of counterfactuals, for the data holder: no guarantee. Means are over the answered queries."""
+    """Figures of a set of counterfactuals, for the data holder: no guarantee.
 
-    flipping_ratio: Estimate  # share of all queries with a counterfactual of the desired outcome; higher is better
+    Means are over the answered queries.
+    """
+
+    # share of all queries with a counterfactual of the desired outcome; higher is better
+    flipping_ratio: Estimate
     l1: Estimate  # distance to the query, summed over features; lower is better, as of all below
     euclidean: Estimate  # root of the sum of squares
     features_changed: Estimate  # number of features with another value than the query's
@@ -69,7 +80,9 @@ class Utility(Figures):
     queries: int  # asked
     training_rows: int
     desired_rows: int  # training rows with an outcome that some query asks for
-    ranges: Mapping[str, str]  # numeric feature to the source of its distance's range: "declared" or "population"
+    ranges: Mapping[
+        str, str
+    ]  # numeric feature to the source of its distance's range: "declared" or "population"
 
     @property
     def answered(self) -> int:
@@ -78,7 +91,10 @@ class Utility(Figures):
 
     @property
     def above_chance(self) -> dict[str, bool | None]:
-        """Whether more are copies, or singled out, than by chance; None without a holdout. False proves nothing."""
+        """Whether more are copies, or singled out, than by chance; None without a holdout.
+
+        False proves nothing.
+        """
         found = self.chance
         if found is None:
             return {"copies": None, "singled_out": None}
@@ -89,7 +105,10 @@ class Utility(Figures):
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON-ready values; what could not be measured is None."""
-        return Figures.to_dict(self) | {"answered": self.answered, "above_chance": self.above_chance}
+        return Figures.to_dict(self) | {
+            "answered": self.answered,
+            "above_chance": self.above_chance,
+        }
 
 
 def utility(
@@ -103,21 +122,24 @@ def utility(
     holdout: pd.DataFrame | None = None,
     random_state: int | np.random.Generator | None = 0,
 ) -> Utility:
-    """Measure counterfactuals of any method: how often they flip, how far they are, how well the data supports them.
+    """Measure counterfactuals of any method: how often they flip, how far they are, how well the
+    data supports them.
 
-    Formulas: ``docs/reference/metrics.md``. Intervals take queries as independent: too narrow if answers share a row.
-    Source: Yang, Feng, Zhou, Chen, Hu (2022), Differentially private counterfactuals via functional mechanism.
+    Formulas: ``docs/reference/metrics.md``. Intervals take queries as independent: too narrow if
+    answers share a row. Source: Yang, Feng, Zhou, Chen, Hu (2022), Differentially private
+    counterfactuals via functional mechanism.
 
     Parameters
     ----------
     queries : DataFrame of every query asked, with every feature of the schema
     counterfactuals : DataFrame
-        At most one row per query: raw, of a differentially private method, or a row that stands for a region.
+        At most one row per query: raw, of a differentially private method, or a row that stands for
+        a region.
     population : Population of the training rows, with its rows
     model : estimator or callable
         From rows in the training table's columns and dtypes to labels.
-    desired : label, callable or "opposite", as of `KAnonymizer.fit`; "opposite" is any label but the query's own
-    answered : int array, optional
+    desired : label, callable or "opposite", as of `KAnonymizer.fit`; "opposite" is any label but
+    the query's own answered : int array, optional
         Position of the query of each counterfactual; default: row i answers query i.
     holdout : DataFrame, optional
         People who are not in the training rows; says what chance gives.
@@ -131,7 +153,8 @@ def utility(
     Raises
     ------
     InputError
-        If a table lacks a feature or has non-numeric values where numbers are needed, or `answered` does not fit.
+        If a table lacks a feature or has non-numeric values where numbers are needed, or `answered`
+        does not fit.
     ModelError
         If the model fails or does not know the desired label.
     PopulationError
@@ -144,10 +167,16 @@ def utility(
     at = _positions(answered, len(served), len(asked))
     outside = None if holdout is None else _conform(holdout, population, "holdout")
     training, random = _TrainingRows(population), np.random.default_rng(random_state)
-    outcomes = _Outcomes(Goal(desired), LabelModel(model, population.schema.features), asked, population.frame)
+    outcomes = _Outcomes(
+        Goal(desired), LabelModel(model, population.schema.features), asked, population.frame
+    )
     flips = np.zeros(len(asked), dtype=bool)
     flips[at] = outcomes.flipped(served, at)
-    rows, own, reference = training.heom.encode(served), training.heom.encode(asked).take(at), outcomes.reference(at)
+    rows, own, reference = (
+        training.heom.encode(served),
+        training.heom.encode(asked).take(at),
+        outcomes.reference(at),
+    )
     parts, support = training.heom.parts(rows, own), training.support(rows, reference, random)
     return Utility(
         flipping_ratio=share_of(flips),
@@ -169,11 +198,13 @@ def utility(
 
 def _conform(frame: pd.DataFrame, population: Population, what: str) -> pd.DataFrame:
     table = require_features(frame, population.schema.features, what)
-    numeric = [name for name in population.schema.features if population.schema[name].kind == "numeric"]
+    numeric = [
+        name for name in population.schema.features if population.schema[name].kind == "numeric"
+    ]
     if wrong := [name for name in numeric if to_numbers(table[name])[1].any()]:
         raise InputError(
-            f"{what}: {', '.join(wrong)} must hold finite numbers; give one row of values per counterfactual, and for "
-            "a region a row that stands for it"
+            f"{what}: {', '.join(wrong)} must hold finite numbers; give one row of values per"
+            " counterfactual, and for a region a row that stands for it"
         )
     return population.conform(table)
 
@@ -182,43 +213,62 @@ def _positions(answered: ArrayLike | None, given: int, asked: int) -> NDArray[np
     if answered is None:
         if given not in (0, asked):
             raise InputError(
-                f"there are {given} counterfactuals for {asked} queries; say with answered= which queries they answer"
+                f"there are {given} counterfactuals for {asked} queries; say with answered= which"
+                " queries they answer"
             )
         return np.arange(given)
     at = np.asarray(answered)
     if at.ndim != 1 or len(at) != given or (at.dtype.kind not in "iu" and given):
-        raise InputError(f"answered must be {given} whole numbers: the position of the query of each counterfactual")
+        raise InputError(
+            f"answered must be {given} whole numbers: the position of the query of each"
+            " counterfactual"
+        )
     if given and (at.min() < 0 or at.max() >= asked):
         raise InputError(f"answered must be positions of queries, from 0 to {asked - 1}")
     if len(np.unique(at)) != given:
         raise InputError(
-            "a query has several counterfactuals; keep one of each, so that all methods are measured alike"
+            "a query has several counterfactuals; keep one of each, so that all methods are"
+            " measured alike"
         )
     return at.astype(np.int64)
 
 
 class _Outcomes(HostOnly):
-    """The model's labels, judged: who has a desired outcome, and which rows answers are compared with."""
+    """The model's labels, judged: who has a desired outcome, and which rows answers are compared
+    with.
+    """
 
-    def __init__(self, goal: Goal, model: LabelModel, queries: pd.DataFrame, train: pd.DataFrame) -> None:
+    def __init__(
+        self, goal: Goal, model: LabelModel, queries: pd.DataFrame, train: pd.DataFrame
+    ) -> None:
         goal.check(model.classes, None)
         self._goal, self._model = goal, model
         self._own = model(train)
-        self._factual = model(queries) if goal.is_opposite else None  # other goals do not depend on who asks
+        self._factual = (
+            model(queries) if goal.is_opposite else None
+        )  # other goals do not depend on who asks
 
     def flipped(self, served: pd.DataFrame, at: NDArray[np.int64]) -> Mask:
         if not len(served):
             return np.zeros(0, dtype=bool)
-        return self._goal.met(self._model(served), None if self._factual is None else self._factual[at])
+        return self._goal.met(
+            self._model(served), None if self._factual is None else self._factual[at]
+        )
 
     def reference(self, at: NDArray[np.int64]) -> Reference:
         """Return, for answers, the training rows with an outcome that their query asks for."""
         if self._factual is None:
             return [(np.ones(len(at), dtype=bool), self._goal.met(self._own))]
-        return [(self._factual[at] == label, self._own != label) for label in pd.unique(self._factual)]
+        return [
+            (self._factual[at] == label, self._own != label) for label in pd.unique(self._factual)
+        ]
 
-    def fresh(self, outside: pd.DataFrame, random: np.random.Generator) -> tuple[pd.DataFrame, Reference]:
-        """Return holdout rows with an outcome that some query asks for, and the training rows to compare them with."""
+    def fresh(
+        self, outside: pd.DataFrame, random: np.random.Generator
+    ) -> tuple[pd.DataFrame, Reference]:
+        """Return holdout rows with an outcome that some query asks for, and the training rows to
+        compare them with.
+        """
         labels = self._model(outside)
         if self._factual is None:
             good = self._goal.met(labels)
@@ -229,22 +279,32 @@ class _Outcomes(HostOnly):
             at = np.sort(random.choice(at, _FRESH, replace=False))
         if self._factual is None:
             return outside.take(at), self.reference(at)
-        return outside.take(at), [(labels[at] == label, self._own == label) for label in pd.unique(labels[at])]
+        return outside.take(at), [
+            (labels[at] == label, self._own == label) for label in pd.unique(labels[at])
+        ]
 
 
 class _TrainingRows(HostOnly):
-    """The rows of a population, and what makes values near (ranges), equal (precision) or similar (bins)."""
+    """The rows of a population, and what makes values near (ranges), equal (precision) or similar
+    (bins).
+    """
 
     def __init__(self, population: Population) -> None:
         self._population = population
         base, domains, schema = Heom.of(population), population.domains, population.schema
-        declared = {name: bounds for name in base.numeric if (bounds := schema[name].bounds) is not None}
-        self.ranges = {name: "declared" if name in declared else "population" for name in base.numeric}
+        declared = {
+            name: bounds for name in base.numeric if (bounds := schema[name].bounds) is not None
+        }
+        self.ranges = {
+            name: "declared" if name in declared else "population" for name in base.numeric
+        }
         widths = {name: high - low for name, (low, high) in declared.items()}
         self.heom = Heom(base.numeric, base.categorical, {**base.ranges, **widths})
         self.codes = self.heom.encode(population.frame)
         self._edges = [_edges(domains[name], declared.get(name)) for name in base.numeric]
-        self._precision = np.array([0.0 if domains[name].is_date else _SINGLE for name in base.numeric])
+        self._precision = np.array(
+            [0.0 if domains[name].is_date else _SINGLE for name in base.numeric]
+        )
 
     def changed(self, a: HeomCodes, b: HeomCodes) -> Mask:
         """Say feature by feature whether row i of `a` has another value than row i of `b`."""
@@ -253,7 +313,9 @@ class _TrainingRows(HostOnly):
             far = np.abs(a.numbers - b.numbers) > np.abs(b.numbers) * self._precision
         return np.hstack([np.where(missing | other, missing ^ other, far), a.codes != b.codes])
 
-    def support(self, rows: HeomCodes, reference: Reference, random: np.random.Generator) -> Support:
+    def support(
+        self, rows: HeomCodes, reference: Reference, random: np.random.Generator
+    ) -> Support:
         """Compare rows with all training rows; the nearest ones are among those in `reference`."""
         one, five = np.full(len(rows), np.nan), np.full(len(rows), np.nan)
         features = len(self.heom.numeric) + len(self.heom.categorical)
@@ -272,19 +334,30 @@ class _TrainingRows(HostOnly):
     def are_copies(self, rows: HeomCodes, table: HeomCodes) -> Mask:
         return np.isin(*self._keys(rows, table, [*self.heom.numeric, *self.heom.categorical]))
 
-    def fit_one(self, rows: HeomCodes, table: HeomCodes, people: Callable[[NDArray[np.int64]], int] = len) -> Mask:
+    def fit_one(
+        self, rows: HeomCodes, table: HeomCodes, people: Callable[[NDArray[np.int64]], int] = len
+    ) -> Mask:
         """Say for each row whether exactly one person of a table has its quasi-identifiers."""
         own, others = self._keys(rows, table, self._population.schema.quasi_identifiers)
         wanted, at = np.unique(own, return_inverse=True)
         order = np.argsort(others, kind="stable")
-        first, last = (np.searchsorted(others[order], wanted, side=side) for side in ("left", "right"))
-        alone = [people(order[i:j]) == 1 for i, j in zip(first.tolist(), last.tolist(), strict=True)]
+        first, last = (
+            np.searchsorted(others[order], wanted, side=side) for side in ("left", "right")
+        )
+        alone = [
+            people(order[i:j]) == 1 for i, j in zip(first.tolist(), last.tolist(), strict=True)
+        ]
         return np.array(alone, dtype=np.bool_)[at.reshape(-1)]
 
     def _have_unseen_pair(self, rows: HeomCodes) -> Mask:
-        """Say for each row whether two of its values, numbers as bins, occur together in no training row."""
+        """Say for each row whether two of its values, numbers as bins, occur together in no
+        training row.
+        """
         cut, both = len(rows), [self._bins(rows), self._bins(self.codes)]
-        columns = [pd.factorize(np.concatenate(pair))[0].astype(np.int64) for pair in zip(*both, strict=True)]
+        columns = [
+            pd.factorize(np.concatenate(pair))[0].astype(np.int64)
+            for pair in zip(*both, strict=True)
+        ]
         unseen = np.zeros(cut, dtype=bool)
         for a, b in combinations(columns, 2):
             pair = a * (int(b.max(initial=0)) + 1) + b
@@ -292,7 +365,9 @@ class _TrainingRows(HostOnly):
         return unseen
 
     def _bins(self, rows: HeomCodes) -> list[NDArray[np.uint64]]:
-        """Return each feature in coarse form: numbers as bins, missing as a bin of its own, categories unchanged."""
+        """Return each feature in coarse form: numbers as bins, missing as a bin of its own,
+        categories unchanged.
+        """
         binned = []
         for edges, numbers in zip(self._edges, rows.numbers.T, strict=True):
             at = np.searchsorted(edges, numbers, side="right")
@@ -304,13 +379,17 @@ class _TrainingRows(HostOnly):
     def _keys(
         self, rows: HeomCodes, table: HeomCodes, names: Sequence[str]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return a number per row of either table; equal where these features agree in single precision."""
+        """Return a number per row of either table; equal where these features agree in single
+        precision.
+        """
         columns: dict[str, NDArray[Any]] = {}
         for name in names:
             if name in self.heom.ranges:
                 j = self.heom.numeric.index(name)
                 known = table.numbers[:, j]
-                columns[name] = np.append(_snap(rows.numbers[:, j], known, self._precision[j]), known)
+                columns[name] = np.append(
+                    _snap(rows.numbers[:, j], known, self._precision[j]), known
+                )
             else:
                 j = self.heom.categorical.index(name)
                 columns[name] = np.append(rows.codes[:, j], table.codes[:, j])
@@ -320,21 +399,35 @@ class _TrainingRows(HostOnly):
 
 
 def _edges(domain: Domain, bounds: tuple[float, float] | None) -> NDArray[np.float64]:
-    """Return the edges of a number's bins: the declared ones, else 16 of equal width over the range."""
+    """Return the edges of a number's bins: the declared ones, else 16 of equal width over the
+    range.
+    """
     if domain.attribute.bins is not None:
         return np.array(domain.attribute.bins)
-    low, high = bounds or ((float(domain.values[0]), float(domain.values[-1])) if len(domain.values) else (0.0, 0.0))
-    return np.linspace(low, high, _BINS + 1) if high > low else np.array([low, np.nextafter(low, np.inf)])
+    low, high = bounds or (
+        (float(domain.values[0]), float(domain.values[-1])) if len(domain.values) else (0.0, 0.0)
+    )
+    return (
+        np.linspace(low, high, _BINS + 1)
+        if high > low
+        else np.array([low, np.nextafter(low, np.inf)])
+    )
 
 
-def _snap(numbers: NDArray[np.float64], known: NDArray[np.float64], precision: float) -> NDArray[np.float64]:
+def _snap(
+    numbers: NDArray[np.float64], known: NDArray[np.float64], precision: float
+) -> NDArray[np.float64]:
     """Return numbers, each replaced by the nearest known one where the two agree to a precision."""
     values = np.unique(known[~np.isnan(known)])
     if not len(values) or not precision:
         return numbers
     right = np.searchsorted(values, numbers).clip(max=len(values) - 1)
     left = (right - 1).clip(min=0)
-    nearest = np.where(np.abs(values[left] - numbers) < np.abs(values[right] - numbers), values[left], values[right])
+    nearest = np.where(
+        np.abs(values[left] - numbers) < np.abs(values[right] - numbers),
+        values[left],
+        values[right],
+    )
     with np.errstate(invalid="ignore"):
         return np.where(np.abs(nearest - numbers) <= np.abs(nearest) * precision, nearest, numbers)
 
@@ -346,13 +439,19 @@ def _chance(
     outcomes: _Outcomes,
     random: np.random.Generator,
 ) -> Chance:
-    """Measure holdout rows as if they were counterfactuals, against equally many rows of either table."""
+    """Measure holdout rows as if they were counterfactuals, against equally many rows of either
+    table.
+    """
     chosen, reference = outcomes.fresh(outside, random)
     fresh = training.support(training.heom.encode(chosen), reference, random)
     others = training.heom.encode(outside)
     n = min(len(training.codes), len(others))
     train, holdout = (
-        codes if n == len(codes) else codes.take(np.sort(random.choice(len(codes), n, replace=False)))
+        (
+            codes
+            if n == len(codes)
+            else codes.take(np.sort(random.choice(len(codes), n, replace=False)))
+        )
         for codes in (training.codes, others)
     )
     return Chance(

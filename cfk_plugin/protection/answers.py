@@ -1,4 +1,6 @@
-"""The answers of a catalogue: which region and private values a query gets, and how near they are moved to it."""
+"""The answers of a catalogue: which region and private values a query gets, and how near they are
+moved to it.
+"""
 
 from __future__ import annotations
 
@@ -22,23 +24,37 @@ from cfk_plugin.protection.moves import TIE, Keys, Pairs, Points, Pools, Probe, 
 _BLOCK = 1 << 22  # distances held at once
 _SAID = 1 << 22  # labels that are kept for verification; it asks for others again
 _TRIED, _REVERTED = 16, 8  # nearest entries that are tried at once, and true answers that are moved
-_NEAR, _MIXED = 24, 48  # nearest regions and private values that are combined, and nearest combinations tried
+_NEAR, _MIXED = (
+    24,
+    48,
+)  # nearest regions and private values that are combined, and nearest combinations tried
 _FURTHER = 8  # most rounds in a search for more answers, once there is one
 _NEARNESS = 0.5  # weight of the distance against that of diversity, which is 1: DiCE's own
 _RIDGE = 1e-9  # so that two answers at one point are no error
-_OWN, ANCHOR = -1, -2  # private values that are no entry's: those of the query, and of the explainer's counterfactual
+_OWN, ANCHOR = (
+    -1,
+    -2,
+)  # private values that are no entry's: those of the query, and of the explainer's counterfactual
 
 
 class CatalogueAnswers(NamedTuple):
     entry: Ints  # of each query; -1 if none is true for the person who asks
     points: Intake | None  # those that answers ask for; None if there is none
-    said: list[Labels | None]  # what the model says at all combinations of its region, where it was asked
+    said: list[
+        Labels | None
+    ]  # what the model says at all combinations of its region, where it was asked
     own: Labels | None = None  # the same at the anchors, if asked along with the first question
-    part: Ints | None = None  # the entry whose private values each answer began with; of others, see `Pairs.part`
-    moved: Mask | None = None  # which private values are no longer those, but the query's own or on the way to them
+    part: Ints | None = (
+        None  # the entry whose private values each answer began with; of others, see `Pairs.part`
+    )
+    moved: Mask | None = (
+        None  # which private values are no longer those, but the query's own or on the way to them
+    )
 
     def ahead(self, catalogue: Catalogue) -> Ahead:
-        """Return the model's labels in the form that verification uses; positions count answers only."""
+        """Return the model's labels in the form that verification uses; positions count answers
+        only.
+        """
         at, cells, known = list[int](), list[Codes](), list[Labels]()
         groups = catalogue.group_at[self.entry[self.entry >= 0]]
         for i, labels in enumerate(self.said):
@@ -48,7 +64,9 @@ class CatalogueAnswers(NamedTuple):
                 known.append(labels)
         if not known:
             return Ahead()
-        return Ahead(np.repeat(at, [*map(len, cells)]), np.concatenate(cells), np.concatenate(known))
+        return Ahead(
+            np.repeat(at, [*map(len, cells)]), np.concatenate(cells), np.concatenate(known)
+        )
 
 
 class Anchors(NamedTuple):
@@ -59,7 +77,9 @@ class Anchors(NamedTuple):
 
 
 class _Asked(NamedTuple):
-    """Who asks, what may change, and where the search starts: at the query, or at an explainer's counterfactual."""
+    """Who asks, what may change, and where the search starts: at the query, or at an explainer's
+    counterfactual.
+    """
 
     limits: Constraints
     anchors: Anchors | None
@@ -76,31 +96,45 @@ def answer(
     anchors: Anchors | None = None,
     asks_own: bool = False,
 ) -> CatalogueAnswers:
-    """Return the nearest answer to each query that is true for its person, at the nearest point of the region.
+    """Return the nearest answer to each query that is true for its person, at the nearest point of
+    the region.
 
-    Answers are entries; `revert` adds others and moves them. Any private values may go with a region if they have the
-    outcome at every combination where the group's weakest entry has it: other entries', the query's own, the
-    explainer's (unless they are to be shared). They then become the query's, or come closer, as long as that stays so.
-    The nearest result is the answer. Whoever was consistent with the weakest entry is consistent with the answer, and
-    nobody's row is looked at.
+    Answers are entries; `revert` adds others and moves them. Any private values may go with a
+    region if they have the outcome at every combination where the group's weakest entry has it:
+    other entries', the query's own, the explainer's (unless they are to be shared). They then
+    become the query's, or come closer, as long as that stays so. The nearest result is the answer.
+    Whoever was consistent with the weakest entry is consistent with the answer, and nobody's row is
+    looked at.
 
-    With `anchors`, an explainer's counterfactuals, the search starts there: an anchor stays in its own group if that
-    may have its private values, else the nearest answer to it is taken. So everybody in the group, with the private
-    values that left, gets the same region. Truth and moves still concern the query.
+    With `anchors`, an explainer's counterfactuals, the search starts there: an anchor stays in its
+    own group if that may have its private values, else the nearest answer to it is taken. So
+    everybody in the group, with the private values that left, gets the same region. Truth and moves
+    still concern the query.
 
-    Regions hold something that is permitted to the person, and their nearest point is permitted. So are private values:
-    only permitted entries are used or, with `revert`, all take the nearest permitted values before anything is asked.
+    Regions hold something that is permitted to the person, and their nearest point is permitted. So
+    are private values: only permitted entries are used or, with `revert`, all take the nearest
+    permitted values before anything is asked.
 
-    Queries that are the same by `who` get different answers; see `Given`. Without anchors these are diverse, and from
-    near to far; with anchors, each in turn takes what is nearest to its own.
+    Queries that are the same by `who` get different answers; see `Given`. Without anchors these are
+    diverse, and from near to far; with anchors, each in turn takes what is nearest to its own.
     """
-    queries, anchors = limits.queries, None if catalogue.is_shared else anchors  # which may be somebody's
+    queries, anchors = (
+        limits.queries,
+        None if catalogue.is_shared else anchors,
+    )  # which may be somebody's
     start = queries if anchors is None else anchors.counterfactuals
     asked, who = _Asked(limits, anchors, start), np.arange(len(queries)) if who is None else who
     turn, first, times = _turns(who)
-    wanted = np.where(turn > 0, 0, times) if anchors is None else np.ones(len(queries), dtype=np.int64)
-    asks = 8 * int(catalogue.sizes_of(catalogue.weakest).max()) if catalogue.inside else 1  # codes and numbers of rows
-    pools, step = Pools(catalogue, queries, start), max(_BLOCK // max(len(catalogue), _NEAR * _NEAR, asks), 1)
+    wanted = (
+        np.where(turn > 0, 0, times) if anchors is None else np.ones(len(queries), dtype=np.int64)
+    )
+    asks = (
+        8 * int(catalogue.sizes_of(catalogue.weakest).max()) if catalogue.inside else 1
+    )  # codes and numbers of rows
+    pools, step = (
+        Pools(catalogue, queries, start),
+        max(_BLOCK // max(len(catalogue), _NEAR * _NEAR, asks), 1),
+    )
     given = Given(catalogue, pools, queries, who, wanted)
     pools.waiting = pools.start if asks_own and anchors is not None else None
     for now in range(int(turn[wanted > 0].max(initial=-1)) + 1 if len(catalogue) else 0):
@@ -109,11 +143,15 @@ def answer(
             for further, pairs in enumerate(
                 _candidates(catalogue, asked, pools, given, waiting, open_to, revert=revert)
             ):
-                is_open = (given.left > 0) & (further < _FURTHER or ~given.has_any(np.arange(len(queries))))
+                is_open = (given.left > 0) & (
+                    further < _FURTHER or ~given.has_any(np.arange(len(queries)))
+                )
                 if not is_open[waiting].any():
                     break
                 if len(at := np.flatnonzero(is_open[pairs.query])):
-                    for results in _results(catalogue, asked, pools, pairs.take(at), given, revert=revert):
+                    for results in _results(
+                        catalogue, asked, pools, pairs.take(at), given, revert=revert
+                    ):
                         given.add(results)
     found = np.full(len(queries), -1, dtype=np.int64)
     if not given.found:
@@ -126,13 +164,21 @@ def answer(
     found[place] = entry[line]
     line, said = line[np.argsort(place)], list(chain.from_iterable(labels))
     part, ends = part[line], Points(*joined(*points)).take(line)
-    moved = _moved(catalogue, pools, pools.start.take(np.flatnonzero(found >= 0)), part, ends) if revert else None
+    moved = (
+        _moved(catalogue, pools, pools.start.take(np.flatnonzero(found >= 0)), part, ends)
+        if revert
+        else None
+    )
     told = list(map(said.__getitem__, line.tolist()))
-    return CatalogueAnswers(found, _rows(catalogue, pools, ends, found), told, pools.own, part, moved)
+    return CatalogueAnswers(
+        found, _rows(catalogue, pools, ends, found), told, pools.own, part, moved
+    )
 
 
 def _moved(catalogue: Catalogue, pools: Pools, start: Points, part: Ints, ends: Points) -> Mask:
-    """Say which private values of answers are not those that they began with; the query's own begin as nobody's."""
+    """Say which private values of answers are not those that they began with; the query's own begin
+    as nobody's.
+    """
     found, is_taken = np.empty((len(part), len(pools.private)), dtype=bool), part >= 0
     for i, j in enumerate(pools.private.tolist()):
         taken = catalogue.parts[part[is_taken], i]
@@ -148,7 +194,9 @@ def _moved(catalogue: Catalogue, pools: Pools, start: Points, part: Ints, ends: 
 
 
 def _rows(catalogue: Catalogue, pools: Pools, points: Points, found: Ints) -> Intake:
-    """Return answers with the first combination of their regions, and the private values that they have come to."""
+    """Return answers with the first combination of their regions, and the private values that they
+    have come to.
+    """
     entry = found[found >= 0]
     if catalogue.forms:  # these leave as they were made
         return take_in(catalogue.points.take(entry), catalogue.partition.population.encoder)
@@ -157,7 +205,9 @@ def _rows(catalogue: Catalogue, pools: Pools, points: Points, found: Ints) -> In
 
 
 def _turns(who: Ints) -> tuple[Ints, Ints, Ints]:
-    """Return each one's turn among its equals, where its equals begin when sorted, and how many they are."""
+    """Return each one's turn among its equals, where its equals begin when sorted, and how many
+    they are.
+    """
     _, at, times = np.unique(who, return_inverse=True, return_counts=True)
     first, turn = (np.cumsum(times) - times)[at], np.empty(len(who), dtype=np.int64)
     turn[np.argsort(at, kind="stable")] = np.arange(len(who))
@@ -165,20 +215,34 @@ def _turns(who: Ints) -> tuple[Ints, Ints, Ints]:
 
 
 def nearest(catalogue: Catalogue, counterfactuals: Intake, open_to: Mask, groups: Ints) -> Ints:
-    """Return the entry that each counterfactual is in its group, or the nearest, whoever asks; -1 if there is none."""
-    found, step = np.full(len(counterfactuals), -1, dtype=np.int64), max(_BLOCK // max(len(catalogue), 1), 1)
+    """Return the entry that each counterfactual is in its group, or the nearest, whoever asks; -1
+    if there is none.
+    """
+    found, step = (
+        np.full(len(counterfactuals), -1, dtype=np.int64),
+        max(_BLOCK // max(len(catalogue), 1), 1),
+    )
     for start in range(0, len(counterfactuals) if len(catalogue) else 0, step):
         at = np.arange(start, min(start + step, len(counterfactuals)))
         regions, parts = catalogue.distances(counterfactuals, at, open_to)
         away = regions[:, catalogue.group_at] + parts
         least = away.min(axis=1)
-        found[at] = np.where(np.isfinite(least), np.argmax(away <= least[:, None] + TIE, axis=1), -1)
+        found[at] = np.where(
+            np.isfinite(least), np.argmax(away <= least[:, None] + TIE, axis=1), -1
+        )
     itself = catalogue.own(counterfactuals, groups)
     return np.where(itself >= 0, itself, found)
 
 
 def _candidates(
-    catalogue: Catalogue, asked: _Asked, pools: Pools, given: Given, query: Ints, open_to: Mask, *, revert: bool
+    catalogue: Catalogue,
+    asked: _Asked,
+    pools: Pools,
+    given: Given,
+    query: Ints,
+    open_to: Mask,
+    *,
+    revert: bool,
 ) -> Iterator[Pairs]:
     """Yield candidates for some queries, in rounds from near to far."""
     if asked.anchors is not None:
@@ -214,32 +278,51 @@ def _limits_of(catalogue: Catalogue, limits: Constraints) -> tuple[Constraints, 
     return limits.only(schema.quasi_identifiers), limits.only(schema.private)
 
 
-def _in_own_group(catalogue: Catalogue, asked: _Asked, anchors: Anchors, query: Ints, *, revert: bool) -> Pairs:
-    """Return anchors in their own groups: with their own private values, and as the entry that they are."""
+def _in_own_group(
+    catalogue: Catalogue, asked: _Asked, anchors: Anchors, query: Ints, *, revert: bool
+) -> Pairs:
+    """Return anchors in their own groups: with their own private values, and as the entry that they
+    are.
+    """
     groups, nowhere = anchors.groups[query], np.zeros(len(query))
-    weakest, itself = catalogue.weakest_of(groups), catalogue.own(anchors.counterfactuals.take(query), groups)
-    kept = Pairs(query, weakest, np.full(len(query), ANCHOR), nowhere).take(np.flatnonzero(revert & (weakest >= 0)))
+    weakest, itself = (
+        catalogue.weakest_of(groups),
+        catalogue.own(anchors.counterfactuals.take(query), groups),
+    )
+    kept = Pairs(query, weakest, np.full(len(query), ANCHOR), nowhere).take(
+        np.flatnonzero(revert & (weakest >= 0))
+    )
     pairs = kept.joined(Pairs(query, itself, itself, nowhere).take(np.flatnonzero(itself >= 0)))
     quasi, private = _limits_of(catalogue, asked.limits.take(pairs.query))
-    fits = quasi.admits({n: catalogue.offered(n).take(catalogue.group_at[pairs.entry]) for n in quasi.rules})
+    fits = quasi.admits(
+        {n: catalogue.offered(n).take(catalogue.group_at[pairs.entry]) for n in quasi.rules}
+    )
     if not revert:
         fits &= private.admits({n: catalogue.offered(n).take(pairs.part) for n in private.rules})
     return pairs.take(np.flatnonzero(fits))
 
 
-def _mixed(catalogue: Catalogue, asked: _Asked, pools: Pools, query: Ints, regions: Floats, parts: Floats) -> Pairs:
+def _mixed(
+    catalogue: Catalogue, asked: _Asked, pools: Pools, query: Ints, regions: Floats, parts: Floats
+) -> Pairs:
     """Return the nearest combinations of a region and private values from elsewhere.
 
-    These are other entries', the explainer's, or the query's own; with no explainer also its own and one of an entry.
+    These are other entries', the explainer's, or the query's own; with no explainer also its own
+    and one of an entry.
     """
     own = pools.gaps(pools.queries.take(query), pools.start.take(query)).sum(axis=1)[:, None]
-    part, away = np.append([_OWN], catalogue.distinct), np.hstack([own, parts[:, catalogue.distinct]])
+    part, away = (
+        np.append([_OWN], catalogue.distinct),
+        np.hstack([own, parts[:, catalogue.distinct]]),
+    )
     if asked.anchors is not None:
         part, away = np.append([ANCHOR], part), np.hstack([np.zeros((len(query), 1)), away])
         return _nearest_combined(catalogue, query, regions, part, away)
     alone = np.arange(len(catalogue), len(catalogue.parts))
     changed = _changed(pools, query, catalogue.parts[alone])
-    further = _nearest_combined(catalogue, query, regions, alone, np.where(changed > 0, changed, np.inf))
+    further = _nearest_combined(
+        catalogue, query, regions, alone, np.where(changed > 0, changed, np.inf)
+    )
     return _nearest_combined(catalogue, query, regions, part, away).joined(further)
 
 
@@ -249,13 +332,20 @@ def _changed(pools: Pools, query: Ints, parts: Codes) -> Floats:
     own, taken = pools.queries.take(query[row]), parts[part]
     at = own.at.copy()
     at[:, pools.private] = np.where(taken < 0, at[:, pools.private], taken)
-    away: Floats = pools.gaps(own, Points(at, own.numbers)).sum(axis=1).reshape(len(query), len(parts))
+    away: Floats = (
+        pools.gaps(own, Points(at, own.numbers)).sum(axis=1).reshape(len(query), len(parts))
+    )
     return away
 
 
-def _nearest_combined(catalogue: Catalogue, query: Ints, regions: Floats, part: Ints, parts: Floats) -> Pairs:
+def _nearest_combined(
+    catalogue: Catalogue, query: Ints, regions: Floats, part: Ints, parts: Floats
+) -> Pairs:
     group, private = nearest_first(regions, _NEAR), nearest_first(parts, _NEAR)
-    total = np.take_along_axis(regions, group, axis=1)[:, :, None] + np.take_along_axis(parts, private, axis=1)[:, None]
+    total = (
+        np.take_along_axis(regions, group, axis=1)[:, :, None]
+        + np.take_along_axis(parts, private, axis=1)[:, None]
+    )
     total = total.reshape(len(query), -1)
     line = nearest_first(total, _MIXED)
     distance = np.take_along_axis(total, line, axis=1)
@@ -269,13 +359,20 @@ def _nearest_combined(catalogue: Catalogue, query: Ints, regions: Floats, part: 
 def _results(
     catalogue: Catalogue, asked: _Asked, pools: Pools, pairs: Pairs, given: Given, *, revert: bool
 ) -> Iterator[Candidates]:
-    """Yield the results of pairs that are true and start with new private values, from near to far."""
+    """Yield the results of pairs that are true and start with new private values, from near to
+    far.
+    """
     is_alone = pairs.part >= len(catalogue)  # as many of these are tried too: few are true
     pairs = pairs.take(np.lexsort((np.round(pairs.distance / TIE), is_alone, pairs.query)))
     points, is_other = _points(catalogue, asked, pools, pairs)
     start = given.keys(points, pairs.entry)
     if len(new := np.flatnonzero(given.is_new(pairs.query, start))) < len(start):
-        pairs, points, is_other, start = pairs.take(new), points.take(new), is_other[new], start[new]
+        pairs, points, is_other, start = (
+            pairs.take(new),
+            points.take(new),
+            is_other[new],
+            start[new],
+        )
     target = target_of(pools, asked.limits, pairs.query, points) if revert else points
     several = given.several[pairs.query]
     is_other |= pairs.part != pairs.entry
@@ -285,16 +382,30 @@ def _results(
         return ~given.is_new(pairs.query[at], start[at], given.keys(moved, pairs.entry[at]))
 
     # With an explainer, only what is nearest to its counterfactual is moved, if that is new.
-    few = max(1, 3 * _REVERTED // max(len(np.unique(pairs.query)), 3))  # the same, with fewer questions
+    few = max(
+        1, 3 * _REVERTED // max(len(np.unique(pairs.query)), 3)
+    )  # the same, with fewer questions
     count, given_before = (_REVERTED, None) if asked.anchors is None else (few, is_given)
-    for at, moved, away, said in search.results(count, given.left[pairs.query] > 0, several, start, given_before):
+    for at, moved, away, said in search.results(
+        count, given.left[pairs.query] > 0, several, start, given_before
+    ):
         distance = away if asked.anchors is None else pairs.distance[at]
         leaving = given.keys(moved, pairs.entry[at])
-        yield Candidates(pairs.query[at], pairs.entry[at], pairs.part[at], moved, start[at], leaving, distance, said)
+        yield Candidates(
+            pairs.query[at],
+            pairs.entry[at],
+            pairs.part[at],
+            moved,
+            start[at],
+            leaving,
+            distance,
+            said,
+        )
 
 
 def _points(catalogue: Catalogue, asked: _Asked, pools: Pools, pairs: Pairs) -> tuple[Points, Mask]:
-    """Return the permitted point of each region nearest to the query, with the private values of the pair.
+    """Return the permitted point of each region nearest to the query, with the private values of
+    the pair.
 
     Also, where these were replaced, as they would not be permitted.
     """
@@ -307,28 +418,42 @@ def _points(catalogue: Catalogue, asked: _Asked, pools: Pools, pairs: Pairs) -> 
         name = pools.schema.features[j]
         if catalogue.forms:  # answers must not depend on what is withheld
             told = catalogue.offered(name).take(pairs.part)
-            near, is_told = limits.nearest(name, told, pairs.query, told.of), ~told.is_silent[told.of]
+            near, is_told = (
+                limits.nearest(name, told, pairs.query, told.of),
+                ~told.is_silent[told.of],
+            )
             points.at[is_told, j], points.numbers[is_told, j] = near[0][is_told], near[1][is_told]
             continue
         is_entry = taken[:, i] >= 0
         points.at[is_entry, j] = taken[is_entry, i]
         if name in limits.rules:
             domain = population.domains[name]
-            codes = np.where(points.at[:, j] < domain.size, points.at[:, j], UNKNOWN).astype(np.int32)
+            codes = np.where(points.at[:, j] < domain.size, points.at[:, j], UNKNOWN).astype(
+                np.int32
+            )
             numbers = np.where(is_entry, np.nan, points.numbers[:, j])
             codes, numbers, is_other = limits.nearest_to(name, pairs.query, codes, numbers)
-            places = np.where((codes < 0) & (not domain.is_numeric), own.at[:, j], codes)  # a category unknown here
-            points.at[is_other, j], points.numbers[is_other, j] = places[is_other], numbers[is_other]
+            places = np.where(
+                (codes < 0) & (not domain.is_numeric), own.at[:, j], codes
+            )  # a category unknown here
+            points.at[is_other, j], points.numbers[is_other, j] = (
+                places[is_other],
+                numbers[is_other],
+            )
             changed |= is_other
     for j in pools.schema.quasi_positions:
         name = pools.schema.features[j]
         regions = catalogue.offered(name).take(catalogue.group_at[pairs.entry])
-        points.at[:, j], points.numbers[:, j] = limits.nearest(name, regions, pairs.query, regions.of)
+        points.at[:, j], points.numbers[:, j] = limits.nearest(
+            name, regions, pairs.query, regions.of
+        )
     return points, changed
 
 
 def target_of(pools: Pools, limits: Constraints, query: Ints, points: Points) -> Points:
-    """Return queries' own private values or, if not permitted, the nearest permitted number or the point's value."""
+    """Return queries' own private values or, if not permitted, the nearest permitted number or the
+    point's value.
+    """
     target, queries = pools.queries.take(query), limits.queries
     for name in limits.only(pools.schema.private).rules:
         j, domain = pools.schema.features.index(name), queries.encoder.domains[name]
@@ -336,8 +461,14 @@ def target_of(pools: Pools, limits: Constraints, query: Ints, points: Points) ->
         codes, numbers, is_other = limits.nearest_to(name, query, *own)
         is_missing = np.isnan(pools.number(target, j)) if domain.is_numeric else True
         is_nearer = domain.is_numeric & ~np.isnan(numbers) & ~is_missing
-        places = np.where(is_nearer, codes, points.at[:, j]), np.where(is_nearer, numbers, points.numbers[:, j])
-        target.at[is_other, j], target.numbers[is_other, j] = places[0][is_other], places[1][is_other]
+        places = (
+            np.where(is_nearer, codes, points.at[:, j]),
+            np.where(is_nearer, numbers, points.numbers[:, j]),
+        )
+        target.at[is_other, j], target.numbers[is_other, j] = (
+            places[0][is_other],
+            places[1][is_other],
+        )
     return target
 
 
@@ -368,23 +499,36 @@ class Candidates(NamedTuple):
 
 
 class Given:
-    """The answers so far. No two to the same query have the same private values, or started with the same.
+    """The answers so far.
 
-    So nobody can take two of them for one record's, and intersect their regions. Of what is left the nearest is given
-    or, if an asker wants several, what adds the most to them: each time the least ``0.5 d(c, x) - g(c)``, where d is
-    the summed HEOM distance to the query and g the factor by which c raises det K, ``K_ij = 1 / (1 + d(c_i, c_j))``.
-    These are proximity, diversity and weights of DiCE (Mothilal, Sharma, Tan 2020, section 3). If another
-    answer lies on the way, d(x, a) + d(a, c) = d(x, c), c asks for more than that one: it is given last.
+    No two to the same query have the same private values, or started with the same.
+
+    So nobody can take two of them for one record's, and intersect their regions. Of what is left
+    the nearest is given or, if an asker wants several, what adds the most to them: each time the
+    least ``0.5 d(c, x) - g(c)``, where d is the summed HEOM distance to the query and g the factor
+    by which c raises det K, ``K_ij = 1 / (1 + d(c_i, c_j))``. These are proximity, diversity and
+    weights of DiCE (Mothilal, Sharma, Tan 2020, section 3). If another answer lies on the way, d(x,
+    a) + d(a, c) = d(x, c), c asks for more than that one: it is given last.
     """
 
-    def __init__(self, catalogue: Catalogue, pools: Pools, queries: Intake, who: Ints, wanted: Ints) -> None:
-        self._catalogue, self._pools, self._queries, self.left = catalogue, pools, queries, wanted.copy()  # per asker
+    def __init__(
+        self, catalogue: Catalogue, pools: Pools, queries: Intake, who: Ints, wanted: Ints
+    ) -> None:
+        self._catalogue, self._pools, self._queries, self.left = (
+            catalogue,
+            pools,
+            queries,
+            wanted.copy(),
+        )  # per asker
         self.several, self._said = wanted > 1, 0
         self._who = np.unique(who, return_inverse=True)[1]  # several askers may be one person
         counts = np.bincount(self._who, wanted) if len(who) else np.zeros(1)
         self._count, self._most = np.zeros(len(counts), dtype=np.int64), int(counts.max())
         shape = len(counts), self._most
-        self._start, self._leaving = np.zeros(shape, dtype=np.uint64), np.zeros(shape, dtype=np.uint64)
+        self._start, self._leaving = (
+            np.zeros(shape, dtype=np.uint64),
+            np.zeros(shape, dtype=np.uint64),
+        )
         self.found: list[tuple[Ints, Ints, Ints, Floats, Points, list[Labels | None]]] = []
         if self._most > 1:
             self._compare(shape)
@@ -395,9 +539,15 @@ class Given:
         self._alike = np.tile(np.eye(self._most), (shape[0], 1, 1))
         population = self._catalogue.partition.population
         schema, domains = population.schema, population.domains
-        widths = {n: domains[n].width for n in schema.quasi_identifiers if domains[n].attribute.kind == "numeric"}
+        widths = {
+            n: domains[n].width
+            for n in schema.quasi_identifiers
+            if domains[n].attribute.kind == "numeric"
+        }
         widths |= self._catalogue.private_values[0].ranges
-        self._heom = Heom([*widths], [name for name in schema.features if name not in widths], widths)
+        self._heom = Heom(
+            [*widths], [name for name in schema.features if name not in widths], widths
+        )
         self._numbers = np.zeros((*shape, len(self._heom.numeric)))
         self._codes = np.zeros((*shape, len(self._heom.categorical)), dtype=np.uint64)
 
@@ -412,8 +562,13 @@ class Given:
             return self._catalogue.region_at[self._catalogue.group_at[entry]].astype(np.uint64)
         domains, columns = self._catalogue.domains, list[Floats | Ints]()
         for name, j in zip(self._pools.schema.private, self._pools.private.tolist(), strict=True):
-            columns.append(self._pools.number(points, j) + 0.0 if domains[name].is_numeric else points.at[:, j])
-        return np.asarray(pd.util.hash_pandas_object(pd.DataFrame(dict(enumerate(columns))), index=False), np.uint64)
+            columns.append(
+                self._pools.number(points, j) + 0.0 if domains[name].is_numeric else points.at[:, j]
+            )
+        return np.asarray(
+            pd.util.hash_pandas_object(pd.DataFrame(dict(enumerate(columns))), index=False),
+            np.uint64,
+        )
 
     def is_new(self, asker: Ints, start: Keys, leaving: Keys | None = None) -> Mask:
         """Say of private values, as keys, whether the asker's query has no answer with them yet."""
@@ -431,14 +586,21 @@ class Given:
             self._note(results, line[np.unique(results.asker[line], return_index=True)[1]])
             return
         leaving, points = results.leaving, self._heom.encode(self._pools.frame(results.points))
-        way = self._heom.parts(points, self._heom.encode(self._queries.frame.take(results.asker))).sum(axis=1)
+        way = self._heom.parts(
+            points, self._heom.encode(self._queries.frame.take(results.asker))
+        ).sum(axis=1)
         while len(at := np.flatnonzero(self._may_be_given(results, leaving))):
             asker, person = results.asker[at], self._who[results.asker[at]]
             apart = self._apart(person, points.take(at))
-            alike, beyond = 1 / (1 + apart), (self._way[person] + apart <= way[at, None] + TIE).any(axis=1)
+            alike, beyond = (
+                1 / (1 + apart),
+                (self._way[person] + apart <= way[at, None] + TIE).any(axis=1),
+            )
             score = _NEARNESS * results.distance[at] - self._gained(person, alike)
             is_one, several = results.distance[at], self.several[asker]
-            line = np.lexsort((np.round(np.where(several, score, is_one) / TIE), several & beyond, asker))
+            line = np.lexsort(
+                (np.round(np.where(several, score, is_one) / TIE), several & beyond, asker)
+            )
             best = line[np.unique(asker[line], return_index=True)[1]]
             self._give(results, at[best], leaving, points, way, alike[best])
 
@@ -446,25 +608,41 @@ class Given:
         return (self.left[results.asker] > 0) & self.is_new(results.asker, results.start, leaving)
 
     def _apart(self, person: Ints, points: HeomCodes) -> Floats:
-        """Return how far some points are from every answer that the person has; infinite if there is none."""
+        """Return how far some points are from every answer that the person has; infinite if there
+        is none.
+        """
         apart = np.full((len(person), self._most), np.inf)
         for slot in range(int(self._count[person].max())):
-            given, has = HeomCodes(self._numbers[person, slot], self._codes[person, slot]), slot < self._count[person]
+            given, has = (
+                HeomCodes(self._numbers[person, slot], self._codes[person, slot]),
+                slot < self._count[person],
+            )
             apart[has, slot] = self._heom.parts(points, given).sum(axis=1)[has]
         return apart
 
     def _gained(self, person: Ints, alike: Floats) -> Floats:
         """Return the factor by which det K grows with each point."""
         among = self._alike[person] + _RIDGE * np.eye(self._most)
-        return np.asarray(1 - (alike * np.linalg.solve(among, alike[:, :, None])[:, :, 0]).sum(axis=1))
+        return np.asarray(
+            1 - (alike * np.linalg.solve(among, alike[:, :, None])[:, :, 0]).sum(axis=1)
+        )
 
     def _give(
-        self, results: Candidates, at: Ints, leaving: Keys, points: HeomCodes, way: Floats, alike: Floats
+        self,
+        results: Candidates,
+        at: Ints,
+        leaving: Keys,
+        points: HeomCodes,
+        way: Floats,
+        alike: Floats,
     ) -> None:
         person = self._who[results.asker[at]]
         slot = self._count[person]
         self._start[person, slot], self._leaving[person, slot] = results.start[at], leaving[at]
-        self._numbers[person, slot], self._codes[person, slot] = points.numbers[at], points.codes[at]
+        self._numbers[person, slot], self._codes[person, slot] = (
+            points.numbers[at],
+            points.codes[at],
+        )
         self._way[person, slot] = way[at]
         self._alike[person, slot], self._alike[person, :, slot] = alike, alike
         self._alike[person, slot, slot] = 1.0

@@ -1,4 +1,6 @@
-"""Quasi-identifiers as compiled code reads them: costs, a spatial index over cells, and regions from codes."""
+"""Quasi-identifiers as compiled code reads them: costs, a spatial index over cells, and regions
+from codes.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ _NO_NODES = np.empty(0, np.int64)
 
 
 class Axis(NamedTuple):
-    """One quasi-identifier and what it costs to generalise it; use `interval`, `nominal` or `tree`."""
+    """One quasi-identifier and what it costs to generalise it; use `interval`, `nominal` or
+    `tree`.
+    """
 
     kind: int  # INTERVAL, NOMINAL or TREE
     weight: float  # cost of the whole domain
@@ -41,18 +45,30 @@ class Axis(NamedTuple):
 
     @classmethod
     def interval(cls, position: ArrayLike, weight: float, *, missing: bool = False) -> Axis:
-        """Ordered values at already scaled positions; `missing` appends one more code for "missing"."""
+        """Ordered values at already scaled positions; `missing` appends one more code for
+        "missing".
+        """
         place = np.append(np.asarray(position, np.float64), [0.0] * missing)
-        return cls(INTERVAL, weight, place.size, place, np.full(place.size, -1), place.size - 1 if missing else -1)
+        return cls(
+            INTERVAL,
+            weight,
+            place.size,
+            place,
+            np.full(place.size, -1),
+            place.size - 1 if missing else -1,
+        )
 
     @classmethod
     def nominal(cls, values: int, weight: float, *, card: int | None = None) -> Axis:
         """Unordered values; `card` when the domain of the cost is larger than the codes in use."""
-        return cls(NOMINAL, weight, values if card is None else card, np.zeros(values), np.full(values, -1))
+        return cls(
+            NOMINAL, weight, values if card is None else card, np.zeros(values), np.full(values, -1)
+        )
 
     @classmethod
     def tree(cls, low: ArrayLike, high: ArrayLike, parent: ArrayLike, weight: float) -> Axis:
-        """Values at the leaves of a hierarchy, numbered depth first so that each node is a range of codes.
+        """Values at the leaves of a hierarchy, numbered depth first so that each node is a range of
+        codes.
 
         A leaf is a node with ``low == high``; the lowest one of a chain counts.
         """
@@ -65,8 +81,8 @@ class Axis(NamedTuple):
 class AxisArrays(NamedTuple):
     """The quasi-identifiers of a population, ragged arrays laid end to end.
 
-    Codes of axis ``j`` are rows ``offset[j]`` to ``offset[j + 1]`` of ``position`` and ``leaf_node``; node numbers
-    count from 0 within each axis.
+    Codes of axis ``j`` are rows ``offset[j]`` to ``offset[j + 1]`` of ``position`` and
+    ``leaf_node``; node numbers count from 0 within each axis.
     """
 
     kind: NDArray[np.int8]
@@ -137,13 +153,16 @@ def box_distance(axes: AxisArrays, j: int, anchor: int, place: float, low: int, 
     return tree_cost(axes, j, anchor, low if anchor < low else high)
 
 
-# A spatial index over the distinct cells of a population: which cells are cheap to reach from an anchor.
+# A spatial index over the distinct cells of a population: which cells are cheap to reach from an
+# anchor.
 
 _SAMPLE = 127
 
 
 class CellTree(NamedTuple):
-    """A k-d tree: node ``t`` holds rows ``start[t]:stop[t]``; its children are ``child[t]`` and the next."""
+    """A k-d tree: node ``t`` holds rows ``start[t]:stop[t]``; its children are ``child[t]`` and the
+    next.
+    """
 
     codes: Codes
     weight: Ints
@@ -165,14 +184,18 @@ class CellIndex(NamedTuple):
     def build(cls, codes: Codes, weight: Ints, axes: AxisArrays, leaf: int = 24) -> CellIndex:
         """Split until every node has at most `leaf` cells."""
         cells = np.ascontiguousarray(codes, np.int32).view()
-        cells.flags.writeable = False  # always, as kernels are compiled for read-only or writable arrays
+        cells.flags.writeable = (
+            False  # always, as kernels are compiled for read-only or writable arrays
+        )
         order, room = np.arange(len(cells), dtype=np.int64), max(2 * len(cells), 1)
         start, stop, child = np.zeros((3, room), np.int64)
         low, high = np.zeros((2, room, cells.shape[1]), np.int32)
         used = _grow(cells, order, axes, leaf, start, stop, child, low, high)
         start, stop, child = (array[:used].copy() for array in (start, stop, child))
         low, high = (array[:used].copy() for array in (low, high))
-        return cls(axes, CellTree(cells[order], weight[order], start, stop, child, low, high), order)
+        return cls(
+            axes, CellTree(cells[order], weight[order], start, stop, child, low, high), order
+        )
 
 
 @inner
@@ -248,7 +271,9 @@ def _grow(
     low: Codes,
     high: Codes,
 ) -> int:
-    """Split until a node is small or holds one cell; fills the arrays of `CellTree` and returns the number of nodes."""
+    """Split until a node is small or holds one cell; fills the arrays of `CellTree` and returns the
+    number of nodes.
+    """
     m, q = cells.shape
     stop[0] = m
     used, t = 1, 0
@@ -283,7 +308,9 @@ def longer(array: Any) -> Any:
 
 
 @inner
-def reach(axes: AxisArrays, anchor: Codes, place: Floats, low: Codes, high: Codes, t: int, limit: float) -> float:
+def reach(
+    axes: AxisArrays, anchor: Codes, place: Floats, low: Codes, high: Codes, t: int, limit: float
+) -> float:
     """Least cost of the hull of the anchor and a cell of box ``t``, or any number >= limit."""
     cost = 0.0
     for j in range(anchor.size):
@@ -311,7 +338,9 @@ def _sift(cost: Floats, cell: Ints, size: int) -> None:
 
 
 @jit
-def nearest(tree: CellTree, axes: AxisArrays, anchor: Codes, place: Floats, people: int) -> tuple[Ints, float]:
+def nearest(  # noqa: C901 - a kernel
+    tree: CellTree, axes: AxisArrays, anchor: Codes, place: Floats, people: int
+) -> tuple[Ints, float]:
     """Cells of least cost whose weight reaches ``people``, and the largest of their costs."""
     heap_cost, heap_cell, size, held = np.empty(64), np.empty(64, np.int64), 0, 0
     todo, todo_cost, top = np.empty(128, np.int64), np.empty(128), 1
@@ -375,7 +404,10 @@ def ball(tree: CellTree, axes: AxisArrays, anchor: Codes, place: Floats, limit: 
             top += 2
             continue
         for i in range(tree.start[t], tree.stop[t]):
-            if reach(axes, anchor, place, tree.codes, tree.codes, i, limit) < limit and tree.weight[i] > 0:
+            if (
+                reach(axes, anchor, place, tree.codes, tree.codes, i, limit) < limit
+                and tree.weight[i] > 0
+            ):
                 if size == found.size:
                     found = longer(found)
                 found[size] = i
@@ -383,8 +415,12 @@ def ball(tree: CellTree, axes: AxisArrays, anchor: Codes, place: Floats, limit: 
     return found[:size].copy()
 
 
-def within(axes: AxisArrays, anchor: Codes, place: Floats, cells: Codes, limit: float) -> tuple[Codes, Floats]:
-    """Select the given cells whose hull with the anchor costs less than ``limit``; by cost, with the costs."""
+def within(
+    axes: AxisArrays, anchor: Codes, place: Floats, cells: Codes, limit: float
+) -> tuple[Codes, Floats]:
+    """Select the given cells whose hull with the anchor costs less than ``limit``; by cost, with
+    the costs.
+    """
     cost = np.empty(len(cells))
     _costs(axes, anchor, place, cells, limit, cost)
     order = np.argsort(cost, kind="stable")
@@ -393,12 +429,15 @@ def within(axes: AxisArrays, anchor: Codes, place: Floats, cells: Codes, limit: 
 
 
 @jit
-def _costs(axes: AxisArrays, anchor: Codes, place: Floats, cells: Codes, limit: float, cost: Floats) -> None:
+def _costs(
+    axes: AxisArrays, anchor: Codes, place: Floats, cells: Codes, limit: float, cost: Floats
+) -> None:
     for i in range(cost.size):
         cost[i] = reach(axes, anchor, place, cells, cells, i, limit)
 
 
-# Between values and codes: what compiled search needs from a population, and regions from its results.
+# Between values and codes: what compiled search needs from a population, and regions from its
+# results.
 
 _INDEXES: WeakKeyDictionary[Population, CellIndex] = WeakKeyDictionary()
 
@@ -406,27 +445,38 @@ _INDEXES: WeakKeyDictionary[Population, CellIndex] = WeakKeyDictionary()
 def index_of(population: Population) -> CellIndex:
     """Return the spatial index over the population's cells; built once."""
     if population not in _INDEXES:
-        axes = AxisArrays.of([_axis(population.domains[q]) for q in population.schema.quasi_identifiers])
+        axes = AxisArrays.of(
+            [_axis(population.domains[q]) for q in population.schema.quasi_identifiers]
+        )
         _INDEXES[population] = CellIndex.build(population.cells, population.cell_people, axes)
     return _INDEXES[population]
 
 
 def region_of(population: Population, cells: Codes, own: Floats | None = None) -> Region:
-    """Return the smallest region that holds some cells; a code of -1 stands for the number `own`."""
+    """Return the smallest region that holds some cells; a code of -1 stands for the number
+    `own`.
+    """
     parts: dict[str, Part] = {}
     for j, name in enumerate(population.schema.quasi_identifiers):
         codes = np.unique(cells[:, j])
         parts[name] = part_of(
-            population.domains[name], codes[codes >= 0], float(own[j]) if own is not None and codes[0] < 0 else None
+            population.domains[name],
+            codes[codes >= 0],
+            float(own[j]) if own is not None and codes[0] < 0 else None,
         )
     return Region(parts)
 
 
 def ends_of_region(population: Population, region: Region) -> list[Codes]:
-    """Return codes of each quasi-identifier whose smallest region is this one; for ranges, the ends."""
+    """Return codes of each quasi-identifier whose smallest region is this one; for ranges, the
+    ends.
+    """
     found = []
     for name in population.schema.quasi_identifiers:
-        domain, codes = population.domains[name], np.flatnonzero(population.domains[name].inside(region[name]))
+        domain, codes = (
+            population.domains[name],
+            np.flatnonzero(population.domains[name].inside(region[name])),
+        )
         values = codes[codes < len(domain.values)]
         ends = [*values[:1], *values[-1:], *codes[len(values) :]] if domain.is_interval else codes
         found.append(np.unique(np.array(ends, dtype=np.int32)))
@@ -434,13 +484,21 @@ def ends_of_region(population: Population, region: Region) -> list[Codes]:
 
 
 def side_by_side(each: Sequence[Sequence[Codes]], none: Codes) -> tuple[Codes, Ints]:
-    """Return codes of several attributes as columns, repeated to be as long as each other, and which they belong to."""
-    columns = [np.column_stack([np.resize(codes, max(map(len, some))) for codes in some]) for some in each]
-    return np.concatenate([none, *columns], dtype=np.int32), np.repeat(np.arange(len(each)), [*map(len, columns)])
+    """Return codes of several attributes as columns, repeated to be as long as each other, and
+    which they belong to.
+    """
+    columns = [
+        np.column_stack([np.resize(codes, max(map(len, some))) for codes in some]) for some in each
+    ]
+    return np.concatenate([none, *columns], dtype=np.int32), np.repeat(
+        np.arange(len(each)), [*map(len, columns)]
+    )
 
 
 def part_of(domain: Domain, codes: Codes, own: float | None = None) -> Part:
-    """Return the part of a region that covers codes of one attribute and, if given, a number that no row has."""
+    """Return the part of a region that covers codes of one attribute and, if given, a number that
+    no row has.
+    """
     missing = bool(domain.has_missing and (codes == domain.missing_code).any())
     present = codes[codes != domain.missing_code] if domain.has_missing else codes
     if domain.attribute.kind == "numeric":
@@ -449,7 +507,9 @@ def part_of(domain: Domain, codes: Codes, own: float | None = None) -> Part:
     if domain.attribute.kind == "ordinal":
         if not len(present):
             return Interval(None, None, True, ())
-        low, high = (0, len(domain.values) - 1) if free else (int(present.min()), int(present.max()))
+        low, high = (
+            (0, len(domain.values) - 1) if free else (int(present.min()), int(present.max()))
+        )
         levels = tuple(domain.values[low : high + 1])
         return Interval(levels[0], levels[-1], missing, levels)
     if domain.attribute.hierarchy is not None:
@@ -465,8 +525,12 @@ def _range(domain: Domain, present: Codes, own: float | None, missing: bool) -> 
     places = domain.scaled[present]
     if own is not None:
         places = np.append(places, domain.place(np.array([own])) * domain.attribute.weight)
-    # Values at the same place are free, and the search relies on it: all values, if the weight or range is 0.
-    first, last = np.searchsorted(domain.scaled, places.min()), np.searchsorted(domain.scaled, places.max(), "right")
+    # Values at the same place are free, and the search relies on it: all values, if the weight or
+    # range is 0.
+    first, last = (
+        np.searchsorted(domain.scaled, places.min()),
+        np.searchsorted(domain.scaled, places.max(), "right"),
+    )
     inside = domain.values[first:last]
     ends = [*map(float, inside[[0, -1]] if len(inside) else ()), *(() if own is None else (own,))]
     return Interval(domain.natural(min(ends)), domain.natural(max(ends)), missing)

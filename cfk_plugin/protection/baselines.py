@@ -17,12 +17,14 @@ from cfk_plugin.protection.exact import Box, BoxSpace, Rank, rank
 class MondrianProtector:
     """Generalise a counterfactual to the part of a fixed Mondrian partition that it falls into.
 
-    The table is split at weighted medians of the widest attribute until no part can be split into two of k people.
-    Regions never overlap partly, so intersecting them reveals nothing, but information loss is much larger.
+    The table is split at weighted medians of the widest attribute until no part can be split into
+    two of k people. Regions never overlap partly, so intersecting them reveals nothing, but
+    information loss is much larger.
     """
 
-    # Compare the attributes' widths as shares of their range. False compares raw numeric widths with numbers of
-    # categories, as the implementations do that the paper compares with; its results are much worse.
+    # Compare the attributes' widths as shares of their range. False compares raw numeric widths
+    # with numbers of categories, as the implementations do that the paper compares with; its
+    # results are much worse.
     normalise: bool = True
 
     name = "mondrian"
@@ -52,7 +54,9 @@ class _Node:
 class _Partition:
     def __init__(self, population: Population, k: int, normalise: bool) -> None:
         self.domains = [population.domains[q] for q in population.schema.quasi_identifiers]
-        self.points = np.column_stack([self._line(j)[population.cells[:, j]] for j in range(len(self.domains))])
+        self.points = np.column_stack(
+            [self._line(j)[population.cells[:, j]] for j in range(len(self.domains))]
+        )
         self.weight = population.cell_people
         self.k, self.normalise = k, normalise
         self.root = _Node(np.arange(len(population.cells)))
@@ -61,7 +65,9 @@ class _Partition:
             todo += self._split(todo.pop())
 
     def _line(self, j: int) -> Floats:
-        """Map the codes of an attribute to numbers: numbers stay, categories become codes, missing comes last."""
+        """Map the codes of an attribute to numbers: numbers stay, categories become codes, missing
+        comes last.
+        """
         domain = self.domains[j]
         line = np.arange(domain.size, dtype=float)
         if domain.attribute.kind == "numeric":
@@ -105,7 +111,8 @@ class _Partition:
     def _cuts(self, axis: int, line: Floats, weight: Ints) -> Iterator[float]:
         """Yield the weighted median as the last value of the lower part, then the value before it.
 
-        Without `normalise`, cut categories in the middle of their list, however many people each half has.
+        Without `normalise`, cut categories in the middle of their list, however many people each
+        half has.
         """
         values, inverse = np.unique(line, return_inverse=True)
         if not self.normalise and self.domains[axis].attribute.kind != "numeric":
@@ -122,13 +129,16 @@ class _Partition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraspProtector:
-    """CF-K as published: GRASP of Goethals, Sörensen and Martens (2023), Algorithm 1, for comparison.
+    """CF-K as published: GRASP of Goethals, Sörensen and Martens (2023), Algorithm 1, for
+    comparison.
 
-    Written from the paper's text; where it is silent, neighbors are training rows *predicted* the desired outcome, the
-    distance is HEOM on the quasi-identifiers to the current box, and local search takes the first improvement. A
-    solution's rank is the policy's (the paper: pureness, then NCP).
+    Written from the paper's text; where it is silent, neighbors are training rows *predicted* the
+    desired outcome, the distance is HEOM on the quasi-identifiers to the current box, and local
+    search takes the first improvement. A solution's rank is the policy's (the paper: pureness, then
+    NCP).
 
-    It protects against linking a region to people by quasi-identifiers. Its result comes without any proof.
+    It protects against linking a region to people by quasi-identifiers. Its result comes without
+    any proof.
     """
 
     alpha: int = 20  # neighbors to draw from
@@ -152,15 +162,21 @@ class GraspProtector:
 class _Grasp:
     """The search for one counterfactual, over cells with multiplicities."""
 
-    def __init__(self, settings: GraspProtector, task: Task, i: int, random: np.random.Generator) -> None:
+    def __init__(
+        self, settings: GraspProtector, task: Task, i: int, random: np.random.Generator
+    ) -> None:
         self.settings, self.task, self.i, self.random = settings, task, i, random
         self.space = BoxSpace(task, i)
         population = task.population
         rows = np.arange(population.n_rows)
         desired = task.oracle.desired_rows(i, rows)
-        self.pool = np.bincount(population.cell_of(rows), weights=desired, minlength=len(population.cells)).astype(int)
+        self.pool = np.bincount(
+            population.cell_of(rows), weights=desired, minlength=len(population.cells)
+        ).astype(int)
         same = np.flatnonzero((population.cells == np.array(self.space.own)).all(axis=1))
-        self.pool[same] = np.maximum(self.pool[same] - 1, 0)  # the native row is not its own neighbor
+        self.pool[same] = np.maximum(
+            self.pool[same] - 1, 0
+        )  # the native row is not its own neighbor
 
     def run(self) -> Proposal:
         best: Box | None = None
@@ -182,9 +198,15 @@ class _Grasp:
         return box
 
     def neighbor(self, distance: Floats) -> int:
-        """Draw one of the alpha nearest rows of the pool, or one outside the box if all of those are inside."""
+        """Draw one of the alpha nearest rows of the pool, or one outside the box if all of those
+        are inside.
+        """
         people = self.space.people
-        for weights in (self.pool, np.where(distance > 0, self.pool, 0), np.where(distance > 0, people, 0)):
+        for weights in (
+            self.pool,
+            np.where(distance > 0, self.pool, 0),
+            np.where(distance > 0, people, 0),
+        ):
             candidates = np.flatnonzero(weights)
             order = candidates[np.argsort(distance[candidates], kind="stable")]
             reach = np.cumsum(weights[order])
@@ -201,7 +223,10 @@ class _Grasp:
         while improved:
             improved = False
             for other in self.space.changes(box):
-                if self.space.count(other) >= self.task.policy.k and (other_rank := self.rank(other)) < its_rank:
+                if (
+                    self.space.count(other) >= self.task.policy.k
+                    and (other_rank := self.rank(other)) < its_rank
+                ):
                     box, its_rank, improved = other, other_rank, True
                     break
         return box, its_rank

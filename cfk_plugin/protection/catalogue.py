@@ -14,7 +14,17 @@ from numpy.typing import NDArray
 from cfk_plugin.data.constraints import Offers
 from cfk_plugin.data.domain import UNKNOWN, Domain, bin_of
 from cfk_plugin.data.intake import Intake, table_of
-from cfk_plugin.data.model import MOST_CELLS, OUTCOMES, SAMPLED, Goal, Grid, Judge, Labels, RowOracle, rows_for_cells
+from cfk_plugin.data.model import (
+    MOST_CELLS,
+    OUTCOMES,
+    SAMPLED,
+    Goal,
+    Grid,
+    Judge,
+    Labels,
+    RowOracle,
+    rows_for_cells,
+)
 from cfk_plugin.data.policy import Mask, PrivacyPolicy
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import Part, natural, part_of
@@ -42,17 +52,21 @@ _LISTED = 1 << 22  # combinations that are kept, with all others
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Catalogue(HostOnly):
-    """Regions with private values that, by the model, at least k members of the group could have had.
+    """Regions with private values that, by the model, at least k members of the group could have
+    had.
 
-    An entry is a group's region with private values. It is admissible when the model gives the desired outcome for at
-    least k members with their own quasi-identifiers and these values, and for enough of the region; see `find_entries`.
-    How entries are moved is in `cfk_plugin.protection.answers`. Answers need nothing of the population but the domains
-    of quasi-identifiers. It hides neither the private values, which are somebody's unless shared ones were asked for,
-    nor who is in the population.
+    An entry is a group's region with private values. It is admissible when the model gives the
+    desired outcome for at least k members with their own quasi-identifiers and these values, and
+    for enough of the region; see `find_entries`. How entries are moved is in
+    `cfk_plugin.protection.answers`. Answers need nothing of the population but the domains of
+    quasi-identifiers. It hides neither the private values, which are somebody's unless shared ones
+    were asked for, nor who is in the population.
     """
 
     partition: Partition  # over the rows with a desired prediction
-    rows: Ints  # training row of each entry, least information loss first, whatever the table's order
+    rows: (
+        Ints  # training row of each entry, least information loss first, whatever the table's order
+    )
     group: Ints  # of each entry
     labels: NDArray[Any]  # the model's for each
     private: pd.DataFrame  # private values of each
@@ -61,37 +75,54 @@ class Catalogue(HostOnly):
     goal: Goal
     model: RowOracle
     policy: PrivacyPolicy
-    ends: Mapping[str, pd.Series] = field(default_factory=dict)  # further numbers that set the ranges of distances
-    forms: Sequence[Coarse] = ()  # forms in which private values leave and are compared; empty if unchanged
-    inside: Mapping[int, Sequence[Grid]] = field(default_factory=dict)  # see `sets_inside`; if answers are moved
+    ends: Mapping[str, pd.Series] = field(
+        default_factory=dict
+    )  # further numbers that set the ranges of distances
+    forms: Sequence[
+        Coarse
+    ] = ()  # forms in which private values leave and are compared; empty if unchanged
+    inside: Mapping[int, Sequence[Grid]] = field(
+        default_factory=dict
+    )  # see `sets_inside`; if answers are moved
     _listed: dict[int, Codes] = field(default_factory=dict, init=False)
     _offers: dict[str, Offers] = field(default_factory=dict, init=False)
     _known: dict[int, Mask] = field(default_factory=dict, init=False)
 
-    _refusal = PopulationError, "a Catalogue holds training rows and refuses to be pickled; rebuild it instead"
+    _refusal = (
+        PopulationError,
+        "a Catalogue holds training rows and refuses to be pickled; rebuild it instead",
+    )
 
     @classmethod
-    def build(cls, partition: Partition, policy: PrivacyPolicy, goal: Goal, model: RowOracle) -> Catalogue:
+    def build(
+        cls, partition: Partition, policy: PrivacyPolicy, goal: Goal, model: RowOracle
+    ) -> Catalogue:
         """Find the admissible entries of every group; the model is asked in large batches."""
         if not partition.regions:
             raise PolicyError(
-                f"fewer than k = {policy.k} people have the desired outcome, so there is no catalogue; lower k, ask "
-                'for another outcome, or choose guarantee="reciprocal"'
+                f"fewer than k = {policy.k} people have the desired outcome, so there is no"
+                ' catalogue; lower k, ask for another outcome, or choose guarantee="reciprocal"'
             )
         found = find_entries(partition, policy, goal, model)
 
-        def made(found: Entries, ends: Mapping[str, pd.Series], inside: Mapping[int, Sequence[Grid]]) -> Catalogue:
+        def made(
+            found: Entries, ends: Mapping[str, pd.Series], inside: Mapping[int, Sequence[Grid]]
+        ) -> Catalogue:
             rows, codes, consistent, pure, forms = found
             group, private = partition.group_of_row[rows], values_of(partition.population, codes)
             known = rows, group, model.labels(rows), private, consistent, pure, goal, model, policy
             return cls(partition, *known, ends, forms=forms, inside=inside)
 
         unordered = made(found, {}, {})
-        shown = unordered.leaving  # the order depends on regions and on what leaves, which are distinct
+        shown = (
+            unordered.leaving
+        )  # the order depends on regions and on what leaves, which are distinct
         line = np.lexsort((*unordered.codes.T[::-1], *shown.T[::-1], unordered.group_at))
         keys = np.column_stack([unordered.group, shown])[line]
         found = found.take(line[np.sort(np.unique(keys, axis=0, return_index=True)[1])])
-        inside = sets_inside(partition, np.unique(unordered.group), policy.k) if policy.reverts else {}
+        inside = (
+            sets_inside(partition, np.unique(unordered.group), policy.k) if policy.reverts else {}
+        )
         return made(found, ends_of(partition, policy, found.forms), inside)
 
     def __len__(self) -> int:
@@ -102,27 +133,41 @@ class Catalogue(HostOnly):
 
     @property
     def is_shared(self) -> bool:
-        """Whether only private values of at least k people, of nobody, or of the query itself leave."""
+        """Whether only private values of at least k people, of nobody, or of the query itself
+        leave.
+        """
         return self.policy.private_values == "shared" and bool(self.private_at)
 
     def own(self, counterfactuals: Intake, groups: Ints) -> Ints:
-        """Return the entry that a counterfactual itself is, if its group offers its private values; else -1."""
+        """Return the entry that a counterfactual itself is, if its group offers its private values;
+        else -1.
+        """
         private = self.private_at
-        codes, numbers, found = counterfactuals.codes[:, private], counterfactuals.numbers[:, private], []
+        codes, numbers, found = (
+            counterfactuals.codes[:, private],
+            counterfactuals.numbers[:, private],
+            [],
+        )
         for form in self._patterns:
             wanted = np.column_stack([groups, self._left(codes, numbers, form)])
             found.append([self.offered_by.get(key.tobytes(), len(self)) for key in wanted])
-        first = np.array(found, dtype=np.int64).reshape(-1, len(codes)).min(axis=0, initial=len(self))
+        first = (
+            np.array(found, dtype=np.int64).reshape(-1, len(codes)).min(axis=0, initial=len(self))
+        )
         return np.where(first < len(self), first, -1)
 
     def is_desired(
         self, rows: pd.DataFrame, entry: Ints, which: Ints | None = None, cells: Codes | None = None
     ) -> Mask:
-        """Say whether rows have the outcome of their entries: unchanged, or row ``which[i]`` at ``cells[i]``."""
+        """Say whether rows have the outcome of their entries: unchanged, or row ``which[i]`` at
+        ``cells[i]``.
+        """
         if which is None or cells is None:
             return self.judged(rows.take, entry)
         encoder = self.partition.population.encoder
-        return self.judged(lambda at: rows_for_cells(encoder, rows, which[at], cells[at]), entry[which])
+        return self.judged(
+            lambda at: rows_for_cells(encoder, rows, which[at], cells[at]), entry[which]
+        )
 
     def judged(self, rows: Callable[[Ints], pd.DataFrame], entry: Ints) -> Mask:
         """Say whether rows, made in batches for the model, have the outcome."""
@@ -133,7 +178,9 @@ class Catalogue(HostOnly):
         if 0 < count <= ASKED:
             return self.model.ask(rows(np.arange(count)))
         runs = [np.arange(start, min(start + ASKED, count)) for start in range(0, count, ASKED)]
-        return np.concatenate([np.empty(0, dtype=object), *(self.model.ask(rows(run)) for run in runs)])
+        return np.concatenate(
+            [np.empty(0, dtype=object), *(self.model.ask(rows(run)) for run in runs)]
+        )
 
     @cached_property
     def judge(self) -> Judge:
@@ -160,11 +207,15 @@ class Catalogue(HostOnly):
         return np.where(at >= 0, self.weakest[at], -1)
 
     def is_movable(self, entry: Ints) -> Mask:
-        """Say for entries whether moving from them is known to start with all that the group's answers must keep."""
+        """Say for entries whether moving from them is known to start with all that the group's
+        answers must keep.
+        """
         return np.asarray(self.weakest[self.group_at[entry]] == entry) & ~self.is_wide(entry)
 
     def is_wide(self, entry: Ints) -> Mask:
-        """Say for entries whether too much would have to be asked about their regions to move private values."""
+        """Say for entries whether too much would have to be asked about their regions to move
+        private values.
+        """
         return np.asarray(self.sizes_of(entry) == 0)
 
     def sizes_of(self, entry: Ints) -> Ints:
@@ -172,11 +223,15 @@ class Catalogue(HostOnly):
         return np.asarray(self._sizes[0][self.group_at[entry]])
 
     def must_hold(self, group: int) -> Codes:
-        """Return the combinations, of those asked about, where a region's weakest entry has its outcome."""
+        """Return the combinations, of those asked about, where a region's weakest entry has its
+        outcome.
+        """
         return self.combinations(group)[self.holding(group)]
 
     def holding(self, group: int) -> Mask:
-        """Say for the combinations of a region whether its weakest entry has its outcome there; asked once."""
+        """Say for the combinations of a region whether its weakest entry has its outcome there;
+        asked once.
+        """
         if group not in self._known:
             sizes, _ = self._sizes
             groups = np.arange(len(sizes)) if sizes.sum() <= ASKED else np.array([group])
@@ -186,15 +241,22 @@ class Catalogue(HostOnly):
 
     @cached_property
     def telling(self) -> tuple[Ints, Ints, Codes]:
-        """A few combinations that each group must keep: each group's first, its number of them, and all of them."""
+        """A few combinations that each group must keep: each group's first, its number of them, and
+        all of them.
+        """
         drawn = [spread(sets[0].size if sets else 0, 2 * _TELLING) for sets in self._sets]
-        cells = [sets[0].some(at) if sets else self.no_cells for sets, at in zip(self._sets, drawn, strict=True)]
+        cells = [
+            sets[0].some(at) if sets else self.no_cells
+            for sets, at in zip(self._sets, drawn, strict=True)
+        ]
         which = np.repeat(np.arange(len(cells)), [*map(len, cells)])
         asked = np.concatenate([self.no_cells, *cells])
         if len(self._known) < len(cells):
             held = self.is_desired(self.points.take(self.weakest), self.weakest, which, asked)
         else:
-            held = np.concatenate([asked[:0, 0] > 0, *(self._known[group][at] for group, at in enumerate(drawn))])
+            held = np.concatenate(
+                [asked[:0, 0] > 0, *(self._known[group][at] for group, at in enumerate(drawn))]
+            )
         which, asked = which[held], asked[held]
         turn = np.arange(len(which)) - np.searchsorted(which, which)
         which, asked = which[turn < _TELLING], asked[turn < _TELLING]
@@ -203,38 +265,55 @@ class Catalogue(HostOnly):
 
     @cached_property
     def no_cells(self) -> Codes:
-        return np.empty((0, len(self.partition.population.schema.quasi_identifiers)), dtype=np.int32)
+        return np.empty(
+            (0, len(self.partition.population.schema.quasi_identifiers)), dtype=np.int32
+        )
 
     def combinations(self, group: int) -> Codes:
         """Return the combinations of a region that are asked about.
 
-        Of too many these are all of values that people inside have, so that those with the outcome keep it, and those
-        by which verification judges how pure the region is. None where even these are too many.
+        Of too many these are all of values that people inside have, so that those with the outcome
+        keep it, and those by which verification judges how pure the region is. None where even
+        these are too many.
         """
         if group in self._listed:
             return self._listed[group]
         sets, grid = self._sets[group], self._grids[group]
-        cells = [each.all() for each in sets] + ([grid.drawn()] if sets and grid.size > MOST_CELLS else [])
+        cells = [each.all() for each in sets] + (
+            [grid.drawn()] if sets and grid.size > MOST_CELLS else []
+        )
         found = np.concatenate([self.no_cells, *cells])
         if self._sizes[0].sum() <= _LISTED:  # few enough to be kept
             self._listed[group] = found
         return found
 
     def _holding(self, groups: Ints) -> Mask:
-        """Say for the combinations of some groups whether the weakest entry has its outcome there, group by group."""
+        """Say for the combinations of some groups whether the weakest entry has its outcome there,
+        group by group.
+        """
         cells, entry = [self.combinations(group) for group in groups.tolist()], self.weakest[groups]
         which = np.repeat(np.arange(len(groups)), [len(each) for each in cells])
-        return self.is_desired(self.points.take(entry), entry, which, np.concatenate([self.no_cells, *cells]))
+        return self.is_desired(
+            self.points.take(entry), entry, which, np.concatenate([self.no_cells, *cells])
+        )
 
     @cached_property
     def _grids(self) -> list[Grid]:
-        population, none = self.partition.population, [0] * len(self.partition.population.schema.quasi_identifiers)
-        return [Grid.of(self.partition.regions[group], population, none) for group in self._groups.tolist()]
+        population, none = (
+            self.partition.population,
+            [0] * len(self.partition.population.schema.quasi_identifiers),
+        )
+        return [
+            Grid.of(self.partition.regions[group], population, none)
+            for group in self._groups.tolist()
+        ]
 
     def distances(self, queries: Intake, at: Ints, open_to: Mask) -> tuple[Floats, Floats]:
-        """Return the distances of some queries to the groups that have entries, and to the entries' private values.
+        """Return the distances of some queries to the groups that have entries, and to the entries'
+        private values.
 
-        A region's distance is that of its nearest point plus half of its width; infinite if it may not answer.
+        A region's distance is that of its nearest point plus half of its width; infinite if it may
+        not answer.
         """
         heom, entries = self.private_values
         groups = self._groups
@@ -249,12 +328,17 @@ class Catalogue(HostOnly):
         return regions, heom.distances(self._compared(*own), entries) * len(self.private_at)
 
     def _outside(self, codes: Codes, numbers: Floats) -> Floats:
-        """Return how far private values are from what leaves of the entries, as for regions; 1/2 if nothing leaves."""
+        """Return how far private values are from what leaves of the entries, as for regions; 1/2 if
+        nothing leaves.
+        """
         total = np.zeros((len(codes), len(self)))
         for j, name in enumerate(self.domains):
             offers, domain = self.offered(name), self.partition.population.domains[name]
             if domain.is_numeric:
-                (low, high, missing), number = offers.ends, domain.numbers_of(codes[:, j], numbers[:, j])[:, None]
+                (low, high, missing), number = (
+                    offers.ends,
+                    domain.numbers_of(codes[:, j], numbers[:, j])[:, None],
+                )
                 away = np.maximum(0, np.maximum(low - number, number - high)) + (high - low) / 2
                 away /= self.private_values[0].ranges[name] or np.inf
                 away = np.where(np.isnan(number), 1 - missing, np.nan_to_num(away, nan=1.0))
@@ -264,33 +348,47 @@ class Catalogue(HostOnly):
         return total
 
     def offered(self, name: str) -> Offers:
-        """Return what entries say of a private attribute, or regions (of groups with entries) of a quasi-identifier."""
+        """Return what entries say of a private attribute, or regions (of groups with entries) of a
+        quasi-identifier.
+        """
         if name not in self._offers:
             population = self.partition.population
             if name in population.schema.quasi_identifiers:
-                parts: list[Part | None] = [self.partition.regions[group][name] for group in self._groups.tolist()]
+                parts: list[Part | None] = [
+                    self.partition.regions[group][name] for group in self._groups.tolist()
+                ]
             else:
                 values = map(natural, self.private[name])
                 forms = self.forms or [{}] * len(self)
-                parts = [c[name][0] if name in c else part_of(v) for c, v in zip(forms, values, strict=True)]
+                parts = [
+                    c[name][0] if name in c else part_of(v)
+                    for c, v in zip(forms, values, strict=True)
+                ]
             self._offers[name] = Offers.build(population.domains[name], parts)
         return self._offers[name]
 
     @cached_property
     def leaving(self) -> Codes:
-        """What leaves of the private values of each entry: codes, with further codes for bins and for nothing."""
+        """What leaves of the private values of each entry: codes, with further codes for bins and
+        for nothing.
+        """
         found, nowhere = self.codes.copy(), np.full((1, len(self.private_at)), np.nan)
         for i, form in enumerate(self._pattern_of):
             found[i] = self._left(self.codes[[i]], nowhere, form)[0]
         return found
 
     def _left(self, codes: Codes, numbers: Floats, pattern: Sequence[int]) -> Codes:
-        """Return what would leave of private values: by attribute, the value (0), its bin (1) or nothing (2)."""
+        """Return what would leave of private values: by attribute, the value (0), its bin (1) or
+        nothing (2).
+        """
         found, population = codes.copy(), self.partition.population
         for j, (name, form) in enumerate(zip(population.schema.private, pattern, strict=True)):
             domain = population.domains[name]
             if form == 1:
-                at = [bin_of(domain, number) for number in domain.numbers_of(codes[:, j], numbers[:, j]).tolist()]
+                at = [
+                    bin_of(domain, number)
+                    for number in domain.numbers_of(codes[:, j], numbers[:, j]).tolist()
+                ]
                 found[:, j] = [-1 if place is None else domain.size + 1 + place for place in at]
             elif form:
                 found[:, j] = domain.size
@@ -299,7 +397,10 @@ class Catalogue(HostOnly):
     @cached_property
     def _pattern_of(self) -> list[tuple[int, ...]]:
         names = self.partition.population.schema.private
-        return [tuple((2 if form[n][0] is None else 1) if n in form else 0 for n in names) for form in self.forms]
+        return [
+            tuple((2 if form[n][0] is None else 1) if n in form else 0 for n in names)
+            for form in self.forms
+        ]
 
     @cached_property
     def _patterns(self) -> list[tuple[int, ...]]:
@@ -311,7 +412,9 @@ class Catalogue(HostOnly):
 
     @cached_property
     def points(self) -> pd.DataFrame:
-        """Private values of each entry at the first combination of its region, which may be nobody's."""
+        """Private values of each entry at the first combination of its region, which may be
+        nobody's.
+        """
         population = self.partition.population
         columns = {name: self.private[name].array for name in population.schema.private}
         for name, first in zip(population.schema.quasi_identifiers, self.corners.T, strict=True):
@@ -328,14 +431,19 @@ class Catalogue(HostOnly):
     def codes(self) -> Codes:
         """Codes of the private values of each entry."""
         population = self.partition.population
-        codes = [population.domains[name].encode(self.private[name])[0] for name in population.schema.private]
+        codes = [
+            population.domains[name].encode(self.private[name])[0]
+            for name in population.schema.private
+        ]
         return np.column_stack([*codes, np.empty((len(self), 0), dtype=np.int32)])
 
     @cached_property
     def parts(self) -> Codes:
         """The same, followed by some values of each attribute alone, with the others unknown."""
         found = [
-            (i, codes[at]) for i, codes in enumerate(map(np.unique, self.codes.T)) for at in spread(len(codes), _ALONE)
+            (i, codes[at])
+            for i, codes in enumerate(map(np.unique, self.codes.T))
+            for at in spread(len(codes), _ALONE)
         ]
         alone = np.full((len(found), self.codes.shape[1]), UNKNOWN, dtype=np.int32)
         for row, (i, code) in enumerate(found):
@@ -348,19 +456,34 @@ class Catalogue(HostOnly):
         population, schema = self.partition.population, self.partition.population.schema
         if not population.has_cells:
             return {name: population.domains[name] for name in schema.private}  # as sealed
-        shown = {n: self.private[n][[n not in form for form in self.forms] or slice(None)] for n in schema.private}
-        columns = {n: [shown[n], self.ends[n]] if n in self.ends else [shown[n]] for n in schema.private}
-        return {name: Domain.of(pd.concat(both, ignore_index=True), schema[name]) for name, both in columns.items()}
+        shown = {
+            n: self.private[n][[n not in form for form in self.forms] or slice(None)]
+            for n in schema.private
+        }
+        columns = {
+            n: [shown[n], self.ends[n]] if n in self.ends else [shown[n]] for n in schema.private
+        }
+        return {
+            name: Domain.of(pd.concat(both, ignore_index=True), schema[name])
+            for name, both in columns.items()
+        }
 
     @cached_property
     def _sets(self) -> list[Sequence[Grid]]:
-        """For each group's region, all of its values, or those of people inside; empty if these are too many."""
+        """For each group's region, all of its values, or those of people inside; empty if these are
+        too many.
+        """
         each = zip(self._grids, self._groups.tolist(), strict=True)
-        return [[grid] if grid.size <= MOST_CELLS else self.inside.get(group, ()) for grid, group in each]
+        return [
+            [grid] if grid.size <= MOST_CELLS else self.inside.get(group, ())
+            for grid, group in each
+        ]
 
     @cached_property
     def _sizes(self) -> tuple[Ints, Ints]:
-        """Number of combinations that are asked about for each group's region; and groups, sampled ones last."""
+        """Number of combinations that are asked about for each group's region; and groups, sampled
+        ones last.
+        """
         is_large = np.array([grid.size > MOST_CELLS for grid in self._grids], dtype=bool)
         asked = np.array([sum(grid.size for grid in sets) for sets in self._sets], dtype=np.int64)
         return asked + SAMPLED * (is_large & (asked > 0)), np.argsort(is_large, kind="stable")
@@ -373,7 +496,9 @@ class Catalogue(HostOnly):
 
     @cached_property
     def _groups(self) -> Ints:
-        """One group for every region that has entries, in an order that depends on these regions alone."""
+        """One group for every region that has entries, in an order that depends on these regions
+        alone.
+        """
         return self._ordered[0]
 
     @cached_property
@@ -386,7 +511,9 @@ class Catalogue(HostOnly):
         partition, found = self.partition, dict[Any, list[int]]()
         for group in np.unique(self.group).tolist():
             region = partition.regions[group]
-            ends = tuple(tuple(codes.tolist()) for codes in ends_of_region(partition.population, region))
+            ends = tuple(
+                tuple(codes.tolist()) for codes in ends_of_region(partition.population, region)
+            )
             loss = round(ncp(region, partition.population), 12)
             found.setdefault((loss, ends, int(partition.side_of_group[group])), []).append(group)
         place = np.full(len(partition.regions), -1, dtype=np.int64)
@@ -409,12 +536,17 @@ class Catalogue(HostOnly):
     @cached_property
     def _widths(self) -> Floats:
         partition = self.partition
-        widths = [sum(ncp_by_attribute(region, partition.population).values()) for region in partition.regions]
+        widths = [
+            sum(ncp_by_attribute(region, partition.population).values())
+            for region in partition.regions
+        ]
         return np.array(widths)[self._groups] / 2
 
     @cached_property
     def weakest(self) -> Ints:
-        """The entry of each group that requires the fewest combinations of its region; the first of ties."""
+        """The entry of each group that requires the fewest combinations of its region; the first of
+        ties.
+        """
         line = np.lexsort((self.pure, self.group_at))
         return line[np.unique(self.group_at[line], return_index=True)[1]]
 
@@ -426,23 +558,32 @@ class Catalogue(HostOnly):
     @cached_property
     def private_values(self) -> tuple[Heom, HeomCodes]:
         """Private values of the entries, and the distance between such values."""
-        sizes = {n: float(np.abs(d.values[-1:]).sum()) for n, d in self.domains.items() if d.is_numeric}
+        sizes = {
+            n: float(np.abs(d.values[-1:]).sum()) for n, d in self.domains.items() if d.is_numeric
+        }
         widths = {name: self.domains[name].width or size for name, size in sizes.items()}
         heom = Heom([*widths], [name for name in self.domains if name not in widths], widths)
         return heom, self._compared(self.codes, np.full(self.codes.shape, np.nan))
 
     def _compared(self, codes: Codes, numbers: Floats) -> HeomCodes:
-        """Return private values in the form that distances are computed from: numbers, and codes of categories."""
+        """Return private values in the form that distances are computed from: numbers, and codes of
+        categories.
+        """
         domains = [self.partition.population.domains[name] for name in self.domains]
         kind = np.array([domain.is_numeric for domain in domains], dtype=bool)
-        columns = [domains[j].numbers_of(codes[:, j], numbers[:, j]) for j in np.flatnonzero(kind).tolist()]
+        columns = [
+            domains[j].numbers_of(codes[:, j], numbers[:, j]) for j in np.flatnonzero(kind).tolist()
+        ]
         return HeomCodes(
-            np.array(columns).reshape(len(columns), len(codes)).T, np.asfortranarray(codes[:, ~kind]).astype(np.uint64)
+            np.array(columns).reshape(len(columns), len(codes)).T,
+            np.asfortranarray(codes[:, ~kind]).astype(np.uint64),
         )
 
     @cached_property
     def decimals(self) -> list[float]:
-        """Decimals that each private number may have while moving; NaN for attributes that do not move in steps."""
+        """Decimals that each private number may have while moving; NaN for attributes that do not
+        move in steps.
+        """
         return [domain.decimals for domain in self.domains.values()]
 
 
@@ -452,15 +593,36 @@ def spread(count: int, most: int) -> Ints:
 
 
 PEOPLE = "catalogue.people"
-_NAMES = ("side", "people", "ends", "ends_of", "held", "group", "codes", "pure", "outcome")  # of sealed arrays
+_NAMES = (
+    "side",
+    "people",
+    "ends",
+    "ends_of",
+    "held",
+    "group",
+    "codes",
+    "pure",
+    "outcome",
+)  # of sealed arrays
 
 
-def catalogue_to_arrays(catalogue: Catalogue) -> tuple[dict[str, NDArray[Any]], dict[str, Any], dict[str, Domain]]:
-    """Return a catalogue as arrays of numbers, outcomes of its sides, and domains of its private values; no row."""
-    partition, population, groups = catalogue.partition, catalogue.partition.population, catalogue._groups
+def catalogue_to_arrays(
+    catalogue: Catalogue,
+) -> tuple[dict[str, NDArray[Any]], dict[str, Any], dict[str, Domain]]:
+    """Return a catalogue as arrays of numbers, outcomes of its sides, and domains of its private
+    values; no row.
+    """
+    partition, population, groups = (
+        catalogue.partition,
+        catalogue.partition.population,
+        catalogue._groups,
+    )
     domains = {
         name: replace(
-            domain, has_missing=own.has_missing, missing=own.missing, is_open=not domain.attribute.declared_values
+            domain,
+            has_missing=own.has_missing,
+            missing=own.missing,
+            is_open=not domain.attribute.declared_values,
         )
         for name, domain in catalogue.domains.items()
         for own in [population.domains[name]]
@@ -469,7 +631,9 @@ def catalogue_to_arrays(catalogue: Catalogue) -> tuple[dict[str, NDArray[Any]], 
         return dict(population.sealed_arrays), dict(population.sealed_facts), domains
     regions = [partition.regions[g] for g in groups]
     sides, side = np.unique(partition.side_of_group[groups], return_inverse=True)
-    ends, ends_of = side_by_side([ends_of_region(population, region) for region in regions], catalogue.no_cells)
+    ends, ends_of = side_by_side(
+        [ends_of_region(population, region) for region in regions], catalogue.no_cells
+    )
     sizes, line = catalogue._sizes
     runs = equal_work(sizes[line])
     codes = [domain.encode(catalogue.private[name])[0] for name, domain in domains.items()]
@@ -478,18 +642,30 @@ def catalogue_to_arrays(catalogue: Catalogue) -> tuple[dict[str, NDArray[Any]], 
         "people": np.array([population.count(region) for region in regions], dtype=np.int64),
         "ends": ends,
         "ends_of": ends_of,
-        "held": np.packbits(np.concatenate([line[:0] > 0, *(catalogue._holding(line[run]) for run in runs)])),
+        "held": np.packbits(
+            np.concatenate([line[:0] > 0, *(catalogue._holding(line[run]) for run in runs)])
+        ),
         "group": catalogue.group_at,
         "codes": np.column_stack([*codes, np.empty((len(catalogue), 0), dtype=np.int32)]),
         "pure": catalogue.pure,
         "outcome": catalogue.is_desired(catalogue.points, np.arange(len(catalogue))),
     }
-    sets = [(place, grid.codes) for place, g in enumerate(groups.tolist()) for grid in catalogue.inside.get(g, ())]
+    sets = [
+        (place, grid.codes)
+        for place, g in enumerate(groups.tolist())
+        for grid in catalogue.inside.get(g, ())
+    ]
     if sets:
         arrays["inside"], of = side_by_side([axes for _, axes in sets], catalogue.no_cells)
         arrays["inside_of"] = np.column_stack([np.array([place for place, _ in sets])[of], of])
-    outcomes = dict(zip(partition.side_of_group[catalogue.group].tolist(), catalogue.labels, strict=True))
-    facts = {OUTCOMES: [natural(outcomes[s]) for s in sides.tolist()]} if catalogue.goal.is_opposite else {}
+    outcomes = dict(
+        zip(partition.side_of_group[catalogue.group].tolist(), catalogue.labels, strict=True)
+    )
+    facts = (
+        {OUTCOMES: [natural(outcomes[s]) for s in sides.tolist()]}
+        if catalogue.goal.is_opposite
+        else {}
+    )
     return {f"catalogue.{name}": array for name, array in arrays.items()}, facts, domains
 
 
@@ -505,7 +681,8 @@ def catalogue_from_arrays(
     outcomes = population.sealed_facts.get(OUTCOMES)
     if goal.is_opposite != (outcomes is not None):
         raise PolicyError(
-            'a catalogue for the goal "opposite" answers that alone, and no other does; seal one for yours'
+            'a catalogue for the goal "opposite" answers that alone, and no other does; seal one'
+            " for yours"
         )
     regions = tuple(region_of(population, ends[ends_of == place]) for place in range(len(side)))
     nobody = np.empty(0, dtype=np.int64)
@@ -514,13 +691,27 @@ def catalogue_from_arrays(
     partition = Partition(population, regions, nobody, side, {})
     known = nobody, group, labels, values_of(population, codes), np.full(len(group), policy.k), pure
     inside = dict[int, list[Grid]]()
-    sets, sets_of = (population.sealed_arrays.get(f"catalogue.{name}", side[:0]) for name in ("inside", "inside_of"))
-    for at in np.split(np.arange(len(sets)), np.flatnonzero(np.diff(sets_of.T[1:])) + 1) if len(sets) else ():
-        inside.setdefault(int(sets_of[at[0], 0]), []).append(Grid(tuple(map(np.unique, sets[at].T))))
+    sets, sets_of = (
+        population.sealed_arrays.get(f"catalogue.{name}", side[:0])
+        for name in ("inside", "inside_of")
+    )
+    for at in (
+        np.split(np.arange(len(sets)), np.flatnonzero(np.diff(sets_of.T[1:])) + 1)
+        if len(sets)
+        else ()
+    ):
+        inside.setdefault(int(sets_of[at[0], 0]), []).append(
+            Grid(tuple(map(np.unique, sets[at].T)))
+        )
     catalogue = Catalogue(partition, *known, goal, model, policy, inside=inside)
     sizes, line = catalogue._sizes
     flags = np.unpackbits(held, count=sizes.sum()).astype(bool)
-    catalogue._known.update(zip(line.tolist(), np.split(flags, np.cumsum(sizes[line]))[:-1], strict=True))
+    catalogue._known.update(
+        zip(line.tolist(), np.split(flags, np.cumsum(sizes[line]))[:-1], strict=True)
+    )
     if not np.array_equal(catalogue.is_desired(catalogue.points, np.arange(len(group))), outcome):
-        raise ModelError("the model, or the outcome that is desired, is not the one that the catalogue was sealed with")
+        raise ModelError(
+            "the model, or the outcome that is desired, is not the one that the catalogue was"
+            " sealed with"
+        )
     return catalogue

@@ -1,7 +1,8 @@
 """Kernels: functions that numba compiles, once per machine if there is a place to keep them.
 
-That is ``NUMBA_CACHE_DIR``, else beside the package, in the user's cache folder, or among temporary files: the first
-that can be written; kernels are also read from places that cannot be. Otherwise each process compiles for itself.
+That is ``NUMBA_CACHE_DIR``, else beside the package, in the user's cache folder, or among temporary
+files: the first that can be written; kernels are also read from places that cannot be. Otherwise
+each process compiles for itself.
 """
 
 from __future__ import annotations
@@ -37,16 +38,24 @@ _log = logging.getLogger("cfk_plugin")
 
 
 def jit(function: _F, **options: Any) -> _F:
-    """Compile a kernel, kept on disk; it releases the interpreter lock, so that threads run in parallel."""
+    """Compile a kernel, kept on disk; it releases the interpreter lock, so that threads run in
+    parallel.
+    """
     kernel = _numba.njit(nogil=True, no_cfunc_wrapper=True, **options)(function)
-    kernel._cache = _Kept(f"{function.__module__}.{function.__qualname__}", Path(function.__code__.co_filename))
+    kernel._cache = _Kept(
+        f"{function.__module__}.{function.__qualname__}", Path(function.__code__.co_filename)
+    )
     KERNELS.append(kernel)
     return cast("_F", kernel)
 
 
 def inner(function: _F, **options: Any) -> _F:
-    """Compile a function that only kernels call, as part of them: wrappers for calls from Python take longest."""
-    kernel = _numba.njit(nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True, **options)(function)
+    """Compile a function that only kernels call, as part of them: wrappers for calls from Python
+    take longest.
+    """
+    kernel = _numba.njit(nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True, **options)(
+        function
+    )
     return cast("_F", kernel)
 
 
@@ -61,7 +70,9 @@ class _Kept(NullCache):
         target_context.refresh()
         name = self._file(sig, target_context.codegen())
         for folder in _folders():
-            with suppress(Exception):  # whatever is wrong with a file, the kernel can be compiled again
+            with suppress(
+                Exception
+            ):  # whatever is wrong with a file, the kernel can be compiled again
                 stamp, reduced = pickle.loads((folder / name).read_bytes())  # noqa: S301 - the user's own file
                 if stamp == _stamp(self._source):
                     self.folder = folder
@@ -71,7 +82,10 @@ class _Kept(NullCache):
 
     def save_overload(self, sig: Any, cres: Any) -> None:
         """Store a kernel in the first writable folder."""
-        name, content = self._file(sig, cres.library.codegen), _dumps((_stamp(self._source), cres._reduce()))
+        name, content = (
+            self._file(sig, cres.library.codegen),
+            _dumps((_stamp(self._source), cres._reduce())),
+        )
         for folder in _folders():
             written = folder / f"{name}.{uuid4().hex[:8]}"
             try:
@@ -93,9 +107,13 @@ class _Kept(NullCache):
 
 @cache
 def _stamp(source: Path) -> str:
-    """Return a digest of a kernel's source and those in this folder, as each contains those that it calls."""
+    """Return a digest of a kernel's source and those in this folder, as each contains those that it
+    calls.
+    """
     sources = sorted({source, *_HERE.glob("*.py")})
-    return hashlib.sha256(b"".join(path.read_bytes() for path in sources if path.is_file())).hexdigest()
+    return hashlib.sha256(
+        b"".join(path.read_bytes() for path in sources if path.is_file())
+    ).hexdigest()
 
 
 def _folders() -> Iterator[Path]:
@@ -119,7 +137,9 @@ def _own_temporary() -> Path:
     folder = Path(tempfile.gettempdir()) / f"cfk_plugin-{user}"
     folder.mkdir(mode=0o700, exist_ok=True)
     found = folder.lstat()
-    if not stat.S_ISDIR(found.st_mode) or (os.name == "posix" and (found.st_uid != user or found.st_mode & 0o077)):
+    if not stat.S_ISDIR(found.st_mode) or (
+        os.name == "posix" and (found.st_uid != user or found.st_mode & 0o077)
+    ):
         raise PermissionError("somebody else's folder")
     return folder
 
@@ -127,13 +147,17 @@ def _own_temporary() -> Path:
 @cache
 def _say_that_it_compiles() -> None:
     if is_watched():
-        text = "compiling what searches for groups, once on this machine: some seconds (`cfk warm-up` does it ahead)"
+        text = (
+            "compiling what searches for groups, once on this machine: some seconds (`cfk warm-up`"
+            " does it ahead)"
+        )
         sys.stderr.write(f"\rcfk_plugin: {text}\n")
 
 
 @cache
 def _say_that_none_is_kept() -> None:
     _log.warning(
-        "no folder for compiled kernels can be written, so each process compiles them anew for some seconds; name one "
-        "in NUMBA_CACHE_DIR, or run `cfk warm-up` while the package's own folder can be written"
+        "no folder for compiled kernels can be written, so each process compiles them anew for some"
+        " seconds; name one in NUMBA_CACHE_DIR, or run `cfk warm-up` while the package's own folder"
+        " can be written"
     )

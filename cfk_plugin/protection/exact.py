@@ -1,9 +1,9 @@
 """The exact protector: least NCP, or purest, region with k people; with proof or a proven gap.
 
-`solve` finds for each anchor the cheapest region that holds it and at least k people. The cells nearest to an anchor
-give a first region; only cells whose hull with the anchor costs less can be part of a cheaper one. Where forbidden
-cells leave no first region, the search runs under a cost cap that grows until a region is found or the cap exceeds
-every cost, which proves that there is none.
+`solve` finds for each anchor the cheapest region that holds it and at least k people. The cells
+nearest to an anchor give a first region; only cells whose hull with the anchor costs less can be
+part of a cheaper one. Where forbidden cells leave no first region, the search runs under a cost cap
+that grows until a region is found or the cap exceeds every cost, which proves that there is none.
 """
 
 from __future__ import annotations
@@ -46,7 +46,9 @@ Rank = tuple[float, float, float]
 
 
 def rank(policy: PrivacyPolicy, ncp: float, pureness: float) -> Rank:
-    """Return a sort key, smaller is better: how far the policy's bounds are missed, then the objective."""
+    """Return a sort key, smaller is better: how far the policy's bounds are missed, then the
+    objective.
+    """
     missed = max(0.0, (policy.min_pureness or 0.0) - pureness)
     if policy.max_ncp is not None:
         missed += max(0.0, ncp - policy.max_ncp)
@@ -63,18 +65,24 @@ def needs_model(policy: PrivacyPolicy) -> bool:
 
 
 Box = list[Mask]
-"""For each quasi-identifier, which codes are inside; the last place is for the counterfactual's own value."""
+"""For each quasi-identifier, which codes are inside; the last place is for the counterfactual's own
+value.
+"""
 
 
 class BoxSpace:
-    """All boxes around one counterfactual: counts people in them, prices them, changes them slightly."""
+    """All boxes around one counterfactual: counts people in them, prices them, changes them
+    slightly.
+    """
 
     def __init__(self, task: Task, i: int) -> None:
         population = task.population
         self.domains = [population.domains[q] for q in population.schema.quasi_identifiers]
         self.cells, self.people = population.cells, population.cell_people
         self.numbers = task.numbers[i]
-        self.own = [int(c) if c >= 0 else d.size for c, d in zip(task.codes[i], self.domains, strict=True)]
+        self.own = [
+            int(c) if c >= 0 else d.size for c, d in zip(task.codes[i], self.domains, strict=True)
+        ]
         self.places = [self._places(j) for j in range(len(self.domains))]
 
     def point(self) -> Box:
@@ -134,14 +142,20 @@ class BoxSpace:
                     yield [*box[:j], table, *box[j + 1 :]]
 
     def _removable(self, j: int, inside: Ints) -> list[int]:
-        """Codes that may leave a list: the ends of a range, any category, none of a node's leaves."""
+        """Codes that may leave a list: the ends of a range, any category, none of a node's
+        leaves.
+        """
         domain = self.domains[j]
         if domain.attribute.hierarchy is not None:
             return []
         if not domain.is_interval:
             return [int(code) for code in inside]
         places = self.places[j][inside]
-        ends = inside[[np.nanargmin(places), np.nanargmax(places)]] if not np.isnan(places).all() else inside[:0]
+        ends = (
+            inside[[np.nanargmin(places), np.nanargmax(places)]]
+            if not np.isnan(places).all()
+            else inside[:0]
+        )
         return sorted({*ends.tolist(), *inside[np.isnan(places)].tolist()}) if len(ends) else []
 
     def _addable(self, j: int, single: int) -> list[int]:
@@ -202,13 +216,17 @@ _LARGEST_POPULATION = 200_000  # cells; above, counting every small change takes
 class Trial(NamedTuple):
     region: Region
     ncp: float
-    pureness: float  # share of the grid's cells, or of a sample if over budget, with the desired outcome
+    pureness: (
+        float  # share of the grid's cells, or of a sample if over budget, with the desired outcome
+    )
     complete: bool  # whether every cell of the grid was asked
     rank: Rank
 
 
 class _RegionSearch:
-    """Finds and tries regions for the counterfactuals of a task; keeps each one's best region and bad cells."""
+    """Finds and tries regions for the counterfactuals of a task; keeps each one's best region and
+    bad cells.
+    """
 
     def __init__(self, settings: ExactProtector, task: Task) -> None:
         population, n = task.population, len(task.codes)
@@ -222,9 +240,15 @@ class _RegionSearch:
         self.best: list[Trial | None] = [None] * n
         self.bad = [np.empty((0, len(domains)), np.int32)] * n
 
-    def solve(self, which: Sequence[int], penalty: float = np.inf, node_limit: int | None = None) -> list[Solution]:
+    def solve(
+        self, which: Sequence[int], penalty: float = np.inf, node_limit: int | None = None
+    ) -> list[Solution]:
         """Solve for some of the counterfactuals, with their bad cells forbidden."""
-        at, settings, population = np.asarray(which, dtype=np.int64), self.settings, self.task.population
+        at, settings, population = (
+            np.asarray(which, dtype=np.int64),
+            self.settings,
+            self.task.population,
+        )
         return solve(
             index_of(population),
             self.task.codes[at],
@@ -246,25 +270,35 @@ class _RegionSearch:
     ) -> list[tuple[int, Solution, Trial]]:
         solved = zip(which, self.solve(which, penalty, node_limit), strict=True)
         found = [(i, solution) for i, solution in solved if solution.weight]
-        trials = self.evaluate([i for i, _ in found], [self.region(i, solution) for i, solution in found])
+        trials = self.evaluate(
+            [i for i, _ in found], [self.region(i, solution) for i, solution in found]
+        )
         return [(i, solution, trial) for (i, solution), trial in zip(found, trials, strict=True)]
 
     def evaluate(self, which: Sequence[int], regions: Sequence[Region]) -> list[Trial]:
-        """Return the figures of regions, in one model call; better ones become their counterfactual's best."""
+        """Return the figures of regions, in one model call; better ones become their
+        counterfactual's best.
+        """
         task, budget = self.task, self.settings.cell_budget
-        grids = [Grid.of(r, task.population, task.codes[i]) for i, r in zip(which, regions, strict=True)]
+        grids = [
+            Grid.of(r, task.population, task.codes[i]) for i, r in zip(which, regions, strict=True)
+        ]
         random = np.random.default_rng(task.seed)
         cells = [g.all() if g.size <= budget else g.sample(budget, random) for g in grids]
         if not cells:
             return []
         lengths = [len(c) for c in cells]
-        answers = task.oracle.ask(np.repeat(np.asarray(which, dtype=np.int64), lengths), np.concatenate(cells))
+        answers = task.oracle.ask(
+            np.repeat(np.asarray(which, dtype=np.int64), lengths), np.concatenate(cells)
+        )
         trials = []
         for i, region, grid, asked, good in zip(
             which, regions, grids, cells, np.split(answers, np.cumsum(lengths)[:-1]), strict=True
         ):
             loss, pureness = ncp(region, task.population), float(good.mean())
-            trial = Trial(region, loss, pureness, grid.size <= budget, rank(task.policy, loss, pureness))
+            trial = Trial(
+                region, loss, pureness, grid.size <= budget, rank(task.policy, loss, pureness)
+            )
             best, bad = self.best[i], asked[~good]
             if best is None or trial.rank < best.rank:
                 self.best[i] = trial
@@ -275,7 +309,9 @@ class _RegionSearch:
         return trials
 
     def prove(self) -> list[float | None]:
-        """Ask about the best remaining region's cells, forbid the bad ones, repeat; return proven gaps."""
+        """Ask about the best remaining region's cells, forbid the bad ones, repeat; return proven
+        gaps.
+        """
         task, gaps = self.task, cast("list[float | None]", [None] * len(self.best))
         active = list(range(len(self.best)))
         for turn in range(self.settings.rounds):
@@ -292,7 +328,9 @@ class _RegionSearch:
         return gaps
 
     def find_fewest_bad_cells(self, which: Sequence[int]) -> None:
-        """Look for regions with few bad cells, lazily like `prove`; a bad cell costs more than any NCP."""
+        """Look for regions with few bad cells, lazily like `prove`; a bad cell costs more than any
+        NCP.
+        """
         active = list(which)
         for _ in range(_LAZY_ROUNDS if active else 0):
             known = [len(bad) for bad in self.bad]
@@ -302,11 +340,15 @@ class _RegionSearch:
                 return
 
     def change_a_little(self, which: Sequence[int]) -> None:
-        """Change the best regions by one value at a time, as in the paper's local search but with exact pureness."""
+        """Change the best regions by one value at a time, as in the paper's local search but with
+        exact pureness.
+        """
         spaces = {i: BoxSpace(self.task, i) for i in which if self.best[i] is not None}
         active = list(spaces)
         for _ in range(_CHANGE_ROUNDS):
-            changes = [(i, box) for i in active for box in self._allowed_changes(spaces[i], self.best[i])]
+            changes = [
+                (i, box) for i in active for box in self._allowed_changes(spaces[i], self.best[i])
+            ]
             if not changes:
                 return
             before = list(self.best)
@@ -316,23 +358,36 @@ class _RegionSearch:
     def _allowed_changes(self, space: BoxSpace, best: Trial | None) -> list[Box]:
         if best is None or not best.complete:
             return []
-        changes = [box for box in space.changes(space.of(best.region)) if space.count(box) >= self.task.policy.k]
+        changes = [
+            box
+            for box in space.changes(space.of(best.region))
+            if space.count(box) >= self.task.policy.k
+        ]
         sizes = [np.prod([table.sum() for table in box], dtype=float) for box in changes]
-        return [box for box, size in zip(changes, sizes, strict=True) if size <= self.settings.cell_budget]
+        return [
+            box
+            for box, size in zip(changes, sizes, strict=True)
+            if size <= self.settings.cell_budget
+        ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExactProtector:
     """Branch and bound over closed regions, and the lazy loop that keeps bad cells out.
 
-    Of all regions with the counterfactual and k people it finds the one of least NCP (objective "ncp"), or of least
-    NCP among those of pureness 1 (objectives "pureness" and "weighted" start there). If no region is pure it returns
-    the best trade-off found, without proof. Its results are deterministic, so it does not protect against an adversary
-    who reruns it, or who asks the model about each candidate.
+    Of all regions with the counterfactual and k people it finds the one of least NCP (objective
+    "ncp"), or of least NCP among those of pureness 1 (objectives "pureness" and "weighted" start
+    there). If no region is pure it returns the best trade-off found, without proof. Its results are
+    deterministic, so it does not protect against an adversary who reruns it, or who asks the model
+    about each candidate.
     """
 
-    node_limit: int = 200_000  # per solve; beyond it the best region so far is returned with a proven gap
-    time_limit: float | None = None  # seconds per solve; None keeps results independent of the machine
+    node_limit: int = (
+        200_000  # per solve; beyond it the best region so far is returned with a proven gap
+    )
+    time_limit: float | None = (
+        None  # seconds per solve; None keeps results independent of the machine
+    )
     rounds: int = 60  # model calls of the lazy loop
     cell_budget: int = 10_000  # largest region, in value combinations, that is asked as a whole
     threads: int = 1  # counterfactuals solved at the same time
@@ -360,23 +415,34 @@ class ExactProtector:
 
 
 def _settles(policy: PrivacyPolicy, trial: Trial, *, first: bool) -> bool:
-    """Say whether the region of least NCP, among those without a known bad cell, is the best for the policy.
+    """Say whether the region of least NCP, among those without a known bad cell, is the best for
+    the policy.
 
-    For the objective "pureness" a pure one is. For others an impure one of less NCP may be better, unless `first`.
+    For the objective "pureness" a pure one is. For others an impure one of less NCP may be better,
+    unless `first`.
     """
     if policy.max_ncp is not None and trial.ncp > policy.max_ncp:
         return False
     if trial.pureness == 1:
         return trial.complete and (first or policy.objective == "pureness")
-    return first and trial.complete and policy.objective == "ncp" and trial.pureness >= (policy.min_pureness or 0.0)
+    return (
+        first
+        and trial.complete
+        and policy.objective == "ncp"
+        and trial.pureness >= (policy.min_pureness or 0.0)
+    )
 
 
 class Solution(NamedTuple):
     cost: float = np.inf  # with penalties; infinite when there is none
-    lower_bound: float = np.inf  # no region costs less; infinite when it is proven that there is none
+    lower_bound: float = (
+        np.inf
+    )  # no region costs less; infinite when it is proven that there is none
     nodes: int = 0  # of the search tree, expanded
     weight: int = 0  # people inside the region
-    cells: Ints = np.empty(0, np.int64)  # in the caller's numbering: their hull with the anchor is the region
+    cells: Ints = np.empty(
+        0, np.int64
+    )  # in the caller's numbering: their hull with the anchor is the region
 
     @property
     def proven(self) -> bool:
@@ -417,10 +483,18 @@ def solve(
     ``places`` count where the code is -1: a number of the anchor's own.
     """
     axes = index.axes
-    banned = [np.empty((0, anchors.shape[1]), np.int32)] * len(anchors) if forbidden is None else forbidden
-    codes = [np.array(cells, np.int32, order="C") for cells in (anchors, *banned)]  # writable, as compiled for
+    banned = (
+        [np.empty((0, anchors.shape[1]), np.int32)] * len(anchors)
+        if forbidden is None
+        else forbidden
+    )
+    codes = [
+        np.array(cells, np.int32, order="C") for cells in (anchors, *banned)
+    ]  # writable, as compiled for
     low, high = np.where(axes.kind == INTERVAL, -1, 0), np.diff(axes.offset)
-    if any(np.any((cells < low) | (cells >= high)) for cells in codes):  # kernels would read out of bounds
+    if any(
+        np.any((cells < low) | (cells >= high)) for cells in codes
+    ):  # kernels would read out of bounds
         raise ValueError("a code lies outside its quasi-identifier")
     known = axes.position[axes.offset[:-1] + np.maximum(codes[0], 0)]
     places = np.where(codes[0] >= 0, known, places)
@@ -429,7 +503,9 @@ def solve(
 
     def one(a: int) -> Solution:
         deadline = None if time_limit is None else time.monotonic() + time_limit
-        return _solve(_Problem(index, codes[0][a], places[a], k, codes[a + 1], penalty, node_limit, deadline))
+        return _solve(
+            _Problem(index, codes[0][a], places[a], k, codes[a + 1], penalty, node_limit, deadline)
+        )
 
     if threads > 1:
         with ThreadPoolExecutor(threads) as pool:
@@ -455,7 +531,9 @@ def _solve(task: _Problem) -> Solution:
         found = _branch(task, rows, cap, nodes, task.node_limit, opening=False)
         bound, nodes = found.lower_bound, found.nodes
         if opening.weight and not found.weight:
-            both = kernels.localize(*around, np.append(opening.cells, rows), task.banned[:0], np.empty(0))
+            both = kernels.localize(
+                *around, np.append(opening.cells, rows), task.banned[:0], np.empty(0)
+            )
             hull, span = kernels.first_hull(both, len(opening.cells) + 1), len(opening.cells)
             found = opening._replace(weight=int(kernels.headcount(both, hull, span)), nodes=nodes)
         if found.weight:
@@ -470,7 +548,13 @@ def _solve(task: _Problem) -> Solution:
 
 
 def _branch(
-    task: _Problem, rows: NDArray[np.int64], cap: float, nodes: int, node_limit: int, *, opening: bool
+    task: _Problem,
+    rows: NDArray[np.int64],
+    cap: float,
+    nodes: int,
+    node_limit: int,
+    *,
+    opening: bool,
 ) -> Solution:
     tree, axes = task.space.tree, task.space.axes
     banned, near = within(axes, task.anchor, task.place, task.banned, cap)
@@ -487,7 +571,11 @@ def _branch(
             hull, stack, best = kernels.roomier(hull, stack, best)
             continue
         late = task.deadline is not None and time.monotonic() >= task.deadline
-        if stack.counter[kernels.NODES] >= node_limit or late or (opening and stack.counter[kernels.BEST_WEIGHT]):
+        if (
+            stack.counter[kernels.NODES] >= node_limit
+            or late
+            or (opening and stack.counter[kernels.BEST_WEIGHT])
+        ):
             break
     bound = cap if status == kernels.DONE else float(kernels.open_bound(p, stack, task.need))
     spent = int(stack.counter[kernels.NODES])

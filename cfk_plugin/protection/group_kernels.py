@@ -1,4 +1,6 @@
-"""Local search over a partition: dissolve a few near groups, divide their people anew, keep what costs less."""
+"""Local search over a partition: dissolve a few near groups, divide their people anew, keep what
+costs less.
+"""
 
 from __future__ import annotations
 
@@ -39,9 +41,9 @@ def _inner(function: _F) -> _F:
 class Space(NamedTuple):
     """The cells and what a group of them costs.
 
-    ``x`` is a place on INTERVAL axes, a code on NOMINAL ones, and the leaf's node on a TREE; nodes are numbered through
-    all axes. The first ``small`` cells have fewer than k people, the others are large. ``near`` and ``rich`` list the
-    small and large cells nearest to each, then -1.
+    ``x`` is a place on INTERVAL axes, a code on NOMINAL ones, and the leaf's node on a TREE; nodes
+    are numbered through all axes. The first ``small`` cells have fewer than k people, the others
+    are large. ``near`` and ``rich`` list the small and large cells nearest to each, then -1.
     """
 
     kind: NDArray[np.int8]
@@ -58,10 +60,11 @@ class Space(NamedTuple):
 
 
 class Groups(NamedTuple):
-    """Groups of several cells, ``slots[g]`` of them; 0 marks a free number, which is on the stack ``unused``.
+    """Groups of several cells, ``slots[g]`` of them; 0 marks a free number, which is on the stack
+    ``unused``.
 
-    Of each cell, ``free`` people are in no group: none, or at least k, who form one of their own. ``home`` lists the
-    groups of a small cell, padded with -1. A cost is that of one person.
+    Of each cell, ``free`` people are in no group: none, or at least k, who form one of their own.
+    ``home`` lists the groups of a small cell, padded with -1. A cost is that of one person.
     """
 
     cell: Ints
@@ -78,10 +81,11 @@ class Groups(NamedTuple):
 class Pool(NamedTuple):
     """Cells whose people are being divided among drafts of groups.
 
-    Column ``i`` of ``x`` is the cell ``cell[i]``. Of its people, ``people`` have no group yet (``keep`` of them stay on
-    their own), ``take[g, i]`` are in draft ``g``, others in ``elsewhere`` groups; ``price`` is the current draft's cost
-    with it. ``low`` and ``high`` are the ends of a draft on INTERVAL axes. On NOMINAL ones ``low`` is the number of
-    values, and ``known`` says which cells' values are inside; on a TREE it is the covering node if ``high`` is above 0.
+    Column ``i`` of ``x`` is the cell ``cell[i]``. Of its people, ``people`` have no group yet
+    (``keep`` of them stay on their own), ``take[g, i]`` are in draft ``g``, others in ``elsewhere``
+    groups; ``price`` is the current draft's cost with it. ``low`` and ``high`` are the ends of a
+    draft on INTERVAL axes. On NOMINAL ones ``low`` is the number of values, and ``known`` says
+    which cells' values are inside; on a TREE it is the covering node if ``high`` is above 0.
     """
 
     x: Floats
@@ -105,8 +109,17 @@ class Pool(NamedTuple):
         cell, people, keep, elsewhere = np.zeros((4, room), np.int64)
         price, score = np.zeros((2, room))
         low, high = np.zeros((2, _DRAFTS, q))
-        take, total, cost = np.zeros((_DRAFTS, room), np.int64), np.zeros(_DRAFTS, np.int64), np.zeros(_DRAFTS)
-        x, local, broken, known = np.zeros((q, room)), np.full(cells, -1), np.zeros(_MOST, np.int64), (_DRAFTS, q, room)
+        take, total, cost = (
+            np.zeros((_DRAFTS, room), np.int64),
+            np.zeros(_DRAFTS, np.int64),
+            np.zeros(_DRAFTS),
+        )
+        x, local, broken, known = (
+            np.zeros((q, room)),
+            np.full(cells, -1),
+            np.zeros(_MOST, np.int64),
+            (_DRAFTS, q, room),
+        )
         places = cell, people, keep, elsewhere, price, score, local, broken
         return cls(x, *places, take, total, cost, low, high, np.zeros(known, np.bool_))
 
@@ -123,15 +136,19 @@ def improve(
     work: int,
     state: NDArray[np.uint64],
 ) -> int:
-    """Divide neighboring groups anew until the work done reaches ``until``, of ``work`` in all; returns it.
+    """Divide neighboring groups anew until the work done reaches ``until``, of ``work`` in all;
+    returns it.
 
-    Worse divisions are kept with the odds of simulated annealing. Groups differ in cost by orders of magnitude, so the
-    temperature is proportional to the geometric mean of the current groups' cost and an average group's.
+    Worse divisions are kept with the odds of simulated annealing. Groups differ in cost by orders
+    of magnitude, so the temperature is proportional to the geometric mean of the current groups'
+    cost and an average group's.
     """
     cost, number = 0.0, 0
     for g in range(groups.slots.size):
         if groups.slots[g] > 0:
-            groups.cost[g] = _cost(space, groups, pool, g, -_ONE, k) if done == 0 else groups.cost[g]
+            groups.cost[g] = (
+                _cost(space, groups, pool, g, -_ONE, k) if done == 0 else groups.cost[g]
+            )
             cost, number = cost + groups.total[g] * groups.cost[g], number + 1
     average = cost / number
     while done < until:
@@ -150,8 +167,12 @@ def improve(
 
 
 @_inner
-def _gather(space: Space, groups: Groups, pool: Pool, k: int, state: NDArray[np.uint64]) -> tuple[int, int, float]:
-    """Fill the pool with groups around a small cell and large cells near them; returns cells, groups and their cost."""
+def _gather(  # noqa: C901 - a kernel
+    space: Space, groups: Groups, pool: Pool, k: int, state: NDArray[np.uint64]
+) -> tuple[int, int, float]:
+    """Fill the pool with groups around a small cell and large cells near them; returns cells,
+    groups and their cost.
+    """
     wanted, skip = 2 + int((_MOST - 1) * _chance(state) ** 2), 0.5 * _chance(state)
     m, broken, old = 0 * _ONE, 0 * _ONE, 0.0
     seed = int(_chance(state) * space.small)
@@ -183,7 +204,9 @@ def _gather(space: Space, groups: Groups, pool: Pool, k: int, state: NDArray[np.
 
 @_inner
 def _enlist(space: Space, groups: Groups, pool: Pool, m: int, c: int, people: int, k: int) -> int:
-    """Add people of a cell, the first time together with those in no group; returns the pool's size."""
+    """Add people of a cell, the first time together with those in no group; returns the pool's
+    size.
+    """
     i = pool.local[c]
     if i < 0:
         i = m
@@ -201,11 +224,20 @@ def _enlist(space: Space, groups: Groups, pool: Pool, m: int, c: int, people: in
 
 @_inner
 def _divide(
-    space: Space, pool: Pool, m: int, k: int, worth: Floats, old: float, limit: float, state: NDArray[np.uint64]
+    space: Space,
+    pool: Pool,
+    m: int,
+    k: int,
+    worth: Floats,
+    old: float,
+    limit: float,
+    state: NDArray[np.uint64],
 ) -> tuple[int, int]:
-    """Divide the pool greedily; returns the number of drafts (0 if they cost more than ``limit``) and the work.
+    """Divide the pool greedily; returns the number of drafts (0 if they cost more than ``limit``)
+    and the work.
 
-    Drawn at random are the assumed cost of a person in another group, and how often large cells fill one more group.
+    Drawn at random are the assumed cost of a person in another group, and how often large cells
+    fill one more group.
     """
     left, drafts, spent, work = _left(pool, m), 0 * _ONE, 0.0, 0
     typical, borrow = 2.0 * _chance(state) * old / max(1, left), _chance(state)
@@ -215,7 +247,17 @@ def _divide(
         while pool.people[seed] == 0 or pool.keep[seed] > 0:
             seed = seed + 1 if seed + 1 < m else 0
         count, cost, tried = _grow(
-            space, pool, m, k, drafts, seed, worth[thirst], typical, part, (limit - spent) / k, state
+            space,
+            pool,
+            m,
+            k,
+            drafts,
+            seed,
+            worth[thirst],
+            typical,
+            part,
+            (limit - spent) / k,
+            state,
         )
         work += tried
         if count < k:
@@ -262,8 +304,9 @@ def _grow(
 ) -> tuple[int, float, int]:
     """Let the cheapest cells join a draft until it has k people; returns people, cost and work.
 
-    ``worth[n]`` weighs the growth of a draft that gains ``n`` people by it. For a person who needs a group anyway, only
-    the price above the ``typical`` one counts. ``part`` is how often the last cell gives no more than are needed.
+    ``worth[n]`` weighs the growth of a draft that gains ``n`` people by it. For a person who needs
+    a group anyway, only the price above the ``typical`` one counts. ``part`` is how often the last
+    cell gives no more than are needed.
     """
     people, keep, price, score, take = pool.people, pool.keep, pool.price, pool.score, pool.take
     for i in range(m):
@@ -390,7 +433,7 @@ def _has_room(groups: Groups, pool: Pool, m: int, drafts: int) -> bool:
 
 
 @_inner
-def _commit(groups: Groups, pool: Pool, m: int, broken: int, drafts: int) -> None:
+def _commit(groups: Groups, pool: Pool, m: int, broken: int, drafts: int) -> None:  # noqa: C901 - a kernel
     """Replace the dissolved groups by the drafts."""
     for b in range(broken):
         g = pool.broken[b]
@@ -458,11 +501,17 @@ def _cost(space: Space, groups: Groups, pool: Pool, g: int, c: int, k: int) -> f
 
 @_entry
 def seats(space: Space, groups: Groups, pool: Pool, k: int, start: int, choice: Ints) -> None:
-    """Write, for each cell from ``start`` on, the near group whose cost per person grows least if it joins."""
+    """Write, for each cell from ``start`` on, the near group whose cost per person grows least if
+    it joins.
+    """
     for c in range(start, space.x.shape[0]):
         least = np.inf
         for r in range(space.near.shape[1] + space.rich.shape[1]):
-            other = np.int64(space.near[c, r] if r < space.near.shape[1] else space.rich[c, r - space.near.shape[1]])
+            other = np.int64(
+                space.near[c, r]
+                if r < space.near.shape[1]
+                else space.rich[c, r - space.near.shape[1]]
+            )
             for h in range(HOMES if other >= 0 else 0):
                 g, rise = groups.home[other, h], np.inf
                 if g >= 0:

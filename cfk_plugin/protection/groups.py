@@ -17,14 +17,24 @@ from cfk_plugin.data.policy import Mask, PrivacyPolicy
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.rows import RecordReader, in_order, signed, unsigned
 from cfk_plugin.metrics.risk import l_diversity, t_closeness
-from cfk_plugin.protection.axes import INTERVAL, NOMINAL, TREE, Axis, AxisArrays, Codes, Floats, Ints, index_of
+from cfk_plugin.protection.axes import (
+    INTERVAL,
+    NOMINAL,
+    TREE,
+    Axis,
+    AxisArrays,
+    Codes,
+    Floats,
+    Ints,
+    index_of,
+)
 from cfk_plugin.protection.group_kernels import HOMES, LENDERS, Groups, Pool, Space, improve, seats
 from cfk_plugin.protection.partition import Partition, by_group, regions_of
 
 Effort = Literal["fast", "balanced", "thorough"]
 
-# Comparisons of a cell with a group in a search: for each small cell and at least, both times k / 10 from k = 10 up;
-# and at most.
+# Comparisons of a cell with a group in a search: for each small cell and at least, both times k /
+# 10 from k = 10 up; and at most.
 _WORK: dict[Effort, tuple[float, float, float]] = {
     "fast": (1.5e3, 2e6, 2e8),
     "balanced": (9e3, 1e7, 2e9),
@@ -32,14 +42,20 @@ _WORK: dict[Effort, tuple[float, float, float]] = {
 }
 _SLICES = 32  # calls of the search, which can be interrupted between them
 _SEED = 0x9E3779B97F4A7C15
-_NEAR, _REACH = 16, 12  # small cells listed as near a cell, and how far they are looked for in each order
+_NEAR, _REACH = (
+    16,
+    12,
+)  # small cells listed as near a cell, and how far they are looked for in each order
 _RICH, _REACH_OF_RICH = 4, 2  # the same of large ones
-BLOCK = 500_000  # about the most small cells of a block: with more, each block of near cells is divided by itself
+# about the most small cells of a block: with more, each block of near cells is divided by itself
+BLOCK = 500_000
 _FAR = -1e30  # where missing values are on an INTERVAL axis: farther from all others than any range
 
 
 Run = Callable[[Callable[[Ints], Ints], list[Ints]], list[Ints]]
-"""Calls a function with each table, in any order and place, and returns the results in the tables' order."""
+"""Calls a function with each table, in any order and place, and returns the results in the tables'
+order.
+"""
 
 
 class Shares(NamedTuple):
@@ -61,10 +77,12 @@ def group_cells(
     effort: Effort = "balanced",
     run: Run = lambda work, tables: [*map(work, tables)],
 ) -> Shares:
-    """Divide the people of distinct cells into groups of at least ``k``, whatever the order of the cells.
+    """Divide the people of distinct cells into groups of at least ``k``, whatever the order of the
+    cells.
 
-    Many cells are divided block by block; the blocks depend on the cells alone, not on how `run` executes them. With
-    labels in [0, 1], one per cell, a group that holds both ends loses `label_weight`, next to an NCP of 1.
+    Many cells are divided block by block; the blocks depend on the cells alone, not on how `run`
+    executes them. With labels in [0, 1], one per cell, a group that holds both ends loses
+    `label_weight`, next to an NCP of 1.
     """
     codes, count = np.ascontiguousarray(cells, np.int32), np.asarray(people, np.int64)
     if labels is not None:
@@ -81,49 +99,70 @@ def group_cells(
 
 
 def _joined(first: AxisArrays, more: AxisArrays) -> AxisArrays:
-    arrays = {name: np.append(array, getattr(more, name)) for name, array in first._asdict().items()}
+    arrays = {
+        name: np.append(array, getattr(more, name)) for name, array in first._asdict().items()
+    }
     for name in ("offset", "node_offset"):
         start = getattr(first, name)
         arrays[name] = np.append(start, start[-1] + getattr(more, name)[1:])
     return AxisArrays(**arrays)
 
 
-def _divide_blocks(axes: AxisArrays, codes: Codes, count: Ints, k: int, effort: Effort, run: Run) -> Shares:
+def _divide_blocks(
+    axes: AxisArrays, codes: Codes, count: Ints, k: int, effort: Effort, run: Run
+) -> Shares:
     """Cut the first line into blocks of small cells, and divide the people of each."""
     blocks = round(np.count_nonzero(count < k) / BLOCK)
     if blocks < 2:
         return _divide(axes, codes, count, k, effort)
     line = _orders(axes, codes, count)[0]
     small = np.cumsum(count[line] < k)
-    cells = np.split(line, np.searchsorted(small, small[-1] * np.arange(1, blocks) // blocks, side="right"))
+    cells = np.split(
+        line, np.searchsorted(small, small[-1] * np.arange(1, blocks) // blocks, side="right")
+    )
     if min(count[block].sum() for block in cells) < k:
         return _divide(axes, codes, count, k, effort)
 
     def divide(table: Ints) -> Ints:
-        return np.column_stack(_divide(axes, table[:, :-1].astype(np.int32), table[:, -1], k, effort))
+        return np.column_stack(
+            _divide(axes, table[:, :-1].astype(np.int32), table[:, -1], k, effort)
+        )
 
-    found = run(divide, [np.column_stack([codes[block], count[block]]).astype(np.int64) for block in cells])
+    found = run(
+        divide, [np.column_stack([codes[block], count[block]]).astype(np.int64) for block in cells]
+    )
     first = np.cumsum([0, *(table[:, 2].max() + 1 for table in found)])
     tables = zip(cells, found, first[:-1], strict=True)
-    whole = np.concatenate([np.column_stack([block[t[:, 0]], t[:, 1], t[:, 2] + g]) for block, t, g in tables])
+    whole = np.concatenate(
+        [np.column_stack([block[t[:, 0]], t[:, 1], t[:, 2] + g]) for block, t, g in tables]
+    )
     return Shares(*whole.T)
 
 
 def _divide(axes: AxisArrays, codes: Codes, count: Ints, k: int, effort: Effort) -> Shares:
     """Divide the people of one block; numbers of groups may have gaps."""
     orders = _orders(axes, codes, count)
-    kind = np.where(count == 0, 2, count >= k)  # small, large, of nobody: numbered in this order, and along a line
+    kind = np.where(
+        count == 0, 2, count >= k
+    )  # small, large, of nobody: numbered in this order, and along a line
     line = orders[0][np.argsort(kind[orders[0]], kind="stable")]
     number, count = np.argsort(line), count[line]
-    space = _space(axes, codes[line], [number[order] for order in orders], np.bincount(kind, minlength=3))
-    groups, pool = _first_groups(space, count, k), Pool.empty(len(count), axes.kind.size, max(64, 4 * k + LENDERS))
+    space = _space(
+        axes, codes[line], [number[order] for order in orders], np.bincount(kind, minlength=3)
+    )
+    groups, pool = (
+        _first_groups(space, count, k),
+        Pool.empty(len(count), axes.kind.size, max(64, 4 * k + LENDERS)),
+    )
     if space.small:
         each, least, most = _WORK[effort]
         work = int(min(max(each * space.small, least) * max(1.0, k / 10), most))
         state = np.array([_SEED], np.uint64)
         worth, done = k / np.arange(k + 1).clip(1) ** ((np.arange(16)[:, None] + 0.5) / 16), 0
         for piece in range(1, _SLICES + 1):
-            done = improve(space, groups, pool, k, worth, done, work * piece // _SLICES, work, state)
+            done = improve(
+                space, groups, pool, k, worth, done, work * piece // _SLICES, work, state
+            )
             if advance is not None:
                 advance(piece, _SLICES)
     nobody, alone = np.flatnonzero(count == 0), np.flatnonzero(groups.free)
@@ -139,9 +178,14 @@ def _divide(axes: AxisArrays, codes: Codes, count: Ints, k: int, effort: Effort)
 
 
 def _orders(axes: AxisArrays, codes: Codes, people: Ints) -> list[Ints]:
-    """Orders in which cells that cost little together are near, by repeatedly halving the people."""
+    """Orders in which cells that cost little together are near, by repeatedly halving the
+    people.
+    """
     q, weight = axes.kind.size, np.maximum(people, 1)
-    below, cost = np.empty(codes.shape), np.empty(q)  # share of the people with smaller codes; cost of an axis
+    below, cost = (
+        np.empty(codes.shape),
+        np.empty(q),
+    )  # share of the people with smaller codes; cost of an axis
     for j in range(q):
         values, at = np.unique(codes[:, j], return_inverse=True)
         share = np.bincount(at, weight) / weight.sum()
@@ -153,7 +197,9 @@ def _orders(axes: AxisArrays, codes: Codes, people: Ints) -> list[Ints]:
         scale = 0.2 ** np.roll(np.arange(q), turn - 1) if turn else np.ones(q)
         halves = np.multiply.outer(0.5 ** np.arange(30), cost * scale)
         key = np.zeros(len(codes), np.int64)
-        for level, j in zip(*divmod(np.argsort(-halves, axis=None, kind="stable")[:62], q), strict=True):
+        for level, j in zip(
+            *divmod(np.argsort(-halves, axis=None, kind="stable")[:62], q), strict=True
+        ):
             key = 2 * key + ((below[:, j] * 2.0 ** (level + 1)).astype(np.int64) & 1)
         orders.append(np.argsort(key, kind="stable"))
     return orders
@@ -171,11 +217,17 @@ def _space(axes: AxisArrays, codes: Codes, orders: list[Ints], kinds: Ints) -> S
     small, none = int(kinds[0]), np.empty((0, 0), np.int32)
     space = Space(axes.kind, axes.weight, axes.weight / axes.card, *nodes, x, small, none, none)
     near = _nearest(space, orders, 0, small, _REACH, _NEAR)
-    return space._replace(near=near, rich=_nearest(space, orders, small, small + int(kinds[1]), _REACH_OF_RICH, _RICH))
+    return space._replace(
+        near=near, rich=_nearest(space, orders, small, small + int(kinds[1]), _REACH_OF_RICH, _RICH)
+    )
 
 
-def _nearest(space: Space, orders: list[Ints], start: int, stop: int, reach: int, most: int) -> NDArray[np.int32]:
-    """List the cells nearest to each cell, among `reach` cells on either side in each order, then -1."""
+def _nearest(
+    space: Space, orders: list[Ints], start: int, stop: int, reach: int, most: int
+) -> NDArray[np.int32]:
+    """List the cells nearest to each cell, among `reach` cells on either side in each order, then
+    -1.
+    """
     lines = []
     for order in orders:
         chosen, before = (order >= start) & (order < stop), np.empty(len(order), np.int64)
@@ -184,12 +236,16 @@ def _nearest(space: Space, orders: list[Ints], start: int, stop: int, reach: int
     found, shifts = np.full((len(space.x), most), -1, np.int32), np.arange(-reach, reach + 1)
     for rows in np.array_split(np.arange(len(space.x)), len(space.x) // 4096 + 1):
         # Position -1 of a line, and the one after its last cell, are not cells.
-        table = np.hstack([line[(at[rows, None] + shifts).clip(-1, len(line) - 1)] for line, at in lines])
+        table = np.hstack(
+            [line[(at[rows, None] + shifts).clip(-1, len(line) - 1)] for line, at in lines]
+        )
         table.sort(axis=1)
         cost = _pair_costs(space, rows, table)
         cost[(table < 0) | (table == rows[:, None]) | (np.diff(table, prepend=-1) == 0)] = np.inf
         best = np.argsort(cost, axis=1, kind="stable")[:, :most]
-        found[rows] = np.where(np.take_along_axis(cost, best, 1) < np.inf, np.take_along_axis(table, best, 1), -1)
+        found[rows] = np.where(
+            np.take_along_axis(cost, best, 1) < np.inf, np.take_along_axis(table, best, 1), -1
+        )
     return found
 
 
@@ -210,10 +266,14 @@ def _pair_costs(space: Space, rows: Ints, others: Ints) -> Floats:
 
 
 def _first_groups(space: Space, count: Ints, k: int) -> Groups:
-    """Cut the line of small cells into runs of at least k people; if all have fewer, a large cell joins them."""
+    """Cut the line of small cells into runs of at least k people; if all have fewer, a large cell
+    joins them.
+    """
     people, cells = count[: space.small], np.arange(space.small)
     reach, ends, done = np.cumsum(people), [], 0
-    while (end := int(np.searchsorted(reach, done + k)) + 1) < len(people) and reach[-1] - reach[end - 1] >= k:
+    while (end := int(np.searchsorted(reach, done + k)) + 1) < len(people) and reach[-1] - reach[
+        end - 1
+    ] >= k:
         ends.append(end)
         done = int(reach[end - 1])
     most, used = int(min(count.sum() // k, people.sum())), (len(ends) + 1) if space.small else 0
@@ -228,7 +288,17 @@ def _first_groups(space: Space, count: Ints, k: int) -> Groups:
         share[0, len(people)], free[large] = count[large], 0
     unused = np.arange(most)[::-1].copy()
     height = np.array([most - used])
-    return Groups(cell, share, (share > 0).sum(axis=1), share.sum(axis=1), np.zeros(most), unused, height, free, home)
+    return Groups(
+        cell,
+        share,
+        (share > 0).sum(axis=1),
+        share.sum(axis=1),
+        np.zeros(most),
+        unused,
+        height,
+        free,
+        home,
+    )
 
 
 class GroupHulls:
@@ -236,7 +306,9 @@ class GroupHulls:
 
     def __init__(self, axes: AxisArrays, cells: Codes, groups: list[Ints], people: Ints):
         self._axes = axes
-        self._inside = [np.zeros((len(groups), int(size)), dtype=bool) for size in np.diff(axes.offset)]
+        self._inside = [
+            np.zeros((len(groups), int(size)), dtype=bool) for size in np.diff(axes.offset)
+        ]
         for group, members in enumerate(groups):
             for j, table in enumerate(self._inside):
                 table[group, cells[members, j]] = True
@@ -248,7 +320,11 @@ class GroupHulls:
         """Merge each unfit group with its cheapest partner on the same side until none is unfit."""
         for group in range(len(self.into)):
             parts = np.array([group])
-            while self.into[group] == group and unfit(parts) and (partner := self._partner(group, sides)) is not None:
+            while (
+                self.into[group] == group
+                and unfit(parts)
+                and (partner := self._partner(group, sides)) is not None
+            ):
                 self._merge(group, partner)
                 parts = np.flatnonzero(self.into == group)
 
@@ -281,7 +357,10 @@ class GroupHulls:
                 total += np.where(size > 1, weight * size / int(axes.card[j]), 0.0)
                 continue
             present = inside if missing < 0 else np.delete(inside, missing, axis=1)
-            low, high = present.argmax(axis=1), present.shape[1] - 1 - present[:, ::-1].argmax(axis=1)
+            low, high = (
+                present.argmax(axis=1),
+                present.shape[1] - 1 - present[:, ::-1].argmax(axis=1),
+            )
             if axes.kind[j] == TREE:
                 total += self._nodes(j, low, high)
                 continue
@@ -302,9 +381,15 @@ class GroupHulls:
 
 
 def _merged(
-    population: Population, cells: list[Ints], people: Ints, sides: Ints, unfit: Callable[[Ints], bool]
+    population: Population,
+    cells: list[Ints],
+    people: Ints,
+    sides: Ints,
+    unfit: Callable[[Ints], bool],
 ) -> tuple[Ints, Ints]:
-    """Merge groups until none is unfit; return their new numbers (-1 on an unfit side), and the new ones' sides."""
+    """Merge groups until none is unfit; return their new numbers (-1 on an unfit side), and the new
+    ones' sides.
+    """
     hulls = GroupHulls(index_of(population).axes, population.cells, cells, people)
     hulls.merge_while(unfit, sides)
     kept, into = np.unique(hulls.into, return_inverse=True)
@@ -316,23 +401,42 @@ _BUILT: WeakKeyDictionary[Population, dict[tuple[object, ...], Partition]] = Wea
 
 
 def partition_of(
-    population: Population, policy: PrivacyPolicy, sides: Ints, likely: Floats | None, effort: Effort
+    population: Population,
+    policy: PrivacyPolicy,
+    sides: Ints,
+    likely: Floats | None,
+    effort: Effort,
 ) -> Partition:
     """Return the partition of a population for a policy; built once.
 
-    `sides` are not mixed, and -1 is on none; groups are kept similar in `likely`, the outcome's partial dependence.
+    `sides` are not mixed, and -1 is on none; groups are kept similar in `likely`, the outcome's
+    partial dependence.
     """
     built = _BUILT.setdefault(population, {})
-    key = (policy.k, policy.l, policy.t, sides.tobytes(), None if likely is None else likely.tobytes(), effort)
+    key = (
+        policy.k,
+        policy.l,
+        policy.t,
+        sides.tobytes(),
+        None if likely is None else likely.tobytes(),
+        effort,
+    )
     if key not in built:
         built[key] = _build(population, policy, sides, likely, effort)
     return built[key]
 
 
 def _build(
-    population: Population, policy: PrivacyPolicy, sides: Ints, likely: Floats | None, effort: Effort
+    population: Population,
+    policy: PrivacyPolicy,
+    sides: Ints,
+    likely: Floats | None,
+    effort: Effort,
 ) -> Partition:
-    group_of_row, side_of_group = np.full(population.n_rows, -1, dtype=np.int64), np.empty(0, dtype=np.int64)
+    group_of_row, side_of_group = (
+        np.full(population.n_rows, -1, dtype=np.int64),
+        np.empty(0, dtype=np.int64),
+    )
     for side in np.unique(sides[sides >= 0]):
         rows = np.flatnonzero(sides == side)
         if population.people(rows) >= policy.k:
@@ -352,11 +456,15 @@ def _build(
         cells = [np.unique(population.cell_of(m)) for m in members]
         number, side_of_group = _merged(population, cells, people, side_of_group, unfit)
         group_of_row[rows] = number[group_of_row[rows]]
-    regions = regions_of(population, group_of_row[rows], population.cell_of(rows), len(side_of_group))
+    regions = regions_of(
+        population, group_of_row[rows], population.cell_of(rows), len(side_of_group)
+    )
     return Partition(population, regions, group_of_row, side_of_group)
 
 
-def _group(population: Population, k: int, rows: Ints, likely: Floats | None, effort: Effort) -> Ints:
+def _group(
+    population: Population, k: int, rows: Ints, likely: Floats | None, effort: Effort
+) -> Ints:
     counted = counts_once(population, rows)
     cell_of, cell = np.unique(population.cell_of(rows), return_inverse=True)
     people = np.bincount(cell, weights=counted, minlength=len(cell_of)).astype(np.int64)
@@ -373,7 +481,10 @@ def _group(population: Population, k: int, rows: Ints, likely: Floats | None, ef
     members = np.flatnonzero(np.isin(cell, divided))
     members = members[np.argsort(cell[members], kind="stable")]
     number = population.keyed_numbers(rows[members])
-    bounds = np.searchsorted(cell[members], divided), np.searchsorted(cell[members], divided, side="right")
+    bounds = (
+        np.searchsorted(cell[members], divided),
+        np.searchsorted(cell[members], divided, side="right"),
+    )
     for c, first, end in zip(divided, *bounds, strict=True):
         at = members[first:end]
         unit = np.unique(number[first:end], return_inverse=True)[1]  # equal records stay together
@@ -389,7 +500,9 @@ def _group(population: Population, k: int, rows: Ints, likely: Floats | None, ef
 
 
 def counts_once(population: Population, rows: Ints) -> Ints:
-    """Return 1 for one row of each person, at which they are counted, else 0; whatever the table's order."""
+    """Return 1 for one row of each person, at which they are counted, else 0; whatever the table's
+    order.
+    """
     if not population.has_several_rows:
         return np.ones(len(rows), dtype=np.int64)
     line = in_order(population.codes[rows], population.schema)
@@ -411,20 +524,35 @@ def _too_alike(population: Population, policy: PrivacyPolicy, rows: Ints) -> boo
 
 
 def coarser(partition: Partition, k: int) -> Partition:
-    """Return a partition into groups of at least k people whose groups are unions of the given ones.
+    """Return a partition into groups of at least k people whose groups are unions of the given
+    ones.
 
     l and t still hold, and both regions of a record together tell no more than the smaller one.
     """
-    population, grouped, count = partition.population, partition.group_of_row >= 0, len(partition.regions)
+    population, grouped, count = (
+        partition.population,
+        partition.group_of_row >= 0,
+        len(partition.regions),
+    )
     group, cell = partition.parts
     people = np.bincount(partition.group_of_row[grouped], minlength=count)
     cells = [np.unique(c) for c in by_group(group, cell, count)]
     number, sides = _merged(
-        population, cells, people, partition.side_of_group, lambda parts: bool(people[parts].sum() < k)
+        population,
+        cells,
+        people,
+        partition.side_of_group,
+        lambda parts: bool(people[parts].sum() < k),
     )
     divided = {side: c._replace(group=number[c.group]) for side, c in partition.divided.items()}
     group_of_row = np.where(grouped, number[partition.group_of_row], -1)
-    return Partition(population, regions_of(population, number[group], cell, len(sides)), group_of_row, sides, divided)
+    return Partition(
+        population,
+        regions_of(population, number[group], cell, len(sides)),
+        group_of_row,
+        sides,
+        divided,
+    )
 
 
 # How likely the desired outcome is at each cell, for anybody: groups are kept similar in it.
@@ -434,10 +562,11 @@ _ASKED = 400_000  # most rows that the model is asked about, but at least one re
 
 
 def partial_dependence(rows: RowOracle, goal: Goal) -> Floats:
-    """Return, for each cell, the share of sampled records' private values that get the desired outcome there.
+    """Return, for each cell, the share of sampled records' private values that get the desired
+    outcome there.
 
-    A region over cells that are similar in it is likely to be pure, whatever private values it is released with. If any
-    other outcome is desired, the most frequent prediction stands for it.
+    A region over cells that are similar in it is likely to be pure, whatever private values it is
+    released with. If any other outcome is desired, the most frequent prediction stands for it.
     """
     population = rows.population
     n_cells = len(population.cells)
@@ -459,13 +588,17 @@ def partial_dependence(rows: RowOracle, goal: Goal) -> Floats:
     records = population.rows(tried[line[:count]])
     total = np.zeros(n_cells)
     for record in range(count):
-        frame = rows_for_cells(population.encoder, records, np.full(n_cells, record), population.cells)
+        frame = rows_for_cells(
+            population.encoder, records, np.full(n_cells, record), population.cells
+        )
         total += goal.met(rows.ask(frame))
     return total / count
 
 
 def _on_cluster(population: Population, model: LabelModel, goal: Goal, most: int) -> Floats:
-    """Do the same on the workers, who get model and key, and send back counts, keyed numbers and votes, but no row."""
+    """Do the same on the workers, who get model and key, and send back counts, keyed numbers and
+    votes, but no row.
+    """
     cells = population.cells
     frequent = _most_frequent(population, model) if goal.is_opposite else None
 
@@ -484,7 +617,10 @@ def _on_cluster(population: Population, model: LabelModel, goal: Goal, most: int
         numbers, first = np.unique(reader.numbers(frame), return_index=True)
         tried = np.isin(numbers, drawn)
         records = frame.iloc[first[tried]]
-        asked = (rows_for_cells(reader.encoder, records, np.full(len(cells), i), cells) for i in range(len(records)))
+        asked = (
+            rows_for_cells(reader.encoder, records, np.full(len(cells), i), cells)
+            for i in range(len(records))
+        )
         packed = [np.packbits(is_desired(model(rows).astype(object))).tobytes() for rows in asked]
         return pd.DataFrame({"number": signed(numbers[tried]), "votes": packed})
 

@@ -1,9 +1,10 @@
 """Branch and bound over hulls that hold the anchor, and the problem around it.
 
-Every cell near the anchor becomes one row. A hierarchy turns into an interval, because every hull that holds the
-anchor is an ancestor of its leaf, and the ancestors form a chain ordered by cost. At each node the candidates are
-ordered by the cost of the hull with each of them alone; the cheapest is included, searched, then excluded. A hull is
-visited once: what an excluded cell belongs to was seen before.
+Every cell near the anchor becomes one row. A hierarchy turns into an interval, because every hull
+that holds the anchor is an ancestor of its leaf, and the ancestors form a chain ordered by cost. At
+each node the candidates are ordered by the cost of the hull with each of them alone; the cheapest
+is included, searched, then excluded. A hull is visited once: what an excluded cell belongs to was
+seen before.
 """
 
 from __future__ import annotations
@@ -13,7 +14,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cfk_plugin.protection.axes import NOMINAL, TREE, AxisArrays, CellTree, Codes, Floats, Ints, tree_cost
+from cfk_plugin.protection.axes import (
+    NOMINAL,
+    TREE,
+    AxisArrays,
+    CellTree,
+    Codes,
+    Floats,
+    Ints,
+    tree_cost,
+)
 from cfk_plugin.protection.compiled import inner, jit
 
 # The problem around one anchor, and the tests a search makes on hulls.
@@ -25,9 +35,9 @@ RANGE, SET, GAP = 0, 1, 2  # how an axis behaves here; GAP is a RANGE where "mis
 class Local(NamedTuple):
     """Rows of one search: first the cells that may join, then the forbidden ones.
 
-    ``place`` is the coordinate on RANGE and GAP axes, ``code`` the global code on SET axes; ``unit`` is the
-    cost of one value of a SET axis and ``most`` the cost of a whole axis. ``near`` is the cost of the hull of the
-    anchor and each forbidden cell, ascending. Row -1 is the anchor.
+    ``place`` is the coordinate on RANGE and GAP axes, ``code`` the global code on SET axes;
+    ``unit`` is the cost of one value of a SET axis and ``most`` the cost of a whole axis. ``near``
+    is the cost of the hull of the anchor and each forbidden cell, ascending. Row -1 is the anchor.
     """
 
     mode: NDArray[np.int8]
@@ -43,7 +53,8 @@ class Local(NamedTuple):
 
 
 class Hull(NamedTuple):
-    """The hull at each depth of a search; ``member`` marks the values of SET axes at the current depth.
+    """The hull at each depth of a search; ``member`` marks the values of SET axes at the current
+    depth.
 
     ``low > high`` on a GAP axis: the hull holds no number there.
     """
@@ -58,28 +69,58 @@ class Hull(NamedTuple):
 
 
 def localize(
-    tree: CellTree, axes: AxisArrays, anchor: Codes, place: Floats, rows: Ints, banned: Codes, near: Floats
+    tree: CellTree,
+    axes: AxisArrays,
+    anchor: Codes,
+    place: Floats,
+    rows: Ints,
+    banned: Codes,
+    near: Floats,
 ) -> Local:
     """Lay out the cells ``rows`` of the index, the forbidden cells and, last, the anchor."""
     q, n = len(anchor), len(rows)
     total = n + len(banned) + 1
     mode, unit, wide = np.zeros(q, np.int8), np.zeros(q), np.zeros(q, np.bool_)
-    x, code, weight = np.zeros((total, q)), np.zeros((total, q), np.int64), np.zeros(total, np.int64)
+    x, code, weight = (
+        np.zeros((total, q)),
+        np.zeros((total, q), np.int64),
+        np.zeros(total, np.int64),
+    )
     p = Local(mode, axes.weight, unit, wide, x, code, weight, near, n, int(axes.offset[q]))
     _write(p, tree, axes, anchor, place, rows, banned)
     return p
 
 
 @jit
-def _write(p: Local, tree: CellTree, axes: AxisArrays, anchor: Codes, place: Floats, rows: Ints, banned: Codes) -> None:
-    mode, unit, wide, x, code, n, total = p.mode, p.unit, p.wide, p.place, p.code, p.cells, p.weight.size
+def _write(
+    p: Local,
+    tree: CellTree,
+    axes: AxisArrays,
+    anchor: Codes,
+    place: Floats,
+    rows: Ints,
+    banned: Codes,
+) -> None:
+    mode, unit, wide, x, code, n, total = (
+        p.mode,
+        p.unit,
+        p.wide,
+        p.place,
+        p.code,
+        p.cells,
+        p.weight.size,
+    )
     for j in range(anchor.size):
         kind, base, missing = axes.kind[j], axes.offset[j], axes.missing[j]
         if kind == NOMINAL:
             mode[j], unit[j] = SET, axes.weight[j] / axes.card[j]
             wide[j] = axes.card[j] >= WIDE
         for i in range(total):
-            c = tree.codes[rows[i], j] if i < n else (banned[i - n, j] if i < total - 1 else anchor[j])
+            c = (
+                tree.codes[rows[i], j]
+                if i < n
+                else (banned[i - n, j] if i < total - 1 else anchor[j])
+            )
             if kind == NOMINAL:
                 code[i, j] = base + c
             elif kind == TREE:
@@ -106,10 +147,11 @@ def first_hull(p: Local, depth: int) -> Hull:
 
 @inner
 def joined(p: Local, hull: Hull, d: int, i: int, limit: float) -> tuple[float, bool]:
-    """Cost of the hull at depth ``d`` once row ``i`` joins (or a number >= limit), and whether it is inside.
+    """Cost of the hull at depth ``d`` once row ``i`` joins (or a number >= limit), and whether it
+    is inside.
 
-    The sum runs over the axes in the same order everywhere, so equal hulls have equal floats and a larger
-    hull never costs less: comparisons need no tolerance.
+    The sum runs over the axes in the same order everywhere, so equal hulls have equal floats and a
+    larger hull never costs less: comparisons need no tolerance.
     """
     cost, inside = 0.0, True
     for j in range(p.mode.size):
@@ -200,20 +242,23 @@ def headcount(p: Local, hull: Hull, span: int) -> int:
 
 # Lower bounds: what any completion of a partial region must cost.
 #
-# A region that still needs weight must contain cells that carry it, and costs at least as much as the dearest
-# of the cheapest that do. Cells tried before are excluded from later branches; an excluded cell, like a
-# forbidden one, is a *blocker*: a candidate whose hull with the current region contains a blocker can never be
-# used below, because regions only grow, so it leaves the candidates before the bound is taken.
+# A region that still needs weight must contain cells that carry it, and costs at least as much as
+# the dearest of the cheapest that do. Cells tried before are excluded from later branches; an
+# excluded cell, like a forbidden one, is a *blocker*: a candidate whose hull with the current
+# region contains a blocker can never be used below, because regions only grow, so it leaves the
+# candidates before the bound is taken.
 
-# Two costs closer than this are one optimum in exact arithmetic; searching between them proves nothing new.
+# Two costs closer than this are one optimum in exact arithmetic; searching between them proves
+# nothing new.
 TOLERANCE = 1e-12
 
 
 class Stack(NamedTuple):
     """Where a search stands: one frame per depth, lists of all frames end to end.
 
-    Frame ``d`` owns ``item[first[d]:last[d]]`` (candidates by cost ``key``, -1 once dead; ``seen`` counts the
-    blockers compared) and ``block[block_first[d]:block_last[d]]``; ``next`` is the next to try.
+    Frame ``d`` owns ``item[first[d]:last[d]]`` (candidates by cost ``key``, -1 once dead; ``seen``
+    counts the blockers compared) and ``block[block_first[d]:block_last[d]]``; ``next`` is the next
+    to try.
     """
 
     item: Ints
@@ -233,7 +278,9 @@ class Stack(NamedTuple):
 
 @inner
 def _bound(p: Local, hull: Hull, s: Stack, d: int, need: int, limit: float) -> float:
-    """Least cost of a completion from the candidates left; buries those that a blocker rules out."""
+    """Least cost of a completion from the candidates left; buries those that a blocker rules
+    out.
+    """
     weight = 0
     for t in range(s.next[d], s.last[d]):
         if s.key[t] >= limit:
@@ -279,13 +326,16 @@ def _top(sums: Ints, used: int, count: int, need: int) -> int:
 
 
 @inner
-def _dispersed(p: Local, hull: Hull, s: Stack, d: int, j: int, need: int, limit: float) -> bool:
-    """Whether the weight is spread over too many values of SET axis ``j`` for any completion below ``limit``.
+def _dispersed(  # noqa: C901 - a kernel
+    p: Local, hull: Hull, s: Stack, d: int, j: int, need: int, limit: float
+) -> bool:
+    """Whether the weight is spread over too many values of SET axis ``j`` for any completion below
+    ``limit``.
 
-    With ``c`` new values the axis costs so much that only candidates cheap enough on the other axes remain,
-    and the weight gained is at most that of the ``c`` heaviest new values plus what has a value of the hull.
-    If this is too little for every ``c`` there is no completion. Many values of equal small weight, which the
-    bound by single candidates cannot tell apart, are settled here.
+    With ``c`` new values the axis costs so much that only candidates cheap enough on the other axes
+    remain, and the weight gained is at most that of the ``c`` heaviest new values plus what has a
+    value of the hull. If this is too little for every ``c`` there is no completion. Many values of
+    equal small weight, which the bound by single candidates cannot tell apart, are settled here.
     """
     room, size, unit = s.last[d] - s.next[d], hull.size[d, j], p.unit[j]
     now = unit * size if size > 1 else 0.0
@@ -348,8 +398,8 @@ def _fine(p: Local, hull: Hull, d: int, i: int, penalty: float, cost: float, lim
     """Cost of a hull plus the penalty of every forbidden cell inside, or any number >= limit."""
     total = cost
     for b in range(p.cells, p.weight.size - 1):
-        # The hull holds the anchor: no forbidden cell inside it is farther from the anchor than it costs. The two
-        # sums are rounded apart from each other.
+        # The hull holds the anchor: no forbidden cell inside it is farther from the anchor than it
+        # costs. The two sums are rounded apart from each other.
         if total >= limit or p.near[b - p.cells] > cost + TOLERANCE:
             break
         if engulfs(p, hull, d, i, b):
@@ -358,8 +408,12 @@ def _fine(p: Local, hull: Hull, d: int, i: int, penalty: float, cost: float, lim
 
 
 @inner
-def _fill(p: Local, hull: Hull, s: Stack, d: int, rows: Ints, source: Floats, penalty: float, limit: float) -> int:
-    """Take the candidates of frame ``d`` from ``rows``; returns their weight, absorbs those inside."""
+def _fill(
+    p: Local, hull: Hull, s: Stack, d: int, rows: Ints, source: Floats, penalty: float, limit: float
+) -> int:
+    """Take the candidates of frame ``d`` from ``rows``; returns their weight, absorbs those
+    inside.
+    """
     at, weight, fined = s.first[d], 0, 0.0 < penalty < np.inf
     for r in range(rows.size):
         i = rows[r]
@@ -390,7 +444,9 @@ def _sort(s: Stack, d: int) -> None:
 
 @inner
 def _block(p: Local, hull: Hull, s: Stack, d: int, rows: Ints, limit: float) -> None:
-    """Keep the blockers that can matter at frame ``d``: in reach, and not implied by another one."""
+    """Keep the blockers that can matter at frame ``d``: in reach, and not implied by another
+    one.
+    """
     at = s.block_first[d]
     for r in range(rows.size):
         b = rows[r]
@@ -408,19 +464,26 @@ def _block(p: Local, hull: Hull, s: Stack, d: int, rows: Ints, limit: float) -> 
 
 
 def begin(p: Local, need: int, cap: float, penalty: float, nodes: int) -> tuple[Hull, Stack]:
-    """First frame of a search for regions that cost less than ``cap``, with ``nodes`` spent already."""
+    """First frame of a search for regions that cost less than ``cap``, with ``nodes`` spent
+    already.
+    """
     depth, room = min(need, 32) + 1, 4 * len(p.weight) + 64
     item, seen, block = (np.empty(room, np.int64) for _ in range(3))
     frames = (np.zeros(depth, np.int64) for _ in range(6))
     chosen, counter, cost = np.full(depth, -1, np.int64), np.zeros(4, np.int64), np.full(1, cap)
-    hull, s = first_hull(p, depth), Stack._make((item, np.empty(room), seen, block, *frames, chosen, counter, cost))
+    hull, s = (
+        first_hull(p, depth),
+        Stack._make((item, np.empty(room), seen, block, *frames, chosen, counter, cost)),
+    )
     counter[DEPTH], counter[NODES] = -1, nodes
     _open(p, hull, s, 0, np.arange(len(p.weight)), np.zeros(p.cells), need, penalty)
     return hull, s
 
 
 @jit
-def _open(p: Local, hull: Hull, s: Stack, d: int, rows: Ints, free: Floats, need: int, penalty: float) -> None:
+def _open(
+    p: Local, hull: Hull, s: Stack, d: int, rows: Ints, free: Floats, need: int, penalty: float
+) -> None:
     """Fill the first frame; ``rows`` are all rows, and ``free`` is the cost of each cell so far: 0.
 
     ``d`` is 0; as a literal here, everything it is passed to would be compiled twice.
@@ -447,17 +510,22 @@ def _open(p: Local, hull: Hull, s: Stack, d: int, rows: Ints, free: Floats, need
 
 @inner
 def _copy(source: Ints, count: int, to: Ints) -> None:
-    """Copy the first items. A slice would add seconds of compiling the error for different shapes."""
+    """Copy the first items.
+
+    A slice would add seconds of compiling the error for different shapes.
+    """
     for t in range(count):
         to[t] = source[t]
 
 
 @jit
-def explore(p: Local, hull: Hull, s: Stack, need: int, penalty: float, nodes: int, once: bool, best: Ints) -> int:
+def explore(  # noqa: C901 - a kernel
+    p: Local, hull: Hull, s: Stack, need: int, penalty: float, nodes: int, once: bool, best: Ints
+) -> int:
     """Continue a search until it is done, has spent ``nodes`` in all, or (if asked) found a region.
 
-    Returns a status; on FULL or SHALLOW nothing was lost and the caller provides more room. ``best`` takes
-    the cells that span the best region.
+    Returns a status; on FULL or SHALLOW nothing was lost and the caller provides more room.
+    ``best`` takes the cells that span the best region.
     """
     d = s.counter[DEPTH]
     status = DONE
@@ -477,7 +545,10 @@ def explore(p: Local, hull: Hull, s: Stack, need: int, penalty: float, nodes: in
             status = PAUSED
         elif e >= s.held.size:
             status = SHALLOW
-        elif s.last[d] + rest > s.item.size or 2 * s.block_last[d] - s.block_first[d] + 2 > s.block.size:
+        elif (
+            s.last[d] + rest > s.item.size
+            or 2 * s.block_last[d] - s.block_first[d] + 2 > s.block.size
+        ):
             status = FULL
         if status != DONE:
             break
@@ -512,7 +583,9 @@ def roomier(hull: Hull, s: Stack, best: Ints) -> tuple[Hull, Stack, Ints]:
     def twice(a: NDArray[Any]) -> NDArray[Any]:
         return np.concatenate([a, np.zeros_like(a)])
 
-    deeper = {name: twice(a) for name, a in hull._asdict().items() if name not in ("member", "slot")}
+    deeper = {
+        name: twice(a) for name, a in hull._asdict().items() if name not in ("member", "slot")
+    }
     larger = {name: twice(a) for name, a in s._asdict().items() if name not in ("counter", "cost")}
     return hull._replace(**deeper), s._replace(**larger), twice(best)
 

@@ -1,4 +1,6 @@
-"""A fixed partition of the people: who is released with which region, whatever is asked in whatever order."""
+"""A fixed partition of the people: who is released with which region, whatever is asked in whatever
+order.
+"""
 
 from __future__ import annotations
 
@@ -20,21 +22,34 @@ from cfk_plugin.data.values import to_number
 from cfk_plugin.errors import HostOnly, PopulationError
 from cfk_plugin.hookspecs import Proposal, Task
 from cfk_plugin.metrics.heom import TIE, Heom, HeomCodes, smallest
-from cfk_plugin.protection.axes import Axis, AxisArrays, CellIndex, Codes, Floats, Ints, longer, region_of
+from cfk_plugin.protection.axes import (
+    Axis,
+    AxisArrays,
+    CellIndex,
+    Codes,
+    Floats,
+    Ints,
+    longer,
+    region_of,
+)
 from cfk_plugin.protection.compiled import inner, jit
 
 Singles: TypeAlias = "NDArray[np.float32]"
 
 _COMPARED = 1 << 14  # most rows that are all compared
 _AT_ONCE = 1 << 18  # pairs of rows that are compared at once
-OUTSIDE = 0.1  # that a quasi-identifier outside of a region adds: it is one more change, which no move takes back
+# that a quasi-identifier outside of a region adds: it is one more change, which no move takes back
+OUTSIDE = 0.1
 
-# Distance of a record to a region or cell: a number differs by what it is outside, divided by the population's range; a
-# category, a rank and a missing value by 0 inside, else 1. Distances are sums over the quasi-identifiers.
+# Distance of a record to a region or cell: a number differs by what it is outside, divided by the
+# population's range; a category, a rank and a missing value by 0 inside, else 1. Distances are sums
+# over the quasi-identifiers.
 
 
 class RegionDistance(HostOnly):
-    """HEOM distance of records to the nearest point of each region, and a little more for each attribute outside."""
+    """HEOM distance of records to the nearest point of each region, and a little more for each
+    attribute outside.
+    """
 
     _refusal = PopulationError, "a {} holds values of training rows and refuses to be pickled"
 
@@ -54,7 +69,9 @@ class RegionDistance(HostOnly):
         return f"{self._count} regions"
 
     def between(self, codes: Codes, numbers: Floats, regions: Ints) -> Floats:
-        """Return distances of shape (n, len(regions)); codes and numbers have shape (n, n_quasi_identifiers)."""
+        """Return distances of shape (n, len(regions)); codes and numbers have shape (n,
+        n_quasi_identifiers).
+        """
         total = np.zeros((len(codes), len(regions)))
         for j, (domain, part) in enumerate(self._parts):
             away = _outside(domain, codes[:, j], numbers[:, j], part[:, regions])
@@ -63,8 +80,13 @@ class RegionDistance(HostOnly):
 
 
 def _ends(parts: Sequence[Part]) -> Floats:
-    """Return first and last number of each range (inf and -inf if there is none), and 1 if missing is inside."""
-    ranges = [part if isinstance(part, Interval) else Interval(None, None, missing=False) for part in parts]
+    """Return first and last number of each range (inf and -inf if there is none), and 1 if missing
+    is inside.
+    """
+    ranges = [
+        part if isinstance(part, Interval) else Interval(None, None, missing=False)
+        for part in parts
+    ]
     low = [np.inf if part.low is None else to_number(part.low) for part in ranges]
     high = [-np.inf if part.high is None else to_number(part.high) for part in ranges]
     return np.array([low, high, [float(part.missing) for part in ranges]])
@@ -82,11 +104,13 @@ def _outside(domain: Domain, codes: Codes, numbers: Floats, parts: NDArray[Any])
     return np.where(is_missing[:, None], 1 - missing, away)
 
 
-# Nearest rows: a tree over all attributes of the training rows, for distances that are sums over attributes.
+# Nearest rows: a tree over all attributes of the training rows, for distances that are sums over
+# attributes.
 
 
 class RowTree(NamedTuple):
-    """A k-d tree over rows: node ``t`` holds rows ``start[t]:stop[t]``; its children are ``child[t]`` and the next.
+    """A k-d tree over rows: node ``t`` holds rows ``start[t]:stop[t]``; its children are
+    ``child[t]`` and the next.
 
     Columns are numbers between 0 and 1, infinite where missing, and then codes of categories.
     """
@@ -134,7 +158,9 @@ def _insert(best: Floats, away: float) -> None:
 def nearest_rows(
     tree: RowTree, place: Floats, numbers: int, k: int, slack: float, exclude_same: bool
 ) -> tuple[Ints, Floats, float]:
-    """Find all rows that can be among the k nearest, their distances, and the limit above which they cannot."""
+    """Find all rows that can be among the k nearest, their distances, and the limit above which
+    they cannot.
+    """
     best, found, apart, size = np.full(k, np.inf), np.empty(64, np.int64), np.empty(64), 0
     todo, bound, top = np.empty(256, np.int64), np.empty(256), 1
     todo[0], bound[0] = 0, 0.0
@@ -167,7 +193,8 @@ def nearest_rows(
     return found[:size], apart[:size], best[k - 1] + slack
 
 
-# Nearest rows with many features: where a tree would exclude few rows, all are scanned in single precision.
+# Nearest rows with many features: where a tree would exclude few rows, all are scanned in single
+# precision.
 
 _AT_ONCE = 4096  # rows whose sums stay in a core's cache
 
@@ -193,7 +220,9 @@ def _add_other(total: Singles, row: Singles, x: Any) -> None:
 
 @inner
 def _within(total: Singles, limit: Any, at: Ints) -> int:
-    """Note which numbers are not above the limit, and return how many; blocks without any are skipped quickly."""
+    """Note which numbers are not above the limit, and return how many; blocks without any are
+    skipped quickly.
+    """
     few = np.int32(0)
     for i in range(total.size):
         few += np.int32(total[i] <= limit)
@@ -207,14 +236,26 @@ def _within(total: Singles, limit: Any, at: Ints) -> int:
 
 @jit
 def scan_rows(
-    rows: Singles, cost: Singles, places: Singles, from_missing: Singles, numbers: int, slack: Floats, rounding: float
+    rows: Singles,
+    cost: Singles,
+    places: Singles,
+    from_missing: Singles,
+    numbers: int,
+    slack: Floats,
+    rounding: float,
 ) -> tuple[Ints, Ints]:
-    """Find all rows that can be nearest to some places, given that sums are exact up to slack and rounding.
+    """Find all rows that can be nearest to some places, given that sums are exact up to slack and
+    rounding.
 
-    `rows` has a line for each feature: numbers, NaN where missing, then codes. A number at ``places[i, j]`` is
-    ``from_missing[i, j]`` away from a missing one; the cost of a row is added. Returns place and row of each pair.
+    `rows` has a line for each feature: numbers, NaN where missing, then codes. A number at
+    ``places[i, j]`` is ``from_missing[i, j]`` away from a missing one; the cost of a row is added.
+    Returns place and row of each pair.
     """
-    best, total, at = np.empty(len(places)), np.empty(_AT_ONCE, np.float32), np.empty(_AT_ONCE, np.int64)
+    best, total, at = (
+        np.empty(len(places)),
+        np.empty(_AT_ONCE, np.float32),
+        np.empty(_AT_ONCE, np.int64),
+    )
     who, found, size = np.empty(256, np.int64), np.empty(256, np.int64), 0
     for start in range(0, cost.size, _AT_ONCE):
         stop = min(start + _AT_ONCE, cost.size)
@@ -243,13 +284,16 @@ def scan_rows(
 
 
 class Neighbors(HostOnly):
-    """Rows of codes, numbers first, and a search for the nearest, with results bit for bit as `Heom.nearest`.
+    """Rows of codes, numbers first, and a search for the nearest, with results bit for bit as
+    `Heom.nearest`.
 
-    With many rows, a tree finds those that can be nearest, and only these are compared. `tokens` has the hash in
-    `HeomCodes` of each category's code.
+    With many rows, a tree finds those that can be nearest, and only these are compared. `tokens`
+    has the hash in `HeomCodes` of each category's code.
     """
 
-    def __init__(self, heom: Heom, numeric: list[Domain], tokens: list[NDArray[np.uint64]], codes: Codes) -> None:
+    def __init__(
+        self, heom: Heom, numeric: list[Domain], tokens: list[NDArray[np.uint64]], codes: Codes
+    ) -> None:
         self.heom, self._numeric, self._tokens, self._codes = heom, numeric, tokens, codes
         self._numbers = [np.append(domain.values, np.nan) for domain in numeric]
         self._sorted = [(order, each[order]) for each in tokens for order in [np.argsort(each)]]
@@ -266,13 +310,17 @@ class Neighbors(HostOnly):
             tokens[:, j] = own[self._codes[rows, len(self._numeric) + j]]
         return HeomCodes(numbers, tokens)
 
-    def nearest(self, asked: HeomCodes, k: int = 1, *, exclude_same: bool = False) -> tuple[Ints, Floats]:
+    def nearest(
+        self, asked: HeomCodes, k: int = 1, *, exclude_same: bool = False
+    ) -> tuple[Ints, Floats]:
         """Like `Heom.nearest`, over all rows."""
         if len(self) <= _COMPARED:
             return self.heom.nearest(asked, self._all, k, exclude_same)
         return self.search(asked, k, exclude_same=exclude_same)
 
-    def search(self, asked: HeomCodes, k: int = 1, *, exclude_same: bool = False) -> tuple[Ints, Floats]:
+    def search(
+        self, asked: HeomCodes, k: int = 1, *, exclude_same: bool = False
+    ) -> tuple[Ints, Floats]:
         """Do the same with the tree, however few rows there are."""
         near = self._possible(asked, k, exclude_same)
         rows = np.concatenate([*near, np.empty(0, dtype=np.int64)])
@@ -287,7 +335,10 @@ class Neighbors(HostOnly):
         ends = np.cumsum([*map(len, near)])
         for i, (own, end) in enumerate(zip(near, ends.tolist(), strict=True)):
             order, values = smallest(away[None, end - len(own) : end], min(k, len(own)))
-            index[i, : order.size], found[i, : order.size] = np.where(order < 0, -1, own[order]), values
+            index[i, : order.size], found[i, : order.size] = (
+                np.where(order < 0, -1, own[order]),
+                values,
+            )
         return index, found
 
     def _possible(self, asked: HeomCodes, k: int, exclude_same: bool) -> list[Ints]:
@@ -319,7 +370,12 @@ class Neighbors(HostOnly):
             return places
 
         return order, RowTree(
-            tree.start, tree.stop, tree.child, placed(tree.low), placed(tree.high), placed(tree.codes)
+            tree.start,
+            tree.stop,
+            tree.child,
+            placed(tree.low),
+            placed(tree.high),
+            placed(tree.codes),
         )
 
     def _places(self, asked: HeomCodes) -> Floats:
@@ -338,7 +394,10 @@ class Neighbors(HostOnly):
 class NearestCells(HostOnly):
     """Finds for every record the nearest of some cells; of equally near ones the first."""
 
-    _refusal = PopulationError, "an index of equivalence classes refuses to be pickled; rebuild it instead"
+    _refusal = (
+        PopulationError,
+        "an index of equivalence classes refuses to be pickled; rebuild it instead",
+    )
 
     def __init__(self, population: Population, cells: Codes) -> None:
         domains = {name: population.domains[name] for name in population.schema.quasi_identifiers}
@@ -347,9 +406,15 @@ class NearestCells(HostOnly):
         heom = Heom(numeric, [name for name in domains if name not in numeric], widths)
         self._domains, self._index = list(domains.values()), CodeIndex(cells)
         self._is_numeric = np.array([domain.is_numeric for domain in self._domains])
-        tokens = [np.arange(domain.size, dtype=np.uint64) for domain in self._domains if not domain.is_numeric]
+        tokens = [
+            np.arange(domain.size, dtype=np.uint64)
+            for domain in self._domains
+            if not domain.is_numeric
+        ]
         columns = np.argsort(~self._is_numeric, kind="stable")
-        self._cells = Neighbors(heom, [domains[name] for name in numeric], tokens, cells[:, columns])
+        self._cells = Neighbors(
+            heom, [domains[name] for name in numeric], tokens, cells[:, columns]
+        )
 
     def _counts(self) -> str:
         return f"{len(self._cells)} cells"
@@ -364,13 +429,17 @@ class NearestCells(HostOnly):
 
     def _coded(self, codes: Codes, numbers: Floats) -> HeomCodes:
         is_numeric = self._is_numeric
-        columns = [self._domains[j].numbers_of(codes[:, j], numbers[:, j]) for j in np.flatnonzero(is_numeric)]
+        columns = [
+            self._domains[j].numbers_of(codes[:, j], numbers[:, j])
+            for j in np.flatnonzero(is_numeric)
+        ]
         known = np.array(columns).reshape(len(columns), len(codes)).T
         return HeomCodes(known, np.asfortranarray(codes[:, ~is_numeric], np.uint64))
 
 
 class Classes(NamedTuple):
-    """How equivalence classes are divided: class i, the population's cell ``cell[i]``, has the parts from ``start[i]``.
+    """How equivalence classes are divided: class i, the population's cell ``cell[i]``, has the
+    parts from ``start[i]``.
 
     Each part is a run of the sorted keyed numbers: those up to ``last`` belong to ``group``.
     """
@@ -389,27 +458,40 @@ def by_group(group: Ints, values: Ints, count: int) -> list[Ints]:
 
 
 def regions_of(population: Population, group: Ints, cell: Ints, count: int) -> tuple[Region, ...]:
-    return tuple(region_of(population, population.cells[np.unique(c)]) for c in by_group(group, cell, count))
+    return tuple(
+        region_of(population, population.cells[np.unique(c)]) for c in by_group(group, cell, count)
+    )
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Partition(HostOnly):
     """Assigns training rows to groups; every member of a group is released with the group's region.
 
-    Groups depend on the population alone, never on a query: whoever reruns the protection for every person is left
-    with the whole group. It does not hide who among the members has the released private values.
+    Groups depend on the population alone, never on a query: whoever reruns the protection for every
+    person is left with the whole group. It does not hide who among the members has the released
+    private values.
     """
 
     population: Population
-    regions: tuple[Region, ...]  # one per group; groups with the same region are one to an adversary
+    regions: tuple[
+        Region, ...
+    ]  # one per group; groups with the same region are one to an adversary
     group_of_row: Ints  # of each training row; -1 for none
-    side_of_group: Ints  # of groups that must not be mixed: the predicted outcome if only eligible rows count
+    side_of_group: (
+        Ints  # of groups that must not be mixed: the predicted outcome if only eligible rows count
+    )
     classes: Mapping[int, Classes] | None = None  # by side, where they cannot be found from rows
 
-    _refusal = PopulationError, "a {} holds training rows and refuses to be pickled; rebuild it instead"
+    _refusal = (
+        PopulationError,
+        "a {} holds training rows and refuses to be pickled; rebuild it instead",
+    )
 
     def __post_init__(self) -> None:
-        for array in (self.group_of_row, self.side_of_group):  # must not change between explanations
+        for array in (
+            self.group_of_row,
+            self.side_of_group,
+        ):  # must not change between explanations
             array.setflags(write=False)
 
     def _counts(self) -> str:
@@ -431,7 +513,9 @@ class Partition(HostOnly):
                 number = self.population.keyed_order(codes[at[shared]], numbers[at[shared]])
                 for i, drawn in zip(shared.tolist(), number, strict=True):
                     part = slice(start[i], end[i])
-                    found[at[i]] = classes.group[part][np.searchsorted(classes.last[part][:-1], drawn)]
+                    found[at[i]] = classes.group[part][
+                        np.searchsorted(classes.last[part][:-1], drawn)
+                    ]
         return found
 
     @cached_property
@@ -440,7 +524,9 @@ class Partition(HostOnly):
         return Telling(self.population.schema.telling.phrases, self.regions)
 
     def rows_mapped_to(self, region: Region) -> Ints:
-        """Return the training rows that are released with a region; none for one that the partition lacks."""
+        """Return the training rows that are released with a region; none for one that the partition
+        lacks.
+        """
         return self._rows_of.get(region, np.empty(0, dtype=np.int64))
 
     @cached_property
@@ -473,9 +559,17 @@ class Partition(HostOnly):
         number[divided] = population.keyed_numbers(rows[divided])
         line = np.lexsort((number, cell))
         cell, group, number = cell[line], group[line], number[line]
-        last = np.flatnonzero((np.diff(cell, append=-1) != 0) | (np.diff(group, append=-1) != 0))  # of each part
+        last = np.flatnonzero(
+            (np.diff(cell, append=-1) != 0) | (np.diff(group, append=-1) != 0)
+        )  # of each part
         start = np.searchsorted(cell[last], np.arange(len(cells) + 1))
-        return Classes(NearestCells(population, population.cells[cells]), cells, start, group[last], number[last])
+        return Classes(
+            NearestCells(population, population.cells[cells]),
+            cells,
+            start,
+            group[last],
+            number[last],
+        )
 
     @cached_property
     def _rows_of(self) -> dict[Region, Ints]:
@@ -490,7 +584,9 @@ _SIDES = "partition.sides"
 
 
 def partition_to_arrays(partition: Partition) -> dict[str, NDArray[Any]]:
-    """Return a partition as arrays of numbers, without rows: for each side its classes, and the people of each part."""
+    """Return a partition as arrays of numbers, without rows: for each side its classes, and the
+    people of each part.
+    """
     population = partition.population
     counted = np.zeros(population.n_rows, dtype=np.int64)
     counted[population.counted_rows] = 1
@@ -504,13 +600,24 @@ def partition_to_arrays(partition: Partition) -> dict[str, NDArray[Any]]:
         at = np.searchsorted(keys, population.cell_of(rows) * span + partition.group_of_row[rows])
         people = np.zeros(len(part), dtype=np.int64)
         np.add.at(people, first[at], counted[rows])
-        named = {"cell": classes.cell, "start": classes.start, "group": classes.group, "last": classes.last}
-        arrays |= {f"partition.{side}.{name}": array for name, array in {**named, "people": people}.items()}
+        named = {
+            "cell": classes.cell,
+            "start": classes.start,
+            "group": classes.group,
+            "last": classes.last,
+        }
+        arrays |= {
+            f"partition.{side}.{name}": array for name, array in {**named, "people": people}.items()
+        }
     return arrays
 
 
-def partition_from_arrays(population: Population, arrays: Mapping[str, NDArray[Any]]) -> Partition | None:
-    """Return the partition of `partition_to_arrays` on a population without rows; None if none was sealed."""
+def partition_from_arrays(
+    population: Population, arrays: Mapping[str, NDArray[Any]]
+) -> Partition | None:
+    """Return the partition of `partition_to_arrays` on a population without rows; None if none was
+    sealed.
+    """
     if _SIDES not in arrays:
         return None
     sides = arrays[_SIDES]
@@ -519,9 +626,12 @@ def partition_from_arrays(population: Population, arrays: Mapping[str, NDArray[A
     next_row = np.concatenate([[0], np.cumsum(population.cell_people)[:-1]])
     for side in np.unique(sides).tolist():
         cell, start, group, last, people = (
-            arrays[f"partition.{side}.{name}"] for name in ("cell", "start", "group", "last", "people")
+            arrays[f"partition.{side}.{name}"]
+            for name in ("cell", "start", "group", "last", "people")
         )
-        divided[side] = Classes(NearestCells(population, population.cells[cell]), cell, start, group, last)
+        divided[side] = Classes(
+            NearestCells(population, population.cells[cell]), cell, start, group, last
+        )
         of_part = np.repeat(cell, np.diff(start))
         for at, number, to in zip(of_part.tolist(), people.tolist(), group.tolist(), strict=True):
             group_of_row[next_row[at] : next_row[at] + number] = to
@@ -532,13 +642,17 @@ def partition_from_arrays(population: Population, arrays: Mapping[str, NDArray[A
 
 @dataclass(slots=True)
 class ReciprocalProtector:
-    """Looks up the group of a counterfactual in a fixed partition; asks no model, and gives no bound on the loss."""
+    """Looks up the group of a counterfactual in a fixed partition; asks no model, and gives no
+    bound on the loss.
+    """
 
     partition: Partition
     name: str = "reciprocal"
 
     def protect(self, task: Task) -> Sequence[Proposal]:
-        """Return the region of each counterfactual's group; none where its side has too few people."""
+        """Return the region of each counterfactual's group; none where its side has too few
+        people.
+        """
         groups = [-1] * len(task.codes) if task.groups is None else task.groups.tolist()
         if task.progress is not None:
             task.progress(len(groups), len(groups))

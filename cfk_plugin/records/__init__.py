@@ -1,1 +1,3 @@
-"""What is kept of every release: ledger, privacy budget, MLflow run, and the spool that feeds it."""
+"""What is kept of every release: ledger, privacy budget, MLflow run, and the spool that feeds
+it.
+"""

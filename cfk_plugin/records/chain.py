@@ -1,4 +1,6 @@
-"""The tables of a ledger, and the chain: a keyed digest over all their rows, so that none changes unnoticed."""
+"""The tables of a ledger, and the chain: a keyed digest over all their rows, so that none changes
+unnoticed.
+"""
 
 from __future__ import annotations
 
@@ -32,8 +34,11 @@ meta = sa.Table(
     sa.Column("value", sa.String, nullable=False),
 )
 
-# On PostgreSQL, settling a record locks its row here; SQLite has one writer at a time and leaves this empty.
-locks = sa.Table("cfk_ledger_locks", _metadata, sa.Column("record", sa.String(64), primary_key=True))
+# On PostgreSQL, settling a record locks its row here; SQLite has one writer at a time and leaves
+# this empty.
+locks = sa.Table(
+    "cfk_ledger_locks", _metadata, sa.Column("record", sa.String(64), primary_key=True)
+)
 
 # One entry each time a row of the tables below is made, erased, or changed in its chained columns.
 entries = sa.Table(
@@ -42,11 +47,15 @@ entries = sa.Table(
     sa.Column("seq", sa.BigInteger, primary_key=True, autoincrement=False),  # 1, 2, 3, ...
     sa.Column("replaces", sa.BigInteger, unique=True),  # the row's previous entry
     sa.Column("content", sa.String(64)),  # keyed digest of the row; null once erased
-    sa.Column("link", sa.String(64), nullable=False),  # keyed digest of this entry and the previous link
+    sa.Column(
+        "link", sa.String(64), nullable=False
+    ),  # keyed digest of this entry and the previous link
 )
 
 
-def _chained(name: str, *columns: sa.Column[str] | sa.Column[int] | sa.UniqueConstraint) -> sa.Table:
+def _chained(
+    name: str, *columns: sa.Column[str] | sa.Column[int] | sa.UniqueConstraint
+) -> sa.Table:
     """Return a table whose rows are in the chain, each by its latest entry."""
     seq = sa.Column("seq", sa.BigInteger, primary_key=True, autoincrement=False)
     # Erased with the row: even with the key, nobody can test what row an entry stood for.
@@ -72,7 +81,9 @@ releases = _chained(
 )
 
 # On PostgreSQL, spending locks the account's row; SQLite has one writer at a time.
-accounts = sa.Table("cfk_budget_accounts", _metadata, sa.Column("account", sa.String, primary_key=True))
+accounts = sa.Table(
+    "cfk_budget_accounts", _metadata, sa.Column("account", sa.String, primary_key=True)
+)
 
 # Amounts are text: a database might round numbers.
 ceilings = _chained(
@@ -94,9 +105,11 @@ spends = _chained(
 )
 
 _CHAINED = (releases, ceilings, spends)
-# No digest covers the columns "seq", "last" and "times": an answer that is repeated changes the last two without an
-# entry in the chain.
-_COVERED = {t.name: [c.name for c in t.columns if c.name not in ("seq", "last", "times")] for t in _CHAINED}
+# No digest covers the columns "seq", "last" and "times": an answer that is repeated changes the
+# last two without an entry in the chain.
+_COVERED = {
+    t.name: [c.name for c in t.columns if c.name not in ("seq", "last", "times")] for t in _CHAINED
+}
 
 
 def stamp(moment: datetime | None = None) -> str:
@@ -138,13 +151,19 @@ class Head:
         raise BrokenLedgerError("the end of its chain does not fit its key")
 
     def sealed(self, key: Key) -> str:
-        """Return the head as the database holds it: number of entries, last link, and a seal on both."""
+        """Return the head as the database holds it: number of entries, last link, and a seal on
+        both.
+        """
         text = f"{self.seq} {self.link}"
         return f"{text} {key.digest('head', f'{self.identity} {text}')}"
 
     def next(self, key: Key, replaces: int | None, content: str | None) -> Head:
         seq = self.seq + 1
-        return Head(self.identity, seq, key.digest("link", f"{self.link} {seq} {replaces or ''} {content or ''}"))
+        return Head(
+            self.identity,
+            seq,
+            key.digest("link", f"{self.link} {seq} {replaces or ''} {content or ''}"),
+        )
 
 
 class Chain:
@@ -157,12 +176,20 @@ class Chain:
         self.head = Head.read(key, _facts(connection))
 
     def lock(self, table: sa.Table, names: Iterable[str]) -> None:
-        """Wait for all transactions that lock these names, and keep others waiting until this one ends."""
+        """Wait for all transactions that lock these names, and keep others waiting until this one
+        ends.
+        """
         (column,) = table.columns
-        insert_into = postgresql.insert if self.connection.dialect.name == "postgresql" else sqlite.insert
+        insert_into = (
+            postgresql.insert if self.connection.dialect.name == "postgresql" else sqlite.insert
+        )
         # Always in the same order, so that two batches never deadlock.
         for part in chunks(sorted(set(names))):
-            new = insert_into(table).values([{column.name: name} for name in part]).on_conflict_do_nothing()
+            new = (
+                insert_into(table)
+                .values([{column.name: name} for name in part])
+                .on_conflict_do_nothing()
+            )
             held = sa.select(table).where(column.in_(part)).order_by(column).with_for_update()
             for statement in (new, held):
                 set_limits(self.connection)
@@ -172,32 +199,44 @@ class Chain:
         (column,) = table.columns
         return list(self.connection.scalars(sa.select(column).order_by(column)))
 
-    def rows(self, table: sa.Table, condition: sa.ColumnElement[bool], most: int | None = None) -> list[Row]:
-        """Return rows in the order of their entries, each as it was recorded; with `most`, the first of them."""
+    def rows(
+        self, table: sa.Table, condition: sa.ColumnElement[bool], most: int | None = None
+    ) -> list[Row]:
+        """Return rows in the order of their entries, each as it was recorded; with `most`, the
+        first of them.
+        """
         found = _with_entries(table).where(condition)
         if most is not None:
             found = found.order_by(table.c.seq).limit(most)
         set_limits(self.connection)
         rows = self._all(found)
         if not all(self._fits(table, row) for row in rows):
-            damaged = "a row of the ledger does not fit its key; the database was changed or damaged"
+            damaged = (
+                "a row of the ledger does not fit its key; the database was changed or damaged"
+            )
             raise LedgerError(f"{damaged}: restore it from a backup")
         return sorted(rows, key=lambda row: int(row["seq"]))
 
     def write(self, table: sa.Table, rows: Sequence[Row]) -> None:
-        """Write new rows, or changed ones from `rows`; a change of uncovered columns alone makes no entry."""
+        """Write new rows, or changed ones from `rows`; a change of uncovered columns alone makes no
+        entry.
+        """
         for row in rows:
             row.setdefault("salt", secrets.token_hex(16))
             if "at" in table.c:
                 row.setdefault("at", stamp())
             row["was"], row["new"] = row.get("seq"), self._content(table, row)
         changed = [row for row in rows if row["new"] != row.get("content")]
-        for row, seq in zip(changed, self._append([(row["was"], row["new"]) for row in changed]), strict=True):
+        for row, seq in zip(
+            changed, self._append([(row["was"], row["new"]) for row in changed]), strict=True
+        ):
             row["seq"] = seq
         names = [column.name for column in table.columns]
         if new := [{name: row[name] for name in names} for row in rows if row["was"] is None]:
             self.connection.execute(sa.insert(table), new)
-        if old := [{name: row[name] for name in (*names, "was")} for row in rows if row["was"] is not None]:
+        if old := [
+            {name: row[name] for name in (*names, "was")} for row in rows if row["was"] is not None
+        ]:
             self.connection.execute(sa.update(table).where(table.c.seq == sa.bindparam("was")), old)
 
     def erase(self, table: sa.Table, condition: sa.ColumnElement[bool]) -> list[Row]:
@@ -210,21 +249,28 @@ class Chain:
     def check_after(self, seen: Head) -> None:
         """Refuse a ledger other than the one seen before, or an older state of it."""
         if self.head.identity != seen.identity:
-            raise LedgerError("another ledger is in the place of the one that was opened; put that back")
+            raise LedgerError(
+                "another ledger is in the place of the one that was opened; put that back"
+            )
         if self.head == seen:
             return
         if self.head.seq < seen.seq or (seen.seq and self._link(seen.seq) != seen.link):
             raise LedgerError(
-                "the ledger is an older state of the one that was opened: what was released since is not in it; put "
-                "the newer one back, or open it anew and bear that those releases are forgotten"
+                "the ledger is an older state of the one that was opened: what was released since"
+                " is not in it; put the newer one back, or open it anew and bear that those"
+                " releases are forgotten"
             )
 
     def check(self, most: int | None = None, link: str | None = None) -> None:
-        """Recompute the chain and compare rows with their entries: all, or the last `most`, and count the others."""
+        """Recompute the chain and compare rows with their entries: all, or the last `most`, and
+        count the others.
+        """
         counts = (sa.select(sa.func.count()).select_from(table) for table in (entries, *_CHAINED))
         number, *rows = (self.connection.scalars(count).one() for count in counts)
         if number != self.head.seq:
-            raise BrokenLedgerError(f"its chain should have {self.head.seq} entries and has {number}")
+            raise BrokenLedgerError(
+                f"its chain should have {self.head.seq} entries and has {number}"
+            )
         if (should := self._live(0)) != sum(rows):
             raise BrokenLedgerError(f"it should have {should} rows and has {sum(rows)}")
         after = 0 if most is None else max(self.head.seq - most, 0)
@@ -235,7 +281,9 @@ class Chain:
                 missing -= row["content"] is not None and not row["replaced"]
                 others += not self._fits(table, row)
         if missing or others:
-            said = [f"{missing} rows are gone"] * bool(missing) + [f"{others} rows are changed or added"] * bool(others)
+            said = [f"{missing} rows are gone"] * bool(missing) + [
+                f"{others} rows are changed or added"
+            ] * bool(others)
             raise BrokenLedgerError(" and ".join(said))
 
     def _append(self, changes: Sequence[tuple[int | None, str | None]]) -> list[int]:
@@ -247,9 +295,13 @@ class Chain:
         rows: list[Row] = []
         for replaces, content in changes:
             head = head.next(self._key, replaces, content)
-            rows.append({"seq": head.seq, "replaces": replaces, "content": content, "link": head.link})
+            rows.append(
+                {"seq": head.seq, "replaces": replaces, "content": content, "link": head.link}
+            )
         self.connection.execute(sa.insert(entries), rows)
-        self.connection.execute(sa.update(meta).where(meta.c.name == _HEAD).values(value=head.sealed(self._key)))
+        self.connection.execute(
+            sa.update(meta).where(meta.c.name == _HEAD).values(value=head.sealed(self._key))
+        )
         self.head = head
         return [row["seq"] for row in rows]
 
@@ -261,7 +313,11 @@ class Chain:
 
     def _check_links(self, after: int, wanted: str | None) -> None:
         identity = self.head.identity
-        head = Head(identity, after, self._link(after) or "") if after else Head.of_new(self._key, identity)
+        head = (
+            Head(identity, after, self._link(after) or "")
+            if after
+            else Head.of_new(self._key, identity)
+        )
         found = wanted in (None, head.link)
         for row in self._pages(sa.select(entries), entries, after):
             head = head.next(self._key, row["replaces"], row["content"])
@@ -271,13 +327,17 @@ class Chain:
         if head != self.head:
             raise BrokenLedgerError("its chain does not end where it should")
         if not found:
-            raise BrokenLedgerError("the head that was given is not in its chain; this is an older or another one")
+            raise BrokenLedgerError(
+                "the head that was given is not in its chain; this is an older or another one"
+            )
 
     def _link(self, seq: int) -> str | None:
         return self.connection.scalar(sa.select(entries.c.link).where(entries.c.seq == seq))
 
     def _pages(self, statement: sa.Select[Any], table: sa.Table, after: int) -> Iterator[Row]:
-        while page := self._all(statement.where(table.c.seq > after).order_by(table.c.seq).limit(_PAGE)):
+        while page := self._all(
+            statement.where(table.c.seq > after).order_by(table.c.seq).limit(_PAGE)
+        ):
             yield from page
             after = page[-1]["seq"]
 
@@ -291,14 +351,20 @@ class Chain:
 
     def _content(self, table: sa.Table, row: Row) -> str:
         values = [row[name] for name in _COVERED[table.name]]
-        return self._key.digest(table.name, json.dumps(values, ensure_ascii=True, separators=(",", ":")))
+        return self._key.digest(
+            table.name, json.dumps(values, ensure_ascii=True, separators=(",", ":"))
+        )
 
 
 def _with_entries(table: sa.Table) -> sa.Select[Any]:
-    """Select a table's rows with the digest of their entry, and whether a later entry replaced it."""
+    """Select a table's rows with the digest of their entry, and whether a later entry replaced
+    it.
+    """
     later = entries.alias()
     replaced = sa.exists().where(later.c.replaces == table.c.seq).label("replaced")
-    return sa.select(table, entries.c.content, replaced).outerjoin(entries, entries.c.seq == table.c.seq)
+    return sa.select(table, entries.c.content, replaced).outerjoin(
+        entries, entries.c.seq == table.c.seq
+    )
 
 
 def chunks(items: Sequence[str]) -> Iterator[Sequence[str]]:
@@ -308,8 +374,9 @@ def chunks(items: Sequence[str]) -> Iterator[Sequence[str]]:
 
 def missing_ledger(where: object) -> LedgerError:
     return LedgerError(
-        f"{where}: no such ledger. If there was one, put it back: a new one knows of no release. Else make it, once, "
-        f"with cfk ledger create {where}, or in Python with Ledger(..., create=True)"
+        f"{where}: no such ledger. If there was one, put it back: a new one knows of no release."
+        f" Else make it, once, with cfk ledger create {where}, or in Python with Ledger(...,"
+        " create=True)"
     )
 
 
@@ -320,7 +387,9 @@ def open_chain(connection: sa.Connection, key: Key, where: str, seen: Head | Non
             if version < VERSION
             else "install the version of cfk_plugin that wrote it, or a later one"
         )
-        raise LedgerError(f"the ledger has version {version}, this cfk_plugin reads version {VERSION}; {instead}")
+        raise LedgerError(
+            f"the ledger has version {version}, this cfk_plugin reads version {VERSION}; {instead}"
+        )
     chain = Chain(connection, key)
     if seen is not None:
         chain.check_after(seen)
@@ -334,7 +403,9 @@ def make(connection: sa.Connection, key: Key, where: str, created: str = "") -> 
     head = Head.of_new(key, secrets.token_hex(16))
     facts = {"version": str(VERSION), "key": key.id, "created": created or stamp()}
     facts |= {_IDENTITY: head.identity, _HEAD: head.sealed(key)}
-    connection.execute(sa.insert(meta), [{"name": name, "value": value} for name, value in facts.items()])
+    connection.execute(
+        sa.insert(meta), [{"name": name, "value": value} for name, value in facts.items()]
+    )
     return Chain(connection, key)
 
 
@@ -351,9 +422,15 @@ def upgrade(connection: sa.Connection, key: Key, where: str) -> int:
     meta.drop(connection)
     chain = make(connection, key, where, created)
     for table in old:
-        names = ", ".join(column.name for column in table.columns if column.name not in ("seq", "salt"))
+        names = ", ".join(
+            column.name for column in table.columns if column.name not in ("seq", "salt")
+        )
         found = sa.text(f"SELECT {names} FROM {table.name}_1 ORDER BY id")  # noqa: S608 - names of ours
-        for page in connection.execute(found, execution_options={"yield_per": _PAGE}).mappings().partitions():
+        for page in (
+            connection.execute(found, execution_options={"yield_per": _PAGE})
+            .mappings()
+            .partitions()
+        ):
             chain.write(table, [dict(row) for row in page])
         connection.execute(sa.text(f"DROP TABLE {table.name}_1"))
     return chain.head.seq
@@ -372,10 +449,13 @@ def _version(connection: sa.Connection, key: Key, where: str) -> int:
     facts = _facts(connection)
     version = facts.get("version", "")
     if not version.isdecimal() or "key" not in facts:
-        raise LedgerError("the ledger says neither its version nor its key; it was damaged: restore it from a backup")
+        raise LedgerError(
+            "the ledger says neither its version nor its key; it was damaged: restore it from a"
+            " backup"
+        )
     if facts["key"] != key.id:
         raise LedgerError(
-            f"the ledger was made with another key (it expects key {facts['key'][:8]}, this is key {key.id}); with "
-            "this one it would know no record: give the key that it was made with"
+            f"the ledger was made with another key (it expects key {facts['key'][:8]}, this is key"
+            f" {key.id}); with this one it would know no record: give the key that it was made with"
         )
     return int(version)

@@ -1,4 +1,6 @@
-"""The database behind a ledger: where it is, connections, and transactions that wait up to a limit."""
+"""The database behind a ledger: where it is, connections, and transactions that wait up to a
+limit.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ MEMORY: Any = URL.create("sqlite")
 
 
 def locate(url: str | Path | None, create: bool) -> URL:
-    """Return where a ledger is: as given, else as the environment says, else in the state folder."""
+    """Return where a ledger is: as given, else as the environment says, else in the state
+    folder.
+    """
     if url is MEMORY:
         return cast("URL", MEMORY)
     if url is None:
@@ -45,12 +49,16 @@ def locate(url: str | Path | None, create: bool) -> URL:
         backend = parsed.get_backend_name()
     if backend == "sqlite":
         if not parsed.database or ":memory:" in parsed.database or parsed.query:
-            raise LedgerError("a ledger needs a SQLite file, such as sqlite:///ledger.db; memory would not last")
+            raise LedgerError(
+                "a ledger needs a SQLite file, such as sqlite:///ledger.db; memory would not last"
+            )
         return URL.create("sqlite", database=str(Path(parsed.database).absolute()))
     if backend not in ("postgresql", "postgres"):
         raise LedgerError(neither)
     if find_spec("psycopg") is None:
-        raise MissingDependencyError("a ledger on PostgreSQL needs psycopg: pip install 'cfk-plugin[postgres]'")
+        raise MissingDependencyError(
+            "a ledger on PostgreSQL needs psycopg: pip install 'cfk-plugin[postgres]'"
+        )
     return parsed.set(drivername="postgresql+psycopg")
 
 
@@ -59,7 +67,9 @@ def seconds_of(timeout: float | None) -> float:
     with contextlib.suppress(ValueError, TypeError):
         if 0 < float(given) <= 3_600:
             return float(given)
-    raise LedgerError(f"the timeout of a ledger ({TIMEOUT}, or timeout=) must be seconds above 0 and up to 3600")
+    raise LedgerError(
+        f"the timeout of a ledger ({TIMEOUT}, or timeout=) must be seconds above 0 and up to 3600"
+    )
 
 
 class Patience:
@@ -96,7 +106,9 @@ class CallerError(Exception):
 
 @contextlib.contextmanager
 def callers_own() -> Iterator[None]:
-    """Run a caller's function within a transaction: what it raises passes through, and its time is not counted."""
+    """Run a caller's function within a transaction: what it raises passes through, and its time is
+    not counted.
+    """
     allowed = _patience.get()
     allowed.__exit__()
     try:
@@ -113,7 +125,8 @@ Mode = Literal["read", "settle", "survey", "exclusive"]
 _TRIES = 6  # of one transaction, when others block it
 _LONGEST_PAUSE = 0.4  # seconds between two tries
 _BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
-# PostgreSQL: serialization failure, deadlock, lock not available; server shutting down, crashed or starting.
+# PostgreSQL: serialization failure, deadlock, lock not available; server shutting down, crashed or
+# starting.
 _PASSING = ("40001", "40P01", "55P03", "57P01", "57P02", "57P03")
 _LATE = "57014"  # a statement that took longer than it may
 _GATE = 0x63666B5F6C6467  # "cfk_ldg": key of the advisory lock that erasing takes exclusively
@@ -121,7 +134,9 @@ _GATES = {
     "settle": text("SELECT pg_advisory_xact_lock_shared(:gate)"),
     "exclusive": text("SELECT pg_advisory_xact_lock(:gate)"),
 }
-_LIMITS = text("SELECT set_config('lock_timeout', :lock, true), set_config('statement_timeout', :all, true)")
+_LIMITS = text(
+    "SELECT set_config('lock_timeout', :lock, true), set_config('statement_timeout', :all, true)"
+)
 _LIMITED = ("read", "settle")  # what a request waits for; reading a whole ledger may take long
 _MODE, _FILES = "cfk_mode", "cfk_files"
 _GRACE = 0.25  # seconds that a server has to report a timeout itself
@@ -138,16 +153,20 @@ class Database:
         self.file = Path(url.database) if self._is_sqlite and url.database else None
         # Without user name, password and options, which may hold one.
         shown = URL.create("postgresql", host=url.host, port=url.port, database=url.database)
-        self.where = f"sqlite:///{self.file or ':memory:'}" if self._is_sqlite else shown.render_as_string()
+        self.where = (
+            f"sqlite:///{self.file or ':memory:'}" if self._is_sqlite else shown.render_as_string()
+        )
         self.identity: str | None = None
         self._mark: tuple[int, int] | None = None  # device and inode of the file that was opened
-        # By process: what a parent had open before a fork is kept but never touched, as closing it here would
-        # drop the parent's locks and connections.
+        # By process: what a parent had open before a fork is kept but never touched, as closing it
+        # here would drop the parent's locks and connections.
         self._engines: dict[int, Engine] = {}
         self._closed = False
 
     def run(self, work: Callable[[Connection], _T], mode: Mode) -> _T:
-        """Run a function in a transaction, and again if others blocked it; committed when this returns."""
+        """Run a function in a transaction, and again if others blocked it; committed when this
+        returns.
+        """
         failure: Exception
         with self.limit() as allowed:
             for attempt in range(1, _TRIES + 1):
@@ -169,7 +188,9 @@ class Database:
 
     @contextlib.contextmanager
     def limit(self) -> Iterator[Patience]:
-        """Limit what a block may wait, over all its calls, to the timeout; nested blocks share what is left."""
+        """Limit what a block may wait, over all its calls, to the timeout; nested blocks share what
+        is left.
+        """
         token = _patience.set(allowed := _patience.get(None) or Patience(self._timeout))
         try:
             yield allowed
@@ -182,7 +203,9 @@ class Database:
             engine.dispose()
 
     def tidy(self) -> None:
-        """Merge SQLite's write-ahead log into its file, so that nothing erased is left in the log."""
+        """Merge SQLite's write-ahead log into its file, so that nothing erased is left in the
+        log.
+        """
         if self.file is not None:
             with (
                 contextlib.suppress(SQLAlchemyError, sqlite3.Error),
@@ -217,7 +240,9 @@ class Database:
             return result
 
     def _explain(self, error: Exception) -> tuple[LedgerError, bool]:
-        """Return the error to raise for a database's error, without its text, and whether to try again."""
+        """Return the error to raise for a database's error, without its text, and whether to try
+        again.
+        """
         original: Any = getattr(error, "orig", None) or error
         code = getattr(original, "sqlstate", None) or ""
         busy = (getattr(original, "sqlite_errorcode", 0) or 0) & 0xFF in _BUSY
@@ -232,8 +257,8 @@ class Database:
 
     def _gone(self) -> LedgerError:
         return LedgerError(
-            f"{self.file}: the ledger is gone, or another file is in its place; put it back with the files beside it. "
-            "It is never made anew by itself"
+            f"{self.file}: the ledger is gone, or another file is in its place; put it back with"
+            " the files beside it. It is never made anew by itself"
         )
 
     def _engine(self) -> Engine:
@@ -245,10 +270,15 @@ class Database:
 
     def _make_engine(self) -> Engine:
         # Turning on SQLAlchemy's log for another database must not log rows of this one.
-        settings: dict[str, Any] = {"hide_parameters": True, "logging_name": _NAME, "pool_logging_name": _NAME}
+        settings: dict[str, Any] = {
+            "hide_parameters": True,
+            "logging_name": _NAME,
+            "pool_logging_name": _NAME,
+        }
         if self._is_sqlite:
-            # Threads wait for the database, with a limit, and not for each other's connections. In memory there is one
-            # connection; if it were lost, the next one would find no tables, and nothing would be allowed any more.
+            # Threads wait for the database, with a limit, and not for each other's connections. In
+            # memory there is one connection; if it were lost, the next one would find no tables,
+            # and nothing would be allowed any more.
             settings |= {"max_overflow": -1} if self.file else {"pool_size": 1, "max_overflow": 0}
             settings |= {"poolclass": QueuePool, "pool_timeout": self._timeout}
             engine = create_engine(self.url, creator=self._open_sqlite, **settings)
@@ -256,9 +286,15 @@ class Database:
             event.listen(engine, "checkout", _check_place)
             event.listen(engine, "begin", _begin_sqlite)
             return engine
-        wait = {"connect_timeout": max(2, round(self._timeout)), "tcp_user_timeout": round(1000 * self._timeout)}
-        settings["connect_args"] = {name: value for name, value in wait.items() if name not in self.url.query}
-        # Read committed: a statement that follows a lock must see what was committed while it waited.
+        wait = {
+            "connect_timeout": max(2, round(self._timeout)),
+            "tcp_user_timeout": round(1000 * self._timeout),
+        }
+        settings["connect_args"] = {
+            name: value for name, value in wait.items() if name not in self.url.query
+        }
+        # Read committed: a statement that follows a lock must see what was committed while it
+        # waited.
         settings |= {"isolation_level": "READ COMMITTED", "pool_timeout": self._timeout}
         # The next try finds connections that were lost; a ping could hang as well.
         engine = create_engine(self.url, **settings)
@@ -275,15 +311,25 @@ class Database:
         if self.identity is not None and self._mark not in (None, mark):
             # Another file: read before SQLite merges into it the log that lies beside it.
             found, read_only = None, "ro&immutable=1"
-            with contextlib.suppress(sqlite3.Error), contextlib.closing(connect(self.file, 0, read_only)) as alone:
-                found = alone.execute("SELECT value FROM cfk_ledger_meta WHERE name = 'identity'").fetchone()
+            with (
+                contextlib.suppress(sqlite3.Error),
+                contextlib.closing(connect(self.file, 0, read_only)) as alone,
+            ):
+                found = alone.execute(
+                    "SELECT value FROM cfk_ledger_meta WHERE name = 'identity'"
+                ).fetchone()
             if found != (self.identity,):
                 raise self._gone()
         self._mark = mark
         return connect(self.file, _patience.get().milliseconds / 1000)
 
     def _prepare_sqlite(self, connection: sqlite3.Connection, record: Any) -> None:
-        for pragma in ("journal_mode=WAL", "synchronous=FULL", "secure_delete=ON", "foreign_keys=ON"):
+        for pragma in (
+            "journal_mode=WAL",
+            "synchronous=FULL",
+            "secure_delete=ON",
+            "foreign_keys=ON",
+        ):
             connection.execute(f"PRAGMA {pragma}").close()
         if self.file is not None:
             record.info[_FILES] = OpenFiles(connection, self.file)
@@ -300,7 +346,10 @@ def set_limits(connection: Connection) -> None:
 @contextlib.contextmanager
 def _watch(connection: Connection, allowed: Patience) -> Iterator[None]:
     """Close the connection to a server that does not even report a timeout."""
-    if connection.dialect.name != "postgresql" or connection.get_execution_options()[_MODE] not in _LIMITED:
+    if (
+        connection.dialect.name != "postgresql"
+        or connection.get_execution_options()[_MODE] not in _LIMITED
+    ):
         yield
         return
     held: Any = connection.connection.driver_connection

@@ -32,17 +32,28 @@ _HANDLE = re.compile(r"[0-9a-f]{64}")
 
 class Key(HostOnly):
     __slots__ = ("_secret",)
-    _refusal = LedgerError, "the key of a ledger refuses to be pickled; open the ledger in the process that uses it"
+    _refusal = (
+        LedgerError,
+        "the key of a ledger refuses to be pickled; open the ledger in the process that uses it",
+    )
 
     def __init__(self, secret: bytes) -> None:
         if not isinstance(secret, (bytes, bytearray)):
-            raise LedgerError(f"the ledger's key must be bytes, got {type(secret).__name__}; see secrets.token_bytes")
+            raise LedgerError(
+                f"the ledger's key must be bytes, got {type(secret).__name__}; see"
+                " secrets.token_bytes"
+            )
         if len(secret) < _LEAST:
-            raise LedgerError(f"the ledger's key has {len(secret)} bytes, at least {_LEAST} are needed; 32 are usual")
+            raise LedgerError(
+                f"the ledger's key has {len(secret)} bytes, at least {_LEAST} are needed; 32 are"
+                " usual"
+            )
         self._secret = bytes(secret)
 
     def digest(self, kind: str, text: str) -> str:
-        """Return the HMAC-SHA256 of a text, 64 hex digits; a text has unrelated digests for different kinds."""
+        """Return the HMAC-SHA256 of a text, 64 hex digits; a text has unrelated digests for
+        different kinds.
+        """
         message = f"cfk ledger 1\x00{kind}\x00{text}".encode("utf-8", "surrogatepass")
         return hmac.digest(self._secret, message, "sha256").hex()
 
@@ -69,15 +80,20 @@ def canonical_text(value: Any) -> str | None:
     if isinstance(plain, Decimal):
         plain = float(plain)
     if isinstance(plain, date) or (isinstance(plain, str) and _ISO.fullmatch(plain)):
-        # A date is spelled like its text, so that a row read back from a CSV file has the same handle.
+        # A date is spelled like its text, so that a row read back from a CSV file has the same
+        # handle.
         with contextlib.suppress(ValueError):
             moment = pd.Timestamp(plain)
             return (moment if moment.tz is None else moment.tz_convert("UTC")).isoformat()
     return to_text(plain)
 
 
-def find_key(key: bytes | None, key_file: str | Path | None, beside: Path | None, create: bool) -> Key:
-    """Return the key: as given, else from the key file, else the environment, else the file beside the ledger."""
+def find_key(
+    key: bytes | None, key_file: str | Path | None, beside: Path | None, create: bool
+) -> Key:
+    """Return the key: as given, else from the key file, else the environment, else the file beside
+    the ledger.
+    """
     if key is not None:
         if key_file is not None:
             raise LedgerError("give the ledger either key= or key_file=, not both")
@@ -87,31 +103,40 @@ def find_key(key: bytes | None, key_file: str | Path | None, beside: Path | None
         return Key(bytes.fromhex(text) if hexadecimal else text.encode())
     if key_file is None and beside is None:
         raise LedgerError(
-            f"a ledger on a server needs a key that all its users share: set {ENVIRONMENT} or give key= or key_file="
+            f"a ledger on a server needs a key that all its users share: set {ENVIRONMENT} or give"
+            " key= or key_file="
         )
     path = Path(key_file) if key_file is not None else Path(f"{beside}.key")
     if not path.exists():
         if not create:
             raise LedgerError(
-                f"{path}: no such key file, and the ledger was made with a key; put the file back, set "
-                f"{ENVIRONMENT} or give key="
+                f"{path}: no such key file, and the ledger was made with a key; put the file back,"
+                f" set {ENVIRONMENT} or give key="
             )
-        with quiet(f"{path}: the key file cannot be written ({{}}); give key= or a key_file= elsewhere", LedgerError):
+        with quiet(
+            f"{path}: the key file cannot be written ({{}}); give key= or a key_file= elsewhere",
+            LedgerError,
+        ):
             _create(path)
     return Key(_read(path))
 
 
 def _read(path: Path) -> bytes:
     with quiet(f"{path}: the key file cannot be read", LedgerError), path.open("rb") as file:
-        mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)  # of the open file, not of one put in its place
+        mode = stat.S_IMODE(
+            os.fstat(file.fileno()).st_mode
+        )  # of the open file, not of one put in its place
         secret = file.read(4097)
     if os.name == "posix" and mode & 0o077:
         raise LedgerError(
-            f"{path}: others than its owner may use the key file (mode {mode:04o}, expected 0600); run chmod 600 on "
-            "it, and take a new ledger with a new key if somebody may have read it"
+            f"{path}: others than its owner may use the key file (mode {mode:04o}, expected 0600);"
+            " run chmod 600 on it, and take a new ledger with a new key if somebody may have"
+            " read it"
         )
     if not _LEAST <= len(secret) <= 4096:
-        raise LedgerError(f"{path}: not a key file; {_LEAST} to 4096 bytes are expected, it has another size")
+        raise LedgerError(
+            f"{path}: not a key file; {_LEAST} to 4096 bytes are expected, it has another size"
+        )
     return secret
 
 
@@ -133,7 +158,10 @@ def _create(path: Path) -> None:
 def state_folder() -> Path:
     """Return the folder for what no setting has a place for."""
     with quiet("this user has no home to keep things in; set XDG_STATE_HOME", InputError):
-        return Path(os.environ.get("XDG_STATE_HOME") or Path("~/.local/state").expanduser()) / "cfk_plugin"
+        return (
+            Path(os.environ.get("XDG_STATE_HOME") or Path("~/.local/state").expanduser())
+            / "cfk_plugin"
+        )
 
 
 def sync_folder(folder: Path) -> None:
@@ -147,37 +175,55 @@ def sync_folder(folder: Path) -> None:
 
 
 def connect(path: Path, seconds: float, mode: str = "rw") -> sqlite3.Connection:
-    """Connect to an existing file (SQLite alone would create an empty one); we begin transactions ourselves."""
+    """Connect to an existing file (SQLite alone would create an empty one); we begin transactions
+    ourselves.
+    """
     name = f"file:{quote(str(path))}?mode={mode}"
-    return sqlite3.connect(name, timeout=seconds, uri=True, check_same_thread=False, isolation_level=None)
+    return sqlite3.connect(
+        name, timeout=seconds, uri=True, check_same_thread=False, isolation_level=None
+    )
 
 
 class OpenFiles:
     """The files that a connection has open: the database, and the two that SQLite keeps beside it.
 
-    What is written to a file that was deleted, moved or replaced is lost once the last process using it ends.
+    What is written to a file that was deleted, moved or replaced is lost once the last process
+    using it ends.
     """
 
     __slots__ = ("_files", "_paths", "_size", "connection")
 
     def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
-        connection.execute("PRAGMA schema_version").fetchall()  # reads, so that all of them are open
+        connection.execute(
+            "PRAGMA schema_version"
+        ).fetchall()  # reads, so that all of them are open
         real = connection.execute("PRAGMA database_list").fetchone()[2]  # what a link points to
-        self._paths = (path, True), (path, False), (Path(f"{real}-wal"), True), (Path(f"{real}-shm"), True)
+        self._paths = (
+            (path, True),
+            (path, False),
+            (Path(f"{real}-wal"), True),
+            (Path(f"{real}-shm"), True),
+        )
         self._files, self._size = self._look()
         self.connection = connection
 
     def are_in_place(self) -> bool:
-        """Say whether these are still the files at their paths, and the database has not become shorter."""
+        """Say whether these are still the files at their paths, and the database has not become
+        shorter.
+        """
         files, size = self._look()
         in_place = files[0] is not None and files == self._files and size >= self._size
         self._size = max(size, self._size)
         return in_place
 
     def _look(self) -> tuple[list[tuple[int, int] | None], int]:
-        """Return each file's device and inode, the database and a link to it first, and the database's size."""
+        """Return each file's device and inode, the database and a link to it first, and the
+        database's size.
+        """
         states = [_state(path, follow) for path, follow in self._paths]
-        return [state and (state.st_dev, state.st_ino) for state in states], states[0].st_size if states[0] else 0
+        return [state and (state.st_dev, state.st_ino) for state in states], (
+            states[0].st_size if states[0] else 0
+        )
 
 
 def _state(path: Path, follow: bool) -> os.stat_result | None:

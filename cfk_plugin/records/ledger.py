@@ -1,4 +1,6 @@
-"""The ledger: what was released for each record, so that releases of one record never add up to a few people."""
+"""The ledger: what was released for each record, so that releases of one record never add up to a
+few people.
+"""
 
 from __future__ import annotations
 
@@ -48,9 +50,22 @@ _T = TypeVar("_T")
 _Place = str | Path | None
 
 AT_OPENING = 20_000
-"""How many of the last entries of the chain are recomputed when a ledger is opened; earlier ones are counted."""
+"""How many of the last entries of the chain are recomputed when a ledger is opened; earlier ones
+are counted.
+"""
 _PAGE = 500  # rows of an export that are read at a time
-COLUMNS = ("record", "region", "policy", "population", "guarantee", "k", "effective", "first", "last", "times")
+COLUMNS = (
+    "record",
+    "region",
+    "policy",
+    "population",
+    "guarantee",
+    "k",
+    "effective",
+    "first",
+    "last",
+    "times",
+)
 """Columns of an exported row: handles, hashes, counts and times; no value."""
 
 
@@ -77,28 +92,32 @@ class Forgotten:
 
 
 class Ledger(HostOnly):
-    """Remembers what was released for each record, so that releases of one record never add up to a few people.
+    """Remembers what was released for each record, so that releases of one record never add up to a
+    few people.
 
-    With a nominal guarantee a region leaves only if at least k people are inside of everything that was ever released
-    for its record; else an earlier one leaves again, or nothing. With other guarantees a record keeps its first region.
-    A ledger sees only what is released through it, so all processes share one database. It holds keyed hashes of
-    records, the released regions, hashes of policies, counts and times: no other value. Whoever has its key can test
-    guesses of values, so keep it with the training data. See the page "Keep a ledger".
+    With a nominal guarantee a region leaves only if at least k people are inside of everything that
+    was ever released for its record; else an earlier one leaves again, or nothing. With other
+    guarantees a record keeps its first region. A ledger sees only what is released through it, so
+    all processes share one database. It holds keyed hashes of records, the released regions, hashes
+    of policies, counts and times: no other value. Whoever has its key can test guesses of values,
+    so keep it with the training data. See the page "Keep a ledger".
 
     Parameters
     ----------
     url : str or path, optional
-        A SQLite file on a local disk, or a ``postgresql://`` URL. Default: the environment variable ``CFK_LEDGER``,
-        else ``cfk_plugin/ledger.db`` in the user's state folder.
+        A SQLite file on a local disk, or a ``postgresql://`` URL. Default: the environment variable
+        ``CFK_LEDGER``, else ``cfk_plugin/ledger.db`` in the user's state folder.
     key : bytes, optional
-        At least 16 bytes. Default: `key_file`, else the environment variable ``CFK_LEDGER_KEY`` (64 hex digits are read
-        as such), else ``<file>.key`` beside a SQLite file, created with it.
+        At least 16 bytes. Default: `key_file`, else the environment variable ``CFK_LEDGER_KEY`` (64
+        hex digits are read as such), else ``<file>.key`` beside a SQLite file, created with it.
     key_file : path, optional
         File with the key, which only its owner may read.
     timeout : float, optional
-        Seconds that one request may wait. Default: the environment variable ``CFK_LEDGER_TIMEOUT``, else 5.
+        Seconds that one request may wait. Default: the environment variable ``CFK_LEDGER_TIMEOUT``,
+        else 5.
     create : bool
-        Whether to make a new ledger. Nothing else ever does: an empty one in place of a lost one knows no release.
+        Whether to make a new ledger. Nothing else ever does: an empty one in place of a lost one
+        knows no release.
 
     Attributes
     ----------
@@ -108,20 +127,25 @@ class Ledger(HostOnly):
     Raises
     ------
     LedgerError
-        If the ledger cannot be opened, belongs to another key or version, or is not as it was written.
+        If the ledger cannot be opened, belongs to another key or version, or is not as it was
+        written.
     MissingDependencyError
         If the driver of PostgreSQL is not installed.
 
     Examples
     --------
     >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder, Ledger(folder + "/ledger.db", create=True) as ledger:
-    ...     ledger.status().releases
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with Ledger(folder + "/ledger.db", create=True) as ledger:
+    ...         ledger.status().releases
     0
     """
 
     _seen: Head | None = None
-    _refusal = LedgerError, "a Ledger holds its key and refuses to be pickled; open it in the process that uses it"
+    _refusal = (
+        LedgerError,
+        "a Ledger holds its key and refuses to be pickled; open it in the process that uses it",
+    )
 
     def __init__(
         self,
@@ -150,7 +174,8 @@ class Ledger(HostOnly):
         key: bytes | None = None,
         key_file: str | Path | None = None,
     ) -> int:
-        """Add the chain to a ledger of an earlier version of cfk_plugin; return how many rows are in it.
+        """Add the chain to a ledger of an earlier version of cfk_plugin; return how many rows are
+        in it.
 
         What was removed before cannot be noticed. No server may use it meanwhile.
 
@@ -162,7 +187,9 @@ class Ledger(HostOnly):
         ledger = cls.__new__(cls)
         ledger._open(url, key, key_file, None, create=False)
         with ledger:
-            return ledger._database.run(lambda c: upgrade(c, ledger._key, ledger._database.where), "exclusive")
+            return ledger._database.run(
+                lambda c: upgrade(c, ledger._key, ledger._database.where), "exclusive"
+            )
 
     def handle(self, values: Sequence[object]) -> str:
         """Return the keyed hash by which the ledger knows a record: HMAC-SHA256, 64 hex digits.
@@ -180,7 +207,9 @@ class Ledger(HostOnly):
             raise LedgerError("a handle is made of a sequence of values, not of one text")
         return self._key.handle(values)
 
-    def earlier(self, record: str, policy: str | None = None, population: str | None = None) -> Region | None:
+    def earlier(
+        self, record: str, policy: str | None = None, population: str | None = None
+    ) -> Region | None:
         """Return the region that was last released for a record, if any; see `latest`."""
         return self.latest([record], policy, population).get(record)
 
@@ -194,7 +223,8 @@ class Ledger(HostOnly):
         records : sequence of str
             From `handle`.
         policy, population : str, optional
-            Only those that left under this policy (SHA-256), or with this population (fingerprint). Default: any.
+            Only those that left under this policy (SHA-256), or with this population (fingerprint).
+            Default: any.
         """
         known = self.run(lambda chain: _rows_of(chain, records), "read")
         return {
@@ -204,10 +234,14 @@ class Ledger(HostOnly):
         }
 
     def one_request(self) -> AbstractContextManager[object]:
-        """Let all that a ``with`` block asks of the ledger wait for others no longer than `timeout` together."""
+        """Let all that a ``with`` block asks of the ledger wait for others no longer than `timeout`
+        together.
+        """
         return self._database.limit()
 
-    def settle(self, candidates: Sequence[Candidate], count: Count, acceptable: Acceptable) -> list[Decision]:
+    def settle(
+        self, candidates: Sequence[Candidate], count: Count, acceptable: Acceptable
+    ) -> list[Decision]:
         """Decide what may leave for each candidate, and record it before it does.
 
         One transaction, committed when this returns. Candidates of one record see each other.
@@ -216,11 +250,13 @@ class Ledger(HostOnly):
         ----------
         candidates : sequence of Candidate
         count : callable
-            Returns how many people of today's population are inside all of the regions that it is given.
+            Returns how many people of today's population are inside all of the regions that it is
+            given.
         acceptable : callable
-            Says whether a region on record may leave for the candidate at a position under today's policy. Unless the
-            guarantee is "nominal", its answer must not depend on anything that differs between those who have this
-            region on record. Both functions are called while others wait, maybe several times.
+            Says whether a region on record may leave for the candidate at a position under today's
+            policy. Unless the guarantee is "nominal", its answer must not depend on anything that
+            differs between those who have this region on record. Both functions are called while
+            others wait, maybe several times.
 
         Returns
         -------
@@ -230,14 +266,20 @@ class Ledger(HostOnly):
         Raises
         ------
         LedgerError
-            If the database fails or a candidate has the wrong form; then, or if `count` or `acceptable` raises, nothing
-            is recorded and nothing may be released.
+            If the database fails or a candidate has the wrong form; then, or if `count` or
+            `acceptable` raises, nothing is recorded and nothing may be released.
         """
         wanted = [self._read(candidate) for candidate in candidates]
-        return self.run(lambda chain: _settle(chain, wanted, count, acceptable), "settle") if wanted else []
+        return (
+            self.run(lambda chain: _settle(chain, wanted, count, acceptable), "settle")
+            if wanted
+            else []
+        )
 
     def forget(self, *handles: str) -> Forgotten:
-        """Erase records by their handles; what is released for them later can be intersected with earlier releases."""
+        """Erase records by their handles; what is released for them later can be intersected with
+        earlier releases.
+        """
         if not all(is_handle(handle) for handle in handles):
             raise LedgerError("forget() takes handles as handle() returns them, not values")
         return self._erase(*(releases.c.record.in_(part) for part in chunks(handles)))
@@ -245,7 +287,8 @@ class Ledger(HostOnly):
     def purge(self, before: datetime) -> int:
         """Erase releases that were last given before a moment; return how many.
 
-        The guarantee does not hold across that moment: what leaves later can be intersected with what was erased.
+        The guarantee does not hold across that moment: what leaves later can be intersected with
+        what was erased.
 
         Parameters
         ----------
@@ -253,7 +296,9 @@ class Ledger(HostOnly):
             With a time zone.
         """
         if not isinstance(before, datetime) or before.tzinfo is None:
-            raise LedgerError("purge() needs a datetime with a time zone, such as datetime.now(UTC)")
+            raise LedgerError(
+                "purge() needs a datetime with a time zone, such as datetime.now(UTC)"
+            )
         return self._erase(releases.c.last < stamp(before)).releases
 
     def export(self) -> Iterator[dict[str, Any]]:
@@ -262,12 +307,15 @@ class Ledger(HostOnly):
         Yields
         ------
         dict
-            One region of one record: ``record``, ``region`` (its keyed hash), ``policy``, ``population``,
-            ``guarantee``, ``k``, ``effective``, ``first``, ``last``, ``times``.
+            One region of one record: ``record``, ``region`` (its keyed hash), ``policy``,
+            ``population``, ``guarantee``, ``k``, ``effective``, ``first``, ``last``, ``times``.
         """
         last = 0
         # Page by page, so that no transaction stays open while the caller takes its time.
-        while page := self.run(lambda chain, last=last: chain.rows(releases, releases.c.seq > last, _PAGE), "read"):  # type: ignore[misc]
+        while page := self.run(
+            lambda chain, last=last: chain.rows(releases, releases.c.seq > last, _PAGE),  # type: ignore[misc]
+            "read",
+        ):
             for row in page:
                 yield {name: row["digest" if name == "region" else name] for name in COLUMNS}
             last = page[-1]["seq"]
@@ -277,13 +325,15 @@ class Ledger(HostOnly):
         return self.run(self._status, "survey")
 
     def verify(self, head: str | None = None) -> Status:
-        """Recompute the chain over all that the ledger holds, compare each row with it, and return the figures.
+        """Recompute the chain over all that the ledger holds, compare each row with it, and return
+        the figures.
 
         Parameters
         ----------
         head : str, optional
-            The `head` of an earlier `Status`, which the chain must have gone through. Without it nobody can tell
-            whether an older, intact state was put in the ledger's place while no server ran.
+            The `head` of an earlier `Status`, which the chain must have gone through. Without it
+            nobody can tell whether an older, intact state was put in the ledger's place while no
+            server ran.
 
         Raises
         ------
@@ -298,7 +348,9 @@ class Ledger(HostOnly):
         return self.run(check, "survey")
 
     def run(self, work: Callable[[Chain], _T], mode: Mode) -> _T:
-        """Run a function in a transaction, on the very ledger that was opened; see `Database.run`."""
+        """Run a function in a transaction, on the very ledger that was opened; see
+        `Database.run`.
+        """
 
         def on_chain(connection: Connection) -> tuple[_T, Head]:
             seen = self._seen  # before anything is read: another thread may advance it meanwhile
@@ -323,7 +375,9 @@ class Ledger(HostOnly):
     def _counts(self) -> str:
         return repr(self._database.where)
 
-    def _open(self, url: _Place, key: bytes | None, key_file: _Place, timeout: float | None, create: bool) -> None:
+    def _open(
+        self, url: _Place, key: bytes | None, key_file: _Place, timeout: float | None, create: bool
+    ) -> None:
         self._database = Database(locate(url, create), seconds_of(timeout))
         self.backend = self._database.url.get_backend_name()
         if (file := self._database.file) is not None:
@@ -349,15 +403,24 @@ class Ledger(HostOnly):
                 func.max(table.last).label("latest"),
             )
         ).one()
-        figures = {**row._mapping, "times": int(row.times), "entries": chain.head.seq, "head": chain.head.link}
-        return Status(database=self._database.where, version=VERSION, key_id=self._key.id, **figures)
+        figures = {
+            **row._mapping,
+            "times": int(row.times),
+            "entries": chain.head.seq,
+            "head": chain.head.link,
+        }
+        return Status(
+            database=self._database.where, version=VERSION, key_id=self._key.id, **figures
+        )
 
     def _read(self, candidate: Candidate) -> ReleasedRegion:
         if not is_handle(candidate.record):
             raise LedgerError("a candidate's record must be a handle as handle() returns it")
         if not isinstance(candidate.k, int) or isinstance(candidate.k, bool) or candidate.k < 1:
             raise LedgerError("a candidate's k must be a whole number >= 1")
-        text = encode(candidate.region)  # raises for what could not be read back, before anything is decided
+        text = encode(
+            candidate.region
+        )  # raises for what could not be read back, before anything is decided
         known = {name: getattr(candidate, name) for name in Candidate.__slots__}
         return ReleasedRegion(**known, text=text, digest=region_digest(self._key, candidate.region))
 
@@ -365,7 +428,9 @@ class Ledger(HostOnly):
         def erase(chain: Chain) -> Forgotten:
             gone = [row for condition in conditions for row in chain.erase(releases, condition)]
             # Nobody waits for these locks: settling is kept out until the end.
-            chain.connection.execute(delete(locks).where(locks.c.record.not_in(select(releases.c.record))))
+            chain.connection.execute(
+                delete(locks).where(locks.c.record.not_in(select(releases.c.record)))
+            )
             return Forgotten(len({row["record"] for row in gone}), len(gone))
 
         gone = self.run(erase, "exclusive")
@@ -373,7 +438,9 @@ class Ledger(HostOnly):
         return gone
 
 
-def _settle(chain: Chain, wanted: Sequence[ReleasedRegion], count: Count, acceptable: Acceptable) -> list[Decision]:
+def _settle(
+    chain: Chain, wanted: Sequence[ReleasedRegion], count: Count, acceptable: Acceptable
+) -> list[Decision]:
     histories: dict[str, list[ReleasedRegion]] = {release.record: [] for release in wanted}
     if chain.connection.dialect.name == "postgresql":  # SQLite has locked everything
         chain.lock(locks, histories)
@@ -407,7 +474,15 @@ def _rows_of(chain: Chain, records: Iterable[str]) -> list[Row]:
     return sorted(rows, key=lambda row: (row["last"], row["seq"]))
 
 
-_SAME = ("record", "digest", "policy", "population", "guarantee", "k", "effective")  # of a release and its row
+_SAME = (
+    "record",
+    "digest",
+    "policy",
+    "population",
+    "guarantee",
+    "k",
+    "effective",
+)  # of a release and its row
 
 
 def _read_release(row: Row) -> ReleasedRegion:

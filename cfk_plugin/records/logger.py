@@ -1,4 +1,6 @@
-"""Three ways to log: `RunLogger.log` at once, `track` for a block, `observe` for what explainers release."""
+"""Three ways to log: `RunLogger.log` at once, `track` for a block, `observe` for what explainers
+release.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,8 @@ class RunLogger:
     run_id : str, optional
         A run that exists.
     experiment : str, optional
-        Experiment of a new run, created if need be; asks for a new run. Default: MLflow's own setting.
+        Experiment of a new run, created if need be; asks for a new run. Default: MLflow's own
+        setting.
     tracking_uri : str, optional
         Default: MLflow's own setting, which is ``sqlite:///mlflow.db``.
     run_name : str, optional
@@ -40,12 +43,13 @@ class RunLogger:
     tags : mapping, optional
         Further tags.
     model : str, optional
-        The model that is explained, for the run's ``environment.json``, for example ``models:/credit/3``. Default: the
-        name of its class.
+        The model that is explained, for the run's ``environment.json``, for example
+        ``models:/credit/3``. Default: the name of its class.
     timeout : float, default 2.0
         Seconds that a tracking server may take to answer.
     spool : path, optional
-        Folder for records that wait to be logged in the background; see `docs/how-to/log-to-mlflow.md`.
+        Folder for records that wait to be logged in the background; see
+        `docs/how-to/log-to-mlflow.md`.
 
     Examples
     --------
@@ -81,11 +85,15 @@ class RunLogger:
         return self._latest.run_id if self._latest is not None else self._given
 
     def check(self, count: int = 0) -> None:
-        """Raise a `CFKError` if `count` records cannot be kept: a setting is wrong, or the spool is full or broken."""
+        """Raise a `CFKError` if `count` records cannot be kept: a setting is wrong, or the spool is
+        full or broken.
+        """
         self._shipper.spool.check(count * _BYTES)
 
     def may_keep(self, count: int) -> bool:
-        """Say whether records of `count` explanations could be kept now, so that these may leave; see `submit`."""
+        """Say whether records of `count` explanations could be kept now, so that these may leave;
+        see `submit`.
+        """
         try:
             self.check(count)
         except CFKError as error:
@@ -94,7 +102,8 @@ class RunLogger:
         return True
 
     def log(self, explanations: Loggable) -> str:
-        """Log explanations now: parameters, metrics, tags and the released records; return the run's id.
+        """Log explanations now: parameters, metrics, tags and the released records; return the
+        run's id.
 
         Parameters
         ----------
@@ -117,7 +126,9 @@ class RunLogger:
         return run_id
 
     def submit(self, explanations: Loggable) -> bool:
-        """Keep a record on local disk, from where a thread sends it to MLflow; waits for no server. Never raises.
+        """Keep a record on local disk, from where a thread sends it to MLflow; waits for no server.
+
+        Never raises.
 
         Parameters
         ----------
@@ -126,7 +137,8 @@ class RunLogger:
         Returns
         -------
         bool
-            Whether they may be given out: with a record, or under ``CFK_SPOOL_FULL=release`` (counted in the next one).
+            Whether they may be given out: with a record, or under ``CFK_SPOOL_FULL=release``
+            (counted in the next one).
         """
         count = 0
         try:
@@ -147,7 +159,10 @@ class RunLogger:
         return self._shipper.flush(seconds)
 
     def finish(self) -> None:
-        """Mark runs of this logger's own as finished, once their records are delivered. Does not wait."""
+        """Mark runs of this logger's own as finished, once their records are delivered.
+
+        Does not wait.
+        """
         try:
             if self._runs:
                 self._shipper.finish(list(self._runs))
@@ -167,7 +182,9 @@ class RunLogger:
         return releases
 
     def _place(self, record: RunRecord) -> RunWriter:
-        active = self._given or (None if self.experiment or self.run_name else _active_run(self.tracking_uri))
+        active = self._given or (
+            None if self.experiment or self.run_name else _active_run(self.tracking_uri)
+        )
         target = RunTarget(
             run_id=active,
             tracking_uri=self.tracking_uri or current_uri(),
@@ -184,7 +201,9 @@ class RunLogger:
         return self._latest
 
     def _without_repeats(self, record: RunRecord, run: RunWriter) -> RunRecord:
-        """Return a record that describes population and environment only if the run does not have them yet."""
+        """Return a record that describes population and environment only if the run does not have
+        them yet.
+        """
         if run.introduced:
             return replace(record, population=None, environment=None)
         known = record.environment
@@ -201,7 +220,9 @@ _wanted: list[Callable[[], bool]] = []  # one at most
 
 
 def observe_when(wanted: Callable[[], bool]) -> None:
-    """Log what every protected explainer of this process releases, as with ``track=True``, while `wanted` says so."""
+    """Log what every protected explainer of this process releases, as with ``track=True``, while
+    `wanted` says so.
+    """
     _wanted[:] = [wanted]
 
 
@@ -209,7 +230,8 @@ def observe_when(wanted: Callable[[], bool]) -> None:
 def track(logger: RunLogger | None = None, **options: object) -> Iterator[RunLogger]:
     """Log every explanation that protected explainers release inside the block, in the background.
 
-    The end of the block does not wait for MLflow: call ``flush()`` on the logger before reading the run.
+    The end of the block does not wait for MLflow: call ``flush()`` on the logger before reading the
+    run.
 
     Parameters
     ----------
@@ -253,7 +275,9 @@ def observe(explanations: Loggable, track: bool | RunLogger = False) -> bool:
 
 
 def may_observe(count: int, track: bool | RunLogger = False) -> bool:
-    """Say whether `observe` could keep a record now; asked before a ledger records explanations as released."""
+    """Say whether `observe` could keep a record now; asked before a ledger records explanations as
+    released.
+    """
     logger = _current.get() or logger_of(track)
     return logger is None or logger.may_keep(count)
 

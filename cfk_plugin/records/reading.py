@@ -1,4 +1,6 @@
-"""Reading a store of runs: runs, their files and tables, by threads that are never waited for forever."""
+"""Reading a store of runs: runs, their files and tables, by threads that are never waited for
+forever.
+"""
 
 from __future__ import annotations
 
@@ -36,8 +38,16 @@ Answer = TypeVar("Answer")
 ASKED = "cfk.asked"
 """Metric of a run that holds explanations: how many it counts."""
 
-_AUDITS = ("cfk.audit", "cfk.audit.epsilon.verdict", "cfk.audit.epsilon_one_run.verdict", "cfk.frontier")  # tags
-_FILTERS = (f"metrics.`{ASKED}` > 0", *(f"tags.`{tag}` LIKE '%'" for tag in _AUDITS))  # MLflow knows no "or"
+_AUDITS = (
+    "cfk.audit",
+    "cfk.audit.epsilon.verdict",
+    "cfk.audit.epsilon_one_run.verdict",
+    "cfk.frontier",
+)  # tags
+_FILTERS = (
+    f"metrics.`{ASKED}` > 0",
+    *(f"tags.`{tag}` LIKE '%'" for tag in _AUDITS),
+)  # MLflow knows no "or"
 _ID = "id:"
 _NAMED = 5  # experiments that a message lists
 _PAGE = 1000
@@ -64,19 +74,32 @@ def if_there(ask: Callable[[], Answer], failed: str = _UNREADABLE) -> Answer | N
 
 
 def ids_of(run_ids: object) -> list[str]:
-    wanted = [run_ids] if isinstance(run_ids, str) else list(run_ids) if isinstance(run_ids, Iterable) else [run_ids]
+    wanted = (
+        [run_ids]
+        if isinstance(run_ids, str)
+        else list(run_ids)
+        if isinstance(run_ids, Iterable)
+        else [run_ids]
+    )
     if not all(isinstance(one, str) for one in wanted):
         what = type(run_ids).__name__
-        raise InputError(f"run_ids must be the id of a run or a list of them, got {what}; Explanations.log returns one")
+        raise InputError(
+            f"run_ids must be the id of a run or a list of them, got {what}; Explanations.log"
+            " returns one"
+        )
     return list(dict.fromkeys(wanted))
 
 
 def run_named(client: MlflowClient, run_id: str) -> Run:
     run = if_there(lambda: client.get_run(run_id))
     if run is None:
-        raise InputError(f"there is no run {run_id}; check the id, and that the tracking URI is its store's")
+        raise InputError(
+            f"there is no run {run_id}; check the id, and that the tracking URI is its store's"
+        )
     if run.info.lifecycle_stage != "active":
-        raise InputError(f"run {run_id} was deleted; restore it with `mlflow runs restore`, or leave it out")
+        raise InputError(
+            f"run {run_id} was deleted; restore it with `mlflow runs restore`, or leave it out"
+        )
     return run
 
 
@@ -87,7 +110,9 @@ def experiment_named(client: MlflowClient, name: str) -> Experiment:
     if found is None:
         raise InputError(f"there is no experiment {name!r} in this store; {_experiments(client)}")
     if found.lifecycle_stage != "active":
-        raise InputError(f"experiment {name!r} was deleted; restore it with `mlflow experiments restore`")
+        raise InputError(
+            f"experiment {name!r} was deleted; restore it with `mlflow experiments restore`"
+        )
     return found
 
 
@@ -97,30 +122,44 @@ def names_of_experiments(client: MlflowClient, ids: Iterable[str]) -> dict[str, 
 
 
 def runs_in(client: MlflowClient, experiment_id: str) -> list[Run]:
-    """Return the runs of an experiment that are marked as holding explanations or an audit, without deleted ones."""
+    """Return the runs of an experiment that are marked as holding explanations or an audit, without
+    deleted ones.
+    """
     found: dict[str, Run] = {}
     with tracking_errors(_UNREADABLE):
         for condition in _FILTERS:
             page, token = None, ""
             while page is None or token:
-                page = client.search_runs([experiment_id], condition, max_results=_PAGE, page_token=token or None)
+                page = client.search_runs(
+                    [experiment_id], condition, max_results=_PAGE, page_token=token or None
+                )
                 found |= {run.info.run_id: run for run in page}
                 token = page.token
     return list(found.values())
 
 
 def summaries_of(client: MlflowClient, run_id: str) -> set[tuple[int, int]]:
-    """Return, for each summary of a run, its time in milliseconds since 1970 and how many explanations it counts."""
+    """Return, for each summary of a run, its time in milliseconds since 1970 and how many
+    explanations it counts.
+    """
     with tracking_errors(_UNREADABLE):
-        return {(metric.timestamp, metric.step) for metric in client.get_metric_history(run_id, ASKED)}
+        return {
+            (metric.timestamp, metric.step) for metric in client.get_metric_history(run_id, ASKED)
+        }
 
 
 def _experiments(client: MlflowClient) -> str:
     """Name a few of the experiments; a store may have thousands."""
     with tracking_errors(_UNREADABLE):
-        names = [experiment.name for experiment in client.search_experiments(max_results=_NAMED + 1)]
+        names = [
+            experiment.name for experiment in client.search_experiments(max_results=_NAMED + 1)
+        ]
     more = " and others" if len(names) > _NAMED else ""
-    return f"it has {', '.join(repr(name) for name in names[:_NAMED])}{more}" if names else "it has none"
+    return (
+        f"it has {', '.join(repr(name) for name in names[:_NAMED])}{more}"
+        if names
+        else "it has none"
+    )
 
 
 Moment = datetime | date | str
@@ -132,7 +171,9 @@ _DAY = 86_400_000
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """Moments from `since` up to but not including `until`, in milliseconds since 1970; None leaves an end open."""
+    """Moments from `since` up to but not including `until`, in milliseconds since 1970; None leaves
+    an end open.
+    """
 
     since: int | None = None
     until: int | None = None
@@ -148,7 +189,9 @@ class Period:
 
     def holds(self, moment: int) -> bool:
         """Say whether a moment, in milliseconds since 1970, is in the period."""
-        return (self.since is None or self.since <= moment) and (self.until is None or moment < self.until)
+        return (self.since is None or self.since <= moment) and (
+            self.until is None or moment < self.until
+        )
 
     def __str__(self) -> str:
         """Return it in words, with days as the moments they were read as."""
@@ -167,7 +210,8 @@ def _milliseconds(name: str, moment: object) -> tuple[int, int]:
     found = _parsed(moment) if isinstance(moment, str) else moment
     if not isinstance(found, date):  # a datetime is also a date
         raise InputError(
-            f"{name} must be a day such as 2026-10-31 or a time such as 2026-10-31T12:00+01:00, in ISO 8601"
+            f"{name} must be a day such as 2026-10-31 or a time such as 2026-10-31T12:00+01:00, in"
+            " ISO 8601"
         )
     whole_day = not isinstance(found, datetime)
     time = found if isinstance(found, datetime) else datetime(found.year, found.month, found.day)  # noqa: DTZ001
@@ -186,19 +230,27 @@ def _parsed(text: str) -> date | None:
 
 
 PATIENCE = 60.0
-"""Seconds without an answer after which we give up on a store. MLflow itself tries for a quarter of an hour."""
+"""Seconds without an answer after which we give up on a store.
+
+MLflow itself tries for a quarter of an hour.
+"""
 _THREADS = 4  # more do not make a tracking server answer faster
 _FAREWELL = 2.0  # seconds that they get to close their files when nobody waits any more
 _AHEAD = 16  # answers that may wait to be fetched, so that memory is bounded
 
 
 class Workers:
-    """Daemon threads that query a store, for a ``with`` block: one that hangs does not keep the process alive."""
+    """Daemon threads that query a store, for a ``with`` block: one that hangs does not keep the
+    process alive.
+    """
 
     def __init__(self) -> None:
         self._over = threading.Event()
         self._tasks: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._threads = [threading.Thread(target=self._work, name="cfk-report", daemon=True) for _ in range(_THREADS)]
+        self._threads = [
+            threading.Thread(target=self._work, name="cfk-report", daemon=True)
+            for _ in range(_THREADS)
+        ]
         for thread in self._threads:
             thread.start()
 
@@ -295,12 +347,13 @@ class Artifacts:
         """Yield a local copy of a file, and delete it afterwards."""
         copy = self.folder / f"{next(_numbers)}{Path(path).suffix}"
         try:
-            # Every repository implements this; `download_artifacts` asks twice and draws a progress bar per file.
+            # Every repository implements this; `download_artifacts` asks twice and draws a progress
+            # bar per file.
             self._repository._download_file(path, str(copy))  # type: ignore[no-untyped-call]
         except Exception as error:
             raise TrackingError(
-                f"{self.where(path)}: it cannot be fetched ({kind_of(error)}); check that the artifact store "
-                "answers, still has it, and lets this machine read it"
+                f"{self.where(path)}: it cannot be fetched ({kind_of(error)}); check that the"
+                " artifact store answers, still has it, and lets this machine read it"
             ) from error
         try:
             yield copy
@@ -318,7 +371,8 @@ class Artifacts:
         if (version := content.get("schema_version")) not in _VERSIONS:
             said = version if isinstance(version, int) else "none that is a number"
             raise TrackingError(
-                f"{self.where(path)}: schema_version is {said}, expected {_VERSIONS[-1]}; a newer cfk_plugin wrote it"
+                f"{self.where(path)}: schema_version is {said}, expected {_VERSIONS[-1]}; a newer"
+                " cfk_plugin wrote it"
             )
         return content
 
@@ -336,7 +390,9 @@ _KINDS = {
     **dict.fromkeys(("epsilon", "delta"), "numbers"),
     CERTIFICATE: "text",
 }
-"""Columns of explanations that are read, in order, with their kind; of a recount everything else is read."""
+"""Columns of explanations that are read, in order, with their kind; of a recount everything else is
+read.
+"""
 _NEEDED = ("step", "timestamp", "status")
 _EXPECTED = ("reason", "k", "ncp", "pureness", "pureness_low", "pureness_high")
 
@@ -358,8 +414,12 @@ class Shard:
         return self.first + self.rows
 
 
-def read_shard(name: str, own: Path, recount: Path | None, where: str, period: Period) -> Shard | None:
-    """Read a file of explanations and, where there is one, the file with their recount; None if it has no rows."""
+def read_shard(
+    name: str, own: Path, recount: Path | None, where: str, period: Period
+) -> Shard | None:
+    """Read a file of explanations and, where there is one, the file with their recount; None if it
+    has no rows.
+    """
     import pyarrow as pa
 
     found = _read(own, where, drop=False)
@@ -367,7 +427,9 @@ def read_shard(name: str, own: Path, recount: Path | None, where: str, period: P
         raise TrackingError(f"{where}: it lacks {', '.join(lost)}")
     rows = len(found["step"])
     if recount is not None:
-        found |= _of_same_rows(_read(recount, f"{where} (recount)", drop=True), found["step"], where)
+        found |= _of_same_rows(
+            _read(recount, f"{where} (recount)", drop=True), found["step"], where
+        )
     if not rows:
         return None
     steps, times = (_whole(found[column], column, where) for column in ("step", "timestamp"))
@@ -378,21 +440,31 @@ def read_shard(name: str, own: Path, recount: Path | None, where: str, period: P
     inside &= times < period.until if period.until is not None else True
     table = pa.table(found)
     table = table if inside.all() else table.filter(pa.array(inside))
-    return Shard(name, int(steps[0]), rows, int(times[-1]), (int(times.min()), int(times.max())), table)
+    return Shard(
+        name, int(steps[0]), rows, int(times[-1]), (int(times.min()), int(times.max())), table
+    )
 
 
 def frame_of(shards: Sequence[Shard], where: str) -> pd.DataFrame:
-    """Return the rows of files as one frame; columns that a file lacks are null, and all expected ones exist."""
+    """Return the rows of files as one frame; columns that a file lacks are null, and all expected
+    ones exist.
+    """
     import pyarrow as pa
 
     try:
         table = pa.concat_tables([shard.table for shard in shards], promote_options="default")
     except pa.ArrowException:
-        raise TrackingError(f"{where}: a column is of one type in some files and of another in others") from None
+        raise TrackingError(
+            f"{where}: a column is of one type in some files and of another in others"
+        ) from None
     for missing in set(_EXPECTED) - set(table.column_names):  # in no file, or in none with a type
-        table = table.append_column(missing, pa.nulls(len(table), pa.string() if missing == "reason" else pa.float64()))
+        table = table.append_column(
+            missing, pa.nulls(len(table), pa.string() if missing == "reason" else pa.float64())
+        )
     kept = [name for name in _KINDS if name in table.column_names]
-    table = table.select(kept + [name for name in table.column_names if name not in _KINDS]).unify_dictionaries()
+    table = table.select(
+        kept + [name for name in table.column_names if name not in _KINDS]
+    ).unify_dictionaries()
     frame: pd.DataFrame = table.to_pandas(
         types_mapper={pa.bool_(): pd.BooleanDtype()}.get, split_blocks=True, self_destruct=True
     )
@@ -403,13 +475,19 @@ def frame_of(shards: Sequence[Shard], where: str) -> pd.DataFrame:
 
 
 def _read(path: Path, where: str, *, drop: bool) -> dict[str, pa.ChunkedArray]:
-    """Read the columns of explanations or, with `drop`, `step` and those that only a recount has, in few types."""
+    """Read the columns of explanations or, with `drop`, `step` and those that only a recount has,
+    in few types.
+    """
     import pyarrow.parquet as pq
 
     try:
         with pq.ParquetFile(path) as file:
             there = file.schema_arrow.names
-            names = [name for name in there if ((name in _KINDS) is not drop or name == "step") and name != "query"]
+            names = [
+                name
+                for name in there
+                if ((name in _KINDS) is not drop or name == "step") and name != "query"
+            ]
             found = file.read(columns=names, use_threads=False)
     except Exception:  # noqa: BLE001 - whatever a damaged file raises may quote it
         raise TrackingError(f"{where}: it is damaged: no Parquet file") from None
@@ -417,8 +495,12 @@ def _read(path: Path, where: str, *, drop: bool) -> dict[str, pa.ChunkedArray]:
     return {name: column for name, column in columns.items() if column is not None}
 
 
-def _of_same_rows(recount: dict[str, pa.ChunkedArray], steps: pa.ChunkedArray, where: str) -> dict[str, Any]:
-    """Return the columns of a recount; its own `step`, if it has one, only confirms that it is of these rows."""
+def _of_same_rows(
+    recount: dict[str, pa.ChunkedArray], steps: pa.ChunkedArray, where: str
+) -> dict[str, Any]:
+    """Return the columns of a recount; its own `step`, if it has one, only confirms that it is of
+    these rows.
+    """
     if others := [len(column) for column in recount.values() if len(column) != len(steps)]:
         raise TrackingError(f"{where}: it has {len(steps)} rows, and its recount {others[0]}")
     if not recount.pop("step", steps).equals(steps):
@@ -442,11 +524,15 @@ def _plain(name: str, column: pa.ChunkedArray, where: str) -> pa.ChunkedArray | 
         return None
     expected = _KINDS.get(name, found)
     if expected not in types or found != expected.removeprefix("whole "):
-        raise TrackingError(f"{where}: column {name} holds {found}, expected {_KINDS.get(name, 'numbers or text')}")
+        raise TrackingError(
+            f"{where}: column {name} holds {found}, expected {_KINDS.get(name, 'numbers or text')}"
+        )
     try:
         return column if column.type == types[expected] else column.cast(types[expected])
     except pa.ArrowException:
-        raise TrackingError(f"{where}: it is damaged: column {name} does not hold {expected}") from None
+        raise TrackingError(
+            f"{where}: it is damaged: column {name} does not hold {expected}"
+        ) from None
 
 
 def _kind(type_: pa.DataType) -> str:
@@ -476,7 +562,9 @@ def _whole(column: pa.ChunkedArray, name: str, where: str) -> NDArray[np.int64]:
 def counted(
     shards: Sequence[Shard], asked: int, where: str, history: Callable[[], set[tuple[int, int]]]
 ) -> tuple[list[Shard], list[Shard]]:
-    """Return the files that the summary counts, in order, and the others: of interrupted or later attempts."""
+    """Return the files that the summary counts, in order, and the others: of interrupted or later
+    attempts.
+    """
     kept: list[Shard] = []
     summaries: set[tuple[int, int]] | None = None
     start = 0
@@ -490,8 +578,9 @@ def counted(
             here = [shard for shard in here if (shard.last, shard.end) in summaries]
         if not here or here[0].end > asked:
             raise TrackingError(
-                f"{where}: the run counts {asked} explanations, and there is no file with number {start}; check that "
-                "no file was deleted, and that this machine sees the disk where artifacts are kept"
+                f"{where}: the run counts {asked} explanations, and there is no file with number"
+                f" {start}; check that no file was deleted, and that this machine sees the disk"
+                " where artifacts are kept"
             )
         kept.append(here[0])
         start = here[0].end

@@ -1,4 +1,6 @@
-"""What is logged of one set of explanations: plain values that may leave, and counts for the data holder."""
+"""What is logged of one set of explanations: plain values that may leave, and counts for the data
+holder.
+"""
 
 from __future__ import annotations
 
@@ -26,10 +28,17 @@ class Loggable(Protocol):
 
 @dataclass(frozen=True, slots=True, repr=False, kw_only=True)
 class RunRecord:
-    """Explanations as logged. They wait in spools as JSON that later versions read: fields are only ever added."""
+    """Explanations as logged.
 
-    id: str = field(default_factory=lambda: secrets.token_hex(8))  # random; never derived from a row
-    created: int = field(default_factory=lambda: time.time_ns() // 1_000_000)  # milliseconds since 1970
+    They wait in spools as JSON that later versions read: fields are only ever added.
+    """
+
+    id: str = field(
+        default_factory=lambda: secrets.token_hex(8)
+    )  # random; never derived from a row
+    created: int = field(
+        default_factory=lambda: time.time_ns() // 1_000_000
+    )  # milliseconds since 1970
     params: dict[str, str]  # of the run; records with others belong to another run
     tags: dict[str, str]  # of the run, except the verdict
     policy: dict[str, Any]
@@ -39,11 +48,16 @@ class RunRecord:
     least: dict[str, float]  # least k_desired and k_effective; for early records without a recount
     epsilon_spent: float | None = None  # so far; None without a budget or a guarantee
     untracked: int = 0  # counterfactuals given out before this without a record
-    # One per entry, for the data holder alone; see `recount_table`. Empty in records of earlier versions.
+    # One per entry, for the data holder alone; see `recount_table`. Empty in records of earlier
+    # versions.
     recount: list[dict[str, Any]] = field(default_factory=list)
-    quasi_identifiers: list[str] = field(default_factory=list)  # attributes with an NCP of their own
+    quasi_identifiers: list[str] = field(
+        default_factory=list
+    )  # attributes with an NCP of their own
     people: int = 0  # in the population, where that may be logged; else 0
-    population: dict[str, Any] | None = None  # logged once per run; see `cfk_plugin.metrics.provenance`
+    population: dict[str, Any] | None = (
+        None  # logged once per run; see `cfk_plugin.metrics.provenance`
+    )
     environment: dict[str, Any] | None = None
 
     @classmethod
@@ -87,16 +101,19 @@ _SHARES = ("t", "disclosure", "journalist_risk")
 def table(records: Sequence[RunRecord], first_step: int = 0) -> pa.Table:
     """Return one row per entry, holding only what may leave.
 
-    The columns are ``step``, ``timestamp``, ``query``, ``status``, ``reason``, the public fields of the certificate,
-    ``region`` and ``released`` as JSON, and one text column ``feature.<name>`` per feature. Prototypes add
-    ``epsilon``, ``delta``, and ``prototype`` and ``certificate`` as JSON.
+    The columns are ``step``, ``timestamp``, ``query``, ``status``, ``reason``, the public fields of
+    the certificate, ``region`` and ``released`` as JSON, and one text column ``feature.<name>`` per
+    feature. Prototypes add ``epsilon``, ``delta``, and ``prototype`` and ``certificate`` as JSON.
     """
     import pyarrow as pa
 
     types = {
         "timestamp": pa.timestamp("ms", tz="UTC"),
         **dict.fromkeys(("step", "query", "k"), pa.int64()),
-        **dict.fromkeys(("ncp", "pureness", "pureness_low", "pureness_high", "gap", "epsilon", "delta"), pa.float64()),
+        **dict.fromkeys(
+            ("ncp", "pureness", "pureness_low", "pureness_high", "gap", "epsilon", "delta"),
+            pa.float64(),
+        ),
         **dict.fromkeys(("exact", "optimal"), pa.bool_()),
     }
     names = ["step", "timestamp", "query", "status", "reason", *_CERTIFICATE, "region", "released"]
@@ -107,7 +124,9 @@ def table(records: Sequence[RunRecord], first_step: int = 0) -> pa.Table:
 
 
 def recount_table(records: Sequence[RunRecord], first_step: int = 0) -> pa.Table | None:
-    """Return the data holder's additions to each row of `table`, in its order; None if there are none."""
+    """Return the data holder's additions to each row of `table`, in its order; None if there are
+    none.
+    """
     import pyarrow as pa
 
     if not any(record.recount for record in records):
@@ -130,7 +149,9 @@ def recount_table(records: Sequence[RunRecord], first_step: int = 0) -> pa.Table
     return _in_steps(rows, first_step, types)
 
 
-def _in_steps(rows: Sequence[dict[str, Any]], first_step: int, types: dict[str, pa.DataType]) -> pa.Table:
+def _in_steps(
+    rows: Sequence[dict[str, Any]], first_step: int, types: dict[str, pa.DataType]
+) -> pa.Table:
     import pyarrow as pa
 
     numbered = [{**row, "step": step} for step, row in enumerate(rows, start=first_step)]

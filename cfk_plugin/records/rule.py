@@ -1,8 +1,9 @@
 """The rule of the ledger: what may leave for a record, after what left for it before.
 
-A nominal guarantee is about the people inside of regions: a further region leaves as long as all that ever left have k
-people in common. The other guarantees are about everybody who gets the same answer, against an adversary who reruns
-this rule: a record keeps its region, wherever a later partition puts the members of its group.
+A nominal guarantee is about the people inside of regions: a further region leaves as long as all
+that ever left have k people in common. The other guarantees are about everybody who gets the same
+answer, against an adversary who reruns this rule: a record keeps its region, wherever a later
+partition puts the members of its group.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ from cfk_plugin.records.keys import Key
 
 Outcome = Literal["new", "again", "earlier", "refused"]
 NOMINAL = "nominal"
-"""The guarantee about people inside of regions; all others are about groups of a fixed partition."""
+"""The guarantee about people inside of regions; all others are about groups of a fixed
+partition.
+"""
 Count = Callable[[Sequence[Region]], int]
 Acceptable = Callable[[int, Region], bool]
 
@@ -47,9 +50,11 @@ class Candidate:
 class Decision:
     outcome: Outcome
     region: Region | None  # what may be released; None when refused
-    effective: int | None = None  # for "again" and "earlier": people mapped to that region, as recorded
-    # People left after everything on record: with a nominal guarantee those inside of all regions; with others those
-    # mapped to the one region, None if there are several.
+    effective: int | None = (
+        None  # for "again" and "earlier": people mapped to that region, as recorded
+    )
+    # People left after everything on record: with a nominal guarantee those inside of all regions;
+    # with others those mapped to the one region, None if there are several.
     people: int | None = field(default=None, compare=False)
 
 
@@ -64,7 +69,11 @@ class ReleasedRegion(Candidate):
 
 
 def settle(
-    index: int, wanted: ReleasedRegion, history: list[ReleasedRegion], count: Count, acceptable: Acceptable
+    index: int,
+    wanted: ReleasedRegion,
+    history: list[ReleasedRegion],
+    count: Count,
+    acceptable: Acceptable,
 ) -> tuple[Decision, ReleasedRegion | None]:
     """Apply the rule; return the decision for the candidate, and what has to be put on record."""
     if wanted.guarantee == NOMINAL:
@@ -75,12 +84,19 @@ def settle(
         return Decision(outcome, None), None
     given = _record(given, history)
     recorded = effective(given, history) if outcome != "new" else None
-    return Decision(outcome, given.region, recorded, people_left(wanted.guarantee, history, count)), given
+    return (
+        Decision(outcome, given.region, recorded, people_left(wanted.guarantee, history, count)),
+        given,
+    )
 
 
 def effective(release: ReleasedRegion, history: Sequence[ReleasedRegion]) -> int | None:
     """Return the least number of people mapped to a region, over all records of it."""
-    known = [row.effective for row in history if row.digest == release.digest and row.guarantee != NOMINAL]
+    known = [
+        row.effective
+        for row in history
+        if row.digest == release.digest and row.guarantee != NOMINAL
+    ]
     return min((people for people in known if people is not None), default=None)
 
 
@@ -105,13 +121,19 @@ def count_once(count: Count) -> Count:
 
 
 def _by_people_inside(
-    index: int, wanted: ReleasedRegion, history: Sequence[ReleasedRegion], count: Count, acceptable: Acceptable
+    index: int,
+    wanted: ReleasedRegion,
+    history: Sequence[ReleasedRegion],
+    count: Count,
+    acceptable: Acceptable,
 ) -> tuple[Outcome, ReleasedRegion | None]:
     """Let a region leave while everything that left has enough people in common."""
     if any(release.digest == wanted.digest for release in history):
         return "again", wanted
     released = [*history, wanted]
-    if count([release.region for release in _distinct(released)]) >= max(release.k for release in released):
+    if count([release.region for release in _distinct(released)]) >= max(
+        release.k for release in released
+    ):
         return "new", wanted
     return _give_earlier(index, wanted, _distinct(history[::-1]), acceptable)
 
@@ -119,7 +141,9 @@ def _by_people_inside(
 def _by_group(
     index: int, wanted: ReleasedRegion, history: Sequence[ReleasedRegion], acceptable: Acceptable
 ) -> tuple[Outcome, ReleasedRegion | None]:
-    """Let a record keep its region, whatever the candidate's: a later partition may split its group."""
+    """Let a record keep its region, whatever the candidate's: a later partition may split its
+    group.
+    """
     if not history:
         return ("new", wanted) if (wanted.effective or 0) >= wanted.k else ("refused", None)
     groups = _distinct([release for release in history[::-1] if release.guarantee != NOMINAL])
@@ -135,7 +159,9 @@ def _give_earlier(
     if given is None:
         return "refused", None
     # It now leaves under today's policy too, so today's k binds whatever follows.
-    return "again" if given.digest == wanted.digest else "earlier", replace(given, k=max(given.k, wanted.k))
+    return "again" if given.digest == wanted.digest else "earlier", replace(
+        given, k=max(given.k, wanted.k)
+    )
 
 
 def _distinct(releases: Sequence[ReleasedRegion]) -> list[ReleasedRegion]:
@@ -149,7 +175,9 @@ def _record(given: ReleasedRegion, history: list[ReleasedRegion]) -> ReleasedReg
     """Move a release to the end, replacing the row that it repeats."""
     for row in history:
         if row.key == given.key:
-            people = min((e for e in (row.effective, given.effective) if e is not None), default=None)
+            people = min(
+                (e for e in (row.effective, given.effective) if e is not None), default=None
+            )
             given = replace(given, k=max(row.k, given.k), effective=people)
             history.remove(row)
             break
@@ -163,23 +191,34 @@ _UNREADABLE = "a region in the ledger cannot be read; restore the database from 
 
 
 def encode(region: Region) -> str:
-    """Return a region as JSON: its released form, with types that JSON lacks (dates, decimals) marked."""
-    text = json.dumps({name: _part(part, _to_json) for name, part in region.items()}, ensure_ascii=True)
+    """Return a region as JSON: its released form, with types that JSON lacks (dates, decimals)
+    marked.
+    """
+    text = json.dumps(
+        {name: _part(part, _to_json) for name, part in region.items()}, ensure_ascii=True
+    )
     if decode(text) != region:
-        raise LedgerError("a region holds values that the ledger cannot keep; use numbers, dates, texts or booleans")
+        raise LedgerError(
+            "a region holds values that the ledger cannot keep; use numbers, dates, texts or"
+            " booleans"
+        )
     return text
 
 
 def decode(text: str) -> Region:
     try:
-        return Region({name: part_from_dict(_from_json(part)) for name, part in json.loads(text).items()})
+        return Region(
+            {name: part_from_dict(_from_json(part)) for name, part in json.loads(text).items()}
+        )
     except Exception as error:  # noqa: BLE001 - its text may quote the region
         failure = type(error).__name__
     raise LedgerError(f"{_UNREADABLE} ({failure})")
 
 
 def identity(region: Region) -> str:
-    """Return a text that two regions share if and only if they are equal; in Python, 1, 1.0 and True are equal."""
+    """Return a text that two regions share if and only if they are equal; in Python, 1, 1.0 and
+    True are equal.
+    """
     parts = {name: _part(part, _to_compare) for name, part in region.items()}
     for part in parts.values():
         if part["kind"] == "set":
@@ -188,7 +227,9 @@ def identity(region: Region) -> str:
 
 
 def region_digest(key: Key, region: Region) -> str:
-    """Return the keyed hash of a region: the same for equal regions, and useless for guessing without the key."""
+    """Return the keyed hash of a region: the same for equal regions, and useless for guessing
+    without the key.
+    """
     return key.digest("region", identity(region))
 
 
@@ -227,7 +268,9 @@ def _to_compare(value: Any) -> Any:
     if isinstance(stored, dict) and "time" in stored:
         moment = pd.Timestamp(stored["time"])
         return {"time": (moment if moment.tz is None else moment.tz_convert("UTC")).isoformat()}
-    number = Decimal(stored["decimal"]) if isinstance(stored, dict) and "decimal" in stored else stored
+    number = (
+        Decimal(stored["decimal"]) if isinstance(stored, dict) and "decimal" in stored else stored
+    )
     if isinstance(number, (bool, int, float, Decimal)):
         if number == int(number):
             return int(number)
@@ -257,6 +300,12 @@ def _read_value(stored: Any) -> Any:
 
 
 def handles_of(ledger: Any, schema: Schema, values: Sequence[object]) -> tuple[str, ...]:
-    """Return the handles that a record may have in a ledger: in order of names and, of older entries, of the table."""
+    """Return the handles that a record may have in a ledger: in order of names and, of older
+    entries, of the table.
+    """
     own = ledger.handle([values[j] for j in schema.canonical])
-    return (own,) if list(schema.canonical) == sorted(schema.canonical) else (own, ledger.handle(values))
+    return (
+        (own,)
+        if list(schema.canonical) == sorted(schema.canonical)
+        else (own, ledger.handle(values))
+    )

@@ -49,8 +49,11 @@ def tracking_errors(what: str) -> Iterator[None]:
         raise TrackingError(f"{what} ({kind_of(error)})") from error
 
 
-def client_of(tracking_uri: str | None, timeout: float = _TIMEOUT, *, makes: bool = True) -> MlflowClient:
-    """Return a client of a store that answers: MLflow itself waits for minutes on a server that does not.
+def client_of(
+    tracking_uri: str | None, timeout: float = _TIMEOUT, *, makes: bool = True
+) -> MlflowClient:
+    """Return a client of a store that answers: MLflow itself waits for minutes on a server that
+    does not.
 
     Unless it `makes` one, a store in a file that does not exist is an error.
     """
@@ -68,18 +71,29 @@ def client_of(tracking_uri: str | None, timeout: float = _TIMEOUT, *, makes: boo
         except Exception as error:
             raise StoreDownError("the MLflow tracking server does not answer") from error
         if answer.status_code >= 500:
-            raise StoreDownError(f"the MLflow tracking server answers with status {answer.status_code}")
+            raise StoreDownError(
+                f"the MLflow tracking server answers with status {answer.status_code}"
+            )
     file = uri.removeprefix("sqlite:///").removeprefix("file:").partition("?")[0]
     is_local = uri.startswith(("sqlite:///", "file:")) or "://" not in uri
-    if not makes and is_local and file not in ("", ":memory:") and ":" not in file and not Path(file).exists():
+    if (
+        not makes
+        and is_local
+        and file not in ("", ":memory:")
+        and ":" not in file
+        and not Path(file).exists()
+    ):
         raise TrackingError(
-            f"there is no MLflow store {file}; name the one with the runs: tracking_uri, --tracking-uri"
+            f"there is no MLflow store {file}; name the one with the runs: tracking_uri,"
+            " --tracking-uri"
         )
     return mlflow.MlflowClient(tracking_uri=uri)
 
 
 def current_uri() -> str | None:
-    """Return MLflow's tracking URI, paths made absolute, without importing MLflow for it; None for the default."""
+    """Return MLflow's tracking URI, paths made absolute, without importing MLflow for it; None for
+    the default.
+    """
     ask = getattr(sys.modules.get("mlflow"), "get_tracking_uri", None)
     uri: str | None = os.environ.get("MLFLOW_TRACKING_URI") if ask is None else ask()
     if uri and uri.startswith("sqlite:///") and not uri.startswith("sqlite:////"):
@@ -129,7 +143,10 @@ def write(
     now = time.time_ns() // 1_000_000
     client.log_batch(
         run_id,
-        [Metric(name, value, now if created is None else created, step) for name, value, step, created in metrics],
+        [
+            Metric(name, value, now if created is None else created, step)
+            for name, value, step, created in metrics
+        ],
         [Param(name, value) for name, value in (params or {}).items()],
         [RunTag(name, value) for name, value in (tags or {}).items()],
     )
@@ -139,7 +156,9 @@ _LOCK_SECONDS = 30.0
 
 
 EVALUATION = "cfk.evaluation"
-"""Tag of a run that an evaluation logged under the names of a release although nothing was released."""
+"""Tag of a run that an evaluation logged under the names of a release although nothing was
+released.
+"""
 
 
 class OtherSettingsError(TrackingError):
@@ -147,7 +166,10 @@ class OtherSettingsError(TrackingError):
 
 
 class RunTarget(NamedTuple):
-    """Which run records are for. It waits in spools as JSON: fields are only ever added, with a default."""
+    """Which run records are for.
+
+    It waits in spools as JSON: fields are only ever added, with a default.
+    """
 
     run_id: str | None = None
     tracking_uri: str | None = None  # default: MLflow's own setting
@@ -180,7 +202,9 @@ class RunWriter:
         # Two threads must not number explanations in one run at the same time.
         lock = _locks.setdefault(self.target.tracking_uri, threading.Lock())
         if not lock.acquire(timeout=_LOCK_SECONDS):
-            raise StoreDownError("the tracking server is still busy with earlier records of this run")
+            raise StoreDownError(
+                "the tracking server is still busy with earlier records of this run"
+            )
         try:
             with tracking_errors("MLflow did not take the records"):
                 return self._write(records, planned_before, plan)
@@ -188,16 +212,22 @@ class RunWriter:
             lock.release()
 
     def finish(self) -> None:
-        if self.run_id is not None and self.target.run_id is None:  # else the run was given, and its owner ends it
+        if (
+            self.run_id is not None and self.target.run_id is None
+        ):  # else the run was given, and its owner ends it
             with tracking_errors("MLflow did not end the run"):
                 client_of(self.target.tracking_uri, self.target.timeout).set_terminated(self.run_id)
 
-    def _write(self, records: Sequence[RunRecord], planned: int | None, plan: Callable[..., None] | None) -> str:
+    def _write(
+        self, records: Sequence[RunRecord], planned: int | None, plan: Callable[..., None] | None
+    ) -> str:
         client = client_of(self.target.tracking_uri, self.target.timeout)
         self.run_id = run_id = self.run_id or self._found_or_made(client)
         data = client.get_run(run_id).data
         if EVALUATION in data.tags:
-            raise OtherSettingsError("the run holds an evaluation, of which nothing left; log releases to another one")
+            raise OtherSettingsError(
+                "the run holds an evaluation, of which nothing left; log releases to another one"
+            )
         refuse_other_params(data.params, records[0].params)
         if planned is not None and _has_landed(client, run_id, records, planned):
             return run_id
@@ -206,7 +236,9 @@ class RunWriter:
             # Values from step `asked` on are of an attempt that did not reach its summary.
             self._tally = Tally.resume(
                 data.metrics,
-                lambda name: [m.value for m in client.get_metric_history(run_id, name) if m.step < asked],
+                lambda name: [
+                    m.value for m in client.get_metric_history(run_id, name) if m.step < asked
+                ],
             )
         before, after = self._tally, self._tally.plus(records)
         if plan is not None:
@@ -214,7 +246,9 @@ class RunWriter:
         _log_files(client, run_id, records, before.asked)
         _log_values(client, run_id, records, before.asked)
         params = dict(records[0].params)
-        if before.asked and FLOOR not in data.params:  # its earlier explanations may have had another floor
+        if (
+            before.asked and FLOOR not in data.params
+        ):  # its earlier explanations may have had another floor
             params.pop(FLOOR, None)
         _log_summary(client, run_id, records, after, params)  # last: it makes the records count
         self._tally = after
@@ -230,7 +264,9 @@ class RunWriter:
             experiment = experiment_id(client, target.experiment)
         if self.mark:
             tags["cfk.stream"] = self.mark
-            if found := client.search_runs([experiment], f"tags.`cfk.stream` = '{self.mark}'", max_results=1):
+            if found := client.search_runs(
+                [experiment], f"tags.`cfk.stream` = '{self.mark}'", max_results=1
+            ):
                 return str(found[0].info.run_id)
         return str(client.create_run(experiment, tags=tags, run_name=target.run_name).info.run_id)
 
@@ -241,26 +277,42 @@ _locks: dict[str | None, threading.Lock] = {}  # by tracking URI
 def refuse_other_params(there: Mapping[str, str], ours: Mapping[str, str]) -> None:
     if other := [name for name, value in ours.items() if there.get(name, value) != value]:
         raise OtherSettingsError(
-            f"the run holds explanations with another {', '.join(other)}; give each setting its own run, "
-            "for example with mlflow.start_run(nested=True)"
+            f"the run holds explanations with another {', '.join(other)}; give each setting its own"
+            " run, for example with mlflow.start_run(nested=True)"
         )
 
 
-def _has_landed(client: MlflowClient, run_id: str, records: Sequence[RunRecord], first_step: int) -> bool:
-    """Say whether an earlier attempt succeeded: the run then has the records' summary, at their time and step."""
+def _has_landed(
+    client: MlflowClient, run_id: str, records: Sequence[RunRecord], first_step: int
+) -> bool:
+    """Say whether an earlier attempt succeeded: the run then has the records' summary, at their
+    time and step.
+    """
     time, step = records[-1].created, first_step + sum(len(record.rows) for record in records)
-    return any((m.timestamp, m.step) == (time, step) for m in client.get_metric_history(run_id, "cfk.asked"))
+    return any(
+        (m.timestamp, m.step) == (time, step)
+        for m in client.get_metric_history(run_id, "cfk.asked")
+    )
 
 
-def _log_files(client: MlflowClient, run_id: str, records: Sequence[RunRecord], first_step: int) -> None:
-    """Log the rows, under names that are the same at every attempt, and the files that a run has once."""
+def _log_files(
+    client: MlflowClient, run_id: str, records: Sequence[RunRecord], first_step: int
+) -> None:
+    """Log the rows, under names that are the same at every attempt, and the files that a run has
+    once.
+    """
     import pyarrow.parquet as pq
 
-    rows = {"explanations": table(records, first_step), "recount": recount_table(records, first_step)}
+    rows = {
+        "explanations": table(records, first_step),
+        "recount": recount_table(records, first_step),
+    }
     with tempfile.TemporaryDirectory(prefix="cfk-") as copies:
         for folder, found in rows.items():
             if found is not None and found.num_rows:
-                path = Path(copies, folder, f"part-{records[0].created:013d}-{records[0].id}.parquet")
+                path = Path(
+                    copies, folder, f"part-{records[0].created:013d}-{records[0].id}.parquet"
+                )
                 path.parent.mkdir()
                 pq.write_table(found, path)
         for name, content in _lasting_files(client, run_id, records, first_step).items():
@@ -269,18 +321,29 @@ def _log_files(client: MlflowClient, run_id: str, records: Sequence[RunRecord], 
         client.log_artifacts(run_id, copies, "cfk")
 
 
-def _lasting_files(client: MlflowClient, run_id: str, records: Sequence[RunRecord], first_step: int) -> dict[str, Any]:
-    """Return the files that a run has once: all of them at its first step, later only those that it still lacks."""
+def _lasting_files(
+    client: MlflowClient, run_id: str, records: Sequence[RunRecord], first_step: int
+) -> dict[str, Any]:
+    """Return the files that a run has once: all of them at its first step, later only those that it
+    still lacks.
+    """
     names = ("population", "environment")
-    given = {f"{name}.json": next(filter(None, (getattr(record, name) for record in records)), None) for name in names}
+    given = {
+        f"{name}.json": next(filter(None, (getattr(record, name) for record in records)), None)
+        for name in names
+    }
     files = {name: content for name, content in given.items() if content is not None}
     if not first_step:
         return {"policy.json": records[0].policy, **files}
-    there = {Path(each.path).name for each in client.list_artifacts(run_id, "cfk")} if files else set()
+    there = (
+        {Path(each.path).name for each in client.list_artifacts(run_id, "cfk")} if files else set()
+    )
     return {name: content for name, content in files.items() if name not in there}
 
 
-def _log_values(client: MlflowClient, run_id: str, records: Sequence[RunRecord], first_step: int) -> None:
+def _log_values(
+    client: MlflowClient, run_id: str, records: Sequence[RunRecord], first_step: int
+) -> None:
     rows = [(row, record.created) for record in records for row in record.rows]
     values = [
         Value(f"cfk.{name}", float(row[name]), step, created)
@@ -292,11 +355,23 @@ def _log_values(client: MlflowClient, run_id: str, records: Sequence[RunRecord],
 
 
 def _log_summary(
-    client: MlflowClient, run_id: str, records: Sequence[RunRecord], tally: Tally, params: Mapping[str, str]
+    client: MlflowClient,
+    run_id: str,
+    records: Sequence[RunRecord],
+    tally: Tally,
+    params: Mapping[str, str],
 ) -> None:
     last = records[-1]
-    values = [Value(name, value, tally.asked, last.created) for name, value in tally.metrics.items()]
-    write(client, run_id, metrics=values, params=params, tags={**last.tags, "cfk.verdict": tally.verdict})
+    values = [
+        Value(name, value, tally.asked, last.created) for name, value in tally.metrics.items()
+    ]
+    write(
+        client,
+        run_id,
+        metrics=values,
+        params=params,
+        tags={**last.tags, "cfk.verdict": tally.verdict},
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -332,7 +407,9 @@ class LoggedReport(ABC):
         run_name: str | None = None,
         tags: Mapping[str, str] | None = None,
     ) -> str:
-        """Log to MLflow: figures as metrics, settings as parameters, tags, and this report as an artifact."""
+        """Log to MLflow: figures as metrics, settings as parameters, tags, and this report as an
+        artifact.
+        """
         own = {"experiment": experiment, "tracking_uri": tracking_uri, "run_name": run_name}
         return log_report(self._contents(), run_id, **own, tags=tags)
 
@@ -351,12 +428,21 @@ def log_report(
 
     with tracking_errors("MLflow did not take the report"):
         client = client_of(tracking_uri)
-        if run_id is None and experiment is None and tracking_uri is None and (active := mlflow.active_run()):
+        if (
+            run_id is None
+            and experiment is None
+            and tracking_uri is None
+            and (active := mlflow.active_run())
+        ):
             run_id = str(active.info.run_id)
         made = run_id is None
-        run_id = run_id or str(client.create_run(experiment_id(client, experiment), run_name=run_name).info.run_id)
+        run_id = run_id or str(
+            client.create_run(experiment_id(client, experiment), run_name=run_name).info.run_id
+        )
         told, texts = {**(tags or {}), **contents.tags}, {contents.artifact: contents.text}
-        write(client, run_id, metrics=contents.metrics, params=contents.params, tags=told, texts=texts)
+        write(
+            client, run_id, metrics=contents.metrics, params=contents.params, tags=told, texts=texts
+        )
         if made:
             client.set_terminated(run_id)
     return run_id

@@ -1,4 +1,6 @@
-"""The spool: records on local disk, from before an explanation leaves until a thread has sent them to MLflow."""
+"""The spool: records on local disk, from before an explanation leaves until a thread has sent them
+to MLflow.
+"""
 
 from __future__ import annotations
 
@@ -38,9 +40,11 @@ _MEGABYTES = 1024
 class SpoolSettings:
     """Settings of a spool. They are the operator's, so they come from the environment."""
 
-    folder: Path  # ``CFK_SPOOL``; on a local disk, as network file systems do not lock as SQLite needs it
+    # ``CFK_SPOOL``; on a local disk, as network file systems do not lock as SQLite needs it
+    folder: Path
     most: int = _MEGABYTES * 1_000_000  # bytes that it may use: ``CFK_SPOOL_MB``
-    # ``CFK_SPOOL_FSYNC``: force each record to disk. Otherwise a power cut may lose the last seconds.
+    # ``CFK_SPOOL_FSYNC``: force each record to disk. Otherwise a power cut may lose the last
+    # seconds.
     fsync: bool = False
     on_full: str = "suppress"  # ``CFK_SPOOL_FULL``: what to do when no record can be kept
 
@@ -48,7 +52,9 @@ class SpoolSettings:
     def of(cls, folder: Path | None = None) -> SpoolSettings:
         megabytes = os.environ.get("CFK_SPOOL_MB") or str(_MEGABYTES)
         if not megabytes.isdigit() or int(megabytes) < 1:
-            raise InputError(f"CFK_SPOOL_MB is {megabytes!r}; it must be a whole number of megabytes, 1 or more")
+            raise InputError(
+                f"CFK_SPOOL_MB is {megabytes!r}; it must be a whole number of megabytes, 1 or more"
+            )
         return cls(
             (folder or spool_folder()).absolute(),  # also after a change of the working folder
             most=int(megabytes) * 1_000_000,
@@ -74,7 +80,9 @@ def this_process() -> str:
 
 
 def is_gone(holder: str) -> bool:
-    """Say whether a process of this machine has ended; False for other machines and containers, as it is unknown."""
+    """Say whether a process of this machine has ended; False for other machines and containers, as
+    it is unknown.
+    """
     host, *process = holder.rsplit(":", 2)
     if host != socket.gethostname() or len(process) != 2 or not process[0].isdecimal():
         return False
@@ -128,7 +136,9 @@ CREATE TABLE IF NOT EXISTS spool (one INTEGER PRIMARY KEY CHECK (one = 1), ident
 
 
 class SpoolError(TrackingError):
-    """The spool cannot be used: it or its disk is full, its folder cannot be written, or it is gone."""
+    """The spool cannot be used: it or its disk is full, its folder cannot be written, or it is
+    gone.
+    """
 
 
 class Stream(NamedTuple):
@@ -152,12 +162,13 @@ class Waiting(NamedTuple):
 class Spool:
     """A folder with records that wait for MLflow: an SQLite file that processes share. Thread-safe.
 
-    A record is there before its explanation leaves, and is deleted after MLflow has taken it. Killing a process loses
-    nothing; whether a power cut does, the settings say. Each stream is sent by one process; another takes over those
-    of a process that is gone.
+    A record is there before its explanation leaves, and is deleted after MLflow has taken it.
+    Killing a process loses nothing; whether a power cut does, the settings say. Each stream is sent
+    by one process; another takes over those of a process that is gone.
 
-    It is made on first use. After that, no other is accepted in its place: when the file is deleted, moved or replaced,
-    nothing more is kept until it is back. What was kept is still sent meanwhile.
+    It is made on first use. After that, no other is accepted in its place: when the file is
+    deleted, moved or replaced, nothing more is kept until it is back. What was kept is still sent
+    meanwhile.
     """
 
     settings: SpoolSettings
@@ -174,45 +185,66 @@ class Spool:
                 "ON CONFLICT (id) DO UPDATE SET finished = 0",
                 (run.mark, json.dumps(run.target._asdict()), run.run_id, self.holder, until),
             )
-            db.execute("INSERT INTO records (stream, created, body) VALUES (?, ?, ?)", (run.mark, record.created, body))
+            db.execute(
+                "INSERT INTO records (stream, created, body) VALUES (?, ?, ?)",
+                (run.mark, record.created, body),
+            )
 
     def check(self, room: int = 0) -> None:
-        """Raise `SpoolError` if the spool cannot be opened or written, or lacks room for so many bytes."""
+        """Raise `SpoolError` if the spool cannot be opened or written, or lacks room for so many
+        bytes.
+        """
         with self._transaction(keeps=True) as db:
             if room:
                 db.execute("SAVEPOINT room")
-                db.execute("INSERT INTO records (stream, created, body) VALUES ('', 0, zeroblob(?))", (room,))
+                db.execute(
+                    "INSERT INTO records (stream, created, body) VALUES ('', 0, zeroblob(?))",
+                    (room,),
+                )
                 db.execute("ROLLBACK TO room")
 
     def hold(self) -> list[Stream]:
-        """Take over streams that nobody sends, and return all streams of this process, oldest record first."""
+        """Take over streams that nobody sends, and return all streams of this process, oldest
+        record first.
+        """
         now = time.time()
         with self._transaction() as db:
-            others = db.execute("SELECT id, holder, until FROM streams WHERE holder <> ?", (self.holder,)).fetchall()
+            others = db.execute(
+                "SELECT id, holder, until FROM streams WHERE holder <> ?", (self.holder,)
+            ).fetchall()
             free = [stream for stream, holder, until in others if until < now or is_gone(holder)]
             db.executemany(
-                "UPDATE streams SET holder = ?, finished = 1 WHERE id = ?", [(self.holder, stream) for stream in free]
+                "UPDATE streams SET holder = ?, finished = 1 WHERE id = ?",
+                [(self.holder, stream) for stream in free],
             )
-            db.execute("UPDATE streams SET until = ? WHERE holder = ?", (now + LEASE_SECONDS, self.holder))
+            db.execute(
+                "UPDATE streams SET until = ? WHERE holder = ?", (now + LEASE_SECONDS, self.holder)
+            )
             found = db.execute(
-                "SELECT id, target, run_id, finished, upto, first_step FROM streams "
-                "WHERE holder = ? ORDER BY (SELECT min(records.id) FROM records WHERE stream = streams.id)",
+                "SELECT id, target, run_id, finished, upto, first_step FROM streams WHERE holder ="
+                " ? ORDER BY (SELECT min(records.id) FROM records WHERE stream = streams.id)",
                 (self.holder,),
             ).fetchall()
         return [Stream(id_, RunTarget(**json.loads(target)), *rest) for id_, target, *rest in found]
 
     def batch(self, stream: Stream) -> tuple[list[RunRecord], bool]:
-        """Return the next records of a stream (the same until they are `delivered`), and whether more may wait."""
+        """Return the next records of a stream (the same until they are `delivered`), and whether
+        more may wait.
+        """
         with self._transaction() as db:
             last, most = (_ALL, _TOGETHER + 1) if stream.upto is None else (stream.upto, _ALL)
             rows = found = db.execute(
-                "SELECT id, body FROM records WHERE stream = ? AND id <= ? ORDER BY id LIMIT ?", (stream.id, last, most)
+                "SELECT id, body FROM records WHERE stream = ? AND id <= ? ORDER BY id LIMIT ?",
+                (stream.id, last, most),
             ).fetchall()
             if stream.upto is None:
                 sizes = accumulate(len(body) for _, body in found)
                 small = zip(found[:_TOGETHER], sizes, strict=False)
                 rows = [row for row, size in small if size <= _BYTES_TOGETHER] or found[:1]
-                db.execute("UPDATE streams SET upto = ? WHERE id = ?", (rows[-1][0] if rows else None, stream.id))
+                db.execute(
+                    "UPDATE streams SET upto = ? WHERE id = ?",
+                    (rows[-1][0] if rows else None, stream.id),
+                )
             more = stream.upto is not None or len(rows) < len(found)
         return [RunRecord.from_json(body) for _, body in rows], more
 
@@ -225,10 +257,14 @@ class Spool:
     def delivered(self, stream: Stream) -> None:
         with self._transaction() as db:
             db.execute(
-                "DELETE FROM records WHERE stream = ? AND id <= (SELECT upto FROM streams WHERE id = ?)",
+                "DELETE FROM records WHERE stream = ? AND id <= (SELECT upto FROM streams WHERE id"
+                " = ?)",
                 (stream.id, stream.id),
             )
-            db.execute("UPDATE streams SET upto = NULL, first_step = NULL, problem = NULL WHERE id = ?", (stream.id,))
+            db.execute(
+                "UPDATE streams SET upto = NULL, first_step = NULL, problem = NULL WHERE id = ?",
+                (stream.id,),
+            )
 
     def forget(self, stream: Stream) -> None:
         """Drop a stream that is finished and delivered."""
@@ -242,9 +278,9 @@ class Spool:
     def waiting(self) -> list[Waiting]:
         with self._transaction(write=False) as db:
             found = db.execute(
-                "SELECT streams.id, count(body), total(length(body)), min(created), problem FROM streams "
-                "LEFT JOIN records ON streams.id = stream GROUP BY streams.id HAVING count(body) OR finished "
-                "ORDER BY min(records.id)"
+                "SELECT streams.id, count(body), total(length(body)), min(created), problem FROM"
+                " streams LEFT JOIN records ON streams.id = stream GROUP BY streams.id HAVING"
+                " count(body) OR finished ORDER BY min(records.id)"
             ).fetchall()
         return [Waiting(*row) for row in found]
 
@@ -255,7 +291,9 @@ class Spool:
                 self._files = None
 
     @contextmanager
-    def _transaction(self, *, write: bool = True, keeps: bool = False) -> Iterator[sqlite3.Connection]:
+    def _transaction(
+        self, *, write: bool = True, keeps: bool = False
+    ) -> Iterator[sqlite3.Connection]:
         """Run statements in a transaction; with `keeps`, only if the spool is still at its path."""
         with self._lock:
             try:
@@ -290,7 +328,10 @@ class Spool:
 
     def _gone(self) -> str:
         folder = self.settings.folder
-        return f"the spool in {folder} is gone, or another is in its place; put it back, or start the process anew"
+        return (
+            f"the spool in {folder} is gone, or another is in its place; put it back, or start the"
+            " process anew"
+        )
 
 
 def _open(settings: SpoolSettings, make: bool) -> sqlite3.Connection:
@@ -298,7 +339,10 @@ def _open(settings: SpoolSettings, make: bool) -> sqlite3.Connection:
     if make:
         settings.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not path.exists():
-            _log.warning("there was no spool in %s; a new one is made, and no earlier record is in it", settings.folder)
+            _log.warning(
+                "there was no spool in %s; a new one is made, and no earlier record is in it",
+                settings.folder,
+            )
     db = connect(path, _BUSY_SECONDS, "rwc" if make else "rw")
     try:
         db.execute("PRAGMA journal_mode = WAL")  # a reader and a writer do not wait for each other
@@ -318,8 +362,14 @@ def exists(folder: Path) -> bool:
 
 def _explained(error: Exception) -> str:
     if "full" in str(error):
-        return "the spool is full, or its disk is; make room, raise CFK_SPOOL_MB, or bring the tracking server back"
-    return f"the spool cannot be used ({type(error).__name__}); check its folder, which CFK_SPOOL names"
+        return (
+            "the spool is full, or its disk is; make room, raise CFK_SPOOL_MB, or bring the"
+            " tracking server back"
+        )
+    return (
+        f"the spool cannot be used ({type(error).__name__}); check its folder, which CFK_SPOOL"
+        " names"
+    )
 
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
@@ -330,12 +380,16 @@ _EXIT_SECONDS = 30.0  # to deliver at exit, while the server takes records
 
 @dataclass(slots=True, eq=False)
 class Shipper:
-    """Sends the streams of a spool, each in order, from a daemon thread; what fails is retried forever."""
+    """Sends the streams of a spool, each in order, from a daemon thread; what fails is retried
+    forever.
+    """
 
     spool: Spool
     _runs: dict[str, RunWriter] = field(default_factory=dict)
     _own: set[str] = field(default_factory=set)  # streams that this process has added to
-    _pauses: dict[str, tuple[float, float]] = field(default_factory=dict)  # by stream: until when, and how long
+    _pauses: dict[str, tuple[float, float]] = field(
+        default_factory=dict
+    )  # by stream: until when, and how long
     _changed: threading.Condition = field(default_factory=threading.Condition)
     _thread: threading.Thread | None = None
     _due: float = math.inf  # when the thread has to look again
@@ -360,12 +414,16 @@ class Shipper:
             self._due = min(self._due, time.monotonic() + within)
             if not self._closed and (self._thread is None or not self._thread.is_alive()):
                 self._thread = threading.Thread(target=self._work, name="cfk-tracking", daemon=True)
-                with suppress(RuntimeError):  # the interpreter is ending; a later process sends what is kept
+                with suppress(
+                    RuntimeError
+                ):  # the interpreter is ending; a later process sends what is kept
                     self._thread.start()
             self._changed.notify_all()
 
     def flush(self, seconds: float) -> bool:
-        """Send what this process has kept; return False if time runs out or a server does not take it."""
+        """Send what this process has kept; return False if time runs out or a server does not take
+        it.
+        """
         with self._changed:
             self._pauses.clear()
             self._failed = False
@@ -394,7 +452,8 @@ class Shipper:
             self._changed.notify_all()
         if not delivered:
             _log.warning(
-                "tracking records were not delivered; they are in %s, and `cfk spool flush` sends them",
+                "tracking records were not delivered; they are in %s, and `cfk spool flush` sends"
+                " them",
                 self.spool.settings.folder,
             )
         self.spool.close()
@@ -419,11 +478,17 @@ class Shipper:
                 _log.error("the spool cannot be sent: %s", error)
                 time.sleep(_FIRST_PAUSE)
             with self._changed:
-                self._due = 0.0 if more else min([self._due, *(until for until, _ in self._pauses.values())])
+                self._due = (
+                    0.0
+                    if more
+                    else min([self._due, *(until for until, _ in self._pauses.values())])
+                )
                 self._changed.notify_all()
 
     def _round(self) -> bool:
-        """Send one batch of every stream that is due; return whether there may be more to do at once."""
+        """Send one batch of every stream that is due; return whether there may be more to do at
+        once.
+        """
         streams, more = self.spool.hold(), False
         held = {stream.id for stream in streams}
         self._pauses = {id_: pause for id_, pause in self._pauses.items() if id_ in held}
@@ -458,7 +523,9 @@ class Shipper:
         except OtherSettingsError:
             del self._runs[stream.id]
             target = stream.target._replace(run_id=None, run_name=None, parent=run.run_id)
-            self.spool.note(stream.id, target=json.dumps(target._asdict()), run_id=None, first_step=None)
+            self.spool.note(
+                stream.id, target=json.dumps(target._asdict()), run_id=None, first_step=None
+            )
             return True
         self.spool.delivered(stream)
         return more or stream.finished
@@ -469,7 +536,11 @@ class Shipper:
             self._pauses[stream.id] = (time.monotonic() + pause, pause)
         self.spool.note(stream.id, problem=problem)
         if not self._warned:
-            _log.warning("%s; records wait in %s and are sent again later", problem, self.spool.settings.folder)
+            _log.warning(
+                "%s; records wait in %s and are sent again later",
+                problem,
+                self.spool.settings.folder,
+            )
             self._warned = True
 
 
@@ -483,6 +554,8 @@ def shipper(folder: Path | None = None) -> Shipper:
     if place not in _shippers:
         own = _shippers[place] = Shipper(Spool(settings, this_process()))
         atexit.register(own.close)
-        if multiprocessing.parent_process() is not None:  # such a process ends without running `atexit`
+        if (
+            multiprocessing.parent_process() is not None
+        ):  # such a process ends without running `atexit`
             multiprocessing.util.Finalize(None, own.close, exitpriority=1)
     return _shippers[place]

@@ -41,7 +41,9 @@ FIELDS = tuple(dict.fromkeys(column for column, _, _ in _FIGURES.values()))
 
 
 def figures(columns: Mapping[str, Sequence[Any] | NDArray[np.float64]]) -> dict[str, float | None]:
-    """Return the figures of released regions from their `columns`; None where a field is not known for all of them."""
+    """Return the figures of released regions from their `columns`; None where a field is not known
+    for all of them.
+    """
     found: dict[str, float | None] = dict.fromkeys(_FIGURES)
     for name, (column, reduce, kind) in _FIGURES.items():
         values = columns.get(column, ())
@@ -51,7 +53,9 @@ def figures(columns: Mapping[str, Sequence[Any] | NDArray[np.float64]]) -> dict[
 
 
 def rates(found: Mapping[str, int]) -> dict[str, float | None]:
-    """Return the share of examined raw counterfactuals that copy a row; None if none was examined."""
+    """Return the share of examined raw counterfactuals that copy a row; None if none was
+    examined.
+    """
     examined = found["examined"]
     return {_rate(name): found.get(name, 0) / examined if examined else None for name in _COPIES}
 
@@ -59,7 +63,9 @@ def rates(found: Mapping[str, int]) -> dict[str, float | None]:
 # The figures of a run, over everything that was logged to it, call by call.
 
 _EXTREMES: Mapping[str, Callable[..., float]] = {
-    **dict.fromkeys(("k_desired_min", "k_effective_min", "k_consistent_min", "k_private_min", "l_min"), min),
+    **dict.fromkeys(
+        ("k_desired_min", "k_effective_min", "k_consistent_min", "k_private_min", "l_min"), min
+    ),
     **dict.fromkeys(("t_max", "disclosure_max"), max),
 }
 
@@ -68,17 +74,24 @@ _EXTREMES: Mapping[str, Callable[..., float]] = {
 class Tally:
     """A run's figures so far, which suffice to continue it; NaN stands for unknown."""
 
-    metrics: Mapping[str, float] = field(default_factory=dict)  # those of the summary that are known, or were
+    metrics: Mapping[str, float] = field(
+        default_factory=dict
+    )  # those of the summary that are known, or were
     series: Mapping[str, NDArray[np.float64]] = field(  # one value per released region
         default_factory=lambda: {name: np.empty(0) for name in PER_EXPLANATION}
     )
 
     @classmethod
-    def resume(cls, metrics: Mapping[str, float], history: Callable[[str], Sequence[float]]) -> Tally:
+    def resume(
+        cls, metrics: Mapping[str, float], history: Callable[[str], Sequence[float]]
+    ) -> Tally:
         """Read a tally back from a run's last metrics; `history` gives all values of one metric."""
         if not metrics.get("cfk.asked"):
             return cls()
-        return cls(metrics, {name: np.asarray(history(f"cfk.{name}"), dtype=float) for name in PER_EXPLANATION})
+        return cls(
+            metrics,
+            {name: np.asarray(history(f"cfk.{name}"), dtype=float) for name in PER_EXPLANATION},
+        )
 
     @property
     def asked(self) -> int:
@@ -91,7 +104,10 @@ class Tally:
         regions = [(record.k, row) for record in records for row in record.generalized]
         rows = [row for _, row in regions]
         prototypes = [row for record in records for row in record.prototypes]
-        looked_at = {name: sum(record.found.get(name, 0) for record in records) for name in ("examined", *_COPIES)}
+        looked_at = {
+            name: sum(record.found.get(name, 0) for record in records)
+            for name in ("examined", *_COPIES)
+        }
         asked = sum(len(record.rows) for record in records)
         more = {
             "asked": asked,
@@ -103,8 +119,14 @@ class Tally:
             "unproven": sum(row["guarantee"] == "none" for row in prototypes),
         }
         counts = {name: int(self.known(name)) + number for name, number in more.items()}
-        copies = {name: looked_at[name] + round(self.known(_rate(name)) * self.known("examined")) for name in _COPIES}
-        series = {name: np.append(self.series[name], [row[name] for row in rows]) for name in PER_EXPLANATION}
+        copies = {
+            name: looked_at[name] + round(self.known(_rate(name)) * self.known("examined"))
+            for name in _COPIES
+        }
+        series = {
+            name: np.append(self.series[name], [row[name] for row in rows])
+            for name in PER_EXPLANATION
+        }
         spent = [record.epsilon_spent for record in records if record.epsilon_spent is not None]
         out: dict[str, float | None] = {
             **counts,
@@ -113,24 +135,38 @@ class Tally:
             **rates({**copies, "examined": counts["examined"]}),
             **figures({**series, "prosecutor_risk": 1 / series["k"]}),
             **{name: self._extreme(name, records) for name in _EXTREMES},
-            "pureness_low": self._mean("pureness_low", sum(row["pureness_low"] for row in rows), len(series["k"])),
+            "pureness_low": self._mean(
+                "pureness_low", sum(row["pureness_low"] for row in rows), len(series["k"])
+            ),
             "cm": self._mean("cm", sum(map(_disagreeing, records)), len(series["k"])),
-            "optimal_rate": self._mean("optimal_rate", sum(row["optimal"] for row in rows), len(series["k"])),
-            "cdm": self.known("cdm", math.nan if self.known("asked") else 0.0) + sum(map(_discernibility, records)),
+            "optimal_rate": self._mean(
+                "optimal_rate", sum(row["optimal"] for row in rows), len(series["k"])
+            ),
+            "cdm": self.known("cdm", math.nan if self.known("asked") else 0.0)
+            + sum(map(_discernibility, records)),
             "epsilon_spent": spent[-1] if spent else self.known("epsilon_spent", math.nan),
         }
         if not counts["prototypes"]:
             del out["prototypes"], out["unproven"]
         if counts["prototypes"] or not counts["asked"]:
             del out["cdm"]
-        said = {metric_of(name): math.nan if value is None else float(value) for name, value in out.items()}
+        said = {
+            metric_of(name): math.nan if value is None else float(value)
+            for name, value in out.items()
+        }
         # A logged metric cannot be deleted, so one that is no longer known is logged as NaN.
-        known = {name: value for name, value in said.items() if math.isfinite(value) or name in self.metrics}
+        known = {
+            name: value
+            for name, value in said.items()
+            if math.isfinite(value) or name in self.metrics
+        }
         return Tally(known, series)
 
     @property
     def verdict(self) -> str:
-        """What the run shows: ``fail`` below k; ``review`` without release, record or guarantee; else ``pass``."""
+        """What the run shows: ``fail`` below k; ``review`` without release, record or guarantee;
+        else ``pass``.
+        """
         if self.known("released_native"):
             return "fail"
         unsure = self.known("untracked") + self.known("unproven")
@@ -144,7 +180,9 @@ class Tally:
         return _EXTREMES[name]([*before, *values], default=math.nan)
 
     def _mean(self, name: str, more: float, regions: int) -> float:
-        """Return the mean over all released regions, from the earlier mean and the sum over new ones."""
+        """Return the mean over all released regions, from the earlier mean and the sum over new
+        ones.
+        """
         before = len(self.series["k"])
         total = self.known(name, math.nan) * before if before else 0.0
         if name != "pureness_low" and math.isfinite(total):  # a whole number of regions
@@ -158,11 +196,17 @@ def _rate(finding: str) -> str:
 
 def metric_of(name: str) -> str:
     head, _, tail = name.rpartition("_")
-    return f"cfk.{head}.{tail}" if tail in ("min", "mean", "max", "low", "p05", "p95") else f"cfk.{name}"
+    return (
+        f"cfk.{head}.{tail}"
+        if tail in ("min", "mean", "max", "low", "p05", "p95")
+        else f"cfk.{name}"
+    )
 
 
 def _discernibility(record: RunRecord) -> float:
-    """Return what a record adds to C_DM; NaN where the cost of a suppressed one is unknown, or nothing has a k."""
+    """Return what a record adds to C_DM; NaN where the cost of a suppressed one is unknown, or
+    nothing has a k.
+    """
     withheld = len(record.rows) - len(record.released)
     if record.of_prototypes or (withheld and not record.people):
         return math.nan
@@ -170,6 +214,8 @@ def _discernibility(record: RunRecord) -> float:
 
 
 def _disagreeing(record: RunRecord) -> float:
-    """Return how many regions of a record promise an outcome that most of them lack; NaN where that is unknown."""
+    """Return how many regions of a record promise an outcome that most of them lack; NaN where that
+    is unknown.
+    """
     known = [row["majority"] for row in record.recount if "majority" in row]
     return float(len(known) - sum(known)) if len(known) == len(record.generalized) else math.nan

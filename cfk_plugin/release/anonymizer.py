@@ -1,4 +1,6 @@
-"""KAnonymizer: fits the pipeline from raw counterfactuals to verified explanations, and returns its results."""
+"""KAnonymizer: fits the pipeline from raw counterfactuals to verified explanations, and returns its
+results.
+"""
 
 from __future__ import annotations
 
@@ -36,10 +38,22 @@ from cfk_plugin.protection.partition import partition_to_arrays
 from cfk_plugin.records.logger import RunLogger, may_observe, observe
 from cfk_plugin.release.detection import Detector
 from cfk_plugin.release.explanations import Explanations, Request, ResultContext
-from cfk_plugin.release.guarantees import AUTO, GuaranteeState, check, check_rerun, check_sealable, choose
+from cfk_plugin.release.guarantees import (
+    AUTO,
+    GuaranteeState,
+    check,
+    check_rerun,
+    check_sealable,
+    choose,
+)
 from cfk_plugin.release.pipeline import Pipeline
 from cfk_plugin.release.publication import publish, table_of
-from cfk_plugin.release.results import Entry, GeneralizedCounterfactual, PrototypeCounterfactual, Suppressed
+from cfk_plugin.release.results import (
+    Entry,
+    GeneralizedCounterfactual,
+    PrototypeCounterfactual,
+    Suppressed,
+)
 from cfk_plugin.release.verification import Verifier
 
 if TYPE_CHECKING:
@@ -50,18 +64,19 @@ if TYPE_CHECKING:
 class KAnonymizer(HostOnly):
     """Turns counterfactual instances into k-anonymous explanations with recounted certificates.
 
-    Protects against linking an explanation to a person by quasi-identifiers: every region that leaves holds at least k
-    people of the population, and by default k people with the desired outcome are mapped to it, with whom the model is
-    consistent; see `PrivacyPolicy`. Several releases of one record need a `Ledger`. Private values are released as the
-    policy says.
+    Protects against linking an explanation to a person by quasi-identifiers: every region that
+    leaves holds at least k people of the population, and by default k people with the desired
+    outcome are mapped to it, with whom the model is consistent; see `PrivacyPolicy`. Several
+    releases of one record need a `Ledger`. Private values are released as the policy says.
 
     Parameters
     ----------
     policy : PrivacyPolicy, optional
         Default: ``PrivacyPolicy()``.
     method : str or Protector
-        "auto": what the guarantee prescribes, "exact" for a nominal one. For a nominal guarantee also "grasp",
-        "mondrian", the name of a plugin's protector, or a protector with its own settings.
+        "auto": what the guarantee prescribes, "exact" for a nominal one. For a nominal guarantee
+        also "grasp", "mondrian", the name of a plugin's protector, or a protector with its own
+        settings.
     plugins : sequence
         Plugin objects or modules for this run, beside those found by entry points.
     reference : Population, optional
@@ -69,13 +84,13 @@ class KAnonymizer(HostOnly):
     ledger : Ledger, optional
         Remembers what was released for each record, so that several releases do not add up.
     measure_k_effective : bool
-        For a nominal guarantee: rerun the protection for everybody in a region and certify ``k_effective``, at about k
-        times the cost. Other guarantees always do. Not available for protectors that draw random numbers, nor with l or
-        t.
+        For a nominal guarantee: rerun the protection for everybody in a region and certify
+        ``k_effective``, at about k times the cost. Other guarantees always do. Not available for
+        protectors that draw random numbers, nor with l or t.
     effort : {"balanced", "fast", "thorough"}
-        How long `fit` searches for groups that lose little, where the guarantee has groups; k holds in any case.
-        Compared with "balanced", "fast" takes a third of the time for 6 % more loss, "thorough" six times as long for
-        2 to 3 % less.
+        How long `fit` searches for groups that lose little, where the guarantee has groups; k holds
+        in any case. Compared with "balanced", "fast" takes a third of the time for 6 % more loss,
+        "thorough" six times as long for 2 to 3 % less.
     seed : int
         For protectors and samples that draw random numbers.
 
@@ -86,7 +101,8 @@ class KAnonymizer(HostOnly):
     >>> train = pd.DataFrame({"age": [24, 25, 26, 27, 50], "salary": [60, 60, 30, 80, 90]})
     >>> schema = Schema.from_frame(train, quasi_identifiers=["age"])
     >>> anonymizer = KAnonymizer(policy=PrivacyPolicy(k=2))
-    >>> _ = anonymizer.fit(Population.from_frame(train, schema), model=lambda x: x.salary > 50, desired=True)
+    >>> population = Population.from_frame(train, schema)
+    >>> _ = anonymizer.fit(population, model=lambda x: x.salary > 50, desired=True)
     >>> str(anonymizer.transform(train.head(1))[0].region["age"])
     '24–25'
     """
@@ -109,21 +125,25 @@ class KAnonymizer(HostOnly):
         self.reference, self.ledger = reference, ledger
         self.measure_k_effective, self.effort, self.seed = measure_k_effective, effort, seed
 
-    def fit(self, population: Population, model: Any, desired: Any, *, threshold: float | None = None) -> KAnonymizer:
-        """Bind population, model and desired outcome; everything that can be refused is refused here.
+    def fit(
+        self, population: Population, model: Any, desired: Any, *, threshold: float | None = None
+    ) -> KAnonymizer:
+        """Bind population, model and desired outcome; everything that can be refused is refused
+        here.
 
         Parameters
         ----------
         population : Population
             The crowd to hide in: the rows that the explainer may return.
         model : object with ``predict``, or callable
-            Returns one label per row; also a ``Booster`` of XGBoost or LightGBM and an ``InferenceSession`` of ONNX.
+            Returns one label per row; also a ``Booster`` of XGBoost or LightGBM and an
+            ``InferenceSession`` of ONNX.
         desired : label, set of labels, (low, high), "opposite" or callable
-            What a counterfactual must reach: one of the labels, or a number in the range (ends included, None for no
-            end). A callable takes labels and returns booleans.
+            What a counterfactual must reach: one of the labels, or a number in the range (ends
+            included, None for no end). A callable takes labels and returns booleans.
         threshold : float, optional
-            Where the model returns probabilities: the least one at which the outcome is 1, or the second class; see
-            `Thresholded`.
+            Where the model returns probabilities: the least one at which the outcome is 1, or the
+            second class; see `Thresholded`.
 
         Returns
         -------
@@ -133,27 +153,34 @@ class KAnonymizer(HostOnly):
         Raises
         ------
         PolicyError
-            If k is above the number of people, l or t is asked without sensitive attributes, the method cannot give
-            the guarantee, or an effective k cannot be measured with it.
+            If k is above the number of people, l or t is asked without sensitive attributes, the
+            method cannot give the guarantee, or an effective k cannot be measured with it.
         ModelError
             If the model cannot be used.
         InputError
-            If `population` is not one, the method is unknown, or a protector has the name of a built-in one.
+            If `population` is not one, the method is unknown, or a protector has the name of a
+            built-in one.
         """
         check_population(population)
         policy = self.policy_ = policy_or(self.policy, population.policy)
         if self.reference is not None:
             check_population(self.reference, "reference")
         if self.ledger is not None and not hasattr(self.ledger, "settle"):
-            raise InputError(f"ledger must be a Ledger, got {type(self.ledger).__name__}; open one with Ledger(path)")
+            raise InputError(
+                f"ledger must be a Ledger, got {type(self.ledger).__name__}; open one with"
+                " Ledger(path)"
+            )
         check(policy, self.method, population)
         whole_number("seed", self.seed, 0)
         if self.effort not in get_args(Effort):
-            raise InputError(f"effort must be one of {', '.join(get_args(Effort))}; got {self.effort!r}")
+            raise InputError(
+                f"effort must be one of {', '.join(get_args(Effort))}; got {self.effort!r}"
+            )
         if self.ledger is not None and not population.has_cells:
             raise PolicyError(
-                "a ledger knows records, and a sealed catalogue has none; as it is fixed, many answers tell no more "
-                "than all of it. Leave the ledger out, or protect where the rows are"
+                "a ledger knows records, and a sealed catalogue has none; as it is fixed, many"
+                " answers tell no more than all of it. Leave the ledger out, or protect where the"
+                " rows are"
             )
         with doing("asking the model about the training rows"):
             return self._fitted(population, thresholded(model, threshold), desired)
@@ -162,7 +189,11 @@ class KAnonymizer(HostOnly):
     def _fitted(self, population: Population, model: Any, desired: Any) -> KAnonymizer:
         policy = self.policy_
         self.manager_ = load_plugins(self.plugins)
-        self.population_, self.goal_, self.rules_ = population, Goal(desired), rules_of(population.encoder)
+        self.population_, self.goal_, self.rules_ = (
+            population,
+            Goal(desired),
+            rules_of(population.encoder),
+        )
         self.model_ = LabelModel(model, population.schema.features, self.goal_)
         rows = RowOracle(self.model_, population)
         self.goal_.check(self.model_.classes, rows.tried())
@@ -185,13 +216,21 @@ class KAnonymizer(HostOnly):
             plugins=self.manager_,
             detector=self.detector_,
             verifier=Verifier(
-                population, policy, reference=self.reference, mapped_rows=mapped_rows, sealed=sealed, seed=self.seed
+                population,
+                policy,
+                reference=self.reference,
+                mapped_rows=mapped_rows,
+                sealed=sealed,
+                seed=self.seed,
             ),
             ledger=self.ledger,
             measures_k_effective=self.measure_k_effective and state.partition is None,
             seed=self.seed,
         )
-        ledger, versions = "none" if self.ledger is None else self.ledger.backend, self.manager_.versions()
+        ledger, versions = (
+            "none" if self.ledger is None else self.ledger.backend,
+            self.manager_.versions(),
+        )
         more: dict[str, Any] = {"reference": self.reference is not None, "model": model}
         self._facts = facts_of(population, policy.k) | {"fingerprint": population.fingerprint}
         self._environment = environment_of(plugins=versions, seed=self.seed, ledger=ledger, **more)
@@ -218,9 +257,10 @@ class KAnonymizer(HostOnly):
         counterfactuals : DataFrame, shape (n, n_features or more), or sequence of Counterfactual
             Raw feature space, any column order; label, identifier and unknown columns are dropped.
         factuals : DataFrame, shape (n, n_features or more), optional
-            The instance that each counterfactual explains. Needed for a catalogue, whose answers are true for the
-            person who asks and moved towards them only with it, and where the schema says what cannot change. With
-            ``desired="opposite"`` but without it, the model's outcome at the counterfactual counts as the desired one.
+            The instance that each counterfactual explains. Needed for a catalogue, whose answers
+            are true for the person who asks and moved towards them only with it, and where the
+            schema says what cannot change. With ``desired="opposite"`` but without it, the model's
+            outcome at the counterfactual counts as the desired one.
         instance_based : bool
             Whether the generator returns training rows or lightly changed ones.
         progress : callable, optional
@@ -234,17 +274,23 @@ class KAnonymizer(HostOnly):
         Raises
         ------
         InputError
-            If the table lacks features, has duplicate columns or no rows, or there are no factuals and the schema says
-            what cannot change.
+            If the table lacks features, has duplicate columns or no rows, or there are no factuals
+            and the schema says what cannot change.
         InfeasibleError
             If the policy says ``on_infeasible="raise"`` and an entry had to be suppressed.
         """
         self._check_cells("transform()")
         call = Request(is_for_people=factuals is not None)
         frame, query = as_table(counterfactuals, self.population_.schema.features)
-        facts = None if factuals is None else require_features(factuals, self.population_.schema.features, "factuals")
+        facts = (
+            None
+            if factuals is None
+            else require_features(factuals, self.population_.schema.features, "factuals")
+        )
         if facts is not None and len(facts) != len(frame):
-            raise InputError(f"{len(facts)} factuals for {len(frame)} counterfactuals; give one each")
+            raise InputError(
+                f"{len(facts)} factuals for {len(frame)} counterfactuals; give one each"
+            )
         rules = self.rules_for(facts)
         with doing("protecting counterfactuals") if progress is None else heard(progress) as told:
             entries, findings = self.pipeline_.release(
@@ -269,23 +315,25 @@ class KAnonymizer(HostOnly):
         track: bool | RunLogger = False,
         groups: str | None = None,
     ) -> Explanations:
-        """Answer queries from the catalogue with the nearest answers that are true for the person who asks.
+        """Answer queries from the catalogue with the nearest answers that are true for the person
+        who asks.
 
-        True: at the point of the answer's region nearest to the query, with the answer's private values, the model
-        gives the desired outcome. Needs ``guarantee="catalogue"``. An answer depends on the query, the catalogue's
-        entries and the model alone: whoever keeps asking learns the catalogue and, where answers are moved
-        (`PrivacyPolicy.revert`), where the model's outcome changes.
+        True: at the point of the answer's region nearest to the query, with the answer's private
+        values, the model gives the desired outcome. Needs ``guarantee="catalogue"``. An answer
+        depends on the query, the catalogue's entries and the model alone: whoever keeps asking
+        learns the catalogue and, where answers are moved (`PrivacyPolicy.revert`), where the
+        model's outcome changes.
 
         Parameters
         ----------
         queries : DataFrame, shape (n, n_features or more)
         answers : int
-            How many different answers to give to each query, from near to far and chosen to be diverse. No two to one
-            query have the same private values, so that nobody can intersect their regions; answers that cannot be
-            found are withheld as ``no_other_answer``.
+            How many different answers to give to each query, from near to far and chosen to be
+            diverse. No two to one query have the same private values, so that nobody can intersect
+            their regions; answers that cannot be found are withheld as ``no_other_answer``.
         features_to_vary : "all" or sequence of str
-            Features that an answer may ask to change; it leaves the others as they are. What the schema declares
-            immutable or monotone holds in addition.
+            Features that an answer may ask to change; it leaves the others as they are. What the
+            schema declares immutable or monotone holds in addition.
         permitted_range : mapping of feature to range, optional
             What an answer may have: ``[low, high]`` for a number, a list of values for all else.
         progress : callable, optional
@@ -293,7 +341,8 @@ class KAnonymizer(HostOnly):
         track : bool or RunLogger
             Whether to log the result to MLflow, in the background.
         groups : str, optional
-            Column that divides those who ask into groups in the logged runs; see `Explanations.by_group`.
+            Column that divides those who ask into groups in the logged runs; see
+            `Explanations.by_group`.
 
         Returns
         -------
@@ -305,26 +354,34 @@ class KAnonymizer(HostOnly):
         PolicyError
             If the guarantee has no catalogue.
         InputError, InfeasibleError
-            As `transform`; also if a constraint does not name a feature, is empty, or is outside of what is declared.
+            As `transform`; also if a constraint does not name a feature, is empty, or is outside of
+            what is declared.
         """
         self._catalogue("explain()")
         frame = require_features(queries, self.population_.schema.features, "queries")
         rules = rules_of(self.population_.encoder, features_to_vary, permitted_range)
-        call, query = Request.of(queries, groups), np.repeat(np.arange(len(frame)), whole_number("answers", answers))
-        if self.ledger is not None and not may_observe(len(query), track):  # so the ledger does not record it either
+        call, query = (
+            Request.of(queries, groups),
+            np.repeat(np.arange(len(frame)), whole_number("answers", answers)),
+        )
+        if self.ledger is not None and not may_observe(
+            len(query), track
+        ):  # so the ledger does not record it either
             entries: list[Entry] = [Suppressed(q, "not_recorded") for q in query.tolist()]
         else:
             with doing("answering queries") if progress is None else heard(progress) as told:
-                entries = self.pipeline_.answer(frame.take(query), query, rules, advance if progress is None else told)
+                entries = self.pipeline_.answer(
+                    frame.take(query), query, rules, advance if progress is None else told
+                )
         return self.wrap(entries, None, "catalogue", call, partial(observe, track=track))
 
     def published(self) -> Explanations:
         """Return the whole catalogue, entry by entry, in the form in which it can be published.
 
-        All answers are made of it and the model. It hides neither the private values of the entries, which are
-        somebody's, nor who may be in the table. Private values that the policy withholds are withheld here too; entries
-        that are then the same become one, and the order follows from what they say. With a ledger, all of it goes on
-        record.
+        All answers are made of it and the model. It hides neither the private values of the
+        entries, which are somebody's, nor who may be in the table. Private values that the policy
+        withholds are withheld here too; entries that are then the same become one, and the order
+        follows from what they say. With a ledger, all of it goes on record.
 
         Returns
         -------
@@ -344,32 +401,39 @@ class KAnonymizer(HostOnly):
 
     @property
     def catalogue_(self) -> pd.DataFrame:
-        """`published` as a table, one row per entry, least information loss first; may be written and given away.
+        """`published` as a table, one row per entry, least information loss first; may be written
+        and given away.
 
-        Columns: the outcome; every feature as text; public figures of the certificate; ``k_desired_at_least`` and
-        ``k_consistent_at_least``, the policy's k, which every entry reaches; and as JSON, for ``cfk verify``, the entry
-        and what all entries share. Exact counts of the last two stay with the data holder: from those of two
-        overlapping regions one could compute the outcome of whoever is in only one of them.
+        Columns: the outcome; every feature as text; public figures of the certificate;
+        ``k_desired_at_least`` and ``k_consistent_at_least``, the policy's k, which every entry
+        reaches; and as JSON, for ``cfk verify``, the entry and what all entries share. Exact counts
+        of the last two stay with the data holder: from those of two overlapping regions one could
+        compute the outcome of whoever is in only one of them.
         """
         return table_of(self.published().to_json())
 
     def _catalogue(self, asked: str) -> Catalogue:
         self._check_fitted()
         if self.guarantee_.catalogue is None:
-            raise PolicyError(f'{asked} needs a catalogue: fit with PrivacyPolicy(guarantee="catalogue")')
+            raise PolicyError(
+                f'{asked} needs a catalogue: fit with PrivacyPolicy(guarantee="catalogue")'
+            )
         return self.guarantee_.catalogue
 
     def seal(self, path: str | Path) -> None:
-        """Write population, policy and partition to one file, from which another process protects in the same way.
+        """Write population, policy and partition to one file, from which another process protects
+        in the same way.
 
-        ``KAnonymizer().fit(Population.open(path), model, desired)`` releases the same regions. The file has no row
-        and no value of a private attribute (`Population.seal`). Nothing that needs rows is counted there:
-        ``k_desired``, ``k_private`` and findings are None. There k may be raised but not lowered.
+        ``KAnonymizer().fit(Population.open(path), model, desired)`` releases the same regions. The
+        file has no row and no value of a private attribute (`Population.seal`). Nothing that needs
+        rows is counted there: ``k_desired``, ``k_private`` and findings are None. There k may be
+        raised but not lowered.
 
-        With a catalogue the file holds its regions and entries instead of everybody's quasi-identifiers; of private
-        values it has those of entries. `explain` gives the same answers there, but counterfactuals cannot be protected,
-        ``k_consistent`` and ``k_effective`` are given as the policy's k, which they reach, and k is fixed. Fitting
-        refuses a model whose outcomes for the entries differ from the sealed ones.
+        With a catalogue the file holds its regions and entries instead of everybody's
+        quasi-identifiers; of private values it has those of entries. `explain` gives the same
+        answers there, but counterfactuals cannot be protected, ``k_consistent`` and ``k_effective``
+        are given as the policy's k, which they reach, and k is fixed. Fitting refuses a model whose
+        outcomes for the entries differ from the sealed ones.
 
         Parameters
         ----------
@@ -395,7 +459,9 @@ class KAnonymizer(HostOnly):
         self.population_.seal(path, facts=facts, arrays=arrays, entries=entries)
 
     def regions_of(self, records: pd.DataFrame) -> list[Region | None]:
-        """Return the region that protection maps each record to, unverified. For audits; never release it.
+        """Return the region that protection maps each record to, unverified.
+
+        For audits; never release it.
 
         An adversary who knows everything but the key can compute the same.
 
@@ -414,8 +480,8 @@ class KAnonymizer(HostOnly):
     def goal_of_call(self, desired: Any) -> Goal | None:
         """Return the goal of a call that names an outcome itself; None if it names none.
 
-        Refused is an outcome other than the one protected for and, where only eligible people count, another range:
-        which ranges are answered would reveal people's outcomes.
+        Refused is an outcome other than the one protected for and, where only eligible people
+        count, another range: which ranges are answered would reveal people's outcomes.
         """
         if desired is None:
             return None
@@ -423,15 +489,21 @@ class KAnonymizer(HostOnly):
         is_part = callable(goal.desired) or not self.goal_.is_opposite
         if goal != self.goal_ and is_part and self.policy_.counts_eligible:
             raise InputError(
-                "the call asks for a part of the outcomes, and the k people are those with the outcome that was "
-                "protected for; protect the explainer with desired=(low, high) or a set, and ask for the same"
+                "the call asks for a part of the outcomes, and the k people are those with the"
+                " outcome that was protected for; protect the explainer with desired=(low, high) or"
+                " a set, and ask for the same"
             )
         return goal
 
     def rules_for(self, factuals: pd.DataFrame | None) -> Rules:
-        """Return what the schema says may change; refused if it restricts something and the factuals are unknown."""
+        """Return what the schema says may change; refused if it restricts something and the
+        factuals are unknown.
+        """
         if self.rules_ and factuals is None:
-            raise InputError(f"the schema says how {', '.join(self.rules_)} may change; give the factuals as well")
+            raise InputError(
+                f"the schema says how {', '.join(self.rules_)} may change; give the factuals as"
+                " well"
+            )
         return self.rules_
 
     def factual_labels(self, factuals: pd.DataFrame) -> NDArray[Any]:
@@ -446,7 +518,9 @@ class KAnonymizer(HostOnly):
         call: Request,
         record: Callable[[Explanations], bool] | None = None,
     ) -> Explanations:
-        """Return entries as a result, in order, and notify plugins; what `record` cannot keep is withheld."""
+        """Return entries as a result, in order, and notify plugins; what `record` cannot keep is
+        withheld.
+        """
         facts = {**self._facts, "tolerance": self.detector_.used}
         about = ResultContext(facts, {**self._environment, "generator": generator})
         asked = {"candidates": str(call.candidates)} if call.candidates > 1 else {}
@@ -464,7 +538,9 @@ class KAnonymizer(HostOnly):
         if self.policy_.on_infeasible == "raise" and result.suppressed:
             reasons = ", ".join(sorted({entry.reason for entry in result.suppressed}))
             found = f"{len(result.suppressed)} of {counted(len(result), 'explanation')}"
-            raise InfeasibleError(f"{found} {'is' if len(result.suppressed) == 1 else 'are'} withheld: {reasons}")
+            raise InfeasibleError(
+                f"{found} {'is' if len(result.suppressed) == 1 else 'are'} withheld: {reasons}"
+            )
         told = self.method_, self.policy_.sha256, self.population_.fingerprint
         for entry in result if "cfk_released" in self.manager_.hooks else ():
             self.manager_.released(release_record(entry, *told))
@@ -473,13 +549,19 @@ class KAnonymizer(HostOnly):
     def _check_cells(self, asked: str) -> None:
         self._check_fitted()
         if not self.population_.has_cells:
-            raise PolicyError(f"{asked} needs to know who is where; a sealed catalogue answers queries: use explain()")
+            raise PolicyError(
+                f"{asked} needs to know who is where; a sealed catalogue answers queries: use"
+                " explain()"
+            )
 
     def _check_fitted(self) -> None:
         if not hasattr(self, "pipeline_"):
             raise NotFittedError("call fit(population, model=..., desired=...) first")
 
-    _refusal = InputError, "a KAnonymizer holds training rows and refuses to be pickled; fit it where it runs"
+    _refusal = (
+        InputError,
+        "a KAnonymizer holds training rows and refuses to be pickled; fit it where it runs",
+    )
 
     def _repr_html_(self) -> str:
         policy = getattr(self, "policy_", self.policy or PrivacyPolicy())
@@ -491,8 +573,16 @@ class KAnonymizer(HostOnly):
             return card("KAnonymizer, not fitted", f"{policy.promise}.", facts(rows))
         rows |= {"method": self.method_, "people": f"{self.population_.n_people:,}"}
         state = self.guarantee_
-        rows |= {} if state.partition is None else {"groups of people": f"{len(state.partition.regions):,}"}
-        rows |= {} if state.catalogue is None else {"answers in the catalogue": f"{len(state.catalogue):,}"}
+        rows |= (
+            {}
+            if state.partition is None
+            else {"groups of people": f"{len(state.partition.regions):,}"}
+        )
+        rows |= (
+            {}
+            if state.catalogue is None
+            else {"answers in the catalogue": f"{len(state.catalogue):,}"}
+        )
         rows |= {"ledger": "none" if self.ledger is None else self.ledger.backend}
         return card("KAnonymizer", f"{policy.promise}.", facts(rows))
 
@@ -500,7 +590,9 @@ class KAnonymizer(HostOnly):
         return f"policy={self.policy!r}, method={getattr(self.method, 'name', self.method)!r}"
 
 
-def release_record(entry: Entry, method: str, policy_hash: str, population: str = "") -> ReleaseRecord:
+def release_record(
+    entry: Entry, method: str, policy_hash: str, population: str = ""
+) -> ReleaseRecord:
     certificate = entry.certificate if isinstance(entry, GeneralizedCounterfactual) else None
     return ReleaseRecord(
         status=entry.status,

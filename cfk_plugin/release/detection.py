@@ -20,7 +20,9 @@ from cfk_plugin.protection.partition import Neighbors
 
 QUANTILE = 0.05  # share of real people outside the training data who are closer than the tolerance
 _CALIBRATION_ROWS = 400
-_CALIBRATION_DISTANCES = 6_000_000  # bounds the time of the calibration, whatever the table's length
+_CALIBRATION_DISTANCES = (
+    6_000_000  # bounds the time of the calibration, whatever the table's length
+)
 _DECIMALS = 10  # beyond, a column counts as unrounded
 _SINGLE = 2.0**-22  # numbers that went through float32 come back this close
 _CAP = 0.01  # rounding tolerance, as a share of the range
@@ -30,14 +32,18 @@ _KINDS: tuple[Finding, ...] = get_args(Finding)  # worst first
 @dataclass(frozen=True, slots=True)
 class Tolerance:
     distance: float  # near-native at or below this HEOM distance to the nearest training row
-    ratio: float  # the same divided by that row's own distance to its nearest non-duplicate; 0: unused
+    ratio: (
+        float  # the same divided by that row's own distance to its nearest non-duplicate; 0: unused
+    )
     source: Literal["given", "holdout", "leave-one-out"]
     n: int = 0  # rows that it was calibrated on
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Detection:
-    """Every test of every counterfactual, for the data holder; `Detector.find` returns the worst finding."""
+    """Every test of every counterfactual, for the data holder; `Detector.find` returns the worst
+    finding.
+    """
 
     native: Mask  # equal to a training row
     native_qi: Mask  # equal on the quasi-identifiers
@@ -49,19 +55,21 @@ class Detection:
 class Detector(HostOnly):
     """Compares raw counterfactuals with the training rows they may give away.
 
-    A finding tells how an explainer behaves, and is never a proof of privacy: a counterfactual far from every
-    row still depends on the training data, and one found synthetic may be a record changed in several places.
+    A finding tells how an explainer behaves, and is never a proof of privacy: a counterfactual far
+    from every row still depends on the training data, and one found synthetic may be a record
+    changed in several places.
 
-    Native: every feature matches a training row after canonicalisation. Categories are compared as text,
-    missing equals missing, numbers to single precision; where all numbers of a column in the batch have d
-    decimals and the population's have more, numbers match within half a unit of the last decimal (at most 1 %
-    of the range). A small batch can look rounded by chance; then too much is found rather than too little.
+    Native: every feature matches a training row after canonicalisation. Categories are compared as
+    text, missing equals missing, numbers to single precision; where all numbers of a column in the
+    batch have d decimals and the population's have more, numbers match within half a unit of the
+    last decimal (at most 1 % of the range). A small batch can look rounded by chance; then too much
+    is found rather than too little.
 
-    Near-native: distance to the nearest row <= tau, or ratio <= tau_rho, both the 5 % quantile over real rows
-    outside: of a `holdout`, else training rows that have no duplicate, each compared with all others, as a person
-    outside would be; the seed draws which. So at least 5 % of honest newcomers would be flagged as well, and more where
-    the two tests differ. A `near_native` distance is used as given. Of ordinal and hierarchical attributes only
-    equality counts.
+    Near-native: distance to the nearest row <= tau, or ratio <= tau_rho, both the 5 % quantile over
+    real rows outside: of a `holdout`, else training rows that have no duplicate, each compared with
+    all others, as a person outside would be; the seed draws which. So at least 5 % of honest
+    newcomers would be flagged as well, and more where the two tests differ. A `near_native`
+    distance is used as given. Of ordinal and hierarchical attributes only equality counts.
     """
 
     def __init__(
@@ -81,8 +89,8 @@ class Detector(HostOnly):
     def find(self, frame: pd.DataFrame, *, instance_based: bool = False) -> tuple[Finding, ...]:
         """Return the worst finding for every counterfactual: the first of `Finding` that holds.
 
-        `instance_based`: whether the explainer returns training rows or changes them; then all are at least
-        near-native. Raises `InputError` if a feature is missing.
+        `instance_based`: whether the explainer returns training rows or changes them; then all are
+        at least near-native. Raises `InputError` if a feature is missing.
         """
         return self.find_coded(self._take_in(frame), instance_based=instance_based)
 
@@ -96,13 +104,18 @@ class Detector(HostOnly):
         return tuple(map(_KINDS.__getitem__, worst.tolist()))
 
     def examine(self, frame: pd.DataFrame) -> Detection:
-        """Return every test for every counterfactual, not only the worst finding. For the data holder."""
+        """Return every test for every counterfactual, not only the worst finding.
+
+        For the data holder.
+        """
         intake = self._take_in(frame)
         native, native_qi = self._equal_to(intake)
         distance, ratio = np.zeros(len(frame)), np.zeros(len(frame))
         if len(open_ := np.flatnonzero(~native)):
             distance[open_], ratio[open_] = self._distances(intake.take(open_))
-        return Detection(native, native_qi, native | self._is_near(distance, ratio), distance, ratio)
+        return Detection(
+            native, native_qi, native | self._is_near(distance, ratio), distance, ratio
+        )
 
     def _take_in(self, frame: pd.DataFrame) -> Intake:
         if lost := [name for name in self._features if name not in frame.columns]:
@@ -121,7 +134,9 @@ class Detector(HostOnly):
         return [_decimals(d.values) if d.attribute.kind == "numeric" else 0 for d in domains]
 
     def equal_rows(self, codes: Codes, numbers: Numbers) -> tuple[Mask, Mask]:
-        """Say for coded rows whether each equals a training row, and whether it does on the quasi-identifiers."""
+        """Say for coded rows whether each equals a training row, and whether it does on the
+        quasi-identifiers.
+        """
         schema = self._population.schema
         # First and last code that each value may stand for; first > last where there is none.
         low, high = codes.copy(), np.where(codes < 0, UNKNOWN - 1, codes).astype(np.int32)
@@ -135,7 +150,9 @@ class Detector(HostOnly):
             if not domain.is_date:
                 decimals, width = _decimals(asked), float(domain.values[-1] - domain.values[0])
                 rounding = 0.5 * 10.0**-decimals if decimals < self._decimals[j] else 0.0
-                within = np.minimum(np.maximum(rounding * (1 + 1e-9), np.abs(asked) * _SINGLE), _CAP * width)
+                within = np.minimum(
+                    np.maximum(rounding * (1 + 1e-9), np.abs(asked) * _SINGLE), _CAP * width
+                )
             first = np.searchsorted(domain.values, asked - within, side="left")
             last = np.searchsorted(domain.values, asked + within, side="right") - 1
             low[known, j] = np.where(exact >= 0, np.minimum(first, exact), first)
@@ -153,7 +170,9 @@ class Detector(HostOnly):
         domains = [population.domains[name] for name in self._features]
         is_vague = np.array([*map(_may_be_vague, domains, self._decimals)])
         sizes = np.array([domain.size for domain in domains])
-        return _Lookup(population.cells, is_vague[at], sizes[at]), _Lookup(population.codes, is_vague, sizes)
+        return _Lookup(population.cells, is_vague[at], sizes[at]), _Lookup(
+            population.codes, is_vague, sizes
+        )
 
     @cached_property
     def tolerance(self) -> Tolerance:
@@ -196,7 +215,9 @@ class Detector(HostOnly):
             return Tolerance(0.0, 0.0, "leave-one-out")
         index, distance = rows.nearest(rows.take(single), exclude_same=True)
         others, own = rows.nearest(rows.take(index[:, 0]), k=2, exclude_same=True)
-        isolation = np.where(others[:, 0] == single, own[:, 1], own[:, 0])  # without the row that is left out
+        isolation = np.where(
+            others[:, 0] == single, own[:, 1], own[:, 0]
+        )  # without the row that is left out
         return _quantiles(distance[:, 0], _ratio(distance[:, 0], isolation), "leave-one-out")
 
     def _draw(self, rows: Rows) -> Rows:
@@ -207,7 +228,9 @@ class Detector(HostOnly):
 
 
 class _Lookup(HostOnly):
-    """Says whether rows of codes are in a table, if some columns are only known as a range of codes."""
+    """Says whether rows of codes are in a table, if some columns are only known as a range of
+    codes.
+    """
 
     def __init__(self, codes: Codes, is_vague: Mask, sizes: Rows) -> None:
         self._certain, vague = np.flatnonzero(~is_vague), np.flatnonzero(is_vague)
@@ -220,7 +243,9 @@ class _Lookup(HostOnly):
             self._keys = keys[self._order]
 
     def has(self, low: Codes, high: Codes) -> Mask:
-        """Look up rows, given the first and the last code of each value; where first > last there is none."""
+        """Look up rows, given the first and the last code of each value; where first > last there
+        is none.
+        """
         found: Mask = np.logical_and.reduce((low <= high) & (low >= 0), axis=1)
         wanted = mix(low[:, self._certain])
         group = np.searchsorted(self._groups, wanted).clip(max=len(self._groups) - 1)
@@ -241,18 +266,24 @@ class _Lookup(HostOnly):
 
 
 def distinct_rows(population: Population) -> tuple[Neighbors, Rows]:
-    """Return the distinct training rows, in the order of the first of each, and how often each occurs."""
+    """Return the distinct training rows, in the order of the first of each, and how often each
+    occurs.
+    """
     heom, features = Heom.of(population), population.schema.features
     _, first, counts = np.unique(mix(population.codes), return_index=True, return_counts=True)
     order = np.argsort(first)
     columns = np.array([features.index(name) for name in (*heom.numeric, *heom.categorical)])
     numeric = [population.domains[name] for name in heom.numeric]
     tokens = [hashes_of(population.domains[name].values.tolist()) for name in heom.categorical]
-    return Neighbors(heom, numeric, tokens, population.codes[np.ix_(first[order], columns)]), counts[order]
+    return Neighbors(
+        heom, numeric, tokens, population.codes[np.ix_(first[order], columns)]
+    ), counts[order]
 
 
 def _may_be_vague(domain: Domain, decimals: int) -> bool:
-    """Say whether a number may stand for several of a column's: a rounded one, or at single precision."""
+    """Say whether a number may stand for several of a column's: a rounded one, or at single
+    precision.
+    """
     if not domain.is_numeric or domain.is_date or len(domain.values) < 2:
         return False
     within = min(float(np.abs(domain.values).max()) * _SINGLE, _CAP * domain.width)
@@ -273,7 +304,9 @@ def _ratio(distance: Numbers, isolation: Numbers) -> Numbers:
         return np.where(isolation > 0, distance / isolation, np.inf)
 
 
-def _quantiles(distance: Numbers, ratio: Numbers, source: Literal["holdout", "leave-one-out"]) -> Tolerance:
+def _quantiles(
+    distance: Numbers, ratio: Numbers, source: Literal["holdout", "leave-one-out"]
+) -> Tolerance:
     finite = np.isfinite(distance) & np.isfinite(ratio)
     if not finite.any():
         return Tolerance(0.0, 0.0, source)

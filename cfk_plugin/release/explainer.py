@@ -1,4 +1,6 @@
-"""A protected explainer: the explainer as before, except that everything it gives out is protected."""
+"""A protected explainer: the explainer as before, except that everything it gives out is
+protected.
+"""
 
 from __future__ import annotations
 
@@ -60,12 +62,17 @@ _DIGITS = 12  # sums that differ by less are equal: they may add the same terms 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Choice(HostOnly):
-    """What protection made of every candidate, and the best candidate of each query. Host side only."""
+    """What protection made of every candidate, and the best candidate of each query.
+
+    Host side only.
+    """
 
     entries: list[Entry]  # one per candidate; not released yet, nor known to a ledger
     distances: Numbers  # HEOM distance between the query and each candidate, over all features
     chosen: Rows  # position of the best candidate of each query; -1 where it has none
-    pipeline: Pipeline  # releases candidates, through the ledger if any, and reuses what was found here
+    pipeline: (
+        Pipeline  # releases candidates, through the ledger if any, and reuses what was found here
+    )
 
 
 def choose_candidates(
@@ -81,10 +88,11 @@ def choose_candidates(
 ) -> Choice:
     """Protect every candidate and return the best of each query by `best_of`. Nothing is released.
 
-    Plugins are not told of releases, and no ledger is asked or written. The anonymizer is fitted, for any guarantee but
-    the catalogue, for which ``anchor="query"`` finds the nearest answer. Candidates of a query are in the generator's
-    order, and `query` has the position of the query that each answers; `desired` is the outcome that the call named, if
-    any, `rules` what may change, and `heom` the distance, by default `Heom.of` the population, which reads all rows.
+    Plugins are not told of releases, and no ledger is asked or written. The anonymizer is fitted,
+    for any guarantee but the catalogue, for which ``anchor="query"`` finds the nearest answer.
+    Candidates of a query are in the generator's order, and `query` has the position of the query
+    that each answers; `desired` is the outcome that the call named, if any, `rules` what may
+    change, and `heom` the distance, by default `Heom.of` the population, which reads all rows.
     """
     _check_candidates(anonymizer)
     population = anonymizer.population_
@@ -94,24 +102,46 @@ def choose_candidates(
     labels = anonymizer.factual_labels(asked)[query] if goal.is_opposite else None
     pipeline = replace(anonymizer.pipeline_, goal=goal, memory=memory)
     rehearsal = replace(pipeline, ledger=None, measures_k_effective=False)
-    who = Constraints(take_in(select(asked, population.schema.features).take(query), population.encoder), rules)
-    entries = rehearsal.entries_of(take_in(frame, population.encoder), query, labels, progress, who if rules else None)
-    parts = (heom or Heom.of(population)).parts(population.conform(asked).take(query), population.conform(frame))
+    who = Constraints(
+        take_in(select(asked, population.schema.features).take(query), population.encoder), rules
+    )
+    entries = rehearsal.entries_of(
+        take_in(frame, population.encoder), query, labels, progress, who if rules else None
+    )
+    parts = (heom or Heom.of(population)).parts(
+        population.conform(asked).take(query), population.conform(frame)
+    )
     distances = parts.mean(axis=1)
-    return Choice(entries, distances, best_of(anonymizer.policy_, entries, distances, query, len(asked)), pipeline)
+    return Choice(
+        entries,
+        distances,
+        best_of(anonymizer.policy_, entries, distances, query, len(asked)),
+        pipeline,
+    )
 
 
-def best_of(policy: PrivacyPolicy, entries: Sequence[Entry], distances: Numbers, query: Rows, n_queries: int) -> Rows:
+def best_of(
+    policy: PrivacyPolicy, entries: Sequence[Entry], distances: Numbers, query: Rows, n_queries: int
+) -> Rows:
     """Return the position of the best entry of each query; -1 where it has none.
 
-    The policy's objective decides among the released ones, with NCP replaced by distance + NCP (the bounds `max_ncp`
-    and `min_pureness` are already applied); the first wins a tie.
+    The policy's objective decides among the released ones, with NCP replaced by distance + NCP (the
+    bounds `max_ncp` and `min_pureness` are already applied); the first wins a tie.
     """
     order = replace(policy, max_ncp=None, min_pureness=None)
     ranks = [
-        (0, *rank(order, round(float(away) + entry.certificate.ncp, _DIGITS), entry.certificate.pureness))
-        if isinstance(entry, GeneralizedCounterfactual)
-        else (1, 0.0, 0.0, 0.0)
+        (
+            (
+                0,
+                *rank(
+                    order,
+                    round(float(away) + entry.certificate.ncp, _DIGITS),
+                    entry.certificate.pureness,
+                ),
+            )
+            if isinstance(entry, GeneralizedCounterfactual)
+            else (1, 0.0, 0.0, 0.0)
+        )
         for entry, away in zip(entries, distances, strict=True)
     ]
     best = np.full(n_queries, -1, dtype=np.int64)
@@ -124,18 +154,21 @@ def best_of(policy: PrivacyPolicy, entries: Sequence[Entry], distances: Numbers,
 def _check_candidates(anonymizer: KAnonymizer) -> None:
     if anonymizer.policy_.guarantee == "catalogue":
         raise PolicyError(
-            'with guarantee="catalogue", anchor="query" gives the nearest of all answers that there are, and not of m '
-            "candidates alone; leave out candidates=, or choose another guarantee"
+            'with guarantee="catalogue", anchor="query" gives the nearest of all answers that there'
+            " are, and not of m candidates alone; leave out candidates=, or choose another"
+            " guarantee"
         )
     if not anonymizer.population_.has_rows:
         raise InputError(
-            "distances to candidates need the ranges of all features, and a sealed or distributed population has no "
-            "rows here; leave out candidates="
+            "distances to candidates need the ranges of all features, and a sealed or distributed"
+            " population has no rows here; leave out candidates="
         )
 
 
 class Prototypes(Protocol):
-    """What answers in place of an explainer, fitted: `DPPrototypes`, or a `KAnonymizer` with a catalogue."""
+    """What answers in place of an explainer, fitted: `DPPrototypes`, or a `KAnonymizer` with a
+    catalogue.
+    """
 
     def explain(
         self, queries: pd.DataFrame, *, track: bool | RunLogger = False, groups: str | None = None
@@ -143,13 +176,16 @@ class Prototypes(Protocol):
 
 
 class ProtectedExplainer(HostOnly):
-    """Stands in for an explainer: its methods that give out counterfactuals, protected. Made by `protect`.
+    """Stands in for an explainer: its methods that give out counterfactuals, protected.
 
-    `explain` returns `Explanations`. The explainer's own methods that return counterfactuals keep their names and
-    result types; the result is rebuilt and holds no training row. Only `explain` asks for candidates and chooses among
-    them. What the adapter names in ``forwarded`` is passed on unchanged; all other names raise `NotForwardedError`. No
-    attribute leads to the explainer, but code in the same process can still find it: give callers results, not this
-    object. It refuses to be pickled and copied, as the training rows would go along.
+    Made by `protect`.
+
+    `explain` returns `Explanations`. The explainer's own methods that return counterfactuals keep
+    their names and result types; the result is rebuilt and holds no training row. Only `explain`
+    asks for candidates and chooses among them. What the adapter names in ``forwarded`` is passed on
+    unchanged; all other names raise `NotForwardedError`. No attribute leads to the explainer, but
+    code in the same process can still find it: give callers results, not this object. It refuses to
+    be pickled and copied, as the training rows would go along.
     """
 
     __slots__ = ("__weakref__",)  # the explainer is kept in `_WRAPPED`: no attribute may lead to it
@@ -170,7 +206,9 @@ class ProtectedExplainer(HostOnly):
         _WRAPPED[self] = kind(explainer, source, anonymizer, track, groups, candidates)
 
     @overload
-    def explain(self, queries: pd.DataFrame, *, progress: Progress | None = None, **options: Any) -> Explanations: ...
+    def explain(
+        self, queries: pd.DataFrame, *, progress: Progress | None = None, **options: Any
+    ) -> Explanations: ...
     @overload
     def explain(self, queries: Any, *, progress: Progress | None = None, **options: Any) -> Any: ...
     @without_frames
@@ -180,28 +218,29 @@ class ProtectedExplainer(HostOnly):
         Parameters
         ----------
         queries : DataFrame, shape (n, n_features)
-            Instances to explain, raw feature space. Anything else is given to the explainer's own ``explain``, if
-            it has one, and comes back in its own result type, protected.
+            Instances to explain, raw feature space. Anything else is given to the explainer's own
+            ``explain``, if it has one, and comes back in its own result type, protected.
         progress : callable, optional
             Called with (done, total) while protecting.
         **options
-            Passed to the explainer. ``features_to_vary`` and ``permitted_range`` (see `KAnonymizer.explain`) are
-            enforced on what is released, whatever the explainer does with them.
+            Passed to the explainer. ``features_to_vary`` and ``permitted_range`` (see
+            `KAnonymizer.explain`) are enforced on what is released, whatever the explainer does
+            with them.
 
         Returns
         -------
         Explanations
-            One entry per counterfactual asked for, in the order of the queries (with candidates, the best one per
-            query).
+            One entry per counterfactual asked for, in the order of the queries (with candidates,
+            the best one per query).
 
         Raises
         ------
         InputError
-            If `queries` is not a table with every feature, or lacks the column of groups, or a constraint does not name
-            a feature, is empty, or is outside of what is declared.
+            If `queries` is not a table with every feature, or lacks the column of groups, or a
+            constraint does not name a feature, is empty, or is outside of what is declared.
         AdapterError
-            If the explainer raises (its text is not repeated, as it may quote rows), its answer cannot be read, or it
-            does not belong to the queries.
+            If the explainer raises (its text is not repeated, as it may quote rows), its answer
+            cannot be read, or it does not belong to the queries.
         """
         with nullcontext() if progress is None else heard(progress) as told:
             return _WRAPPED[self].explain(queries, told, options)
@@ -212,15 +251,20 @@ class ProtectedExplainer(HostOnly):
 
     @without_frames
     def __getattr__(self, name: str) -> Any:
-        """Return the protected form of a method that gives out counterfactuals, or what the adapter forwards."""
+        """Return the protected form of a method that gives out counterfactuals, or what the adapter
+        forwards.
+        """
         wrapped = _WRAPPED[self]
         if name in wrapped.methods():
-            # The functions find the explainer through this object, so that pickling one never includes the explainer.
+            # The functions find the explainer through this object, so that pickling one never
+            # includes the explainer.
             @without_frames
             def found(*args: Any, **named: Any) -> Any:
                 return _WRAPPED[self].call(name, args, named)
 
-            found.__doc__ = f"{name} of the explainer; what it returns is protected and holds no training row."
+            found.__doc__ = (
+                f"{name} of the explainer; what it returns is protected and holds no training row."
+            )
         elif name in wrapped.forwarded():
             with quiet(f"{name} of the explainer cannot be read", NotForwardedError):
                 value = getattr(wrapped.explainer, name)
@@ -235,17 +279,20 @@ class ProtectedExplainer(HostOnly):
 
         else:
             raise NotForwardedError(
-                f"{name!r} of {wrapped.name} is not passed on, as it may give out training rows; this protected "
-                f"explainer has {wrapped.passed}. Ask the explainer itself where you hold it. To add the name, let the "
-                "adapter map it in `methods` if it returns counterfactuals, or name it in `forwarded` if nothing of a "
-                "row is in it: see docs/how-to/write-an-adapter.md"
+                f"{name!r} of {wrapped.name} is not passed on, as it may give out training rows;"
+                f" this protected explainer has {wrapped.passed}. Ask the explainer itself where"
+                " you hold it. To add the name, let the adapter map it in `methods` if it returns"
+                " counterfactuals, or name it in `forwarded` if nothing of a row is in it: see"
+                " docs/how-to/write-an-adapter.md"
             )
         del wrapped
         found.__name__ = name
         return found
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
-        raise NotForwardedError(f"{name!r} cannot be set on a protected explainer; set it before you protect it")
+        raise NotForwardedError(
+            f"{name!r} cannot be set on a protected explainer; set it before you protect it"
+        )
 
     def __delattr__(self, name: str) -> NoReturn:
         raise NotForwardedError(f"{name!r} cannot be deleted from a protected explainer")
@@ -258,7 +305,9 @@ class ProtectedExplainer(HostOnly):
         policy = getattr(wrapped.anonymizer, "policy_", None)
         held = (f"{policy.promise}.",) if isinstance(policy, PrivacyPolicy) else ()
         rows = {"in the place of": wrapped.name, "has": wrapped.passed, "by": wrapped.rule}
-        return card("Protected explainer", "What leaves it is protected, or withheld.", *held, facts(rows))
+        return card(
+            "Protected explainer", "What leaves it is protected, or withheld.", *held, facts(rows)
+        )
 
     def _counts(self) -> str:
         return f"{_WRAPPED[self].name}, {_WRAPPED[self].rule}"
@@ -278,8 +327,9 @@ class _Wrapped(HostOnly):
         if self.m > 1:
             if not isinstance(self.source, RankingSource):
                 raise AdapterError(
-                    f"{self.name} cannot be asked for several counterfactuals of a query; NearestUnlikeNeighbour, DiCE "
-                    "and adapters with a method `candidates` can. Leave out candidates="
+                    f"{self.name} cannot be asked for several counterfactuals of a query;"
+                    " NearestUnlikeNeighbour, DiCE and adapters with a method `candidates` can."
+                    " Leave out candidates="
                 )
             _check_candidates(self.anonymizer)
             self.heom = Heom.of(self.anonymizer.population_)
@@ -291,7 +341,11 @@ class _Wrapped(HostOnly):
     @property
     def passed(self) -> str:
         """List the names that it passes on."""
-        return ", ".join(sorted(n for n in {"explain", *self.methods(), *self.forwarded()} if not n.startswith("_")))
+        return ", ".join(
+            sorted(
+                n for n in {"explain", *self.methods(), *self.forwarded()} if not n.startswith("_")
+            )
+        )
 
     @property
     def rule(self) -> str:
@@ -327,7 +381,9 @@ class _Wrapped(HostOnly):
             failed = str(error)  # holds only the class of the exception
         if failed:
             raise self._refused("explain", options, failed)
-        if isinstance(batch, CounterfactualBatch) and batch.constraints != said:  # from the explainer's own settings
+        if (
+            isinstance(batch, CounterfactualBatch) and batch.constraints != said
+        ):  # from the explainer's own settings
             rules = self._rules({**said, **batch.constraints})
         release = self._release if self.m == 1 else self._release_best
         return release(batch, select(frame, features), call, rules, progress)
@@ -335,7 +391,9 @@ class _Wrapped(HostOnly):
     def _rules(self, constraints: Mapping[str, Any]) -> Rules:
         """Return what may change in a call; invalid constraints are refused."""
         found: Rules = self.anonymizer.rules_
-        return rules_of(self.anonymizer.population_.encoder, **constraints) if constraints else found
+        return (
+            rules_of(self.anonymizer.population_.encoder, **constraints) if constraints else found
+        )
 
     def call(self, name: str, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
         """Request one of `methods`, and rebuild its result from what is released."""
@@ -353,20 +411,32 @@ class _Wrapped(HostOnly):
         if nothing is not None:  # raised outside of the handler, so that it has no context
             raise nothing
         call = replace(Request.of(queries, self.groups), started=started)
-        explanations = self._release(batch, queries, call, self._rules({**said, **batch.constraints}))
-        with quiet(f"the adapter cannot rebuild what {name} returns; use explain()", AdapterError, let=CFKError):
+        explanations = self._release(
+            batch, queries, call, self._rules({**said, **batch.constraints})
+        )
+        with quiet(
+            f"the adapter cannot rebuild what {name} returns; use explain()",
+            AdapterError,
+            let=CFKError,
+        ):
             restored = self.source.restore(native, explanations)
         if restored is native and native is not None:
-            raise AdapterError(f"the adapter gives back what {name} returned instead of rebuilding it")
+            raise AdapterError(
+                f"the adapter gives back what {name} returned instead of rebuilding it"
+            )
         return restored
 
     def _refused(self, method: str, options: Mapping[str, Any], failed: str) -> ExplainerError:
         given = f", called with {', '.join(options)}" if options else ""
-        return ExplainerError(f"{self.name} failed{'' if method == self.name else f' in {method}'}{given}: {failed}")
+        return ExplainerError(
+            f"{self.name} failed{'' if method == self.name else f' in {method}'}{given}: {failed}"
+        )
 
     def _check(self, batch: CounterfactualBatch, queries: pd.DataFrame) -> None:
         if not isinstance(batch, CounterfactualBatch):
-            raise AdapterError(f"an adapter returned {type(batch).__name__} instead of a CounterfactualBatch")
+            raise AdapterError(
+                f"an adapter returned {type(batch).__name__} instead of a CounterfactualBatch"
+            )
         if len(batch.query) and not 0 <= batch.query.min() <= batch.query.max() < len(queries):
             raise AdapterError("an adapter answered queries that were not asked")
         if len(batch.frame):
@@ -381,16 +451,25 @@ class _Wrapped(HostOnly):
         rules: Rules,
         progress: Progress | None,
     ) -> Explanations:
-        """Release the best candidate of each query as if it were the explainer's answer; on failure, none."""
+        """Release the best candidate of each query as if it were the explainer's answer; on
+        failure, none.
+        """
         self._check(batch, queries)
-        self.anonymizer.goal_of_call(batch.desired)  # another outcome is an error, not a withheld answer
+        self.anonymizer.goal_of_call(
+            batch.desired
+        )  # another outcome is an error, not a withheld answer
         found, pipeline, frame = np.zeros(len(queries), dtype=bool), None, batch.frame
         try:
             with failing_closed():
                 if len(frame):
                     ranked = np.argsort(batch.slot)
                     frame, query = frame.take(ranked), batch.query[batch.slot[ranked]]
-                    told = {"desired": batch.desired, "rules": rules, "heom": self.heom, "progress": progress}
+                    told = {
+                        "desired": batch.desired,
+                        "rules": rules,
+                        "heom": self.heom,
+                        "progress": progress,
+                    }
                     choice = choose_candidates(self.anonymizer, frame, query, queries, **told)
                     found, pipeline = choice.chosen >= 0, choice.pipeline
                     frame = frame.take(choice.chosen[found])
@@ -413,27 +492,38 @@ class _Wrapped(HostOnly):
         entries: list[Entry] = [*map(Suppressed, batch.query.tolist(), repeat("none_found"))]
         findings: list[Finding | None] = [None] * len(entries)
         if self.anonymizer.ledger is not None and not may_observe(len(batch.query), self.track):
-            withheld: list[Entry] = [Suppressed(query, "not_recorded") for query in batch.query.tolist()]
+            withheld: list[Entry] = [
+                Suppressed(query, "not_recorded") for query in batch.query.tolist()
+            ]
             return self._wrap(withheld, None, call)  # so the ledger does not record it either
         if len(batch.frame):
             query = batch.query[batch.slot]
             pipeline = pipeline or replace(self.anonymizer.pipeline_, goal=goal)
             asked = select(queries, self.anonymizer.population_.schema.features).take(query)
-            told: dict[str, Any] = {"instance_based": self.source.instance_based, "progress": progress or advance}
+            told: dict[str, Any] = {
+                "instance_based": self.source.instance_based,
+                "progress": progress or advance,
+            }
             with doing("protecting counterfactuals") if progress is None else nullcontext():
-                done, kinds = pipeline.release(batch.frame, query, factuals=asked, rules=rules, **told)
+                done, kinds = pipeline.release(
+                    batch.frame, query, factuals=asked, rules=rules, **told
+                )
             for slot, entry, finding in zip(batch.slot, done, kinds, strict=True):
                 entries[slot], findings[slot] = entry, finding
         return self._wrap(entries, findings, call)
 
-    def _wrap(self, entries: list[Entry], findings: list[Finding | None] | None, call: Request) -> Explanations:
+    def _wrap(
+        self, entries: list[Entry], findings: list[Finding | None] | None, call: Request
+    ) -> Explanations:
         record = partial(observe, track=self.track)
         found: Explanations = self.anonymizer.wrap(entries, findings, self.name, call, record)
         return found
 
 
 class _Replaced(_Wrapped):
-    """An explainer that is never asked and forwards nothing: prototypes or a catalogue answer in its place."""
+    """An explainer that is never asked and forwards nothing: prototypes or a catalogue answer in
+    its place.
+    """
 
     def forwarded(self) -> tuple[str, ...]:
         return ()
@@ -441,14 +531,20 @@ class _Replaced(_Wrapped):
     def explain(self, queries: Any, progress: Progress | None, options: dict[str, Any]) -> Any:
         known: dict[str, Any] = {}
         if isinstance(self.anonymizer, KAnonymizer):
-            known = constraints_of(options) | {name: options[name] for name in ("answers",) if name in options}
+            known = constraints_of(options) | {
+                name: options[name] for name in ("answers",) if name in options
+            }
         if left := {*options} - {*known}:
-            raise InputError(f"queries are answered without the explainer; leave out {', '.join(sorted(left))}")
+            raise InputError(
+                f"queries are answered without the explainer; leave out {', '.join(sorted(left))}"
+            )
         known |= {"progress": progress} if isinstance(self.anonymizer, KAnonymizer) else {}
         return self.anonymizer.explain(queries, track=self.track, groups=self.groups, **known)
 
     def call(self, name: str, args: tuple[Any, ...], named: dict[str, Any]) -> NoReturn:  # noqa: ARG002
-        raise AdapterError(f"{name} asks the explainer, whose answers are replaced here; use explain()")
+        raise AdapterError(
+            f"{name} asks the explainer, whose answers are replaced here; use explain()"
+        )
 
 
 _WRAPPED: WeakKeyDictionary[ProtectedExplainer, _Wrapped] = WeakKeyDictionary()

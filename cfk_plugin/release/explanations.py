@@ -1,4 +1,6 @@
-"""The result: an immutable sequence of explanations, one per counterfactual asked for, and its figures."""
+"""The result: an immutable sequence of explanations, one per counterfactual asked for, and its
+figures.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ if TYPE_CHECKING:
 
 
 MOST_GROUPS = 50
-"""Most labels that one call may have: an attribute with more is not a group but, say, an age or a name."""
+"""Most labels that one call may have: an attribute with more is not a group but, say, an age or a
+name.
+"""
 
 _MISSING = "missing"
 _MOST_SHOWN = 20
@@ -65,18 +69,23 @@ class Request:
         queries = as_pandas(queries)
         found = list(queries.columns).count(attribute) if isinstance(queries, pd.DataFrame) else 0
         if found != 1:
-            raise InputError(f"the queries have {found} columns {attribute!r}; to group results by it they need one")
+            raise InputError(
+                f"the queries have {found} columns {attribute!r}; to group results by it they"
+                " need one"
+            )
         return replace(request, labels=_labels(attribute, queries[attribute]))
 
 
 def _labels(attribute: str, found: object) -> tuple[str, ...]:
     if isinstance(found, str) or not isinstance(found, Iterable):
-        raise InputError(f"labels of {attribute!r} must be a list, one per query, got {type(found).__name__}")
+        raise InputError(
+            f"labels of {attribute!r} must be a list, one per query, got {type(found).__name__}"
+        )
     labels = tuple(_MISSING if pd.isna(label) else to_text(label) for label in list(found))
     if (different := len(set(labels))) > MOST_GROUPS:
         raise InputError(
-            f"column {attribute!r} has {different} different values in one call; groups are at most {MOST_GROUPS}: "
-            "name an attribute with few values, or bin it first"
+            f"column {attribute!r} has {different} different values in one call; groups are at most"
+            f" {MOST_GROUPS}: name an attribute with few values, or bin it first"
         )
     return labels
 
@@ -85,24 +94,30 @@ def _labels(attribute: str, found: object) -> tuple[str, ...]:
 class ResultContext:
     """What the data holder's records say of a result; nothing in it leads to a training row."""
 
-    population: Mapping[str, Any] | None = None  # see `cfk_plugin.metrics.provenance`, also for the next
+    population: Mapping[str, Any] | None = (
+        None  # see `cfk_plugin.metrics.provenance`, also for the next
+    )
     environment: Mapping[str, Any] | None = None
     seconds: float | None = None  # of the call, per entry
     attribute: str | None = None  # name of the attribute that defines groups
-    groups: tuple[str, ...] = ()  # group of the person who asked, one per entry; empty without an attribute
+    groups: tuple[
+        str, ...
+    ] = ()  # group of the person who asked, one per entry; empty without an attribute
     is_for_people: bool = False
 
     def of_call(self, call: Request, queries: Sequence[int]) -> Self:
         """Add what is known of a call; `queries` says which query each entry answers."""
         seconds = (time.perf_counter() - call.started) / max(len(queries), 1)
         timed = replace(self, seconds=seconds, is_for_people=call.is_for_people)
-        return timed if call.attribute is None else timed.grouped(call.attribute, call.labels, queries)
+        return (
+            timed if call.attribute is None else timed.grouped(call.attribute, call.labels, queries)
+        )
 
     def grouped(self, attribute: str, labels: Sequence[str], queries: Sequence[int]) -> Self:
         if len(queries) and max(queries) >= len(labels):
             raise InputError(
-                f"{len(labels)} labels of {attribute!r}, and query {max(queries)} was answered; give one "
-                "label per query, in the order of the queries"
+                f"{len(labels)} labels of {attribute!r}, and query {max(queries)} was answered;"
+                " give one label per query, in the order of the queries"
             )
         return replace(self, attribute=attribute, groups=tuple(labels[query] for query in queries))
 
@@ -111,10 +126,11 @@ SCHEMA_VERSION = 2
 
 
 class Explanations(HostOnly, Sequence[Entry]):
-    """Explanations in the order asked for; every entry is released with a certificate, or suppressed.
+    """Explanations in the order asked for; every entry is released with a certificate, or
+    suppressed.
 
-    What is released is of one kind: regions under a `PrivacyPolicy`, or the prototypes of one fit under a
-    `PrototypePolicy`.
+    What is released is of one kind: regions under a `PrivacyPolicy`, or the prototypes of one fit
+    under a `PrototypePolicy`.
 
     Parameters
     ----------
@@ -123,7 +139,8 @@ class Explanations(HostOnly, Sequence[Entry]):
     columns : sequence of str
         Features in the training table's order.
     findings : sequence, optional
-        What detection found of each raw counterfactual; for the data holder, not in `to_frame` or `to_json`.
+        What detection found of each raw counterfactual; for the data holder, not in `to_frame` or
+        `to_json`.
     n_people : int, optional
         People in the population, for the discernibility metric.
     provenance, about : mapping of str and ResultContext, optional
@@ -132,7 +149,8 @@ class Explanations(HostOnly, Sequence[Entry]):
     Raises
     ------
     InputError
-        If entries do not fit the policy, prototypes are of several fits, or findings are not one per entry.
+        If entries do not fit the policy, prototypes are of several fits, or findings are not one
+        per entry.
     """
 
     _refusal = InputError, "Explanations refuse to be pickled; use to_json() or to_frame()"
@@ -158,11 +176,15 @@ class Explanations(HostOnly, Sequence[Entry]):
         self._before: list[dict[str, Any]] | None = None
         if len(self.findings) != len(self._entries):
             raise InputError("findings must be one per entry")
-        kind = PrototypeCounterfactual if isinstance(policy, PrototypePolicy) else GeneralizedCounterfactual
+        kind = (
+            PrototypeCounterfactual
+            if isinstance(policy, PrototypePolicy)
+            else GeneralizedCounterfactual
+        )
         if not {kind, Suppressed}.issuperset(map(type, self._entries)):
             raise InputError(
-                f"a result under a {type(policy).__name__} holds {kind.__name__} and Suppressed alone; "
-                "give each kind a result of its own"
+                f"a result under a {type(policy).__name__} holds {kind.__name__} and Suppressed"
+                " alone; give each kind a result of its own"
             )
         if isinstance(policy, PrototypePolicy):
             self._check_fit(policy)
@@ -178,7 +200,9 @@ class Explanations(HostOnly, Sequence[Entry]):
         """Return one entry, or a slice as `Explanations`."""
         if isinstance(index, slice):
             about = replace(self.about, groups=self.about.groups[index])
-            return self._with(_entries=self._entries[index], findings=self.findings[index], about=about)
+            return self._with(
+                _entries=self._entries[index], findings=self.findings[index], about=about
+            )
         return self._entries[index]
 
     def __iter__(self) -> Iterator[Entry]:
@@ -195,31 +219,55 @@ class Explanations(HostOnly, Sequence[Entry]):
         return f"{len(self.released)} released, {len(self.suppressed)} suppressed"
 
     def _repr_html_(self) -> str:
-        """Return a table of what was released; it shows the person's own values only after `beside`."""
-        figures = ("k", "ncp", "pureness") if not isinstance(self.policy, PrototypePolicy) else ("epsilon",)
+        """Return a table of what was released; it shows the person's own values only after
+        `beside`.
+        """
+        figures = (
+            ("k", "ncp", "pureness")
+            if not isinstance(self.policy, PrototypePolicy)
+            else ("epsilon",)
+        )
         rows = [self._shown(entry, figures) for entry in self._entries[:_MOST_SHOWN]]
         note = f"{len(self) - len(rows):,} more are not shown. " if len(self) > len(rows) else ""
-        note += "" if self._before is not None else "beside(queries) marks what changes, where queries may be shown."
+        note += (
+            ""
+            if self._before is not None
+            else "beside(queries) marks what changes, where queries may be shown."
+        )
         head = ("query", *self.columns, *(name.replace("ncp", "NCP") for name in figures))
-        return card(f"{counted(len(self), 'explanation')}: {self._counts()}", table(head, rows), note=note)
+        return card(
+            f"{counted(len(self), 'explanation')}: {self._counts()}", table(head, rows), note=note
+        )
 
     def _shown(self, entry: Entry, figures: Sequence[str]) -> list[object]:
         if isinstance(entry, Suppressed):
             return [entry.query, entry.text()]
         cells, parts = entry.cells(), entry.parts()
         own = {} if self._before is None else self._before[entry.query]
-        is_new = {name: name in own and name in parts and not part_contains(parts[name], own[name]) for name in cells}
+        is_new = {
+            name: name in own and name in parts and not part_contains(parts[name], own[name])
+            for name in cells
+        }
         values = [
-            marked(cells[name], part_to_text(part_of(own[name]))) if is_new.get(name) else cells.get(name, "")
+            (
+                marked(cells[name], part_to_text(part_of(own[name])))
+                if is_new.get(name)
+                else cells.get(name, "")
+            )
             for name in self.columns
         ]
-        return [entry.query, *values, *(f"{getattr(entry.certificate, name):.3g}" for name in figures)]
+        return [
+            entry.query,
+            *values,
+            *(f"{getattr(entry.certificate, name):.3g}" for name in figures),
+        ]
 
     def beside(self, queries: pd.DataFrame) -> Explanations:
-        """Return the same for notebooks with the person's own values: each changed value is marked beside them.
+        """Return the same for notebooks with the person's own values: each changed value is marked
+        beside them.
 
-        Only for queries that may be shown to whoever sees the notebook: public data, or their own. No other output
-        shows the person's own values.
+        Only for queries that may be shown to whoever sees the notebook: public data, or their own.
+        No other output shows the person's own values.
 
         Parameters
         ----------
@@ -232,10 +280,14 @@ class Explanations(HostOnly, Sequence[Entry]):
         certificates = {entry.certificate for entry in self.prototypes}
         if len(certificates) > 1:
             raise InputError(
-                "prototypes of several fits: each has a budget of its own, so give each a result of its own"
+                "prototypes of several fits: each has a budget of its own, so give each a result of"
+                " its own"
             )
         if not all(map(policy.allows, certificates)):
-            raise InputError("the certificate of the prototypes states another budget or model than the policy allows")
+            raise InputError(
+                "the certificate of the prototypes states another budget or model than the policy"
+                " allows"
+            )
 
     def _with(self, **changes: Any) -> Explanations:
         other = object.__new__(Explanations)
@@ -272,16 +324,19 @@ class Explanations(HostOnly, Sequence[Entry]):
         return tuple(e for e in self._entries if e.query == query)
 
     def by_group(self, attribute: str, labels: Sequence[Any] | pd.Series) -> Explanations:
-        """Return the same explanations with the group of each person who asked, for a run's figures by group.
+        """Return the same explanations with the group of each person who asked, for a run's figures
+        by group.
 
-        A label is a value of the person who asks. It is logged as it is, but not in `to_frame` and `to_json`.
+        A label is a value of the person who asks. It is logged as it is, but not in `to_frame` and
+        `to_json`.
 
         Parameters
         ----------
         attribute : str
             Attribute that defines the groups, for example ``sex``; one whose values you may store.
         labels : sequence
-            One per query, in their order, for example ``queries["sex"]``; a missing one is the group ``missing``.
+            One per query, in their order, for example ``queries["sex"]``; a missing one is the
+            group ``missing``.
 
         Returns
         -------
@@ -295,7 +350,9 @@ class Explanations(HostOnly, Sequence[Entry]):
         queries = [entry.query for entry in self._entries]
         return self._with(about=self.about.grouped(attribute, _labels(attribute, labels), queries))
 
-    def text(self, queries: pd.DataFrame | None = None, phrases: Mapping[str, Phrase] | None = None) -> list[str]:
+    def text(
+        self, queries: pd.DataFrame | None = None, phrases: Mapping[str, Phrase] | None = None
+    ) -> list[str]:
         """Return one sentence per entry for the person who asked; for a withheld one, the reason.
 
         Parameters
@@ -315,50 +372,85 @@ class Explanations(HostOnly, Sequence[Entry]):
             If `queries` is not a table with every feature, or has fewer rows than were asked about.
         """
         rows = None if queries is None else self.asked(queries)
-        return [entry.text(None if rows is None else rows[entry.query], phrases) for entry in self._entries]
+        return [
+            entry.text(None if rows is None else rows[entry.query], phrases)
+            for entry in self._entries
+        ]
 
     def asked(self, queries: pd.DataFrame) -> list[dict[str, Any]]:
-        """Return the values of each query by feature; refused where they cannot be those that were asked."""
+        """Return the values of each query by feature; refused where they cannot be those that were
+        asked.
+        """
         table = require_features(queries, self.columns, "queries")
         columns = [table[name].tolist() for name in self.columns]
-        rows = [dict(zip(self.columns, values, strict=True)) for values in zip(*columns, strict=True)]
+        rows = [
+            dict(zip(self.columns, values, strict=True)) for values in zip(*columns, strict=True)
+        ]
         if (last := max((entry.query for entry in self._entries), default=-1)) >= len(rows):
-            raise InputError(f"{len(rows)} queries, and query {last} was answered; give all that were asked about")
+            raise InputError(
+                f"{len(rows)} queries, and query {last} was answered; give all that were asked"
+                " about"
+            )
         return rows
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row per entry: status, features as text, k, NCP, pureness (not of prototypes). May leave.
+        """Return one row per entry: status, features as text, k, NCP, pureness (not of prototypes).
+
+        May leave.
 
         A feature with the name of another column is ``feature.NAME``.
         """
         none = {"reason": None, **dict.fromkeys(_SHOWN)}
-        rows = [(none if entry.status == "released" else {}) | entry.row(self.columns) for entry in self._entries]
+        rows = [
+            (none if entry.status == "released" else {}) | entry.row(self.columns)
+            for entry in self._entries
+        ]
         own = ("query", "status", "reason", *_SHOWN)
         names = {name: name for name in own[:3]}
-        names |= {f"feature.{name}": f"feature.{name}" if name in own else name for name in self.columns}
+        names |= {
+            f"feature.{name}": f"feature.{name}" if name in own else name for name in self.columns
+        }
         names |= {name: name for name in _SHOWN}
         return pd.DataFrame(rows, columns=list(names)).set_axis(list(names.values()), axis=1)
 
     def audit_frame(self) -> pd.DataFrame:
-        """Return every field of every certificate and the detection's finding. For the data holder only."""
+        """Return every field of every certificate and the detection's finding.
+
+        For the data holder only.
+        """
         rows = [
             {"query": entry.query, "status": entry.status, "finding": finding}
-            | ({"reason": entry.reason} if isinstance(entry, Suppressed) else entry.certificate.to_dict())
+            | (
+                {"reason": entry.reason}
+                if isinstance(entry, Suppressed)
+                else entry.certificate.to_dict()
+            )
             for entry, finding in zip(self._entries, self.findings, strict=True)
         ]
         return pd.DataFrame(rows)
 
     def to_json(self, indent: int | None = None) -> str:
-        """Return what may leave as JSON, by query; the format is the JSON Schema `explanations-2.schema.json`."""
+        """Return what may leave as JSON, by query; the format is the JSON Schema
+        `explanations-2.schema.json`.
+        """
         asked, policy = Counter(entry.query for entry in self._entries), self.policy
         return json.dumps(
             {
                 "schema_version": SCHEMA_VERSION,
                 "policy": policy.to_dict(),
-                **({} if isinstance(policy, PrototypePolicy) else {"least_pureness": policy.least_pureness}),
+                **(
+                    {}
+                    if isinstance(policy, PrototypePolicy)
+                    else {"least_pureness": policy.least_pureness}
+                ),
                 "columns": list(self.columns),
-                "asked": [{"query": query, "explanations": asked[query]} for query in sorted(asked)],
-                "explanations": [entry.to_dict() for entry in sorted(self._entries, key=lambda entry: entry.query)],
+                "asked": [
+                    {"query": query, "explanations": asked[query]} for query in sorted(asked)
+                ],
+                "explanations": [
+                    entry.to_dict()
+                    for entry in sorted(self._entries, key=lambda entry: entry.query)
+                ],
             },
             indent=indent,
             allow_nan=False,
@@ -371,13 +463,16 @@ class Explanations(HostOnly, Sequence[Entry]):
         Returns
         -------
         dict
-            Counts (``asked``, ``released``, ``suppressed``, ``reasons``, ``prototypes``); figures of the released
-            regions, None over none; rates of what detection found; ``released_native``, which must be 0; ``epsilon``
-            and ``delta`` of all prototypes together, None where nothing is guaranteed.
+            Counts (``asked``, ``released``, ``suppressed``, ``reasons``, ``prototypes``); figures
+            of the released regions, None over none; rates of what detection found;
+            ``released_native``, which must be 0; ``epsilon`` and ``delta`` of all prototypes
+            together, None where nothing is guaranteed.
         """
         certificates = [entry.certificate for entry in self.generalized]
         k = None if isinstance(self.policy, PrototypePolicy) else self.policy.k
-        proven = next((e.certificate for e in self.prototypes if e.certificate.guarantee != "none"), None)
+        proven = next(
+            (e.certificate for e in self.prototypes if e.certificate.guarantee != "none"), None
+        )
         found, withheld = self._found(), len(self.suppressed)
         return {
             "asked": len(self),
@@ -397,20 +492,34 @@ class Explanations(HostOnly, Sequence[Entry]):
     def to_record(self) -> RunRecord:
         """Return what is logged of them, as plain values."""
         policy, provenance, about = self.policy, self.provenance, self.about
-        params = {f"cfk.{name}": str(provenance[name]) for name in _SETTINGS if provenance.get(name)}
+        params = {
+            f"cfk.{name}": str(provenance[name]) for name in _SETTINGS if provenance.get(name)
+        }
         params |= {"cfk.groups": about.attribute} if about.attribute else {}
         tags = {"cfk.policy_sha256": policy.sha256, "cfk.plugins": provenance.get("plugins", "")}
-        spent, quasi, people = provenance.get("epsilon_spent"), self._quasi_identifiers(), self.n_people
+        spent, quasi, people = (
+            provenance.get("epsilon_spent"),
+            self._quasi_identifiers(),
+            self.n_people,
+        )
         recount = self._audit_rows(quasi)
-        counts = {name: [row[name] for row in recount if name in row] for name in ("k_desired", "k_effective")}
+        counts = {
+            name: [row[name] for row in recount if name in row]
+            for name in ("k_desired", "k_effective")
+        }
         if isinstance(policy, PrototypePolicy):
-            # No fingerprint and no number of people: they depend on the exact table, which no epsilon covers.
+            # No fingerprint and no number of people: they depend on the exact table, which no
+            # epsilon covers.
             certificate, people = next((entry.certificate for entry in self.prototypes), None), 0
             spent = None if certificate is not None and certificate.guarantee == "none" else spent
             more, marks = policy.settings(certificate)
         else:
             prints = sorted({entry.certificate.population for entry in self.generalized})
-            more = {"cfk.k": str(policy.k), "cfk.guarantee": str(policy.guarantee), FLOOR: str(policy.least_pureness)}
+            more = {
+                "cfk.k": str(policy.k),
+                "cfk.guarantee": str(policy.guarantee),
+                FLOOR: str(policy.least_pureness),
+            }
             marks = {"cfk.population_fingerprint": provenance.get("population") or ",".join(prints)}
         return RunRecord(
             params=params | more,
@@ -443,15 +552,23 @@ class Explanations(HostOnly, Sequence[Entry]):
         return sorted(next((entry.region for entry in self.generalized), {}))
 
     def _audit_rows(self, quasi: Sequence[str]) -> list[dict[str, Any]]:
-        """Return one row per entry for the data holder, without missing figures; prototypes have no counts."""
+        """Return one row per entry for the data holder, without missing figures; prototypes have no
+        counts.
+        """
         seconds = None if self.about.seconds is None else round(self.about.seconds, 6)
         rows = []
         groups = self.about.groups or (None,) * len(self)
         for entry, finding, group in zip(self._entries, self.findings, groups, strict=True):
             row: dict[str, Any] = {}
-            if not isinstance(self.policy, PrototypePolicy) and not isinstance(entry, PrototypeCounterfactual):
+            if not isinstance(self.policy, PrototypePolicy) and not isinstance(
+                entry, PrototypeCounterfactual
+            ):
                 row = {"finding": finding, **entry.audit_row(quasi)}
-                if self.about.is_for_people and row.get("k_consistent") and self.policy.guarantee == "catalogue":
+                if (
+                    self.about.is_for_people
+                    and row.get("k_consistent")
+                    and self.policy.guarantee == "catalogue"
+                ):
                     row["true"] = True
             row |= {"seconds": seconds, "group": group}
             rows.append({name: value for name, value in row.items() if value is not None})
@@ -490,7 +607,10 @@ def class_sizes_of(explanations: Explanations | Sequence[int]) -> list[int]:
 
 
 def risk_by_group_size(explanations: Explanations | Sequence[int]) -> pd.DataFrame:
-    """Return, by number of people, how many explanations were released, and their risk. For the data holder."""
+    """Return, by number of people, how many explanations were released, and their risk.
+
+    For the data holder.
+    """
     people, releases = np.unique(class_sizes_of(explanations), return_counts=True)
     return pd.DataFrame(
         {
@@ -526,18 +646,22 @@ def group_gaps(
     *,
     random_state: int = 0,
 ) -> dict[str, tuple[GroupGap, ...]]:
-    """Return how every group of those who asked differs in each metric: "k", "ncp", "pureness", "suppressed".
+    """Return how every group of those who asked differs in each metric: "k", "ncp", "pureness",
+    "suppressed".
 
-    For the data holder, and for `cfk_plugin.plots.plot_groups`. Groups of fewer than 11 are pooled; see
-    `cfk_plugin.metrics.group_gap`. `groups` has the group of the person who asked, one per entry; missing is a group of
-    its own. A withheld entry has none of the first three metrics, and 1 for the last. Raises `InputError` if the
-    explanations are prototypes, a metric is unknown, or the groups are not one per entry.
+    For the data holder, and for `cfk_plugin.plots.plot_groups`. Groups of fewer than 11 are pooled;
+    see `cfk_plugin.metrics.group_gap`. `groups` has the group of the person who asked, one per
+    entry; missing is a group of its own. A withheld entry has none of the first three metrics, and
+    1 for the last. Raises `InputError` if the explanations are prototypes, a metric is unknown, or
+    the groups are not one per entry.
     """
     _refuse_prototypes(explanations)
     if unknown := [name for name in metrics if name not in _METRICS]:
         raise InputError(f"unknown metric {', '.join(unknown)}; known: {', '.join(_METRICS)}")
     values = {name: [_figure(entry, name) for entry in explanations] for name in metrics}
-    return {name: group_gap(found, groups, random_state=random_state) for name, found in values.items()}
+    return {
+        name: group_gap(found, groups, random_state=random_state) for name, found in values.items()
+    }
 
 
 _METRICS = ("k", "ncp", "pureness", "suppressed")
@@ -546,7 +670,11 @@ _METRICS = ("k", "ncp", "pureness", "suppressed")
 def _figure(entry: Entry, name: str) -> float:
     if name == "suppressed":
         return float(isinstance(entry, Suppressed))
-    return float(getattr(entry.certificate, name)) if isinstance(entry, GeneralizedCounterfactual) else math.nan
+    return (
+        float(getattr(entry.certificate, name))
+        if isinstance(entry, GeneralizedCounterfactual)
+        else math.nan
+    )
 
 
 def _refuse_prototypes(explanations: Explanations) -> None:

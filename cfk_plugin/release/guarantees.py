@@ -1,4 +1,6 @@
-"""What a policy's guarantee rests on: who counts, the fixed partition, the catalogue, and allowed methods."""
+"""What a policy's guarantee rests on: who counts, the fixed partition, the catalogue, and allowed
+methods.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,14 @@ from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import Interval, Part, Region
 from cfk_plugin.data.sealing import SealedRegion
 from cfk_plugin.data.values import to_number
-from cfk_plugin.errors import HostOnly, InputError, NominalGuaranteeWarning, PluginError, PolicyError, quiet
+from cfk_plugin.errors import (
+    HostOnly,
+    InputError,
+    NominalGuaranteeWarning,
+    PluginError,
+    PolicyError,
+    quiet,
+)
 from cfk_plugin.hookspecs import Proposal, Protector
 from cfk_plugin.protection import BUILT_IN
 from cfk_plugin.protection.answers import ANCHOR, Anchors
@@ -39,10 +48,14 @@ class GuaranteeState(HostOnly):
     sides: OutcomeClasses
     partition: Partition | None = None  # none for a nominal guarantee
     catalogue: Catalogue | None = None  # for the guarantee of that name
-    fixed: Partition | None = None  # where the group of a counterfactual does not depend on its outcome
+    fixed: Partition | None = (
+        None  # where the group of a counterfactual does not depend on its outcome
+    )
 
     @classmethod
-    def prepare(cls, policy: PrivacyPolicy, goal: Goal, rows: RowOracle, effort: Effort) -> GuaranteeState:
+    def prepare(
+        cls, policy: PrivacyPolicy, goal: Goal, rows: RowOracle, effort: Effort
+    ) -> GuaranteeState:
         sides = OutcomeClasses(policy, goal, rows)
         if policy.guarantee == "nominal":
             return cls(sides)
@@ -63,13 +76,17 @@ class GuaranteeState(HostOnly):
             return cls(sides, partition, catalogue)
 
     def waits(self, goal: Goal) -> bool:
-        """Say whether a catalogue can be searched before the model's outcomes at counterfactuals are known."""
+        """Say whether a catalogue can be searched before the model's outcomes at counterfactuals
+        are known.
+        """
         is_one = self.sides.is_one and not goal.is_opposite
         return is_one and self.catalogue is not None and not self.catalogue.is_shared
 
     @property
     def protector(self) -> tuple[Protector, str] | None:
-        """The protector that the guarantee prescribes, with its name; None if a method may be chosen."""
+        """The protector that the guarantee prescribes, with its name; None if a method may be
+        chosen.
+        """
         if self.partition is None:
             return None
         name = "reciprocal" if self.catalogue is None else "catalogue"
@@ -83,9 +100,14 @@ class GuaranteeState(HostOnly):
         entries = np.isin(catalogue.group, at)
         if not entries.any():
             return None
-        people, floor = catalogue.partition.population.sealed_arrays[PEOPLE][at[0]], catalogue.consistent[entries].min()
+        people, floor = (
+            catalogue.partition.population.sealed_arrays[PEOPLE][at[0]],
+            catalogue.consistent[entries].min(),
+        )
         private = frozenset(codes.tobytes() for codes in catalogue.codes[entries])
-        return SealedRegion(int(people), int(floor), tuple(catalogue.must_hold(group) for group in at), private)
+        return SealedRegion(
+            int(people), int(floor), tuple(catalogue.must_hold(group) for group in at), private
+        )
 
     def untrue(
         self,
@@ -95,14 +117,22 @@ class GuaranteeState(HostOnly):
         entries: Rows | None,
         judge: Judge,
     ) -> set[int]:
-        """Return the answers that regions other than today's would make untrue for the people who ask."""
+        """Return the answers that regions other than today's would make untrue for the people who
+        ask.
+        """
         if (catalogue := self.catalogue) is None or asked is None or entries is None:
             return set()
         groups = catalogue.group[entries].tolist()
-        others = [at for at, own in enumerate(groups) if regions[at] != catalogue.partition.regions[own]]
+        others = [
+            at for at, own in enumerate(groups) if regions[at] != catalogue.partition.regions[own]
+        ]
         if not others:
             return set()
-        at, columns, population = np.array(others, dtype=np.int64), {}, catalogue.partition.population
+        at, columns, population = (
+            np.array(others, dtype=np.int64),
+            {},
+            catalogue.partition.population,
+        )
         for name in population.schema.quasi_identifiers:
             offers = Offers.build(population.domains[name], [regions[i][name] for i in others])
             nearest = asked.take(at).nearest(name, offers, np.arange(len(at)), offers.of)
@@ -111,7 +141,9 @@ class GuaranteeState(HostOnly):
         return {*at[~judge(told, at)].tolist()}
 
     def apart(self, entries: Iterable[Entry], query: Rows) -> Iterator[Entry]:
-        """Withhold a second region with the private values of an earlier answer: the two could be intersected."""
+        """Withhold a second region with the private values of an earlier answer: the two could be
+        intersected.
+        """
         known: dict[tuple[str, ...], Region] = {}
         several = len({*query.tolist()}) < len(query)
         for entry in entries:
@@ -125,29 +157,43 @@ class GuaranteeState(HostOnly):
 
 
 def falls_short(policy: PrivacyPolicy, certificate: Certificate) -> bool:
-    """Say whether even everybody inside a region that is no group's falls short of what today's guarantee promises."""
+    """Say whether even everybody inside a region that is no group's falls short of what today's
+    guarantee promises.
+    """
     promised = [certificate.k_desired] if policy.counts_eligible else []
     promised += [certificate.k_consistent] if policy.guarantee == "catalogue" else []
-    return certificate.pureness == 0 or any(people is None or people < policy.k for people in promised)
+    return certificate.pureness == 0 or any(
+        people is None or people < policy.k for people in promised
+    )
 
 
-def sources_of(catalogue: Catalogue, entries: Rows, part: Rows | None, anchors: Anchors | None) -> pd.DataFrame:
-    """Return whose private values answers began with: the rows of entries, or counterfactuals that kept their own.
+def sources_of(
+    catalogue: Catalogue, entries: Rows, part: Rows | None, anchors: Anchors | None
+) -> pd.DataFrame:
+    """Return whose private values answers began with: the rows of entries, or counterfactuals that
+    kept their own.
 
-    Private values that an entry of the region's own group has are that entry's, whichever they were taken from.
+    Private values that an entry of the region's own group has are that entry's, whichever they were
+    taken from.
     """
     part = entries if part is None else part
     own, at = entries.copy(), np.flatnonzero((part >= 0) & (part < len(catalogue)))
     keys = np.column_stack([catalogue.group[entries[at]], catalogue.leaving[part[at]]])
-    own[at] = [catalogue.offered_by.get(key.tobytes(), entry) for key, entry in zip(keys, own[at], strict=True)]
+    own[at] = [
+        catalogue.offered_by.get(key.tobytes(), entry)
+        for key, entry in zip(keys, own[at], strict=True)
+    ]
     rows = catalogue.partition.population.rows(catalogue.rows[own])
     if anchors is None:
         return rows
     at_home = anchors.groups == catalogue.group[entries]
-    kept = (part == ANCHOR) | (at_home & (catalogue.own(anchors.counterfactuals, anchors.groups) == own))
+    kept = (part == ANCHOR) | (
+        at_home & (catalogue.own(anchors.counterfactuals, anchors.groups) == own)
+    )
     frame = anchors.counterfactuals.frame
     return pd.DataFrame(
-        {n: np.where(kept, frame[n].astype(object), rows[n].astype(object)) for n in rows}, dtype=object
+        {n: np.where(kept, frame[n].astype(object), rows[n].astype(object)) for n in rows},
+        dtype=object,
     )
 
 
@@ -156,7 +202,9 @@ def with_moves(moved: Mask, private: Sequence[str], verdicts: Sequence[Verdict])
     found, known = list[Verdict](), dict[tuple[int, bytes], Verdict]()
     for verdict, flags in zip(verdicts, moved, strict=True):
         key = id(verdict), flags.tobytes()
-        if key not in known and flags.any() and isinstance(verdict, Certified):  # those that several share, once
+        if (
+            key not in known and flags.any() and isinstance(verdict, Certified)
+        ):  # those that several share, once
             names = tuple(compress(private, flags.tolist()))
             known[key] = Certified(verdict.region, verdict.certificate.counted(moved=names))
         found.append(known.get(key, verdict))
@@ -167,16 +215,19 @@ def _tell_of_wide(catalogue: Catalogue, policy: PrivacyPolicy) -> None:
     wide = catalogue.is_wide(catalogue.weakest)
     if policy.reverts and 2 * wide.sum() > len(wide):
         _log.warning(
-            "%d of %d regions have more than 10,000 combinations of values, and those of people inside are too many or "
-            "would tell outcomes, so their answers are not moved towards who asks: all private values change. Name "
-            'the outcome instead of "opposite", or round quasi-identifiers to what others can know of a person',
+            "%d of %d regions have more than 10,000 combinations of values, and those of people"
+            " inside are too many or would tell outcomes, so their answers are not moved towards"
+            ' who asks: all private values change. Name the outcome instead of "opposite", or round'
+            " quasi-identifiers to what others can know of a person",
             wide.sum(),
             len(wide),
         )
 
 
 def _sealed(population: Population, policy: PrivacyPolicy) -> Partition:
-    """Return the partition that was sealed with a population; for a larger k, unions of its groups."""
+    """Return the partition that was sealed with a population; for a larger k, unions of its
+    groups.
+    """
     partition = partition_from_arrays(population, population.sealed_arrays)
     if partition is None:
         raise PolicyError(_NOTHING.format(policy.guarantee))
@@ -187,7 +238,10 @@ def _sealed(population: Population, policy: PrivacyPolicy) -> Partition:
 def _sealed_catalogue(rows: RowOracle, policy: PrivacyPolicy, goal: Goal) -> Catalogue:
     population = rows.population
     if population.policy is not None and population.policy.k != policy.k:
-        raise PolicyError(f"the bundle has a catalogue for k = {population.policy.k} and nothing to make another of")
+        raise PolicyError(
+            f"the bundle has a catalogue for k = {population.policy.k} and nothing to make"
+            " another of"
+        )
     catalogue = catalogue_from_arrays(population, policy, goal, rows)
     if catalogue is None or population.policy is None:
         raise PolicyError(_NOTHING.format(policy.guarantee))
@@ -200,15 +254,18 @@ AUTO = "auto"
 _NOMINAL = "exact"  # what "auto" stands for under a nominal guarantee
 _MAY_CHANGE = ("k", "near_native", "on_infeasible")  # none of them weakens what was sealed
 _WEAK = (
-    "a nominal k counts the people in a region; somebody who reruns the algorithm, or asks the model, may be left with "
-    'fewer. guarantee="reciprocal" holds against rerunning, "catalogue" against both'
+    "a nominal k counts the people in a region; somebody who reruns the algorithm, or asks the"
+    ' model, may be left with fewer. guarantee="reciprocal" holds against rerunning, "catalogue"'
+    " against both"
 )
 
 _PROTOTYPES = ("dp", "dpc")
 
 
 def check(policy: PrivacyPolicy, method: object, population: Population) -> None:
-    """Refuse what cannot be met: too few people, no sensitive attribute for l or t, an excluded method."""
+    """Refuse what cannot be met: too few people, no sensitive attribute for l or t, an excluded
+    method.
+    """
     if policy.guarantee == "nominal":
         warnings.warn(_WEAK, NominalGuaranteeWarning, stacklevel=3)
     if population.policy is not None:
@@ -218,11 +275,14 @@ def check(policy: PrivacyPolicy, method: object, population: Population) -> None
     if not population.has_rows:
         _check_without_rows(policy, population)
     if (policy.l or policy.t is not None) and not population.schema.sensitive:
-        raise PolicyError("l and t need sensitive attributes in the schema; name them with `sensitive=`")
+        raise PolicyError(
+            "l and t need sensitive attributes in the schema; name them with `sensitive=`"
+        )
     if policy.guarantee != "nominal" and method != AUTO:
         raise PolicyError(
-            f'guarantee="{policy.guarantee}" fixes everybody\'s region beforehand and needs method="auto"; a method '
-            'that chooses a region per counterfactual needs guarantee="nominal"'
+            f'guarantee="{policy.guarantee}" fixes everybody\'s region beforehand and needs'
+            ' method="auto"; a method that chooses a region per counterfactual needs'
+            ' guarantee="nominal"'
         )
 
 
@@ -231,7 +291,10 @@ def _check_without_rows(policy: PrivacyPolicy, population: Population) -> None:
     needs = [name for name, value in (("l", policy.l), ("t", policy.t)) if value is not None]
     if population.is_sealed:
         if needs and policy.guarantee == "nominal":
-            raise PolicyError("l and t of a region of its own are counted in rows, and a sealed population has none")
+            raise PolicyError(
+                "l and t of a region of its own are counted in rows, and a sealed population has"
+                " none"
+            )
         return
     needs += ['guarantee="catalogue"'] if policy.guarantee == "catalogue" else []
     needs += ['anonymity_set="eligible"'] if policy.anonymity_set == "eligible" else []
@@ -240,8 +303,9 @@ def _check_without_rows(policy: PrivacyPolicy, population: Population) -> None:
     needs += ["private_values"] if policy.private_values == "bins" else []
     if needs:
         raise PolicyError(
-            f"{', '.join(needs)}: judged by private values or predictions of people, and these rows stay on the "
-            'cluster; use guarantee="reciprocal", or Population.from_frame or from_parquet'
+            f"{', '.join(needs)}: judged by private values or predictions of people, and these rows"
+            ' stay on the cluster; use guarantee="reciprocal", or Population.from_frame or'
+            " from_parquet"
         )
 
 
@@ -250,18 +314,24 @@ def _check_floor(policy: PrivacyPolicy, sealed: PrivacyPolicy) -> None:
     mine, theirs = policy.to_dict(), sealed.to_dict()
     if policy.k < sealed.k:
         raise PolicyError(f"k = {policy.k} is below the floor of the bundle, {sealed.k}")
-    if changed := sorted(name for name, value in mine.items() if value != theirs[name] and name not in _MAY_CHANGE):
+    if changed := sorted(
+        name for name, value in mine.items() if value != theirs[name] and name not in _MAY_CHANGE
+    ):
         raise PolicyError(f"the bundle fixes {', '.join(changed)}; only k may be raised")
 
 
-def choose(method: str | Protector, plugins: Mapping[str, Callable[[], Protector]]) -> tuple[Protector, str]:
-    """Return the protector of a method and its name, which is read before it sees data: certificates show the name."""
+def choose(
+    method: str | Protector, plugins: Mapping[str, Callable[[], Protector]]
+) -> tuple[Protector, str]:
+    """Return the protector of a method and its name, which is read before it sees data:
+    certificates show the name.
+    """
     method = _NOMINAL if method == AUTO else method
     if isinstance(method, str):
         if method in _PROTOTYPES:
             raise InputError(
-                f'method="{method}" answers queries and has no use for counterfactuals: use DPPrototypes, or '
-                f'protect(explainer, method="{method}", ...)'
+                f'method="{method}" answers queries and has no use for counterfactuals: use'
+                f' DPPrototypes, or protect(explainer, method="{method}", ...)'
             )
         known: dict[str, Callable[[], Protector]] = {**plugins, **BUILT_IN}
         if method not in known:
@@ -271,26 +341,36 @@ def choose(method: str | Protector, plugins: Mapping[str, Callable[[], Protector
     if type(name) is not str or not callable(getattr(method, "protect", None)):
         raise InputError(f"method must be a name or a protector; got {type(method).__name__}")
     if name in BUILT_IN and not isinstance(method, BUILT_IN[name]):
-        raise InputError(f"a protector calls itself {name!r}, which is a built-in one; give it another name")
+        raise InputError(
+            f"a protector calls itself {name!r}, which is a built-in one; give it another name"
+        )
     return method, name
 
 
 def check_rerun(protector: Protector, policy: PrivacyPolicy) -> None:
-    """Refuse to measure an effective k where rerunning a protector for other people says nothing."""
+    """Refuse to measure an effective k where rerunning a protector for other people says
+    nothing.
+    """
     if getattr(protector, "randomised", False) or policy.l is not None or policy.t is not None:
         raise PolicyError(
-            "measure_k_effective needs a method that draws no random numbers and a policy without l and t; "
-            "the inversion attack of the audit estimates it for others"
+            "measure_k_effective needs a method that draws no random numbers and a policy without l"
+            " and t; the inversion attack of the audit estimates it for others"
         )
 
 
 def check_sealable(policy: PrivacyPolicy, goal: Goal) -> None:
     """Refuse to seal a policy that needs rows: people's private values or predictions."""
-    judged = policy.private_values == "bins" or policy.rare_values != "release" or policy.alpha is not None
-    if judged or (policy.anonymity_set == "eligible" and goal.is_opposite and policy.guarantee != "catalogue"):
+    judged = (
+        policy.private_values == "bins"
+        or policy.rare_values != "release"
+        or policy.alpha is not None
+    )
+    if judged or (
+        policy.anonymity_set == "eligible" and goal.is_opposite and policy.guarantee != "catalogue"
+    ):
         raise PolicyError(
-            "a bundle has no private values of people and no predictions: it cannot hold bins, rare values, alpha, or "
-            'eligible people of the goal "opposite"'
+            "a bundle has no private values of people and no predictions: it cannot hold bins, rare"
+            ' values, alpha, or eligible people of the goal "opposite"'
         )
 
 
@@ -311,7 +391,11 @@ def rebuild(proposal: Proposal, population: Population) -> Proposal | None:
 
 def _own_region(region: Region, population: Population) -> Region:
     names = population.schema.quasi_identifiers
-    if type(region) is not Region or type(region.parts) is not dict or len(region.parts) != len(names):
+    if (
+        type(region) is not Region
+        or type(region.parts) is not dict
+        or len(region.parts) != len(names)
+    ):
         raise TypeError("not a Region over the quasi-identifiers")
     parts = region.parts.copy()
     return Region({name: _own_part(parts[name], population.domains[name]) for name in names})

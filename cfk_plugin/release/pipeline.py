@@ -1,4 +1,6 @@
-"""The way of a counterfactual, from top to bottom in `Pipeline.release`; whatever fails is withheld."""
+"""The way of a counterfactual, from top to bottom in `Pipeline.release`; whatever fails is
+withheld.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,13 @@ from cfk_plugin.protection.answers import Anchors, answer, nearest
 from cfk_plugin.protection.partition import ReciprocalProtector
 from cfk_plugin.records.rule import Candidate, Decision, handles_of
 from cfk_plugin.release.detection import Detector
-from cfk_plugin.release.guarantees import GuaranteeState, falls_short, rebuild, sources_of, with_moves
+from cfk_plugin.release.guarantees import (
+    GuaranteeState,
+    falls_short,
+    rebuild,
+    sources_of,
+    with_moves,
+)
 from cfk_plugin.release.results import Entry, Suppressed
 from cfk_plugin.release.verification import Certified, Verdict, Verifier, entries_of, refused
 
@@ -41,11 +49,16 @@ _log = logging.getLogger("cfk_plugin")
 _DOUBLINGS = 8  # how often k is doubled to reach l-diversity or t-closeness
 _DIVERSITY = ("l_diversity", "t_closeness")
 _AT_ONCE = 256  # entries of a catalogue that are verified at once
-_OWN = (*BUILT_IN.values(), ReciprocalProtector)  # protectors whose regions are made of the population's own values
+_OWN = (
+    *BUILT_IN.values(),
+    ReciprocalProtector,
+)  # protectors whose regions are made of the population's own values
 
 
 Memory = dict[tuple[bytes, bytes, object, int], Verdict]
-"""Verdicts by a counterfactual's codes and numbers, its goal and the entry behind it, for one call."""
+"""Verdicts by a counterfactual's codes and numbers, its goal and the entry behind it, for one
+call.
+"""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -62,17 +75,26 @@ class Batch(HostOnly):
     entries: Rows | None = None  # of a catalogue
     moved: Mask | None = None  # private values that come from who asks
     asked: Constraints | None = None  # who asks, and what may change
-    sources: pd.DataFrame | None = None  # whose private values leave, as a ledger knows them; None: the points' own
+    sources: pd.DataFrame | None = (
+        None  # whose private values leave, as a ledger knows them; None: the points' own
+    )
 
     def __len__(self) -> int:
         return len(self.intake)
 
     def take(self, at: Rows) -> Batch:
-        factual, entries = (None if each is None else each[at] for each in (self.factual, self.entries))
+        factual, entries = (
+            None if each is None else each[at] for each in (self.factual, self.entries)
+        )
         moved = None if self.moved is None else self.moved[at]
         kept = self.oracle.restrict(at), self.sides[at], self.progress, entries, moved
-        asked, sources = self.asked and self.asked.take(at), None if self.sources is None else self.sources.take(at)
-        return Batch(self.intake.take(at), self.query[at], self.own[at], factual, *kept, asked, sources)
+        asked, sources = (
+            self.asked and self.asked.take(at),
+            None if self.sources is None else self.sources.take(at),
+        )
+        return Batch(
+            self.intake.take(at), self.query[at], self.own[at], factual, *kept, asked, sources
+        )
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -93,7 +115,9 @@ class Pipeline(HostOnly):
     ledger: Ledger | None = None
     measures_k_effective: bool = False
     seed: int = 0
-    memory: Memory | None = None  # if the same counterfactuals are protected several times in one call
+    memory: Memory | None = (
+        None  # if the same counterfactuals are protected several times in one call
+    )
 
     def release(
         self,
@@ -108,8 +132,8 @@ class Pipeline(HostOnly):
     ) -> tuple[list[Entry], tuple[Finding | None, ...]]:
         """Return an entry and a finding per counterfactual of a table that has every feature.
 
-        `query` says which query each answers, `factuals` has that query's row if known, `factual` the model's label
-        there if known, and `rules` what may change.
+        `query` says which query each answers, `factuals` has that query's row if known, `factual`
+        the model's label there if known, and `rules` what may change.
         """
         try:
             with failing_closed():
@@ -123,38 +147,56 @@ class Pipeline(HostOnly):
         except CFKError as error:
             return withheld(query, error), (None,) * len(query)
 
-    def answer(self, frame: pd.DataFrame, query: Rows, rules: Rules, progress: Progress | None = None) -> list[Entry]:
-        """Return, for each query, the catalogue's nearest answer that is true for the person who asks."""
+    def answer(
+        self, frame: pd.DataFrame, query: Rows, rules: Rules, progress: Progress | None = None
+    ) -> list[Entry]:
+        """Return, for each query, the catalogue's nearest answer that is true for the person who
+        asks.
+        """
         try:
             with failing_closed():
                 intake, factual = take_in(frame, self.population.encoder), None
                 at = sound(intake)  # a query that the model cannot read must not spoil the others
                 if self.goal.is_opposite and len(at):
                     factual = self.model(intake.take(at).frame).astype(object)
-                return self._entries(intake, query, at, None, factual, progress, Constraints(intake, rules))
+                return self._entries(
+                    intake, query, at, None, factual, progress, Constraints(intake, rules)
+                )
         except CFKError as error:
             return withheld(query, error)
 
     def catalogue_entries(self, catalogue: Catalogue, which: Rows) -> Iterator[Entry]:
-        """Yield some entries of the catalogue as released, or why they are withheld; a ledger records them."""
+        """Yield some entries of the catalogue as released, or why they are withheld; a ledger
+        records them.
+        """
         for start in range(0, len(which), _AT_ONCE):
             with failing_closed():
                 at = which[start : start + _AT_ONCE]
-                intake, own = take_in(catalogue.points.take(at), self.population.encoder), catalogue.labels[at]
+                intake, own = (
+                    take_in(catalogue.points.take(at), self.population.encoder),
+                    catalogue.labels[at],
+                )
                 oracle = Oracle(self.model, self.goal.judge(None, own), self.rows, intake)
                 known = None if self.ledger is None else self.population.rows(catalogue.rows[at])
                 about = intake, np.arange(len(at)), own, None, oracle, self.guarantee.sides.of(own)
                 found = [*self._verified(Batch(*about, entries=at, sources=known))]
             yield from found
 
-    def detect(self, frame: pd.DataFrame, intake: Intake, *, instance_based: bool) -> tuple[Finding | None, ...]:
-        """Return a finding per counterfactual, None without rows; plugins may make findings worse, never better."""
+    def detect(
+        self, frame: pd.DataFrame, intake: Intake, *, instance_based: bool
+    ) -> tuple[Finding | None, ...]:
+        """Return a finding per counterfactual, None without rows; plugins may make findings worse,
+        never better.
+        """
         if not self.population.has_rows:
             return (None,) * len(intake)
         own = self.detector.find_coded(intake, instance_based=instance_based)
         if "cfk_detect" not in self.plugins.hooks:
             return own
-        return tuple(worst(a, b) for a, b in zip(own, self.plugins.detect(frame, self.population), strict=True))
+        return tuple(
+            worst(a, b)
+            for a, b in zip(own, self.plugins.detect(frame, self.population), strict=True)
+        )
 
     def entries_of(
         self,
@@ -164,17 +206,34 @@ class Pipeline(HostOnly):
         progress: Progress | None = None,
         asked: Constraints | None = None,
     ) -> list[Entry]:
-        """Return one entry per counterfactual; with a catalogue, its nearest answer that is true for who `asked`."""
+        """Return one entry per counterfactual; with a catalogue, its nearest answer that is true
+        for who `asked`.
+        """
         at = sound(intake, None if asked is None else asked.queries)
-        facts, ask = None if factual is None else factual.take(at), None if self.memory else self.verifier.foreseen
-        if asked is not None and facts is None and self.guarantee.waits(self.goal) and 0 < len(at) <= FEW:
+        facts, ask = (
+            None if factual is None else factual.take(at),
+            None if self.memory else self.verifier.foreseen,
+        )
+        if (
+            asked is not None
+            and facts is None
+            and self.guarantee.waits(self.goal)
+            and 0 < len(at) <= FEW
+        ):
             return self._entries(intake, query, at, at[:0].astype(object), None, progress, asked)
         own, labels, ahead = self.rows.outcomes(intake.take(at), facts, self.guarantee.fixed, ask)
-        desired = self.goal.judge(labels, own)(own, np.arange(len(at))) if len(at) else at.astype(bool)
-        labels, ahead = None if labels is None else labels[desired], ahead if desired.all() else Ahead()
-        return self._entries(intake, query, at[desired], own[desired], labels, progress, asked, ahead)
+        desired = (
+            self.goal.judge(labels, own)(own, np.arange(len(at))) if len(at) else at.astype(bool)
+        )
+        labels, ahead = (
+            None if labels is None else labels[desired],
+            ahead if desired.all() else Ahead(),
+        )
+        return self._entries(
+            intake, query, at[desired], own[desired], labels, progress, asked, ahead
+        )
 
-    def _entries(
+    def _entries(  # noqa: C901 - waits for its rewrite as one function per path
         self,
         intake: Intake,
         query: Rows,
@@ -185,7 +244,8 @@ class Pipeline(HostOnly):
         asked: Constraints | None = None,
         ahead: Ahead | None = None,
     ) -> list[Entry]:
-        """Answer the counterfactuals, or queries (without `own` labels), at some positions; others are withheld.
+        """Answer the counterfactuals, or queries (without `own` labels), at some positions; others
+        are withheld.
 
         If `own` is empty, it is asked for along with the catalogue's first question.
         """
@@ -197,37 +257,72 @@ class Pipeline(HostOnly):
             if waits := own is not None and len(own) < len(at):
                 own = at.astype(object)
             if own is not None:
-                began = Anchors(accepted, catalogue.partition.group_of(accepted.codes, accepted.numbers, sides.of(own)))
+                began = Anchors(
+                    accepted,
+                    catalogue.partition.group_of(accepted.codes, accepted.numbers, sides.of(own)),
+                )
             if asked is not None:
-                how: dict[str, Any] = {"revert": self.policy.reverts, "anchors": began, "asks_own": waits}
+                how: dict[str, Any] = {
+                    "revert": self.policy.reverts,
+                    "anchors": began,
+                    "asks_own": waits,
+                }
                 answered = answer(catalogue, asked.take(at), open_to, who=query[at], **how)
                 if waits and own is not None:
                     own = self.rows.ask(accepted.frame) if answered.own is None else answered.own
                     if not (good := self.goal.met(own)).all():
-                        return self._entries(intake, query, at[good], own[good], None, progress, asked)
+                        return self._entries(
+                            intake, query, at[good], own[good], None, progress, asked
+                        )
                 entry, ahead, moved = answered.entry, answered.ahead(catalogue), answered.moved
             elif began is not None:
                 entry = nearest(catalogue, accepted, open_to, began.groups)
             found = entry >= 0
-            reason = "no_actionable_answer" if asked is not None and asked.rules and len(catalogue) else "infeasible"
+            reason = (
+                "no_actionable_answer"
+                if asked is not None and asked.rules and len(catalogue)
+                else "infeasible"
+            )
             why = np.where(np.isin(query, query[at[found]]), "no_other_answer", reason).tolist()
             made = {i: Suppressed(int(query[i]), why[i]) for i in at[~found].tolist()}
-            at, entries, factual = at[found], entry[found], None if factual is None else factual[found]
+            at, entries, factual = (
+                at[found],
+                entry[found],
+                None if factual is None else factual[found],
+            )
             if len(at):
                 own = catalogue.labels[entries]
                 if self.ledger is not None:
-                    anchors = began and Anchors(accepted.take(np.flatnonzero(found)), began.groups[found])
+                    anchors = began and Anchors(
+                        accepted.take(np.flatnonzero(found)), began.groups[found]
+                    )
                     sources = sources_of(catalogue, entries, answered and answered.part, anchors)
                 points = answered and answered.points
-                accepted = points or take_in(catalogue.points.take(entries), self.population.encoder)
+                accepted = points or take_in(
+                    catalogue.points.take(entries), self.population.encoder
+                )
         if len(at) and own is not None:
-            cells = None if entries is not None else accepted.quasi_identifiers[0]  # an entry's point is nobody's row
-            oracle = Oracle(self.model, self.goal.judge(factual, own), self.rows, accepted, cells, ahead)
+            cells = (
+                None if entries is not None else accepted.quasi_identifiers[0]
+            )  # an entry's point is nobody's row
+            oracle = Oracle(
+                self.model, self.goal.judge(factual, own), self.rows, accepted, cells, ahead
+            )
             known = progress, entries, moved, None if asked is None else asked.take(at), sources
-            told = self._verified(Batch(accepted, of := query[at], own, factual, oracle, sides.of(own), *known))
-            made.update(zip(at.tolist(), told if catalogue is None else self.guarantee.apart(told, of), strict=True))
+            told = self._verified(
+                Batch(accepted, of := query[at], own, factual, oracle, sides.of(own), *known)
+            )
+            made.update(
+                zip(
+                    at.tolist(),
+                    told if catalogue is None else self.guarantee.apart(told, of),
+                    strict=True,
+                )
+            )
         return [
-            made[i] if i in made else Suppressed(q, *(fault or (who and who.faults[i]) or ("not_desired",)))
+            made[i]
+            if i in made
+            else Suppressed(q, *(fault or (who and who.faults[i]) or ("not_desired",)))
             for i, (q, fault) in enumerate(zip(query.tolist(), intake.faults, strict=True))
         ]
 
@@ -238,7 +333,9 @@ class Pipeline(HostOnly):
             verdicts = self._with_k_effective(batch, verdicts)
         if batch.moved is not None:
             verdicts = with_moves(batch.moved, self.population.schema.private, verdicts)
-        telling = getattr(self.guarantee.partition, "telling", None) or self.population.schema.telling
+        telling = (
+            getattr(self.guarantee.partition, "telling", None) or self.population.schema.telling
+        )
         outcomes: Iterable[Outcome] = repeat(self.goal.outcome(self.model.classes))
         if self.goal.is_opposite:
             facts = repeat(None) if batch.factual is None else batch.factual
@@ -246,22 +343,33 @@ class Pipeline(HostOnly):
         return entries_of(batch.query.tolist(), verdicts, batch.intake, outcomes, telling)
 
     def decide(self, batch: Batch) -> list[Verdict]:
-        """Return what may leave for each counterfactual; if there is a ledger, it is recorded first."""
+        """Return what may leave for each counterfactual; if there is a ledger, it is recorded
+        first.
+        """
         if self.ledger is None:
             return self._held(batch, self.protect(batch))
         try:
-            with self.ledger.one_request():  # also for excluded changes: refusals tell where a region is
+            with (
+                self.ledger.one_request()
+            ):  # also for excluded changes: refusals tell where a region is
                 return self._held(batch, LedgerGuard(self, self.ledger, batch).settle())
         except LedgerError as error:
             _log.warning("explanations withheld: %s", error)
         return [refused("ledger_failed")] * len(batch)
 
     def protect(self, batch: Batch) -> list[Verdict]:
-        """Return a certified region per counterfactual, or a refusal; equal ones with equal goals are solved once."""
+        """Return a certified region per counterfactual, or a refusal; equal ones with equal goals
+        are solved once.
+        """
         codes, numbers = batch.intake.codes, batch.intake.numbers
-        after = (batch.own if batch.factual is None else batch.factual).tolist()  # the label to reach, or to leave
+        after = (
+            batch.own if batch.factual is None else batch.factual
+        ).tolist()  # the label to reach, or to leave
         behind = [-1] * len(batch) if batch.entries is None else batch.entries.tolist()
-        keys = [(c.tobytes(), n.tobytes(), *what) for c, n, *what in zip(codes, numbers, after, behind, strict=True)]
+        keys = [
+            (c.tobytes(), n.tobytes(), *what)
+            for c, n, *what in zip(codes, numbers, after, behind, strict=True)
+        ]
         known: Memory = {} if self.memory is None else self.memory
         new: dict[tuple[bytes, bytes, object, int], int] = {}
         for i, key in enumerate(keys):
@@ -282,10 +390,16 @@ class Pipeline(HostOnly):
         return self.verifier.hold_to(batch.asked, batch.intake, verdicts, judge, self.rows.ask)
 
     def _protect_distinct(self, batch: Batch) -> list[Verdict]:
-        """Protect and verify; if sensitive values are too similar, ask again for twice as many people."""
+        """Protect and verify; if sensitive values are too similar, ask again for twice as many
+        people.
+        """
         verdicts, policy = self._attempt(batch, self.policy), self.policy
         for _ in range(_DOUBLINGS if self.guarantee.partition is None else 0):
-            alike = [i for i, v in enumerate(verdicts) if isinstance(v, Suppressed) and v.reason in _DIVERSITY]
+            alike = [
+                i
+                for i, v in enumerate(verdicts)
+                if isinstance(v, Suppressed) and v.reason in _DIVERSITY
+            ]
             if not alike or 2 * policy.k > self.population.n_people:
                 break
             policy = replace(policy, k=2 * policy.k)
@@ -308,15 +422,26 @@ class Pipeline(HostOnly):
         verdicts = self.verifier.verify(asked, *own, batch.oracle, method)
         for i, proposal in enumerate(found):
             is_own = proposal is not None
-            if partition is not None and groups is not None and proposal is not None and proposal.region is not None:
+            if (
+                partition is not None
+                and groups is not None
+                and proposal is not None
+                and proposal.region is not None
+            ):
                 # Whoever gets the region of another group stands out.
                 is_own = bool(groups[i] >= 0) and proposal.region == partition.regions[groups[i]]
             if not is_own:
-                verdicts[i] = refused("verification_failed", getattr(verdicts[i], "refused_k", None))
+                verdicts[i] = refused(
+                    "verification_failed", getattr(verdicts[i], "refused_k", None)
+                )
         return verdicts
 
-    def _propose(self, batch: Batch, policy: PrivacyPolicy) -> tuple[list[Proposal | None], str, Rows | None]:
-        """Ask plugins, then the protector; return proposals (None for a malformed one), method, and groups."""
+    def _propose(
+        self, batch: Batch, policy: PrivacyPolicy
+    ) -> tuple[list[Proposal | None], str, Rows | None]:
+        """Ask plugins, then the protector; return proposals (None for a malformed one), method, and
+        groups.
+        """
         intake, partition = batch.intake, self.guarantee.partition
         codes, numbers = intake.quasi_identifiers
         groups = None
@@ -324,9 +449,16 @@ class Pipeline(HostOnly):
             groups = self.guarantee.catalogue.group[batch.entries]
         elif partition is not None:
             groups = partition.group_of(intake.codes, intake.numbers, batch.sides)
-        # All are copies: what a protector does to its task must not reach verification or the next attempt.
+        # All are copies: what a protector does to its task must not reach verification or the next
+        # attempt.
         lent = copy(policy), codes.copy(), numbers.copy(), batch.oracle
-        task = Task(self.population, *lent, self.seed, batch.progress, None if groups is None else groups.copy())
+        task = Task(
+            self.population,
+            *lent,
+            self.seed,
+            batch.progress,
+            None if groups is None else groups.copy(),
+        )
         answer = self.plugins.protect(task) if "cfk_protect" in self.plugins.hooks else None
         method = self.method if answer is None else "plugin"
         proposals = list(self.protector.protect(task) if answer is None else answer)
@@ -337,14 +469,18 @@ class Pipeline(HostOnly):
         return [rebuild(p, self.population) for p in proposals], method, groups
 
     def regions_of(self, frame: pd.DataFrame) -> list[Region | None]:
-        """Return the region that protection alone maps each record to, whatever its outcome; nothing is released."""
+        """Return the region that protection alone maps each record to, whatever its outcome;
+        nothing is released.
+        """
         intake = take_in(frame, self.population.encoder)
         found: list[Region | None] = [None] * len(intake)
         if len(at := sound(intake)):
             some = intake.take(at)
             own = self.model(some.frame).astype(object)
             oracle = Oracle(self.model, self.goal.judge(None, own), self.rows, some.frame)
-            proposals, *_ = self._propose(Batch(some, at, own, None, oracle, self.guarantee.sides.of(own)), self.policy)
+            proposals, *_ = self._propose(
+                Batch(some, at, own, None, oracle, self.guarantee.sides.of(own)), self.policy
+            )
             for i, proposal in zip(at, proposals, strict=True):
                 found[i] = None if proposal is None else proposal.region
         return found
@@ -352,56 +488,86 @@ class Pipeline(HostOnly):
     def _with_k_effective(self, batch: Batch, verdicts: list[Verdict]) -> list[Verdict]:
         """Add to certificates the number of people whom the protection maps to the same region.
 
-        Everybody in a region is protected as the counterfactual was, with their own quasi-identifiers and the released
-        private values; who gets another region does not count. An adversary with algorithm and model does the same.
+        Everybody in a region is protected as the counterfactual was, with their own
+        quasi-identifiers and the released private values; who gets another region does not count.
+        An adversary with algorithm and model does the same.
         """
         population = self.population
-        certified = {i: verdict for i, verdict in enumerate(verdicts) if isinstance(verdict, Certified)}
+        certified = {
+            i: verdict for i, verdict in enumerate(verdicts) if isinstance(verdict, Certified)
+        }
         if not certified:
             return verdicts
-        inside = [np.flatnonzero(population.cells_inside(verdict.region)) for verdict in certified.values()]
-        which, cells = np.repeat(list(certified), [len(each) for each in inside]), np.concatenate(inside)
-        rows = rows_for_cells(population.encoder, batch.intake.frame, which, population.cells[cells])
+        inside = [
+            np.flatnonzero(population.cells_inside(verdict.region))
+            for verdict in certified.values()
+        ]
+        which, cells = (
+            np.repeat(list(certified), [len(each) for each in inside]),
+            np.concatenate(inside),
+        )
+        rows = rows_for_cells(
+            population.encoder, batch.intake.frame, which, population.cells[cells]
+        )
         others, judge = take_in(rows, population.encoder), self.goal.judge(batch.factual, batch.own)
-        oracle = Oracle(self.model, lambda labels, at: judge(labels, which[at]), self.rows, others.frame)
-        everybody = Batch(others, batch.query[which], batch.own[which], None, oracle, batch.sides[which])
+        oracle = Oracle(
+            self.model, lambda labels, at: judge(labels, which[at]), self.rows, others.frame
+        )
+        everybody = Batch(
+            others, batch.query[which], batch.own[which], None, oracle, batch.sides[which]
+        )
         found, *_ = self._propose(everybody, self.policy)
         for i, (region, certificate) in certified.items():
-            same = [cells[at] for at in np.flatnonzero(which == i) if (p := found[at]) and p.region == region]
+            same = [
+                cells[at]
+                for at in np.flatnonzero(which == i)
+                if (p := found[at]) and p.region == region
+            ]
             members = population.members(region)
             left = members[np.isin(population.cell_of(members), np.array(same, dtype=np.int64))]
-            verdicts[i] = Certified(region, certificate.counted(k_effective=population.people(left)))
+            verdicts[i] = Certified(
+                region, certificate.counted(k_effective=population.people(left))
+            )
         return verdicts
 
 
 def failing_closed() -> AbstractContextManager[None]:
-    """Turn any failure on the way to entries into an error for `withheld`: nothing unprotected may leave."""
+    """Turn any failure on the way to entries into an error for `withheld`: nothing unprotected may
+    leave.
+    """
     return quiet("{} in the pipeline", PluginError, let=ModelError)
 
 
 def withheld(query: Rows, error: CFKError) -> list[Entry]:
     by_model = isinstance(error, ModelError)  # a plugin may have raised it, with any text
     _log.warning("explanations withheld: %s", "ModelError in the pipeline" if by_model else error)
-    return [Suppressed(q, "model_failed" if by_model else "protector_failed") for q in query.tolist()]
+    return [
+        Suppressed(q, "model_failed" if by_model else "protector_failed") for q in query.tolist()
+    ]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LedgerGuard(HostOnly):
     """Asks a ledger before the explanations of a batch leave, and records them first.
 
-    See `cfk_plugin.records.rule` for what may leave. If a record keeps its region, the recorded one is verified again,
-    and today's partition is not asked: the answer could tell where it puts the record.
+    See `cfk_plugin.records.rule` for what may leave. If a record keeps its region, the recorded one
+    is verified again, and today's partition is not asked: the answer could tell where it puts the
+    record.
     """
 
     pipeline: Pipeline
     ledger: Ledger
     batch: Batch
-    _verified: dict[tuple[int, Region], Verdict] = field(default_factory=dict)  # by position and recorded region
+    _verified: dict[tuple[int, Region], Verdict] = field(
+        default_factory=dict
+    )  # by position and recorded region
 
     def settle(self) -> list[Verdict]:
         """Record what is about to leave, or use what is on record instead."""
         pipeline, batch, records = self.pipeline, self.batch, self._handles()
-        where = () if self._keeps_region else (pipeline.policy.sha256, pipeline.population.fingerprint)
+        where = (
+            () if self._keeps_region else (pipeline.policy.sha256, pipeline.population.fingerprint)
+        )
         latest = self.ledger.latest(records, *where)
         known = {i: latest[record] for i, record in enumerate(records) if record in latest}
         verdicts = self._verdicts_on([*known.items()])
@@ -409,11 +575,18 @@ class LedgerGuard(HostOnly):
         found = pipeline.protect(batch.take(fresh)) if len(fresh) else []
         settled: dict[int, Verdict] = dict(zip(fresh.tolist(), found, strict=True))
         settled.update(zip(known, verdicts, strict=True))
-        # A region to keep is proposed unverified: the ledger asks about it, or about another in its place.
-        candidates = {i: self._candidate(records[i], region) for i, region in known.items() if self._keeps_region}
+        # A region to keep is proposed unverified: the ledger asks about it, or about another in its
+        # place.
+        candidates = {
+            i: self._candidate(records[i], region)
+            for i, region in known.items()
+            if self._keeps_region
+        }
         for i, verdict in settled.items():
             if i not in candidates and isinstance(verdict, Certified):
-                candidates[i] = self._candidate(records[i], verdict.region, verdict.certificate.k_effective)
+                candidates[i] = self._candidate(
+                    records[i], verdict.region, verdict.certificate.k_effective
+                )
         leaving = [i for i in settled if i in candidates]
 
         def acceptable(position: int, region: Region) -> bool:
@@ -429,9 +602,14 @@ class LedgerGuard(HostOnly):
         return self.pipeline.policy.guarantee != "nominal"
 
     def _handles(self) -> list[str]:
-        """Return the handle of each record; one that is recorded under an earlier handle keeps that."""
+        """Return the handle of each record; one that is recorded under an earlier handle keeps
+        that.
+        """
         batch, population = self.batch, self.pipeline.population
-        schema, frame = population.schema, batch.intake.frame if batch.sources is None else batch.sources
+        schema, frame = (
+            population.schema,
+            batch.intake.frame if batch.sources is None else batch.sources,
+        )
         columns = [[natural(value) for value in frame[name]] for name in schema.features]
         found = []
         for row in zip(*columns, strict=True):
@@ -440,35 +618,64 @@ class LedgerGuard(HostOnly):
         return found
 
     def _verdicts_on(self, claims: Sequence[tuple[int, Region]]) -> list[Verdict]:
-        """Verify recorded regions, each once; for those not in today's partition everybody inside counts."""
+        """Verify recorded regions, each once; for those not in today's partition everybody inside
+        counts.
+        """
         pipeline, partition = self.pipeline, self.pipeline.guarantee.partition
         if new := [claim for claim in claims if claim not in self._verified]:
-            some, regions = self.batch.take(np.array([i for i, _ in new])), [region for _, region in new]
+            some, regions = (
+                self.batch.take(np.array([i for i, _ in new])),
+                [region for _, region in new],
+            )
             foreign: set[int] = set()
             if partition is not None:
-                foreign = {at for at, region in enumerate(regions) if not len(partition.rows_mapped_to(region))}
-            coded, proposals = (some.intake.codes, some.intake.numbers), [Proposal(region) for region in regions]
-            found = pipeline.verifier.verify(proposals, *coded, some.oracle, pipeline.method, foreign)
-            who = some.asked, some.intake.frame, some.entries, pipeline.goal.judge(some.factual, some.own)
+                foreign = {
+                    at
+                    for at, region in enumerate(regions)
+                    if not len(partition.rows_mapped_to(region))
+                }
+            coded, proposals = (
+                (some.intake.codes, some.intake.numbers),
+                [Proposal(region) for region in regions],
+            )
+            found = pipeline.verifier.verify(
+                proposals, *coded, some.oracle, pipeline.method, foreign
+            )
+            who = (
+                some.asked,
+                some.intake.frame,
+                some.entries,
+                pipeline.goal.judge(some.factual, some.own),
+            )
             untrue = pipeline.guarantee.untrue(regions, *who)
             for at, (claim, verdict) in enumerate(zip(new, found, strict=True)):
-                seen = verdict.certificate if at in foreign and isinstance(verdict, Certified) else None
+                seen = (
+                    verdict.certificate
+                    if at in foreign and isinstance(verdict, Certified)
+                    else None
+                )
                 fails = at in untrue or (seen is not None and falls_short(pipeline.policy, seen))
                 self._verified[claim] = refused("verification_failed") if fails else verdict
         return [self._verified[claim] for claim in claims]
 
     def _candidate(self, record: str, region: Region, effective: int | None = None) -> Candidate:
-        """Return what the ledger is asked; without `effective`, nothing new leaves unless the guarantee is nominal."""
+        """Return what the ledger is asked; without `effective`, nothing new leaves unless the
+        guarantee is nominal.
+        """
         policy, population = self.pipeline.policy, self.pipeline.population.fingerprint
         what = {"policy": policy.sha256, "population": population, "guarantee": policy.guarantee}
         return Candidate(record=record, region=region, k=policy.k, effective=effective, **what)
 
     def _count(self, regions: Sequence[Region]) -> int:
         rows = [self.pipeline.population.members(region) for region in regions]
-        return self.pipeline.population.people(reduce(partial(np.intersect1d, assume_unique=True), rows))
+        return self.pipeline.population.people(
+            reduce(partial(np.intersect1d, assume_unique=True), rows)
+        )
 
     def _decided(self, i: int, verdict: Verdict, decision: Decision) -> Verdict:
-        """Return what leaves by the ledger's decision, and note that on the certificate for the data holder."""
+        """Return what leaves by the ledger's decision, and note that on the certificate for the
+        data holder.
+        """
         if decision.region is None:
             return refused("intersection")
         if decision.outcome == "earlier" or (decision.outcome == "again" and self._keeps_region):
@@ -477,7 +684,14 @@ class LedgerGuard(HostOnly):
             return verdict
         region, certificate = verdict
         counts: dict[str, Any] = {"ledger": decision.outcome, "k_intersection": decision.people}
-        if self._keeps_region and decision.outcome in ("earlier", "again"):  # its group is no larger than on record
-            known = [people for people in (certificate.k_effective, decision.effective) if people is not None]
+        if self._keeps_region and decision.outcome in (
+            "earlier",
+            "again",
+        ):  # its group is no larger than on record
+            known = [
+                people
+                for people in (certificate.k_effective, decision.effective)
+                if people is not None
+            ]
             counts["k_effective"] = min(known, default=None)
         return Certified(region, certificate.counted(**counts))

@@ -15,7 +15,16 @@ import pandas as pd
 from cfk_plugin.data.domain import Domain
 from cfk_plugin.data.policy import Outcome, PrivacyPolicy
 from cfk_plugin.data.population import Population
-from cfk_plugin.data.region import Interval, Part, Phrase, part_from_dict, part_of, part_to_text, to_text, told
+from cfk_plugin.data.region import (
+    Interval,
+    Part,
+    Phrase,
+    part_from_dict,
+    part_of,
+    part_to_text,
+    to_text,
+    told,
+)
 from cfk_plugin.data.values import to_number
 from cfk_plugin.errors import InputError
 from cfk_plugin.metrics.information import ncp_by_attribute
@@ -27,12 +36,17 @@ from cfk_plugin.release.results import Entry, GeneralizedCounterfactual
 _FIGURES = ("k", "ncp", "pureness", "pureness_low", "pureness_high", "exact")
 _FLOORS = ("k_desired_at_least", "k_consistent_at_least")
 _SAID = ("outcome", "region", "released", "withheld")
-_ENTRY, _CATALOGUE = "entry", "catalogue"  # JSON: an entry as files have it, and what all entries have in common
+_ENTRY, _CATALOGUE = (
+    "entry",
+    "catalogue",
+)  # JSON: an entry as files have it, and what all entries have in common
 _OWN = ("outcome", *_FIGURES, *_FLOORS, _ENTRY, _CATALOGUE)
 
 
 def publish(entries: Iterable[Entry]) -> list[GeneralizedCounterfactual]:
-    """Return what leaves of a catalogue's entries, each once, in an order that depends only on what leaves."""
+    """Return what leaves of a catalogue's entries, each once, in an order that depends only on what
+    leaves.
+    """
     distinct = {
         (entry.certificate.ncp, json.dumps([said[name] for name in _SAID], sort_keys=True)): entry
         for entry in entries
@@ -43,14 +57,18 @@ def publish(entries: Iterable[Entry]) -> list[GeneralizedCounterfactual]:
 
 
 def table_of(text: str) -> pd.DataFrame:
-    """Return a row per entry of a catalogue's JSON: readable cells, and the entry as JSON for `content_of`."""
+    """Return a row per entry of a catalogue's JSON: readable cells, and the entry as JSON for
+    `content_of`.
+    """
     content = json.loads(text)
     columns, entries, k = content["columns"], content["explanations"], content["policy"]["k"]
     head = {name: of for name, of in content.items() if name not in ("asked", "explanations")}
     head["entries"] = len(entries)
     cells = [_cells(entry) for entry in entries]
     said: dict[str, Any] = {"outcome": [str(Outcome.of(entry["outcome"])) for entry in entries]}
-    said |= {f"feature.{n}" if n in _OWN else n: [each.get(n, "") for each in cells] for n in columns}
+    said |= {
+        f"feature.{n}" if n in _OWN else n: [each.get(n, "") for each in cells] for n in columns
+    }
     said |= {name: [entry["certificate"][name] for entry in entries] for name in _FIGURES}
     said |= dict.fromkeys(_FLOORS, [k] * len(entries))
     said[_ENTRY] = [json.dumps(entry, ensure_ascii=False) for entry in entries]
@@ -61,19 +79,29 @@ def table_of(text: str) -> pd.DataFrame:
 def _cells(entry: Mapping[str, Any]) -> dict[str, str]:
     parts = {name: part_from_dict(part) for name, part in entry["region"].items()}
     for name, value in entry["released"].items():
-        parts[name] = Interval(value["low"], value["high"]) if isinstance(value, dict) else part_of(value)
-    return {name: part_to_text(part) for name, part in parts.items()} | dict.fromkeys(entry["withheld"], "withheld")
+        parts[name] = (
+            Interval(value["low"], value["high"]) if isinstance(value, dict) else part_of(value)
+        )
+    return {name: part_to_text(part) for name, part in parts.items()} | dict.fromkeys(
+        entry["withheld"], "withheld"
+    )
 
 
 def content_of(table: pd.DataFrame, parse: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
-    """Return the content of a file of released explanations from the JSON columns of a catalogue's table."""
+    """Return the content of a file of released explanations from the JSON columns of a catalogue's
+    table.
+    """
     if lost := [name for name in (_ENTRY, _CATALOGUE) if name not in table.columns]:
-        raise InputError(f"not a table of `cfk catalogue`: it has no column {' and no column '.join(lost)}")
+        raise InputError(
+            f"not a table of `cfk catalogue`: it has no column {' and no column '.join(lost)}"
+        )
     if table.empty:
         raise InputError("holds no entry of a catalogue")
     head = parse(str(table[_CATALOGUE].iloc[0]))
     if type(count := head.pop("entries", None)) is not int or not 0 < count <= 2 * len(table):
-        raise InputError("the column catalogue does not say how many entries there are, or says far more")
+        raise InputError(
+            "the column catalogue does not say how many entries there are, or says far more"
+        )
     asked = [{"query": query, "explanations": 1} for query in range(count)]
     return {**head, "asked": asked, "explanations": [parse(str(text)) for text in table[_ENTRY]]}
 
@@ -86,7 +114,10 @@ def wrong_table(table: pd.DataFrame, content: Mapping[str, Any]) -> Iterator[Fin
         return
     for name in own.columns:
         differs = table[name].map(str).to_numpy() != own[name].map(str).to_numpy()
-        yield from (Finding(f"explanation {i}", f"{name} is not what its entry says") for i in np.flatnonzero(differs))
+        yield from (
+            Finding(f"explanation {i}", f"{name} is not what its entry says")
+            for i in np.flatnonzero(differs)
+        )
 
 
 def catalogue_page(
@@ -96,12 +127,14 @@ def catalogue_page(
     title: str | None = None,
     phrases: Mapping[str, Phrase] | None = None,
 ) -> str:
-    """Return a catalogue as an HTML page in which a person finds the nearest explanation without asking anybody.
+    """Return a catalogue as an HTML page in which a person finds the nearest explanation without
+    asking anybody.
 
-    What the person enters stays in the page: it makes no request, and its content policy allows none. Near is what
-    `KAnonymizer.explain` calls near, with the ranges of the published private values. The page does not contain the
-    model, so an answer need not be true for the person: the page states what was verified of the whole entry. It holds
-    what `KAnonymizer.published` gives away, and for each numeric quasi-identifier the width of the table's range.
+    What the person enters stays in the page: it makes no request, and its content policy allows
+    none. Near is what `KAnonymizer.explain` calls near, with the ranges of the published private
+    values. The page does not contain the model, so an answer need not be true for the person: the
+    page states what was verified of the whole entry. It holds what `KAnonymizer.published` gives
+    away, and for each numeric quasi-identifier the width of the table's range.
 
     Parameters
     ----------
@@ -125,7 +158,9 @@ def catalogue_page(
     schema = population.schema
     known = {**schema.telling.phrases, **(phrases or {})}
     features = [
-        _feature(population.domains[name], entries, name in schema.quasi_identifiers, known.get(name))
+        _feature(
+            population.domains[name], entries, name in schema.quasi_identifiers, known.get(name)
+        )
         for name in sorted(schema.features, key=lambda name: name not in schema.quasi_identifiers)
     ]
     figures = [entry.certificate for entry in entries]
@@ -136,7 +171,9 @@ def catalogue_page(
         "width": _coded(round(loss, 12) for loss in _half_widths(entries, population)),
         "people": _coded(each.k for each in figures),
         "coarse": _coded(int(bool(each.binned or each.withheld)) for each in figures),
-        "pureness": _coded((each.pureness, each.pureness_low, each.pureness_high) for each in figures),
+        "pureness": _coded(
+            (each.pureness, each.pureness_low, each.pureness_high) for each in figures
+        ),
     }
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -174,7 +211,9 @@ def _coded(values: Iterable[Hashable]) -> dict[str, list[Any]]:
     return {"values": [*codes], "at": at}
 
 
-def _half_widths(entries: Sequence[GeneralizedCounterfactual], population: Population) -> Iterable[float]:
+def _half_widths(
+    entries: Sequence[GeneralizedCounterfactual], population: Population
+) -> Iterable[float]:
     known: dict[str, float] = {}
     for entry in entries:
         key = repr(entry.region)
@@ -184,9 +223,14 @@ def _half_widths(entries: Sequence[GeneralizedCounterfactual], population: Popul
 
 
 def _feature(
-    domain: Domain, entries: Sequence[GeneralizedCounterfactual], is_quasi: bool, phrase: Phrase | None
+    domain: Domain,
+    entries: Sequence[GeneralizedCounterfactual],
+    is_quasi: bool,
+    phrase: Phrase | None,
 ) -> dict[str, Any]:
-    """Return the form field of an attribute, and what each entry says of it: -1 where it is withheld."""
+    """Return the form field of an attribute, and what each entry says of it: -1 where it is
+    withheld.
+    """
     name = domain.attribute.name
     phrase = phrase or Phrase.default(name)
     codes: dict[Part, int] = {}
@@ -197,7 +241,11 @@ def _feature(
         at.append(-1 if part is None else codes.setdefault(part, len(codes)))
         if part is not None:
             labels[part] = entry.labels.get(name)
-    found: dict[str, Any] = {"name": name, "at": at, "phrase": [phrase.more, phrase.less, phrase.equal]}
+    found: dict[str, Any] = {
+        "name": name,
+        "at": at,
+        "phrase": [phrase.more, phrase.less, phrase.equal],
+    }
     found |= {"change": domain.attribute.change, "outside": OUTSIDE if is_quasi else 0}
     if domain.is_numeric:
         numbers = [
@@ -207,23 +255,40 @@ def _feature(
             for end in (part.low, part.high)
             if end is not None
         ]
-        span = float(domain.width) if is_quasi else max(numbers, default=0.0) - min(numbers, default=0.0)
+        span = (
+            float(domain.width)
+            if is_quasi
+            else max(numbers, default=0.0) - min(numbers, default=0.0)
+        )
         ranges = [_range(part, is_date=domain.is_date) for part in codes]
-        return found | {"kind": "date" if domain.is_date else "number", "range": span, "parts": ranges}
+        return found | {
+            "kind": "date" if domain.is_date else "number",
+            "range": span,
+            "parts": ranges,
+        }
     listed = {part: _values(part) for part in codes}
     options = {value for values, _ in listed.values() for value in values}
     in_order = domain.attribute.kind == "ordinal"
-    known = options if not is_quasi else {*map(to_text, domain.values)}  # levels of quasi-identifiers are public
-    line = [value for value in map(to_text, domain.values) if value in known] if in_order else sorted(options)
+    known = (
+        options if not is_quasi else {*map(to_text, domain.values)}
+    )  # levels of quasi-identifiers are public
+    line = (
+        [value for value in map(to_text, domain.values) if value in known]
+        if in_order
+        else sorted(options)
+    )
     place = {value: i for i, value in enumerate(line)}
     sets = [
-        [[place[v] for v in values], missing, told(part, labels[part])] for part, (values, missing) in listed.items()
+        [[place[v] for v in values], missing, told(part, labels[part])]
+        for part, (values, missing) in listed.items()
     ]
     return found | {"kind": "choice", "options": line, "parts": sets}
 
 
 def _range(part: Part, *, is_date: bool) -> Any:
-    """Return both ends, whether missing is inside and, for dates, the text; for a single number only its text."""
+    """Return both ends, whether missing is inside and, for dates, the text; for a single number
+    only its text.
+    """
     if not isinstance(part, Interval) or part.low is None:
         return [None, None, 1, "missing"]
     if is_date:

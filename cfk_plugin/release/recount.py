@@ -1,4 +1,6 @@
-"""Recounting released explanations against the people, the model and the guarantee they were made with."""
+"""Recounting released explanations against the people, the model and the guarantee they were made
+with.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,9 @@ NEAR = 1e-9  # figures this close are equal: a table that was written as text ha
 
 @dataclass(slots=True)
 class Recount:
-    """What was found, what could not be checked, and how many people are in each region that was counted."""
+    """What was found, what could not be checked, and how many people are in each region that was
+    counted.
+    """
 
     findings: list[Finding] = field(default_factory=list)
     unchecked: list[str] = field(default_factory=list)
@@ -83,11 +87,13 @@ def examine(
     signed: bool = False,
     table: pd.DataFrame | None = None,
 ) -> Recount:
-    """Check form, consistency, counts and, if given, the model's outcomes; stop where nothing can be read.
+    """Check form, consistency, counts and, if given, the model's outcomes; stop where nothing can
+    be read.
 
-    Without `k`, that of the policy holds; `outcome` names the desired one, `agreed` is the policy that the file must
-    have been made under, `rerun` builds the guarantee's regions again, and `signed` is only reported. `table` is what a
-    catalogue's content was read from: its entries are about the people of today, so counts must match exactly.
+    Without `k`, that of the policy holds; `outcome` names the desired one, `agreed` is the policy
+    that the file must have been made under, `rerun` builds the guarantee's regions again, and
+    `signed` is only reported. `table` is what a catalogue's content was read from: its entries are
+    about the people of today, so counts must match exactly.
     """
     report = Recount(unfit(content, () if population is None else population.schema.features))
     if report.findings:
@@ -118,10 +124,20 @@ def examine(
     report.findings += wrong_columns(content, population)
     if not isinstance(policy, PrivacyPolicy):
         report.findings += wrong_prototypes(content, population)
-        no_count = "hold prototypes, which no people can be counted for: epsilon is of the way they were made"
-        report.findings.append(Finding("explanations", f"{no_count}; see cfk audit epsilon", fails=False))
+        no_count = (
+            "hold prototypes, which no people can be counted for: epsilon is of the way they were"
+            " made"
+        )
+        report.findings.append(
+            Finding("explanations", f"{no_count}; see cfk audit epsilon", fails=False)
+        )
         return report
-    options: dict[str, Any] = {"k": k, "outcome": outcome, "rerun": rerun, "of_today": table is not None}
+    options: dict[str, Any] = {
+        "k": k,
+        "outcome": outcome,
+        "rerun": rerun,
+        "of_today": table is not None,
+    }
     report.findings += _of_regions(content, population, policy, judge, report, **options)
     return report
 
@@ -142,33 +158,46 @@ def _of_regions(
     yield from wrong
     again = None
     if judge is not None and rerun and policy.guarantee == "nominal":
-        report.unchecked.append("that a search finds these regions again: its counterfactuals are not in the file")
+        report.unchecked.append(
+            "that a search finds these regions again: its counterfactuals are not in the file"
+        )
     elif judge is not None and rerun:
         again = Rerun(judge, replace(policy, min_pureness=floor_of(content)))
     known = {*BUILT_IN, *load_plugins().protectors(), "reciprocal", "catalogue"}
     labels = _labels(population, judge, outcome)
-    for each, answer in zip(found, repeat(None) if judge is None else judge.asked(found), strict=judge is not None):
+    for each, answer in zip(
+        found, repeat(None) if judge is None else judge.asked(found), strict=judge is not None
+    ):
         said = each.entry["certificate"]
         report.counts.append(population.people(each.rows))
         same = population.has_key and said["population"] == population.fingerprint
         yield from recount(each, population, policy, k, of_today=of_today or same)
         if said["method"] not in known:
-            yield Finding(each.where, "certificate.method is the name of no method or plugin that is installed here")
+            yield Finding(
+                each.where,
+                "certificate.method is the name of no method or plugin that is installed here",
+            )
         if population.has_key and not same:
-            yield Finding(each.where, "is about another population, or was made with another key", fails=False)
+            yield Finding(
+                each.where, "is about another population, or was made with another key", fails=False
+            )
         yield from _wrong_outcome(each, labels, judge)
         if judge is not None and answer is not None and answer.size:
             yield from judge.wrong_pureness(each, answer)
             yield from judge.too_few(each, answer, policy, k)
         elif judge is not None:
-            report.unchecked.append(f"pureness of {each.where}: the table has no number in a released bin")
+            report.unchecked.append(
+                f"pureness of {each.where}: the table has no number in a released bin"
+            )
         if again is not None:
             yield from again.wrong(each)
     if not population.has_key:
         report.unchecked.append("that this is the population of the certificates (set CFK_KEY)")
 
 
-def _not_asked(policy: Policy, *, key: bool, agreed: bool, people: bool, model: bool, rerun: bool) -> list[str]:
+def _not_asked(
+    policy: Policy, *, key: bool, agreed: bool, people: bool, model: bool, rerun: bool
+) -> list[str]:
     """Return what was not checked, each with the option that checks it."""
     guarantee = policy.guarantee if isinstance(policy, PrivacyPolicy) else None
     asked = {
@@ -178,17 +207,22 @@ def _not_asked(policy: Policy, *, key: bool, agreed: bool, people: bool, model: 
         "pureness (--model)": model or guarantee is None,
         "that regions are those of the guarantee (--rerun)": rerun or guarantee is None,
         "optimal and gap, which are the method's own claim": guarantee != "nominal",
-        "that private values are those of the counterfactuals, which are not in the file": guarantee is None
-        or (guarantee == "catalogue" and rerun),
+        "that private values are those of the counterfactuals, which are not in the file": (
+            guarantee is None or (guarantee == "catalogue" and rerun)
+        ),
         "why explanations were withheld": guarantee is None,
     }
     return [what for what, was_asked in asked.items() if not was_asked]
 
 
 def _labels(population: Population, judge: Judge | None, outcome: str | None) -> set[str]:
-    """Return all known outcomes as text: of the table's target, of the model, and the one that was named."""
+    """Return all known outcomes as text: of the table's target, of the model, and the one that was
+    named.
+    """
     target, found = population.schema.target, population.frame
-    labels = [] if target is None or target not in found else found[target].dropna().unique().tolist()
+    labels = (
+        [] if target is None or target not in found else found[target].dropna().unique().tolist()
+    )
     labels += [] if judge is None else judge.own.tolist()
     if outcome is not None and outcome != OPPOSITE:
         named = desired_of_text(outcome, (), str)
@@ -197,26 +231,44 @@ def _labels(population: Population, judge: Judge | None, outcome: str | None) ->
 
 
 def _wrong_outcome(found: Released, labels: set[str], judge: Judge | None) -> Iterator[Finding]:
-    """Yield an outcome that is missing or not known: an unknown text or number could be anything."""
+    """Yield an outcome that is missing or not known: an unknown text or number could be
+    anything.
+    """
     outcome = found.entry["outcome"]
     if outcome is None:
-        yield Finding(found.where, "does not name its outcome: a function that is not in the file decided", fails=False)
+        yield Finding(
+            found.where,
+            "does not name its outcome: a function that is not in the file decided",
+            fails=False,
+        )
         return
     named = outcome.get("any", [outcome.get("label", outcome.get("not", False))])
-    if all(isinstance(label, bool) for label in named) and ("low" not in outcome or judge is not None):
+    if all(isinstance(label, bool) for label in named) and (
+        "low" not in outcome or judge is not None
+    ):
         return
     if "low" in outcome and str(Outcome.of(outcome)) in labels:
         return
     if "low" in outcome or not labels:
-        yield Finding(found.where, "names an outcome that nothing tells; give --desired or --model", fails=False)
+        yield Finding(
+            found.where,
+            "names an outcome that nothing tells; give --desired or --model",
+            fails=False,
+        )
     elif not {*map(to_text, named)} <= labels:
         yield Finding(found.where, "names an outcome that is none")
 
 
 def recount(
-    found: Released, population: Population, policy: PrivacyPolicy, k: int | None, *, of_today: bool = False
+    found: Released,
+    population: Population,
+    policy: PrivacyPolicy,
+    k: int | None,
+    *,
+    of_today: bool = False,
 ) -> Iterator[Finding]:
-    """Yield what a region lacks, or its certificate states differently; without `k`, that of the policy holds.
+    """Yield what a region lacks, or its certificate states differently; without `k`, that of the
+    policy holds.
 
     A difference may come from other people, unless the certificate is known to be `of_today`.
     """
@@ -224,11 +276,18 @@ def recount(
     if (people := population.people(found.rows)) < (k or policy.k):
         yield Finding(where, f"{people} people, fewer than {'k' if k is None else k}")
     if certificate["k"] != people:
-        yield Finding(where, f"{people} people, and the certificate says something else", fails=of_today)
+        yield Finding(
+            where, f"{people} people, and the certificate says something else", fails=of_today
+        )
     if abs(certificate["ncp"] - (loss := ncp(found.region, population))) > NEAR:
-        yield Finding(where, f"ncp is {loss:.6g}, and the certificate says something else", fails=of_today)
+        yield Finding(
+            where, f"ncp is {loss:.6g}, and the certificate says something else", fails=of_today
+        )
     if not _may_be_pureness(found, population):
-        yield Finding(where, "pureness is no share of the region's combinations, or its interval is none of it")
+        yield Finding(
+            where,
+            "pureness is no share of the region's combinations, or its interval is none of it",
+        )
     if policy.rare_values == "withhold":
         values = PrivateValues(population)
         for j, name in enumerate(population.schema.private):
@@ -241,11 +300,17 @@ def recount(
 def undiverse(
     found: Released, population: Population, policy: PrivacyPolicy, rows: NDArray[np.int64]
 ) -> Iterator[Finding]:
-    """Yield which of the policy's rules on private values are broken among the people of some rows."""
+    """Yield which of the policy's rules on private values are broken among the people of some
+    rows.
+    """
     figures = SensitiveFigures.of(population, rows)
     if policy.l is not None and figures.diversity is not None and figures.diversity < policy.l:
         yield Finding(found.where, "fewer than l sensitive values")
-    if policy.t is not None and figures.closeness is not None and figures.closeness > policy.t + NEAR:
+    if (
+        policy.t is not None
+        and figures.closeness is not None
+        and figures.closeness > policy.t + NEAR
+    ):
         yield Finding(found.where, "sensitive values are farther than t from everybody's")
     if policy.alpha is None or not len(rows):
         return
@@ -256,30 +321,46 @@ def undiverse(
         domain, span = population.domains[name], _span(found, name)
         if name in found.exact and domain.attribute.kind == "numeric":
             span = values.close(j, span[0], float(domain.encode_values([found.exact[name]])[1][0]))
-        share, everywhere = values.people(j, span, rows) / inside, values.people(j, span) / population.n_people
+        share, everywhere = (
+            values.people(j, span, rows) / inside,
+            values.people(j, span) / population.n_people,
+        )
         if share > policy.alpha and share > policy.min_lift * everywhere:
-            yield Finding(found.where, f"more people share what is released of {name} than alpha allows")
+            yield Finding(
+                found.where, f"more people share what is released of {name} than alpha allows"
+            )
 
 
 def _span(found: Released, name: str) -> tuple[int, int]:
-    """Return the range of codes that a private attribute is released as; empty for a number that no row has."""
+    """Return the range of codes that a private attribute is released as; empty for a number that no
+    row has.
+    """
     axis = found.axes[name]
     return (int(axis[0]), int(axis[-1]) + 1) if len(axis) and axis[0] >= 0 else (0, 0)
 
 
 def _axes(found: Released, population: Population) -> list[tuple[int, int]]:
-    """Return how many values each attribute stands for: of the table alone, and with a number that no row has."""
-    axes = {name: int(population.domains[name].inside(part).sum()) for name, part in found.region.items()}
+    """Return how many values each attribute stands for: of the table alone, and with a number that
+    no row has.
+    """
+    axes = {
+        name: int(population.domains[name].inside(part).sum())
+        for name, part in found.region.items()
+    }
     if len(found.exact) < len(population.schema.private):
         axes |= {name: len(axis) for name, axis in found.axes.items()}
     if found.entry["certificate"]["guarantee"] == "catalogue":
         return [(n, n) for n in axes.values()]
-    numeric = {name for name in axes if population.domains[name].attribute.kind == "numeric"} - set(found.exact)
+    numeric = {name for name in axes if population.domains[name].attribute.kind == "numeric"} - set(
+        found.exact
+    )
     return [(n, n + (name in numeric)) for name, n in axes.items()]
 
 
 def sizes(found: Released, population: Population) -> set[int]:
-    """Return how many combinations may have been counted; `CELLS` + 1 stands for any larger number."""
+    """Return how many combinations may have been counted; `CELLS` + 1 stands for any larger
+    number.
+    """
     possible = {1}
     for n, most in _axes(found, population):
         possible = {min(size * m, CELLS + 1) for size in possible for m in {n, most}}
@@ -297,12 +378,16 @@ def _may_be_pureness(found: Released, population: Population) -> bool:
     if max(possible) <= CELLS or not is_share_of(SAMPLES):
         return False
     low, high = clopper_pearson(round(said["pureness"] * SAMPLES), SAMPLES)
-    return bool(abs(said["pureness_low"] - low) <= NEAR and abs(said["pureness_high"] - high) <= NEAR)
+    return bool(
+        abs(said["pureness_low"] - low) <= NEAR and abs(said["pureness_high"] - high) <= NEAR
+    )
 
 
 class _ModelSays(NamedTuple):
     size: int  # combinations of the region; 0 where a bin has no number of the table
-    good: list[NDArray[np.bool_]]  # per combination: has the outcome; where none is named, one for each that it may be
+    good: list[
+        NDArray[np.bool_]
+    ]  # per combination: has the outcome; where none is named, one for each that it may be
     consistent: list[NDArray[np.bool_]]  # the same per row inside, with the released private values
 
 
@@ -320,17 +405,27 @@ class Judge:
         return LabelModel(self.model, self.population.schema.features)
 
     def asked(self, many: Sequence[Released]) -> Iterator[_ModelSays]:
-        """Ask about a few regions at a time: their combinations, and their people with the released values."""
+        """Ask about a few regions at a time: their combinations, and their people with the released
+        values.
+        """
         population, schema = self.population, self.population.schema
-        person = {str(name): column.iloc[0] for name, column in population.rows(np.array([0])).items()}  # any
+        person = {
+            str(name): column.iloc[0] for name, column in population.rows(np.array([0])).items()
+        }  # any
         for start in range(0, len(many), _AT_ONCE):
             some, sizes, asked = many[start : start + _AT_ONCE], [], []
             for found in some:
                 is_exact = len(found.exact) == len(schema.private)
                 axes = () if is_exact else [found.axes[name] for name in schema.private]
                 grid = Grid.of(found.region, population, [0] * len(found.region), axes)
-                cells = grid.all() if grid.size <= CELLS else grid.sample(SAMPLES, np.random.default_rng(0))
-                people = population.cells[population.cell_of(found.rows if is_exact else found.rows[:0])]
+                cells = (
+                    grid.all()
+                    if grid.size <= CELLS
+                    else grid.sample(SAMPLES, np.random.default_rng(0))
+                )
+                people = population.cells[
+                    population.cell_of(found.rows if is_exact else found.rows[:0])
+                ]
                 asked += [self._whole(found, cells), self._whole(found, people)]
                 sizes.append(grid.size)
             lengths = np.array([len(cells) for cells in asked])
@@ -340,10 +435,14 @@ class Judge:
             points = rows_for_cells(population.encoder, table, which, np.concatenate(asked))
             said = np.split(self.labels(points).astype(object), np.cumsum(lengths)[:-1])
             for i, found in enumerate(some):
-                yield _ModelSays(sizes[i], self._met(found, said[2 * i]), self._met(found, said[2 * i + 1]))
+                yield _ModelSays(
+                    sizes[i], self._met(found, said[2 * i]), self._met(found, said[2 * i + 1])
+                )
 
     def _whole(self, found: Released, cells: NDArray[np.int32]) -> NDArray[np.int32]:
-        """Return combinations with the released private values; code ``size`` stands for the explanation's own."""
+        """Return combinations with the released private values; code ``size`` stands for the
+        explanation's own.
+        """
         at, schema = len(found.region), self.population.schema
         whole = np.empty((len(cells), at + len(schema.private)), dtype=np.int32)
         whole[:, : cells.shape[1]] = cells
@@ -354,7 +453,9 @@ class Judge:
         return whole
 
     def wrong_pureness(self, found: Released, answer: _ModelSays) -> Iterator[Finding]:
-        """Yield an outcome other than desired, or a pureness that the model's outcomes contradict."""
+        """Yield an outcome other than desired, or a pureness that the model's outcomes
+        contradict.
+        """
         said = found.entry["certificate"]
         goal = Goal(self.desired)
         asked = None if goal.is_opposite else goal.outcome(self.labels.classes).to_dict()
@@ -364,10 +465,15 @@ class Judge:
         shares = [(int(good.sum()), len(good)) for good in answer.good]
         if answer.size <= CELLS and said["exact"]:
             possible = [size for size in sizes(found, self.population) if size <= CELLS]
-            if not any(_is_pureness(said["pureness"], good, n, size) for good, n in shares for size in possible):
+            if not any(
+                _is_pureness(said["pureness"], good, n, size)
+                for good, n in shares
+                for size in possible
+            ):
                 yield Finding(found.where, "pureness is not what the model says")
             return
-        # Further combinations, with numbers that no row has, may have been counted: any of them may be desired.
+        # Further combinations, with numbers that no row has, may have been counted: any of them may
+        # be desired.
         known = answer.size / prod(most for _, most in _axes(found, self.population))
         if not any(
             low * known <= said["pureness_high"] and said["pureness_low"] <= 1 - (1 - high) * known
@@ -375,13 +481,19 @@ class Judge:
         ):
             yield Finding(found.where, "pureness is not what the model says of other combinations")
 
-    def too_few(self, found: Released, answer: _ModelSays, policy: PrivacyPolicy, k: int | None) -> Iterator[Finding]:
-        """Yield where fewer than k inside have the outcome, or get it with the released private values."""
+    def too_few(
+        self, found: Released, answer: _ModelSays, policy: PrivacyPolicy, k: int | None
+    ) -> Iterator[Finding]:
+        """Yield where fewer than k inside have the outcome, or get it with the released private
+        values.
+        """
         people, least = self.population.people, k or policy.k
         counts = {}
         if policy.counts_eligible:
             counts["have the outcome"] = self._met(found, self.own[found.rows])
-        if policy.guarantee == "catalogue" and len(found.exact) == len(self.population.schema.private):
+        if policy.guarantee == "catalogue" and len(found.exact) == len(
+            self.population.schema.private
+        ):
             counts["get the outcome with the private values that are released"] = answer.consistent
         for what, possible in counts.items():
             if (most := max((people(found.rows[good]) for good in possible), default=0)) < least:
@@ -390,7 +502,9 @@ class Judge:
     @cached_property
     def own(self) -> NDArray[Any]:
         """What the model says of every row of the table."""
-        return self.labels(self.population.frame[list(self.population.schema.features)]).astype(object)
+        return self.labels(self.population.frame[list(self.population.schema.features)]).astype(
+            object
+        )
 
     def _met(self, found: Released, said: NDArray[Any]) -> list[NDArray[np.bool_]]:
         outcome, goal = found.entry["outcome"], Goal(self.desired)
@@ -403,9 +517,13 @@ class Judge:
 
 
 def _is_pureness(share: float, good: int, asked: int, size: int) -> bool:
-    """Say whether a share fits: `good` of the `asked` combinations are desired; any others up to `size` may be."""
+    """Say whether a share fits: `good` of the `asked` combinations are desired; any others up to
+    `size` may be.
+    """
     counted = share * size
-    return abs(counted - round(counted)) <= NEAR * size and good <= round(counted) <= good + max(size - asked, 0)
+    return abs(counted - round(counted)) <= NEAR * size and good <= round(counted) <= good + max(
+        size - asked, 0
+    )
 
 
 class Rerun:
@@ -415,7 +533,9 @@ class Rerun:
         self._population, self._policy = judge.population, policy
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            self._anonymizer = KAnonymizer(policy=replace(policy, on_infeasible="suppress"), effort=judge.effort)
+            self._anonymizer = KAnonymizer(
+                policy=replace(policy, on_infeasible="suppress"), effort=judge.effort
+            )
             self._anonymizer.fit(judge.population, model=judge.model, desired=judge.desired)
         partition = self._anonymizer.guarantee_.partition
         assert partition is not None  # noqa: S101 - only a nominal guarantee has none
@@ -435,22 +555,36 @@ class Rerun:
         if (people := self._population.people(mapped)) < self._policy.k:
             yield Finding(found.where, f"{people} people are mapped to its region, fewer than k")
         yield from undiverse(found, self._population, self._policy, mapped)
-        if self._policy.guarantee == "catalogue" and not any(self._gives(found, group) for group in groups):
-            yield Finding(found.where, "its region with these private values is no entry of the catalogue")
+        if self._policy.guarantee == "catalogue" and not any(
+            self._gives(found, group) for group in groups
+        ):
+            yield Finding(
+                found.where, "its region with these private values is no entry of the catalogue"
+            )
 
     def _gives(self, found: Released, group: int) -> bool:
-        """Say whether an entry of a group has these private values, or may have been moved to them."""
+        """Say whether an entry of a group has these private values, or may have been moved to
+        them.
+        """
         if _private_text(found.entry, self._population) in self._offered(group):
             return True
         catalogue = self._anonymizer.guarantee_.catalogue
-        return catalogue is not None and self._policy.reverts and catalogue.offers(found.exact, group)
+        return (
+            catalogue is not None and self._policy.reverts and catalogue.offers(found.exact, group)
+        )
 
     def _offered(self, group: int) -> list[str]:
-        """Return what the catalogue releases with the region of a group, by releasing each of its entries."""
+        """Return what the catalogue releases with the region of a group, by releasing each of its
+        entries.
+        """
         if group not in self._offers:
             catalogue = self._anonymizer.guarantee_.catalogue
             at = np.flatnonzero([] if catalogue is None else catalogue.group == group)
-            answers = [] if catalogue is None else self._anonymizer.pipeline_.catalogue_entries(catalogue, at)
+            answers = (
+                []
+                if catalogue is None
+                else self._anonymizer.pipeline_.catalogue_entries(catalogue, at)
+            )
             released = [entry.to_dict() for entry in answers if entry.status == "released"]
             self._offers[group] = [_private_text(entry, self._population) for entry in released]
         return self._offers[group]
@@ -461,12 +595,18 @@ def _region_text(region: Mapping[str, Part], population: Population) -> str:
 
     def plain(part: Part, domain: Domain) -> list[Any]:
         if not isinstance(part, Interval):
-            return sorted(domain.code(value) if value is not None else domain.missing_code for value in part)
+            return sorted(
+                domain.code(value) if value is not None else domain.missing_code for value in part
+            )
         if domain.attribute.kind == "ordinal":
             return [list(part.levels or ()), part.missing]
-        return [None if end is None else to_number(end) for end in (part.low, part.high)] + [part.missing]
+        return [None if end is None else to_number(end) for end in (part.low, part.high)] + [
+            part.missing
+        ]
 
-    return json.dumps({name: plain(part, population.domains[name]) for name, part in sorted(region.items())})
+    return json.dumps(
+        {name: plain(part, population.domains[name]) for name, part in sorted(region.items())}
+    )
 
 
 def _private_text(entry: Mapping[str, Any], population: Population) -> str:
@@ -477,5 +617,8 @@ def _private_text(entry: Mapping[str, Any], population: Population) -> str:
             return value
         return to_number(value) if domain.attribute.kind == "numeric" else to_text(value)
 
-    released = {name: plain(value, population.domains[name]) for name, value in sorted(entry["released"].items())}
+    released = {
+        name: plain(value, population.domains[name])
+        for name, value in sorted(entry["released"].items())
+    }
     return json.dumps([released, sorted(entry["withheld"])])

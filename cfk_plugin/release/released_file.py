@@ -26,9 +26,19 @@ if TYPE_CHECKING:
     from cfk_plugin.data.population import Population
 
 _MANY = 1000  # problems that are looked for
-_OF_DETECTION = ("unknown_category", "missing_value", "invalid_value", "outside_domain")  # name their columns
+_OF_DETECTION = (
+    "unknown_category",
+    "missing_value",
+    "invalid_value",
+    "outside_domain",
+)  # name their columns
 # Reasons that occur only under a policy with this setting.
-_NEEDS = {"ncp_above_ceiling": "max_ncp", "l_diversity": "l", "t_closeness": "t", "homogeneous": "alpha"}
+_NEEDS = {
+    "ncp_above_ceiling": "max_ncp",
+    "l_diversity": "l",
+    "t_closeness": "t",
+    "homogeneous": "alpha",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,39 +51,65 @@ class Finding:
 
 
 def require_version(content: Mapping[str, Any]) -> None:
-    """Refuse what is not a file of released explanations in this version of the format; say what to do."""
+    """Refuse what is not a file of released explanations in this version of the format; say what to
+    do.
+    """
     version = content.get("schema_version")
     if not isinstance(content.get("explanations"), list) or version is None:
-        raise InputError("not a file of released explanations: it has no list `explanations` or no `schema_version`")
+        raise InputError(
+            "not a file of released explanations: it has no list `explanations` or no"
+            " `schema_version`"
+        )
     if type(version) is int and version == 1:
         raise InputError(
-            "schema_version 1, of an earlier release: it does not say how many explanations were asked for, so that "
-            f"none is missed. Write the file anew (schema_version {SCHEMA_VERSION}), or verify it with that release"
+            "schema_version 1, of an earlier release: it does not say how many explanations were"
+            " asked for, so that none is missed. Write the file anew (schema_version"
+            f" {SCHEMA_VERSION}), or verify it with that release"
         )
     if type(version) is not int or version != SCHEMA_VERSION:
-        raise InputError(f"its schema_version is not {SCHEMA_VERSION}; verify it with the release that wrote it")
+        raise InputError(
+            f"its schema_version is not {SCHEMA_VERSION}; verify it with the release that wrote it"
+        )
 
 
 def unfit(content: Mapping[str, Any], columns: Sequence[str]) -> list[Finding]:
-    """Compare a file with the JSON Schema, which lists every key that may occur; `columns` may be named."""
+    """Compare a file with the JSON Schema, which lists every key that may occur; `columns` may be
+    named.
+    """
     from jsonschema import Draft202012Validator
     from jsonschema.validators import extend
 
-    types = Draft202012Validator.TYPE_CHECKER.redefine("integer", lambda _, value: type(value) is int)  # not 1.0
-    form = json.loads((files("cfk_plugin") / f"schemas/explanations-{SCHEMA_VERSION}.schema.json").read_text("utf-8"))
+    types = Draft202012Validator.TYPE_CHECKER.redefine(
+        "integer", lambda _, value: type(value) is int
+    )  # not 1.0
+    form = json.loads(
+        (files("cfk_plugin") / f"schemas/explanations-{SCHEMA_VERSION}.schema.json").read_text(
+            "utf-8"
+        )
+    )
     known = {key for part in [form, *form["$defs"].values()] for key in part.get("properties", {})}
     found: list[Finding] = []
     with quiet("the file cannot be compared with the JSON Schema", InputError):
         errors = extend(Draft202012Validator, type_checker=types)(form).iter_errors(content)
-        found = [Finding(_place(e.absolute_path, {*known, *columns}), _said(e)) for e in islice(errors, _MANY)]
+        found = [
+            Finding(_place(e.absolute_path, {*known, *columns}), _said(e))
+            for e in islice(errors, _MANY)
+        ]
     return sorted(set(found), key=lambda finding: (finding.where, finding.problem))
 
 
 def _place(path: Sequence[Any], known: set[str]) -> str:
-    """Write a place; a name that is neither the format's nor a declared column's could be a value."""
-    steps = [step if not isinstance(step, str) or step in known else "(a name that is not known)" for step in path]
+    """Write a place; a name that is neither the format's nor a declared column's could be a
+    value.
+    """
+    steps = [
+        step if not isinstance(step, str) or step in known else "(a name that is not known)"
+        for step in path
+    ]
     if len(steps) > 1 and steps[0] == "explanations":
-        return ", ".join([f"explanation {steps[1]}", ".".join(map(str, steps[2:]))]).removesuffix(", ")
+        return ", ".join([f"explanation {steps[1]}", ".".join(map(str, steps[2:]))]).removesuffix(
+            ", "
+        )
     return ".".join(map(str, steps)) or "top"
 
 
@@ -101,7 +137,9 @@ def policy_of(content: Mapping[str, Any]) -> Policy | None:
 
 
 def floor_of(content: Mapping[str, Any]) -> float:
-    """Return the pureness below which nothing was released; older files give it only if the policy named one."""
+    """Return the pureness below which nothing was released; older files give it only if the policy
+    named one.
+    """
     found: float = content.get("least_pureness", content["policy"].get("min_pureness") or 0.0)
     return found
 
@@ -126,10 +164,18 @@ def inconsistent(content: Mapping[str, Any], policy: Policy) -> Iterator[Finding
     first: Mapping[str, Any] = next(iter(certificates.values()), {})
     for name in first if isinstance(policy, PrototypePolicy) else ("population", "method"):
         if any(certificate[name] != first[name] for certificate in certificates.values()):
-            yield Finding(f"certificate.{name}", "is not the same everywhere")  # prototypes are of one fit
+            yield Finding(
+                f"certificate.{name}", "is not the same everywhere"
+            )  # prototypes are of one fit
     for where, said in certificates.items():
-        wrong = _of_region(said, policy, floor) if isinstance(policy, PrivacyPolicy) else _of_prototype(said, policy)
-        yield from (Finding(f"{where}, certificate", problem) for problem, holds in wrong.items() if holds)
+        wrong = (
+            _of_region(said, policy, floor)
+            if isinstance(policy, PrivacyPolicy)
+            else _of_prototype(said, policy)
+        )
+        yield from (
+            Finding(f"{where}, certificate", problem) for problem, holds in wrong.items() if holds
+        )
 
 
 def _of_numbering(content: Mapping[str, Any]) -> Iterator[Finding]:
@@ -140,10 +186,16 @@ def _of_numbering(content: Mapping[str, Any]) -> Iterator[Finding]:
     expected = sum(each["explanations"] for each in asked)
     if expected != len(found):
         yield Finding("explanations", f"are {len(found)}, and {expected} were asked for")
-    elif list(chain.from_iterable([each["query"]] * each["explanations"] for each in asked)) != found:
+    elif (
+        list(chain.from_iterable([each["query"]] * each["explanations"] for each in asked)) != found
+    ):
         yield Finding("explanations", "are for other queries, or in another order, than asked for")
     if queries != list(range(len(queries))):
-        yield Finding("asked", "queries are not numbered 0, 1, 2, ...: this is a part of what was asked", fails=False)
+        yield Finding(
+            "asked",
+            "queries are not numbered 0, 1, 2, ...: this is a part of what was asked",
+            fails=False,
+        )
 
 
 def _of_region(said: Mapping[str, Any], policy: PrivacyPolicy, floor: float) -> dict[str, bool]:
@@ -152,18 +204,26 @@ def _of_region(said: Mapping[str, Any], policy: PrivacyPolicy, floor: float) -> 
     fixed = policy.guarantee != "nominal"  # then nothing was searched for or proved
     searched = said["method"] != policy.guarantee or said["optimal"] or said["gap"] is not None
     return {
-        "policy_hash is not the SHA-256 of the policy in the file": said["policy_hash"] != policy.sha256,
+        "policy_hash is not the SHA-256 of the policy in the file": (
+            said["policy_hash"] != policy.sha256
+        ),
         "guarantee is not the policy's": said["guarantee"] != policy.guarantee,
-        "not_stopped is not what the guarantee does not stop": said["not_stopped"]
-        != list(NOT_STOPPED[policy.guarantee]),
-        "method, optimal or gap are not those of a region that was fixed beforehand": fixed and searched,
+        "not_stopped is not what the guarantee does not stop": (
+            said["not_stopped"] != list(NOT_STOPPED[policy.guarantee])
+        ),
+        "method, optimal or gap are not those of a region that was fixed beforehand": (
+            fixed and searched
+        ),
         "method is not one of a nominal guarantee": not fixed and said["method"] in NOT_STOPPED,
         "optimal, with a gap": said["optimal"] and said["gap"] != 0,
-        "pureness is outside of its own interval, or exact with one": not low <= share <= high
-        or (said["exact"] and not low == share == high),
+        "pureness is outside of its own interval, or exact with one": (
+            not low <= share <= high or (said["exact"] and not low == share == high)
+        ),
         "pureness of a region that was fixed beforehand is never 0": fixed and share == 0,
         "pureness_low is below the floor that held": low < floor,
-        "ncp is above the policy's max_ncp": policy.max_ncp is not None and said["ncp"] > policy.max_ncp,
+        "ncp is above the policy's max_ncp": (
+            policy.max_ncp is not None and said["ncp"] > policy.max_ncp
+        ),
     }
 
 
@@ -179,19 +239,32 @@ def _of_prototype(said: Mapping[str, Any], policy: PrototypePolicy) -> dict[str,
     claim = ("one row, as claimed", "tables that differ in one row, as claimed")
     mechanism, drawn = said["mechanism"], policy.method == "dp" and not certificate.seeded
     return {
-        "states another budget or model than the policy": not policy.allows(certificate)
-        or (certificate.epsilon, certificate.delta) != (policy.epsilon, policy.delta),
-        "guarantees something else than was asked for": certificate.guarantee not in (policy.guarantee, "none"),
-        "guarantees nothing, and does not say why": certificate.guarantee == "none"
-        and drawn
-        and not certificate.inferred,
-        "unit or neighbours are not those of the policy": (certificate.unit, certificate.neighbours)
-        != (claim if published else unit),
-        "covers is not what its other fields come to": said["covers"]
-        not in (certificate.covers, replace(certificate, reverted=False).covers),  # older files lack this
-        "mechanism is not the policy's": mechanism.startswith("functional mechanism") != published
-        or mechanism.startswith("seeded noise") != (certificate.seeded and policy.method == "dp")
-        or (drawn and ("Gaussian" in mechanism) != (policy.delta > 0)),
+        "states another budget or model than the policy": (
+            not policy.allows(certificate)
+            or (certificate.epsilon, certificate.delta) != (policy.epsilon, policy.delta)
+        ),
+        "guarantees something else than was asked for": (
+            certificate.guarantee not in (policy.guarantee, "none")
+        ),
+        "guarantees nothing, and does not say why": (
+            certificate.guarantee == "none" and drawn and not certificate.inferred
+        ),
+        "unit or neighbours are not those of the policy": (
+            (certificate.unit, certificate.neighbours) != (claim if published else unit)
+        ),
+        "covers is not what its other fields come to": (
+            said["covers"]
+            not in (
+                certificate.covers,
+                replace(certificate, reverted=False).covers,
+            )
+        ),  # older files lack this
+        "mechanism is not the policy's": (
+            mechanism.startswith("functional mechanism") != published
+            or mechanism.startswith("seeded noise")
+            != (certificate.seeded and policy.method == "dp")
+            or (drawn and ("Gaussian" in mechanism) != (policy.delta > 0))
+        ),
     }
 
 
@@ -203,30 +276,39 @@ class Released:
     entry: Mapping[str, Any]  # as in the file
     region: Region
     rows: NDArray[np.int64]  # of the population, inside
-    # Codes that each private attribute stands for: one for a released value (`UNKNOWN` for a number that no row has),
-    # those of a bin, all where it is withheld.
+    # Codes that each private attribute stands for: one for a released value (`UNKNOWN` for a number
+    # that no row has), those of a bin, all where it is withheld.
     axes: Mapping[str, NDArray[np.int32]]
     exact: Mapping[str, Any]  # private attributes that are released exactly
 
     @classmethod
     def of(cls, where: str, entry: Mapping[str, Any], population: Population) -> Released:
         """Read an entry that has no faults."""
-        region = Region({n: part_from_dict(entry["region"][n]) for n in population.schema.quasi_identifiers})
+        region = Region(
+            {n: part_from_dict(entry["region"][n]) for n in population.schema.quasi_identifiers}
+        )
         axes = {name: _codes(entry, population.domains[name]) for name in population.schema.private}
-        exact = {name: value for name, value in entry["released"].items() if not isinstance(value, dict)}
+        exact = {
+            name: value for name, value in entry["released"].items() if not isinstance(value, dict)
+        }
         return cls(where, entry, region, population.members(region), axes, exact)
 
 
 def read(
     content: Mapping[str, Any], population: Population, policy: PrivacyPolicy
 ) -> tuple[list[Released], list[Finding]]:
-    """Return the released regions of a file that can be counted, and what is wrong with the rest."""
+    """Return the released regions of a file that can be counted, and what is wrong with the
+    rest.
+    """
     found, wrong = [], []
     for i, entry in enumerate(content["explanations"]):
         if entry["status"] == "suppressed":
             continue
         where = f"explanation {i}"
-        faults = [*_wrong_region(entry["region"], population), *_wrong_private(entry, population, policy)]
+        faults = [
+            *_wrong_region(entry["region"], population),
+            *_wrong_private(entry, population, policy),
+        ]
         wrong += [Finding(where, fault) for fault in faults]
         if not faults:
             found.append(Released.of(where, entry, population))
@@ -253,11 +335,16 @@ def wrong_prototypes(content: Mapping[str, Any], population: Population) -> Iter
         if entry["status"] == "suppressed":
             continue
         if set(entry["prototype"]) != set(features):
-            yield Finding(f"explanation {i}", f"its prototype is not of the features {', '.join(features)}")
+            yield Finding(
+                f"explanation {i}", f"its prototype is not of the features {', '.join(features)}"
+            )
             continue
         for name, value in entry["prototype"].items():
             if not _is_declared(value, population.domains[name]):
-                yield Finding(f"explanation {i}, prototype.{name}", "is not in the domain that the schema declares")
+                yield Finding(
+                    f"explanation {i}, prototype.{name}",
+                    "is not in the domain that the schema declares",
+                )
 
 
 def _wrong_region(parts: Mapping[str, Any], population: Population) -> Iterator[str]:
@@ -268,7 +355,11 @@ def _wrong_region(parts: Mapping[str, Any], population: Population) -> Iterator[
     for name in quasi:
         domain = population.domains[name]
         with quiet(f"the region of {name} cannot be read", InputError):
-            fits = _is_range(parts[name], domain) if domain.is_interval else _is_set(parts[name], domain)
+            fits = (
+                _is_range(parts[name], domain)
+                if domain.is_interval
+                else _is_set(parts[name], domain)
+            )
         if not fits:
             yield f"its region of {name} is none of a {domain.attribute.kind} attribute"
 
@@ -287,7 +378,10 @@ def _is_range(part: Mapping[str, Any], domain: Domain) -> bool:
     if not levels or not {*levels, low, high} <= set(line):
         return False
     first = line.index(levels[0])
-    return bool(levels == line[first : first + len(levels)]) and [low, high] == [levels[0], levels[-1]]
+    return bool(levels == line[first : first + len(levels)]) and [low, high] == [
+        levels[0],
+        levels[-1],
+    ]
 
 
 def _is_set(part: Mapping[str, Any], domain: Domain) -> bool:
@@ -295,17 +389,27 @@ def _is_set(part: Mapping[str, Any], domain: Domain) -> bool:
         return False
     values = [value for value in part["values"] if value is not None]
     codes = {domain.code(value) for value in values}
-    if UNKNOWN in codes or len(codes) != len(values) or (None in part["values"] and not domain.has_missing):
+    if (
+        UNKNOWN in codes
+        or len(codes) != len(values)
+        or (None in part["values"] and not domain.has_missing)
+    ):
         return False
     hierarchy = domain.attribute.hierarchy
     if hierarchy is None or not values:
         return True
     inside = [to_text(value) for value in values]
-    node = hierarchy.values_under(hierarchy.cover(inside)) if None not in part["values"] else hierarchy.leaves
+    node = (
+        hierarchy.values_under(hierarchy.cover(inside))
+        if None not in part["values"]
+        else hierarchy.leaves
+    )
     return set(inside) == set(node)
 
 
-def _wrong_private(entry: Mapping[str, Any], population: Population, policy: PrivacyPolicy) -> Iterator[str]:
+def _wrong_private(
+    entry: Mapping[str, Any], population: Population, policy: PrivacyPolicy
+) -> Iterator[str]:
     released, withheld, schema = entry["released"], entry["withheld"], population.schema
     shared = {attribute.name for attribute in schema.attributes} - set(schema.private)
     for name in released:
@@ -338,11 +442,16 @@ def _must_be_binned(domain: Domain, policy: PrivacyPolicy) -> bool:
 def _form(domain: Domain, policy: PrivacyPolicy) -> str:
     if _must_be_binned(domain, policy):
         return "a bin"
-    return f"a value of a {'date' if domain.is_date else domain.attribute.kind} attribute in its domain"
+    return (
+        f"a value of a {'date' if domain.is_date else domain.attribute.kind} attribute in its"
+        " domain"
+    )
 
 
 def _is_released(value: Any, domain: Domain, policy: PrivacyPolicy) -> bool:
-    """Say whether a private value has a form that the policy releases, and is possible for the attribute."""
+    """Say whether a private value has a form that the policy releases, and is possible for the
+    attribute.
+    """
     binned = _must_be_binned(domain, policy) and value is not None
     if isinstance(value, dict):
         return (binned or _coarsens(policy)) and value in _bins(domain)
@@ -360,9 +469,15 @@ _DATE = re.compile(r"\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d{1,9})?)?(Z|[+
 
 
 def _is_number(value: Any, domain: Domain) -> bool:
-    """Say whether a value is a number, or a date in a column of dates; a text that could be read as one is not."""
+    """Say whether a value is a number, or a date in a column of dates; a text that could be read as
+    one is not.
+    """
     if domain.is_date:
-        return isinstance(value, str) and _DATE.fullmatch(value) is not None and bool(np.isfinite(to_number(value)))
+        return (
+            isinstance(value, str)
+            and _DATE.fullmatch(value) is not None
+            and bool(np.isfinite(to_number(value)))
+        )
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
@@ -372,8 +487,16 @@ def _is_declared(value: Any, domain: Domain) -> bool:
     if value is None:
         return attribute.nullable
     if attribute.kind != "numeric":
-        listed = attribute.categories or attribute.levels or (attribute.hierarchy and attribute.hierarchy.leaves)
-        return to_text(value) in {to_text(known) for known in listed} if listed else domain.code(value) != UNKNOWN
+        listed = (
+            attribute.categories
+            or attribute.levels
+            or (attribute.hierarchy and attribute.hierarchy.leaves)
+        )
+        return (
+            to_text(value) in {to_text(known) for known in listed}
+            if listed
+            else domain.code(value) != UNKNOWN
+        )
     edges = attribute.bins or attribute.bounds or (domain.values[0], domain.values[-1])
     return _is_number(value, domain) and bool(edges[0] <= to_number(value) <= edges[-1])
 

@@ -1,4 +1,6 @@
-"""What an explanation can be: a region with a certificate, a prototype, or suppressed; and how it is worded."""
+"""What an explanation can be: a region with a certificate, a prototype, or suppressed; and how it
+is worded.
+"""
 
 from __future__ import annotations
 
@@ -34,10 +36,21 @@ ModelAccess = Literal["public", "dp", "private", "surrogate"]
 DPGuarantee = Literal["pure", "approximate", "none"]
 
 _MODEL: Mapping[str, str] = {
-    "public": "the model is public, or was not trained on these people: epsilon covers everything that leaves",
-    "dp": "the model was itself trained with differential privacy on these people: both budgets add up",
-    "private": "the model is private: epsilon covers the rows, not what its outcomes tell of its training",
-    "surrogate": "a surrogate fitted on the rows stands in for the model: epsilon covers everything that leaves",
+    "public": (
+        "the model is public, or was not trained on these people: epsilon covers everything that"
+        " leaves"
+    ),
+    "dp": (
+        "the model was itself trained with differential privacy on these people: both budgets"
+        " add up"
+    ),
+    "private": (
+        "the model is private: epsilon covers the rows, not what its outcomes tell of its training"
+    ),
+    "surrogate": (
+        "a surrogate fitted on the rows stands in for the model: epsilon covers everything that"
+        " leaves"
+    ),
 }
 """What epsilon covers, by what may be known of the model."""
 
@@ -51,20 +64,24 @@ _ROUNDING = 1e-9  # relative: composition rounds up
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrototypePolicy:
-    """The rules under which prototypes are released: what was asked for, before anything was fitted.
+    """The rules under which prototypes are released: what was asked for, before anything was
+    fitted.
 
     Attributes
     ----------
     method : {"dp", "dpc"}
-        Differentially private rows, or the published method of the same name, which guarantees nothing.
+        Differentially private rows, or the published method of the same name, which guarantees
+        nothing.
     epsilon, delta : float
-        The budget; for "dpc" a claim. With probability delta anything may leave, even somebody's row: delta, the
-        model's included, must be below 1 / `people`; at most 1e-6 where that is not given.
+        The budget; for "dpc" a claim. With probability delta anything may leave, even somebody's
+        row: delta, the model's included, must be below 1 / `people`; at most 1e-6 where that is not
+        given.
     rows_per_person : int
         Most rows of one person that count.
-    model_access, model_epsilon, model_delta : {"public", "dp", "private", "surrogate"} and float, optional
-        What may be known of the model (see `PrototypeCertificate.covers`), and, for "dp" alone, the budget it was
-        trained with.
+    model_access : {"public", "dp", "private", "surrogate"}
+        What may be known of the model; see `PrototypeCertificate.covers`.
+    model_epsilon, model_delta : float, optional
+        For "dp" alone: the budget that the model was trained with.
     people : int, optional
         About how many people the table is publicly known to have: declared, never counted.
 
@@ -83,27 +100,36 @@ class PrototypePolicy:
     model_delta: float | None = None
     people: int | None = None
 
-    def __post_init__(self) -> None:
+    def __post_init__(self) -> None:  # noqa: C901 - one check after the other
         plain_settings(self)
         for name, known in (("method", Method), ("model_access", ModelAccess)):
             if getattr(self, name) not in get_args(known):
-                raise PolicyError(f"{name} must be one of {', '.join(get_args(known))}, got {getattr(self, name)!r}")
+                raise PolicyError(
+                    f"{name} must be one of {', '.join(get_args(known))}, got"
+                    f" {getattr(self, name)!r}"
+                )
         for name, value in (("rows_per_person", self.rows_per_person), ("people", self.people)):
             if not (value is None and name == "people") and (type(value) is not int or value < 1):
                 raise PolicyError(f"{name} must be a whole number >= 1, got {value!r}")
         _check_budget("", self.epsilon, self.delta)
         if self.model_access == "dp":
             if self.model_epsilon is None:
-                raise PolicyError('model_access="dp" needs model_epsilon, the budget that the model was trained with')
+                raise PolicyError(
+                    'model_access="dp" needs model_epsilon, the budget that the model was trained'
+                    " with"
+                )
             _check_budget("model_", self.model_epsilon, self.model_delta or 0.0)
         elif self.model_epsilon is not None or self.model_delta is not None:
-            raise PolicyError('model_epsilon and model_delta belong to model_access="dp"; leave them out')
+            raise PolicyError(
+                'model_epsilon and model_delta belong to model_access="dp"; leave them out'
+            )
         delta, people = self.delta + (self.model_delta or 0.0), self.people
         if people is None:
             if delta > MOST_DELTA:
                 raise PolicyError(
-                    f"delta must be at most {MOST_DELTA:g} where the number of people is not declared, got {delta:g}; "
-                    "give people=, a round number that is publicly known, and not counted in the table"
+                    f"delta must be at most {MOST_DELTA:g} where the number of people is not"
+                    f" declared, got {delta:g}; give people=, a round number that is publicly"
+                    " known, and not counted in the table"
                 )
         elif delta * people >= 1:
             raise PolicyError(f"delta must be below 1 / people = {1 / people:g}, got {delta:g}")
@@ -113,12 +139,22 @@ class PrototypePolicy:
         return asdict(self)
 
     def allows(self, certificate: PrototypeCertificate) -> bool:
-        """Say whether a certificate stays within what was asked for: its budget, and what is known of the model."""
+        """Say whether a certificate stays within what was asked for: its budget, and what is known
+        of the model.
+        """
         ours = (self.model_access, self.model_epsilon, self.model_delta or 0.0)
-        theirs = (certificate.model_access, certificate.model_epsilon, certificate.model_delta or 0.0)
+        theirs = (
+            certificate.model_access,
+            certificate.model_epsilon,
+            certificate.model_delta or 0.0,
+        )
         spends = (certificate.epsilon, self.epsilon), (certificate.delta, self.delta)
         proven = self.guarantee != "none" or certificate.guarantee == "none"
-        return proven and ours == theirs and all(spent <= most * (1 + _ROUNDING) for spent, most in spends)
+        return (
+            proven
+            and ours == theirs
+            and all(spent <= most * (1 + _ROUNDING) for spent, most in spends)
+        )
 
     @property
     def guarantee(self) -> DPGuarantee:
@@ -132,9 +168,17 @@ class PrototypePolicy:
         """SHA-256 of the settings as canonical JSON."""
         return sha256_of(self.to_dict())
 
-    def settings(self, certificate: PrototypeCertificate | None) -> tuple[dict[str, str], dict[str, str]]:
-        """Return parameters and tags of a run; without a certificate (nothing was released) what was asked for."""
-        params = {"cfk.method": self.method, "cfk.epsilon": str(self.epsilon), "cfk.delta": str(self.delta)}
+    def settings(
+        self, certificate: PrototypeCertificate | None
+    ) -> tuple[dict[str, str], dict[str, str]]:
+        """Return parameters and tags of a run; without a certificate (nothing was released) what
+        was asked for.
+        """
+        params = {
+            "cfk.method": self.method,
+            "cfk.epsilon": str(self.epsilon),
+            "cfk.delta": str(self.delta),
+        }
         tags: dict[str, str] = {"cfk.dp.model_access": self.model_access}
         known = "none" if self.guarantee == "none" else None
         if certificate is not None:
@@ -148,7 +192,9 @@ class PrototypePolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrototypeCertificate:
-    """What is guaranteed for all answers of one fit together, however many there are. Holds no value of a row.
+    """What is guaranteed for all answers of one fit together, however many there are.
+
+    Holds no value of a row.
 
     For every two tables that differ by one person's rows and every set of answers S:
     P(S | one) <= exp(epsilon) P(S | other) + delta.
@@ -158,13 +204,17 @@ class PrototypeCertificate:
     guarantee : {"pure", "approximate", "none"}
         "none" where the noise was seeded, a domain was read from rows, or the method has no proof.
     epsilon, delta : float
-        Budget that nothing asked of the rows exceeds, by OpenDP's maps; with the guarantee "none" a claim.
+        Budget that nothing asked of the rows exceeds, by OpenDP's maps; with the guarantee "none" a
+        claim.
     unit, neighbours, mechanism : str
-        Whose presence is hidden; which tables are neighbors; noise and composition, with the library's version.
+        Whose presence is hidden; which tables are neighbors; noise and composition, with the
+        library's version.
     model_access, model_epsilon, model_delta : str and float, optional
-        What may be known of the model, as the operator says (see `covers`), and the budget it was trained with.
+        What may be known of the model, as the operator says (see `covers`), and the budget it was
+        trained with.
     seeded, inferred : bool, tuple of str
-        Whether the noise can be repeated, and columns whose domain was read from rows: both void the guarantee.
+        Whether the noise can be repeated, and columns whose domain was read from rows: both void
+        the guarantee.
     reverted : bool
         Whether rows were moved towards the query, which discloses more of the model; see `covers`.
     fit : str
@@ -173,7 +223,8 @@ class PrototypeCertificate:
     Raises
     ------
     ValueError
-        If it claims the impossible: a guarantee with seeded noise or an inferred domain, or "pure" with a delta.
+        If it claims the impossible: a guarantee with seeded noise or an inferred domain, or "pure"
+        with a delta.
     """
 
     guarantee: DPGuarantee
@@ -199,7 +250,9 @@ class PrototypeCertificate:
 
     @property
     def total(self) -> tuple[float, float] | None:
-        """Epsilon and delta of everything that leaves, the model's part included; None where there is no such bound."""
+        """Epsilon and delta of everything that leaves, the model's part included; None where there
+        is no such bound.
+        """
         if self.guarantee == "none" or self.model_access == "private":
             return None
         if self.model_access != "dp":
@@ -210,7 +263,9 @@ class PrototypeCertificate:
 
     @property
     def membership_bound(self) -> float | None:
-        """Largest balanced accuracy of guessing membership in the table: (e^epsilon + delta) / (1 + e^epsilon)."""
+        """Largest balanced accuracy of guessing membership in the table: (e^epsilon + delta) / (1 +
+        e^epsilon).
+        """
         if self.total is None:
             return None
         epsilon, delta = self.total
@@ -226,7 +281,9 @@ class PrototypeCertificate:
 
     @property
     def threat_models(self) -> dict[str, str]:
-        """What epsilon covers for each access to the model, in words; empty where nothing is guaranteed."""
+        """What epsilon covers for each access to the model, in words; empty where nothing is
+        guaranteed.
+        """
         return {} if self.guarantee == "none" else dict(_MODEL)
 
     def public(self) -> dict[str, Any]:
@@ -260,17 +317,23 @@ class _ReleasedEntry:
         """Return what may leave, as JSON-ready values."""
 
     def cells(self) -> dict[str, str]:
-        """Return every feature as text of a table cell: ``24–27``, ``{A, B}``, ``60``, a node's name, "withheld"."""
-        said = {name: self.labels.get(name) or part_to_text(part) for name, part in self.parts().items()}
+        """Return every feature as text of a table cell: ``24–27``, ``{A, B}``, ``60``, a node's
+        name, "withheld".
+        """
+        said = {
+            name: self.labels.get(name) or part_to_text(part) for name, part in self.parts().items()
+        }
         return {**said, **dict.fromkeys(self.withheld, "withheld")}
 
     def text(
-        self, factual: Mapping[str, Any] | pd.Series[Any] | None = None, phrases: Mapping[str, Phrase] | None = None
+        self,
+        factual: Mapping[str, Any] | pd.Series[Any] | None = None,
+        phrases: Mapping[str, Phrase] | None = None,
     ) -> str:
         """Write the explanation as a sentence for a person.
 
-        Without `factual`, the person's value of every feature, the sentence names everything; `phrases` are a `Phrase`
-        per attribute, instead of the schema's.
+        Without `factual`, the person's value of every feature, the sentence names everything;
+        `phrases` are a `Phrase` per attribute, instead of the schema's.
         """
         parts = self.parts()
         if factual is not None:
@@ -280,11 +343,27 @@ class _ReleasedEntry:
 
     def _repr_html_(self) -> str:
         """Return sentence, figures, and where the region is among those of all groups."""
-        figures, bars = self.certificate.public(), getattr(self, "telling", _PLAINLY).bars(getattr(self, "region", {}))
-        rows = [(name, marked(said), picture(bars.get(name, ()), said)) for name, said in self.cells().items()]
+        figures, bars = (
+            self.certificate.public(),
+            getattr(self, "telling", _PLAINLY).bars(getattr(self, "region", {})),
+        )
+        rows = [
+            (name, marked(said), picture(bars.get(name, ()), said))
+            for name, said in self.cells().items()
+        ]
         shown = {name: _written(figures[name]) for name in _FIGURES_SHOWN if name in figures}
-        note = "Bars: how many groups of people have such values, the explanation's dark." if bars else ""
-        return card(f"Released explanation, query {self.query}", self.text(), table((), rows), facts(shown), note=note)
+        note = (
+            "Bars: how many groups of people have such values, the explanation's dark."
+            if bars
+            else ""
+        )
+        return card(
+            f"Released explanation, query {self.query}",
+            self.text(),
+            table((), rows),
+            facts(shown),
+            note=note,
+        )
 
     def row(self, columns: Sequence[str]) -> dict[str, Any]:
         """Return what a run logs of it and may leave."""
@@ -302,7 +381,9 @@ _Kind = TypeVar("_Kind", bound=type)
 
 
 def _telling_hidden(kind: _Kind) -> _Kind:
-    """Hide the dataclass field `telling`: `asdict`, web frameworks and printers write every field."""
+    """Hide the dataclass field `telling`: `asdict`, web frameworks and printers write every
+    field.
+    """
     del kind.__dataclass_fields__["telling"]  # type: ignore[attr-defined]
     return kind
 
@@ -333,7 +414,9 @@ class PrototypeCounterfactual(_ReleasedEntry):
     _texts = ("prototype", "certificate")
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "values", {name: natural(value) for name, value in self.values.items()})
+        object.__setattr__(
+            self, "values", {name: natural(value) for name, value in self.values.items()}
+        )
 
     def parts(self) -> dict[str, Part]:
         """Return every feature with its single value."""
@@ -350,7 +433,11 @@ class PrototypeCounterfactual(_ReleasedEntry):
 
 
 def _check_budget(prefix: str, epsilon: float, delta: float) -> None:
-    if isinstance(epsilon, bool) or not isinstance(epsilon, (int, float)) or not 0 < epsilon < math.inf:
+    if (
+        isinstance(epsilon, bool)
+        or not isinstance(epsilon, (int, float))
+        or not 0 < epsilon < math.inf
+    ):
         raise PolicyError(f"{prefix}epsilon must be a finite number above 0, got {epsilon!r}")
     if not 0 <= delta < 1:
         raise PolicyError(f"{prefix}delta must be in [0, 1), got {delta!r}")
@@ -373,7 +460,9 @@ SUPPRESSION_REASONS: Mapping[str, str] = MappingProxyType(
         "t_closeness": "sensitive values in the region differ too much from the population",
         "homogeneous": "a private value that too many people in the region share",
         "verification_failed": "the independent recount does not meet the policy",
-        "intersection": "with what was released before for this record, fewer than k people would be left",
+        "intersection": (
+            "with what was released before for this record, fewer than k people would be left"
+        ),
         "ledger_failed": "the ledger of releases failed",
         "not_recorded": "no record of it can be kept",
         "protector_failed": "the protector failed",
@@ -385,7 +474,9 @@ SUPPRESSION_REASONS: Mapping[str, str] = MappingProxyType(
 
 
 def _fields_hidden(kind: _Kind) -> _Kind:
-    """Make a dataclass look like an ordinary class: `asdict`, web frameworks and printers write every field."""
+    """Make a dataclass look like an ordinary class: `asdict`, web frameworks and printers write
+    every field.
+    """
     del kind.__dataclass_fields__  # type: ignore[attr-defined]
     return kind
 
@@ -395,9 +486,10 @@ def _fields_hidden(kind: _Kind) -> _Kind:
 class Certificate(HostOnly):
     """What an independent recount found for one released region. Holds no value of a row.
 
-    `public` is what may go to the receiver, and all that `repr` shows. The other counts are for the data holder:
-    k_private says whether the released private values are somebody's, which is itself a leak. So that they never leave
-    unasked, it cannot be pickled and is not seen as a dataclass. Figures are defined in docs/reference/metrics.md.
+    `public` is what may go to the receiver, and all that `repr` shows. The other counts are for the
+    data holder: k_private says whether the released private values are somebody's, which is itself
+    a leak. So that they never leave unasked, it cannot be pickled and is not seen as a dataclass.
+    Figures are defined in docs/reference/metrics.md.
 
     Attributes
     ----------
@@ -406,43 +498,53 @@ class Certificate(HostOnly):
     k_desired : int, optional
         Those whose own prediction is the desired one; None where there are no rows to ask about.
     k_consistent : int
-        Those who get the desired outcome with their own quasi-identifiers and the released private values (for a
-        binned or withheld one, the counterfactual's own): who is left for an adversary with the model.
+        Those who get the desired outcome with their own quasi-identifiers and the released private
+        values (for a binned or withheld one, the counterfactual's own): who is left for an
+        adversary with the model.
     k_effective : int, optional
         Those whom the algorithm maps to the same region; None where it was not computed.
     k_private, private_matches : int, optional
-        Rows in the region, and anywhere, that fit the released private values; None where there are no rows.
+        Rows in the region, and anywhere, that fit the released private values; None where there are
+        no rows.
     ncp : float
         Normalised certainty penalty of the region, in [0, 1]; lower is better.
     pureness, pureness_low, pureness_high : float
-        Share of the value combinations with the desired outcome, in [0, 1], higher is better; two-sided 95 %
-        Clopper-Pearson interval.
+        Share of the value combinations with the desired outcome, in [0, 1], higher is better;
+        two-sided 95 % Clopper-Pearson interval.
     exact : bool
         Whether every combination was asked; the interval is then a point.
     l, t : int and float, optional
         l-diversity and t-closeness of the region's sensitive attributes; None without any.
     prosecutor_risk, journalist_risk : float
-        1 / k in the population, and 1 / count in the reference population (None when none was given).
+        1 / k in the population, and 1 / count in the reference population (None when none was
+        given).
     optimal, gap : bool and float, optional
-        Whether the protector claims a proof that no better region exists; a bound on how much lower NCP could be.
+        Whether the protector claims a proof that no better region exists; a bound on how much lower
+        NCP could be.
     method, guarantee, policy_hash, population : str
         Protector, guarantee, SHA-256 of the policy, keyed fingerprint of the population.
     majority : bool, optional
-        Whether the majority of the rows inside are predicted the desired outcome (a tie counts as yes).
+        Whether the majority of the rows inside are predicted the desired outcome (a tie counts as
+        yes).
     binned, withheld : tuple of str
-        Private attributes released as their bin, and those not released; the others are released exactly.
+        Private attributes released as their bin, and those not released; the others are released
+        exactly.
     moved : tuple of str
-        Private attributes whose values are no longer those that the answer began with, an entry's or the explainer's
-        counterfactual's, but the query's own or on the way to them; see `PrivacyPolicy.revert`.
+        Private attributes whose values are no longer those that the answer began with, an entry's
+        or the explainer's counterfactual's, but the query's own or on the way to them; see
+        `PrivacyPolicy.revert`.
     ncp_parts : tuple of float
         Unweighted NCP of each quasi-identifier, in the order of ``Schema.quasi_identifiers``.
     disclosure : float, optional
-        How much more certain somebody becomes of a sensitive value, the largest over all sensitive attributes.
+        How much more certain somebody becomes of a sensitive value, the largest over all sensitive
+        attributes.
     permitted_pureness : float, optional
-        Pureness of the part of the region, and of binned private values, that is permitted to the person who asks: with
-        their own values of what cannot change. None where nothing is constrained; sampled where the part is large.
+        Pureness of the part of the region, and of binned private values, that is permitted to the
+        person who asks: with their own values of what cannot change. None where nothing is
+        constrained; sampled where the part is large.
     ledger, k_intersection : str and int, optional
-        What a ledger decided (``new``, ``again`` or ``earlier``), and people left after all its releases.
+        What a ledger decided (``new``, ``again`` or ``earlier``), and people left after all its
+        releases.
     """
 
     k: int
@@ -480,16 +582,20 @@ class Certificate(HostOnly):
     _refusal = (
         InputError,
         (
-            "a certificate, and with it a released entry, holds counts for the data holder alone and refuses to be "
-            "pickled; send what may leave, to_dict() of the entry, and keep to_dict() of the certificate"
+            "a certificate, and with it a released entry, holds counts for the data holder alone"
+            " and refuses to be pickled; send what may leave, to_dict() of the entry, and keep"
+            " to_dict() of the certificate"
         ),
     )
 
     def __repr__(self) -> str:
-        return f"Certificate({', '.join(f'{name}={value!r}' for name, value in self.public().items())})"
+        figures = ", ".join(f"{name}={value!r}" for name, value in self.public().items())
+        return f"Certificate({figures})"
 
     def _repr_html_(self) -> str:
-        return card("Certificate", facts({name: _written(value) for name, value in self.public().items()}))
+        return card(
+            "Certificate", facts({name: _written(value) for name, value in self.public().items()})
+        )
 
     def __deepcopy__(self, _: object = None) -> Certificate:
         return self
@@ -530,7 +636,8 @@ _FOR_DATA_HOLDER = (
 @_telling_hidden
 @dataclass(frozen=True, slots=True)
 class GeneralizedCounterfactual(_ReleasedEntry):
-    """A released explanation: quasi-identifiers generalised to a region, private values as the policy has them.
+    """A released explanation: quasi-identifiers generalised to a region, private values as the
+    policy has them.
 
     Attributes
     ----------
@@ -539,7 +646,8 @@ class GeneralizedCounterfactual(_ReleasedEntry):
     region, labels : Region, mapping
         What the quasi-identifiers are generalised to, and names of the nodes of hierarchical ones.
     released, withheld : mapping, tuple of str
-        Private attribute to its value, or to a declared bin as an `Interval`; attributes that are not released.
+        Private attribute to its value, or to a declared bin as an `Interval`; attributes that are
+        not released.
     certificate : Certificate
         What the recount found.
     outcome : Outcome
@@ -566,13 +674,22 @@ class GeneralizedCounterfactual(_ReleasedEntry):
             return
         withheld = set(self.certificate.withheld)
         exact = sorted(withheld.intersection(self.released))
-        exact += [name for name in self.certificate.binned if not isinstance(self.released.get(name), Interval)]
+        exact += [
+            name
+            for name in self.certificate.binned
+            if not isinstance(self.released.get(name), Interval)
+        ]
         if exact or set(self.withheld) != withheld:
-            raise ValueError(f"private attributes are released otherwise than certified: {', '.join(exact)}")
+            raise ValueError(
+                f"private attributes are released otherwise than certified: {', '.join(exact)}"
+            )
 
     def parts(self) -> dict[str, Part]:
         """Return every feature of the region and the released values, each with its part."""
-        return {**self.region.parts, **{name: part_of(value) for name, value in self.released.items()}}
+        return {
+            **self.region.parts,
+            **{name: part_of(value) for name, value in self.released.items()},
+        }
 
     def to_dict(self) -> dict[str, Any]:
         """Return what may leave, as JSON-ready values."""
@@ -635,7 +752,12 @@ class Suppressed:
 
     def to_dict(self) -> dict[str, Any]:
         """Return what may leave, as JSON-ready values."""
-        return {"query": self.query, "status": self.status, "reason": self.reason, "columns": list(self.columns)}
+        return {
+            "query": self.query,
+            "status": self.status,
+            "reason": self.reason,
+            "columns": list(self.columns),
+        }
 
     def row(self, columns: Sequence[str]) -> dict[str, Any]:  # noqa: ARG002 - as a released entry takes
         """Return what a run logs of it and may leave."""
@@ -643,7 +765,10 @@ class Suppressed:
 
     def audit_row(self, quasi_identifiers: Sequence[str]) -> dict[str, Any]:  # noqa: ARG002 - as a released entry takes
         """Return what a run logs of it for the data holder alone."""
-        return {"refused_k": self.refused_k, "ledger": "refused" if self.reason == "intersection" else None}
+        return {
+            "refused_k": self.refused_k,
+            "ledger": "refused" if self.reason == "intersection" else None,
+        }
 
 
 Released = GeneralizedCounterfactual | PrototypeCounterfactual
@@ -656,7 +781,13 @@ def _written(figure: Any) -> str:
     """Write a figure as a notebook shows it."""
     if isinstance(figure, (list, tuple)):
         return ", ".join(map(str, figure)) or "none"
-    return f"{figure:.3g}" if isinstance(figure, float) else "unknown" if figure is None else str(figure)
+    return (
+        f"{figure:.3g}"
+        if isinstance(figure, float)
+        else "unknown"
+        if figure is None
+        else str(figure)
+    )
 
 
 def _private_json(value: Any) -> Any:

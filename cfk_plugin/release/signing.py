@@ -13,23 +13,37 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from cfk_plugin.errors import MissingDependencyError, SignatureError, WrongSignatureError, quiet
 
 if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import (
+        Ed25519PrivateKey,
+        Ed25519PublicKey,
+    )
 
 _Key = TypeVar("_Key")
-_MEANT_FOR = b"cfk_plugin signature 1\0"  # signed with the content, so that no signature made for another purpose fits
+# signed with the content, so that no signature made for another purpose fits
+_MEANT_FOR = b"cfk_plugin signature 1\0"
 _FORM = re.compile(rb"cfk-signature-1 ([0-9a-f]{16}) ([A-Za-z0-9+/]{86}==)\n")
 
 
 def new_key(path: str | Path, passphrase: str | None = None) -> Path:
-    """Make a pair of keys: the private one at `path`, readable by its owner alone, the public one beside it."""
+    """Make a pair of keys: the private one at `path`, readable by its owner alone, the public one
+    beside it.
+    """
     form, ed25519 = _cryptography()
     private, public = Path(path), _beside(Path(path), ".pub")
     if taken := [place.name for place in (private, public) if os.path.lexists(place)]:
-        raise SignatureError(f"{', '.join(taken)}: is there already; a key is never overwritten, give another path")
-    locked = form.BestAvailableEncryption(passphrase.encode()) if passphrase else form.NoEncryption()
+        raise SignatureError(
+            f"{', '.join(taken)}: is there already; a key is never overwritten, give another path"
+        )
+    locked = (
+        form.BestAvailableEncryption(passphrase.encode()) if passphrase else form.NoEncryption()
+    )
     key = ed25519.Ed25519PrivateKey.generate()
     _create(private, key.private_bytes(form.Encoding.PEM, form.PrivateFormat.PKCS8, locked), 0o600)
-    _create(public, key.public_key().public_bytes(form.Encoding.PEM, form.PublicFormat.SubjectPublicKeyInfo), 0o644)
+    _create(
+        public,
+        key.public_key().public_bytes(form.Encoding.PEM, form.PublicFormat.SubjectPublicKeyInfo),
+        0o644,
+    )
     return public
 
 
@@ -44,11 +58,15 @@ def sign(path: str | Path, key: str | Path, passphrase: str | None = None) -> Pa
 
 
 def verify(path: str | Path, key: str | Path, signature: str | Path | None = None) -> bytes:
-    """Return the bytes of a file if they are those that were signed; use only the returned bytes."""
+    """Return the bytes of a file if they are those that were signed; use only the returned
+    bytes.
+    """
     public, content = _public(Path(key)), _read(Path(path))
     beside = _beside(Path(path), ".sig") if signature is None else Path(signature)
     if not beside.is_file():
-        raise WrongSignatureError(f"{beside.name}: no such file; nothing shows that the holder of the key made it")
+        raise WrongSignatureError(
+            f"{beside.name}: no such file; nothing shows that the holder of the key made it"
+        )
     found = _FORM.fullmatch(_read(beside))
     if found is None:
         raise WrongSignatureError(f"{beside.name}: is no signature, or only a part of one")
@@ -56,7 +74,9 @@ def verify(path: str | Path, key: str | Path, signature: str | Path | None = Non
         raise WrongSignatureError(f"{beside.name}: signed with another key than {Path(key).name}")
     made = base64.b64decode(found[2])
     if base64.b64encode(made) != found[2] or not _fits(public, made, content):
-        raise WrongSignatureError(f"{Path(path).name}: not what was signed; it has changed, or is another file")
+        raise WrongSignatureError(
+            f"{Path(path).name}: not what was signed; it has changed, or is another file"
+        )
     return content
 
 
@@ -85,7 +105,9 @@ def _private(path: Path, passphrase: str | None) -> Ed25519PrivateKey:
     if os.name == "posix" and stat.S_IMODE(path.stat().st_mode) & 0o077:
         raise SignatureError(f"{path.name}: others may read this private key; chmod 600 it")
     with quiet(f"{path.name}: no private key, or another passphrase", SignatureError):
-        key = form.load_pem_private_key(content, passphrase.encode() if passphrase and locked else None)
+        key = form.load_pem_private_key(
+            content, passphrase.encode() if passphrase and locked else None
+        )
     own: Ed25519PrivateKey = _checked(path, key, ed25519.Ed25519PrivateKey)
     return own
 
@@ -94,7 +116,9 @@ def _public(path: Path) -> Ed25519PublicKey:
     form, ed25519 = _cryptography()
     content = _read(path)
     if b"PRIVATE" in content:
-        raise SignatureError(f"{path.name}: is a private key; verify with the public one, {path.name}.pub")
+        raise SignatureError(
+            f"{path.name}: is a private key; verify with the public one, {path.name}.pub"
+        )
     with quiet(f"{path.name}: no public key", SignatureError):
         key = form.load_pem_public_key(content)
     own: Ed25519PublicKey = _checked(path, key, ed25519.Ed25519PublicKey)
@@ -112,7 +136,9 @@ def _cryptography() -> tuple[Any, Any]:
         from cryptography.hazmat.primitives import serialization
         from cryptography.hazmat.primitives.asymmetric import ed25519
     except ImportError:
-        raise MissingDependencyError("signatures need cryptography: pip install 'cfk-plugin[sign]'") from None
+        raise MissingDependencyError(
+            "signatures need cryptography: pip install 'cfk-plugin[sign]'"
+        ) from None
     return serialization, ed25519
 
 

@@ -1,4 +1,6 @@
-"""Verification: the last step, which no plugin changes: it recounts a region from itself and the population alone."""
+"""Verification: the last step, which no plugin changes: it recounts a region from itself and the
+population alone.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,17 @@ from numpy.typing import NDArray
 
 from cfk_plugin.data.constraints import Constraints, Offers
 from cfk_plugin.data.display import Telling
-from cfk_plugin.data.domain import INVALID, UNEXPECTED_MISSING, UNKNOWN, Codes, Domain, Numbers, Rows, bin_of, bin_part
+from cfk_plugin.data.domain import (
+    INVALID,
+    UNEXPECTED_MISSING,
+    UNKNOWN,
+    Codes,
+    Domain,
+    Numbers,
+    Rows,
+    bin_of,
+    bin_part,
+)
 from cfk_plugin.data.intake import Intake
 from cfk_plugin.data.model import MOST_CELLS, SAMPLED, Grid, Judge, Oracle, rows_for_cells
 from cfk_plugin.data.policy import Mask, Outcome, PrivacyPolicy
@@ -30,7 +42,10 @@ from cfk_plugin.metrics.risk import SensitiveFigures
 from cfk_plugin.metrics.uniqueness import PrivatePart, PrivateRelease, number_of
 from cfk_plugin.release.results import Certificate, Entry, GeneralizedCounterfactual, Suppressed
 
-_REMEMBERED, _FEW_ROWS = 1 << 22, 10_000  # most rows inside of remembered regions: of all, and of one
+_REMEMBERED, _FEW_ROWS = (
+    1 << 22,
+    10_000,
+)  # most rows inside of remembered regions: of all, and of one
 _AT_ONCE = 1 << 22  # codes of queries held at once
 _log = logging.getLogger("cfk_plugin")
 
@@ -47,7 +62,9 @@ Verdict = Certified | Suppressed
 
 
 def refused(reason: str, k: int | None = None) -> Suppressed:
-    """Return why a region does not leave, and the number of people if too few; the query is filled in later."""
+    """Return why a region does not leave, and the number of people if too few; the query is filled
+    in later.
+    """
     return Suppressed(-1, reason, refused_k=k)
 
 
@@ -73,7 +90,9 @@ class _Recount(HostOnly):
     sealed: SealedRegion | None = None  # if there are neither rows nor cells
 
     def people(self, population: Population, flags: Mask) -> list[int]:
-        """Count people behind some of the rows inside; without rows, the only flag says whether the floor is proven."""
+        """Count people behind some of the rows inside; without rows, the only flag says whether the
+        floor is proven.
+        """
         if self.sealed is not None:
             return [self.sealed.floor if proven else 0 for proven in flags[:, 0].tolist()]
         return population.people_of(self.rows, flags)
@@ -93,8 +112,8 @@ class _Claim(NamedTuple):
 class Verifier(HostOnly):
     """Certifies regions against a population and a policy.
 
-    `mapped_rows` says which rows are released with a region, if a partition fixes that; else all inside count.
-    `sealed` says what is known of a region if the population has no cells.
+    `mapped_rows` says which rows are released with a region, if a partition fixes that; else all
+    inside count. `sealed` says what is known of a region if the population has no cells.
     """
 
     cell_budget, samples = MOST_CELLS, SAMPLED
@@ -112,7 +131,9 @@ class Verifier(HostOnly):
         self._population, self._policy, self._reference = population, policy, reference
         self._mapped_rows, self._sealed, self._seed = mapped_rows, sealed, seed
         self._private, self._policy_hash = PrivateRelease(population, policy), policy.sha256
-        self._known: dict[tuple[str, bool], _Recount | Suppressed] = {}  # the population and the partition never change
+        self._known: dict[
+            tuple[str, bool], _Recount | Suppressed
+        ] = {}  # the population and the partition never change
         self._held = 0  # rows and combinations in these
         self._names = population.schema.quasi_identifiers
         self._domains = [population.domains[name] for name in self._names]
@@ -130,15 +151,29 @@ class Verifier(HostOnly):
         method: str,
         foreign: Collection[int] = (),
     ) -> list[Verdict]:
-        """Certify or refuse one region per counterfactual; at positions in `foreign` everybody inside counts."""
-        alike, claims, of = dict[Any, list[int]](), list[_Claim](), np.zeros(len(proposals), dtype=np.int64)
-        asks_alike = self._private.is_exact and self._mapped_rows is not None  # then the region decides the questions
+        """Certify or refuse one region per counterfactual; at positions in `foreign` everybody
+        inside counts.
+        """
+        alike, claims, of = (
+            dict[Any, list[int]](),
+            list[_Claim](),
+            np.zeros(len(proposals), dtype=np.int64),
+        )
+        asks_alike = (
+            self._private.is_exact and self._mapped_rows is not None
+        )  # then the region decides the questions
         for i, proposal in enumerate(proposals):
             alike.setdefault((id(proposal.region), i in foreign) if asks_alike else i, []).append(i)
         found = dict[int, Verdict]()
         for first, *others in alike.values():
             at = np.array([first, *others])
-            claim = self._claim(proposals[first].region, at, codes[first], numbers[first], is_foreign=first in foreign)
+            claim = self._claim(
+                proposals[first].region,
+                at,
+                codes[first],
+                numbers[first],
+                is_foreign=first in foreign,
+            )
             if isinstance(claim, Suppressed):
                 found.update(dict.fromkeys(at.tolist(), claim))
             else:
@@ -146,7 +181,9 @@ class Verifier(HostOnly):
                 claims.append(claim)
         matches = [(None, None)] * len(proposals)
         if claims and self._population.has_rows:
-            matches = self._private.exact_matches(codes, [claim.recount.rows for claim in claims], of).tolist()
+            matches = self._private.exact_matches(
+                codes, [claim.recount.rows for claim in claims], of
+            ).tolist()
         for claim, good, consistent in self._asked(claims, codes, oracle):
             desired = oracle.desired_rows(claim.at, claim.recount.rows)
             verdicts = self._judge(claim, proposals, matches, good, consistent, desired, method)
@@ -165,10 +202,13 @@ class Verifier(HostOnly):
         if isinstance(count, Suppressed):
             return count
         exact = PrivatePart() if self._private.is_exact else None
-        if (private := exact or self._private.part(codes, numbers, count.rows, count.mapped)) is None:
+        if (
+            private := exact or self._private.part(codes, numbers, count.rows, count.mapped)
+        ) is None:
             return refused("homogeneous")
         axes = [*count.grid.codes, *private.axes]
-        # A number that no row has is one more; not of a group's region, which is judged alike for all.
+        # A number that no row has is one more; not of a group's region, which is judged alike for
+        # all.
         for j in np.flatnonzero(own == UNKNOWN).tolist() if self._mapped_rows is None else ():
             axes[j] = np.append(axes[j], np.int32(self._domains[j].size))
         is_same = [*map(len, axes)] == [*map(len, count.grid.codes)]  # nothing was added
@@ -177,18 +217,29 @@ class Verifier(HostOnly):
         return _Claim(count, at, private, cells, grid.size <= self.cell_budget, is_foreign)
 
     def hold_to(
-        self, asked: Constraints, intake: Intake, verdicts: Sequence[Verdict], judge: Judge, ask: Ask
+        self,
+        asked: Constraints,
+        intake: Intake,
+        verdicts: Sequence[Verdict],
+        judge: Judge,
+        ask: Ask,
     ) -> list[Verdict]:
-        """Refuse what needs an excluded change, and certify how pure the rest is within what may change."""
+        """Refuse what needs an excluded change, and certify how pure the rest is within what may
+        change.
+        """
         domains = self._population.domains
         certified = {i: v for i, v in enumerate(verdicts) if isinstance(v, Certified)}
-        private = [_private_values(verdict.certificate, intake, i) for i, verdict in certified.items()]
+        private = [
+            _private_values(verdict.certificate, intake, i) for i, verdict in certified.items()
+        ]
         said = [
             {**v.region, **{n: part_of(value) for n, value in values.items()}}
             for v, values in zip(certified.values(), private, strict=True)
         ]
         names = [name for name in domains if name in asked.rules or name in self._names]
-        offers = {name: Offers.build(domains[name], [each.get(name) for each in said]) for name in names}
+        offers = {
+            name: Offers.build(domains[name], [each.get(name) for each in said]) for name in names
+        }
         every = np.array([*certified], dtype=np.int64)
         fits, found = np.flatnonzero(asked.take(every).admits(offers)), list(verdicts)
         for i in certified:
@@ -200,26 +251,42 @@ class Verifier(HostOnly):
             told = [certified[i] for i in at.tolist()]
             rows, which = self._permitted(asked.take(at), intake.take(at), told, here)
             good = judge(ask(rows), at[which])
-            shares = np.bincount(which, good, len(at)) / np.maximum(np.bincount(which, minlength=len(at)), 1)
-            for i, (region, certificate), share in zip(at.tolist(), told, shares.tolist(), strict=True):
+            shares = np.bincount(which, good, len(at)) / np.maximum(
+                np.bincount(which, minlength=len(at)), 1
+            )
+            for i, (region, certificate), share in zip(
+                at.tolist(), told, shares.tolist(), strict=True
+            ):
                 if share:  # else nothing that is permitted leads to the outcome
                     found[i] = Certified(region, certificate.counted(permitted_pureness=share))
         return found
 
     def _permitted(
-        self, asked: Constraints, intake: Intake, told: Sequence[Certified], offers: Mapping[str, Offers]
+        self,
+        asked: Constraints,
+        intake: Intake,
+        told: Sequence[Certified],
+        offers: Mapping[str, Offers],
     ) -> tuple[pd.DataFrame, Rows]:
-        """Return the combinations of answers that are permitted to who asks, and the answer that each belongs to."""
+        """Return the combinations of answers that are permitted to who asks, and the answer that
+        each belongs to.
+        """
         domains, private = self._population.domains, self._population.schema.private
         is_wide = any(certificate.binned or certificate.withheld for _, certificate in told)
-        ranged = {n: o for n, o in offers.items() if n in self._names or (is_wide and domains[n].is_numeric)}
+        ranged = {
+            n: o
+            for n, o in offers.items()
+            if n in self._names or (is_wide and domains[n].is_numeric)
+        }
         columns, narrow = asked.narrowed(ranged)
         cells = []
         for i, (region, certificate) in enumerate(told):
             grid = Grid.of(region, self._population, [0] * len(self._names))
             axes = dict(zip(self._names, grid.codes, strict=True))
             if is_wide:
-                forms = self._private.axes(intake.codes[i], intake.numbers[i], certificate.binned, certificate.withheld)
+                forms = self._private.axes(
+                    intake.codes[i], intake.numbers[i], certificate.binned, certificate.withheld
+                )
                 axes |= dict(zip(private, forms, strict=True))
             kept = tuple(narrow[n](i, axis) if n in narrow else axis for n, axis in axes.items())
             cells.append(Grid(kept).drawn(self.cell_budget, self.samples, self._seed))
@@ -228,7 +295,9 @@ class Verifier(HostOnly):
         return rows_for_cells(self._population.encoder, frame, which, np.concatenate(cells)), which
 
     def _fits(self, region: Region, codes: Codes, numbers: Numbers) -> bool:
-        """Say whether a region has the quasi-identifiers and, for a nominal k, holds those of the counterfactual."""
+        """Say whether a region has the quasi-identifiers and, for a nominal k, holds those of the
+        counterfactual.
+        """
         if not isinstance(region, Region) or region.parts.keys() != set(self._names):
             return False
         return self._mapped_rows is not None or all(
@@ -237,15 +306,24 @@ class Verifier(HostOnly):
         )
 
     def foreseen(self, region: Region) -> Codes:
-        """Return what the model will be asked about a group's region, if that depends on the region alone."""
+        """Return what the model will be asked about a group's region, if that depends on the region
+        alone.
+        """
         count = self._recounted(region, is_foreign=False)
         if isinstance(count, Suppressed) or not self._private.is_exact:
             return np.empty((0, len(self._names)), dtype=np.int32)
-        return count.drawn if count.grid.size <= self.cell_budget else np.concatenate([count.drawn, count.cells])
+        return (
+            count.drawn
+            if count.grid.size <= self.cell_budget
+            else np.concatenate([count.drawn, count.cells])
+        )
 
     def _recounted(self, region: Region, *, is_foreign: bool) -> _Recount | Suppressed:
         """Return the recount of a region, which never changes."""
-        key = repr(region), is_foreign  # as text, since equal regions may differ: one holds True, one 1
+        key = (
+            repr(region),
+            is_foreign,
+        )  # as text, since equal regions may differ: one holds True, one 1
         if (known := self._known.get(key)) is not None:
             return known
         count = self._recount(region, is_foreign=is_foreign)
@@ -279,9 +357,17 @@ class Verifier(HostOnly):
         if policy.max_ncp is not None and loss > policy.max_ncp:
             return refused("ncp_above_ceiling")
         sensitive = SensitiveFigures.of(population, mapped)
-        if policy.l is not None and sensitive.diversity is not None and sensitive.diversity < policy.l:
+        if (
+            policy.l is not None
+            and sensitive.diversity is not None
+            and sensitive.diversity < policy.l
+        ):
             return refused("l_diversity")
-        if policy.t is not None and sensitive.closeness is not None and sensitive.closeness > policy.t:
+        if (
+            policy.t is not None
+            and sensitive.closeness is not None
+            and sensitive.closeness > policy.t
+        ):
             return refused("t_closeness")
         grid = Grid.of(region, population, [0] * len(self._names))
         return _Recount(
@@ -289,7 +375,9 @@ class Verifier(HostOnly):
             rows=rows,
             cells=population.cells[population.cell_of(rows)] if known is None else known.cells,
             mapped=mapped,
-            is_mapped=np.isin(rows, mapped, assume_unique=True) if known is None else np.ones(1, dtype=bool),
+            is_mapped=np.isin(rows, mapped, assume_unique=True)
+            if known is None
+            else np.ones(1, dtype=bool),
             grid=grid,
             drawn=grid.drawn(self.cell_budget, self.samples, self._seed),
             k=population.people(rows) if known is None else known.people,
@@ -300,11 +388,18 @@ class Verifier(HostOnly):
             sealed=known,
         )
 
-    def _asked(self, claims: Sequence[_Claim], codes: Codes, oracle: Oracle) -> Iterator[tuple[_Claim, Mask, Mask]]:
-        """Yield, for each claim, whether value combinations have the outcome, and whether the people inside do."""
+    def _asked(
+        self, claims: Sequence[_Claim], codes: Codes, oracle: Oracle
+    ) -> Iterator[tuple[_Claim, Mask, Mask]]:
+        """Yield, for each claim, whether value combinations have the outcome, and whether the
+        people inside do.
+        """
         narrow, wide = list[tuple[Rows, Codes]](), list[tuple[Rows, Codes]]()
         for claim in claims:
-            members, varies = claim.recount.cells, bool(claim.private.axes)  # whether private values vary
+            members, varies = (
+                claim.recount.cells,
+                bool(claim.private.axes),
+            )  # whether private values vary
             narrow.append((claim.at, members if varies else np.concatenate([claim.cells, members])))
             wide += [(claim.at, claim.cells)] * varies
         said, also = _ask(oracle, narrow, reuse=True), _ask(oracle, wide, reuse=False)
@@ -314,7 +409,9 @@ class Verifier(HostOnly):
                 grid, people = people[:, : len(claim.cells)], people[:, len(claim.cells) :]
             if (known := claim.recount.sealed) is not None:
                 own = codes[claim.at][:, self._private_at]
-                people = np.array([[known.proves(*each)] for each in zip(people, own, strict=True)], dtype=bool)
+                people = np.array(
+                    [[known.proves(*each)] for each in zip(people, own, strict=True)], dtype=bool
+                )
             yield claim, grid, people
 
     def _judge(
@@ -327,39 +424,66 @@ class Verifier(HostOnly):
         desired: Mask | None,
         method: str,
     ) -> Iterator[Verdict]:
-        """Certify or refuse a claim for each of its counterfactuals; those with equal figures share a certificate."""
+        """Certify or refuse a claim for each of its counterfactuals; those with equal figures share
+        a certificate.
+        """
         count, policy, known = claim.recount, self._policy, dict[Any, Certified]()
         at, people = claim.at.tolist(), partial(count.people, self._population)
         hits, n = good.sum(axis=1), good.shape[1]
         shares, unknown = (hits / n).tolist(), [None] * len(at)
-        bounds = [(s, s) for s in shares] if claim.exact else [clopper_pearson(hit, n) for hit in hits.tolist()]
+        bounds = (
+            [(s, s) for s in shares]
+            if claim.exact
+            else [clopper_pearson(hit, n) for hit in hits.tolist()]
+        )
         k_desired = unknown if desired is None else people(desired)
-        majority = unknown if desired is None else (2 * desired.sum(axis=1) >= len(count.rows)).tolist()
-        wanted = [desired] if policy.counts_eligible and desired is not None else []  # else groups hold only them
+        majority = (
+            unknown if desired is None else (2 * desired.sum(axis=1) >= len(count.rows)).tolist()
+        )
+        wanted = (
+            [desired] if policy.counts_eligible and desired is not None else []
+        )  # else groups hold only them
         wanted += [consistent] if policy.guarantee == "catalogue" else []
-        promised = [people(count.is_mapped & flags) for flags in wanted] if self._mapped_rows is not None else []
+        promised = (
+            [people(count.is_mapped & flags) for flags in wanted]
+            if self._mapped_rows is not None
+            else []
+        )
         least = np.min([[policy.k] * len(at), *promised], axis=0).tolist()
         figures = zip(shares, bounds, k_desired, majority, people(consistent), strict=True)
         for i, short, figure in zip(at, least, figures, strict=True):
             share, (low, high), *counts = figure
             if low < policy.least_pureness or (self._mapped_rows is not None and share == 0):
-                yield refused("pureness_below_floor")  # a group's region may not hold the counterfactual
+                yield refused(
+                    "pureness_below_floor"
+                )  # a group's region may not hold the counterfactual
             elif short < policy.k:  # fewer people than the guarantee promises
                 yield refused("verification_failed", short)
             else:
                 counts += claim.private.matches or matches[i]
                 key = share, low, high, *counts, proposals[i].optimal, proposals[i].gap
                 if key not in known:
-                    certificate = self._certificate(claim, proposals[i], (share, low, high), counts, method)
+                    certificate = self._certificate(
+                        claim, proposals[i], (share, low, high), counts, method
+                    )
                     known[key] = Certified(count.region, certificate)
                 yield known[key]
 
     def _certificate(
-        self, claim: _Claim, proposal: Proposal, pureness: Sequence[float], counts: Sequence[Any], method: str
+        self,
+        claim: _Claim,
+        proposal: Proposal,
+        pureness: Sequence[float],
+        counts: Sequence[Any],
+        method: str,
     ) -> Certificate:
         count, private, policy, gap = claim.recount, claim.private, self._policy, proposal.gap
-        proven = not private.axes or policy.objective == "ncp"  # as searches keep private values fixed
-        in_reference = None if self._reference is None else max(self._reference.count(count.region), 1)
+        proven = (
+            not private.axes or policy.objective == "ncp"
+        )  # as searches keep private values fixed
+        in_reference = (
+            None if self._reference is None else max(self._reference.count(count.region), 1)
+        )
         k_desired, majority, k_consistent, k_private, private_matches = counts
         return Certificate(
             k=count.k,
@@ -395,7 +519,10 @@ def _ask(oracle: Oracle, pairs: Sequence[tuple[Rows, Codes]], *, reuse: bool) ->
     """Say whether cells get the outcome, for each counterfactual that they go with."""
     if not pairs:
         return
-    which, cells = zip(*((np.repeat(at, len(each)), np.tile(each, (len(at), 1))) for at, each in pairs), strict=True)
+    which, cells = zip(
+        *((np.repeat(at, len(each)), np.tile(each, (len(at), 1))) for at, each in pairs),
+        strict=True,
+    )
     good, end = oracle.ask(np.concatenate(which), np.concatenate(cells), reuse=reuse), 0
     for (at, _), each in zip(pairs, which, strict=True):
         yield good[end : end + len(each)].reshape(len(at), -1)
@@ -403,7 +530,9 @@ def _ask(oracle: Oracle, pairs: Sequence[tuple[Rows, Codes]], *, reuse: bool) ->
 
 
 def _holds(part: Part, domain: Domain, code: int, number: float) -> bool:
-    """Say whether a part has the right type for its attribute and holds the counterfactual's own value."""
+    """Say whether a part has the right type for its attribute and holds the counterfactual's own
+    value.
+    """
     if code in (INVALID, UNEXPECTED_MISSING) or not _well_formed(part, domain):
         return False
     if code != UNKNOWN:
@@ -413,7 +542,9 @@ def _holds(part: Part, domain: Domain, code: int, number: float) -> bool:
 
 def _well_formed(part: Part, domain: Domain) -> bool:
     if not domain.is_interval:
-        return isinstance(part, frozenset) and all(v is None or domain.code(v) != UNKNOWN for v in part)
+        return isinstance(part, frozenset) and all(
+            v is None or domain.code(v) != UNKNOWN for v in part
+        )
     if not isinstance(part, Interval) or (part.low is None) != (part.high is None):
         return False
     if domain.attribute.kind == "ordinal":
@@ -422,7 +553,11 @@ def _well_formed(part: Part, domain: Domain) -> bool:
 
 
 def entries_of(
-    queries: Sequence[int], verdicts: Sequence[Verdict], accepted: Intake, outcomes: Iterable[Outcome], by: Telling
+    queries: Sequence[int],
+    verdicts: Sequence[Verdict],
+    accepted: Intake,
+    outcomes: Iterable[Outcome],
+    by: Telling,
 ) -> Iterator[Entry]:
     """Yield what is released of counterfactuals, or why nothing is."""
     shown = dict[int, tuple[Region, dict[str, str]]]()
@@ -441,10 +576,15 @@ def entries_of(
 def _shown(region: Region, accepted: Intake) -> tuple[Region, dict[str, str]]:
     """Return a region in the order of the features, and the names of its hierarchy nodes."""
     labels, parts = dict[str, str](), dict[str, Part]()
-    for name, domain in zip(accepted.encoder.schema.features, accepted.encoder.columns, strict=True):
+    for name, domain in zip(
+        accepted.encoder.schema.features, accepted.encoder.columns, strict=True
+    ):
         if name in region.parts:
             parts[name] = region.parts[name]
-            if domain.attribute.hierarchy is not None and (node := domain.label(parts[name])) is not None:
+            if (
+                domain.attribute.hierarchy is not None
+                and (node := domain.label(parts[name])) is not None
+            ):
                 labels[name] = node
     return Region(parts), labels
 
@@ -455,7 +595,9 @@ def _private_values(certificate: Certificate, intake: Intake, row: int) -> dict[
         del released[name]
     for name in certificate.binned:
         at, domain = encoder.schema.features.index(name), encoder.domains[name]
-        which = bin_of(domain, number_of(domain, int(intake.codes[row, at]), float(intake.numbers[row, at])))
+        which = bin_of(
+            domain, number_of(domain, int(intake.codes[row, at]), float(intake.numbers[row, at]))
+        )
         if which is None:
             raise ValueError(f"column {name!r}: a value falls into no bin")
         released[name] = bin_part(domain, which)

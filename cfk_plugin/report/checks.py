@@ -40,7 +40,9 @@ _BY_CHANCE = "linkage"
 """The family whose attacks name one of k people: k-anonymity admits one in k."""
 
 EXPECTED = (_BY_CHANCE, *OF_MODELS)
-"""Families of attacks that a complete report needs; prototypes stand for nobody who could be linked."""
+"""Families of attacks that a complete report needs; prototypes stand for nobody who could be
+linked.
+"""
 
 _ATTACKS = 9
 _COMPARED = {"ncp": "information loss", "pureness": "pureness", "suppressed": "share withheld"}
@@ -49,7 +51,9 @@ _NONE = Amount(value=0)
 
 
 class Judgment(NamedTuple):
-    """What a check says of a case; its words are in ``texts/checks.yaml``, by `why`, else by the status."""
+    """What a check says of a case; its words are in ``texts/checks.yaml``, by `why`, else by the
+    status.
+    """
 
     status: Status
     measured: Amount = NOT_MEASURED
@@ -105,8 +109,12 @@ class JudgedCase:
         """Return a figure; one without a value if it is missing."""
         return self.figures[name].amount if name in self.figures else NOT_MEASURED
 
-    def asked(self, name: str, setting: str | None = None, strictest: Callable[[list[Any]], Any] = max) -> Asked:
-        """Return what a preset, people or the house ask for, else the strictest setting in the runs' policies."""
+    def asked(
+        self, name: str, setting: str | None = None, strictest: Callable[[list[Any]], Any] = max
+    ) -> Asked:
+        """Return what a preset, people or the house ask for, else the strictest setting in the
+        runs' policies.
+        """
         chosen = self.thresholds.get(name)
         if chosen is not None and chosen.value is not None:
             return chosen
@@ -134,24 +142,32 @@ def _asked_k(case: JudgedCase) -> Asked:
 
 
 def _unknown(case: JudgedCase) -> Judgment:
-    return Judgment("not_measured", why="not_counted" if len(case.pooled.regions) else "nothing_released")
+    return Judgment(
+        "not_measured", why="not_counted" if len(case.pooled.regions) else "nothing_released"
+    )
 
 
 def _left(column: str, case: JudgedCase, _: float | None) -> Judgment:
-    """Judge whether k people are left: it fails where a run's policy promises that, else a person must look."""
+    """Judge whether k people are left: it fails where a run's policy promises that, else a person
+    must look.
+    """
     name, below = f"{column}_min", case.pooled.below(column)
     promised = np.array([is_promised(name, run.policy) for run in case.pooled.runs], dtype=bool)
     broken = below[promised[below["run"].to_numpy(dtype=np.int64)]]
     if len(found := broken if len(broken) else below):
         why = "" if len(broken) else "accepted" if case.accepted(name) else "not_promised"
         least = Amount(value=int(found[column].min()))
-        return Judgment("fail" if len(broken) else "review", least, case.pooled.evidence(found), why)
+        return Judgment(
+            "fail" if len(broken) else "review", least, case.pooled.evidence(found), why
+        )
     return Judgment("pass", case.figure(name)) if case.pooled.complete(column) else _unknown(case)
 
 
 def _k_intersection(case: JudgedCase, _: float | None) -> Judgment:
     if len(below := case.pooled.below("k_intersection")):
-        return Judgment("fail", Amount(value=int(below["k_intersection"].min())), case.pooled.evidence(below))
+        return Judgment(
+            "fail", Amount(value=int(below["k_intersection"].min())), case.pooled.evidence(below)
+        )
     if not case.pooled.has_ledger:
         return Judgment("review", why="no_ledger")
     if not case.pooled.complete("k_intersection"):
@@ -167,7 +183,9 @@ def _native_leak(case: JudgedCase, _: float | None) -> Judgment:
         return _unknown(case)
     below = case.pooled.below("k")
     leaks = below[(below["ncp"] == 0).to_numpy()]
-    return Judgment("fail" if len(leaks) else "pass", Amount(value=len(leaks)), case.pooled.evidence(leaks))
+    return Judgment(
+        "fail" if len(leaks) else "pass", Amount(value=len(leaks)), case.pooled.evidence(leaks)
+    )
 
 
 def _keeps(name: str, sign: int, case: JudgedCase, limit: float | None) -> Judgment | None:
@@ -184,8 +202,14 @@ def _attribute_disclosure(case: JudgedCase, limit: float | None) -> Judgment:
     figure = case.figure("attribute_disclosure_max")
     if figure.value is None:
         known = [run.population for run in case.pooled.runs if run.population is not None]
-        roles = {attribute.get("role") for facts in known for attribute in facts.get("attributes", ())}
-        return _unknown(case) if not known or "sensitive" in roles else Judgment("review", why="undeclared")
+        roles = {
+            attribute.get("role") for facts in known for attribute in facts.get("attributes", ())
+        }
+        return (
+            _unknown(case)
+            if not known or "sensitive" in roles
+            else Judgment("review", why="undeclared")
+        )
     if limit is None:
         return Judgment("review", figure, why="no_limit")
     if figure.value <= limit:
@@ -198,7 +222,9 @@ def _attribute_disclosure(case: JudgedCase, limit: float | None) -> Judgment:
 
 
 def _pureness(case: JudgedCase, floor: float | None) -> Judgment:
-    """Judge, by the lower end of its interval, whether pureness reaches the floor in every region."""
+    """Judge, by the lower end of its interval, whether pureness reaches the floor in every
+    region.
+    """
     measured, regions = case.figure("pureness_min"), case.pooled.regions
     if not (case.pooled.complete("pureness") and case.pooled.complete("pureness_low")):
         return Judgment("not_measured")
@@ -214,10 +240,13 @@ def _pureness(case: JudgedCase, floor: float | None) -> Judgment:
         return Judgment("review", measured, why="no_floor_somewhere")
     short = regions[(regions["pureness_low"] < floors).to_numpy()]
     if len(short):
-        # After so many draws without a failure, the lower end of a 95 % Clopper-Pearson interval is the floor.
+        # After so many draws without a failure, the lower end of a 95 % Clopper-Pearson interval is
+        # the floor.
         draws = ceil(log(_TAIL) / log(floor)) if 0 < floor < 1 else 0
         needed = f"{draws} draws without one failure are needed" if draws else "ask exactly"
-        return Judgment("review", measured, case.pooled.evidence(short), "few_draws", {"needed": needed})
+        return Judgment(
+            "review", measured, case.pooled.evidence(short), "few_draws", {"needed": needed}
+        )
     return Judgment("pass", measured)
 
 
@@ -229,13 +258,20 @@ def _ncp(case: JudgedCase, ceiling: float | None) -> Judgment:
         return Judgment("review", measured, why="no_ceiling")
     if measured.value > ceiling:
         return Judgment("fail", measured)
-    if any(g.metric == "ncp" and g.mean.value is not None and g.mean.value > ceiling for g in case.groups):
+    if any(
+        g.metric == "ncp" and g.mean.value is not None and g.mean.value > ceiling
+        for g in case.groups
+    ):
         return Judgment("review", measured, why="of_group")
     return Judgment("pass", measured)
 
 
 def _group_gap(case: JudgedCase, tolerance: float | None) -> Judgment:
-    known = [g for g in case.groups if g.metric in _COMPARED and g.gap.low is not None and g.gap.high is not None]
+    known = [
+        g
+        for g in case.groups
+        if g.metric in _COMPARED and g.gap.low is not None and g.gap.high is not None
+    ]
     if not known or tolerance is None:
         return Judgment("not_measured")
     ends = [(g.gap.low or 0.0, g.gap.high or 0.0) for g in known]
@@ -244,7 +280,9 @@ def _group_gap(case: JudgedCase, tolerance: float | None) -> Judgment:
     if any(low > tolerance or high < -tolerance for low, high in ends):
         status, why = "fail", ""
     elif max(largest) <= tolerance:
-        status, why = ("pass", "") if case.pooled.rows["group"].notna().all() else ("review", "incomplete")
+        status, why = (
+            ("pass", "") if case.pooled.rows["group"].notna().all() else ("review", "incomplete")
+        )
     where = f"{_COMPARED[widest.metric]} where {widest.attribute} is {widest.group}"
     measured = replace(widest.gap, n=None, band=None)
     return Judgment(cast("Status", status), measured, (), why, {"widest": where})
@@ -257,7 +295,9 @@ def _verification(case: JudgedCase, _: float | None) -> Judgment:
     """Judge protectors: the recount withholds proposals that do not keep the promise."""
     if not len(case.pooled):
         return Judgment("not_measured")
-    refused = case.pooled.suppressed[(case.pooled.suppressed["reason"] == "verification_failed").to_numpy()]
+    refused = case.pooled.suppressed[
+        (case.pooled.suppressed["reason"] == "verification_failed").to_numpy()
+    ]
     if len(refused):
         return Judgment("fail", case.figure("refused_k"), case.pooled.evidence(refused))
     return Judgment("pass", case.figure("k_min"))
@@ -271,7 +311,12 @@ def _records(case: JudgedCase, _: float | None) -> Judgment:
     if forged := [run.run_id for run in runs if not run.policy_agrees]:
         return Judgment("fail", Amount(value=len(forged)), tuple(forged[:5]))
     if uncounted:
-        return Judgment("review", Amount(value=sum(uncounted.values())), tuple(sorted(uncounted)[:5]), "uncounted")
+        return Judgment(
+            "review",
+            Amount(value=sum(uncounted.values())),
+            tuple(sorted(uncounted)[:5]),
+            "uncounted",
+        )
     # A period may cover only part of a run, while its summary covers the whole.
     period = case.evidence.since is not None or case.evidence.until is not None
     complete = [run for run in runs if not (period and _is_part(run))]
@@ -287,9 +332,18 @@ def _summary_agrees(run: RunEvidence) -> bool:
     status, regions = run.rows["status"], run.rows[run.rows["k"].notna().to_numpy()]
     counts = {f"cfk.{name}": int((status == name).sum()) for name in ("released", "suppressed")}
     found = figures({name: regions[name].to_numpy(dtype=float) for name in PER_EXPLANATION})
-    known = {metric_of(name): value for name, value in found.items() if metric_of(name) in run.metrics}
-    said = {name: value for name, value in known.items() if value is not None} | counts | {"cfk.asked": len(status)}
-    return all(isclose(run.metrics.get(name, -1), of, rel_tol=1e-6, abs_tol=1e-9) for name, of in said.items())
+    known = {
+        metric_of(name): value for name, value in found.items() if metric_of(name) in run.metrics
+    }
+    said = (
+        {name: value for name, value in known.items() if value is not None}
+        | counts
+        | {"cfk.asked": len(status)}
+    )
+    return all(
+        isclose(run.metrics.get(name, -1), of, rel_tol=1e-6, abs_tol=1e-9)
+        for name, of in said.items()
+    )
 
 
 def _is_part(run: RunEvidence) -> bool:
@@ -298,14 +352,22 @@ def _is_part(run: RunEvidence) -> bool:
 
 def _untracked(case: JudgedCase, _: float | None) -> Judgment:
     measured = case.figure("untracked")
-    return Judgment("not_measured" if measured.value is None else "review" if measured.value else "pass", measured)
+    return Judgment(
+        "not_measured" if measured.value is None else "review" if measured.value else "pass",
+        measured,
+    )
 
 
 def _schema_declared(case: JudgedCase, _: float | None) -> Judgment:
     known = [run.population for run in case.pooled.runs if run.population is not None]
     if not known or len(known) < len(case.pooled.runs):
         return Judgment("not_measured")
-    learned = {a["name"] for facts in known for a in facts.get("attributes", ()) if a.get("bounds") == "learned"}
+    learned = {
+        a["name"]
+        for facts in known
+        for a in facts.get("attributes", ())
+        if a.get("bounds") == "learned"
+    }
     words = {"learned": ", ".join(sorted(learned))}
     return Judgment("review" if learned else "pass", Amount(value=len(learned)), words=words)
 
@@ -324,7 +386,9 @@ def _dp_guarantee(case: JudgedCase, _: float | None) -> Judgment:
     measured = Amount(value=max(float(c["epsilon"]) for c in certificates))
     if any(c["guarantee"] == "none" for c in certificates):
         return Judgment("fail", measured)
-    return Judgment("review" if any(c["model_access"] == "private" for c in certificates) else "pass", measured)
+    return Judgment(
+        "review" if any(c["model_access"] == "private" for c in certificates) else "pass", measured
+    )
 
 
 def _dp_budget(case: JudgedCase, ceiling: float | None) -> Judgment:
@@ -336,7 +400,11 @@ def _dp_budget(case: JudgedCase, ceiling: float | None) -> Judgment:
 
 def _audit_of_epsilon(case: JudgedCase) -> Attack | None:
     found = (attack for attack in case.attacks if attack.family == "epsilon")
-    return max(found, key=lambda a: (a.figure("epsilon_low") or 0) - (a.figure("claimed") or 0), default=None)
+    return max(
+        found,
+        key=lambda a: (a.figure("epsilon_low") or 0) - (a.figure("claimed") or 0),
+        default=None,
+    )
 
 
 def _claimed(case: JudgedCase) -> Asked:
@@ -361,20 +429,31 @@ def _attack_epsilon(case: JudgedCase, claimed: float | None) -> Judgment:
     return Judgment("review" if small else "pass", measured, evidence, "small" if small else "")
 
 
-# --- attacks that were run: the upper end of the interval, compared with what a guess reaches anyway ---
+# --- attacks that were run: the upper end of the interval, compared with what a guess reaches
+# anyway ---
 
 
 def _attacks(case: JudgedCase) -> list[Line]:
     """Return a line for every judged attack, and one for every expected family without any."""
     judged = [attack for attack in case.attacks if attack.judged and attack.family != "epsilon"]
     names = {attack.id for attack in judged}
-    ran = [attack for attack in judged if attack.id == whole(attack.id) or whole(attack.id) not in names]
+    ran = [
+        attack
+        for attack in judged
+        if attack.id == whole(attack.id) or whole(attack.id) not in names
+    ]
     measured = {attack.family for attack in ran if attack.id not in WITHOUT_EXPLANATIONS}
     expected = [family for family in EXPECTED if family != _BY_CHANCE or case.of_regions]
     not_run = Judgment("not_measured", why="not_run")
-    lines = [_of_attack(case, one, [a for a in judged if a is not one and whole(a.id) == one.id]) for one in ran]
+    lines = [
+        _of_attack(case, one, [a for a in judged if a is not one and whole(a.id) == one.id])
+        for one in ran
+    ]
     missing = [family for family in expected if family not in measured]
-    return [*lines, *(_line(f"attack_{family}", _ATTACKS, Asked(), not_run, "attack") for family in missing)]
+    return [
+        *lines,
+        *(_line(f"attack_{family}", _ATTACKS, Asked(), not_run, "attack") for family in missing),
+    ]
 
 
 def _of_attack(case: JudgedCase, attack: Attack, parts: Sequence[Attack]) -> Line:
@@ -391,19 +470,30 @@ def _of_attack(case: JudgedCase, attack: Attack, parts: Sequence[Attack]) -> Lin
             finding = _against(case, attack, found, tolerance) or _doubt(attack, found, tolerance)
         if finding.status != "fail":
             finding = _of_parts(case, parts, tolerance) or finding
-        finding = finding._replace(measured=found.over, words={"with_what": found.with_what, **finding.words})
+        finding = finding._replace(
+            measured=found.over, words={"with_what": found.with_what, **finding.words}
+        )
     finding = finding._replace(evidence=_run_of(attack))
     kind: Kind = "rate" if attack.family in OF_MODELS else "chance"
     return _line(f"attack_{attack.id}", _ATTACKS, asked, finding, "attack", kind)
 
 
 def _kept(case: JudgedCase, attack: Attack) -> Line | None:
-    """Judge, as the audit does, how many people an attack left, if the guarantee promises a number."""
-    told = [check for check in case.audit_of(attack).get("checks", ()) if check["name"].partition("/")[0] == attack.id]
+    """Judge, as the audit does, how many people an attack left, if the guarantee promises a
+    number.
+    """
+    told = [
+        check
+        for check in case.audit_of(attack).get("checks", ())
+        if check["name"].partition("/")[0] == attack.id
+    ]
     known = [check for check in told if check["value"] is not None]
     if not known:
         return None
-    least, needed = min(check["value"] for check in known), max(case.asked_k or 0, *(each["needed"] for each in known))
+    least, needed = (
+        min(check["value"] for check in known),
+        max(case.asked_k or 0, *(each["needed"] for each in known)),
+    )
     finding = Judgment("pass", why="enough") if attack.covers else Judgment("review", why="other")
     if not attack.concerns:
         finding = Judgment("review", why="elsewhere")
@@ -418,7 +508,9 @@ def _run_of(attack: Attack) -> tuple[str, ...]:
     return (attack.run,) if attack.run else ()
 
 
-def _against(case: JudgedCase, attack: Attack, found: Compared, tolerance: float) -> Judgment | None:
+def _against(
+    case: JudgedCase, attack: Attack, found: Compared, tolerance: float
+) -> Judgment | None:
     """Return what speaks against the release, if anything does."""
     reached, bound = (attack.figure(name) for name in ("balanced_accuracy_low", "bound_tight"))
     if reached is not None and bound is not None and reached > bound:
@@ -430,17 +522,25 @@ def _against(case: JudgedCase, attack: Attack, found: Compared, tolerance: float
     if case.accepted(f"attack_{attack.family}") or case.accepted(f"attack_{attack.id}"):
         return Judgment("review", why="accepted")
     own = case.audit_of(attack).get("policy")
-    policies: list[Mapping[str, Any] | None] = ([*case.policies] or [None]) if own is None else [own]
-    if attack.family == _BY_CHANCE and not any(is_promised(f"attack_{attack.id}", policy) for policy in policies):
+    policies: list[Mapping[str, Any] | None] = (
+        ([*case.policies] or [None]) if own is None else [own]
+    )
+    if attack.family == _BY_CHANCE and not any(
+        is_promised(f"attack_{attack.id}", policy) for policy in policies
+    ):
         return Judgment("review", why="not_promised")
     return Judgment("fail")
 
 
 def _of_parts(case: JudgedCase, parts: Sequence[Attack], tolerance: float) -> Judgment | None:
-    """Return what speaks against single attributes; as some are above by chance, whole intervals must be above."""
+    """Return what speaks against single attributes; as some are above by chance, whole intervals
+    must be above.
+    """
     compare = {part.id: compared(part) for part in parts if part.concerns}
     lows = {name: found.over.low for name, found in compare.items() if found is not None}
-    above = [name.partition("/")[2] for name, low in lows.items() if low is not None and low > tolerance]
+    above = [
+        name.partition("/")[2] for name, low in lows.items() if low is not None and low > tolerance
+    ]
     if not above:
         return None
     accepted, words = case.accepted(f"attack_{parts[0].family}"), {"names": ", ".join(above)}
@@ -460,16 +560,25 @@ def _doubt(attack: Attack, found: Compared, tolerance: float) -> Judgment:
 
 
 def _fell_short(attack: Attack) -> bool:
-    """Say whether an attack did worse than its baseline: by its value in linkage, else by its whole interval."""
+    """Say whether an attack did worse than its baseline: by its value in linkage, else by its whole
+    interval.
+    """
     at_best = attack.main.value if attack.family == _BY_CHANCE else attack.main.high
     baseline = attack.baseline.value
     return at_best is not None and baseline is not None and at_best < baseline
 
 
 def _few_alarms(attack: Attack) -> bool:
-    """Say whether some members are found beyond chance at few false alarms, which the area under the curve hides."""
-    ends = [[attack.figure(f"tpr_at_{rate}_{end}") for end in ("low", "fpr_high")] for rate in ("0_01", "0_001")]
-    return any(found is not None and alarms is not None and found > alarms for found, alarms in ends)
+    """Say whether some members are found beyond chance at few false alarms, which the area under
+    the curve hides.
+    """
+    ends = [
+        [attack.figure(f"tpr_at_{rate}_{end}") for end in ("low", "fpr_high")]
+        for rate in ("0_01", "0_001")
+    ]
+    return any(
+        found is not None and alarms is not None and found > alarms for found, alarms in ends
+    )
 
 
 # --- the table ---
@@ -502,10 +611,14 @@ _OF_REGIONS = (
     CheckRule("attribute_disclosure", 5, _set("attribute_disclosure"), _attribute_disclosure),
     CheckRule("pureness", 7, _set("pureness", "min_pureness"), _pureness),
     CheckRule("ncp", 8, _set("ncp", "max_ncp", min), _ncp),
-    CheckRule("verification", 5, lambda case: Asked(case.asked_k, "recount by the host"), _verification),
+    CheckRule(
+        "verification", 5, lambda case: Asked(case.asked_k, "recount by the host"), _verification
+    ),
 )
 _OF_PROTOTYPES = (
-    CheckRule("dp_guarantee", 11, lambda _: Asked(source="certificate of the prototypes"), _dp_guarantee),
+    CheckRule(
+        "dp_guarantee", 11, lambda _: Asked(source="certificate of the prototypes"), _dp_guarantee
+    ),
     CheckRule("dp_budget", 11, _set("epsilon"), _dp_budget),
     CheckRule("attack_epsilon", 11, _claimed, _attack_epsilon),
 )
@@ -520,17 +633,32 @@ _OF_ALL = (
 
 def judged(case: JudgedCase) -> list[Line]:
     """Return a line for every check that applies, also if it was not measured."""
-    rules = [*(_OF_REGIONS if case.of_regions else ()), *(_OF_PROTOTYPES if case.of_prototypes else ()), *_OF_ALL]
+    rules = [
+        *(_OF_REGIONS if case.of_regions else ()),
+        *(_OF_PROTOTYPES if case.of_prototypes else ()),
+        *_OF_ALL,
+    ]
     asked = [(rule, rule.asked(case)) for rule in rules]
     found = [(rule, of, rule.judge(case, of.value)) for rule, of in asked]
-    lines = [_line(rule.id, rule.section, of, finding) for rule, of, finding in found if finding is not None]
+    lines = [
+        _line(rule.id, rule.section, of, finding)
+        for rule, of, finding in found
+        if finding is not None
+    ]
     return lines + _attacks(case)
 
 
 def _line(
-    name: str, section: int, asked: Asked, found: Judgment, texts: str | None = None, kind: Kind | None = None
+    name: str,
+    section: int,
+    asked: Asked,
+    found: Judgment,
+    texts: str | None = None,
+    kind: Kind | None = None,
 ) -> Line:
-    """Return what was found, worded by the entry `texts`: the check's own, or that of all attacks."""
+    """Return what was found, worded by the entry `texts`: the check's own, or that of all
+    attacks.
+    """
     words = {**load("checks")["common"], **load("checks")[texts or name]}
     check = CheckResult(
         id=name,
@@ -546,7 +674,9 @@ def _line(
 
 
 def verdict(statuses: Iterable[Status]) -> Verdict:
-    """Return fail if anything fails, else review if anything is open or was not measured, else pass."""
+    """Return fail if anything fails, else review if anything is open or was not measured, else
+    pass.
+    """
     found = set(statuses)
     if "fail" in found:
         return "fail"

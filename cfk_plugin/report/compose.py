@@ -1,4 +1,6 @@
-"""From report data to document: the first page here, the sections below it by ``texts/sections.yaml``."""
+"""From report data to document: the first page here, the sections below it by
+``texts/sections.yaml``.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,9 @@ Rows = Sequence[Sequence[Cell]]
 
 
 def compose(data: ReportData, *, address: str | None = None, docs: str | None = None) -> Document:
-    """Lay a report out: run ids link to the tracking server's `address`, names to `docs`, the page of definitions."""
+    """Lay a report out: run ids link to the tracking server's `address`, names to `docs`, the page
+    of definitions.
+    """
     layout = _Layout(data, address, docs)
     return Document(
         title=_cut(str(data.report["title"]), 120),
@@ -71,14 +75,18 @@ def compose(data: ReportData, *, address: str | None = None, docs: str | None = 
 
 def _tiles(data: ReportData) -> Iterator[Tile]:
     counts: Mapping[str, Any] = data.releases
-    asked, left, withheld = (shown(counts[name], "count") for name in ("asked", "released", "suppressed"))
+    asked, left, withheld = (
+        shown(counts[name], "count") for name in ("asked", "released", "suppressed")
+    )
     when = _days(data.report["period"]) or "None in the period"
     model, explainers = data.environment.get("model"), ", ".join(data.policy["generators"])
     about = f"Model: {_on_record(model)}. Explainer: {_on_record(explainers)}."
     figure = f"{left} of {asked}" if counts["released"].band is None else f"{asked} asked"
     yield Tile("Explanations released", figure, (f"{withheld} withheld. {when}.", about))
     recipients, pool = data.system.get("recipients"), data.system.get("recipients_pool")
-    said: list[Inline] = [Text.of(Link("Nobody has said", "#section-12"), " who receives explanations.")]
+    said: list[Inline] = [
+        Text.of(Link("Nobody has said", "#section-12"), " who receives explanations.")
+    ]
     if recipients:
         said = [
             f"Recipients: {_cut(recipients, 140)}.",
@@ -90,13 +98,23 @@ def _tiles(data: ReportData) -> Iterator[Tile]:
     figure, interval = _apart(data.metric("pureness_mean"), "share")
     least, true = shown(data.metric("pureness_min"), "share"), data.metric("true_rate")
     true = true if true.measured else _beside(data, "true for who asks")[0]
-    told = f"of the combinations in a range keep the promise, on average{interval}; at least {least}."
-    yield Tile("Truth (pureness)", figure, (told, f"True for the person who asks: {_apart(true, 'share')[0]}."))
+    told = (
+        f"of the combinations in a range keep the promise, on average{interval}; at least {least}."
+    )
+    yield Tile(
+        "Truth (pureness)",
+        figure,
+        (told, f"True for the person who asks: {_apart(true, 'share')[0]}."),
+    )
     figure, interval = _apart(data.metric("ncp_mean"), "share")
     near = _beside(data, "distance from who asks")
     beside = f"; raw: {_apart(near[1])[0]}" if near[1].measured else ""
     told = f"of an attribute's range is told instead of one value, on average{interval}; raw: 0 %."
-    yield Tile("Cost (NCP)", figure, (told, f"Distance from the person who asks: {_apart(near[0])[0]}{beside}."))
+    yield Tile(
+        "Cost (NCP)",
+        figure,
+        (told, f"Distance from the person who asks: {_apart(near[0])[0]}{beside}."),
+    )
 
 
 def _of_people(data: ReportData) -> Tile:
@@ -105,17 +123,24 @@ def _of_people(data: ReportData) -> Tile:
     if (k := next((check for check in data.checks if check.id == "k_min"), None)) is None:
         return Tile("Budget (epsilon)", shown(data.metric("epsilon")), (guarantee,))
     names = ", ".join(data.policy["guarantees"])
-    policy = f"people fit an explanation at least; asked: {shown(k.threshold, 'count')} ({_on_record(names)})."
+    policy = (
+        f"people fit an explanation at least; asked: {shown(k.threshold, 'count')}"
+        f" ({_on_record(names)})."
+    )
     return Tile("People behind each (k)", shown(data.metric("k_min"), "count"), (policy, guarantee))
 
 
 def worst_attack(data: ReportData) -> Attack | None:
     """Return the attack on what is released that most exceeded what it is compared with."""
-    told = [of for of in data.attacks if of.judged and of.concerns and of.id not in WITHOUT_EXPLANATIONS]
+    told = [
+        of for of in data.attacks if of.judged and of.concerns and of.id not in WITHOUT_EXPLANATIONS
+    ]
     found = {i: over.over.value for i, of in enumerate(told) if (over := compared(of))}
     known = [(value, i) for i, value in found.items() if value is not None]
     return (
-        told[max(known, key=lambda each: each[0])[1]] if known else next((of for of in told if of.main.band), None)
+        told[max(known, key=lambda each: each[0])[1]]
+        if known
+        else next((of for of in told if of.main.band), None)
     )  # of few, a band alone
 
 
@@ -123,9 +148,13 @@ def _of_risk(data: ReportData) -> Tile:
     attack, name = worst_attack(data), "Worst risk measured"
     if attack is None:
         who = "is the chance to name the right one of the people who fit."
-        nothing = Text.of(Link("No attack was run", "#section-0"), ", so nothing is known of attackers who try.")
+        nothing = Text.of(
+            Link("No attack was run", "#section-0"), ", so nothing is known of attackers who try."
+        )
         return Tile(name, shown(data.metric("prosecutor_risk_max"), "share"), (who, nothing))
-    (figure, interval), (baseline, _), (control, _) = (_apart(rate, "share") for rate in attack.rates)
+    (figure, interval), (baseline, _), (control, _) = (
+        _apart(rate, "share") for rate in attack.rates
+    )
     told = Text.of(Link(title_of(data, attack.id), "#table-attacks"), f": success{interval}.")
     return Tile(name, figure, (told, f"Baseline: {baseline}; on people not trained on: {control}."))
 
@@ -150,24 +179,35 @@ def _picture(data: ReportData) -> Picture | None:
         return None
     widest = sorted(found["attributes"], key=lambda each: -(each["share"].value or 0.0))
     shares = [(each["attribute"], each["share"]) for each in widest[:_MOST_WIDTHS]]
-    rows = [(name, of.value or 0.0, shown(of, "share") if of.value else "one value") for name, of in shares]
+    rows = [
+        (name, of.value or 0.0, shown(of, "share") if of.value else "one value")
+        for name, of in shares
+    ]
     more = f" {len(widest) - len(rows)} more are in the data." if len(widest) > len(rows) else ""
     return Picture(
         caption="One explanation, before and after",
         before="Before: one person's value",
         after=f"After: a range that {shown(found['k'], 'count')} people fit",
         rows=rows,
-        note=f"Shares of each attribute's range, in the release of median loss; values are never shown.{more}",
+        note=(
+            "Shares of each attribute's range, in the release of median loss; values are never"
+            f" shown.{more}"
+        ),
     )
 
 
-_MOST_WIDTHS, _LONG = 5, 160  # attributes of the picture, and characters of a text, so that the page is one screen
+_MOST_WIDTHS, _LONG = (
+    5,
+    160,
+)  # attributes of the picture, and characters of a text, so that the page is one screen
 _ORDER = ("fail", "not_measured", "human_inputs", "review")
 _TO_DO = {"fail": "Settle", "not_measured": "Measure", "review": "Decide"}
 
 
 def _actions(data: ReportData) -> Sequence[Text]:
-    """Return the three next things to do: what fails, what was not measured, what people must say or decide."""
+    """Return the three next things to do: what fails, what was not measured, what people must say
+    or decide.
+    """
     alike: dict[tuple[str, str], list[CheckResult]] = {}
     for check in _open(data):
         kind = check.id if check.id in _ORDER else check.status
@@ -198,7 +238,10 @@ def _facts(data: ReportData) -> str:
     since, until = (str(period[name] or "…")[:10] for name in ("since", "until"))
     asked = f"Period asked for: {since} to {until}. " if since != "…" or until != "…" else ""
     why = f"Why this report: {_cut(data.report['reason'])}. " if data.report["reason"] else ""
-    return f"{asked}As of {str(data.report['as_of'] or 'no time on record')[:10]}. {why}Report {data.report['id']}."
+    return (
+        f"{asked}As of {str(data.report['as_of'] or 'no time on record')[:10]}. {why}Report"
+        f" {data.report['id']}."
+    )
 
 
 def _open(data: ReportData) -> list[CheckResult]:
@@ -208,15 +251,25 @@ def _open(data: ReportData) -> list[CheckResult]:
 
 # --- the sections below ---
 
-_METRICS = {"ncp": "NCP", "pureness": "Pureness", "suppressed": "Share withheld", "k": "People behind a region"}
+_METRICS = {
+    "ncp": "NCP",
+    "pureness": "Pureness",
+    "suppressed": "Share withheld",
+    "k": "People behind a region",
+}
 _MOST_CERTIFICATES = 3
 
 
 class _Layout:
     def __init__(self, data: ReportData, address: str | None, docs: str | None) -> None:
         self.data, self.address, self.docs = data, address, docs
-        told = (*(each.id for each in data.metrics if each.id in _DEFINED), *(each.id for each in data.attacks))
-        here = data.definitions if data.report["edition"] == "internal" else ()  # else only in the data
+        told = (
+            *(each.id for each in data.metrics if each.id in _DEFINED),
+            *(each.id for each in data.attacks),
+        )
+        here = (
+            data.definitions if data.report["edition"] == "internal" else ()
+        )  # else only in the data
         self.defined = [name for name in dict.fromkeys(told) if name in here]
         self.ids = {"definitions": [f"definition-{name}" for name in self.defined]}
         self.ids["open"] = [f"check-{check.id}" for check in _open(data)]
@@ -229,9 +282,13 @@ class _Layout:
             blocks = tuple(self.blocks(each["blocks"], known))
             yield Section(each["number"], each["title"], blocks, folded=each.get("folded", False))
 
-    def blocks(self, blocks: Iterable[Mapping[str, Any]], known: Mapping[str, Any]) -> Iterator[Block]:
+    def blocks(  # noqa: C901 - one case per kind of block
+        self, blocks: Iterable[Mapping[str, Any]], known: Mapping[str, Any]
+    ) -> Iterator[Block]:
         for block in blocks:
-            if ("when" in block and not known[block["when"]]) or ("unless" in block and known[block["unless"]]):
+            if ("when" in block and not known[block["when"]]) or (
+                "unless" in block and known[block["unless"]]
+            ):
                 continue
             match block:
                 case {"text": text}:
@@ -245,7 +302,9 @@ class _Layout:
                         yield bars_of(found, block)
                 case {"curves": name}:
                     for each in self.data.distributions:
-                        yield from curves_of(self.data, each, block) if each.id.startswith(name) else ()
+                        yield from (
+                            curves_of(self.data, each, block) if each.id.startswith(name) else ()
+                        )
                 case {"figures": name, "metrics": metrics}:
                     columns = {"columns": ("Figure", "Value"), "numeric": (1,)}
                     yield _table({**block, **columns}, name, self.figures(metrics))
@@ -272,7 +331,9 @@ class _Layout:
             "unguaranteed": dp.get("guarantee") == "none",
             "guaranteed": dp.get("covers") if dp.get("guarantee") != "none" else None,
             "limits": data.limits,
-            "policies": [_settings(place, each) for place, each in enumerate(policy["policies"], start=1)],
+            "policies": [
+                _settings(place, each) for place, each in enumerate(policy["policies"], start=1)
+            ],
             "controls": len(data.controls),
             "hidden": f"{hidden} {'place' if hidden == 1 else 'places'}" if hidden else "",
             "comparison": _distribution(data, "comparison"),
@@ -282,32 +343,58 @@ class _Layout:
         from cfk_plugin.release.results import SUPPRESSION_REASONS
 
         data = self.data
-        judged, others = ([attack for attack in data.attacks if attack.judged is which] for which in (True, False))
+        judged, others = (
+            [attack for attack in data.attacks if attack.judged is which] for which in (True, False)
+        )
         withheld = data.releases["reasons"]
         return {
             "open": [self.check(check) for check in _open(data)],
             "passed": [
-                (*self.check(check)[:3], amounts_of(check)[1]) for check in data.checks if check.status == "pass"
+                (*self.check(check)[:3], amounts_of(check)[1])
+                for check in data.checks
+                if check.status == "pass"
             ],
             "answers": [*_answers(data)],
             "changes": _texts(data.changes or (), "what", "before", "after"),
             "population": _population(data),
             "attributes": [_attribute(each) for each in data.attributes],
-            "thresholds": [(each["id"], f"{each['value']:.3g}", each["source"]) for each in data.policy["thresholds"]],
-            "reasons": [(SUPPRESSION_REASONS.get(r, r), shown(n, "count")) for r, n in withheld.items()],
+            "thresholds": [
+                (each["id"], f"{each['value']:.3g}", each["source"])
+                for each in data.policy["thresholds"]
+            ],
+            "reasons": [
+                (SUPPRESSION_REASONS.get(r, r), shown(n, "count")) for r, n in withheld.items()
+            ],
             "criteria": [(c["criterion"], Mark(c["status"]), c["text"]) for c in data.criteria],
             "attacks": [
-                (self.attack(a), *map(shown, a.rates), f"{a.main.n:,}" if a.main.n else "–", _attacked(a))
+                (
+                    self.attack(a),
+                    *map(shown, a.rates),
+                    f"{a.main.n:,}" if a.main.n else "–",
+                    _attacked(a),
+                )
                 for a in judged
             ],
-            "attacks-others": [(self.attack(a), a.subject or "–", *map(shown, a.rates)) for a in others],
+            "attacks-others": [
+                (self.attack(a), a.subject or "–", *map(shown, a.rates)) for a in others
+            ],
             "groups": [_group(group) for group in data.groups],
             "dp": _dp(data.dp) if data.dp else [],
-            "dp-models": [(name, str(text)) for name, text in data.dp["threat_models"].items()] if data.dp else [],
+            "dp-models": (
+                [(name, str(text)) for name, text in data.dp["threat_models"].items()]
+                if data.dp
+                else []
+            ),
             "made": _made(data),
             "runs": [self.logged(run) for run in data.runs],
             "certificates": [
-                (c["id"], shown(c["k"], "count"), shown(c["ncp"]), shown(c["pureness"]), c["optimality"])
+                (
+                    c["id"],
+                    shown(c["k"], "count"),
+                    shown(c["ncp"]),
+                    shown(c["pureness"]),
+                    c["optimality"],
+                )
                 for c in data.certificates[:_MOST_CERTIFICATES]
             ],
             "definitions": [
@@ -318,7 +405,10 @@ class _Layout:
 
     def check(self, check: CheckResult) -> tuple[Cell, ...]:
         """Return a check as a row that links to its section."""
-        (measured, asked), source = amounts_of(check), check.source.partition(":")[0]  # in full in section 3
+        (measured, asked), source = (
+            amounts_of(check),
+            check.source.partition(":")[0],
+        )  # in full in section 3
         parts: list[str | Link] = [check.text]
         if check.id in self.defined or self.docs:
             parts += [" ", Link("Definition", self.definition(check.id))]
@@ -339,7 +429,10 @@ class _Layout:
     def figures(self, names: Iterable[str]) -> Rows:
         found = {metric.id: metric for metric in self.data.metrics}
         return [
-            (Link(title_of(self.data, name), self.definition(name)), shown(of.amount, unit_of(name)))
+            (
+                Link(title_of(self.data, name), self.definition(name)),
+                shown(of.amount, unit_of(name)),
+            )
             for name in names
             if (of := found.get(name))
         ]
@@ -351,7 +444,9 @@ class _Layout:
         return f"#definition-{name}" if name in self.defined else ""
 
     def attack(self, attack: Attack) -> Cell:
-        """Return the name of an attack or of its result for one attribute; with a star if it did not work."""
+        """Return the name of an attack or of its result for one attribute; with a star if it did
+        not work.
+        """
         whole, _, attribute = attack.id.partition("/")
         star = "" if attack.worked or not attack.main.measured else " *"
         if attack.id in self.data.definitions:
@@ -360,10 +455,19 @@ class _Layout:
 
     def logged(self, run: RunLine) -> Sequence[Cell]:
         where, audits = self.run(run["run"]), ", ".join(run["audits"]) or "–"
-        return where, run["name"] or "–", run["experiment"], str(run["started"]), f"{run['asked']:,}", audits
+        return (
+            where,
+            run["name"] or "–",
+            run["experiment"],
+            str(run["started"]),
+            f"{run['asked']:,}",
+            audits,
+        )
 
     def run(self, where: str) -> str | Link:
-        """Return a run id, or one of its explanations as ``run/step``; as a link if the server's address is known."""
+        """Return a run id, or one of its explanations as ``run/step``; as a link if the server's
+        address is known.
+        """
         if self.address is None:
             return where
         return Link(where, f"{self.address.rstrip('/')}/#/runs/{where.partition('/')[0]}")
@@ -373,13 +477,18 @@ _DEFINED = (
     *("k_min", "k_desired_min", "k_effective_min", "k_consistent_min", "prosecutor_risk_max"),
     *("attribute_disclosure_max", "pureness_mean", "ncp_mean", "epsilon"),
 )
-"""Figures whose names do not say how they are computed. The annex has their formulas; the documentation has all."""
+"""Figures whose names do not say how they are computed.
+
+The annex has their formulas; the documentation has all.
+"""
 
 
 def _table(block: Mapping[str, Any], name: str, rows: Rows) -> TableBlock:
     numeric, note = block.get("numeric", ()), block.get("note", "")
     how = {each: block.get(each, False) for each in ("wide", "stacks")}
-    return TableBlock(f"table-{name}", block["caption"], block["columns"], rows, numeric=numeric, note=note, **how)
+    return TableBlock(
+        f"table-{name}", block["caption"], block["columns"], rows, numeric=numeric, note=note, **how
+    )
 
 
 def _texts(entries: Iterable[Mapping[str, Any]], *names: str) -> Rows:
@@ -390,33 +499,55 @@ def _answers(data: ReportData) -> Iterator[Sequence[Cell]]:
     """Yield every question with its answer, then the signatures; open ones are marked."""
     for asked in QUESTIONS.values():
         answer = data.system.get(asked.id)
-        yield asked.question, *((Mark("review", "Open"), asked.role) if answer is None else (answer, ""))
+        yield (
+            asked.question,
+            *((Mark("review", "Open"), asked.role) if answer is None else (answer, "")),
+        )
     for each in data.sign_off:
         signed = f"{each['name']}, {each['date']}" if each["name"] and each["date"] else None
-        yield "Name and date of the signature", Mark("review", "Open") if signed is None else signed, each["role"]
+        yield (
+            "Name and date of the signature",
+            Mark("review", "Open") if signed is None else signed,
+            each["role"],
+        )
 
 
 def _population(data: ReportData) -> Rows:
     facts = data.population
-    who = "distinct values of the subject key" if facts["subject_key"] else "each row is assumed to be a person"
+    who = (
+        "distinct values of the subject key"
+        if facts["subject_key"]
+        else "each row is assumed to be a person"
+    )
     return [
         ("People", shown(facts["people"], "count")),
         ("Rows", shown(facts["rows"], "count")),
         ("Who counts as a person", _on_record(None if facts["subject_key"] is None else who)),
         ("People alone in their class", shown(facts["unique"], "share")),
-        (f"People in a class of fewer than {_on_record(facts['k'], 'k')}", shown(facts["below_k"], "share")),
+        (
+            f"People in a class of fewer than {_on_record(facts['k'], 'k')}",
+            shown(facts["below_k"], "share"),
+        ),
         ("Keyed fingerprint", _on_record(facts["fingerprint"])),
     ]
 
 
 def _attribute(each: Column) -> Sequence[str]:
-    bounds, distinct = each["bounds_source"].removeprefix("not needed"), shown(each["distinct"], "count")
+    bounds, distinct = (
+        each["bounds_source"].removeprefix("not needed"),
+        shown(each["distinct"], "count"),
+    )
     return each["name"], each["role"], each["kind"], distinct, bounds
 
 
 def _group(group: Group) -> Sequence[str]:
     metric, amounts = _METRICS.get(group.metric, group.metric), (group.mean, group.rest, group.gap)
-    return f"{group.attribute}: {group.group}", metric, shown(group.n, "count"), *map(shown, amounts)
+    return (
+        f"{group.attribute}: {group.group}",
+        metric,
+        shown(group.n, "count"),
+        *map(shown, amounts),
+    )
 
 
 def _dp(dp: Mapping[str, Any]) -> Rows:
@@ -425,21 +556,27 @@ def _dp(dp: Mapping[str, Any]) -> Rows:
     rows = {
         "Guarantee": dp["guarantee"],
         "Epsilon, delta of the answers": f"{dp['epsilon']:g}, {dp['delta']:g}",
-        "Epsilon, delta of everything that leaves": total if dp["total"] is None else "{:g}, {:g}".format(*dp["total"]),
+        "Epsilon, delta of everything that leaves": (
+            total if dp["total"] is None else "{:g}, {:g}".format(*dp["total"])
+        ),
         "Unit of privacy": dp["unit"],
         "Neighbouring tables": dp["neighbours"],
         "Mechanism and accountant": dp["mechanism"],
         "What may be known of the model": dp["model_access"],
         "Noise seeded": _yes_no(dp["seeded"]),
         "Domains read from rows": ", ".join(dp["inferred"]) or "none",
-        "Largest balanced accuracy of a membership attack": "no bound" if bound is None else f"{bound:.3g}",
+        "Largest balanced accuracy of a membership attack": (
+            "no bound" if bound is None else f"{bound:.3g}"
+        ),
     }
     return [(name, str(value)) for name, value in rows.items()]
 
 
 def _made(data: ReportData) -> Rows:
     environment = data.environment
-    packages = ", ".join(f"{name} {version}" for name, version in sorted(environment["packages"].items()))
+    packages = ", ".join(
+        f"{name} {version}" for name, version in sorted(environment["packages"].items())
+    )
     return [
         ("Command", data.report["command"] or "not in this edition"),
         ("Latest evidence", data.report["as_of"] or "none"),
@@ -464,10 +601,19 @@ def _yes_no(value: object) -> str:
 
 def _settings(place: int, policy: PolicyInForce) -> TableBlock:
     settings = {name: value for name, value in policy["settings"].items() if value is not None}
-    rows = [(name, _yes_no(value) if isinstance(value, bool) else str(value)) for name, value in settings.items()]
+    rows = [
+        (name, _yes_no(value) if isinstance(value, bool) else str(value))
+        for name, value in settings.items()
+    ]
     asked = shown(policy["asked"], "count")
     title = f"Policy {place}: {asked} explanation{'s' * (asked != '1')}, {_days(policy)}"
-    return TableBlock(f"table-policy-{place}", title, ("Setting", "Value"), rows, note=f"SHA-256 {policy['sha256']}")
+    return TableBlock(
+        f"table-policy-{place}",
+        title,
+        ("Setting", "Value"),
+        rows,
+        note=f"SHA-256 {policy['sha256']}",
+    )
 
 
 def _attacked(attack: Attack) -> str:

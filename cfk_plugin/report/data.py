@@ -31,14 +31,18 @@ def load(name: str) -> Any:
 
 
 SCHEMA_VERSION = 1
-"""Version of the layout; the JSON Schema is ``schemas/report-1.schema.json``, made by `json_schema`."""
+"""Version of the layout; the JSON Schema is ``schemas/report-1.schema.json``, made by
+`json_schema`.
+"""
 
 Status = Literal["pass", "review", "fail", "not_measured"]
 Verdict = Literal["pass", "review", "fail"]
 Family = Literal["linkage", "membership", "extraction", "attribute_inference", "epsilon"]
 
 OF_MODELS: tuple[Family, ...] = ("membership", "extraction", "attribute_inference")
-"""Families whose audits attack an explainer as a whole: with a policy if it is protected, else without one."""
+"""Families whose audits attack an explainer as a whole: with a policy if it is protected, else
+without one.
+"""
 
 WITHOUT_EXPLANATIONS = frozenset({"membership_loss", "membership_loss_lrt"})
 """Attacks that use only the model. No protection of explanations stops them."""
@@ -66,8 +70,9 @@ Number = Annotated[float, WrapValidator(_as_it_is)]
 class Amount:
     """A number, exact or as an edition may show it.
 
-    `value` is None where nothing was measured, or where only a `band` such as ``1–10`` is shown instead; `low` and
-    `high` are the ends of its interval, and `n` is the number of cases, where that may be shown.
+    `value` is None where nothing was measured, or where only a `band` such as ``1–10`` is shown
+    instead; `low` and `high` are the ends of its interval, and `n` is the number of cases, where
+    that may be shown.
     """
 
     value: Number | None = None
@@ -107,9 +112,10 @@ class Metric:
 class CheckResult:
     """One line of the verdict.
 
-    `measured` is compared with `threshold`, which comes from `source`; the evidence is in `section`. `text` says what
-    was found and what would change it, without any figure that an edition may hide. `evidence` are run ids, or
-    ``run/step`` of single explanations; none in the external edition.
+    `measured` is compared with `threshold`, which comes from `source`; the evidence is in
+    `section`. `text` says what was found and what would change it, without any figure that an
+    edition may hide. `evidence` are run ids, or ``run/step`` of single explanations; none in the
+    external edition.
     """
 
     id: str
@@ -126,8 +132,8 @@ class CheckResult:
 class Distribution:
     """Amounts per category, for a chart and its table: one per label in each series.
 
-    ``class_sizes``, ``risk``, ``ncp_by_attribute``, ``pureness``, ``frontier``, ``comparison``, ``intersection`` or
-    ``roc``. `marks` are labeled lines in the chart, by name.
+    ``class_sizes``, ``risk``, ``ncp_by_attribute``, ``pureness``, ``frontier``, ``comparison``,
+    ``intersection`` or ``roc``. `marks` are labeled lines in the chart, by name.
     """
 
     id: str
@@ -155,10 +161,11 @@ class Group:
 class Attack:
     """What one attack reached; see `cfk_plugin.audit.AuditResult`.
 
-    `scenario` is what the attacker knows and does, `figures` are the attack's own numbers, `run` holds it (empty in the
-    external edition), and `subject` is who or what was attacked, if the audit says so. `covers`: it was run on the
-    policy and population of all explanations of the report. `concerns`: on the policy of any of them; an explainer
-    without protection has none. `judged`: a check judges this result, and not the same attack on another subject.
+    `scenario` is what the attacker knows and does, `figures` are the attack's own numbers, `run`
+    holds it (empty in the external edition), and `subject` is who or what was attacked, if the
+    audit says so. `covers`: it was run on the policy and population of all explanations of the
+    report. `concerns`: on the policy of any of them; an explainer without protection has none.
+    `judged`: a check judges this result, and not the same attack on another subject.
     """
 
     id: str
@@ -197,7 +204,9 @@ class Placeholder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Definition:
-    """What a figure or a check is: ``formula`` in one line, ``direction`` such as ``lower is better``."""
+    """What a figure or a check is: ``formula`` in one line, ``direction`` such as ``lower is
+    better``.
+    """
 
     name: str
     formula: str
@@ -287,7 +296,9 @@ class Policies(TypedDict):
 
 
 class ReleaseCounts(TypedDict):
-    """What became of all requests; `exact` regions are one combination of values, `latency` is in seconds."""
+    """What became of all requests; `exact` regions are one combination of values, `latency` is in
+    seconds.
+    """
 
     exact: Amount
     generalised: Amount
@@ -381,7 +392,9 @@ class Width(TypedDict):
 
 
 class ShownRelease(TypedDict):
-    """One released explanation without any value: how much of each quasi-identifier's range, and how many people."""
+    """One released explanation without any value: how much of each quasi-identifier's range, and
+    how many people.
+    """
 
     attributes: tuple[Width, ...]
     k: Amount
@@ -396,14 +409,21 @@ class Change(TypedDict):
 
 
 @with_config(
-    {"extra": "forbid", "strict": True, "allow_inf_nan": False, "json_schema_serialization_defaults_required": True}
+    {
+        "extra": "forbid",
+        "strict": True,
+        "allow_inf_nan": False,
+        "json_schema_serialization_defaults_required": True,
+    }
 )
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportData:
     """Everything that a report says. Nothing that must not be shown is in it."""
 
     report: ReportHead
-    system: Mapping[str, str | None]  # people's answers, by the id of the question; None is a placeholder
+    system: Mapping[
+        str, str | None
+    ]  # people's answers, by the id of the question; None is a placeholder
     population: PopulationSummary
     attributes: tuple[Column, ...]
     policy: Policies
@@ -418,7 +438,9 @@ class ReportData:
     limits: Annotated[tuple[str, ...], Field(min_length=1)]
     placeholders: tuple[Placeholder, ...]
     sign_off: tuple[Signature, ...]
-    controls: tuple[dict[str, str], ...]  # by control: requires, section, status, verified, checked_on
+    controls: tuple[
+        dict[str, str], ...
+    ]  # by control: requires, section, status, verified, checked_on
     environment: Environment
     runs: tuple[RunLine, ...]  # empty in the external edition, as the next
     certificates: tuple[CertificateLine, ...]  # worst first
@@ -426,7 +448,9 @@ class ReportData:
     suppressed_cells: tuple[str, ...]  # places where something is hidden
     definitions: Mapping[str, Definition]  # of every metric, check and figure in the report
     schema_version: Literal[1] = 1
-    picture: ShownRelease | None = None  # of median information loss; None in earlier reports, and without any
+    picture: ShownRelease | None = (
+        None  # of median information loss; None in earlier reports, and without any
+    )
 
     @property
     def verdict(self) -> Verdict:
@@ -449,11 +473,13 @@ class ReportData:
     def from_dict(cls, content: Mapping[str, Any]) -> ReportData:
         """Return the report that `to_dict` was called on.
 
-        Raises `InputError`, which names the key, if one is missing, unknown or of the wrong form, or `schema_version`
-        is not this release's.
+        Raises `InputError`, which names the key, if one is missing, unknown or of the wrong form,
+        or `schema_version` is not this release's.
         """
         if not isinstance(content, Mapping):
-            raise InputError("the report is no JSON object; give the JSON that a report was written as")
+            raise InputError(
+                "the report is no JSON object; give the JSON that a report was written as"
+            )
         version = content.get("schema_version")
         if version != SCHEMA_VERSION or isinstance(version, bool):
             found = version if isinstance(version, int) else "none"
@@ -492,8 +518,10 @@ def json_schema() -> dict[str, Any]:
         "$id": f"https://cfk-plugin/schemas/report-{SCHEMA_VERSION}.schema.json",
         **made,
         "title": "Privacy report of released explanations",
-        "description": "What cfk report writes. Disclosure control has been applied: no value of an attribute, no "
-        "count of 1 to 10 people, and in the external edition no class size and no run.",
+        "description": (
+            "What cfk report writes. Disclosure control has been applied: no value of an attribute,"
+            " no count of 1 to 10 people, and in the external edition no class size and no run."
+        ),
     }
 
 
@@ -517,7 +545,9 @@ _EXPECTED = {
 
 def _said(kind: str, place: tuple[int | str, ...], context: Mapping[str, Any]) -> str:
     """Say what is wrong by names of keys, never by what they hold."""
-    where = "".join(f"[{step}]" if isinstance(step, int) else f".{step[:60]}" for step in place).removeprefix(".")
+    where = "".join(
+        f"[{step}]" if isinstance(step, int) else f".{step[:60]}" for step in place
+    ).removeprefix(".")
     if kind == "missing":
         return f"the report has no {where}"
     if kind in ("extra_forbidden", "unexpected_keyword_argument"):
@@ -525,7 +555,9 @@ def _said(kind: str, place: tuple[int | str, ...], context: Mapping[str, Any]) -
     if kind == "literal_error":
         choices = context["expected"].replace("'", "").replace(" or ", ", ")
         return f"{where} in the report must be one of {choices}"
-    expected = _EXPECTED.get(kind.rpartition("_")[0]) or _EXPECTED.get(kind.partition("_")[0], "an object")
+    expected = _EXPECTED.get(kind.rpartition("_")[0]) or _EXPECTED.get(
+        kind.partition("_")[0], "an object"
+    )
     return f"{where} in the report must be {expected}"
 
 

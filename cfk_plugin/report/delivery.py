@@ -1,4 +1,6 @@
-"""A report where it is read: as a card, a comparison, a file, on paper, in MLflow and its registry."""
+"""A report where it is read: as a card, a comparison, a file, on paper, in MLflow and its
+registry.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +27,23 @@ if TYPE_CHECKING:
 
 
 _KEY = (
-    *("k_min", "k_desired_min", "k_effective_min", "k_intersection_min", "prosecutor_risk_max", "marketer_risk"),
-    *("pureness_mean", "pureness_min", "ncp_mean", "suppressed_rate", "native_rate", "epsilon", "epsilon_spent"),
+    *(
+        "k_min",
+        "k_desired_min",
+        "k_effective_min",
+        "k_intersection_min",
+        "prosecutor_risk_max",
+        "marketer_risk",
+    ),
+    *(
+        "pureness_mean",
+        "pureness_min",
+        "ncp_mean",
+        "suppressed_rate",
+        "native_rate",
+        "epsilon",
+        "epsilon_spent",
+    ),
 )
 """Metrics that a card shows, in this order."""
 _MOST_GROUPS = 8
@@ -36,10 +53,18 @@ _SHORTENED = "\n\nShortened: the whole report says more.\n"
 
 
 def render_model_card(data: ReportData, *, where: str = "") -> str:
-    """Write the report in short, as Markdown, no longer than a registry stores; `where` says where the whole one is."""
+    """Write the report in short, as Markdown, no longer than a registry stores; `where` says where
+    the whole one is.
+    """
     head, where = data.report, where or f"id {data.report['id']}"
-    found = {status: [check for check in data.checks if check.status == status] for status in WORST_FIRST}
-    names = {status: [_name(check.id, data) for check in checks] for status, checks in found.items() if checks}
+    found = {
+        status: [check for check in data.checks if check.status == status] for status in WORST_FIRST
+    }
+    names = {
+        status: [_name(check.id, data) for check in checks]
+        for status, checks in found.items()
+        if checks
+    }
     open_ = [_check(check, data) for status in WORST_FIRST[:-1] for check in found[status]]
     sections = {
         "Not covered": "\n".join(f"* {_text(each)}" for each in head["not_covered"]),
@@ -51,15 +76,23 @@ def render_model_card(data: ReportData, *, where: str = "") -> str:
     edition, as_of = str(head["edition"]).capitalize(), _text(str(head["as_of"]))
     parts = [
         f"# Privacy report: {data.verdict}",
-        f"{_text(str(head['title']))}. {edition} edition, as of {as_of}. Whole report: {_text(where)}.",
-        "\n".join(f"* **{STATUS_TEXTS[status]}**: {_first(texts, ', ', ' and ')}" for status, texts in names.items()),
+        (
+            f"{_text(str(head['title']))}. {edition} edition, as of {as_of}. Whole report:"
+            f" {_text(where)}."
+        ),
+        "\n".join(
+            f"* **{STATUS_TEXTS[status]}**: {_first(texts, ', ', ' and ')}"
+            for status, texts in names.items()
+        ),
         *(f"## {title}\n\n{text}" for title, text in sections.items() if text),
     ]
     return fitted("\n\n".join(part for part in parts if part) + "\n", LONGEST_DESCRIPTION)
 
 
 def fitted(card: str, room: int) -> str:
-    """Return a card of at most `room` characters that says if sections are left out; empty if nothing fits."""
+    """Return a card of at most `room` characters that says if sections are left out; empty if
+    nothing fits.
+    """
     if len(card) <= room:
         return card
     sections = card.split("\n\n## ")
@@ -80,14 +113,19 @@ def _check(check: CheckResult, data: ReportData) -> str:
     measured, asked = amounts_of(check)
     asked = f", asked {asked}" if check.threshold.measured else ""
     figures = f" {measured}{asked}." if check.measured.measured else ""
-    return f"* **{STATUS_TEXTS[check.status]}** {_name(check.id, data)}:{figures} {_text(check.text)}"
+    return (
+        f"* **{STATUS_TEXTS[check.status]}** {_name(check.id, data)}:{figures} {_text(check.text)}"
+    )
 
 
 def _key_figures(data: ReportData) -> Iterator[str]:
     amounts = [(name, amount) for name in _KEY if (amount := data.metric(name)).measured]
     if amounts:
         yield "| figure | value |\n|---|---|"
-        yield from (f"| {_name(name, data)} | {markdown(shown(amount, unit_of(name)))} |" for name, amount in amounts)
+        yield from (
+            f"| {_name(name, data)} | {markdown(shown(amount, unit_of(name)))} |"
+            for name, amount in amounts
+        )
 
 
 def _gaps(groups: Iterable[Group]) -> Iterator[str]:
@@ -97,8 +135,13 @@ def _gaps(groups: Iterable[Group]) -> Iterator[str]:
         return
     yield "| group | figure | in it | others | gap |\n|---|---|---|---|---|"
     for group in sorted(measured, key=lambda group: -abs(group.gap.value or 0.0))[:_MOST_GROUPS]:
-        amounts = " | ".join(markdown(shown(amount)) for amount in (group.mean, group.rest, group.gap))
-        yield f"| {_text(group.attribute)}: {_text(group.group)} | {_text(group.metric)} | {amounts} |"
+        amounts = " | ".join(
+            markdown(shown(amount)) for amount in (group.mean, group.rest, group.gap)
+        )
+        yield (
+            f"| {_text(group.attribute)}: {_text(group.group)} | {_text(group.metric)} |"
+            f" {amounts} |"
+        )
 
 
 def _name(name: str, data: ReportData) -> str:
@@ -127,11 +170,14 @@ class _Fact(NamedTuple):
 
 
 def compare(before: ReportData, after: ReportData) -> tuple[Change, ...]:
-    """Say what changed from one report to a later one of the same edition, in at most three digits."""
+    """Say what changed from one report to a later one of the same edition, in at most three
+    digits.
+    """
     if before.report["edition"] != after.report["edition"]:
         raise InputError(
-            f"the {before.report['edition']} and the {after.report['edition']} edition cannot be compared: the "
-            "difference would tell what the external one hides; make both reports in one edition"
+            f"the {before.report['edition']} and the {after.report['edition']} edition cannot be"
+            " compared: the difference would tell what the external one hides; make both reports"
+            " in one edition"
         )
     one = all(len(data.policy["policies"]) == 1 for data in (before, after))
     old, new = (dict(_facts(data, one_policy=one)) for data in (before, after))
@@ -153,11 +199,19 @@ def _changed(name: str, old: _Fact | None, new: _Fact | None) -> Iterator[Change
 
 
 def _overlap(before: Amount | None, after: Amount | None) -> str:
-    """Say whether two intervals overlap, if there are two; if they do not, the change is hardly chance."""
-    ends = [end for amount in (before, after) if amount is not None for end in (amount.low, amount.high)]
+    """Say whether two intervals overlap, if there are two; if they do not, the change is hardly
+    chance.
+    """
+    ends = [
+        end for amount in (before, after) if amount is not None for end in (amount.low, amount.high)
+    ]
     if len(ends) < 4 or (known := [end for end in ends if end is not None]) != ends:
         return ""
-    return " (intervals do not overlap)" if known[1] < known[2] or known[3] < known[0] else " (intervals overlap)"
+    return (
+        " (intervals do not overlap)"
+        if known[1] < known[2] or known[3] < known[0]
+        else " (intervals overlap)"
+    )
 
 
 def _facts(data: ReportData, *, one_policy: bool) -> Iterator[tuple[str, _Fact]]:
@@ -175,7 +229,9 @@ def _facts(data: ReportData, *, one_policy: bool) -> Iterator[tuple[str, _Fact]]
     policies, population = data.policy["policies"], dict(data.population)
     plain = {f"policy: {name}": settings.get(name) for name in _POLICY}
     if one_policy:
-        plain |= {f"policy: {name}": value for name, value in sorted(policies[0]["settings"].items())}
+        plain |= {
+            f"policy: {name}": value for name, value in sorted(policies[0]["settings"].items())
+        }
     else:
         plain["policies"] = sorted(each["sha256"] for each in policies)
     plain |= {f"population: {name}": population[name] for name in _POPULATION}
@@ -186,16 +242,24 @@ def _facts(data: ReportData, *, one_policy: bool) -> Iterator[tuple[str, _Fact]]
         parts: Mapping[str, Any] = column
         yield f"attribute {column['name']}", _Fact(column["role"], "declared")
         for part in _SCHEMA:
-            yield f"attribute {column['name']}: {part}", _Fact(_plain_text(parts[part]), of_both=True)
+            yield (
+                f"attribute {column['name']}: {part}",
+                _Fact(_plain_text(parts[part]), of_both=True),
+            )
 
 
 def _software(environment: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Yield plugins and packages one by one, and everything else, such as the model, as a whole."""
     for part, found in sorted(environment.items()):
         if isinstance(found, Sequence) and not isinstance(found, str):  # such as "dice 0.1"
-            found = {name: version for name, _, version in (str(each).partition(" ") for each in found)}  # noqa: PLW2901
+            found = {  # noqa: PLW2901
+                name: version for name, _, version in (str(each).partition(" ") for each in found)
+            }
         if isinstance(found, Mapping):
-            yield from ((f"{part.removesuffix('s')}: {name}", version) for name, version in sorted(found.items()))
+            yield from (
+                (f"{part.removesuffix('s')}: {name}", version)
+                for name, version in sorted(found.items())
+            )
         else:
             yield part, found
 
@@ -215,18 +279,26 @@ def _plain_text(value: Any) -> str:
 def render_comparison(before: ReportData, after: ReportData) -> str:
     changes = compare(before, after)
     head = (
-        "# What changed between two reports\n\n"
-        f"* Before: {_title_of(before)}\n* After: {_title_of(after)}\n* Edition: {after.report['edition']}\n"
+        f"# What changed between two reports\n\n* Before: {_title_of(before)}\n* After:"
+        f" {_title_of(after)}\n* Edition: {after.report['edition']}\n"
     )
     if not changes:
         return f"{head}\nNothing that a report compares changed.\n"
-    lines = [f"| {markdown(c['what'])} | {markdown(c['before'])} | {markdown(c['after'])} |" for c in changes]
-    return f"{head}\n" + "\n".join(["| what | before | after |", "| --- | --- | --- |", *lines]) + "\n"
+    lines = [
+        f"| {markdown(c['what'])} | {markdown(c['before'])} | {markdown(c['after'])} |"
+        for c in changes
+    ]
+    return (
+        f"{head}\n" + "\n".join(["| what | before | after |", "| --- | --- | --- |", *lines]) + "\n"
+    )
 
 
 def _title_of(data: ReportData) -> str:
     head = data.report
-    return f"{markdown(str(head['title']))}, {markdown(str(head['as_of']))}, verdict **{data.verdict}**"
+    return (
+        f"{markdown(str(head['title']))}, {markdown(str(head['as_of']))}, verdict"
+        f" **{data.verdict}**"
+    )
 
 
 # --- files ---
@@ -255,22 +327,31 @@ _OPTIONS = (
 
 
 def write_pdf(html: str, path: str | os.PathLike[str], *, browser: str | None = None) -> None:
-    """Print a report, best in its print edition, to a PDF; an existing file is replaced when the PDF is complete.
+    """Print a report, best in its print edition, to a PDF; an existing file is replaced when the
+    PDF is complete.
 
-    The browser is the one named here or in ``CFK_CHROMIUM``, or the first of `BROWSERS` on the path. It runs without
-    window, network or profile, on a copy of the report in a temporary folder that is removed. Two PDFs of one report
-    differ in their time of creation.
+    The browser is the one named here or in ``CFK_CHROMIUM``, or the first of `BROWSERS` on the
+    path. It runs without window, network or profile, on a copy of the report in a temporary folder
+    that is removed. Two PDFs of one report differ in their time of creation.
     """
     program = _find(browser)
     with tempfile.TemporaryDirectory(prefix="cfk-pdf-", ignore_cleanup_errors=True) as folder:
         page, printed = Path(folder, "report.html"), Path(folder, "report.pdf")
         page.write_text(html, encoding="utf-8")
-        command = [program, *_OPTIONS, f"--user-data-dir={folder}/profile", f"--print-to-pdf={printed}"]
+        command = [
+            program,
+            *_OPTIONS,
+            f"--user-data-dir={folder}/profile",
+            f"--print-to-pdf={printed}",
+        ]
         if hasattr(os, "geteuid") and os.geteuid() == 0:
             command.append("--no-sandbox")  # Chromium refuses to run as root with one
         ended = _run([*command, page.as_uri()])
         if not printed.is_file() or not printed.read_bytes().startswith(b"%PDF"):
-            msg = f"{program} did not print the report ({ended}); try another one with `browser` or CFK_CHROMIUM"
+            msg = (
+                f"{program} did not print the report ({ended}); try another one with `browser` or"
+                " CFK_CHROMIUM"
+            )
             raise ReportError(msg)
         with whole_file(Path(path)) as draft:
             shutil.copyfile(printed, draft)
@@ -282,14 +363,21 @@ def _find(browser: str | None) -> str:
         if found := shutil.which(name):
             return found
     looked = f"{named} is no program" if named else f"none of {', '.join(BROWSERS)} is on the path"
-    msg = f"a PDF is printed by a Chromium, and {looked}; install one (apt install chromium) or name it in CFK_CHROMIUM"
+    msg = (
+        f"a PDF is printed by a Chromium, and {looked}; install one (apt install chromium) or name"
+        " it in CFK_CHROMIUM"
+    )
     raise MissingDependencyError(msg)
 
 
 def _run(command: list[str]) -> str:
     """Run the browser, and end it with all its processes when time is up; return how it ended."""
     with subprocess.Popen(  # noqa: S603 - the program is the user's choice
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
     ) as process:
         try:
             return f"exit code {process.wait(_SECONDS)}"
@@ -318,9 +406,15 @@ _LONGEST_TAG = 8_000  # characters that MLflow stores
 
 
 def log_report(
-    data: ReportData, texts: Mapping[str, str], run_ids: Sequence[str], *, tracking_uri: str | None = None
+    data: ReportData,
+    texts: Mapping[str, str],
+    run_ids: Sequence[str],
+    *,
+    tracking_uri: str | None = None,
 ) -> str:
-    """Log the texts of a report, by suffix, to its run; if it has several, to a new one beside the last."""
+    """Log the texts of a report, by suffix, to its run; if it has several, to a new one beside the
+    last.
+    """
     if not run_ids:
         raise InputError("the report names no run that it could be logged to; make it from runs")
     files = {f"{_NAMES[data.report['edition']]}.{suffix}": text for suffix, text in texts.items()}
@@ -329,7 +423,9 @@ def log_report(
         own, status = len(run_ids) > 1, "FAILED"
         if own:
             place, marks = client.get_run(run_id).info.experiment_id, {SOURCES: _listed(run_ids)}
-            run_id = str(client.create_run(place, tags=marks, run_name="privacy report").info.run_id)
+            run_id = str(
+                client.create_run(place, tags=marks, run_name="privacy report").info.run_id
+            )
         try:  # the tag last, as it marks the report as complete
             write(client, run_id, texts=files, tags={VERDICT: data.verdict})
             status = "FINISHED"
@@ -347,7 +443,9 @@ def logged_report(run_id: str, *, tracking_uri: str | None = None) -> ReportData
     with tempfile.TemporaryDirectory(prefix="cfk-report-") as copies:
         artifacts = Artifacts.of(run, client.tracking_uri, Path(copies))
         if f"{name}.json" not in artifacts.names(folder):
-            raise InputError(f"run {run_id} holds no report; log one with cfk report --run {run_id} --log")
+            raise InputError(
+                f"run {run_id} holds no report; log one with cfk report --run {run_id} --log"
+            )
         with artifacts.local(f"{folder}/{name}.json") as copy:
             content = copy.read_bytes()
     try:
@@ -365,15 +463,19 @@ def _listed(run_ids: Sequence[str]) -> str:
 
 
 _START, _END = "<!-- cfk report: replaced by the next one -->", "<!-- end of cfk report -->"
-_SECTION = re.compile(rf"\n*{re.escape(_START)}(?:(?!{re.escape(_START)}).)*?{re.escape(_END)}\n*", re.DOTALL)
+_SECTION = re.compile(
+    rf"\n*{re.escape(_START)}(?:(?!{re.escape(_START)}).)*?{re.escape(_END)}\n*", re.DOTALL
+)
 _HEADING = re.compile(r"^(#{1,5}) ", re.MULTILINE)
 
 
-def describe_model_version(name: str, version: str, text: str, tracking_uri: str | None = None) -> None:
+def describe_model_version(
+    name: str, version: str, text: str, tracking_uri: str | None = None
+) -> None:
     """Put a card, from `render_model_card`, into the description of a registered model's version.
 
-    It replaces the earlier report's. Its headings become one level lower, and its last sections are left out if the
-    description has no room for them. The rest of the description stays as it is.
+    It replaces the earlier report's. Its headings become one level lower, and its last sections are
+    left out if the description has no room for them. The rest of the description stays as it is.
 
     Raises
     ------
@@ -384,7 +486,9 @@ def describe_model_version(name: str, version: str, text: str, tracking_uri: str
     """
     with tracking_errors("the registry cannot be read"):
         client = client_of(tracking_uri, makes=False)
-        found = if_there(lambda: client.get_model_version(name, version), "the registry cannot be read")
+        found = if_there(
+            lambda: client.get_model_version(name, version), "the registry cannot be read"
+        )
     if found is None:
         raise InputError(f"the registry has no version {version} of a model {name!r}")
     description = _described(found, text)
@@ -396,12 +500,14 @@ def _described(found: ModelVersion, text: str) -> str:
     own = _SECTION.sub("\n\n", found.description or "").strip()
     before = f"{own}\n\n{_START}\n" if own else f"{_START}\n"
     after = f"\n{_END}\n"
-    # A lower heading takes one more character: make room for the markers first, then for the headings.
+    # A lower heading takes one more character: make room for the markers first, then for the
+    # headings.
     room = LONGEST_DESCRIPTION - len(before) - len(after)
     card = fitted(text, room - len(_HEADING.findall(text)))
     if not card:
         raise InputError(
-            f"the description of version {found.version} of {found.name!r} has {len(own):,} of "
-            f"{LONGEST_DESCRIPTION:,} characters and leaves no room for the report's verdict; shorten it"
+            f"the description of version {found.version} of {found.name!r} has {len(own):,} of"
+            f" {LONGEST_DESCRIPTION:,} characters and leaves no room for the report's verdict;"
+            " shorten it"
         )
     return before + _HEADING.sub(r"#\1 ", card).strip() + after

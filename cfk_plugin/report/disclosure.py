@@ -1,4 +1,6 @@
-"""What an edition may show of amounts, attacks and curves, and how; the report is a release, too."""
+"""What an edition may show of amounts, attacks and curves, and how; the report is a release,
+too.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,16 @@ from typing import Any, Literal, NamedTuple
 
 from cfk_plugin.audit.result import BOUNDS
 from cfk_plugin.metrics.intervals import roc_height
-from cfk_plugin.report.data import GUESSES, LEAST, NOT_MEASURED, OF_MODELS, Amount, Attack, Distribution, Edition
+from cfk_plugin.report.data import (
+    GUESSES,
+    LEAST,
+    NOT_MEASURED,
+    OF_MODELS,
+    Amount,
+    Attack,
+    Distribution,
+    Edition,
+)
 
 FEW, MANY, HIDDEN = "1–10", "all but 1–10", "hidden"
 ENOUGH_FOR_QUANTILES = 50
@@ -30,22 +41,36 @@ Kind = Literal[
     "chance",
     "plain",
 ]
-"""What an amount counts, which decides how it may be shown; a chance is that of an attack on explanations."""
+"""What an amount counts, which decides how it may be shown; a chance is that of an attack on
+explanations.
+"""
 Unit = Literal["count", "share", "number", "seconds"]
 """How an amount is written."""
 
 _FIGURES: Mapping[tuple[Kind, Unit], str] = {
     ("share_of_people", "share"): "unique below_k",
-    ("requests", "count"): "asked released exact generalised prototypes suppressed untracked ledger_again "
+    (
+        "requests",
+        "count",
+    ): "asked released exact generalised prototypes suppressed untracked ledger_again "
     "ledger_refused native_leak",
-    ("share_of_requests", "share"): "suppressed_rate native_rate near_native_rate native_qi_rate at_risk_009 "
+    (
+        "share_of_requests",
+        "share",
+    ): "suppressed_rate native_rate near_native_rate native_qi_rate at_risk_009 "
     "at_risk_020 flips true_rate cm optimal_rate",
-    ("class_size", "count"): "k_min k_p05 k_median k_desired_min k_desired_median k_consistent_min k_effective_min "
+    (
+        "class_size",
+        "count",
+    ): "k_min k_p05 k_median k_desired_min k_desired_median k_consistent_min k_effective_min "
     "k_private_min private_matches_min k_intersection_min k_intersection refused_k verification",
     ("class_size", "number"): "k_mean",
     ("class_sum", "count"): "cdm",
     ("class_sum", "number"): "cdm_per_release",
-    ("risk", "number"): "prosecutor_risk_max prosecutor_risk_mean journalist_risk_max marketer_risk",
+    (
+        "risk",
+        "number",
+    ): "prosecutor_risk_max prosecutor_risk_mean journalist_risk_max marketer_risk",
     ("plain", "count"): "l_min l_diversity records human_inputs schema_declared",
     ("plain", "seconds"): "latency_p50 latency_p95 latency_p99",
 }
@@ -68,10 +93,12 @@ class Control:
     """Turns exact amounts into what an edition may show."""
 
     edition: Edition
-    k: int | None = None  # the smallest k asked for; the external edition shows class sizes in bands of it
+    k: int | None = (
+        None  # the smallest k asked for; the external edition shows class sizes in bands of it
+    )
     hidden: list[str] = field(default_factory=list)  # places where something is hidden
-    # Where the number of released explanations is hidden, nothing may reveal it: no number of cases, no interval, no
-    # share with many digits.
+    # Where the number of released explanations is hidden, nothing may reveal it: no number of
+    # cases, no interval, no share with many digits.
     hides_released: bool = False
 
     @property
@@ -80,7 +107,9 @@ class Control:
         return self.edition == "external"
 
     def amount(self, exact: Amount, kind: Kind, place: str) -> Amount:
-        """Return what may be shown of an amount of this kind; `place` is recorded if something is hidden."""
+        """Return what may be shown of an amount of this kind; `place` is recorded if something is
+        hidden.
+        """
         if not exact.measured:
             return NOT_MEASURED
         band = exact.band or self._band(exact, kind)
@@ -96,15 +125,26 @@ class Control:
             return Amount(value=round(value, 3), low=low, high=high)
         if kind in ("share_of_requests", "chance") and self.hides_released:
             return Amount(value=round(value, 2))
-        return replace(exact, n=None) if self.hides_released else exact.without_few() if self.external else exact
+        return (
+            replace(exact, n=None)
+            if self.hides_released
+            else exact.without_few()
+            if self.external
+            else exact
+        )
 
     def counts(
         self, counts: Mapping[str, int], place: str, *, people: bool, beside_sum: bool = False
     ) -> dict[str, Amount]:
-        """Return counts as they may be shown: with a small one a second is hidden, or all if their sum is shown."""
+        """Return counts as they may be shown: with a small one a second is hidden, or all if their
+        sum is shown.
+        """
         if not (people or self.external):
             return {name: Amount(value=count) for name, count in counts.items()}
-        shown = {name: Amount(band=FEW) if 0 < n < LEAST else Amount(value=n) for name, n in counts.items()}
+        shown = {
+            name: Amount(band=FEW) if 0 < n < LEAST else Amount(value=n)
+            for name, n in counts.items()
+        }
         small = [n for n in counts.values() if 0 < n < LEAST]
         if beside_sum and small:
             shown = dict.fromkeys(counts, Amount(band=HIDDEN))
@@ -118,10 +158,16 @@ class Control:
         return shown
 
     def total(self, counts: Mapping[str, int], place: str) -> Amount:
-        """Return what may be shown of the sum of counts: nothing that would reveal a single one of them."""
+        """Return what may be shown of the sum of counts: nothing that would reveal a single one of
+        them.
+        """
         found = sum(counts.values())
         small = [n for n in counts.values() if 0 < n < LEAST]
-        if self.external and small and not _ambiguous(small, [n for n in counts.values() if n >= LEAST]):
+        if (
+            self.external
+            and small
+            and not _ambiguous(small, [n for n in counts.values() if n >= LEAST])
+        ):
             self.hidden.append(place)
             return Amount(band=FEW if found < LEAST else HIDDEN)
         return self.amount(Amount(value=found), "requests", place)
@@ -141,14 +187,18 @@ class Control:
         if kind == "people":
             return population_band(value)
         if kind == "share_of_people" or (kind == "share_of_requests" and self.external):
-            return share_band(value, exact.n, "people" if kind == "share_of_people" else "explanations")
+            return share_band(
+                value, exact.n, "people" if kind == "share_of_people" else "explanations"
+            )
         if not self.external:
             return None
         if kind == "requests":
             return FEW if 0 < value < LEAST else None
         if kind == "class_size":
             return self.class_band(value)
-        if kind in ("rate", "chance") and 0 < (exact.n or LEAST) < LEAST:  # its interval would tell of how many
+        if (
+            kind in ("rate", "chance") and 0 < (exact.n or LEAST) < LEAST
+        ):  # its interval would tell of how many
             return HIDDEN if kind == "rate" else _risk_band(value, self.k or LEAST)
         if kind == "risk":
             return _risk_band(value, self.k or LEAST)
@@ -167,7 +217,9 @@ def population_band(people: float) -> str | None:
 
 
 def share_band(share: float, n: int | None, of: str) -> str | None:
-    """Return a band for a share of 1 to 10 cases, or of all but 1 to 10; None if it may be shown."""
+    """Return a band for a share of 1 to 10 cases, or of all but 1 to 10; None if it may be
+    shown.
+    """
     if n is None:
         return HIDDEN
     part = round(share * n)
@@ -202,7 +254,9 @@ _UNITS = {"count": "", "share": " %", "number": "", "seconds": " s"}
 
 
 def shown(amount: Amount, kind: Unit = "number") -> str:
-    """Write an amount: its band, ``0.93 (0.88–0.97)`` rounded outwards but never up to 1, or "not measured"."""
+    """Write an amount: its band, ``0.93 (0.88–0.97)`` rounded outwards but never up to 1, or "not
+    measured".
+    """
     if amount.band is not None:
         return amount.band
     if amount.value is None or not math.isfinite(amount.value):
@@ -219,7 +273,9 @@ def _interval(amount: Amount, kind: Unit) -> str:
     low = None if amount.low is None else _number(amount.low, kind, ROUND_FLOOR)
     high = None if amount.high is None else _number(amount.high, kind, ROUND_CEILING)
     if low is None or high is None:
-        return f"at least {low}" if low is not None else f"at most {high}" if high is not None else ""
+        return (
+            f"at least {low}" if low is not None else f"at most {high}" if high is not None else ""
+        )
     return f"{low} to {high}" if "−" in low + high else f"{low}–{high}"
 
 
@@ -258,18 +314,27 @@ _OF_FEW = ("tpr_at_", "few_")
 
 
 def shown_attack(attack: Attack, control: Control) -> Attack:
-    """Hide in the external edition how many people an attack found, and of how many: only its rate is shown."""
+    """Hide in the external edition how many people an attack found, and of how many: only its rate
+    is shown.
+    """
     if not control.external:
         return attack
     place = f"attacks.{attack.id}"
-    figures = {name: _shown_figure(name, amount, attack, control, place) for name, amount in attack.figures.items()}
+    figures = {
+        name: _shown_figure(name, amount, attack, control, place)
+        for name, amount in attack.figures.items()
+    }
     kind: Kind = "rate" if attack.family in OF_MODELS else "chance"
     known = [replace(rate, n=attack.main.n) if _of_few(attack) else rate for rate in attack.rates]
     rates = [control.amount(rate, kind, f"{place}.rates") for rate in known]
-    return replace(attack, main=rates[0], baseline=rates[1], control=rates[2], figures=figures, run="")
+    return replace(
+        attack, main=rates[0], baseline=rates[1], control=rates[2], figures=figures, run=""
+    )
 
 
-def _shown_figure(name: str, amount: Amount, attack: Attack, control: Control, place: str) -> Amount:
+def _shown_figure(
+    name: str, amount: Amount, attack: Attack, control: Control, place: str
+) -> Amount:
     if amount.value is None:
         return amount
     where, alone = f"{place}.{name}", Amount(value=amount.value)
@@ -289,7 +354,11 @@ def _of_few(attack: Attack) -> bool:
     return 0 < (attack.main.n or LEAST) < LEAST
 
 
-_TOLD = (0.1, 0.01, 0.001)  # false positive rates given in numbers; a chart has ten per power of ten
+_TOLD = (
+    0.1,
+    0.01,
+    0.001,
+)  # false positive rates given in numbers; a chart has ten per power of ten
 _MOST = 4  # curves per chart
 _GRID = [float(f"{10 ** (power / 10):.3g}") for power in range(-40, 1)]
 _EQUAL = 1e-12
@@ -330,12 +399,18 @@ class _Roc(NamedTuple):
 
 
 def roc_curves(found: Sequence[Audited], control: Control) -> tuple[Distribution, ...]:
-    """Return the curves of judged attacks as ``roc``, ``roc-2``, …; externally in steps of 11 people, without few."""
-    curves = sorted((roc for each in found if (roc := _roc(each)) is not None), key=lambda roc: not roc.bounds)
+    """Return the curves of judged attacks as ``roc``, ``roc-2``, …; externally in steps of 11
+    people, without few.
+    """
+    curves = sorted(
+        (roc for each in found if (roc := _roc(each)) is not None), key=lambda roc: not roc.bounds
+    )
     alike = [list(group) for _, group in groupby(curves, key=lambda roc: roc.bounds)]
     charts = [same[i : i + _MOST] for same in alike for i in range(0, len(same), _MOST)]
     names = ["roc", *(f"roc-{i + 2}" for i in range(len(charts)))]
-    drawn = (_distribution(name, chart, control) for name, chart in zip(names, charts, strict=False))
+    drawn = (
+        _distribution(name, chart, control) for name, chart in zip(names, charts, strict=False)
+    )
     return tuple(distribution for distribution in drawn if distribution is not None)
 
 
@@ -345,21 +420,39 @@ def _roc(found: Audited) -> _Roc | None:
     if curve is None or not attack.judged or attack.id in GUESSES or not curve["fpr"]:
         return None
     known = [(name, curves[name]) for name in BOUNDS if name in curves]
-    bounds = tuple((name, tuple(roc_height(of["fpr"], of["tpr"], _GRID).tolist())) for name, of in known)
+    bounds = tuple(
+        (name, tuple(roc_height(of["fpr"], of["tpr"], _GRID).tolist())) for name, of in known
+    )
     return _Roc(attack, curve["fpr"], curve["tpr"], bounds)
 
 
 def _distribution(name: str, curves: Sequence[_Roc], control: Control) -> Distribution | None:
     least = min(curve.least for curve in curves)
-    rates = {rate: [_shown(curve, rate, control) for curve in curves] for rate in _GRID if rate >= least - _EQUAL}
-    hidden = {roc.attack.id for amounts in rates.values() for roc, a in zip(curves, amounts, strict=True) if a.band}
+    rates = {
+        rate: [_shown(curve, rate, control) for curve in curves]
+        for rate in _GRID
+        if rate >= least - _EQUAL
+    }
+    hidden = {
+        roc.attack.id
+        for amounts in rates.values()
+        for roc, a in zip(curves, amounts, strict=True)
+        if a.band
+    }
     control.hidden += [f"distributions.{name}.{attack}" for attack in sorted(hidden)]
-    drawn = [rate for rate, amounts in rates.items() if rate < 1 and any(a.value is not None for a in amounts)]
+    drawn = [
+        rate
+        for rate, amounts in rates.items()
+        if rate < 1 and any(a.value is not None for a in amounts)
+    ]
     if not drawn:
         return None
     at = [(i, rate) for i, rate in enumerate(_GRID) if rate >= drawn[0] or rate in _TOLD]
     nothing = [NOT_MEASURED] * len(curves)
-    series = {roc.attack.id: tuple(rates.get(rate, nothing)[j] for _, rate in at) for j, roc in enumerate(curves)}
+    series = {
+        roc.attack.id: tuple(rates.get(rate, nothing)[j] for _, rate in at)
+        for j, roc in enumerate(curves)
+    }
     bounds = {of: tuple(Amount(value=values[i]) for i, _ in at) for of, values in curves[0].bounds}
     note = "Rates of few people are left out, and the others are rounded to steps of 11 people."
     return Distribution(
@@ -372,7 +465,9 @@ def _distribution(name: str, curves: Sequence[_Roc], control: Control) -> Distri
 
 
 def _shown(curve: _Roc, rate: float, control: Control) -> Amount:
-    """Return the share of members found at a rate of false alarms, as far as the edition may show it."""
+    """Return the share of members found at a rate of false alarms, as far as the edition may show
+    it.
+    """
     if rate < curve.least - _EQUAL:
         return NOT_MEASURED
     told, members, others = curve.at(rate), curve.people("members"), curve.people("others")

@@ -1,4 +1,6 @@
-"""The exact figures of a report, recomputed from the explanations that were logged, and the charts of them."""
+"""The exact figures of a report, recomputed from the explanations that were logged, and the charts
+of them.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,12 @@ def figures(evidence: Evidence, pooled: Pooled) -> dict[str, Metric]:
     """Return every exact figure by id; one that cannot be computed has no value."""
     found = [*_of_population(evidence), *_of_releases(evidence, pooled)]
     if pooled.k is not None:
-        found += [*_of_risk(pooled), *_of_disclosure(pooled), *_of_composition(pooled), *_of_utility(evidence, pooled)]
+        found += [
+            *_of_risk(pooled),
+            *_of_disclosure(pooled),
+            *_of_composition(pooled),
+            *_of_utility(evidence, pooled),
+        ]
     if len(pooled.prototypes):
         found += _of_prototypes(evidence)
     return {metric.id: metric for metric in found}
@@ -54,11 +61,18 @@ def _of_population(evidence: Evidence) -> Iterator[Metric]:
         if isinstance(count, int) and isinstance(people, int) and people > 0:
             share = {"value": count / people, "n": people}
         yield _figure(name, POPULATION, "before protection", **share)
-    yield _figure("near_native_tolerance", RELEASES, "calibrated on the population", value=facts.get("tolerance"))
+    yield _figure(
+        "near_native_tolerance",
+        RELEASES,
+        "calibrated on the population",
+        value=facts.get("tolerance"),
+    )
 
 
 def latest_comparison(evidence: Evidence) -> Sequence[Mapping[str, Any]]:
-    """Return the latest audit's comparison of the policy with other ways; empty if there is none."""
+    """Return the latest audit's comparison of the policy with other ways; empty if there is
+    none.
+    """
     logged = [run.frontier for run in reversed(evidence.runs) if run.frontier is not None]
     return next((found["baselines"] for found in logged if found.get("baselines")), ())
 
@@ -66,7 +80,9 @@ def latest_comparison(evidence: Evidence) -> Sequence[Mapping[str, Any]]:
 def _of_releases(evidence: Evidence, pooled: Pooled) -> Iterator[Metric]:
     asked, released, suppressed = len(pooled), len(pooled.released), len(pooled.suppressed)
     exact = int((pooled.values("ncp") == 0).sum())
-    untracked = [run.metrics["cfk.untracked"] for run in evidence.runs if "cfk.untracked" in run.metrics]
+    untracked = [
+        run.metrics["cfk.untracked"] for run in evidence.runs if "cfk.untracked" in run.metrics
+    ]
     counts: dict[str, float | None] = {
         "asked": asked,
         "released": released,
@@ -96,74 +112,130 @@ def _of_risk(pooled: Pooled) -> Iterator[Metric]:
     for column in ("k", "k_desired", "k_consistent", "k_effective", "k_private", "private_matches"):
         yield _least(f"{column}_min", pooled, column, RISK)
     yield _figure("k_mean", RISK, _RECOUNT, value=_over(k, np.mean), n=len(k))
-    for name, column, percent in (("k_p05", "k", 5), ("k_median", "k", 50), ("k_desired_median", "k_desired", 50)):
-        yield _quantile(name, pooled.values(column), percent, RISK, "quantile", known=pooled.complete(column))
+    for name, column, percent in (
+        ("k_p05", "k", 5),
+        ("k_median", "k", 50),
+        ("k_desired_median", "k_desired", 50),
+    ):
+        yield _quantile(
+            name, pooled.values(column), percent, RISK, "quantile", known=pooled.complete(column)
+        )
     risk = 1 / k
     yield _figure("prosecutor_risk_max", RISK, "1 / k", value=_over(risk, np.max), n=len(k))
     yield _figure("prosecutor_risk_mean", RISK, "1 / k", value=_over(risk, np.mean), n=len(k))
-    journalist = pooled.values("journalist_risk") if pooled.complete("journalist_risk") else np.empty(0)
+    journalist = (
+        pooled.values("journalist_risk") if pooled.complete("journalist_risk") else np.empty(0)
+    )
     most = _over(journalist, np.max)
-    yield _figure("journalist_risk_max", RISK, "in the reference population", value=most, n=len(journalist))
+    yield _figure(
+        "journalist_risk_max", RISK, "in the reference population", value=most, n=len(journalist)
+    )
     over = journalist if len(journalist) else risk
-    yield _figure("marketer_risk", RISK, "mean over releases", value=_over(over, np.mean), n=len(over))
+    yield _figure(
+        "marketer_risk", RISK, "mean over releases", value=_over(over, np.mean), n=len(over)
+    )
     for name, threshold in _RISK_THRESHOLDS.items():
         yield _share(name, int((risk > threshold).sum()), len(risk), RISK)
 
 
 def _of_disclosure(pooled: Pooled) -> Iterator[Metric]:
-    worst = {"l_min": ("l", np.min), "t_max": ("t", np.max), "attribute_disclosure_max": ("disclosure", np.max)}
+    worst = {
+        "l_min": ("l", np.min),
+        "t_max": ("t", np.max),
+        "attribute_disclosure_max": ("disclosure", np.max),
+    }
     for name, (column, reduce) in worst.items():
         values = pooled.values(column)
         value = _over(values, reduce) if pooled.complete(column) else None
         yield _figure(name, RISK, _RECOUNT, value=value, n=len(values))
     refused = pooled.of_all("refused_k")
-    yield _figure("refused_k", RISK, _RECOUNT, value=int(refused.min()) if len(refused) else None, n=len(refused))
+    yield _figure(
+        "refused_k",
+        RISK,
+        _RECOUNT,
+        value=int(refused.min()) if len(refused) else None,
+        n=len(refused),
+    )
 
 
 def _of_composition(pooled: Pooled) -> Iterator[Metric]:
     outcomes = pooled.of_all("ledger")
-    refused = int((pooled.suppressed["reason"] == "intersection").sum()) if len(pooled.suppressed) else 0
+    refused = (
+        int((pooled.suppressed["reason"] == "intersection").sum()) if len(pooled.suppressed) else 0
+    )
     again = int(outcomes.isin(["again", "earlier"]).sum())
-    yield _least("k_intersection_min", pooled, "k_intersection", COMPOSITION, "counted by the ledger")
+    yield _least(
+        "k_intersection_min", pooled, "k_intersection", COMPOSITION, "counted by the ledger"
+    )
     for name, count in {"ledger_again": again, "ledger_refused": refused}.items():
         yield _figure(name, COMPOSITION, value=count if len(outcomes) else None)
 
 
 def _of_utility(evidence: Evidence, pooled: Pooled) -> Iterator[Metric]:
-    k, ncp, pureness, low = (pooled.values(name) for name in ("k", "ncp", "pureness", "pureness_low"))
+    k, ncp, pureness, low = (
+        pooled.values(name) for name in ("k", "ncp", "pureness", "pureness_low")
+    )
     yield _mean("ncp_mean", ncp, UTILITY)
     yield _mean("pureness_mean", pureness, VALIDITY)
     yield _quantile("ncp_p95", ncp, 95, UTILITY, "quantile")
-    worst = pooled.regions.sort_values(["pureness", "pureness_low"]).head(1) if len(pureness) else pd.DataFrame()
+    worst = (
+        pooled.regions.sort_values(["pureness", "pureness_low"]).head(1)
+        if len(pureness)
+        else pd.DataFrame()
+    )
     ends = {"value": "pureness", "low": "pureness_low", "high": "pureness_high"}
     least = {end: finite(worst[name].iloc[0]) for end, name in ends.items() if len(worst)}
-    yield _figure("pureness_min", VALIDITY, "exact, or Clopper–Pearson, 95 %", **least, n=len(pureness))
-    yield _figure("pureness_low", VALIDITY, "mean of lower ends", value=_over(low, np.mean), n=len(low))
+    yield _figure(
+        "pureness_min", VALIDITY, "exact, or Clopper–Pearson, 95 %", **least, n=len(pureness)
+    )
+    yield _figure(
+        "pureness_low", VALIDITY, "mean of lower ends", value=_over(low, np.mean), n=len(low)
+    )
     yield _share("flips", int((pureness > 0.5).sum()), len(pureness), VALIDITY)
     if len(true := pooled.of_all("true")):
         yield _share("true_rate", int(true.sum()), len(true), VALIDITY)
     people = evidence.latest("population").get("people")
     known = len(k) > 0 and (isinstance(people, int) or not len(pooled.suppressed))
-    cost = float(k.sum() + (people if isinstance(people, int) else 0) * len(pooled.suppressed)) if known else None
+    cost = (
+        float(k.sum() + (people if isinstance(people, int) else 0) * len(pooled.suppressed))
+        if known
+        else None
+    )
     yield _figure("cdm", UTILITY, "sum over releases", value=cost, n=len(pooled))
-    yield _figure("cdm_per_release", UTILITY, value=None if cost is None else cost / len(pooled), n=len(pooled))
+    yield _figure(
+        "cdm_per_release",
+        UTILITY,
+        value=None if cost is None else cost / len(pooled),
+        n=len(pooled),
+    )
     majority = pooled.regions["majority"] if pooled.complete("majority") else np.empty(0)
     yield _share("cm", int((~np.asarray(majority, dtype=bool)).sum()), len(majority), UTILITY)
     optimal = pooled.values("optimal")
     yield _share("optimal_rate", int(optimal.sum()), len(optimal), UTILITY)
     # The distance to training rows needs the rows, so an audit may have measured it.
-    near = next((way["nearest"] for way in latest_comparison(evidence) if way.get("name") == "policy"), None)
+    near = next(
+        (way["nearest"] for way in latest_comparison(evidence) if way.get("name") == "policy"), None
+    )
     method = "" if near is None else "mean over an audit's explanations; percentile bootstrap, 95 %"
     yield _figure(
-        "plausibility", UTILITY, method, **{end: (near or {}).get(end) for end in ("value", "low", "high", "n")}
+        "plausibility",
+        UTILITY,
+        method,
+        **{end: (near or {}).get(end) for end in ("value", "low", "high", "n")},
     )
 
 
 def _of_prototypes(evidence: Evidence) -> Iterator[Metric]:
     certificates = [run.prototype for run in evidence.runs if run.prototype is not None]
     for name in ("epsilon", "delta"):
-        yield _figure(name, DP, "certificate", value=max((float(c[name]) for c in certificates), default=None))
-    spent = [run.metrics["cfk.epsilon_spent"] for run in evidence.runs if "cfk.epsilon_spent" in run.metrics]
+        yield _figure(
+            name, DP, "certificate", value=max((float(c[name]) for c in certificates), default=None)
+        )
+    spent = [
+        run.metrics["cfk.epsilon_spent"]
+        for run in evidence.runs
+        if "cfk.epsilon_spent" in run.metrics
+    ]
     yield _figure("epsilon_spent", DP, "accountant", value=max(spent, default=None))
 
 
@@ -175,7 +247,13 @@ def _least(name: str, pooled: Pooled, column: str, section: int, method: str = _
 
 
 def _quantile(
-    name: str, values: NDArray[np.float64], percent: int, section: int, method: str, *, known: bool = True
+    name: str,
+    values: NDArray[np.float64],
+    percent: int,
+    section: int,
+    method: str,
+    *,
+    known: bool = True,
 ) -> Metric:
     enough = known and len(values) >= ENOUGH_FOR_QUANTILES
     value = float(np.percentile(values, percent)) if enough else None
@@ -216,7 +294,11 @@ def groups(pooled: Pooled) -> tuple[Group, ...]:
     """Compare every metric between each group and the rest; groups of fewer than 11 are pooled."""
     if "group" not in pooled.rows:
         return ()
-    return tuple(found for attribute, rows in _by_attribute(pooled) for found in _of_attribute(attribute, rows))
+    return tuple(
+        found
+        for attribute, rows in _by_attribute(pooled)
+        for found in _of_attribute(attribute, rows)
+    )
 
 
 def _by_attribute(pooled: Pooled) -> Iterator[tuple[str, pd.DataFrame]]:
@@ -268,11 +350,15 @@ def _gap(name: str, here: NDArray[np.float64], rest: NDArray[np.float64]) -> Gro
         return GroupGap(name, len(here), float(here.mean()), nan, nan, nan, nan)
     gap = float(here.mean() - rest.mean())
     half = _NORMAL_95 * float(np.sqrt(here.var() / len(here) + rest.var() / len(rest)))
-    return GroupGap(name, len(here), float(here.mean()), float(rest.mean()), gap, gap - half, gap + half)
+    return GroupGap(
+        name, len(here), float(here.mean()), float(rest.mean()), gap, gap - half, gap + half
+    )
 
 
 def _amount(value: float, low: float | None = None, high: float | None = None) -> Amount:
-    known = [None if end is None or np.isnan(end) else round(end, _DIGITS) for end in (value, low, high)]
+    known = [
+        None if end is None or np.isnan(end) else round(end, _DIGITS) for end in (value, low, high)
+    ]
     return Amount(value=known[0], low=known[1], high=known[2])
 
 
@@ -283,7 +369,11 @@ NCP_OF = "ncp."
 
 
 def distributions(
-    evidence: Evidence, pooled: Pooled, audited: tuple[Audited, ...], control: Control, floor: float | None
+    evidence: Evidence,
+    pooled: Pooled,
+    audited: tuple[Audited, ...],
+    control: Control,
+    floor: float | None,
 ) -> tuple[Distribution, ...]:
     found: list[Distribution | None] = []
     if len(pooled.regions):
@@ -305,9 +395,13 @@ def _sizes(evidence: Evidence, pooled: Pooled, control: Control) -> Distribution
     counts = np.histogram(pooled.values("k"), [*edges, np.inf])[0]
     total = int(counts.sum())
     after = control.counts(
-        dict(zip(labels, counts.tolist(), strict=True)), "distributions.class_sizes.after", people=False
+        dict(zip(labels, counts.tolist(), strict=True)),
+        "distributions.class_sizes.after",
+        people=False,
     )
-    series = {"released explanations": tuple(_part(after[label], total, control) for label in labels)}
+    series = {
+        "released explanations": tuple(_part(after[label], total, control) for label in labels)
+    }
     before = _before(evidence, k, labels)
     note = ""
     if before is not None:
@@ -327,16 +421,25 @@ def _part(amount: Amount, total: int, control: Control) -> Amount:
 
 
 def _before(evidence: Evidence, k: int, labels: list[str]) -> tuple[Amount, ...] | None:
-    """Return the share of people per bin, if the run has it for this k; its own bins hold at least 11 people."""
+    """Return the share of people per bin, if the run has it for this k; its own bins hold at least
+    11 people.
+    """
     facts = evidence.latest("population")
     people = facts.get("people")
-    if facts.get("k") != k or not isinstance(people, int) or people < LEAST or not facts.get("classes"):
+    if (
+        facts.get("k") != k
+        or not isinstance(people, int)
+        or people < LEAST
+        or not facts.get("classes")
+    ):
         return None
     ends = [k, 2 * k, 5 * k, 10 * k, None]
     inside: dict[str, list[int | str]] = {label: [] for label in labels}
     for group in facts.get("classes", ()):
         spanned = [
-            label for label, start, end in zip(labels, [1, *ends], ends, strict=False) if _meet(group, start, end)
+            label
+            for label, start, end in zip(labels, [1, *ends], ends, strict=False)
+            if _meet(group, start, end)
         ]
         count = group["people"]
         for label in spanned:
@@ -347,7 +450,9 @@ def _before(evidence: Evidence, k: int, labels: list[str]) -> tuple[Amount, ...]
 
 def _meet(group: Mapping[str, Any], start: int | None, end: int | None) -> bool:
     """Say whether two ranges of class sizes overlap; ends are excluded, None means no end."""
-    return (end is None or group["from"] < end) and (group["to"] is None or (start or 0) < group["to"])
+    return (end is None or group["from"] < end) and (
+        group["to"] is None or (start or 0) < group["to"]
+    )
 
 
 def _joint(counts: list[int | str], people: int) -> Amount:
@@ -362,9 +467,14 @@ def _risk(pooled: Pooled, control: Control) -> Distribution:
     risk, k = 1 / pooled.values("k"), pooled.k or 1
     at = sorted({*_RISKS, 1 / k}, reverse=True)
     above = {f"{x:.3g}": Amount(value=float((risk > x + 1e-12).mean()), n=len(risk)) for x in at}
-    series = tuple(control.amount(share, "share_of_requests", f"distributions.risk.{x}") for x, share in above.items())
+    series = tuple(
+        control.amount(share, "share_of_requests", f"distributions.risk.{x}")
+        for x, share in above.items()
+    )
     marks = {"EMA policy 0070": 0.09, "1 / k": 1 / k}
-    return Distribution(id="risk", section=5, labels=tuple(above), series={"share of releases": series}, marks=marks)
+    return Distribution(
+        id="risk", section=5, labels=tuple(above), series={"share of releases": series}, marks=marks
+    )
 
 
 def _ncp(pooled: Pooled) -> Distribution | None:
@@ -376,13 +486,17 @@ def _ncp(pooled: Pooled) -> Distribution | None:
         return None
     order = sorted(means, key=lambda name: (-means[name], name))
     amounts = tuple(Amount(value=means[name]) for name in order)
-    return Distribution(id="ncp_by_attribute", section=8, labels=tuple(order), series={"mean NCP": amounts})
+    return Distribution(
+        id="ncp_by_attribute", section=8, labels=tuple(order), series={"mean NCP": amounts}
+    )
 
 
 def _pureness(pooled: Pooled, control: Control, floor: float | None) -> Distribution | None:
     """Pureness of all releases, sorted, at percentiles; each with its interval."""
     rows = (
-        pooled.regions[["pureness", "pureness_low", "pureness_high"]].dropna().sort_values(["pureness", "pureness_low"])
+        pooled.regions[["pureness", "pureness_low", "pureness_high"]]
+        .dropna()
+        .sort_values(["pureness", "pureness_low"])
     )
     if len(rows) < ENOUGH_FOR_QUANTILES:
         control.hidden += ["distributions.pureness"] if len(rows) else []
@@ -390,24 +504,40 @@ def _pureness(pooled: Pooled, control: Control, floor: float | None) -> Distribu
     percent = list(range(0, 101, 5))
     at = np.round(np.array(percent) / 100 * (len(rows) - 1)).astype(int)
     values = rows.to_numpy(dtype=float)[at]
-    amounts = tuple(Amount(value=float(v), low=float(low), high=float(high)) for v, low, high in values)
+    amounts = tuple(
+        Amount(value=float(v), low=float(low), high=float(high)) for v, low, high in values
+    )
     marks = {} if floor is None else {"floor": floor}
     labels = tuple(f"{p} %" for p in percent)
-    return Distribution(id="pureness", section=7, labels=labels, series={"pureness": amounts}, marks=marks)
+    return Distribution(
+        id="pureness", section=7, labels=labels, series={"pureness": amounts}, marks=marks
+    )
 
 
 def _frontier(evidence: Evidence) -> Distribution | None:
-    """NCP and pureness of the counterfactuals that are released at every k, from the latest frontier."""
+    """NCP and pureness of the counterfactuals that are released at every k, from the latest
+    frontier.
+    """
     if not (points := evidence.latest("frontier").get("points")):
         return None
-    names = {"NCP": "common_ncp_mean", "pureness": "common_pureness_mean", "withheld": "suppressed_rate"}
-    series = {title: tuple(_logged(point.get(name)) for point in points) for title, name in names.items()}
+    names = {
+        "NCP": "common_ncp_mean",
+        "pureness": "common_pureness_mean",
+        "withheld": "suppressed_rate",
+    }
+    series = {
+        title: tuple(_logged(point.get(name)) for point in points) for title, name in names.items()
+    }
     note = "Over the counterfactuals that are released at every k, so that the figures compare."
     labels = tuple(f"{point['k']}" for point in points)
     return Distribution(id="frontier", section=8, labels=labels, series=series, note=note)
 
 
-_WAYS = {"policy": "this policy", "mondrian": "Mondrian over the whole table", "raw": "no protection"}
+_WAYS = {
+    "policy": "this policy",
+    "mondrian": "Mondrian over the whole table",
+    "raw": "no protection",
+}
 _COMPARED = {
     "NCP": "ncp_mean",
     "pureness": "pureness_mean",
@@ -420,7 +550,9 @@ _WITH_FACTUALS = ("distance from who asks", "true for who asks")
 
 
 def _comparison(evidence: Evidence) -> Distribution | None:
-    """Compare the policy with no protection and the published baseline, from the latest frontier."""
+    """Compare the policy with no protection and the published baseline, from the latest
+    frontier.
+    """
     known = [way for way in latest_comparison(evidence) if way.get("name") in _WAYS]
     if not known:
         return None
@@ -430,7 +562,9 @@ def _comparison(evidence: Evidence) -> Distribution | None:
         if title not in _WITH_FACTUALS or any(way.get(name) for way in known)
     }
     series = {title: tuple(_logged(way.get(name)) for way in known) for title, name in told.items()}
-    return Distribution(id="comparison", section=8, labels=tuple(_WAYS[way["name"]] for way in known), series=series)
+    return Distribution(
+        id="comparison", section=8, labels=tuple(_WAYS[way["name"]] for way in known), series=series
+    )
 
 
 def _logged(found: Mapping[str, Any] | None) -> Amount:
@@ -443,7 +577,9 @@ def _intersection(audited: tuple[Audited, ...], control: Control) -> Distributio
     attack = next((found.attack for found in audited if found.attack.id == "intersection"), None)
     left = {f"{turn}": attack.figure(f"k_after_{turn}_min") for turn in _TURNS} if attack else {}
     amounts = {
-        turn: control.amount(Amount(value=value), "class_size", f"distributions.intersection.{turn}")
+        turn: control.amount(
+            Amount(value=value), "class_size", f"distributions.intersection.{turn}"
+        )
         for turn, value in left.items()
         if value is not None
     }

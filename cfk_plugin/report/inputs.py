@@ -38,7 +38,9 @@ QUESTIONS: Mapping[str, Question] = MappingProxyType(
 )
 """Id to question, in the order of the report."""
 
-SIGNERS: Mapping[str, str] = MappingProxyType({told["id"]: told["role"] for told in load("questions")["signatures"]})
+SIGNERS: Mapping[str, str] = MappingProxyType(
+    {told["id"]: told["role"] for told in load("questions")["signatures"]}
+)
 """Id to the role of everybody who signs a report."""
 
 
@@ -47,7 +49,9 @@ LARGEST = 200_000
 
 
 class _Written(yaml.BaseLoader):
-    """A loader that makes only mappings, lists and text, whatever tags say, and refuses repeated keys."""
+    """A loader that makes only mappings, lists and text, whatever tags say, and refuses repeated
+    keys.
+    """
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         """Return a mapping without repeated keys."""
@@ -56,7 +60,10 @@ class _Written(yaml.BaseLoader):
             if not isinstance(key, yaml.ScalarNode):
                 continue
             if key.value in seen:
-                raise InputError(f"{key_text(key.value)} stands there twice (line {key.start_mark.line + 1}); keep one")
+                raise InputError(
+                    f"{key_text(key.value)} stands there twice (line {key.start_mark.line + 1});"
+                    " keep one"
+                )
             seen.add(key.value)
         made: dict[Hashable, Any] = super().construct_mapping(node, deep=deep)
         return made
@@ -69,7 +76,9 @@ def read_written(path: str | Path) -> Any:
         with path.open("rb") as file:
             content = file.read(LARGEST + 1)
     except OSError as error:
-        raise InputError(f"{path} cannot be read ({error.strerror}); give the file that people filled in") from None
+        raise InputError(
+            f"{path} cannot be read ({error.strerror}); give the file that people filled in"
+        ) from None
     if len(content) > LARGEST:
         raise InputError(f"{path} is larger than {LARGEST:,} bytes; answers are short texts")
     try:
@@ -100,7 +109,8 @@ Form = Callable[[Any, str, str], Any]
 """Reads a value, given how errors name it and its key."""
 
 _EMPTY = ("", "~", "null")
-_TURNS_TEXT = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"  # what people see must be what is stored
+# what people see must be what is stored
+_TURNS_TEXT = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 
 
 def is_empty(value: object) -> bool:
@@ -113,7 +123,9 @@ def check_keys(given: Mapping[Any, Any], where: str, known: Iterable[str]) -> No
         raise InputError(f"{where}{key_text(unknown[0])} is unknown; known: {', '.join(known)}")
 
 
-def read_each(given: object, where: str, known: Iterable[str], read: Form) -> MappingProxyType[str, Any]:
+def read_each(
+    given: object, where: str, known: Iterable[str], read: Form
+) -> MappingProxyType[str, Any]:
     """Read every value of one part; empty ones are left out."""
     if not isinstance(given, Mapping):
         raise InputError(f"{where} must hold keys and values, got {type(given).__name__}")
@@ -138,7 +150,9 @@ def read_text(value: object, where: str) -> str | None:
 
 def _unprintable(letter: str) -> bool:
     """Say whether a character is not printable, or changes the direction of the text after it."""
-    return letter not in "\n\t" and (unicodedata.category(letter) in ("Cc", "Cs", "Co", "Cn") or letter in _TURNS_TEXT)
+    return letter not in "\n\t" and (
+        unicodedata.category(letter) in ("Cc", "Cs", "Co", "Cn") or letter in _TURNS_TEXT
+    )
 
 
 def read_answer(value: object, where: str, asked: Question) -> str | None:
@@ -178,7 +192,9 @@ def read_signature(value: object, where: str) -> Mapping[str, str] | None:
 
 
 def read_number(value: object, where: str, name: str) -> float | None:
-    """Return a threshold, if there is one: people for ``k``, a number above 0 for ``epsilon``, else a share."""
+    """Return a threshold, if there is one: people for ``k``, a number above 0 for ``epsilon``, else
+    a share.
+    """
     if is_empty(value):
         return None
     try:
@@ -218,7 +234,15 @@ ACCEPTABLE = (
 The last three stand for all attacks of their families.
 """
 
-THRESHOLDS = ("k", "pureness", "ncp", "attribute_disclosure", "group_gap", "attack_over_control", "epsilon")
+THRESHOLDS = (
+    "k",
+    "pureness",
+    "ncp",
+    "attribute_disclosure",
+    "group_gap",
+    "attack_over_control",
+    "epsilon",
+)
 """Thresholds that people may choose; the highest risk follows from k."""
 
 
@@ -226,12 +250,16 @@ THRESHOLDS = ("k", "pureness", "ncp", "attribute_disclosure", "group_gap", "atta
 class HumanInputs:
     """What people said for a report. Without arguments: nothing yet.
 
-    Raises `InputError` if a key is unknown, a value has another form, or a text is too long. The message names the key
-    and never shows what was answered.
+    Raises `InputError` if a key is unknown, a value has another form, or a text is too long. The
+    message names the key and never shows what was answered.
     """
 
-    answers: Mapping[str, str] = field(default_factory=dict)  # by the ids of `QUESTIONS`; dates as YYYY-MM-DD
-    sign_off: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # name and date, by the ids of `SIGNERS`
+    answers: Mapping[str, str] = field(
+        default_factory=dict
+    )  # by the ids of `QUESTIONS`; dates as YYYY-MM-DD
+    sign_off: Mapping[str, Mapping[str, str]] = field(
+        default_factory=dict
+    )  # name and date, by the ids of `SIGNERS`
     accepted_risks: Mapping[str, str] = field(default_factory=dict)  # why, by check of `ACCEPTABLE`
     thresholds: Mapping[str, float] = field(default_factory=dict)  # some of `THRESHOLDS`
     reason: str | None = None  # why the report is made
@@ -250,7 +278,9 @@ class HumanInputs:
 
     @classmethod
     def read(cls, path: str | Path) -> HumanInputs:
-        """Read a filled-in `template`; raises `InputError` if it is no readable YAML, and as for the class."""
+        """Read a filled-in `template`; raises `InputError` if it is no readable YAML, and as for
+        the class.
+        """
         content = read_written(path)
         parts = {} if is_empty(content) else content
         if not isinstance(parts, Mapping):
@@ -289,7 +319,9 @@ _OF_COUNTS: Mapping[str, tuple[str, ...]] = {
 
 
 def is_promised(check: str, policy: Mapping[str, Any] | None) -> bool:
-    """Say whether a policy's settings promise that a check holds; an unknown policy is assumed to."""
+    """Say whether a policy's settings promise that a check holds; an unknown policy is assumed
+    to.
+    """
     return policy is None or any(check in _OF_COUNTS.get(count, ()) for count in promised(policy))
 
 
@@ -311,8 +343,14 @@ def placeholders(inputs: HumanInputs) -> tuple[Placeholder, ...]:
 def template() -> str:
     """Return an ``inputs.yaml`` to fill in. As it is, every question in it is open."""
     lines = [
-        "# Answers for a privacy report. What is left empty stays visible in it as an open question, and the verdict",
-        f"# is at best `review`. Plain text of at most {LONGEST:,} characters; put quotes around texts with a colon or",
+        (
+            "# Answers for a privacy report. What is left empty stays visible in it as an open"
+            " question, and the verdict"
+        ),
+        (
+            f"# is at best `review`. Plain text of at most {LONGEST:,} characters; put quotes"
+            " around texts with a colon or"
+        ),
         "# a number sign. Where a question does not apply, say so and why.",
         "",
         "# Why is this report made (schedule, new model, new policy, a complaint)?",
@@ -321,7 +359,9 @@ def template() -> str:
         "answers:",
     ]
     for name, asked in QUESTIONS.items():
-        form = {"text": "", "date": " (YYYY-MM-DD)", "choice": f" ({', '.join(asked.choices)})"}[asked.kind]
+        form = {"text": "", "date": " (YYYY-MM-DD)", "choice": f" ({', '.join(asked.choices)})"}[
+            asked.kind
+        ]
         lines += _comment(f"{asked.question}{form} [{asked.role}]", "  ")
         lines += [f'  {name}: ""', ""]
     lines += ["# Who signs, once the report was read.", "sign_off:"]
@@ -329,15 +369,18 @@ def template() -> str:
         lines += [f"  {name}:  # {role}", '    name: ""', '    date: ""']
     lines += [
         "",
-        "# Own thresholds, instead of those of the preset or the house. Leave out what is not needed.",
+        (
+            "# Own thresholds, instead of those of the preset or the house. Leave out what is not"
+            " needed."
+        ),
         "thresholds:",
     ]
     numbers = {"k": "whole number of people", "epsilon": "number above 0"}
     lines += [f"  # {name}: {numbers.get(name, 'number from 0 to 1')}" for name in THRESHOLDS]
     lines += [""]
     lines += _comment(
-        "Checks that do not hold, with the reason why that is accepted. Only where the policy promises nothing else, "
-        "and the verdict is at best `review`.",
+        "Checks that do not hold, with the reason why that is accepted. Only where the policy"
+        " promises nothing else, and the verdict is at best `review`.",
         "",
     )
     lines += ["accepted_risks:", *(f"  # {name}: reason" for name in ACCEPTABLE)]
@@ -365,8 +408,9 @@ class Asked(NamedTuple):
 def thresholds(preset: str | None, inputs: HumanInputs) -> Mapping[str, Asked]:
     """Return the thresholds of a report's checks, by id; without a value if nobody asks for one.
 
-    A preset asks for a k (none sets a floor for pureness or makes a release lawful); without one, the policy of each
-    run does. What people chose overrides both, and is refused if it is a k below the preset's.
+    A preset asks for a k (none sets a floor for pureness or makes a release lawful); without one,
+    the policy of each run does. What people chose overrides both, and is refused if it is a k below
+    the preset's.
     """
     chosen = inputs.thresholds
     found = {name: Asked(None, "nobody asks for one") for name in ("k", "risk", *_WITHOUT_DEFAULT)}
@@ -376,7 +420,9 @@ def thresholds(preset: str | None, inputs: HumanInputs) -> Mapping[str, Asked]:
             raise InputError(f"unknown preset {preset!r}; known: {', '.join(POLICIES)}")
         k, told = PrivacyPolicy.preset(preset).k, load("presets")[preset]
         if "k" in chosen and chosen["k"] < k:
-            raise InputError(f"thresholds.k is below that of the preset {preset}; leave one of the two out")
+            raise InputError(
+                f"thresholds.k is below that of the preset {preset}; leave one of the two out"
+            )
         found["k"] = Asked(k, f"{preset}: {told['source']}")
         risk = float(told.get("risk", 1 / k))
         found["risk"] = Asked(risk, f"{preset}: {'1 / k' if risk == 1 / k else told['source']}")

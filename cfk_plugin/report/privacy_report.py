@@ -58,7 +58,8 @@ class PrivacyReport:
     data : ReportData
         What the report says. In the external edition class sizes are bands and no run is named.
     run_ids : tuple of str
-        The runs that it was made from, oldest first; empty for a report that was read from its JSON.
+        The runs that it was made from, oldest first; empty for a report that was read from its
+        JSON.
     tracking_uri : str, optional
         Where the runs are.
 
@@ -98,7 +99,8 @@ class PrivacyReport:
         preset : str, optional
             Thresholds with a source. Default: what the policies of the runs ask for.
         inputs : HumanInputs or path, optional
-            People's answers; without them every question is a placeholder, and the verdict is at best review.
+            People's answers; without them every question is a placeholder, and the verdict is at
+            best review.
         previous : PrivacyReport or path, optional
             An earlier report of the same edition, to say what changed; a path is of its JSON.
         tracking_uri : str, optional
@@ -119,8 +121,13 @@ class PrivacyReport:
             If the store does not answer, or is damaged.
         """
         wanted = ids_of(run_ids)
-        settings = _Settings(since, until, edition, preset, inputs, previous, tracking_uri, progress)
-        return cls(*settings.report(runs.read_runs, wanted, [("--run", each) for each in wanted]), tracking_uri)
+        settings = _Settings(
+            since, until, edition, preset, inputs, previous, tracking_uri, progress
+        )
+        return cls(
+            *settings.report(runs.read_runs, wanted, [("--run", each) for each in wanted]),
+            tracking_uri,
+        )
 
     @classmethod
     def of_experiment(
@@ -136,12 +143,17 @@ class PrivacyReport:
         tracking_uri: str | None = None,
         progress: Progress | None = None,
     ) -> PrivacyReport:
-        """Make the report of all runs of an experiment, by its name or, with ``id:`` before it, its id.
+        """Make the report of all runs of an experiment, by its name or, with ``id:`` before it, its
+        id.
 
         Parameters, result and errors are those of `of_runs`.
         """
-        settings = _Settings(since, until, edition, preset, inputs, previous, tracking_uri, progress)
-        return cls(*settings.report(runs.read_experiment, name, [("--experiment", name)]), tracking_uri)
+        settings = _Settings(
+            since, until, edition, preset, inputs, previous, tracking_uri, progress
+        )
+        return cls(
+            *settings.report(runs.read_experiment, name, [("--experiment", name)]), tracking_uri
+        )
 
     @classmethod
     def read(cls, source: str | Path, *, tracking_uri: str | None = None) -> PrivacyReport:
@@ -155,7 +167,9 @@ class PrivacyReport:
             If MLflow cannot be read.
         """
         if not isinstance(source, str | Path):
-            raise InputError(f"source must be a path or the id of a run, got {type(source).__name__}")
+            raise InputError(
+                f"source must be a path or the id of a run, got {type(source).__name__}"
+            )
         path = Path(source)
         if isinstance(source, Path) or path.is_file() or path.suffix.lower() == ".json":
             return cls(_read_json(path))
@@ -170,8 +184,11 @@ class PrivacyReport:
         """Return the JSON; its schema is ``cfk_plugin/schemas/report-1.schema.json``."""
         return self.data.to_json()
 
-    def to_html(self, *, print_edition: bool = False, address: str | None = None, docs: str | None = None) -> str:
-        """Return one HTML file that loads nothing and has no script: a page for decisions, checks, and annexes.
+    def to_html(
+        self, *, print_edition: bool = False, address: str | None = None, docs: str | None = None
+    ) -> str:
+        """Return one HTML file that loads nothing and has no script: a page for decisions, checks,
+        and annexes.
 
         Parameters
         ----------
@@ -180,7 +197,8 @@ class PrivacyReport:
         address : str, optional
             Address of the tracking server, for links from run ids. Without it they are text.
         docs : str, optional
-            Address of the page of definitions, for links from names of figures. Without it some link to an annex.
+            Address of the page of definitions, for links from names of figures. Without it some
+            link to an annex.
         """
         return render.render_html(self._document(address, docs), print_edition=print_edition)
 
@@ -193,11 +211,14 @@ class PrivacyReport:
         return render.render_csv(self.data)
 
     def to_junit(self) -> str:
-        """Return the checks as JUnit XML: those that need a person, or were not measured, are skipped, never passed."""
+        """Return the checks as JUnit XML: those that need a person, or were not measured, are
+        skipped, never passed.
+        """
         return render.render_junit(self.data)
 
     def model_card(self, *, where: str = "") -> str:
-        """Return the report in short, for the description of a registered model; see `describe_model_version`.
+        """Return the report in short, for the description of a registered model; see
+        `describe_model_version`.
 
         Parameters
         ----------
@@ -214,9 +235,11 @@ class PrivacyReport:
         address: str | None = None,
         docs: str | None = None,
     ) -> None:
-        """Write the report in the format of the name's ending: .html, .json, .md, .csv, .xml (JUnit) or .pdf.
+        """Write the report in the format of the name's ending: .html, .json, .md, .csv, .xml
+        (JUnit) or .pdf.
 
-        An existing file is replaced when the new one is complete. A PDF is printed by the system's Chromium.
+        An existing file is replaced when the new one is complete. A PDF is printed by the system's
+        Chromium.
 
         Parameters
         ----------
@@ -244,13 +267,17 @@ class PrivacyReport:
             ".csv": self.to_csv,
             ".xml": self.to_junit,
         }
-        with whole_file(place) as draft:  # line ends are not translated: the same report has the same bytes
+        with whole_file(
+            place
+        ) as draft:  # line ends are not translated: the same report has the same bytes
             draft.write_bytes(makers[suffix]().encode("utf-8"))
 
     def log(self) -> str:
-        """Log the report to MLflow, as HTML, JSON and Markdown, and return the id of the run that holds it.
+        """Log the report to MLflow, as HTML, JSON and Markdown, and return the id of the run that
+        holds it.
 
-        That is the run that it was made from or, if there are several, a new one in their experiment.
+        That is the run that it was made from or, if there are several, a new one in their
+        experiment.
 
         Raises
         ------
@@ -263,7 +290,8 @@ class PrivacyReport:
         return delivery.log_report(self.data, texts, self.run_ids, tracking_uri=self.tracking_uri)
 
     def compare(self, earlier: PrivacyReport) -> tuple[Change, ...]:
-        """Return ``what``, ``before`` and ``after`` of everything that changed since an earlier report.
+        """Return ``what``, ``before`` and ``after`` of everything that changed since an earlier
+        report.
 
         Raises
         ------
@@ -274,7 +302,9 @@ class PrivacyReport:
 
     def __repr__(self) -> str:
         statuses = [check.status for check in self.data.checks]
-        counts = [f"{statuses.count(status)} {text}" for status, text in render.STATUS_TEXTS.items()]
+        counts = [
+            f"{statuses.count(status)} {text}" for status, text in render.STATUS_TEXTS.items()
+        ]
         return f"<PrivacyReport: {self.verdict}; {', '.join(counts)}>"
 
     def _repr_html_(self) -> str:
@@ -284,7 +314,9 @@ class PrivacyReport:
     def _document(self, address: str | None = None, docs: str | None = None) -> render.Document:
         for what, where in (("the tracking server", address), ("the definitions", docs)):
             if where is not None and not where.startswith(("http://", "https://")):
-                raise InputError(f"the address of {what} must begin with http:// or https://, got {where!r}")
+                raise InputError(
+                    f"the address of {what} must begin with http:// or https://, got {where!r}"
+                )
         return compose(self.data, address=address, docs=docs)
 
 
@@ -304,21 +336,35 @@ class _Settings:
     def report(
         self, read: Callable[..., Evidence], what: object, source: Sequence[tuple[str, str]]
     ) -> tuple[ReportData, tuple[str, ...]]:
-        """Check everything, then read the runs; return the report as read back from its JSON, and the runs' ids."""
+        """Check everything, then read the runs; return the report as read back from its JSON, and
+        the runs' ids.
+        """
         if self.edition not in ("internal", "external"):
             raise InputError(f"edition must be internal or external, got {self.edition!r}")
         given, earlier = self.inputs, self.previous
-        inputs = HumanInputs.read(given) if isinstance(given, str | Path) else given or HumanInputs()
+        inputs = (
+            HumanInputs.read(given) if isinstance(given, str | Path) else given or HumanInputs()
+        )
         require("inputs", inputs, HumanInputs, "or give the path of its YAML")
         asked = thresholds(self.preset, inputs)
-        previous = _read_json(Path(earlier)) if isinstance(earlier, str | Path) else earlier.data if earlier else None
+        previous = (
+            _read_json(Path(earlier))
+            if isinstance(earlier, str | Path)
+            else earlier.data
+            if earlier
+            else None
+        )
         if previous is not None and previous.report["edition"] != self.edition:
             raise InputError(
-                f"the earlier report is the {previous.report['edition']} edition and this one is to be the "
-                f"{self.edition}; give one of the same edition"
+                f"the earlier report is the {previous.report['edition']} edition and this one is to"
+                f" be the {self.edition}; give one of the same edition"
             )
         evidence = read(
-            what, tracking_uri=self.tracking_uri, since=self.since, until=self.until, progress=self.progress
+            what,
+            tracking_uri=self.tracking_uri,
+            since=self.since,
+            until=self.until,
+            progress=self.progress,
         )
         if not evidence.runs:
             raise InputError("a report needs at least one run with explanations or audits")
@@ -328,11 +374,14 @@ class _Settings:
         # A report's id follows from its content: the same evidence gives the same id.
         digest = hashlib.sha256(data.to_json().encode()).hexdigest()[:16]
         data = replace(data, report={**data.report, "id": digest})
-        # Renderings depend on the order of keys and the type of sequences, so there is only one form: the JSON's.
+        # Renderings depend on the order of keys and the type of sequences, so there is only one
+        # form: the JSON's.
         return ReportData.from_json(data.to_json()), tuple(run.run_id for run in evidence.runs)
 
     def command(self, source: Sequence[tuple[str, str]]) -> str:
-        """Return the command that makes the report again, without paths and addresses, which do not change it."""
+        """Return the command that makes the report again, without paths and addresses, which do not
+        change it.
+        """
         given = {
             "--since": self.since,
             "--until": self.until,
@@ -342,7 +391,9 @@ class _Settings:
             "--previous": _file(self.previous, "previous.json"),
         }
         options = [(name, str(value)) for name, value in given.items() if value is not None]
-        return shlex.join(["cfk", "report", *(word for option in (*source, *options) for word in option)])
+        return shlex.join(
+            ["cfk", "report", *(word for option in (*source, *options) for word in option)]
+        )
 
 
 def _file(given: object, name: str) -> str | None:
@@ -389,7 +440,9 @@ def _computed(
         placeholders=len(placeholders(inputs)),
     )
     control = Control(edition, pooled.k)
-    released = _releases(case, control)  # first, as it decides whether the number of releases may show anywhere
+    released = _releases(
+        case, control
+    )  # first, as it decides whether the number of releases may show anywhere
     checks = tuple(_check(line, control) for line in judged(case))
     dp = statements.dp_statement(evidence)
     said = statements.circumstances(evidence, pooled, dp)
@@ -397,7 +450,13 @@ def _computed(
     ran = tuple(shown_attack(attack, control) for attack in case.attacks)
     floor = case.asked("pureness", "min_pureness").value
     return ReportData(
-        report=_head(case, control, verdict(check.status for check in checks), statements.not_covered(said), command),
+        report=_head(
+            case,
+            control,
+            verdict(check.status for check in checks),
+            statements.not_covered(said),
+            command,
+        ),
         system=case.inputs.system(),
         population=statements.population_summary(evidence, case.figures, control),
         attributes=statements.columns(evidence, control),
@@ -429,16 +488,26 @@ def _computed(
     )
 
 
-def _head(case: JudgedCase, control: Control, found: Verdict, uncovered: tuple[str, ...], command: str) -> ReportHead:
+def _head(
+    case: JudgedCase, control: Control, found: Verdict, uncovered: tuple[str, ...], command: str
+) -> ReportHead:
     evidence, pooled, inputs = case.evidence, case.pooled, case.inputs
     times = pooled.rows["timestamp"] if "timestamp" in pooled.rows and len(pooled) else None
-    first, last = (None, None) if times is None else (statements.day(times.min()), statements.day(times.max()))
+    first, last = (
+        (None, None)
+        if times is None
+        else (statements.day(times.min()), statements.day(times.max()))
+    )
     latest = statements.of_milliseconds(max(run.started for run in evidence.runs))
-    names = sorted({run.experiment for run in evidence.runs} - {None, "", "Default"})  # "Default" says nothing
+    names = sorted(
+        {run.experiment for run in evidence.runs} - {None, "", "Default"}
+    )  # "Default" says nothing
     return {
         "id": "",
         "edition": control.edition,
-        "title": f"Privacy report: {inputs.answers.get('system') or ', '.join(names) or 'explanations'}",
+        "title": (
+            f"Privacy report: {inputs.answers.get('system') or ', '.join(names) or 'explanations'}"
+        ),
         "verdict": found,
         "period": {
             "first": first,
@@ -456,17 +525,34 @@ def _head(case: JudgedCase, control: Control, found: Verdict, uncovered: tuple[s
 def _releases(case: JudgedCase, control: Control) -> ReleaseCounts:
     """Describe what was asked for, and what became of it."""
     # These add up to all requests: with a small one, a second one is hidden.
-    parts = {name: case.figure(name).value for name in ("exact", "generalised", "prototypes", "suppressed")}
+    parts = {
+        name: case.figure(name).value
+        for name in ("exact", "generalised", "prototypes", "suppressed")
+    }
     counts = {name: int(value) for name, value in parts.items() if value is not None}
     shown = dict.fromkeys(parts, Amount()) | control.counts(counts, "releases", people=False)
     asked = control.total(counts, "releases.asked")
     complement = shown["suppressed"].band is not None  # of all requests
-    hides = complement or asked.band is not None  # else what was withheld and released would tell the sum
+    hides = (
+        complement or asked.band is not None
+    )  # else what was withheld and released would tell the sum
     untracked = control.amount(case.figure("untracked"), "requests", "releases.untracked")
     control.hides_released = control.external and hides
-    reasons = case.pooled.suppressed["reason"].value_counts() if len(case.pooled.suppressed) else pd.Series(dtype=int)
-    counted = {str(name): int(count) for name, count in sorted(reasons.items(), key=lambda item: str(item[0])) if count}
-    latency = {} if control.external else {name.removeprefix("latency_"): case.figure(name) for name in LATENCIES}
+    reasons = (
+        case.pooled.suppressed["reason"].value_counts()
+        if len(case.pooled.suppressed)
+        else pd.Series(dtype=int)
+    )
+    counted = {
+        str(name): int(count)
+        for name, count in sorted(reasons.items(), key=lambda item: str(item[0]))
+        if count
+    }
+    latency = (
+        {}
+        if control.external
+        else {name.removeprefix("latency_"): case.figure(name) for name in LATENCIES}
+    )
     return {
         "exact": shown["exact"],
         "generalised": shown["generalised"],
@@ -475,19 +561,29 @@ def _releases(case: JudgedCase, control: Control) -> ReleaseCounts:
         "asked": asked,
         "released": Amount(band=HIDDEN) if hides else Amount(value=case.figure("released").value),
         "untracked": untracked,
-        "reasons": control.counts(counted, "releases.reasons", people=False, beside_sum=not complement),
-        "latency": {name: amount if amount.measured else Amount() for name, amount in latency.items()},
+        "reasons": control.counts(
+            counted, "releases.reasons", people=False, beside_sum=not complement
+        ),
+        "latency": {
+            name: amount if amount.measured else Amount() for name, amount in latency.items()
+        },
     }
 
 
-def _metrics(found: Mapping[str, Metric], released: Mapping[str, Any], control: Control) -> tuple[Metric, ...]:
-    """Return the figures as they may be shown; counts as in `released`, where one may hide another."""
+def _metrics(
+    found: Mapping[str, Metric], released: Mapping[str, Any], control: Control
+) -> tuple[Metric, ...]:
+    """Return the figures as they may be shown; counts as in `released`, where one may hide
+    another.
+    """
     return tuple(
         replace(
             metric,
-            amount=released[name]
-            if name in released
-            else control.amount(metric.amount, kind_of(name), f"metrics.{name}"),
+            amount=(
+                released[name]
+                if name in released
+                else control.amount(metric.amount, kind_of(name), f"metrics.{name}")
+            ),
         )
         for name, metric in found.items()
         if name not in LATENCIES  # these are in `released`
@@ -496,16 +592,22 @@ def _metrics(found: Mapping[str, Metric], released: Mapping[str, Any], control: 
 
 def _check(line: Line, control: Control) -> CheckResult:
     measured = control.amount(line.check.measured, line.kind, f"checks.{line.check.id}")
-    return replace(line.check, measured=measured, evidence=() if control.external else line.check.evidence)
+    return replace(
+        line.check, measured=measured, evidence=() if control.external else line.check.evidence
+    )
 
 
 def _group(group: Group, control: Control) -> Group:
-    """Hide in the external edition what reveals class sizes or single explanations; small groups are already pooled."""
+    """Hide in the external edition what reveals class sizes or single explanations; small groups
+    are already pooled.
+    """
     if not control.external or group.metric not in ("k", "suppressed"):
         return group
     place, n = f"groups.{group.attribute}.{group.group}.{group.metric}", int(group.n.value or 0)
     kind: Kind = "class_size" if group.metric == "k" else "share_of_requests"
-    exact = (Amount(value=of.value, n=n) if of.measured else Amount() for of in (group.mean, group.rest))
+    exact = (
+        Amount(value=of.value, n=n) if of.measured else Amount() for of in (group.mean, group.rest)
+    )
     mean, rest = (control.amount(amount, kind, place) for amount in exact)
     gap = Amount(band=HIDDEN) if mean.band or rest.band else group.gap
     return replace(group, mean=mean, rest=rest, gap=gap)
@@ -531,7 +633,9 @@ def _runs(evidence: Evidence, pooled: Pooled, control: Control) -> tuple[RunLine
 
 
 def _certificates(pooled: Pooled, control: Control) -> tuple[CertificateLine, ...]:
-    """List the releases with the fewest people and the lowest pureness; in the external edition none."""
+    """List the releases with the fewest people and the lowest pureness; in the external edition
+    none.
+    """
     if control.external or not len(pooled.regions):
         return ()
     order = ["k", "pureness_low", "pureness"]
@@ -550,7 +654,9 @@ def _certificates(pooled: Pooled, control: Control) -> tuple[CertificateLine, ..
 
 
 def _picture(pooled: Pooled, control: Control) -> ShownRelease | None:
-    """Return the release of median information loss: only widths and people; externally in steps of 5 %."""
+    """Return the release of median information loss: only widths and people; externally in steps of
+    5 %.
+    """
     names = [str(name) for name in pooled.regions if str(name).startswith(NCP_OF)]
     known = pooled.regions.dropna(subset=["ncp", *names]) if names else pooled.regions.head(0)
     if len(known) < (LEAST if control.external else 1):
@@ -560,7 +666,9 @@ def _picture(pooled: Pooled, control: Control) -> ShownRelease | None:
     if control.external:
         shares = {name: round(20 * share) / 20 for name, share in shares.items()}
     return {
-        "attributes": tuple({"attribute": name, "share": Amount(value=share)} for name, share in shares.items()),
+        "attributes": tuple(
+            {"attribute": name, "share": Amount(value=share)} for name, share in shares.items()
+        ),
         "k": control.amount(Amount(value=int(middle["k"])), "class_size", "picture.k"),
     }
 

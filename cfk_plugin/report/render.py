@@ -1,4 +1,6 @@
-"""The elements of a page, and its formats: one HTML file that loads and runs nothing, Markdown, CSV, JUnit XML."""
+"""The elements of a page, and its formats: one HTML file that loads and runs nothing, Markdown,
+CSV, JUnit XML.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +21,22 @@ from markupsafe import Markup, escape
 
 from cfk_plugin.audit.result import BOUNDS, COIN, Curve, short
 from cfk_plugin.plots import Display, FrontierDisplay, RocDisplay, RocLine
-from cfk_plugin.report.data import Amount, CheckResult, Distribution, Edition, ReportData, Status, Verdict
+from cfk_plugin.report.data import (
+    Amount,
+    CheckResult,
+    Distribution,
+    Edition,
+    ReportData,
+    Status,
+    Verdict,
+)
 from cfk_plugin.report.disclosure import NOT_MEASURED_TEXT, Unit, shown, unit_of
 
 
 class Link(NamedTuple):
-    """A link to a place in the document (``#anchor``) or, where an address is configured, outside."""
+    """A link to a place in the document (``#anchor``) or, where an address is configured,
+    outside.
+    """
 
     text: str
     target: str
@@ -70,7 +82,9 @@ class TableBlock:
     row_ids: Sequence[str] = ()
     above: str = ""  # how to read it
     wide: bool = False  # takes a line of its own
-    stacks: bool = False  # rows become lists on narrow pages, as in every table of more than three columns
+    stacks: bool = (
+        False  # rows become lists on narrow pages, as in every table of more than three columns
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +112,10 @@ Block = Paragraph | Bullets | TableBlock | Drawn
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A section: ``0`` to ``13``, or an annex with a letter. A `folded` one is a line that can be opened."""
+    """A section: ``0`` to ``13``, or an annex with a letter.
+
+    A `folded` one is a line that can be opened.
+    """
 
     number: str
     title: str
@@ -122,7 +139,9 @@ class Tile:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """One explanation before and after: for each attribute the share of its range that is given; no value."""
+    """One explanation before and after: for each attribute the share of its range that is given; no
+    value.
+    """
 
     caption: str
     before: str
@@ -133,7 +152,10 @@ class Picture:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
-    """A whole report: its first page, and its sections. `data` is the JSON that it was made from."""
+    """A whole report: its first page, and its sections.
+
+    `data` is the JSON that it was made from.
+    """
 
     title: str
     edition: Edition
@@ -187,7 +209,11 @@ def words(cell: Cell) -> str:
 def bars_of(found: Distribution, block: Mapping[str, Any]) -> TableBlock:
     """Return a distribution as a table with bars; its marks are written above it."""
     unit: Unit = block["unit"]
-    chosen = [place for place, label in enumerate(found.labels) if label in block.get("rows", found.labels)]
+    chosen = [
+        place
+        for place, label in enumerate(found.labels)
+        if label in block.get("rows", found.labels)
+    ]
     most = max((each.value or 0.0 for of in found.series.values() for each in of), default=0.0)
     longest = 1.0 if unit == "share" or most <= 1 else most
     rows: list[list[Cell]] = []
@@ -199,27 +225,46 @@ def bars_of(found: Distribution, block: Mapping[str, Any]) -> TableBlock:
             for tone, (each, length) in enumerate(zip(amounts, lengths, strict=True))
         )
         rows.append([found.labels[at], *bars])
-    marks = ", ".join(f"{name}: {shown(Amount(value=value))}" for name, value in found.marks.items())
-    above = " ".join(filter(None, (block.get("description", ""), f"Asked: {marks}." if marks else "")))
-    columns = (block["x"], *(name.replace(" who asks", " the person who asks") for name in found.series))
+    marks = ", ".join(
+        f"{name}: {shown(Amount(value=value))}" for name, value in found.marks.items()
+    )
+    above = " ".join(
+        filter(None, (block.get("description", ""), f"Asked: {marks}." if marks else ""))
+    )
+    columns = (
+        block["x"],
+        *(name.replace(" who asks", " the person who asks") for name in found.series),
+    )
     wide = block.get("wide", False)
-    return TableBlock(f"chart-{found.id}", block["title"], columns, rows, note=found.note, above=above, wide=wide)
+    return TableBlock(
+        f"chart-{found.id}", block["title"], columns, rows, note=found.note, above=above, wide=wide
+    )
 
 
 _ROC_RATES = ("0.1", "0.01", "0.001")
 
 
 def curves_of(data: ReportData, found: Distribution, block: Mapping[str, Any]) -> Iterator[Block]:
-    """Yield the frontier as a plot; or members found over false alarms as a plot and a table of a few rates."""
+    """Yield the frontier as a plot; or members found over false alarms as a plot and a table of a
+    few rates.
+    """
     if found.id == "frontier":
-        drawn = {"common_ncp_mean": "NCP", "common_pureness_mean": "pureness", "suppressed_rate": "withheld"}
+        drawn = {
+            "common_ncp_mean": "NCP",
+            "common_pureness_mean": "pureness",
+            "suppressed_rate": "withheld",
+        }
         table = {
-            f"{column}{end}": [getattr(each, end.strip("_") or "value") for each in found.series[name]]
+            f"{column}{end}": [
+                getattr(each, end.strip("_") or "value") for each in found.series[name]
+            ]
             for column, name in drawn.items()
             if name in found.series
             for end in ("", "_low", "_high")
         }
-        display = FrontierDisplay(pd.DataFrame({"k": [*map(int, found.labels)], **table}, dtype=float))
+        display = FrontierDisplay(
+            pd.DataFrame({"k": [*map(int, found.labels)], **table}, dtype=float)
+        )
         yield Drawn("curves-frontier", block["title"], block["description"], display)
         return
     names = {name: _curve_name(data, name) for name in found.series if name not in BOUNDS}
@@ -236,27 +281,46 @@ def curves_of(data: ReportData, found: Distribution, block: Mapping[str, Any]) -
     columns = ("Attack", *(f"Found at {float(rate) * 100:g} % false alarms" for rate in told))
     numeric = range(1, len(columns))
     rows.append((COIN, *told))
-    yield TableBlock(f"chart-{found.id}", block["title"], columns, rows, numeric=numeric, note=found.note, wide=True)
+    yield TableBlock(
+        f"chart-{found.id}",
+        block["title"],
+        columns,
+        rows,
+        numeric=numeric,
+        note=found.note,
+        wide=True,
+    )
 
 
 def _curve(rates: Sequence[str], found: Sequence[Amount]) -> Curve:
-    known = [(float(rate), amount.value) for rate, amount in zip(rates, found, strict=True) if amount.value]
+    known = [
+        (float(rate), amount.value)
+        for rate, amount in zip(rates, found, strict=True)
+        if amount.value
+    ]
     return Curve(tuple(rate for rate, _ in known), tuple(value for _, value in known))
 
 
 def _curve_name(data: ReportData, name: str) -> str:
     """Return the name of a curve, with the area below it if that is the attack's success."""
-    area = next((attack.main for attack in data.attacks if attack.judged and attack.id == name), None)
+    area = next(
+        (attack.main for attack in data.attacks if attack.judged and attack.id == name), None
+    )
     if area is None or not area.measured or name.startswith("membership_surrogate"):
         return short(name)
     return f"{short(name)}: AUC {shown(area)}"
 
 
-# --- HTML. Text stays text: names of attributes, runs and people must not become markup or a link. ---
+# --- HTML. Text stays text: names of attributes, runs and people must not become markup or a link.
+# ---
 
 SPACE = re.compile(r"\s+")
-NOT_TEXT = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff\u202a-\u202e\u2066-\u2069]")
-"""Characters that XML forbids, control characters except line ends, and marks that change the text direction."""
+NOT_TEXT = re.compile(
+    "[\x00-\x09\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff\u202a-\u202e\u2066-\u2069]"
+)
+"""Characters that XML forbids, control characters except line ends, and marks that change the text
+direction.
+"""
 
 _JOINT = re.compile(r"(?<=[_/:@;=|-])(?=\w)|(?<=[.,])(?=[^\W\d])|(?<=[a-z])(?=[A-Z])")
 """Where a long word may be broken; never within a number."""
@@ -292,8 +356,11 @@ def render_html(document: Document, *, print_edition: bool = False) -> str:
 
 def _running_titles(title: str) -> str:
     """Return the rules of CSS that print a title and the page number on every page."""
-    # All but letters and digits are escaped: no text can end the string, the rule or the style element.
-    string = "".join(char if char.isascii() and char.isalnum() else f"\\{ord(char):06x}" for char in title)
+    # All but letters and digits are escaped: no text can end the string, the rule or the style
+    # element.
+    string = "".join(
+        char if char.isascii() and char.isalnum() else f"\\{ord(char):06x}" for char in title
+    )
     return f'@page {{ @top-left {{ content: "{string}" }} }}'
 
 
@@ -303,20 +370,40 @@ def _inline(text: Inline) -> Markup:
         case Link(said, target):
             shown, kind = _inline(said), "outside" if _OUTSIDE.fullmatch(target) else ""
             if kind:
-                return Markup('<a class="outside" rel="noopener noreferrer" href="{}">{}</a>').format(target, shown)
-            return Markup('<a href="{}">{}</a>').format(target, shown) if _ANCHOR.fullmatch(target) else shown
+                return Markup(
+                    '<a class="outside" rel="noopener noreferrer" href="{}">{}</a>'
+                ).format(target, shown)
+            return (
+                Markup('<a href="{}">{}</a>').format(target, shown)
+                if _ANCHOR.fullmatch(target)
+                else shown
+            )
         case Text():
             return Markup("").join(_inline(part) for part in text)
         case _:
             kept = str(text).replace(" %", "\u00a0%")  # a number and its sign stay on one line
-            parts = [[word] if len(word) <= _LONG_WORD else _JOINT.split(word) for word in kept.split(" ")]
+            parts = [
+                [word] if len(word) <= _LONG_WORD else _JOINT.split(word)
+                for word in kept.split(" ")
+            ]
             return Markup(" ").join(Markup("<wbr>").join(map(escape, each)) for each in parts)
 
 
 def _outside_links(table: TableBlock) -> list[Link]:
-    """Return the outside links of a table, each target once; in print they go below it, as cells have no room."""
-    parts = [part for row in table.rows for cell in row for part in (cell if isinstance(cell, Text) else (cell,))]
-    return list({p.target: p for p in parts if isinstance(p, Link) and _OUTSIDE.fullmatch(p.target)}.values())
+    """Return the outside links of a table, each target once; in print they go below it, as cells
+    have no room.
+    """
+    parts = [
+        part
+        for row in table.rows
+        for cell in row
+        for part in (cell if isinstance(cell, Text) else (cell,))
+    ]
+    return list(
+        {
+            p.target: p for p in parts if isinstance(p, Link) and _OUTSIDE.fullmatch(p.target)
+        }.values()
+    )
 
 
 def _status(row: Sequence[object]) -> str:
@@ -341,7 +428,9 @@ def _environment() -> Environment:
         "drawn": _drawn,
         "status": _status,
     }
-    environment.globals |= {"words": {status: text.capitalize() for status, text in STATUS_TEXTS.items()}}
+    environment.globals |= {
+        "words": {status: text.capitalize() for status, text in STATUS_TEXTS.items()}
+    }
     return environment
 
 
@@ -362,12 +451,18 @@ def _drawn(block: Drawn) -> Markup:
         figure, svg = Figure((_WIDE, high), layout="constrained"), io.StringIO()
         block.display.plot(ax=figure.subplots())
         figure.savefig(
-            svg, format="svg", transparent=True, metadata=dict.fromkeys(("Creator", "Date", "Format", "Type"))
+            svg,
+            format="svg",
+            transparent=True,
+            metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")),
         )
-    inside = _UNNAMED.sub("", svg.getvalue().partition("<svg")[2].partition(">")[2]).replace("xlink:href", "href")
+    inside = _UNNAMED.sub("", svg.getvalue().partition("<svg")[2].partition(">")[2]).replace(
+        "xlink:href", "href"
+    )
     about = Markup(
-        '<svg class="chart" role="img" aria-labelledby="{0}-title {0}-desc" width="{1:g}" height="{2:g}" '
-        'viewBox="0 0 {3:g} {4:g}"><title id="{0}-title">{5}</title><desc id="{0}-desc">{6}</desc>'
+        '<svg class="chart" role="img" aria-labelledby="{0}-title {0}-desc" width="{1:g}"'
+        ' height="{2:g}" viewBox="0 0 {3:g} {4:g}"><title id="{0}-title">{5}</title><desc'
+        ' id="{0}-desc">{6}</desc>'
     )
     sizes = (per * inches for per in (96, 72) for inches in (_WIDE, high))
     drawn = Markup(_DARK.sub("currentColor", inside))  # noqa: S704 - written and escaped by matplotlib
@@ -395,22 +490,30 @@ def markdown(text: str) -> str:
 
 
 def render_markdown(document: Document) -> str:
-    """Return a report as GitHub flavored Markdown; bars become numbers, and no text becomes markup."""
+    """Return a report as GitHub flavored Markdown; bars become numbers, and no text becomes
+    markup.
+    """
     anchors = frozenset(_anchors(document))
     parts = [
         f"# {markdown(document.title)}",
         f"**Verdict: {document.verdict}.** {markdown(document.reason)}",
         f"{markdown(': '.join(EDITIONS[document.edition]))}. {markdown(document.facts)}",
         "\n".join(
-            f"* **{markdown(f'{tile.name}: {tile.figure}')}** {_text(Text(_spaced(tile.lines)), anchors)}"
+            f"* **{markdown(f'{tile.name}: {tile.figure}')}**"
+            f" {_text(Text(_spaced(tile.lines)), anchors)}"
             for tile in document.tiles
         ),
-        "\n".join(f"{place}. {_text(each, anchors)}" for place, each in enumerate(document.actions, start=1)),
+        "\n".join(
+            f"{place}. {_text(each, anchors)}"
+            for place, each in enumerate(document.actions, start=1)
+        ),
         "\n".join(f"* Not covered: {markdown(text)}" for text in document.not_covered),
     ]
     if (picture := document.picture) is not None:
         rows = [(name, text) for name, _, text in picture.rows]
-        table = TableBlock("picture", picture.caption, (picture.before, picture.after), rows, note=picture.note)
+        table = TableBlock(
+            "picture", picture.caption, (picture.before, picture.after), rows, note=picture.note
+        )
         parts.append(_table(table, anchors))
     for section in document.sections:
         number = f"Annex {section.number}:" if section.number.isalpha() else f"{section.number}."
@@ -442,7 +545,13 @@ def _table(table: TableBlock, anchors: frozenset[str]) -> str:
     rows += [[_text(cell, anchors) for cell in row] for row in table.rows]
     lines = "\n".join(f"| {' | '.join(row)} |" for row in rows)
     here = " ".join(map(_anchor, (table.id, *table.row_ids)))
-    parts = [here, f"**{markdown(table.caption)}**", markdown(table.above), lines, markdown(table.note)]
+    parts = [
+        here,
+        f"**{markdown(table.caption)}**",
+        markdown(table.above),
+        lines,
+        markdown(table.note),
+    ]
     return "\n\n".join(part for part in parts if part)
 
 
@@ -453,7 +562,9 @@ def _text(text: Cell, anchors: frozenset[str]) -> str:
         return "".join(_edges(words(each), _text(each, anchors)) for each in text).strip()
     if isinstance(text, Link):
         target = text.target
-        if (target.startswith("#") and target[1:] in anchors) or target.startswith(("http://", "https://")):
+        if (target.startswith("#") and target[1:] in anchors) or target.startswith(
+            ("http://", "https://")
+        ):
             return f"[{markdown(text.text)}]({_target(target)})"
     return markdown(words(text))
 
@@ -487,13 +598,17 @@ COLUMNS = ("id", "status", "value", "low", "high", "band", "threshold", "source"
 
 
 def _csv_cell(text: str) -> str:
-    """Return one line that a spreadsheet shows literally: what would be a formula gets an apostrophe."""
+    """Return one line that a spreadsheet shows literally: what would be a formula gets an
+    apostrophe.
+    """
     shown = one_line(text)
     return f"'{shown}" if shown.startswith(_FORMULA) else shown
 
 
 def render_csv(data: ReportData) -> str:
-    """Write one line per check, following RFC 4180; what a spreadsheet would read as a formula gets an apostrophe."""
+    """Write one line per check, following RFC 4180; what a spreadsheet would read as a formula gets
+    an apostrophe.
+    """
     text = io.StringIO(newline="")
     lines = csv.writer(text, lineterminator="\r\n")
     lines.writerow(COLUMNS)
@@ -503,16 +618,32 @@ def render_csv(data: ReportData) -> str:
         numbers = (found.value, found.low, found.high) if found.band is None else (None, None, None)
         threshold = asked.value if asked.band is None else _csv_cell(asked.band)
         source, said, band = map(_csv_cell, (check.source, check.text, found.band or ""))
-        lines.writerow((_csv_cell(check.id), check.status, *numbers, band, threshold, source, check.section, said))
+        lines.writerow(
+            (
+                _csv_cell(check.id),
+                check.status,
+                *numbers,
+                band,
+                threshold,
+                source,
+                check.section,
+                said,
+            )
+        )
     return text.getvalue()
 
 
 def render_junit(data: ReportData) -> str:
-    """Write each check as a JUnit XML test case; those that need a person, or were not measured, are skipped."""
+    """Write each check as a JUnit XML test case; those that need a person, or were not measured,
+    are skipped.
+    """
     checks = data.checks
     failures = str(sum(check.status == "fail" for check in checks))
     counts = {"tests": str(len(checks)), "failures": failures, "errors": "0"}
-    name, open_ = one_line(str(data.report["title"])), sum(check.status not in ("pass", "fail") for check in checks)
+    name, open_ = (
+        one_line(str(data.report["title"])),
+        sum(check.status not in ("pass", "fail") for check in checks),
+    )
     suites = ET.Element("testsuites", {"name": name, **counts})
     suite = ET.SubElement(suites, "testsuite", {"name": name, **counts, "skipped": str(open_)})
     properties = ET.SubElement(suite, "properties")
@@ -520,13 +651,17 @@ def render_junit(data: ReportData) -> str:
         value = one_line(str(data.report[key]))
         ET.SubElement(properties, "property", {"name": f"cfk.report.{key}", "value": value})
     for check in checks:
-        case = ET.SubElement(suite, "testcase", {"name": one_line(check.id), "classname": "cfk.report"})
+        case = ET.SubElement(
+            suite, "testcase", {"name": one_line(check.id), "classname": "cfk.report"}
+        )
         said = f"{STATUS_TEXTS[check.status]}: {one_line(check.text)}"
         measured, asked = amounts_of(check)
         figures = f"measured: {measured}; threshold: {asked}"
         if check.status == "fail":
             found = ET.SubElement(case, "failure", {"type": check.status, "message": said})
-            found.text = one_line(f"{figures}; source: {check.source or 'none'}; section {check.section}")
+            found.text = one_line(
+                f"{figures}; source: {check.source or 'none'}; section {check.section}"
+            )
         elif check.status != "pass":
             ET.SubElement(case, "skipped", {"message": one_line(f"{said} ({figures})")})
     ET.indent(suites)
@@ -546,4 +681,6 @@ def render_cell(data: ReportData) -> str:
         for check in data.checks
     ]
     title = Markup("<p><strong>{}: {}</strong></p>").format(data.report["title"], data.verdict)
-    return NOT_TEXT.sub("", Markup("{}<table>{}{}</table>").format(title, head, Markup("").join(lines)))
+    return NOT_TEXT.sub(
+        "", Markup("{}<table>{}{}</table>").format(title, head, Markup("").join(lines))
+    )

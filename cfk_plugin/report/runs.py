@@ -52,7 +52,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class RunEvidence:
-    """One run: its last metrics, documents and rows (explanations with their recount); what it lacks is None."""
+    """One run: its last metrics, documents and rows (explanations with their recount); what it
+    lacks is None.
+    """
 
     run_id: str
     name: str = ""
@@ -76,10 +78,14 @@ class RunEvidence:
             return False
         found = sha256_of(self.policy)
         stated = self.rows["policy_hash"].dropna() if "policy_hash" in self.rows else ()
-        return self.tags.get("cfk.policy_sha256") == found and all(value == found for value in set(stated))
+        return self.tags.get("cfk.policy_sha256") == found and all(
+            value == found for value in set(stated)
+        )
 
     def setting(self, name: str) -> Any:
-        """Return a setting of the policy; for `min_pureness` the floor that applied, if the run has it."""
+        """Return a setting of the policy; for `min_pureness` the floor that applied, if the run has
+        it.
+        """
         if name != "min_pureness" or FLOOR not in self.params:
             return (self.policy or {}).get(name)
         try:
@@ -90,7 +96,9 @@ class RunEvidence:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Evidence:
-    """All that a report is made from, oldest first; `uncounted`: by run, rows that no summary counts yet."""
+    """All that a report is made from, oldest first; `uncounted`: by run, rows that no summary
+    counts yet.
+    """
 
     runs: Sequence[RunEvidence]
     since: int | None = None
@@ -98,12 +106,16 @@ class Evidence:
     uncounted: Mapping[str, int] = field(default_factory=dict)
 
     def latest(self, name: str) -> Mapping[str, Any]:
-        return next((found for run in reversed(self.runs) if (found := getattr(run, name)) is not None), {})
+        return next(
+            (found for run in reversed(self.runs) if (found := getattr(run, name)) is not None), {}
+        )
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Pooled:
-    """All explanations, run by run: ``run``: a position in `runs`; ``asked_k``: the larger k of policy and report."""
+    """All explanations, run by run: ``run``: a position in `runs`; ``asked_k``: the larger k of
+    policy and report.
+    """
 
     rows: pd.DataFrame
     runs: Sequence[RunEvidence]
@@ -184,7 +196,9 @@ class Pooled:
 
 
 EXPLANATIONS, RECOUNT = "cfk/explanations", "cfk/recount"
-"""Folders of a run: its rows, and what verification found of each; files of one name have the same rows."""
+"""Folders of a run: its rows, and what verification found of each; files of one name have the same
+rows.
+"""
 
 DOCUMENTS = ("policy", "population", "environment", "frontier")
 """JSON files of a run, ``cfk/<name>.json``."""
@@ -205,7 +219,9 @@ class Held:
 
     @property
     def asked(self) -> int:
-        """Explanations that the run counts; 0 for a report, which may repeat another run's, and for an evaluation."""
+        """Explanations that the run counts; 0 for a report, which may repeat another run's, and for
+        an evaluation.
+        """
         repeated = not self.parts and not {_REPORT, EVALUATION}.isdisjoint(self.run.data.tags)
         return 0 if repeated else int(self.run.data.metrics.get(ASKED, 0))
 
@@ -243,7 +259,11 @@ def look(folder: Path, tracking_uri: str, run: Run) -> Held:
     return Held(
         run,
         artifacts,
-        {name: artifacts.document(f"cfk/{name}.json") for name in DOCUMENTS if f"{name}.json" in there},
+        {
+            name: artifacts.document(f"cfk/{name}.json")
+            for name in DOCUMENTS
+            if f"{name}.json" in there
+        },
         tuple(artifacts.document(f"cfk/{name}") for name in audits),
         _parts(artifacts, EXPLANATIONS, there),
         frozenset(_parts(artifacts, RECOUNT, there)),
@@ -253,7 +273,11 @@ def look(folder: Path, tracking_uri: str, run: Run) -> Held:
 def _parts(artifacts: Artifacts, path: str, there: Sequence[str]) -> list[str]:
     if Path(path).name not in there:
         return []
-    return [name for name in artifacts.names(path) if name.startswith("part-") and name.endswith(".parquet")]
+    return [
+        name
+        for name in artifacts.names(path)
+        if name.startswith("part-") and name.endswith(".parquet")
+    ]
 
 
 def read_runs(
@@ -280,7 +304,9 @@ def read_experiment(
     until: Moment | None = None,
     progress: Progress | None = None,
 ) -> Evidence:
-    """Read all runs of an experiment that hold explanations or audits; reports and deleted runs are left out."""
+    """Read all runs of an experiment that hold explanations or audits; reports and deleted runs are
+    left out.
+    """
     require("experiment", name, str, "give its name, or id: and its id")
     with _reading(tracking_uri, Period.of(since, until), progress) as reading:
         experiment = reading.workers.call(experiment_named, reading.client, name)
@@ -289,7 +315,9 @@ def read_experiment(
 
 
 @contextmanager
-def _reading(tracking_uri: str | None, period: Period, progress: Progress | None) -> Iterator[_Reading]:
+def _reading(
+    tracking_uri: str | None, period: Period, progress: Progress | None
+) -> Iterator[_Reading]:
     with tempfile.TemporaryDirectory(prefix="cfk-report-") as folder, Workers() as workers:
         yield _Reading(workers.call(opened, tracking_uri), workers, Path(folder), period, progress)
 
@@ -301,7 +329,9 @@ class _Reading:
     folder: Path
     period: Period
     progress: Progress | None
-    spans: list[tuple[int, int]] = field(default_factory=list)  # of all that was found, in the period or not
+    spans: list[tuple[int, int]] = field(
+        default_factory=list
+    )  # of all that was found, in the period or not
     uncounted: dict[str, int] = field(default_factory=dict)
 
     def evidence(self, runs: Iterable[Run], searched: str, *, named: bool) -> Evidence:
@@ -310,8 +340,8 @@ class _Reading:
         held = list(self.workers.map(partial(look, self.folder, self.client.tracking_uri), runs))
         if named and (nothing := [one.run.info.run_id for one in held if one.empty]):
             raise InputError(
-                f"run {', '.join(nothing)} holds neither explanations nor an audit; log some with track=True, "
-                "Explanations.log or AuditReport.log, or leave it out"
+                f"run {', '.join(nothing)} holds neither explanations nor an audit; log some with"
+                " track=True, Explanations.log or AuditReport.log, or leave it out"
             )
         held = [one for one in held if not one.empty]
         experiments = {one.run.info.experiment_id for one in held}
@@ -319,12 +349,16 @@ class _Reading:
         found = [one for one in self._runs(held, names) if one is not None]
         if not found:
             raise InputError(f"nothing to report on in {searched}: {self._explained(len(held))}")
-        return Evidence(runs=found, since=self.period.since, until=self.period.until, uncounted=self.uncounted)
+        return Evidence(
+            runs=found, since=self.period.since, until=self.period.until, uncounted=self.uncounted
+        )
 
     def _runs(self, held: Sequence[Held], names: Mapping[str, str]) -> Iterator[RunEvidence | None]:
         """Yield run by run, while files of the next runs are read."""
         files = [(one, part) for one in held for part in one.parts]
-        shards = self.workers.map(lambda file: file[0].shard(file[1], self.period), files)  # in their order
+        shards = self.workers.map(
+            lambda file: file[0].shard(file[1], self.period), files
+        )  # in their order
         for place, one in enumerate(held):
             if self.progress is not None:
                 self.progress(place, len(held))
@@ -336,7 +370,10 @@ class _Reading:
     def _run(self, held: Held, shards: Sequence[Shard], experiment: str) -> RunEvidence | None:
         run, where = held.run, held.artifacts.where(EXPLANATIONS)
         kept, others = counted(
-            shards, held.asked, where, lambda: self.workers.call(summaries_of, self.client, run.info.run_id)
+            shards,
+            held.asked,
+            where,
+            lambda: self.workers.call(summaries_of, self.client, run.info.run_id),
         )
         self.spans += [shard.span for shard in kept]
         if left := sum(shard.table.num_rows for shard in others):
@@ -365,18 +402,18 @@ class _Reading:
         """Say why nothing was found, and what to do."""
         if not self.spans and self.uncounted:
             return (
-                f"its {sum(self.uncounted.values())} explanations are in files that no summary counts yet; try again "
-                "when all are logged (cfk spool status)"
+                f"its {sum(self.uncounted.values())} explanations are in files that no summary"
+                " counts yet; try again when all are logged (cfk spool status)"
             )
         if not self.spans:
             return (
-                "it has no run with explanations or audits; log explanations with track=True or Explanations.log, "
-                "audits with AuditReport.log"
+                "it has no run with explanations or audits; log explanations with track=True or"
+                " Explanations.log, audits with AuditReport.log"
             )
         first, last = min(low for low, _ in self.spans), max(high for _, high in self.spans)
         return (
-            f"its {runs} runs with explanations or audits have none {self.period}, but from {moment_text(first)} to "
-            f"{moment_text(last)}; choose another period"
+            f"its {runs} runs with explanations or audits have none {self.period}, but from"
+            f" {moment_text(first)} to {moment_text(last)}; choose another period"
         )
 
 
@@ -403,7 +440,9 @@ _BEGINNINGS: tuple[Family, ...] = ("epsilon", *OF_MODELS)
 _COIN = Amount(value=0.5)
 _SAME = 1e-6
 _DIFFERENCES = {"extraction": "gain", "attribute_inference": "advantage"}
-"""Figures that are the difference itself, with an interval that uses that both sides are of the same people."""
+"""Figures that are the difference itself, with an interval that uses that both sides are of the
+same people.
+"""
 
 
 class Compared(NamedTuple):
@@ -416,10 +455,11 @@ class Compared(NamedTuple):
 def compared(attack: Attack) -> Compared | None:
     """Compare an attack with what it would reach anyway; None if either was not measured.
 
-    A copy of a model agrees with it without any explanation, so the gain over queries alone counts. Membership attacks
-    are compared with a coin, or with their control where that is clearly not a coin, as it is when the two groups
-    differ by more than training. All other attacks are compared with their control, the same attack on people who were
-    not trained on, or, without one, with the same guess without the explanation.
+    A copy of a model agrees with it without any explanation, so the gain over queries alone counts.
+    Membership attacks are compared with a coin, or with their control where that is clearly not a
+    coin, as it is when the two groups differ by more than training. All other attacks are compared
+    with their control, the same attack on people who were not trained on, or, without one, with the
+    same guess without the explanation.
     """
     with_what, reference = _reference(attack)
     main = attack.main
@@ -442,13 +482,17 @@ def _reference(attack: Attack) -> tuple[str, Amount]:
     if attack.family == "extraction":
         return "baseline", attack.baseline
     control = attack.control
-    if attack.family == "membership" and (control.low or 0.0) <= 0.5 <= (1.0 if control.high is None else control.high):
+    if attack.family == "membership" and (control.low or 0.0) <= 0.5 <= (
+        1.0 if control.high is None else control.high
+    ):
         return "chance", _COIN  # the control's own noise would only add to the attack's
     return ("control", control) if control.value is not None else ("baseline", attack.baseline)
 
 
 def audited(evidence: Evidence) -> tuple[Audited, ...]:
-    """Return the latest result of every attack on each subject; the most successful one in force is judged."""
+    """Return the latest result of every attack on each subject; the most successful one in force is
+    judged.
+    """
     released = [run for run in evidence.runs if run.rows is not None and len(run.rows)]
     latest: dict[tuple[str, str, bool], Audited] = {}
     for run in evidence.runs:
@@ -474,20 +518,33 @@ def _judged(same: Sequence[Audited]) -> Iterator[Audited]:
     worst = same[max(threats)[2]].attack
     for found in same:
         attack = found.attack
-        judged = (attack.subject, attack.concerns) == (worst.subject, worst.concerns) and attack.id not in GUESSES
+        judged = (attack.subject, attack.concerns) == (
+            worst.subject,
+            worst.concerns,
+        ) and attack.id not in GUESSES
         yield found if judged else found._replace(attack=replace(attack, judged=False))
 
 
 def _threat(attack: Attack) -> float:
     found = compared(attack) if attack.concerns else None
-    return 0.0 if found is None else found.over.value or 0.0 if found.over.high is None else found.over.high
+    return (
+        0.0
+        if found is None
+        else found.over.value or 0.0
+        if found.over.high is None
+        else found.over.high
+    )
 
 
-def _attacks_of(audit: Mapping[str, Any], run: str, released: Sequence[RunEvidence]) -> Iterator[Attack]:
+def _attacks_of(
+    audit: Mapping[str, Any], run: str, released: Sequence[RunEvidence]
+) -> Iterator[Attack]:
     kind = str(audit.get("kind", ""))
     for result in audit.get("results", [audit] if "attack" in audit else []):
         name = str(result["attack"])
-        of: Family = next((of for text in (name, kind) for of in _BEGINNINGS if text.startswith(of)), "linkage")
+        of: Family = next(
+            (of for text in (name, kind) for of in _BEGINNINGS if text.startswith(of)), "linkage"
+        )
         protected = of not in OF_MODELS or audit.get("policy") is not None
         yield Attack(
             id=name,
@@ -496,12 +553,15 @@ def _attacks_of(audit: Mapping[str, Any], run: str, released: Sequence[RunEviden
             main=_logged(result.get("main")),
             baseline=_logged(result.get("baseline")),
             control=_logged(result.get("control")),
-            figures={key: Amount(value=value) for key, value in sorted(result.get("figures", {}).items())},
+            figures={
+                key: Amount(value=value) for key, value in sorted(result.get("figures", {}).items())
+            },
             worked=bool(result.get("worked")),
             covers=protected and all(_is_about(audit, other) for other in released),
             run=run,
             subject=str(audit.get("subject") or ""),
-            concerns=protected and (not released or any(_has_policy_of(audit, other) for other in released)),
+            concerns=protected
+            and (not released or any(_has_policy_of(audit, other) for other in released)),
         )
 
 
@@ -521,4 +581,6 @@ def _has_policy_of(audit: Mapping[str, Any], run: RunEvidence) -> bool:
 def _logged(found: Mapping[str, Any] | None) -> Amount:
     if found is None or found.get("value") is None:
         return NOT_MEASURED
-    return Amount(value=found["value"], low=found.get("low"), high=found.get("high"), n=found.get("n"))
+    return Amount(
+        value=found["value"], low=found.get("low"), high=found.get("high"), n=found.get("n")
+    )

@@ -1,4 +1,6 @@
-"""What a report says besides figures: definitions, limits, criteria, controls, policies, population."""
+"""What a report says besides figures: definitions, limits, criteria, controls, policies,
+population.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,9 @@ _FAMILIES = ("membership", "extraction", "attribute_inference")  # each has seve
 def definitions_of(
     checks: Iterable[CheckResult], metrics: Iterable[Metric], attacks: Sequence[Attack]
 ) -> Mapping[str, Definition]:
-    """Return the definitions of checks, metrics, attacks and their figures, by id; parts use their attack's."""
+    """Return the definitions of checks, metrics, attacks and their figures, by id; parts use their
+    attack's.
+    """
     ran = {attack.id for attack in attacks}
     names = [*(check.id for check in checks), *(metric.id for metric in metrics)]
     names += [name for name in ran if name.partition("/")[0] not in ran - {name}]
@@ -65,7 +69,9 @@ def definitions_of(
 
 
 def _definition(name: str, attacks: Sequence[Attack]) -> Definition:
-    """Return the definition of a name: its own, that of its kind of attack, or what the audit said."""
+    """Return the definition of a name: its own, that of its kind of attack, or what the audit
+    said.
+    """
     if name in DEFINITIONS:
         return DEFINITIONS[name]
     attack = name.removeprefix(_CHECK)
@@ -75,16 +81,23 @@ def _definition(name: str, attacks: Sequence[Attack]) -> Definition:
         kind = "_".join(parts[:length])
         if kind.startswith(_FAMILIES) and prefix + kind in DEFINITIONS:
             found = DEFINITIONS[prefix + kind]
-            return replace(found, name=f"{found.name}: {' '.join(parts[length:]).removeprefix('/')}")
+            return replace(
+                found, name=f"{found.name}: {' '.join(parts[length:]).removeprefix('/')}"
+            )
     if prefix and attack in DEFINITIONS:
         return DEFINITIONS[attack]
     return Definition(
         name=attack.replace("_", " "),
-        formula=next((found.scenario for found in attacks if found.id == attack), "not known to this version"),
+        formula=next(
+            (found.scenario for found in attacks if found.id == attack), "not known to this version"
+        ),
         range="0 to 1",
         direction="lower is better",
         source="the audit that ran it",
-        does_not_say="this version of the report does not know the attack, so nothing but its own words is shown",
+        does_not_say=(
+            "this version of the report does not know the attack, so nothing but its own words is"
+            " shown"
+        ),
     )
 
 
@@ -105,7 +118,9 @@ class Circumstances:
     dp_covers: str | None  # see `PrototypeCertificate.covers`
     sensitive_declared: bool = False
     subject_key: bool | None = None  # people are told apart by a key
-    eligible: bool = False  # only people with the desired predicted outcome counted, in all policies
+    eligible: bool = (
+        False  # only people with the desired predicted outcome counted, in all policies
+    )
 
     @property
     def kinds(self) -> list[str]:
@@ -121,8 +136,14 @@ def limits(case: Circumstances) -> tuple[str, ...]:
         found += _of_knowledge(kinds, case.eligible)
         found.append({True: "ledger", False: "no_ledger", None: "ledger_unknown"}[case.has_ledger])
         found += ["raw_private"] if case.raw_private is None or case.raw_private else []
-        found += ["sensitive" if case.sensitive_declared else "no_sensitive", "membership", "undeclared"]
-        found.append({True: "one_person", False: "rows_counted", None: "rows_unknown"}[case.subject_key])
+        found += [
+            "sensitive" if case.sensitive_declared else "no_sensitive",
+            "membership",
+            "undeclared",
+        ]
+        found.append(
+            {True: "one_person", False: "rows_counted", None: "rows_unknown"}[case.subject_key]
+        )
         found.append("one_table")
     if case.prototypes:
         found += ["prototypes", *(["unproven"] if "none" in case.guarantees else [])]
@@ -142,11 +163,17 @@ def not_covered(case: Circumstances) -> tuple[str, str, str]:
     }
     none_raw = case.raw_private is not None and not case.raw_private
     values = said["membership"] if none_raw else _private(case.raw_private)
-    return said[f"short_{variants.get(kinds[0], kinds[0])}"], values, covers if case.prototypes else said["outside"]
+    return (
+        said[f"short_{variants.get(kinds[0], kinds[0])}"],
+        values,
+        covers if case.prototypes else said["outside"],
+    )
 
 
 def _of_knowledge(kinds: Sequence[str], eligible: bool) -> list[str]:
-    """Return the names of the sentences about attackers who do more than look up quasi-identifiers."""
+    """Return the names of the sentences about attackers who do more than look up
+    quasi-identifiers.
+    """
     found = ["rerun"] if "nominal" in kinds else []
     if kinds != ["catalogue"]:
         found += ["ask_model", "steering"]
@@ -161,7 +188,9 @@ def _private(raw: Sequence[str] | None) -> str:
         return str(load("limits")["raw_private_unknown"])
     more = len(raw) - _MOST_NAMES
     names = ", ".join(raw[:_MOST_NAMES])
-    return str(load("limits")["raw_private"]).replace("{names}", f"{names} and {more} more" if more > 0 else names)
+    return str(load("limits")["raw_private"]).replace(
+        "{names}", f"{names} and {more} more" if more > 0 else names
+    )
 
 
 def _covers(covers: str | None) -> str:
@@ -173,13 +202,22 @@ def _covers(covers: str | None) -> str:
 # --- singling out, linkability and inference ---
 
 _BY_K = "singling out"  # the only criterion that a number of people is about
-_BY_VALUES = ("singling out", "inference")  # criteria that exactly released private values leave open
+_BY_VALUES = (
+    "singling out",
+    "inference",
+)  # criteria that exactly released private values leave open
 
 
 def criteria(
-    statuses: Mapping[str, Status], raw_private: Sequence[str] | None, *, regions: bool = True, prototypes: bool = False
+    statuses: Mapping[str, Status],
+    raw_private: Sequence[str] | None,
+    *,
+    regions: bool = True,
+    prototypes: bool = False,
 ) -> tuple[Criterion, ...]:
-    """Judge the criteria of WP29 Opinion 05/2014: k is about singling out alone, and unmeasured is not a pass."""
+    """Judge the criteria of WP29 Opinion 05/2014: k is about singling out alone, and unmeasured is
+    not a pass.
+    """
     texts, exposed = load("criteria"), ""
     if regions and (raw_private is None or raw_private):
         exposed = texts["raw_unknown" if raw_private is None else "raw"]
@@ -197,7 +235,14 @@ def criteria(
             parts.append(texts["statuses"][status])
         parts += [texts["k_alone"]] * (regions and name != _BY_K)
         parts += [exposed] * concerned
-        rows.append({"criterion": name, "evidence": ", ".join(needed), "status": status, "text": " ".join(parts)})
+        rows.append(
+            {
+                "criterion": name,
+                "evidence": ", ".join(needed),
+                "status": status,
+                "text": " ".join(parts),
+            }
+        )
     return tuple(rows)
 
 
@@ -220,7 +265,10 @@ def _together(found: Sequence[Status]) -> Status:
 
 
 def controls() -> tuple[dict[str, str], ...]:
-    """Return the control map: where each requirement is addressed. Whether a rule is met is for people to decide."""
+    """Return the control map: where each requirement is addressed.
+
+    Whether a rule is met is for people to decide.
+    """
     return tuple(
         {
             "control": told["control"],
@@ -232,16 +280,26 @@ def controls() -> tuple[dict[str, str], ...]:
     )
 
 
-def techniques(methods: Collection[str], guarantees: Collection[str], *, withheld: bool = False) -> tuple[str, ...]:
-    """Return the techniques and formal models in use, in the terms of ISO/IEC 20889, with what each is here."""
+def techniques(
+    methods: Collection[str], guarantees: Collection[str], *, withheld: bool = False
+) -> tuple[str, ...]:
+    """Return the techniques and formal models in use, in the terms of ISO/IEC 20889, with what each
+    is here.
+    """
     kinds = set(guarantees)
     uses = {
         "record suppression: explanations that do not meet the policy are withheld": True,
-        "generalization: quasi-identifiers, one region for all people of a group": kinds & {"reciprocal", "catalogue"},
-        "local generalization: quasi-identifiers, a region for each explanation": "nominal" in kinds,
+        "generalization: quasi-identifiers, one region for all people of a group": (
+            kinds & {"reciprocal", "catalogue"}
+        ),
+        "local generalization: quasi-identifiers, a region for each explanation": (
+            "nominal" in kinds
+        ),
         "local suppression: single private attributes are withheld": withheld,
         "k-anonymity (formal model), for the people who fit a region": kinds & set(_REGIONS),
-        "noise addition: to the counts or coefficients that answers come from": {"dp", "dpc"} & set(methods),
+        "noise addition: to the counts or coefficients that answers come from": (
+            {"dp", "dpc"} & set(methods)
+        ),
         "synthetic data: answers are drawn, and stand for nobody": {"dp", "dpc"} & set(methods),
         "differential privacy (formal model), server model": kinds & {"pure", "approximate"},
     }
@@ -249,23 +307,37 @@ def techniques(methods: Collection[str], guarantees: Collection[str], *, withhel
 
 
 def receiver_sentence(data: ReportData) -> str:
-    """Return what holds for every receiver, about generalised values only, as private ones may be somebody's; or ""."""
+    """Return what holds for every receiver, about generalised values only, as private ones may be
+    somebody's; or "".
+    """
     fits = any(check.id == "k_min" and check.status == "pass" for check in data.checks)
     asked = [each["settings"]["k"] for each in data.policy["policies"] if "k" in each["settings"]]
     if not (fits and asked) or data.releases["prototypes"].value != 0:
         return ""
-    one = data.population["populations"] <= 1  # with several, the attributes are those of the latest
-    named = [each["name"] for each in data.attributes if one and each["role"] == "quasi-identifier"][:_MOST_NAMES]
-    listed = " and ".join(filter(None, (", ".join(named[:-1]), *named[-1:]))) or "the values that others may know"
+    one = (
+        data.population["populations"] <= 1
+    )  # with several, the attributes are those of the latest
+    named = [
+        each["name"] for each in data.attributes if one and each["role"] == "quasi-identifier"
+    ][:_MOST_NAMES]
+    listed = (
+        " and ".join(filter(None, (", ".join(named[:-1]), *named[-1:])))
+        or "the values that others may know"
+    )
     who = "people" if data.population["subject_key"] else "records"
-    told = f"The explanation gives {listed} in a form that at least {min(asked):,} {who} in the data fit"
+    told = (
+        f"The explanation gives {listed} in a form that at least {min(asked):,} {who} in the"
+        " data fit"
+    )
     pure = data.metric("pureness_min")
     least = pure.value if pure.low is None else pure.low
     if not least:
         return f"{told}."
     share = "all" if least == 1 else f"at least {math.floor(100 * least + 1e-9)} % of the"
     sure = "" if least == pure.value else " (an estimate)"
-    return f"{told}; {share} combinations of values inside{sure} lead to the decision that it names."
+    return (
+        f"{told}; {share} combinations of values inside{sure} lead to the decision that it names."
+    )
 
 
 def reason(data: ReportData) -> str:
@@ -277,7 +349,9 @@ def reason(data: ReportData) -> str:
         more = f" So {'does' if others == 1 else 'do'} {others} more." if others else ""
         return f"{title_of(data, failed[0].id)} fails: {failed[0].text}{more}"
     unmeasured, open_ = statuses.count("not_measured"), statuses.count("review")
-    found = [f"{unmeasured} {'was' if unmeasured == 1 else 'were'} not measured"] if unmeasured else []
+    found = (
+        [f"{unmeasured} {'was' if unmeasured == 1 else 'were'} not measured"] if unmeasured else []
+    )
     found += [f"{open_} {'needs' if open_ == 1 else 'need'} a decision by people"] if open_ else []
     if not found:
         return "Every check passed, and people have answered what only they can."
@@ -298,11 +372,17 @@ def circumstances(evidence: Evidence, pooled: Pooled, dp: DpStatement | None) ->
     known = [(run.environment or {}).get("ledger") for run in pooled.runs]
     stated = [run.params["cfk.guarantee"] for run in pooled.runs if "cfk.guarantee" in run.params]
     policies = [run.policy for run in pooled.runs if run.policy is not None and "k" in run.policy]
-    eligible = [p.get("guarantee") == "catalogue" or p.get("anonymity_set") == "eligible" for p in policies]
+    eligible = [
+        p.get("guarantee") == "catalogue" or p.get("anonymity_set") == "eligible" for p in policies
+    ]
     return Circumstances(
         guarantees={guarantee.removeprefix("dp-") for guarantee in stated},
         has_ledger=None if None in known or not known else all(kind != "none" for kind in known),
-        raw_private=sorted(n for n, role in roles.items() if role in ("sensitive", "other")) if roles else None,
+        raw_private=(
+            sorted(n for n, role in roles.items() if role in ("sensitive", "other"))
+            if roles
+            else None
+        ),
         prototypes=len(pooled.prototypes) > 0 or dp is not None,
         dp_covers=None if dp is None else dp["covers"],
         sensitive_declared="sensitive" in roles.values(),
@@ -322,13 +402,19 @@ def of_milliseconds(value: int | None) -> str | None:
     return None if value is None else day(datetime.fromtimestamp(value / 1000, UTC))
 
 
-def population_summary(evidence: Evidence, figures: Mapping[str, Metric], control: Control) -> PopulationSummary:
+def population_summary(
+    evidence: Evidence, figures: Mapping[str, Metric], control: Control
+) -> PopulationSummary:
     """Describe the population before protection, in bands."""
     facts = evidence.latest("population")
-    prints = {run.population.get("fingerprint") for run in evidence.runs if run.population is not None}
+    prints = {
+        run.population.get("fingerprint") for run in evidence.runs if run.population is not None
+    }
 
     def shown(name: str, exact: Amount) -> Amount:
-        return control.amount(exact, kind_of(name) if name in figures else "people", f"population.{name}")
+        return control.amount(
+            exact, kind_of(name) if name in figures else "people", f"population.{name}"
+        )
 
     return {
         "people": shown("people", _people(facts.get("people"))),
@@ -356,7 +442,9 @@ def columns(evidence: Evidence, control: Control) -> tuple[Column, ...]:
             "kind": attribute["kind"],
             "weight": attribute.get("weight"),
             "distinct": control.amount(
-                _people(attribute.get("distinct")), "people", f"attributes.{attribute['name']}.distinct"
+                _people(attribute.get("distinct")),
+                "people",
+                f"attributes.{attribute['name']}.distinct",
             ),
             "bounds_source": attribute.get("bounds") or "not needed",
         }
@@ -365,13 +453,19 @@ def columns(evidence: Evidence, control: Control) -> tuple[Column, ...]:
 
 
 def policy_summary(
-    pooled: Pooled, asked: Mapping[str, Asked], control: Control, guarantees: Collection[str], preset: str | None
+    pooled: Pooled,
+    asked: Mapping[str, Asked],
+    control: Control,
+    guarantees: Collection[str],
+    preset: str | None,
 ) -> Policies:
     """Describe the policies in force, and how settings changed in the period."""
     environments = [run.environment for run in pooled.runs if run.environment is not None]
     policies = _policies(pooled, control)
     names = ("method", "guarantee", "generator")
-    found = {name: {run.params.get(f"cfk.{name}") for run in pooled.runs} - {None} for name in names}
+    found = {
+        name: {run.params.get(f"cfk.{name}") for run in pooled.runs} - {None} for name in names
+    }
     settings = {name: tuple(sorted(filter(None, values))) for name, values in found.items()}
     return {
         "preset": preset,
@@ -379,12 +473,18 @@ def policy_summary(
         "methods": settings["method"],
         "guarantees": settings["guarantee"],
         "generators": settings["generator"],
-        "seed": tuple(sorted({str(found["seed"]) for found in environments if found.get("seed") is not None})),
+        "seed": tuple(
+            sorted({str(found["seed"]) for found in environments if found.get("seed") is not None})
+        ),
         "deviations": _deviations(pooled, len(policies), settings),
         "thresholds": tuple(
-            {"id": name, "value": of.value, "source": of.source} for name, of in asked.items() if of.value is not None
+            {"id": name, "value": of.value, "source": of.source}
+            for name, of in asked.items()
+            if of.value is not None
         ),
-        "techniques": techniques(settings["method"], guarantees, withheld=any(map(_withholds, pooled.runs))),
+        "techniques": techniques(
+            settings["method"], guarantees, withheld=any(map(_withholds, pooled.runs))
+        ),
     }
 
 
@@ -392,16 +492,26 @@ def _withholds(run: RunEvidence) -> bool:
     """Say whether a policy may withhold single private attributes."""
     asked = run.policy or {}
     coarsens = asked.get("alpha") is not None and asked.get("on_homogeneous") != "suppress"
-    return asked.get("private_values") == "bins" or asked.get("rare_values") == "withhold" or coarsens
+    return (
+        asked.get("private_values") == "bins" or asked.get("rare_values") == "withhold" or coarsens
+    )
 
 
 def _policies(pooled: Pooled, control: Control) -> tuple[PolicyInForce, ...]:
-    times = pooled.rows["timestamp"] if "timestamp" in pooled.rows else pd.Series(dtype="datetime64[ms, UTC]")
+    times = (
+        pooled.rows["timestamp"]
+        if "timestamp" in pooled.rows
+        else pd.Series(dtype="datetime64[ms, UTC]")
+    )
     by_policy: dict[str, list[int]] = {}
     for i, run in enumerate(pooled.runs):
         by_policy.setdefault(run.tags.get("cfk.policy_sha256", ""), []).append(i)
-    of = {sha: times[pooled.rows["run"].isin(places).to_numpy()] for sha, places in by_policy.items()}
-    asked = control.counts({sha: len(found) for sha, found in of.items()}, "policy.policies", people=False)
+    of = {
+        sha: times[pooled.rows["run"].isin(places).to_numpy()] for sha, places in by_policy.items()
+    }
+    asked = control.counts(
+        {sha: len(found) for sha, found in of.items()}, "policy.policies", people=False
+    )
     policies: list[PolicyInForce] = [
         {
             "sha256": sha,
@@ -416,16 +526,22 @@ def _policies(pooled: Pooled, control: Control) -> tuple[PolicyInForce, ...]:
 
 
 def _settings(run: RunEvidence) -> dict[str, Any]:
-    """Return the settings of a run's policy, with the floor of pureness that applied, if the run has it."""
+    """Return the settings of a run's policy, with the floor of pureness that applied, if the run
+    has it.
+    """
     floor = {"least_pureness": run.setting("min_pureness") or 0.0} if FLOOR in run.params else {}
     return {**(run.policy or {}), **floor}
 
 
-def _deviations(pooled: Pooled, policies: int, settings: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
+def _deviations(
+    pooled: Pooled, policies: int, settings: Mapping[str, tuple[str, ...]]
+) -> tuple[str, ...]:
     """Say what changed during the period."""
     said = [f"{policies} different policies were in force."] if policies > 1 else []
     said += [
-        f"{len(values)} different {name}s: {', '.join(values)}." for name, values in settings.items() if len(values) > 1
+        f"{len(values)} different {name}s: {', '.join(values)}."
+        for name, values in settings.items()
+        if len(values) > 1
     ]
     prints = {run.tags.get("cfk.population_fingerprint") for run in pooled.runs} - {None}
     said += [f"{len(prints)} different populations were protected."] if len(prints) > 1 else []

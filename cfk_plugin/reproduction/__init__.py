@@ -1,4 +1,6 @@
-"""The experiments of Goethals, Sörensen and Martens (2023), repeated with our solvers beside theirs."""
+"""The experiments of Goethals, Sörensen and Martens (2023), repeated with our solvers beside
+theirs.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The results of one method on one table: certificates, distances to training rows, choice of candidates."""
+"""The results of one method on one table: certificates, distances to training rows, choice of
+candidates.
+"""
 
 from __future__ import annotations
 
@@ -41,9 +43,10 @@ if TYPE_CHECKING:
 
 
 WEIGHT = 0.07
-"""Weight of impurity in the objective "weighted": one point of NCP is worth fourteen of pureness. Of the weights in the
-study of weights, this one reaches all of the paper's figures on cmc, where the purest regions cost more NCP than the
-paper's; it was chosen by looking at that study."""
+"""Weight of impurity in the objective "weighted": one point of NCP is worth fourteen of pureness.
+
+Of the weights in the study of weights, this one reaches all of the paper's figures on cmc, where
+the purest regions cost more NCP than the paper's; it was chosen by looking at that study."""
 
 _DRAWN = 100  # value combinations of a region, the paper's footnote 16
 
@@ -51,7 +54,9 @@ _DRAWN = 100  # value combinations of a region, the paper's footnote 16
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Method:
     label: str  # its name in tables and plots
-    protector: Callable[..., Protector] | None  # takes the options; None if the guarantee prescribes one
+    protector: (
+        Callable[..., Protector] | None
+    )  # takes the options; None if the guarantee prescribes one
     objective: Literal["pureness", "ncp", "weighted"] = "pureness"
     guarantee: Literal["nominal", "reciprocal"] = "nominal"
     options: frozenset[str] = frozenset()  # settings that may be changed
@@ -75,21 +80,30 @@ METHODS: Mapping[str, Method] = MappingProxyType(
             options=frozenset({"weight"}),
         ),
         "mondrian-raw": Method(
-            label="Mondrian, raw widths", protector=lambda: MondrianProtector(normalise=False), objective="ncp"
+            label="Mondrian, raw widths",
+            protector=lambda: MondrianProtector(normalise=False),
+            objective="ncp",
         ),
-        "mondrian": Method(label="Mondrian, normalised widths", protector=MondrianProtector, objective="ncp"),
+        "mondrian": Method(
+            label="Mondrian, normalised widths", protector=MondrianProtector, objective="ncp"
+        ),
         "reciprocal": Method(label="reciprocal (default)", protector=None, guarantee="reciprocal"),
     }
 )
 """Methods by name. "grasp" is the paper's method with its settings."""
 
 SLOW = "grasp"
-"""The method that asks the model again and again: seconds per explanation instead of milliseconds."""
+"""The method that asks the model again and again: seconds per explanation instead of
+milliseconds.
+"""
 
 NICE: Mapping[str, str] = MappingProxyType(
     {f"nice-{how}": how for how in ("none", "sparsity", "proximity", "plausibility")}
 )
-"""Variants of NICE by what they optimise; "nice-none" returns training rows. Nothing is protected."""
+"""Variants of NICE by what they optimise; "nice-none" returns training rows.
+
+Nothing is protected.
+"""
 
 
 T = TypeVar("T")
@@ -104,7 +118,9 @@ class Job:
     table: str
     method: str  # of `METHODS`; for distances also of `NICE`
     k: int  # 0 for methods without k
-    options: Mapping[str, Any] = field(default_factory=dict)  # that are not the usual ones; number of candidates
+    options: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # that are not the usual ones; number of candidates
     asked: int | None = None  # number of explanations; default: all of the config's
     kind: Literal["certificates", "distances", "candidates"] = "certificates"
 
@@ -116,10 +132,11 @@ class Job:
 class Measurement:
     """The result of a job: figures of explanations, no value of a row.
 
-    One number per explanation: ``ncp``, ``pureness`` (exact, or of 10,000 drawn combinations), ``k``, ``k_desired``,
-    ``k_consistent``, ``k_effective``, ``proven`` (0 or 1), ``agrees`` (1 if most of the class are predicted the desired
-    outcome, so that CM counts no penalty); if asked for, ``nearest``, ``nearest_5`` and ``distance``, mean HEOM from
-    the instance that is explained to the counterfactual that was chosen for it.
+    One number per explanation: ``ncp``, ``pureness`` (exact, or of 10,000 drawn combinations),
+    ``k``, ``k_desired``, ``k_consistent``, ``k_effective``, ``proven`` (0 or 1), ``agrees`` (1 if
+    most of the class are predicted the desired outcome, so that CM counts no penalty); if asked
+    for, ``nearest``, ``nearest_5`` and ``distance``, mean HEOM from the instance that is explained
+    to the counterfactual that was chosen for it.
     """
 
     config: Config
@@ -147,9 +164,18 @@ class Measurement:
     @classmethod
     def from_json(cls, text: str) -> Measurement:
         found = json.loads(text)
-        found["config"], found["summary"] = Config(**found.pop("setting")), DataSummary(**found.pop("scene"))
+        found["config"], found["summary"] = (
+            Config(**found.pop("setting")),
+            DataSummary(**found.pop("scene")),
+        )
         found["figures"] = {name: tuple(values) for name, values in found["figures"].items()}
-        return cls(**{**found, "groups": tuple(found["groups"]), "groups_asking": tuple(found["groups_asking"])})
+        return cls(
+            **{
+                **found,
+                "groups": tuple(found["groups"]),
+                "groups_asking": tuple(found["groups_asking"]),
+            }
+        )
 
 
 class _Spent(NamedTuple):
@@ -174,36 +200,52 @@ _FIGURES: Mapping[str, Callable[[Certificate], float | None]] = {
 def measure(prepared: Prepared, job: Job, *, effective: int = 0) -> Measurement:
     """Do a job on the first counterfactuals of a config.
 
-    The effective k is measured for the first `effective` explanations, outside of the measured time, as it reruns the
-    method for everybody in a region: always if the guarantee is about it, never if the method draws random numbers.
-    Distances are HEOM, summed over the features as in the paper; for a region, the mean over 100 of its combinations.
-    The five nearest training rows include an equal one, at distance 0. NICE has no certificates, so its other figures
-    are None. Candidates are the config's own counterfactual and the m - 1 nearest other training rows that have the
-    desired outcome, both predicted and true; rows that are equal in every feature count once.
+    The effective k is measured for the first `effective` explanations, outside of the measured
+    time, as it reruns the method for everybody in a region: always if the guarantee is about it,
+    never if the method draws random numbers. Distances are HEOM, summed over the features as in the
+    paper; for a region, the mean over 100 of its combinations. The five nearest training rows
+    include an equal one, at distance 0. NICE has no certificates, so its other figures are None.
+    Candidates are the config's own counterfactual and the m - 1 nearest other training rows that
+    have the desired outcome, both predicted and true; rows that are equal in every feature count
+    once.
     """
     if job.kind == "distances" and job.method in NICE:
         return _measure_nice(prepared, job)
     if job.kind == "candidates":
         return _measure_candidates(prepared, job)
     frame = prepared.counterfactuals.iloc[: job.asked]
-    entries, spent = _timed(prepared, job, job.options, lambda fitted: list(fitted.transform(frame)))
+    entries, spent = _timed(
+        prepared, job, job.options, lambda fitted: list(fitted.transform(frame))
+    )
     figures, method = _figures_of(entries), METHODS[job.method]
     if job.kind == "distances":
-        near = [_distance_of(prepared, entry, frame.iloc[[i]], i) for i, entry in enumerate(entries)]
+        near = [
+            _distance_of(prepared, entry, frame.iloc[[i]], i) for i, entry in enumerate(entries)
+        ]
         figures |= _distances(prepared, near)
     elif effective and not method.randomised and method.guarantee == "nominal":
         again = protect(prepared, job, frame.head(effective), measure_k_effective=True)
-        figures["k_effective"] = _figures_of(again)["k_effective"] + (None,) * (len(frame) - len(again))
+        figures["k_effective"] = _figures_of(again)["k_effective"] + (None,) * (
+            len(frame) - len(again)
+        )
     return _measurement(prepared, job, spent, figures)
 
 
-def protect(prepared: Prepared, job: Job, frame: pd.DataFrame, *, measure_k_effective: bool = False) -> list[Entry]:
+def protect(
+    prepared: Prepared, job: Job, frame: pd.DataFrame, *, measure_k_effective: bool = False
+) -> list[Entry]:
     """Return what a job's method releases for some counterfactuals."""
-    return list(_fitted(prepared, job.method, job.k, job.options, measure_k_effective).transform(frame))
+    return list(
+        _fitted(prepared, job.method, job.k, job.options, measure_k_effective).transform(frame)
+    )
 
 
 def _fitted(
-    prepared: Prepared, name: str, k: int, options: Mapping[str, Any], measure_k_effective: bool = False
+    prepared: Prepared,
+    name: str,
+    k: int,
+    options: Mapping[str, Any],
+    measure_k_effective: bool = False,
 ) -> KAnonymizer:
     """Bind a method to a config: people count as in the paper, and nothing is withheld."""
     if name not in METHODS:
@@ -217,7 +259,9 @@ def _fitted(
         objective=method.objective,
         anonymity_set="population",
         min_pureness=None if method.guarantee == "nominal" else 0,
-        pureness_weight=float(options.get("weight", WEIGHT)) if method.objective == "weighted" else 1.0,
+        pureness_weight=float(options.get("weight", WEIGHT))
+        if method.objective == "weighted"
+        else 1.0,
     )
     own = {option: value for option, value in options.items() if option != "weight"}
     anonymizer = KAnonymizer(
@@ -227,7 +271,9 @@ def _fitted(
         seed=prepared.config.seed,
     )
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", NominalGuaranteeWarning)  # the experiments are about that guarantee
+        warnings.simplefilter(
+            "ignore", NominalGuaranteeWarning
+        )  # the experiments are about that guarantee
         return anonymizer.fit(prepared.population, prepared.model, prepared.desired)
 
 
@@ -244,19 +290,34 @@ def _timed(
     seconds, calls = model.seconds, model.calls
     found = work(anonymizer)
     ended = time.perf_counter()
-    return found, _Spent(bound - started, ended - bound, model.seconds - seconds, model.calls - calls)
+    return found, _Spent(
+        bound - started, ended - bound, model.seconds - seconds, model.calls - calls
+    )
 
 
 def _figures_of(entries: Sequence[Entry]) -> dict[str, Figure]:
     """Return the figures of each explanation, None if it was withheld."""
-    found = [entry.certificate if isinstance(entry, GeneralizedCounterfactual) else None for entry in entries]
-    return {name: tuple(None if c is None else read(c) for c in found) for name, read in _FIGURES.items()}
+    found = [
+        entry.certificate if isinstance(entry, GeneralizedCounterfactual) else None
+        for entry in entries
+    ]
+    return {
+        name: tuple(None if c is None else read(c) for c in found)
+        for name, read in _FIGURES.items()
+    }
 
 
 def _measurement(
-    prepared: Prepared, job: Job, spent: _Spent, figures: Mapping[str, Figure], *, native: bool = True
+    prepared: Prepared,
+    job: Job,
+    spent: _Spent,
+    figures: Mapping[str, Figure],
+    *,
+    native: bool = True,
 ) -> Measurement:
-    """Combine figures with their settings; `native` says that they are of the config's counterfactuals."""
+    """Combine figures with their settings; `native` says that they are of the config's
+    counterfactuals.
+    """
     asked = len(figures["ncp"])
     return Measurement(
         config=prepared.config,
@@ -273,10 +334,17 @@ def _measurement(
 
 
 def _measure_candidates(prepared: Prepared, job: Job) -> Measurement:
-    """Protect m candidates of each query and keep the best, with its distance; no effective k is measured."""
-    m, queries = whole_number("candidates", job.options["candidates"]), prepared.queries.iloc[: job.asked]
+    """Protect m candidates of each query and keep the best, with its distance; no effective k is
+    measured.
+    """
+    m, queries = (
+        whole_number("candidates", job.options["candidates"]),
+        prepared.queries.iloc[: job.asked],
+    )
     frame, query = _candidates(prepared, queries, m)
-    choice, spent = _timed(prepared, job, {}, lambda fitted: choose_candidates(fitted, frame, query, queries))
+    choice, spent = _timed(
+        prepared, job, {}, lambda fitted: choose_candidates(fitted, frame, query, queries)
+    )
     figures = _figures_of([choice.entries[place] for place in choice.chosen])
     away = zip(choice.distances[choice.chosen].tolist(), figures["ncp"], strict=True)
     figures["distance"] = tuple(None if ncp is None else distance for distance, ncp in away)
@@ -284,11 +352,15 @@ def _measure_candidates(prepared: Prepared, job: Job) -> Measurement:
     return _measurement(prepared, job, spent, figures, native=m == 1)
 
 
-def _distance_of(prepared: Prepared, entry: Entry, counterfactual: pd.DataFrame, place: int) -> Plausibility | None:
+def _distance_of(
+    prepared: Prepared, entry: Entry, counterfactual: pd.DataFrame, place: int
+) -> Plausibility | None:
     if not isinstance(entry, GeneralizedCounterfactual):
         return None
     draws = np.random.default_rng([prepared.config.seed, place])
-    return region_plausibility(entry.region, counterfactual, prepared.population, n=_DRAWN, random_state=draws)
+    return region_plausibility(
+        entry.region, counterfactual, prepared.population, n=_DRAWN, random_state=draws
+    )
 
 
 def _distances(prepared: Prepared, near: Sequence[Plausibility | None]) -> dict[str, Figure]:
@@ -300,7 +372,9 @@ def _distances(prepared: Prepared, near: Sequence[Plausibility | None]) -> dict[
 
 
 def _measure_nice(prepared: Prepared, job: Job) -> Measurement:
-    """Measure the counterfactuals of NICE, most of which are nobody's rows, so they have no groups."""
+    """Measure the counterfactuals of NICE, most of which are nobody's rows, so they have no
+    groups.
+    """
     if job.k or job.options:
         raise InputError(f"{job.method} has neither k nor settings; give k = 0 and no options")
     choose_explainer("nice")
@@ -318,15 +392,23 @@ def _measure_nice(prepared: Prepared, job: Job) -> Measurement:
     for i, place in enumerate(answered):
         near[place] = plausibility(rows.iloc[[i]], prepared.population)
     nothing: dict[str, Figure] = dict.fromkeys(_FIGURES, (None,) * len(queries))
-    return _measurement(prepared, job, spent, {**nothing, **_distances(prepared, near)}, native=False)
+    return _measurement(
+        prepared, job, spent, {**nothing, **_distances(prepared, near)}, native=False
+    )
 
 
-def _candidates(prepared: Prepared, queries: pd.DataFrame, m: int) -> tuple[pd.DataFrame, NDArray[np.int64]]:
+def _candidates(
+    prepared: Prepared, queries: pd.DataFrame, m: int
+) -> tuple[pd.DataFrame, NDArray[np.int64]]:
     """Return the candidates of each query, its own counterfactual first, and the query of each."""
     train, heom = prepared.train, Heom.fit(prepared.train)
-    distinct = train.iloc[justified(train, prepared.labels, prepared.model, prepared.desired)].drop_duplicates()
+    distinct = train.iloc[
+        justified(train, prepared.labels, prepared.model, prepared.desired)
+    ].drop_duplicates()
     rows = heom.encode(distinct)
-    own = heom.nearest(prepared.counterfactuals.head(len(queries)), rows)[0][:, 0]  # at distance 0: it is one of them
+    own = heom.nearest(prepared.counterfactuals.head(len(queries)), rows)[0][
+        :, 0
+    ]  # at distance 0: it is one of them
     near = heom.nearest(queries, rows, k=m)[0]
     chosen = [
         [first, *[row for row in others if row not in (first, -1)][: m - 1]]
@@ -340,10 +422,14 @@ def _nice(prepared: Prepared, optimization: str, model: Any) -> Any:
     """Return a NICE; for plausibility, with an auto-encoder of the rows as NICE encodes them."""
     train, labels, judge = prepared.train, prepared.labels, None
     if optimization == "plausibility":
-        categorical = [i for i, name in enumerate(train) if not pd.api.types.is_numeric_dtype(train[name])]
+        categorical = [
+            i for i, name in enumerate(train) if not pd.api.types.is_numeric_dtype(train[name])
+        ]
         rows = nice(train, labels, model, prepared.desired).encode(train)
         judge = AutoEncoder(rows, categorical, prepared.config.seed)
-    return nice(train, labels, model, prepared.desired, optimization=optimization, auto_encoder=judge)
+    return nice(
+        train, labels, model, prepared.desired, optimization=optimization, auto_encoder=judge
+    )
 
 
 class _Counting:

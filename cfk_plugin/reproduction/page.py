@@ -39,7 +39,9 @@ Cell = Callable[[Aggregate | PublishedResult], str]
 
 
 def render(results: Results, figures: str = "figures/", template: str | None = None) -> str:
-    """Return the page as Markdown; a `template` extends `TEMPLATE` with comments on these results."""
+    """Return the page as Markdown; a `template` extends `TEMPLATE` with comments on these
+    results.
+    """
     sources = {TEMPLATE: (files(__package__) / TEMPLATE).read_text("utf-8")}
     environment = Environment(
         loader=DictLoader(sources),
@@ -48,8 +50,16 @@ def render(results: Results, figures: str = "figures/", template: str | None = N
         lstrip_blocks=True,
         autoescape=False,  # noqa: S701 - the page is Markdown
     )
-    asked = environment.get_template(TEMPLATE) if template is None else environment.from_string(template)
-    versions = {f"{name} {version}" for s in results.settings.values() for name, version in s.versions.items()}
+    asked = (
+        environment.get_template(TEMPLATE)
+        if template is None
+        else environment.from_string(template)
+    )
+    versions = {
+        f"{name} {version}"
+        for s in results.settings.values()
+        for name, version in s.versions.items()
+    }
     text = asked.render(
         results=results,
         published=published(),
@@ -69,7 +79,9 @@ def render(results: Results, figures: str = "figures/", template: str | None = N
         studies={name: write(results.rows(name)) for name, write in _STUDY_TABLES.items()},
         runs=_runs(results),
         runs_of_studies=_runs_of_studies(results),
-        figure=lambda name, alt: f"![{alt}]({figures}{name}.svg)" if PLOTS[name].rows(results) else "",
+        figure=lambda name, alt: (
+            f"![{alt}]({figures}{name}.svg)" if PLOTS[name].rows(results) else ""
+        ),
     )
     return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
 
@@ -100,7 +112,9 @@ def percent(share: float | None, digits: int = 2) -> str:
 
 
 def points(difference: float | None) -> str:
-    """Return a difference of shares in percentage points: signed, two decimals, or the first digit that is not 0."""
+    """Return a difference of shares in percentage points: signed, two decimals, or the first digit
+    that is not 0.
+    """
     if difference is None:
         return NONE
     if difference == 0:
@@ -126,8 +140,12 @@ def seconds(value: float | None) -> str:
     return f"{milliseconds:.{min(digits, 3)}f} ms"
 
 
-def _with_ends(value: float | None, low: float | None, high: float | None, write: Callable[[Any], str]) -> str:
-    return write(value) + ("" if low is None or high is None else f" ({write(low)} to {write(high)})")
+def _with_ends(
+    value: float | None, low: float | None, high: float | None, write: Callable[[Any], str]
+) -> str:
+    return write(value) + (
+        "" if low is None or high is None else f" ({write(low)} to {write(high)})"
+    )
 
 
 def _spread(row: Row, name: str, write: Callable[[Any], str] = percent) -> str:
@@ -149,22 +167,33 @@ def _every(results: Results, methods: Sequence[str]) -> Iterator[Aggregate]:
     """Return the aggregates of some methods in the order of tables, k and these methods."""
     for name in tables_in_order(_rows(results)):
         for k in _ks(results):
-            yield from (found for method in methods if (found := results.find(name, method, k)) is not None)
+            yield from (
+                found for method in methods if (found := results.find(name, method, k)) is not None
+            )
 
 
 def _asked(results: Results) -> str:
-    asked = [results.settings[name] for name in tables_in_order([{"table": name} for name in results.settings])]
+    asked = [
+        results.settings[name]
+        for name in tables_in_order([{"table": name} for name in results.settings])
+    ]
     rows = [[s.table, s.explainer, s.grid, str(s.limit), str(s.seed), s.source] for s in asked]
     return table(["table", "counterfactuals", "grid", "at most", "seed", "rows"], rows, left=3)
 
 
 def _scenes(results: Results) -> str:
-    """Return what was explained: the tables beside the paper's Table 5, with the forests that tuning chose."""
+    """Return what was explained: the tables beside the paper's Table 5, with the forests that
+    tuning chose.
+    """
     rows = []
     for name in tables_in_order([{"table": name} for name in results.scenes]):
         scene, paper = results.scenes[name], published().data[name]
         leaves = "unlimited" if scene.max_leaf_nodes is None else str(scene.max_leaf_nodes)
-        answered = f"{scene.explained} ({scene.unanswered} unanswered)" if scene.unanswered else str(scene.explained)
+        answered = (
+            f"{scene.explained} ({scene.unanswered} unanswered)"
+            if scene.unanswered
+            else str(scene.explained)
+        )
         rows.append(
             [
                 name,
@@ -176,14 +205,30 @@ def _scenes(results: Results) -> str:
                 answered,
             ]
         )
-    head = ["table", "rows", "unique %", "in classes below 10 %", "trees × most leaves", "accuracy %", "explained"]
+    head = [
+        "table",
+        "rows",
+        "unique %",
+        "in classes below 10 %",
+        "trees × most leaves",
+        "accuracy %",
+        "explained",
+    ]
     return table(head, rows)
 
 
 def _parts(results: Results, printed: Printed, methods: Sequence[str]) -> Iterator[dict[str, Any]]:
     for k in _ks(results):
-        sources = {f" ({p.source})" for (of, at, _), p in published().results.items() if (of, at) == (printed, k)}
-        yield {"k": k, "source": "".join(sources), "table": _beside(results, k, printed, methods, _quality)}
+        sources = {
+            f" ({p.source})"
+            for (of, at, _), p in published().results.items()
+            if (of, at) == (printed, k)
+        }
+        yield {
+            "k": k,
+            "source": "".join(sources),
+            "table": _beside(results, k, printed, methods, _quality),
+        }
 
 
 def _others(results: Results) -> Iterator[dict[str, Any]]:
@@ -202,7 +247,10 @@ def _beside(results: Results, k: int, printed: Printed, methods: Sequence[str], 
     shown = [m for m in methods if m == THEIRS or any(row["method"] == m for row in at_k)]
     rows = []
     for name in tables_in_order(at_k):
-        paper, ours = published().result(printed, k, name), [results.find(name, method, k) for method in shown]
+        paper, ours = (
+            published().result(printed, k, name),
+            [results.find(name, method, k) for method in shown],
+        )
         cells = [NOT_RUN if found is None else cell(found) for found in ours]
         rows.append([name, NONE if paper is None else cell(paper), *cells])
     theirs = label(printed) if printed == "cf-k" else "Mondrian"
@@ -228,7 +276,9 @@ def _verdicts(results: Results, against: str, method: str = OURS[0]) -> list[Ver
 
 
 def _verdict_table(results: Results, against: str) -> str:
-    """Return our figures beside a yardstick's, and whether they are better; one row per table and k."""
+    """Return our figures beside a yardstick's, and whether they are better; one row per table and
+    k.
+    """
     rows = [
         [
             v.table,
@@ -255,7 +305,10 @@ def _in_words(verdict: Verdict) -> str:
     if not verdict.is_measured:
         return "not measured"
     parts = []
-    figures = (("NCP", verdict.ncp_word, verdict.ncp_by), ("pureness", verdict.pureness_word, verdict.pureness_by))
+    figures = (
+        ("NCP", verdict.ncp_word, verdict.ncp_by),
+        ("pureness", verdict.pureness_word, verdict.pureness_by),
+    )
     for name, word, by in figures:
         if word == "missed":
             parts.append(f"**{name} missed by {points(abs(by or 0)).lstrip('+')} points**")
@@ -290,10 +343,23 @@ def _people(results: Results) -> str:
             (a.k_consistent, a.k_consistent_min),
             (a.k_effective, a.k_effective_min),
         )
-        desired, consistent, effective = (NONE if m is None else f"{number(m, 1)} ({number(n, 0)})" for m, n in pairs)
+        desired, consistent, effective = (
+            NONE if m is None else f"{number(m, 1)} ({number(n, 0)})" for m, n in pairs
+        )
         proven = (percent(a.proven, 0), percent(a.pure, 0))
-        rows.append([a.table, str(a.k), label(a.method), desired, consistent, effective + of, *proven])
-    head = ["table", "k", "method", "k desired", "k consistent", "k effective", "proven optimal %", "pure %"]
+        rows.append(
+            [a.table, str(a.k), label(a.method), desired, consistent, effective + of, *proven]
+        )
+    head = [
+        "table",
+        "k",
+        "method",
+        "k desired",
+        "k consistent",
+        "k effective",
+        "proven optimal %",
+        "pure %",
+    ]
     return table(head, rows, left=3)
 
 
@@ -322,8 +388,13 @@ def _runs_of_studies(results: Results) -> str:
     for name in results.studies:
         for row in results.rows(name):
             if row.get("run_id") is not None:
-                found.setdefault((name, row["table"], row.get("method", NONE)), {})[f"`{row['run_id']}`"] = None
-    body = [[study, name, label(method), ", ".join(ids)] for (study, name, method), ids in sorted(found.items())]
+                found.setdefault((name, row["table"], row.get("method", NONE)), {})[
+                    f"`{row['run_id']}`"
+                ] = None
+    body = [
+        [study, name, label(method), ", ".join(ids)]
+        for (study, name, method), ids in sorted(found.items())
+    ]
     return table(["study", "table", "method", "runs"], body, left=4) if body else ""
 
 
@@ -331,7 +402,10 @@ def _runs_of_studies(results: Results) -> str:
 
 
 def _parameters(rows: Sequence[Row]) -> str:
-    order = sorted(rows, key=lambda row: (list(_PARAMETERS).index(row["parameter"]), row["value"], row["method"]))
+    order = sorted(
+        rows,
+        key=lambda row: (list(_PARAMETERS).index(row["parameter"]), row["value"], row["method"]),
+    )
     return table(
         ["table", "parameter", "method", "NCP %", "pureness %", "time", "n"],
         [
@@ -359,9 +433,12 @@ def _fairness(rows: Sequence[Row]) -> str:
     for name in tables_in_order(rows):
         for method in methods_in_order(row for row in rows if row["table"] == name):
             groups = [
-                at.get((name, method, main, "counterfactual", "ncp", group)) for group in ("minority", "majority")
+                at.get((name, method, main, "counterfactual", "ncp", group))
+                for group in ("minority", "majority")
             ]
-            cells = [NONE if row is None else f"{percent(row['mean'])} ({row['n']})" for row in groups]
+            cells = [
+                NONE if row is None else f"{percent(row['mean'])} ({row['n']})" for row in groups
+            ]
             asked = [(k, "counterfactual", "ncp") for k in ks]
             asked += [(main, "counterfactual", "pureness"), (main, "asking", "ncp")]
             gaps = [at.get((name, method, *which, "minority")) for which in asked]
@@ -379,13 +456,21 @@ def _plausibility(rows: Sequence[Row]) -> str:
     printed = {(found.method, found.k): found for found in published().plausibility}
     body = []
     for method in methods_in_order(rows):
-        for row in sorted((row for row in rows if row["method"] == method), key=lambda row: row["k"] or 0):
+        for row in sorted(
+            (row for row in rows if row["method"] == method), key=lambda row: row["k"] or 0
+        ):
             paper = printed.get((method if method.startswith("nice") else "cf-k", row["k"]))
-            theirs = [NONE] * 2 if paper is None else [number(paper.nearest), number(paper.nearest_5)]
+            theirs = (
+                [NONE] * 2 if paper is None else [number(paper.nearest), number(paper.nearest_5)]
+            )
             ours = [_spread(row, name, number) for name in ("nearest", "nearest_5")]
             called = label(method) + ("" if row["k"] is None else f", k = {row['k']}")
-            body.append([row["table"], called, theirs[0], ours[0], theirs[1], ours[1], str(row["n"])])
-    return table(["table", "method", "nearest, paper", "here", "5 nearest, paper", "here", "n"], body, left=2)
+            body.append(
+                [row["table"], called, theirs[0], ours[0], theirs[1], ours[1], str(row["n"])]
+            )
+    return table(
+        ["table", "method", "nearest, paper", "here", "5 nearest, paper", "here", "n"], body, left=2
+    )
 
 
 def _frontier(rows: Sequence[Row]) -> str:
@@ -398,7 +483,9 @@ def _frontier(rows: Sequence[Row]) -> str:
 
 
 def _candidates(rows: Sequence[Row]) -> str:
-    """Return distance, NCP, pureness and k for every number of candidates: one row per table and k."""
+    """Return distance, NCP, pureness and k for every number of candidates: one row per table and
+    k.
+    """
 
     def cell(row: Row) -> str:
         return f"{number(row['distance'], 3)} / {_pair(row)} / {number(row['k_mean'], 1)}"
@@ -409,7 +496,9 @@ def _candidates(rows: Sequence[Row]) -> str:
 
 
 def _weights(rows: Sequence[Row]) -> str:
-    """Return NCP and pureness for every weight of impurity; those that beat the paper's printed CF-K are bold."""
+    """Return NCP and pureness for every weight of impurity; those that beat the paper's printed
+    CF-K are bold.
+    """
 
     def cell(row: Row) -> str:
         return f"**{_pair(row)}**" if row["beats"] == 1 else _pair(row)
@@ -419,7 +508,9 @@ def _weights(rows: Sequence[Row]) -> str:
         paper = published().result("cf-k", k, name)
         printed = NONE if paper is None else _quality(paper)
         body.append([name, str(k), printed, *_across(rows, "weight", cell, table=name, k=k)])
-    return table(["table", "k", "paper", *(f"weight {weight:g}" for weight in _values(rows, "weight"))], body)
+    return table(
+        ["table", "k", "paper", *(f"weight {weight:g}" for weight in _values(rows, "weight"))], body
+    )
 
 
 def _values(rows: Sequence[Row], column: str) -> list[Any]:
@@ -427,18 +518,30 @@ def _values(rows: Sequence[Row], column: str) -> list[Any]:
 
 
 def _places(rows: Sequence[Row]) -> list[tuple[str, int]]:
-    return [(name, k) for name in tables_in_order(rows) for k in _values([r for r in rows if r["table"] == name], "k")]
+    return [
+        (name, k)
+        for name in tables_in_order(rows)
+        for k in _values([r for r in rows if r["table"] == name], "k")
+    ]
 
 
-def _across(rows: Sequence[Row], column: str, cell: Callable[[Row], str], **where: Any) -> list[str]:
-    """Return a cell for each value of a column, from the row that also has the values of `where`."""
-    own = {row[column]: row for row in rows if all(row[name] == value for name, value in where.items())}
+def _across(
+    rows: Sequence[Row], column: str, cell: Callable[[Row], str], **where: Any
+) -> list[str]:
+    """Return a cell for each value of a column, from the row that also has the values of
+    `where`.
+    """
+    own = {
+        row[column]: row for row in rows if all(row[name] == value for name, value in where.items())
+    }
     return [cell(own[value]) if value in own else NONE for value in _values(rows, column)]
 
 
 def _pair(row: Row) -> str:
     """Write NCP and pureness, and the share released unless that is all."""
-    lost = "" if row.get("released") in (None, 1) else f" ({percent(row['released'], 0)} % released)"
+    lost = (
+        "" if row.get("released") in (None, 1) else f" ({percent(row['released'], 0)} % released)"
+    )
     return f"{percent(row['ncp'])} / {percent(row['pureness'])}{lost}"
 
 

@@ -1,4 +1,6 @@
-"""The figures of the experiments: one function and one SVG file each, the same bytes for the same results."""
+"""The figures of the experiments: one function and one SVG file each, the same bytes for the same
+results.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,11 @@ if TYPE_CHECKING:
 
 Rows = Sequence[Row]
 
-_PARAMETERS = {"k": "k (people)", "alpha": "α (neighbours to draw from)", "iterations": "iterations"}
+_PARAMETERS = {
+    "k": "k (people)",
+    "alpha": "α (neighbours to draw from)",
+    "iterations": "iterations",
+}
 _LABELS = {
     "ncp": "mean NCP (%)\nlower is better",
     "pureness": "mean pureness (%)\nhigher is better",
@@ -77,20 +83,34 @@ def _draw_fairness(rows: Rows) -> Figure:
     k, methods, tables = main_k(rows), methods_in_order(rows), tables_in_order(rows)
     figure, panels = _grid(len(methods), 1, wide=6.4, high=2.4)
     for ax, method in zip(panels[:, 0], methods, strict=False):
-        own = {(row["table"], row["group"]): row for row in rows if (row["k"], row["method"]) == (k, method)}
+        own = {
+            (row["table"], row["group"]): row
+            for row in rows
+            if (row["k"], row["method"]) == (k, method)
+        }
         for side, group in enumerate(("minority", "majority")):
             _draw_bars(ax, [own.get((name, group)) for name in tables], side, group)
         ax.set_xticks(range(len(tables)), tables)
         ax.set_ylabel(_LABELS["ncp"])
         ax.set_title(f"{label(method)}, k = {k}", fontsize=10)
         clean(ax)
-    return _finish(figure, panels, "Information loss by group of the counterfactual instance, with 95 % intervals")
+    return _finish(
+        figure,
+        panels,
+        "Information loss by group of the counterfactual instance, with 95 % intervals",
+    )
 
 
 def _draw_methods(rows: Rows) -> Figure:
-    """Draw mean NCP and pureness of the methods at each k, beside what the paper prints for CF-K."""
+    """Draw mean NCP and pureness of the methods at each k, beside what the paper prints for
+    CF-K.
+    """
     names = {PAPER: "CF-K as printed", **_series([row for row in rows if row["method"] != PAPER])}
-    return _draw_pairs(rows, names, "Methods on the same models, and CF-K as the paper prints it for its own models")
+    return _draw_pairs(
+        rows,
+        names,
+        "Methods on the same models, and CF-K as the paper prints it for its own models",
+    )
 
 
 def _draw_pairs(rows: Rows, names: Mapping[str, str], title: str) -> Figure:
@@ -110,7 +130,9 @@ def _draw_pairs(rows: Rows, names: Mapping[str, str], title: str) -> Figure:
 
 
 def _draw_candidates(rows: Rows) -> Figure:
-    """Draw distance, NCP and pureness against the number of candidates: a column of panels per table."""
+    """Draw distance, NCP and pureness against the number of candidates: a column of panels per
+    table.
+    """
     tables = tables_in_order(rows)
     names = {k: f"k = {k}" for k in sorted({row["k"] for row in rows})}
     figure, panels = _grid(3, len(tables), wide=1.9, high=1.6)
@@ -126,7 +148,10 @@ def _draw_candidates(rows: Rows) -> Figure:
 
 def _rows_of_methods(results: Results) -> Rows:
     chosen = [a for a in results.aggregates if a.method in _SIDE_BY_SIDE]
-    rows = [{"table": a.table, "method": a.method, "k": a.k, "ncp": a.ncp, "pureness": a.pureness} for a in chosen]
+    rows = [
+        {"table": a.table, "method": a.method, "k": a.k, "ncp": a.ncp, "pureness": a.pureness}
+        for a in chosen
+    ]
     return rows + [
         {"table": table, "method": PAPER, "k": k, "ncp": printed.ncp, "pureness": printed.pureness}
         for (method, k, table), printed in published().results.items()
@@ -135,7 +160,9 @@ def _rows_of_methods(results: Results) -> Rows:
 
 
 class Plot(NamedTuple):
-    """A figure of the page: the rows it shows (without rows it is left out), and how it is drawn."""
+    """A figure of the page: the rows it shows (without rows it is left out), and how it is
+    drawn.
+    """
 
     rows: Callable[[Results], Rows]
     draw: Callable[[Rows], Figure]
@@ -147,7 +174,9 @@ PLOTS: Mapping[str, Plot] = MappingProxyType(
         "parameters": Plot(lambda results: results.rows("parameters"), _draw_parameters),
         "fairness": Plot(
             lambda results: [
-                row for row in results.rows("fairness") if (row["metric"], row["by"]) == ("ncp", "counterfactual")
+                row
+                for row in results.rows("fairness")
+                if (row["metric"], row["by"]) == ("ncp", "counterfactual")
             ],
             _draw_fairness,
         ),
@@ -173,7 +202,9 @@ def draw(results: Results, folder: Path) -> dict[str, Path]:
             with mpl.rc_context():
                 mpl.rcdefaults()  # whatever the caller's style is
                 mpl.rcParams["svg.hashsalt"] = "cfk_plugin"
-                plot.draw(rows).savefig(drawn[name], format="svg", metadata={"Date": None, "Creator": None})
+                plot.draw(rows).savefig(
+                    drawn[name], format="svg", metadata={"Date": None, "Creator": None}
+                )
     return drawn
 
 
@@ -186,18 +217,27 @@ def _label(panels: Any, *metrics: str) -> None:
         ax.set_ylabel(_LABELS[metric], fontsize=8)
 
 
-def _grid(rows: int, columns: int, *, wide: float = 2.4, high: float = 1.9) -> tuple[Figure, NDArray[Any]]:
+def _grid(
+    rows: int, columns: int, *, wide: float = 2.4, high: float = 1.9
+) -> tuple[Figure, NDArray[Any]]:
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(max(wide * columns + 0.8, 5.6), high * rows + 0.9), layout="constrained")
+    figure = Figure(
+        figsize=(max(wide * columns + 0.8, 5.6), high * rows + 0.9), layout="constrained"
+    )
     return figure, np.asarray(figure.subplots(rows, columns, squeeze=False), dtype=object)
 
 
-def _draw_lines(ax: Axes, rows: Rows, x: str, y: str, names: Mapping[Any, str], by: str = "method") -> None:
+def _draw_lines(
+    ax: Axes, rows: Rows, x: str, y: str, names: Mapping[Any, str], by: str = "method"
+) -> None:
     """Draw a line with its 95 % band for each series: a value of column `by`, named by `names`."""
     scale = 100.0 if y in _PERCENT else 1.0
     for place, (value, name) in enumerate(names.items()):
-        own = sorted((row for row in rows if row[by] == value and row.get(y) is not None), key=lambda row: row[x])
+        own = sorted(
+            (row for row in rows if row[by] == value and row.get(y) is not None),
+            key=lambda row: row[x],
+        )
         if not own:
             continue
         line, marker, gray = _STYLES.get(value, _NUMBERED[place % len(_NUMBERED)])
@@ -209,7 +249,14 @@ def _draw_lines(ax: Axes, rows: Rows, x: str, y: str, names: Mapping[Any, str], 
         # A hollow diamond stays visible under the lines that pass through it.
         inside = "none" if value == PAPER else gray
         ax.plot(
-            at, values, linestyle=line, marker=marker, color=gray, markerfacecolor=inside, markersize=4.5, label=name
+            at,
+            values,
+            linestyle=line,
+            marker=marker,
+            color=gray,
+            markerfacecolor=inside,
+            markersize=4.5,
+            label=name,
         )
     _place_ticks(ax, sorted({row[x] for row in rows}))
     if y == "pureness":
@@ -230,7 +277,9 @@ def _place_ticks(ax: Axes, ticks: Sequence[float]) -> None:
 
 
 def _draw_bars(ax: Axes, rows: Sequence[Row | None], side: int, name: str) -> None:
-    """Draw one bar per row beside those of the other side, in percent with the interval; none for a row of None."""
+    """Draw one bar per row beside those of the other side, in percent with the interval; none for a
+    row of None.
+    """
     for place, row in enumerate(rows):
         if row is None or row["mean"] is None:
             continue
@@ -254,6 +303,11 @@ def _finish(figure: Figure, panels: NDArray[Any], title: str) -> Figure:
     if named:
         columns = min(len(named), 5)
         figure.legend(
-            list(named.values()), list(named), loc="outside lower center", ncols=columns, frameon=False, fontsize=9
+            list(named.values()),
+            list(named),
+            loc="outside lower center",
+            ncols=columns,
+            frameon=False,
+            fontsize=9,
         )
     return figure

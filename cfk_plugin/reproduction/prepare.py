@@ -1,4 +1,6 @@
-"""From a table to queries and native counterfactuals, by split and forest; section 5.2 of the paper."""
+"""From a table to queries and native counterfactuals, by split and forest; section 5.2 of the
+paper.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ def digest(of: object) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """All settings that determine what is explained: equal ones give equal models and counterfactuals."""
+    """All settings that determine what is explained: equal ones give equal models and
+    counterfactuals.
+    """
 
     table: str
     table_sha256: str  # see `Table.sha256`
@@ -93,21 +97,36 @@ class Size(NamedTuple):
 
 
 def forest(features: pd.DataFrame, size: Size, seed: int) -> Pipeline:
-    """Return a forest that takes the features as they are: numbers, and text as one column per category."""
-    trees = RandomForestClassifier(size.n_estimators, max_leaf_nodes=size.max_leaf_nodes, random_state=seed, n_jobs=1)
+    """Return a forest that takes the features as they are: numbers, and text as one column per
+    category.
+    """
+    trees = RandomForestClassifier(
+        size.n_estimators, max_leaf_nodes=size.max_leaf_nodes, random_state=seed, n_jobs=1
+    )
     return tabular(features, trees)
 
 
 def tune(
     features: pd.DataFrame, labels: pd.Series[Any], grid: str, seed: int, jobs: int
 ) -> tuple[Size, dict[str, float]]:
-    """Return the best size by mean accuracy over five folds (the grid's first on a tie), and the scores of all."""
-    sizes = [Size(n or 1, leaves) for n in GRIDS[grid]["n_estimators"] for leaves in GRIDS[grid]["max_leaf_nodes"]]
+    """Return the best size by mean accuracy over five folds (the grid's first on a tie), and the
+    scores of all.
+    """
+    sizes = [
+        Size(n or 1, leaves)
+        for n in GRIDS[grid]["n_estimators"]
+        for leaves in GRIDS[grid]["max_leaf_nodes"]
+    ]
     steps: list[dict[str, Any]] = [
-        {"randomforestclassifier__n_estimators": [n], "randomforestclassifier__max_leaf_nodes": [leaves]}
+        {
+            "randomforestclassifier__n_estimators": [n],
+            "randomforestclassifier__max_leaf_nodes": [leaves],
+        }
         for n, leaves in sizes
     ]
-    search = GridSearchCV(forest(features, sizes[0], seed), steps, cv=_FOLDS, n_jobs=jobs, refit=False)
+    search = GridSearchCV(
+        forest(features, sizes[0], seed), steps, cv=_FOLDS, n_jobs=jobs, refit=False
+    )
     found = search.fit(features, labels).cv_results_["mean_test_score"]
     scores = {str(size): float(score) for size, score in zip(sizes, found, strict=True)}
     return sizes[int(found.argmax())], scores
@@ -121,7 +140,10 @@ def choose_explainer(name: str) -> str:
     if name not in EXPLAINERS:
         raise InputError(f"explainer must be auto, {' or '.join(EXPLAINERS)}")
     if name == "nice" and not installed:
-        raise InputError("NICE is not installed; pip install --no-deps NICEx==0.2.3, or use the explainer nearest")
+        raise InputError(
+            "NICE is not installed; pip install --no-deps NICEx==0.2.3, or use the explainer"
+            " nearest"
+        )
     return name
 
 
@@ -129,9 +151,16 @@ EXPLAINERS = ("nice", "nearest")
 
 
 def neighbours(
-    name: str, train: pd.DataFrame, labels: NDArray[Any], queries: pd.DataFrame, model: Pipeline, desired: Any
+    name: str,
+    train: pd.DataFrame,
+    labels: NDArray[Any],
+    queries: pd.DataFrame,
+    model: Pipeline,
+    desired: Any,
 ) -> NDArray[np.int64]:
-    """Return the row that explains each query, or -1: the nearest "justified" one, by NICE or our own search."""
+    """Return the row that explains each query, or -1: the nearest "justified" one, by NICE or our
+    own search.
+    """
     if name == "nice":
         positions: NDArray[np.int64] = nice(train, labels, model, desired).positions(queries)
         return positions
@@ -141,14 +170,20 @@ def neighbours(
     return np.where(found >= 0, candidates[found] if len(candidates) else -1, -1)
 
 
-def nice(train: pd.DataFrame, labels: NDArray[Any], model: Any, desired: Any, **settings: Any) -> Any:
+def nice(
+    train: pd.DataFrame, labels: NDArray[Any], model: Any, desired: Any, **settings: Any
+) -> Any:
     """Return the library's own search, which the generator "nice" holds."""
     make: Any = generator("nice")
     return make(train, labels, model, desired, **settings).nice
 
 
-def justified(train: pd.DataFrame, labels: NDArray[Any], model: Pipeline, desired: Any) -> NDArray[np.int64]:
-    """Return the positions of training rows that may explain: with the desired outcome, both predicted and true."""
+def justified(
+    train: pd.DataFrame, labels: NDArray[Any], model: Pipeline, desired: Any
+) -> NDArray[np.int64]:
+    """Return the positions of training rows that may explain: with the desired outcome, both
+    predicted and true.
+    """
     return np.flatnonzero((model.predict(train) == desired) & (labels == desired))
 
 
@@ -176,8 +211,12 @@ class Prepared(HostOnly):
         return f"{self.config.table}, {len(self.queries)} queries"
 
 
-def prepare(table: Table, config: Config, known: DataSummary | None = None, *, jobs: int = 1) -> Prepared:
-    """Split, tune, fit, and explain the undesired among the first 1,000 test rows; `known` avoids tuning."""
+def prepare(
+    table: Table, config: Config, known: DataSummary | None = None, *, jobs: int = 1
+) -> Prepared:
+    """Split, tune, fit, and explain the undesired among the first 1,000 test rows; `known` avoids
+    tuning.
+    """
     started = time.perf_counter()
     train, test = train_test_split(table.frame, test_size=0.4, random_state=config.seed)
     train, test = train.reset_index(drop=True), test.reset_index(drop=True)
@@ -192,9 +231,14 @@ def prepare(table: Table, config: Config, known: DataSummary | None = None, *, j
     asking = shown[model.predict(shown[features]) != desired].head(config.limit)
     true = labels.to_numpy()
     rows = neighbours(config.explainer, train[features], true, asking[features], model, desired)
-    chosen, asking = train.iloc[rows[rows >= 0]].reset_index(drop=True), asking[rows >= 0].reset_index(drop=True)
+    chosen, asking = (
+        train.iloc[rows[rows >= 0]].reset_index(drop=True),
+        asking[rows >= 0].reset_index(drop=True),
+    )
     schema = Schema.from_frame(train[features], quasi_identifiers=list(table.quasi_identifiers))
-    sizes = table.frame.groupby(list(table.quasi_identifiers), dropna=False)[table.target].transform("size")
+    sizes = table.frame.groupby(list(table.quasi_identifiers), dropna=False)[
+        table.target
+    ].transform("size")
     summary = known or DataSummary(
         n_estimators=size.n_estimators,
         max_leaf_nodes=size.max_leaf_nodes,
@@ -224,7 +268,9 @@ def prepare(table: Table, config: Config, known: DataSummary | None = None, *, j
 
 
 def _groups(everybody: pd.Series[Any], some: pd.Series[Any]) -> tuple[str, ...]:
-    """Name each person's group: the rarest or the commonest category of the training rows, or the others."""
+    """Name each person's group: the rarest or the commonest category of the training rows, or the
+    others.
+    """
     counts = everybody.value_counts()
     names = {counts.index[0]: "majority", counts.index[-1]: "minority"}
     return tuple(names.get(value, "other") for value in some)
@@ -235,12 +281,15 @@ _BATCH, _RATE, _EPOCHS = 32, 0.005, 300
 
 
 class AutoEncoder(HostOnly):
-    """Reconstruction error of rows, for NICE's plausibility: a small network, not the paper's own."""
+    """Reconstruction error of rows, for NICE's plausibility: a small network, not the paper's
+    own.
+    """
 
     def __init__(self, rows: NDArray[np.float64], categorical: Sequence[int], seed: int) -> None:
         numeric = [column for column in range(rows.shape[1]) if column not in categorical]
         self._encoder = make_column_transformer(
-            (OneHotEncoder(handle_unknown="ignore", sparse_output=False), list(categorical)), (MinMaxScaler(), numeric)
+            (OneHotEncoder(handle_unknown="ignore", sparse_output=False), list(categorical)),
+            (MinMaxScaler(), numeric),
         ).fit(rows)
         coded = self._encode(rows)
         width = coded.shape[1]

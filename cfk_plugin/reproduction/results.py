@@ -64,11 +64,15 @@ def methods_in_order(rows: Iterable[Row]) -> list[str]:
 
 
 def _in_order(names: Iterable[str], order: Sequence[str]) -> list[str]:
-    return sorted(set(names), key=lambda name: (order.index(name) if name in order else len(order), name))
+    return sorted(
+        set(names), key=lambda name: (order.index(name) if name in order else len(order), name)
+    )
 
 
 def main_k(rows: Iterable[Row]) -> int | None:
-    """Return the k to show where there is room for one: the paper's 10, else the middle one; None without any."""
+    """Return the k to show where there is room for one: the paper's 10, else the middle one; None
+    without any.
+    """
     known = sorted({row["k"] for row in rows})
     return 10 if 10 in known else known[len(known) // 2] if known else None
 
@@ -82,7 +86,9 @@ class PublishedData(NamedTuple):
 
 
 class PublishedResult(NamedTuple):
-    """A column of one of the Tables 6, 7 and 9 to 12: means, NCP and pureness as shares; `source` is the table."""
+    """A column of one of the Tables 6, 7 and 9 to 12: means, NCP and pureness as shares; `source`
+    is the table.
+    """
 
     ncp: float
     pureness: float
@@ -94,7 +100,9 @@ class PublishedResult(NamedTuple):
 
 
 class PublishedDistance(NamedTuple):
-    """A column of Table 8: mean distance to the nearest training row, and to the five nearest; NICE has no k."""
+    """A column of Table 8: mean distance to the nearest training row, and to the five nearest; NICE
+    has no k.
+    """
 
     method: str
     k: int | None
@@ -124,14 +132,22 @@ def published() -> Published:
         rows = {name: values for name, values in printed.items() if isinstance(values, list)}
         for place, table in enumerate(found["tables"]):
             # 0.55 / 100 is not 0.0055 in floating point.
-            yield table, {n: round(v[place] / 100, 6) if n in _PERCENT else v[place] for n, v in rows.items()}
+            yield (
+                table,
+                {
+                    n: round(v[place] / 100, 6) if n in _PERCENT else v[place]
+                    for n, v in rows.items()
+                },
+            )
 
     return Published(
         paper=found["paper"],
         machine=found["machine"],
         data={table: PublishedData(**column) for table, column in columns(found["data"])},
         results={
-            (printed["method"], printed["k"], table): PublishedResult(**column, source=printed["source"])
+            (printed["method"], printed["k"], table): PublishedResult(
+                **column, source=printed["source"]
+            )
             for printed in found["methods"]
             for table, column in columns(printed)
         },
@@ -186,7 +202,10 @@ def aggregate(found: Measurement, run_id: str | None = None) -> Aggregate:
         ends = mean_of(np.asarray(found.known(name)), np.random.default_rng(0)).to_dict()
         figures |= {name: ends["value"], f"{name}_low": ends["low"], f"{name}_high": ends["high"]}
     for name in ("k_desired", "k_consistent", "k_effective"):
-        figures |= {name: mean(found.known(name)), f"{name}_min": min(found.known(name), default=None)}
+        figures |= {
+            name: mean(found.known(name)),
+            f"{name}_min": min(found.known(name), default=None),
+        }
     return Aggregate(
         table=found.config.table,
         method=found.method,
@@ -212,7 +231,9 @@ def aggregate(found: Measurement, run_id: str | None = None) -> Aggregate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """Whether one method beats the paper or another method, on what both released; intervals of ours minus theirs."""
+    """Whether one method beats the paper or another method, on what both released; intervals of
+    ours minus theirs.
+    """
 
     table: str
     method: str
@@ -235,16 +256,26 @@ class Verdict:
 
     @property
     def pureness_by(self) -> float | None:
-        return None if self.pureness is None or self.their_pureness is None else self.pureness - self.their_pureness
+        return (
+            None
+            if self.pureness is None or self.their_pureness is None
+            else self.pureness - self.their_pureness
+        )
 
     @property
     def ncp_word(self) -> Word:
-        """Whether NCP is lower; "equal" at 0, or if both figures tie and ours are proven optimal."""
-        return self._word(self.ncp_by, better=-1, at_bound=self.ncp is not None and self.ncp <= _NOTHING)
+        """Whether NCP is lower; "equal" at 0, or if both figures tie and ours are proven
+        optimal.
+        """
+        return self._word(
+            self.ncp_by, better=-1, at_bound=self.ncp is not None and self.ncp <= _NOTHING
+        )
 
     @property
     def pureness_word(self) -> Word:
-        """Whether pureness is higher; "equal" at 1, or if both figures tie and ours are proven optimal."""
+        """Whether pureness is higher; "equal" at 1, or if both figures tie and ours are proven
+        optimal.
+        """
         at_bound = self.pureness is not None and self.pureness >= 1 - _NOTHING
         return self._word(self.pureness_by, better=1, at_bound=at_bound)
 
@@ -262,12 +293,17 @@ class Verdict:
             return "not measured"
         if abs(by) > _NOTHING:
             return "reached" if better * by > 0 else "missed"
-        both_tie = all(apart is not None and abs(apart) <= _NOTHING for apart in (self.ncp_by, self.pureness_by))
+        both_tie = all(
+            apart is not None and abs(apart) <= _NOTHING
+            for apart in (self.ncp_by, self.pureness_by)
+        )
         return "equal" if at_bound or (self.optimal and both_tie) else "tied"
 
 
 def verdicts(measured: Iterable[Measurement]) -> list[Verdict]:
-    """Judge methods on every table and k that was measured: ours against paper and GRASP, both against Mondrian."""
+    """Judge methods on every table and k that was measured: ours against paper and GRASP, both
+    against Mondrian.
+    """
     usual = {(m.config.table, m.k, m.method): m for m in measured if not m.options}
     found = []
     for method, yardstick in _PAIRS:
@@ -276,7 +312,9 @@ def verdicts(measured: Iterable[Measurement]) -> list[Verdict]:
             printed = published().result("cf-k", k, table) if yardstick == PAPER else None
             if ours is not None and theirs is not None:
                 if ours.config != theirs.config:
-                    raise InputError(f"{table}: {method} and {yardstick} were measured on different settings")
+                    raise InputError(
+                        f"{table}: {method} and {yardstick} were measured on different settings"
+                    )
                 first = min(ours.asked, theirs.asked)
                 figures = {name: theirs.figures[name][:first] for name in _COMPARED}
                 found.append(_verdict(ours, yardstick, figures))
@@ -288,7 +326,10 @@ def verdicts(measured: Iterable[Measurement]) -> list[Verdict]:
 
 def _verdict(ours: Measurement, against: str, figures: Mapping[str, Figure]) -> Verdict:
     first = len(figures["ncp"])
-    own = {name: np.array(ours.figures[name][:first], dtype=np.float64) for name in (*_COMPARED, "proven")}
+    own = {
+        name: np.array(ours.figures[name][:first], dtype=np.float64)
+        for name in (*_COMPARED, "proven")
+    }
     their = {name: np.array(figures[name], dtype=np.float64) for name in _COMPARED}
     both = ~np.isnan(own["ncp"]) & ~np.isnan(their["ncp"])
     found: dict[str, Any] = {}
@@ -330,31 +371,44 @@ class Results:
         studies: Mapping[str, Iterable[Row]] | None = None,
         runs: Mapping[str, str] | None = None,
     ) -> Results:
-        """Summarise measurements by the key of their job; those with unusual settings belong to `studies`."""
+        """Summarise measurements by the key of their job; those with unusual settings belong to
+        `studies`.
+        """
         usual = {key: found for key, found in measured.items() if not found.options}
         settings: dict[str, Config] = {}
         for found in usual.values():
             name = found.config.table
             if settings.setdefault(name, found.config) != found.config:
-                raise InputError(f"{name}: outcomes of different settings do not compare; summarise one setting")
+                raise InputError(
+                    f"{name}: outcomes of different settings do not compare; summarise one setting"
+                )
         return cls(
             command=command,
             machine=machine,
             settings=settings,
             scenes={found.config.table: found.summary for found in usual.values()},
-            aggregates=tuple(aggregate(found, (runs or {}).get(key)) for key, found in usual.items()),
+            aggregates=tuple(
+                aggregate(found, (runs or {}).get(key)) for key, found in usual.items()
+            ),
             verdicts=tuple(verdicts(usual.values())),
             studies={name: tuple(rows) for name, rows in (studies or {}).items()},
         )
 
     def find(self, table: str, method: str, k: int) -> Aggregate | None:
-        return next((a for a in self.aggregates if (a.table, a.method, a.k) == (table, method, k)), None)
+        return next(
+            (a for a in self.aggregates if (a.table, a.method, a.k) == (table, method, k)), None
+        )
 
     def rows(self, study: str) -> tuple[Row, ...]:
         return self.studies.get(study, ())
 
     def to_json(self) -> str:
-        return json.dumps({"schema_version": SCHEMA_VERSION, **asdict(self)}, indent=1, sort_keys=True, allow_nan=False)
+        return json.dumps(
+            {"schema_version": SCHEMA_VERSION, **asdict(self)},
+            indent=1,
+            sort_keys=True,
+            allow_nan=False,
+        )
 
     @classmethod
     def from_json(cls, text: str) -> Results:
@@ -362,5 +416,7 @@ class Results:
         found = json.loads(text)
         version = found.pop("schema_version", None)
         if version != SCHEMA_VERSION:
-            raise InputError(f"results of schema version {version}, expected {SCHEMA_VERSION}; run it again")
+            raise InputError(
+                f"results of schema version {version}, expected {SCHEMA_VERSION}; run it again"
+            )
         return TypeAdapter(cls).validate_python(found)

@@ -25,7 +25,14 @@ from cfk_plugin.records.run import ReportContents, Value, client_of, log_report
 from cfk_plugin.reproduction.measure import METHODS, SLOW, Job, Measurement, measure
 from cfk_plugin.reproduction.page import render
 from cfk_plugin.reproduction.plots import draw
-from cfk_plugin.reproduction.prepare import GRIDS, Config, DataSummary, Prepared, choose_explainer, prepare
+from cfk_plugin.reproduction.prepare import (
+    GRIDS,
+    Config,
+    DataSummary,
+    Prepared,
+    choose_explainer,
+    prepare,
+)
 from cfk_plugin.reproduction.results import Results, aggregate, mean
 from cfk_plugin.reproduction.studies import KS, STUDIES
 from cfk_plugin.reproduction.tables import NAMES, load
@@ -36,8 +43,18 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 PAGE, RESULTS, FIGURES = "reproduction.md", "results.json", "figures"
 
-_STUDIED = {"parameters": 15, "plausibility": 20}  # explanations by GRASP in studies of many settings
-_SLOWEST_FIRST = ("german", "hospital", "adult", "informs", "cmc", "heart")  # so that parallel processes end together
+_STUDIED = {
+    "parameters": 15,
+    "plausibility": 20,
+}  # explanations by GRASP in studies of many settings
+_SLOWEST_FIRST = (
+    "german",
+    "hospital",
+    "adult",
+    "informs",
+    "cmc",
+    "heart",
+)  # so that parallel processes end together
 _LIBRARIES = ("cfk-plugin", "numpy", "pandas", "scikit-learn", "numba", "NICEx")
 
 
@@ -116,7 +133,9 @@ class Experiment:
 
     def study(self, name: str) -> list[Job]:
         """Return the jobs of a study, without methods that this experiment leaves out."""
-        jobs = STUDIES[name].jobs(self.tables, min(self.grasp_limit, self.limit, _STUDIED.get(name, self.limit)))
+        jobs = STUDIES[name].jobs(
+            self.tables, min(self.grasp_limit, self.limit, _STUDIED.get(name, self.limit))
+        )
         return [job for job in jobs if job.method in self.methods or job.method not in METHODS]
 
 
@@ -124,8 +143,8 @@ class Experiment:
 class Place:
     """Where an experiment reads and writes.
 
-    `output` gets page, plots, results and kept measurements. Without `data`, a folder of tables, tables come from
-    OpenML and are kept in `cache`.
+    `output` gets page, plots, results and kept measurements. Without `data`, a folder of tables,
+    tables come from OpenML and are kept in `cache`.
     """
 
     output: Path
@@ -151,12 +170,17 @@ OnEvent = Callable[[Event], None]
 
 
 def reproduce(
-    experiment: Experiment, place: Place, *, command: str, jobs: int = 1, told: OnEvent = lambda _: None
+    experiment: Experiment,
+    place: Place,
+    *,
+    command: str,
+    jobs: int = 1,
+    told: OnEvent = lambda _: None,
 ) -> Results:
     """Run an experiment, or the rest of it, and write the results.
 
-    The output folder then holds ``reproduction.md``, ``results.json`` and ``figures/``; MLflow holds one run per table
-    and method. Nothing in any of them is a value of a row.
+    The output folder then holds ``reproduction.md``, ``results.json`` and ``figures/``; MLflow
+    holds one run per table and method. Nothing in any of them is a value of a row.
 
     Parameters
     ----------
@@ -207,7 +231,9 @@ def reproduce(
 
 
 class Forecast:
-    """How long an experiment will still take, from the times of its jobs; tables not begun count as alike."""
+    """How long an experiment will still take, from the times of its jobs; tables not begun count as
+    alike.
+    """
 
     def __init__(self, jobs: Iterable[Job], limit: int, at_once: int) -> None:
         self._left = list(jobs)
@@ -228,8 +254,12 @@ class Forecast:
 
     @property
     def left(self) -> float:
-        """Seconds until all jobs are done, if the rest take as long as earlier ones of their method."""
-        return sum(self._per_explanation(job) * self._asked(job) for job in self._left) / self._at_once
+        """Seconds until all jobs are done, if the rest take as long as earlier ones of their
+        method.
+        """
+        return (
+            sum(self._per_explanation(job) * self._asked(job) for job in self._left) / self._at_once
+        )
 
     def _per_explanation(self, job: Job) -> float:
         for of in ((job.table, job.method), ("", job.method)):
@@ -262,20 +292,33 @@ class Workspace:
             draft.write_text(text, encoding="utf-8")
 
 
-def run(experiment: Experiment, place: Place, *, jobs: int, told: OnEvent) -> dict[str, Measurement]:
-    """Measure what is new; return measurements by `Job.key`. A table's error is raised when the others are done."""
+def run(
+    experiment: Experiment, place: Place, *, jobs: int, told: OnEvent
+) -> dict[str, Measurement]:
+    """Measure what is new; return measurements by `Job.key`.
+
+    A table's error is raised when the others are done.
+    """
     of_table: dict[str, list[Job]] = {}
     for job in experiment.jobs():
         of_table.setdefault(job.table, []).append(job)
     if jobs == 1 or len(of_table) == 1:
-        found = [_measure_table(experiment, place, name, some, jobs, told) for name, some in of_table.items()]
+        found = [
+            _measure_table(experiment, place, name, some, jobs, told)
+            for name, some in of_table.items()
+        ]
     else:
         found = _in_processes(experiment, place, of_table, jobs, told)
     return {key: measurement for some in found for key, measurement in some.items()}
 
 
 def _measure_table(
-    experiment: Experiment, place: Place, name: str, jobs: Sequence[Job], processes: int, told: OnEvent
+    experiment: Experiment,
+    place: Place,
+    name: str,
+    jobs: Sequence[Job],
+    processes: int,
+    told: OnEvent,
 ) -> dict[str, Measurement]:
     """Do the jobs of one table, which is prepared when first needed, with its forest tuned once."""
     workspace = Workspace(place.kept)
@@ -321,12 +364,18 @@ def _versions() -> dict[str, str]:
 
 
 def _in_processes(
-    experiment: Experiment, place: Place, of_table: Mapping[str, Sequence[Job]], jobs: int, told: OnEvent
+    experiment: Experiment,
+    place: Place,
+    of_table: Mapping[str, Sequence[Job]],
+    jobs: int,
+    told: OnEvent,
 ) -> list[dict[str, Measurement]]:
     context = multiprocessing.get_context("spawn")  # numba's threads do not survive a fork
     queue: Queue[Event] = context.Queue()
     with ProcessPoolExecutor(jobs, context, initializer=_begin, initargs=(queue,)) as pool:
-        futures = [pool.submit(_work, experiment, place, name, some) for name, some in of_table.items()]
+        futures = [
+            pool.submit(_work, experiment, place, name, some) for name, some in of_table.items()
+        ]
         try:
             while wait(futures, timeout=0.2).not_done:
                 _pass_on(queue, told)
@@ -354,7 +403,9 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _work(experiment: Experiment, place: Place, name: str, jobs: Sequence[Job]) -> dict[str, Measurement]:
+def _work(
+    experiment: Experiment, place: Place, name: str, jobs: Sequence[Job]
+) -> dict[str, Measurement]:
     return _measure_table(experiment, place, name, jobs, 1, _events[0].put)
 
 
@@ -367,14 +418,18 @@ def _pass_on(queue: Queue[Event], told: OnEvent) -> None:
 
 
 def log(measured: Mapping[str, Measurement], place: Place) -> dict[str, str]:
-    """Log every measurement once, to the run of its table and method (k is the step); return runs by key."""
+    """Log every measurement once, to the run of its table and method (k is the step); return runs
+    by key.
+    """
     workspace, client = Workspace(place.kept), client_of(place.tracking_uri)
     known, runs = workspace.read("runs.json", lambda text: dict(json.loads(text))) or {}, {}
     for key, found in measured.items():
         name = f"{place.tracking_uri} {place.experiment} {found.config.key} {found.method}"
         held = known.get(name)
         there = held and if_there(partial(client.get_run, held["run_id"]))
-        if held is None or there is None or there.info.lifecycle_stage != "active":  # the store may have been emptied
+        if (
+            held is None or there is None or there.info.lifecycle_stage != "active"
+        ):  # the store may have been emptied
             held = known[name] = {"run_id": None, "keys": []}
         if key not in held["keys"]:
             held["run_id"] = log_report(

@@ -1,4 +1,6 @@
-"""The studies of the paper, and three of our own: what to measure for each, and the resulting rows."""
+"""The studies of the paper, and three of our own: what to measure for each, and the resulting
+rows.
+"""
 
 from __future__ import annotations
 
@@ -35,9 +37,13 @@ Ends = tuple[float | None, float | None, float | None]
 
 @dataclass(frozen=True, slots=True)
 class Study:
-    """What to measure, and the resulting rows: shares in [0, 1], 95 % bootstrap intervals, None for too few cases."""
+    """What to measure, and the resulting rows: shares in [0, 1], 95 % bootstrap intervals, None for
+    too few cases.
+    """
 
-    jobs: Callable[[Sequence[str], int], list[Job]]  # takes tables, and the most explanations by GRASP
+    jobs: Callable[
+        [Sequence[str], int], list[Job]
+    ]  # takes tables, and the most explanations by GRASP
     columns: Callable[[Measurement], Iterator[Columns]]
 
     def rows(self, measured: Mapping[str, Measurement]) -> list[Columns]:
@@ -50,7 +56,9 @@ class Study:
 
 
 def _means(found: Measurement, *figures: str) -> Columns:
-    """Return the mean of each figure over what was released, and its interval, in three columns each."""
+    """Return the mean of each figure over what was released, and its interval, in three columns
+    each.
+    """
     columns: Columns = {}
     for name in figures:
         value, low, high = _interval(found.known(name), found.config.seed)
@@ -61,7 +69,11 @@ def _means(found: Measurement, *figures: str) -> Columns:
 def _interval(values: list[float], seed: int) -> Ends:
     """Return a mean and its interval; None where there are too few cases."""
     ends = mean_of(np.asarray(values), np.random.default_rng(seed)).to_dict()
-    return (ends["value"], ends["low"], ends["high"]) if len(values) >= FEWEST else (ends["value"], None, None)
+    return (
+        (ends["value"], ends["low"], ends["high"])
+        if len(values) >= FEWEST
+        else (ends["value"], None, None)
+    )
 
 
 def _difference(first: list[float], second: list[float], seed: int) -> Ends:
@@ -83,7 +95,9 @@ def _released(found: Measurement) -> int:
 
 
 def _parameter_jobs(tables: Sequence[str], of_grasp: int) -> list[Job]:
-    """Return GRASP at every value, and the purest region at every k, both for GRASP's explanations."""
+    """Return GRASP at every value, and the purest region at every k, both for GRASP's
+    explanations.
+    """
     if GERMAN not in tables:
         return []
     jobs = []
@@ -92,12 +106,16 @@ def _parameter_jobs(tables: Sequence[str], of_grasp: int) -> list[Job]:
             k = value if name == "k" else USUAL["k"]
             options = {} if name == "k" or value == USUAL[name] else {name: value}
             jobs.append(Job(table=GERMAN, method="grasp", k=k, options=options, asked=of_grasp))
-    jobs += [Job(table=GERMAN, method="exact-pureness", k=k, asked=of_grasp) for k in PARAMETERS["k"]]
+    jobs += [
+        Job(table=GERMAN, method="exact-pureness", k=k, asked=of_grasp) for k in PARAMETERS["k"]
+    ]
     return [job for place, job in enumerate(jobs) if job not in jobs[:place]]
 
 
 def _parameter_columns(found: Measurement) -> Iterator[Columns]:
-    """Return one row per parameter that it is a value of; GRASP with the usual settings is one of all three."""
+    """Return one row per parameter that it is a value of; GRASP with the usual settings is one of
+    all three.
+    """
     settings = {**USUAL, **found.options, "k": found.k}
     for name in PARAMETERS if found.method == "grasp" else ("k",):
         if all(settings[other] == USUAL[other] for other in PARAMETERS if other != name):
@@ -111,9 +129,9 @@ def _parameter_columns(found: Measurement) -> Iterator[Columns]:
             }
 
 
-# Whether the minority pays more for its privacy: section 6.3 of the paper, its Figure 5. The paper compares the groups
-# of the people who are hidden, the counterfactual instances; we add the groups of the people who ask, who get the
-# generalised explanation.
+# Whether the minority pays more for its privacy: section 6.3 of the paper, its Figure 5. The paper
+# compares the groups of the people who are hidden, the counterfactual instances; we add the groups
+# of the people who ask, who get the generalised explanation.
 
 
 def _fairness_jobs(tables: Sequence[str], of_grasp: int) -> list[Job]:
@@ -127,12 +145,21 @@ def _fairness_jobs(tables: Sequence[str], of_grasp: int) -> list[Job]:
 
 
 def _fairness_columns(found: Measurement) -> Iterator[Columns]:
-    """Return one row per metric, grouping and group; the difference, minority minus majority, is in both rows."""
+    """Return one row per metric, grouping and group; the difference, minority minus majority, is in
+    both rows.
+    """
     seed = found.config.seed
     for by, groups in (("counterfactual", found.groups), ("asking", found.groups_asking)):
         for metric in ("ncp", "pureness"):
-            figures = [(v, group) for v, group in zip(found.figures[metric], groups, strict=True) if v is not None]
-            values = {name: [v for v, group in figures if group == name] for name in ("minority", "majority")}
+            figures = [
+                (v, group)
+                for v, group in zip(found.figures[metric], groups, strict=True)
+                if v is not None
+            ]
+            values = {
+                name: [v for v, group in figures if group == name]
+                for name in ("minority", "majority")
+            }
             between, lowest, highest = _difference(values["minority"], values["majority"], seed)
             for group, some in values.items():
                 value, low, high = _interval(some, seed)
@@ -152,7 +179,8 @@ def _fairness_columns(found: Measurement) -> Iterator[Columns]:
                 }
 
 
-# Whether protected counterfactuals stay near the training rows: section 6.4 of the paper, its Table 8.
+# Whether protected counterfactuals stay near the training rows: section 6.4 of the paper, its Table
+# 8.
 
 
 def _plausibility_jobs(tables: Sequence[str], of_grasp: int) -> list[Job]:
@@ -202,7 +230,9 @@ def _frontier_columns(found: Measurement) -> Iterator[Columns]:
 
 def _candidate_jobs(tables: Sequence[str], _: int) -> list[Job]:
     return [
-        Job(table=table, method="exact-pureness", k=10, options={"candidates": m}, kind="candidates")
+        Job(
+            table=table, method="exact-pureness", k=10, options={"candidates": m}, kind="candidates"
+        )
         for table in tables
         for m in (1, 5, 20)
     ]
@@ -232,7 +262,10 @@ def _weight_jobs(tables: Sequence[str], _: int) -> list[Job]:
 
 def _weight_columns(found: Measurement) -> Iterator[Columns]:
     """Return the means; `beats` is 1 where NCP beats the paper's, and pureness does so or is 1."""
-    means, printed = _means(found, "ncp", "pureness"), published().result("cf-k", found.k, found.config.table)
+    means, printed = (
+        _means(found, "ncp", "pureness"),
+        published().result("cf-k", found.k, found.config.table),
+    )
     ncp, pureness, beats = means["ncp"], means["pureness"], None
     if printed is not None and ncp is not None:
         beats = int(ncp < printed.ncp and (pureness > printed.pureness or pureness == 1))
@@ -250,4 +283,6 @@ STUDIES: Mapping[str, Study] = MappingProxyType(
         "weights": Study(_weight_jobs, _weight_columns),
     }
 )
-"""Studies by name: Figure 4, Figure 5, Table 8, what every k costs, choosing counterfactuals, and weights."""
+"""Studies by name: Figure 4, Figure 5, Table 8, what every k costs, choosing counterfactuals, and
+weights.
+"""

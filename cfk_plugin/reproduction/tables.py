@@ -28,7 +28,9 @@ NAMES = ("adult", "cmc", "german", "heart", "hospital", "informs")
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Table(HostOnly):
-    """Rows and the roles of columns; non-numeric columns hold text, and missing values stay missing."""
+    """Rows and the roles of columns; non-numeric columns hold text, and missing values stay
+    missing.
+    """
 
     name: str
     frame: pd.DataFrame
@@ -44,9 +46,14 @@ class Table(HostOnly):
         if lost := sorted(wanted - set(self.frame.columns)):
             raise InputError(f"{self.name}: the table lacks the column {', '.join(lost)}")
         if strange := sorted(set(self.quasi_identifiers) - set(self.features)):
-            raise InputError(f"{self.name}: quasi-identifiers that are no features: {', '.join(strange)}")
+            raise InputError(
+                f"{self.name}: quasi-identifiers that are no features: {', '.join(strange)}"
+            )
         if not (self.frame[self.target] == self.desired).any():
-            raise InputError(f"{self.name}: no row of {self.target} has the desired outcome; check the description")
+            raise InputError(
+                f"{self.name}: no row of {self.target} has the desired outcome; check the"
+                " description"
+            )
 
     def _counts(self) -> str:
         return f"{self.name}, {len(self.frame)} rows, {len(self.features)} features"
@@ -54,7 +61,9 @@ class Table(HostOnly):
     @property
     def sha256(self) -> str:
         """Digest of rows and roles: equal for equal tables."""
-        roles = repr((self.features, self.quasi_identifiers, self.sensitive, self.target, self.desired))
+        roles = repr(
+            (self.features, self.quasi_identifiers, self.sensitive, self.target, self.desired)
+        )
         return hashlib.sha256((roles + self.frame.to_csv(index=False)).encode()).hexdigest()
 
 
@@ -63,25 +72,40 @@ _UNREADABLE = (OSError, EOFError, zlib.error, ValueError)
 
 
 def read_table(name: str, folder: Path) -> Table:
-    """Read a table from a folder, non-numbers as text; messages name file and column, never a value."""
+    """Read a table from a folder, non-numbers as text; messages name file and column, never a
+    value.
+    """
     types, roles = _describe(name, folder)
     rows, target = folder / f"{name}.csv.gz", roles["target"]
     frame = _csv(rows, dtype={column: str for column, kind in types.items() if kind != "numeric"})
-    if not isinstance(frame.index, pd.RangeIndex):  # pandas then reads the first fields as row names
+    if not isinstance(
+        frame.index, pd.RangeIndex
+    ):  # pandas then reads the first fields as row names
         raise InputError(f"{rows}: rows have more fields than the header; write one name for each")
     for column, kind in types.items():
         if kind == "numeric" and not pd.api.types.is_numeric_dtype(frame[column]):
-            raise InputError(f"{rows}: column {column} is described as numeric and holds other things as well")
+            raise InputError(
+                f"{rows}: column {column} is described as numeric and holds other things as well"
+            )
     if frame[target].isna().any():
-        raise InputError(f"{rows}: the target, column {target}, has missing values; leave such rows out")
+        raise InputError(
+            f"{rows}: the target, column {target}, has missing values; leave such rows out"
+        )
     return Table(name=name, frame=frame[list(types)], **roles)
 
 
 def _describe(name: str, folder: Path) -> tuple[dict[str, str], dict[str, Any]]:
-    """Return the type of each column to read, and the roles of a `Table`; of the rows, only the header is read."""
+    """Return the type of each column to read, and the roles of a `Table`; of the rows, only the
+    header is read.
+    """
     if not folder.is_dir():
-        raise InputError(f"{folder} is no folder; give the one that holds NAME.csv.gz and NAME.json of each table")
-    names = sorted(path.stem for path in folder.glob("*.json") if path.with_suffix(".csv.gz").is_file())
+        raise InputError(
+            f"{folder} is no folder; give the one that holds NAME.csv.gz and NAME.json of each"
+            " table"
+        )
+    names = sorted(
+        path.stem for path in folder.glob("*.json") if path.with_suffix(".csv.gz").is_file()
+    )
     if name not in names:
         there = f"there are {', '.join(names)}" if names else "there is none at all"
         raise InputError(f"{folder} has no table {name} ({name}.csv.gz and {name}.json): {there}")
@@ -92,10 +116,16 @@ def _describe(name: str, folder: Path) -> tuple[dict[str, str], dict[str, Any]]:
         raise InputError(f"{path} cannot be read as JSON ({type(error).__name__})") from None
     if not isinstance(about, dict):
         raise InputError(f"{path} holds no JSON object")
-    features, quasi_identifiers = (tuple(_part(about, n, path, _NAMES)) for n in ("features", "quasi_identifiers"))
-    sensitive, target = (_part(about, name, path, _TEXT) for name in ("sensitive_attribute", "target"))
+    features, quasi_identifiers = (
+        tuple(_part(about, n, path, _NAMES)) for n in ("features", "quasi_identifiers")
+    )
+    sensitive, target = (
+        _part(about, name, path, _TEXT) for name in ("sensitive_attribute", "target")
+    )
     listed = _part(about, "columns", path, _OBJECTS)
-    described = {_part(column, "name", path, _TEXT): _part(column, "type", path, _TEXT) for column in listed}
+    described = {
+        _part(column, "name", path, _TEXT): _part(column, "type", path, _TEXT) for column in listed
+    }
     if strange := [column for column, kind in described.items() if kind not in _TYPES]:
         raise InputError(f"{path}: the type of {', '.join(strange)} is none of {', '.join(_TYPES)}")
     columns = dict.fromkeys((*features, sensitive, target))
@@ -110,7 +140,9 @@ def _describe(name: str, folder: Path) -> tuple[dict[str, str], dict[str, Any]]:
         "sensitive": sensitive,
         "target": target,
         "desired": desired if described[target] == "numeric" else str(desired),
-        "source": shorten(_part(source, "original", path, _TEXT), 210, placeholder=" ...", break_on_hyphens=False),
+        "source": shorten(
+            _part(source, "original", path, _TEXT), 210, placeholder=" ...", break_on_hyphens=False
+        ),
     }
 
 
@@ -127,7 +159,9 @@ def _csv(rows: Path, **options: Any) -> pd.DataFrame:
 _Form = tuple[Callable[[Any], bool], str]
 _TEXT: _Form = (lambda found: isinstance(found, str), "text")
 _NAMES: _Form = (
-    lambda found: isinstance(found, list) and len(found) > 0 and all(isinstance(name, str) for name in found),
+    lambda found: (
+        isinstance(found, list) and len(found) > 0 and all(isinstance(name, str) for name in found)
+    ),
     "list of column names",
 )
 _OBJECTS: _Form = (
@@ -149,7 +183,9 @@ _WAY_OUT = "give a folder that has the tables: --data FOLDER"
 
 
 def fetch_table(name: str, cache: Path | None = None) -> Table:
-    """Load a table from OpenML or scikit-learn's cache, renamed as in a folder of tables; errors name columns."""
+    """Load a table from OpenML or scikit-learn's cache, renamed as in a folder of tables; errors
+    name columns.
+    """
     _require_copies((name,))
     copy = _copies()[name]
     number, columns = copy["data_id"], copy["columns"]
@@ -163,8 +199,14 @@ def fetch_table(name: str, cache: Path | None = None) -> Table:
         try:
             renamed[ours] = _in_our_words(found[theirs[ours]], column)
         except (ValueError, TypeError, KeyError):
-            what = "something that is no number" if "number" in column else "a category that it did not have"
-            raise InputError(f"{changed}: its column {theirs[ours]} holds {what}; {_WAY_OUT}") from None
+            what = (
+                "something that is no number"
+                if "number" in column
+                else "a category that it did not have"
+            )
+            raise InputError(
+                f"{changed}: its column {theirs[ours]} holds {what}; {_WAY_OUT}"
+            ) from None
     return Table(
         name=name,
         frame=pd.DataFrame(renamed),
@@ -188,7 +230,9 @@ def _copies() -> Mapping[str, Mapping[str, Any]]:
 
 def _require_copies(names: Sequence[str]) -> None:
     if lost := [name for name in names if name not in _copies()]:
-        raise InputError(f"OpenML has {', '.join(_copies())}, but no copy of {', '.join(lost)}; {_WAY_OUT}")
+        raise InputError(
+            f"OpenML has {', '.join(_copies())}, but no copy of {', '.join(lost)}; {_WAY_OUT}"
+        )
 
 
 def _fetched(name: str, number: str, cache: Path | None) -> tuple[pd.DataFrame, str]:
@@ -201,12 +245,18 @@ def _fetched(name: str, number: str, cache: Path | None) -> tuple[pd.DataFrame, 
             warnings.filterwarnings("ignore", message="A network error occurred")
             home = None if cache is None else str(cache)
             # The faster parser fails on categories that pandas reads as numbers, as in cmc.
-            bunch = fetch_openml(data_id=int(number), data_home=home, as_frame=True, parser="liac-arff")
+            bunch = fetch_openml(
+                data_id=int(number), data_home=home, as_frame=True, parser="liac-arff"
+            )
     except Exception as error:  # noqa: BLE001 - network, disk and parser fail in many ways, with the same way out
         what = f"OpenML's data set {number} could not be loaded ({_reason(error)})"
         raise InputError(f"{name}: {what}; check the connection, or {_WAY_OUT}") from None
     about = bunch.details
-    parts = (about.get("name"), f"version {about.get('version')}", f"licence: {about.get('licence') or 'not told'}")
+    parts = (
+        about.get("name"),
+        f"version {about.get('version')}",
+        f"licence: {about.get('licence') or 'not told'}",
+    )
     return bunch.frame, ", ".join(" ".join(str(part).split()) for part in parts)
 
 
@@ -231,8 +281,12 @@ def _reason(error: Exception) -> str:
     return str(error.reason) if isinstance(error, URLError) else type(error).__name__
 
 
-def load(names: Sequence[str], data: Path | None = None, cache: Path | None = None) -> Iterator[Table]:
-    """Yield the tables in turn; what can be checked without rows is checked first, before hours of work."""
+def load(
+    names: Sequence[str], data: Path | None = None, cache: Path | None = None
+) -> Iterator[Table]:
+    """Yield the tables in turn; what can be checked without rows is checked first, before hours of
+    work.
+    """
     if data is None:
         _require_copies(names)
         return (fetch_table(name, cache) for name in names)

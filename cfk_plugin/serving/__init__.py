@@ -1,4 +1,6 @@
-"""Serving: an explainer behind MLflow's model server whose answers are protected before anything leaves."""
+"""Serving: an explainer behind MLflow's model server whose answers are protected before anything
+leaves.
+"""
 
 from __future__ import annotations
 

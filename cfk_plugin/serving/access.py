@@ -1,4 +1,6 @@
-"""Who may ask `cfk serve`, how often, and what it tells monitors: counts and times, no value of a query."""
+"""Who may ask `cfk serve`, how often, and what it tells monitors: counts and times, no value of a
+query.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,10 @@ WHO = "a token is needed: send it as the header Authorization: Bearer TOKEN"
 TOO_OFTEN = "too many requests; try again later"
 
 OPEN_PATHS = ("/ping", "/health", "/ready", "/v2/health/live", "/v2/health/ready")
-"""Paths that orchestrators ask without a token. They say whether the server works, and nothing else."""
+"""Paths that orchestrators ask without a token.
+
+They say whether the server works, and nothing else.
+"""
 
 _SHORTEST = 20  # characters of a token
 _AGAIN = 1.0  # seconds between checks of the file of tokens
@@ -46,7 +51,9 @@ class Tokens:
         self._state, self._digests = self._stat(), self._read()
 
     def caller(self, header: str) -> str | None:
-        """Return the caller that a header is from, as the digest of their token; None if they may not ask."""
+        """Return the caller that a header is from, as the digest of their token; None if they may
+        not ask.
+        """
         kind, _, token = header.partition(" ")
         given, found = sha256(token.strip().encode("utf-8", "surrogateescape")).digest(), None
         for digest in self._current():  # all of them, so that the time taken reveals nothing
@@ -81,23 +88,30 @@ class Tokens:
         try:
             lines = [line.strip() for line in self._path.read_text(encoding="utf-8").splitlines()]
         except (OSError, UnicodeDecodeError) as error:
-            raise InputError(f"the file of tokens cannot be read ({type(error).__name__})") from None
+            raise InputError(
+                f"the file of tokens cannot be read ({type(error).__name__})"
+            ) from None
         tokens = [line for line in lines if line and not line.startswith("#")]
         if not tokens:
             raise InputError("the file of tokens has none; write one on each line")
         if any(len(token) < _SHORTEST or not token.isascii() or " " in token for token in tokens):
             raise InputError(
-                f"a token has at least {_SHORTEST} ASCII characters and no space; try openssl rand -hex 32"
+                f"a token has at least {_SHORTEST} ASCII characters and no space; try openssl rand"
+                " -hex 32"
             )
         return tuple(dict.fromkeys(sha256(token.encode()).digest() for token in tokens))
 
 
 class Throttle:
-    """A limit on requests a minute of each caller: a token bucket of that size, refilled as time passes."""
+    """A limit on requests a minute of each caller: a token bucket of that size, refilled as time
+    passes.
+    """
 
     def __init__(self, per_minute: int) -> None:
         self._size = per_minute
-        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()  # places left, and when that was counted
+        self._left: OrderedDict[str, tuple[float, float]] = (
+            OrderedDict()
+        )  # places left, and when that was counted
 
     def wait(self, caller: str) -> int:
         """Take a place for a request; return 0, or the seconds after which there is one again."""
@@ -112,21 +126,29 @@ class Throttle:
 
 
 class Metrics:
-    """What monitors read, over all workers: requests by status, explanations by outcome, and seconds."""
+    """What monitors read, over all workers: requests by status, explanations by outcome, and
+    seconds.
+    """
 
     def __init__(self) -> None:
         from prometheus_client import CollectorRegistry, Counter, Histogram, multiprocess
 
         self._registry = own = CollectorRegistry()
-        self.requests = Counter("cfk_requests", "Requests, by HTTP status.", ["status"], registry=own)
+        self.requests = Counter(
+            "cfk_requests", "Requests, by HTTP status.", ["status"], registry=own
+        )
         said = "Explanations: released, or the reason why they were withheld."
         self.explanations = Counter("cfk_explanations", said, ["outcome"], registry=own)
-        self.seconds = Histogram("cfk_request_seconds", "Seconds until a request was answered.", registry=own)
+        self.seconds = Histogram(
+            "cfk_request_seconds", "Seconds until a request was answered.", registry=own
+        )
         if "PROMETHEUS_MULTIPROC_DIR" in os.environ:
             self._registry = CollectorRegistry()
             multiprocess.MultiProcessCollector(self._registry)  # type: ignore[no-untyped-call]
 
-    def counted(self, answer: Callable[..., list[dict[str, Any]]]) -> Callable[..., list[dict[str, Any]]]:
+    def counted(
+        self, answer: Callable[..., list[dict[str, Any]]]
+    ) -> Callable[..., list[dict[str, Any]]]:
         def counting(*args: Any) -> list[dict[str, Any]]:
             records = answer(*args)
             for record in records:
@@ -143,7 +165,9 @@ class Metrics:
 
 
 class Gate:
-    """Lets requests through to a server: only with a token, not too many of one caller, and counts them all."""
+    """Lets requests through to a server: only with a token, not too many of one caller, and counts
+    them all.
+    """
 
     def __init__(
         self,
@@ -153,7 +177,13 @@ class Gate:
         tokens: Tokens | None = None,
         rate: Throttle | None = None,
     ) -> None:
-        self._inner, self._refusal, self._metrics, self._tokens, self._rate = inner, refusal, metrics, tokens, rate
+        self._inner, self._refusal, self._metrics, self._tokens, self._rate = (
+            inner,
+            refusal,
+            metrics,
+            tokens,
+            rate,
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or let it through."""
@@ -189,8 +219,8 @@ def check_reach(host: str, *, asks_who: bool, open_to_all: bool) -> None:
         is_own = False
     if not (is_own or asks_who or open_to_all):
         raise InputError(
-            f"at {host} others reach this server; give --tokens or --client-ca, so that it knows who may ask, "
-            "or --open, if something in front of it does"
+            f"at {host} others reach this server; give --tokens or --client-ca, so that it knows"
+            " who may ask, or --open, if something in front of it does"
         )
 
 
@@ -200,7 +230,9 @@ def bound(host: str, port: int) -> socket.socket:
     try:
         return socket.create_server((host, port), family=family, backlog=2048)
     except OSError as error:
-        raise InputError(f"cannot listen at {host}:{port} ({error.strerror or type(error).__name__})") from None
+        raise InputError(
+            f"cannot listen at {host}:{port} ({error.strerror or type(error).__name__})"
+        ) from None
 
 
 _END = {signal.SIGINT, signal.SIGTERM}
@@ -208,18 +240,22 @@ _SEEN = {*_END, signal.SIGCHLD}
 
 
 def in_workers(count: int, work: Callable[[], int]) -> int:
-    """Do work in several processes at once, until one of them ends or this one is told to; then end all.
+    """Do work in several processes at once, until one of them ends or this one is told to; then end
+    all.
 
-    A supervisor then restarts the server: going on with fewer workers would hide that they end. Workers end, too, when
-    this process is gone, whatever killed it.
+    A supervisor then restarts the server: going on with fewer workers would hide that they end.
+    Workers end, too, when this process is gone, whatever killed it.
     """
-    # Signals are read from a pipe: one that comes just before a wait, or while another thread runs, is not missed.
+    # Signals are read from a pipe: one that comes just before a wait, or while another thread runs,
+    # is not missed.
     signals, seen = os.pipe()
     os.set_blocking(seen, False)
     signal.set_wakeup_fd(seen)
     for number in _SEEN:
         signal.signal(number, lambda *_: None)
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _SEEN)  # until a worker has handlers of its own
+    before = signal.pthread_sigmask(
+        signal.SIG_BLOCK, _SEEN
+    )  # until a worker has handlers of its own
     life = os.pipe()  # held open by this process alone
     workers = {_begun(work, before, life) for _ in range(count)}
     os.close(life[0])

@@ -1,6 +1,7 @@
 """Observation: log what protected explainers release, and count calls of unprotected ones.
 
-MLflow's patches can observe but not protect: their return value is discarded, and anybody can switch them off.
+MLflow's patches can observe but not protect: their return value is discarded, and anybody can
+switch them off.
 """
 
 from __future__ import annotations
@@ -38,12 +39,14 @@ def autolog(
 ) -> None:
     """Observe explainers in this process: log what is released, and count what leaves unprotected.
 
-    What protected explainers release is logged as with ``protect(..., track=True)``. Direct calls of explainers from
-    libraries that an adapter knows (DiCE, NICE) are counted on the active run: ``cfk.unprotected_calls``, and
-    ``cfk.unprotected``, the counterfactuals that they gave out. No value is logged.
+    What protected explainers release is logged as with ``protect(..., track=True)``. Direct calls
+    of explainers from libraries that an adapter knows (DiCE, NICE) are counted on the active run:
+    ``cfk.unprotected_calls``, and ``cfk.unprotected``, the counterfactuals that they gave out. No
+    value is logged.
 
-    It does not protect: the counterfactuals of an unprotected explainer pass unchanged. It sees no functions, no other
-    libraries and no other processes, so a count of 0 does not prove that nothing left.
+    It does not protect: the counterfactuals of an unprotected explainer pass unchanged. It sees no
+    functions, no other libraries and no other processes, so a count of 0 does not prove that
+    nothing left.
 
     Parameters
     ----------
@@ -75,7 +78,9 @@ def _watch(module: str, methods: Sequence[RawMethod]) -> None:
 def _patch(methods: Sequence[RawMethod]) -> None:
     for method in methods if not _setting("disable") else ():
         owner = getattr(sys.modules[method.module], method.owner, None)
-        if method.name in vars(owner or object):  # another version of the library may define it elsewhere
+        if method.name in vars(
+            owner or object
+        ):  # another version of the library may define it elsewhere
             safe_patch(INTEGRATION, owner, method.name, _counted(method))  # type: ignore[no-untyped-call]
 
 
@@ -94,7 +99,9 @@ def _counted(method: RawMethod) -> Callable[..., Any]:
 
 
 def _number(method: RawMethod, result: Any) -> int:
-    """Return how many counterfactuals a result holds; 0 where the adapter cannot tell, as in another version."""
+    """Return how many counterfactuals a result holds; 0 where the adapter cannot tell, as in
+    another version.
+    """
     try:
         with quiet("{}", CFKError):
             return method.count(result)
@@ -104,7 +111,9 @@ def _number(method: RawMethod, result: Any) -> int:
 
 
 def _is_on() -> bool:
-    """Say whether releases are to be logged now; MLflow makes the same check before it runs a patch."""
+    """Say whether releases are to be logged now; MLflow makes the same check before it runs a
+    patch.
+    """
     if _setting("disable") or autologging_utils._AUTOLOGGING_GLOBALLY_DISABLED:
         return False
     return not (_setting("exclusive") and mlflow.active_run())
@@ -115,7 +124,10 @@ _lock = threading.Lock()
 
 
 def _note(given: int) -> None:
-    """Add one call to the active run. Never raises: the caller is waiting for counterfactuals, or for an exception."""
+    """Add one call to the active run.
+
+    Never raises: the caller is waiting for counterfactuals, or for an exception.
+    """
     try:
         with quiet("{}", CFKError):
             run = mlflow.active_run()
@@ -132,7 +144,11 @@ def _log_counts(run_id: str, given: int) -> None:
             before = client.get_run(run_id).data.metrics
             _counts[run_id] = [int(before.get(name, 0)) for name in (CALLS, GIVEN_OUT)]
         counts = _counts[run_id] = [_counts[run_id][0] + 1, _counts[run_id][1] + given]
-    write(client, run_id, metrics=[Value(CALLS, counts[0], counts[0]), Value(GIVEN_OUT, counts[1], counts[0])])
+    write(
+        client,
+        run_id,
+        metrics=[Value(CALLS, counts[0], counts[0]), Value(GIVEN_OUT, counts[1], counts[0])],
+    )
 
 
 def _warn(text: str, *args: object) -> None:

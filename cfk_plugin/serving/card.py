@@ -1,4 +1,6 @@
-"""The model card: what a protected model is, protects and does not protect, for those who find it in a registry."""
+"""The model card: what a protected model is, protects and does not protect, for those who find it
+in a registry.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +22,24 @@ LONGEST = LONGEST_DESCRIPTION
 _NAMES = 400  # characters that a list of column names may take
 
 _ATTACKS: Mapping[str, str] = {
-    "inversion": "**Reruns.** Whoever runs the algorithm for everybody may be left with fewer people, at times one.",
-    "model filter": "**Answers of the model.** Whoever can ask the model about everybody who fits may be left with "
-    "fewer people, at times one.",
-    "query steering": "**Many queries.** Whoever asks with queries of their choice can find out more than one answer "
-    "says.",
-    "intersection": "**Several releases.** Regions of several answers for one person can be intersected.",
-    "intersection after a change": "**Releases before and after a change** of policy, model or population can be "
-    "intersected.",
+    "inversion": (
+        "**Reruns.** Whoever runs the algorithm for everybody may be left with fewer people, at"
+        " times one."
+    ),
+    "model filter": (
+        "**Answers of the model.** Whoever can ask the model about everybody who fits may be left"
+        " with fewer people, at times one."
+    ),
+    "query steering": (
+        "**Many queries.** Whoever asks with queries of their choice can find out more than one"
+        " answer says."
+    ),
+    "intersection": (
+        "**Several releases.** Regions of several answers for one person can be intersected."
+    ),
+    "intersection after a change": (
+        "**Releases before and after a change** of policy, model or population can be intersected."
+    ),
 }
 _OBJECTIVES: Mapping[str, str] = {
     "pureness": "pureness first, then information loss",
@@ -59,39 +71,58 @@ class Card:
 
     def text(self, name: str, uri: str) -> str:
         """Return the card in Markdown, no longer than a registry stores."""
-        parts = [self._head(name), self._protected(), self._open(), self._rules(), self._answers(), self._calls(uri)]
+        parts = [
+            self._head(name),
+            self._protected(),
+            self._open(),
+            self._rules(),
+            self._answers(),
+            self._calls(uri),
+        ]
         return "\n\n".join(parts) + "\n"
 
     def _head(self, name: str) -> str:
-        outcome = "another outcome" if self.desired == "opposite" else f"the outcome `{self.desired}`"
+        outcome = (
+            "another outcome" if self.desired == "opposite" else f"the outcome `{self.desired}`"
+        )
         schema, k = self.population.schema, self.policy.k
         return (
-            f"# {name[:100]}\n\n"
-            f"Says what would have to be different for {outcome}: counterfactual explanations, protected before they "
-            f"leave. Each is k-anonymous, k = {k}, with respect to the population `{self.population.fingerprint}` "
-            f"({self.population.n_people:,} people, {len(self.population.cells):,} distinct combinations) and the "
-            f"quasi-identifiers {_listed(schema.quasi_identifiers)}."
+            f"# {name[:100]}\n\nSays what would have to be different for {outcome}: counterfactual"
+            f" explanations, protected before they leave. Each is k-anonymous, k = {k}, with"
+            f" respect to the population `{self.population.fingerprint}`"
+            f" ({self.population.n_people:,} people, {len(self.population.cells):,} distinct"
+            f" combinations) and the quasi-identifiers {_listed(schema.quasi_identifiers)}."
         )
 
     def _protected(self) -> str:
         return (
-            "## What it protects\n\n"
-            "People in the training table, against whoever links an explanation to a person by the quasi-identifiers. "
-            f"{self.policy.promise} (guarantee `{self.policy.guarantee}`). Code of its own counts them again before "
-            "anything leaves; what does not hold is withheld."
+            "## What it protects\n\nPeople in the training table, against whoever links an"
+            f" explanation to a person by the quasi-identifiers. {self.policy.promise} (guarantee"
+            f" `{self.policy.guarantee}`). Code of its own counts them again before anything"
+            " leaves; what does not hold is withheld."
         )
 
     def _open(self) -> str:
         open_to = NOT_STOPPED[self.policy.guarantee]
-        points = [_ATTACKS[each] for each in open_to if not (self.ledger and each.startswith("intersection"))]
+        points = [
+            _ATTACKS[each]
+            for each in open_to
+            if not (self.ledger and each.startswith("intersection"))
+        ]
         if private := self.population.schema.private:
             points.append(
-                f"**Private values** are released as they are: {_listed(private)}. Whoever knows them may recognise a "
-                "person."
+                f"**Private values** are released as they are: {_listed(private)}. Whoever knows"
+                " them may recognise a person."
             )
-        store = "It has the explainer, and an explainer that returns training rows brings them along. Keep it closed."
+        store = (
+            "It has the explainer, and an explainer that returns training rows brings them along."
+            " Keep it closed."
+        )
         if self.policy.guarantee == "catalogue":
-            store = "It has the catalogue, which is all that answers can tell, and the model; no explainer and no row."
+            store = (
+                "It has the catalogue, which is all that answers can tell, and the model; no"
+                " explainer and no row."
+            )
         points.append(f"**The artifact store.** {store}")
         points.append("**Membership, and copies of the model.** Neither is measured here.")
         return "## What it does not protect\n\n" + "\n".join(f"* {point}" for point in points)
@@ -100,7 +131,11 @@ class Card:
         policy = self.policy
         fixed = policy.guarantee == "catalogue"
         rules = [
-            f"k is {policy.k}" if fixed else f"k is at least {policy.k}; a request may ask for more, not for fewer"
+            (
+                f"k is {policy.k}"
+                if fixed
+                else f"k is at least {policy.k}; a request may ask for more, not for fewer"
+            )
         ]
         if policy.counts_eligible:
             rules.append("only people with the desired predicted outcome count")
@@ -109,13 +144,13 @@ class Card:
             "pureness is at least {}": policy.least_pureness or None,
             "information loss (NCP) is at most {}": policy.max_ncp,
             "each sensitive attribute has at least {} distinct values in a region": policy.l,
-            "a sensitive attribute's distribution in a region is at most {} from the population's (t-closeness)": (
-                policy.t
-            ),
+            "a sensitive attribute's distribution in a region is at most {} from the population's"
+            " (t-closeness)": policy.t,
         }
         rules += [text.format(bound) for text, bound in bounds.items() if bound is not None]
         ledger = (
-            "the server needs a ledger of releases (`CFK_LEDGER`, `CFK_LEDGER_KEY`), and does not start without"
+            "the server needs a ledger of releases (`CFK_LEDGER`, `CFK_LEDGER_KEY`), and does not"
+            " start without"
             if self.ledger
             else "no ledger of releases is kept"
         )
@@ -124,23 +159,20 @@ class Card:
 
     def _answers(self) -> str:
         return (
-            "## Answers\n\n"
-            "One record per counterfactual: `status` (`released`, or `suppressed` with a `reason`), `sentence`, "
-            "`features`, and three figures.\n\n"
-            "| figure | meaning |\n|---|---|\n"
-            "| `k` | people of the population who fit the region |\n"
-            "| `ncp` | information lost, 0 (nothing) to 1 (everything) |\n"
-            "| `pureness` | share of the value combinations in the region for which the model gives the desired "
-            "outcome, 0 to 1; it does not say that the model is right |"
+            "## Answers\n\nOne record per counterfactual: `status` (`released`, or `suppressed`"
+            " with a `reason`), `sentence`, `features`, and three figures.\n\n| figure | meaning"
+            " |\n|---|---|\n| `k` | people of the population who fit the region |\n| `ncp` |"
+            " information lost, 0 (nothing) to 1 (everything) |\n| `pureness` | share of the value"
+            " combinations in the region for which the model gives the desired outcome, 0 to 1; it"
+            " does not say that the model is right |"
         )
 
     def _calls(self, uri: str) -> str:
         return (
-            "## Use\n\n"
-            f"```python\nmlflow.pyfunc.load_model({uri!r}).predict(queries, params={{'k': {self.policy.k}}})\n```\n\n"
-            f"```console\nmlflow models serve -m {uri} --env-manager local\n```\n\n"
-            f"A query has every feature; a request has at most {self.most:,} queries. "
-            "Over HTTP send `dataframe_split` or `dataframe_records`."
+            f"## Use\n\n```python\nmlflow.pyfunc.load_model({uri!r}).predict(queries, params={{'k':"
+            f" {self.policy.k}}})\n```\n\n```console\nmlflow models serve -m {uri} --env-manager"
+            f" local\n```\n\nA query has every feature; a request has at most {self.most:,}"
+            " queries. Over HTTP send `dataframe_split` or `dataframe_records`."
         )
 
 

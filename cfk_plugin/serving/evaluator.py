@@ -1,4 +1,6 @@
-"""MLflow's evaluator `cfk`: what an explainer would release under a policy, in figures that can gate a promotion."""
+"""MLflow's evaluator `cfk`: what an explainer would release under a policy, in figures that can
+gate a promotion.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ if TYPE_CHECKING:
 
 Record = Mapping[str, Any]
 
-_SETTINGS = frozenset({"cfk.k", "cfk.guarantee", FLOOR, "cfk.policy_sha256", "cfk.population_fingerprint"})
+_SETTINGS = frozenset(
+    {"cfk.k", "cfk.guarantee", FLOOR, "cfk.policy_sha256", "cfk.population_fingerprint"}
+)
 _BEFORE, _AFTER = ("query", "status", "reason"), ("k", "ncp", "pureness")
 
 
@@ -56,8 +60,14 @@ class Measured:
 
     @property
     def metrics(self) -> dict[str, float]:
-        """The numeric figures, under their names in runs; until the next release also as ``cfk/NAME``."""
-        numbers = {name: float(value) for name, value in self.figures.items() if isinstance(value, (int, float))}
+        """The numeric figures, under their names in runs; until the next release also as
+        ``cfk/NAME``.
+        """
+        numbers = {
+            name: float(value)
+            for name, value in self.figures.items()
+            if isinstance(value, (int, float))
+        }
         return {f"cfk/{name}": value for name, value in numbers.items()} | {
             metric_of(name): value for name, value in numbers.items()
         }
@@ -66,7 +76,11 @@ class Measured:
     def of_explanations(cls, explanations: Explanations, population: Population) -> Measured:
         """Measure what a protected explainer released; prototypes have no classes to tabulate."""
         record = explanations.to_record()
-        settings = {name: value for name, value in (record.params | record.tags).items() if name in _SETTINGS}
+        settings = {
+            name: value
+            for name, value in (record.params | record.tags).items()
+            if name in _SETTINGS
+        }
         if isinstance(explanations.policy, PrototypePolicy):
             table = {"released": explanations.to_frame()}
             return cls(explanations.summary(), table, {}, explanations.to_json(), settings)
@@ -87,18 +101,27 @@ class Measured:
 
     @classmethod
     def of_records(cls, answer: object, said: Mapping[str, str]) -> Measured:
-        """Measure a protected model from the records that it answered; its tags `said` the settings."""
+        """Measure a protected model from the records that it answered; its tags `said` the
+        settings.
+        """
         k = int(said["cfk.k"]) if "cfk.k" in said else None
         settings = {name: value for name, value in said.items() if name in _SETTINGS}
         records = answer.to_dict("records") if isinstance(answer, pd.DataFrame) else answer
-        if not isinstance(records, list) or not all(isinstance(r, Mapping) and "status" in r for r in records):
-            raise InputError("the protected model did not answer with records; was it logged by log_protected_model?")
+        if not isinstance(records, list) or not all(
+            isinstance(r, Mapping) and "status" in r for r in records
+        ):
+            raise InputError(
+                "the protected model did not answer with records; was it logged by"
+                " log_protected_model?"
+            )
         released = [record for record in records if record["status"] == "released"]
         if k is None:
             table, text = {"released": _frame(records)}, json.dumps(records, ensure_ascii=False)
             return cls(_counts(records), table, {}, text, settings)
         if any(record["k"] is None or pd.isna(record["k"]) for record in released):
-            raise InputError("the protected model has a k and released a record without; its bundle is not whole")
+            raise InputError(
+                "the protected model has a k and released a record without; its bundle is not whole"
+            )
         sizes = [int(record["k"]) for record in released]
         return cls(
             _figures(records, sizes, k),
@@ -111,7 +134,11 @@ class Measured:
 
 def _counts(records: Sequence[Record]) -> dict[str, float]:
     released = sum(record["status"] == "released" for record in records)
-    counts: dict[str, float] = {"asked": len(records), "released": released, "suppressed": len(records) - released}
+    counts: dict[str, float] = {
+        "asked": len(records),
+        "released": released,
+        "suppressed": len(records) - released,
+    }
     return counts | ({"suppressed_rate": counts["suppressed"] / len(records)} if records else {})
 
 
@@ -124,7 +151,9 @@ def _figures(records: Sequence[Record], sizes: Sequence[int], k: int) -> dict[st
 
 
 def _frame(records: Sequence[Record]) -> pd.DataFrame:
-    cells = [{feature["name"]: _cell(feature) for feature in record["features"]} for record in records]
+    cells = [
+        {feature["name"]: _cell(feature) for feature in record["features"]} for record in records
+    ]
     rows = [
         {name: record[name] for name in (*_BEFORE, *_AFTER)} | features
         for record, features in zip(records, cells, strict=True)
@@ -141,7 +170,9 @@ def _cell(feature: Record) -> str:
     if kind == "set":
         return part_to_text(frozenset([*values, *([None] if feature["missing"] else [])]))
     if kind == "number":
-        return part_to_text(Interval(_number(feature["low"]), _number(feature["high"]), feature["missing"]))
+        return part_to_text(
+            Interval(_number(feature["low"]), _number(feature["high"]), feature["missing"])
+        )
     return "–".join(dict.fromkeys(values))
 
 
@@ -155,17 +186,20 @@ _KNOWN = (*_NEEDED, "desired", "policy")
 
 
 class CounterfactualEvaluator(ModelEvaluator):
-    """Protects what a logged explainer answers and measures it; found by MLflow under the name ``cfk``.
+    """Protects what a logged explainer answers and measures it; found by MLflow under the name
+    ``cfk``.
 
     ``mlflow.models.evaluate(explainer, queries, model_type="counterfactual", evaluators=["cfk"],
-    evaluator_config={"population": ..., "model": ..., "desired": ..., "policy": ...})``. The metrics are the numbers of
-    `Explanations.summary`, under their names in runs, such as ``cfk.k.min``; until the next release also as
-    ``cfk/NAME``. k, guarantee, policy and fingerprint are parameters and tags. The artifacts are tables and plots of
-    released values and of how many people fit them, for the data holder; they hold no training row. Nothing has left,
-    so reports skip the run, which carries the tag ``cfk.evaluation``.
+    evaluator_config={"population": ..., "model": ..., "desired": ..., "policy": ...})``. The
+    metrics are the numbers of `Explanations.summary`, under their names in runs, such as
+    ``cfk.k.min``; until the next release also as ``cfk/NAME``. k, guarantee, policy and fingerprint
+    are parameters and tags. The artifacts are tables and plots of released values and of how many
+    people fit them, for the data holder; they hold no training row. Nothing has left, so reports
+    skip the run, which carries the tag ``cfk.evaluation``.
 
-    A model of `log_protected_model` protects already: it is measured by the records that it answers, and takes no
-    configuration. Figures that records do not have (``k_effective_min``, ``native_rate``) are left out.
+    A model of `log_protected_model` protects already: it is measured by the records that it
+    answers, and takes no configuration. Figures that records do not have (``k_effective_min``,
+    ``native_rate``) are left out.
     """
 
     @classmethod
@@ -185,8 +219,9 @@ class CounterfactualEvaluator(ModelEvaluator):
     ) -> EvaluationResult:
         """Return metrics and artifacts, and log them to the run.
 
-        Raises `InputError` if there is no model, a setting is missing or unknown, there is any setting for a model that
-        protects already, or the run holds releases or an evaluation under other settings; else as `protect`.
+        Raises `InputError` if there is no model, a setting is missing or unknown, there is any
+        setting for a model that protects already, or the run holds releases or an evaluation under
+        other settings; else as `protect`.
         """
         said = getattr(getattr(model, "metadata", None), "metadata", None) or {}
         is_protected = "cfk.policy_sha256" in said
@@ -194,10 +229,16 @@ class CounterfactualEvaluator(ModelEvaluator):
         client, queries = MlflowClient(), pd.DataFrame(dataset.features_data)
         there = client.get_run(run_id).data
         if ASKED in there.metrics and EVALUATION not in there.tags:
-            raise InputError("the run holds explanations that left; give the evaluation a run of its own")
-        client.set_tag(run_id, EVALUATION, "true")  # first, so that no release is logged to it meanwhile
+            raise InputError(
+                "the run holds explanations that left; give the evaluation a run of its own"
+            )
+        client.set_tag(
+            run_id, EVALUATION, "true"
+        )  # first, so that no release is logged to it meanwhile
         if is_protected:
-            with quiet("the protected model raised {}", ModelError):  # MLflow's errors quote the input
+            with quiet(
+                "the protected model raised {}", ModelError
+            ):  # MLflow's errors quote the input
                 found = model.predict(queries)
             measured = Measured.of_records(found, said)
         else:
@@ -205,7 +246,11 @@ class CounterfactualEvaluator(ModelEvaluator):
             measured = Measured.of_explanations(explanations, settings["population"])
         refuse_other_params(there.params, measured.settings)
         # With a model id MLflow logs the metrics itself; they would be logged twice.
-        values = () if kwargs.get("model_id") else [Value(*figure) for figure in measured.metrics.items()]
+        values = (
+            ()
+            if kwargs.get("model_id")
+            else [Value(*figure) for figure in measured.metrics.items()]
+        )
         write(client, run_id, metrics=values, params=measured.settings, tags=measured.settings)
         artifacts = _artifacts(measured, client, run_id)
         return EvaluationResult(measured.metrics, artifacts, run_id)  # type: ignore[no-untyped-call]
@@ -214,8 +259,8 @@ class CounterfactualEvaluator(ModelEvaluator):
 def _none(config: Mapping[str, Any] | None) -> dict[str, Any]:
     if config:
         raise InputError(
-            f"the model protects already, under its own policy: leave {', '.join(sorted(config))} out of "
-            "evaluator_config, or evaluate the explainer that is behind it"
+            f"the model protects already, under its own policy: leave {', '.join(sorted(config))}"
+            " out of evaluator_config, or evaluate the explainer that is behind it"
         )
     return {}
 
@@ -223,11 +268,16 @@ def _none(config: Mapping[str, Any] | None) -> dict[str, Any]:
 def _checked(config: Mapping[str, Any] | None, model: Any) -> dict[str, Any]:
     config = dict(config or {})
     if model is None:
-        raise InputError("the evaluator cfk asks a model for counterfactuals; give the explainer as `model`")
+        raise InputError(
+            "the evaluator cfk asks a model for counterfactuals; give the explainer as `model`"
+        )
     if lost := [name for name in _NEEDED if config.get(name) is None]:
         raise InputError(f"evaluator_config lacks {', '.join(lost)}")
     if unknown := sorted(set(config) - set(_KNOWN)):
-        raise InputError(f"evaluator_config has unknown settings {', '.join(unknown)}; known: {', '.join(_KNOWN)}")
+        raise InputError(
+            f"evaluator_config has unknown settings {', '.join(unknown)}; known:"
+            f" {', '.join(_KNOWN)}"
+        )
     policy = config.get("policy")
     if isinstance(policy, dict):
         config["policy"] = PrivacyPolicy(**policy)

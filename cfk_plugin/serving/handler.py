@@ -1,4 +1,6 @@
-"""Answering requests: check them, ask the protected explainer, report failures by constant texts alone."""
+"""Answering requests: check them, ask the protected explainer, report failures by constant texts
+alone.
+"""
 
 from __future__ import annotations
 
@@ -47,14 +49,20 @@ FLOOR = "k is below the floor of this model"
 TOO_LARGE = "k is above the number of people"
 FIXED = "k is fixed for this model"
 FAILED = "the explanation could not be made"
-UNREADABLE = "the request cannot be read as queries; send JSON with dataframe_split or dataframe_records"
+UNREADABLE = (
+    "the request cannot be read as queries; send JSON with dataframe_split or dataframe_records"
+)
 TYPE = "the content type must be application/json"
 TOO_LONG = "the request is too long; send fewer queries at once"
 NOT_JSON = "the body is not valid JSON"
-SHAPE = 'the body must be {"dataframe_split": {"columns": [...], "data": [[...]]}} or {"dataframe_records": [{...}]}'
+SHAPE = (
+    'the body must be {"dataframe_split": {"columns": [...], "data": [[...]]}} or'
+    ' {"dataframe_records": [{...}]}'
+)
 INSTANCES = 'the body must be {"instances": [{...}]} with an object of all features for each query'
 TENSORS = (
-    'the body must be {"inputs": [{"name": ..., "shape": [n], "datatype": ..., "data": [...]}]}, one for each feature'
+    'the body must be {"inputs": [{"name": ..., "shape": [n], "datatype": ..., "data": [...]}]},'
+    " one for each feature"
 )
 
 
@@ -64,11 +72,15 @@ NO_EXPLAINER = "the bundle has no catalogue; give the explainer that is to be pr
 
 
 class RequestError(MlflowException, CFKError):
-    """A request that is refused as a whole, in one of the constant texts above; `ours` if the server is at fault."""
+    """A request that is refused as a whole, in one of the constant texts above; `ours` if the
+    server is at fault.
+    """
 
     def __init__(self, message: str, *, ours: bool = False, code: Any = None) -> None:
         self.ours = ours
-        super().__init__(message, error_code=code or (INTERNAL_ERROR if ours else INVALID_PARAMETER_VALUE))
+        super().__init__(
+            message, error_code=code or (INTERNAL_ERROR if ours else INVALID_PARAMETER_VALUE)
+        )
 
     @property
     def message(self) -> str:
@@ -82,7 +94,9 @@ class RequestError(MlflowException, CFKError):
 
 @contextmanager
 def refusing(message: str, *, ours: bool = False, code: Any = None) -> Iterator[None]:
-    """Refuse a request by a constant text, without context, whatever fails; a `RequestError` passes."""
+    """Refuse a request by a constant text, without context, whatever fails; a `RequestError`
+    passes.
+    """
 
     def refusal(failure: str) -> RequestError:  # only the class of what was raised
         _log.warning("a request failed: %s", failure)
@@ -93,10 +107,12 @@ def refusing(message: str, *, ours: bool = False, code: Any = None) -> Iterator[
 
 
 def show_no_traces() -> None:
-    """Make a serving process log the class of a failure instead of a trace: traces and texts may quote rows.
+    """Make a serving process log the class of a failure instead of a trace: traces and texts may
+    quote rows.
 
-    Nothing passes the boundary of a request. This is for failures outside of one: the web server's own log, and
-    threads and finalizers of explainers and models. ``CFK_DEBUG=1`` leaves traces as they are.
+    Nothing passes the boundary of a request. This is for failures outside of one: the web server's
+    own log, and threads and finalizers of explainers and models. ``CFK_DEBUG=1`` leaves traces as
+    they are.
     """
     if os.environ.get("CFK_DEBUG") or hasattr(threading.excepthook, "_cfk"):
         return
@@ -111,7 +127,9 @@ def show_no_traces() -> None:
         return made
 
     def thread(failed: threading.ExceptHookArgs) -> None:
-        logging.getLogger("cfk_plugin").warning("a thread of an explainer or a model raised %s", _name(failed.exc_type))
+        logging.getLogger("cfk_plugin").warning(
+            "a thread of an explainer or a model raised %s", _name(failed.exc_type)
+        )
 
     def finalizer(failed: sys.UnraisableHookArgs) -> None:
         logging.getLogger("cfk_plugin").warning("a finalizer raised %s", _name(failed.exc_type))
@@ -127,10 +145,12 @@ def _name(kind: type[BaseException] | None) -> str:
 
 
 class RequestHandler:
-    """Answers requests for explanations. Thread-safe; every answer is protected, and no message quotes a row.
+    """Answers requests for explanations.
 
-    The policy's k is the floor; infeasible answers are always suppressed. `make` returns a protected
-    explainer for a policy, and `most` queries may be in one request.
+    Thread-safe; every answer is protected, and no message quotes a row.
+
+    The policy's k is the floor; infeasible answers are always suppressed. `make` returns a
+    protected explainer for a policy, and `most` queries may be in one request.
     """
 
     def __init__(
@@ -142,7 +162,10 @@ class RequestHandler:
     ) -> None:
         policy = replace(policy, on_infeasible="suppress")  # raising would fail the whole request
         self._population, self._policy, self._make, self._most = population, policy, make, most
-        self._features, self._private = list(population.schema.features), set(population.schema.private)
+        self._features, self._private = (
+            list(population.schema.features),
+            set(population.schema.private),
+        )
         domains = [population.domains[name] for name in self._features]
         self._dtypes = [domain.dtype for domain in domains]
         self._numeric = [domain.attribute.kind == "numeric" for domain in domains]
@@ -150,8 +173,12 @@ class RequestHandler:
         self._explainers: dict[int, ProtectedExplainer] = {policy.k: make(policy)}
         self._lock = threading.Lock()
 
-    def answer(self, queries: object, params: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
-        """Return one record per counterfactual, see `record_of`, or raise a `RequestError` without context."""
+    def answer(
+        self, queries: object, params: Mapping[str, Any] | None = None
+    ) -> list[dict[str, Any]]:
+        """Return one record per counterfactual, see `record_of`, or raise a `RequestError` without
+        context.
+        """
         with refusing(FAILED, ours=True):
             k = self._k(params or {})
             with refusing(VALUES):  # whatever cannot be read is refused
@@ -159,7 +186,9 @@ class RequestHandler:
             return [self._record(entry, intake) for entry in self._entries(intake, k)]
 
     def _entries(self, intake: Intake, k: int) -> Iterable[Entry]:
-        """Return the protected explainer's answers; if it raises, every query gets a withheld one."""
+        """Return the protected explainer's answers; if it raises, every query gets a withheld
+        one.
+        """
         explainer = self._explainer(k)
         try:
             with quiet("{}", CFKError, let=CFKError):
@@ -173,11 +202,15 @@ class RequestHandler:
         return [Suppressed(query, reason) for query in range(len(intake))]
 
     def _record(self, entry: Entry, intake: Intake) -> dict[str, Any]:
-        factual = {name: self._factual(intake, j, entry.query) for j, name in enumerate(self._features)}
+        factual = {
+            name: self._factual(intake, j, entry.query) for j, name in enumerate(self._features)
+        }
         return record_of(entry, factual, self._features, self._population.domains)
 
     def _factual(self, intake: Intake, j: int, query: int) -> Any:
-        """Return a value of the person who asks in the population's type: a number or date, not text of one."""
+        """Return a value of the person who asks in the population's type: a number or date, not
+        text of one.
+        """
         value = intake.values[j][query]
         if not self._numeric[j] or type(value) in (int, float) or pd.isna(value):
             return value
@@ -198,18 +231,25 @@ class RequestHandler:
         else:
             intake = take_in(queries, self._population.encoder)
         private = self._private
-        if any(f is not None and not (f[0] == "unknown_category" and set(f[1]) <= private) for f in intake.faults):
+        if any(
+            f is not None and not (f[0] == "unknown_category" and set(f[1]) <= private)
+            for f in intake.faults
+        ):
             raise RequestError(VALUES)
         numbers = intake.numbers[:, self._whole]
         if bool((np.isfinite(numbers) & (numbers % 1 != 0)).any()):
             raise RequestError(VALUES)
         dtypes = zip(intake.frame.dtypes, self._dtypes, self._numeric, strict=True)
-        if any(is_numeric and own != dtype for own, dtype, is_numeric in dtypes):  # out of the dtype's range
+        if any(
+            is_numeric and own != dtype for own, dtype, is_numeric in dtypes
+        ):  # out of the dtype's range
             raise RequestError(VALUES)
         return intake
 
     def _k(self, params: Mapping[str, Any]) -> int:
-        """Return the requested k, rounded up to the policy's k times a power of two, as each k needs a partition."""
+        """Return the requested k, rounded up to the policy's k times a power of two, as each k
+        needs a partition.
+        """
         k, floor, most = params.get("k"), self._policy.k, self._population.n_people
         if k is None:
             return floor
@@ -247,13 +287,17 @@ _LOOKED_AT = 100  # characters
 
 
 def answer_to(body: bytes | str, answer: Answer) -> bytes:
-    """Return the response to a request's body: ``{"predictions": [record, ...]}``; else a `RequestError`."""
+    """Return the response to a request's body: ``{"predictions": [record, ...]}``; else a
+    `RequestError`.
+    """
     with refusing(FAILED, ours=True):
         return to_json({"predictions": answer(*read_body(body))})
 
 
 def explain_instances(body: bytes | str, answer: Answer) -> bytes:
-    """Like `answer_to`, in KServe's protocol V1: ``{"instances": [{...}]}`` to ``{"explanations": [record, ...]}``."""
+    """Like `answer_to`, in KServe's protocol V1: ``{"instances": [{...}]}`` to ``{"explanations":
+    [record, ...]}``.
+    """
     with refusing(FAILED, ours=True):
         request = _read(body)
         params, rows = request.pop("parameters", None) or {}, request.pop("instances", None)
@@ -268,11 +312,18 @@ _OF_TENSORS = {"id", "inputs", "outputs", "parameters"}
 
 
 def explain_tensors(body: bytes | str, answer: Answer, name: str) -> bytes:
-    """Like `answer_to`, in the Open Inference Protocol (V2): one tensor per feature; records come back as JSON."""
+    """Like `answer_to`, in the Open Inference Protocol (V2): one tensor per feature; records come
+    back as JSON.
+    """
     with refusing(FAILED, ours=True):
         request = _read(body)
         params, inputs = request.get("parameters") or {}, request.get("inputs")
-        if set(request) - _OF_TENSORS or not isinstance(params, dict) or not isinstance(inputs, list) or not inputs:
+        if (
+            set(request) - _OF_TENSORS
+            or not isinstance(params, dict)
+            or not isinstance(inputs, list)
+            or not inputs
+        ):
             raise RequestError(TENSORS)
         columns = dict(_column(one) for one in inputs)
         if len(columns) != len(inputs) or len({len(data) for data in columns.values()}) != 1:
@@ -282,7 +333,13 @@ def explain_tensors(body: bytes | str, answer: Answer, name: str) -> bytes:
         data = [to_json(record).decode() for record in answer(_checked(rows), k)]
         told = {"name": "explanations", "shape": [len(data)], "datatype": "BYTES", "data": data}
         asked = request.get("id")
-        return to_json({"model_name": name, **({"id": asked} if isinstance(asked, str) else {}), "outputs": [told]})
+        return to_json(
+            {
+                "model_name": name,
+                **({"id": asked} if isinstance(asked, str) else {}),
+                "outputs": [told],
+            }
+        )
 
 
 def _column(tensor: Any) -> tuple[str, list[Any]]:
@@ -292,7 +349,9 @@ def _column(tensor: Any) -> tuple[str, list[Any]]:
     shape, data = tensor.get("shape"), tensor.get("data")
     if not isinstance(data, list) or shape not in ([len(data)], [len(data), 1]):
         raise RequestError(TENSORS)
-    return tensor["name"], [value[0] if isinstance(value, list) and len(value) == 1 else value for value in data]
+    return tensor["name"], [
+        value[0] if isinstance(value, list) and len(value) == 1 else value for value in data
+    ]
 
 
 def to_json(content: Any) -> bytes:
@@ -301,12 +360,18 @@ def to_json(content: Any) -> bytes:
 
 def is_table(body: bytes | str) -> bool:
     """Say whether a body looks like one of the forms that `read_body` reads, without parsing it."""
-    start = body[:_LOOKED_AT].decode("utf-8", "replace") if isinstance(body, bytes) else body[:_LOOKED_AT]
+    start = (
+        body[:_LOOKED_AT].decode("utf-8", "replace")
+        if isinstance(body, bytes)
+        else body[:_LOOKED_AT]
+    )
     return any(f'"{form}"' in start for form in _FORMS)
 
 
 def read_body(body: bytes | str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Return the queries, all with the same keys, and the parameters of a JSON request in MLflow's form."""
+    """Return the queries, all with the same keys, and the parameters of a JSON request in MLflow's
+    form.
+    """
     request = _read(body, SHAPE)
     if set(request) - _KEYS or len(set(request) - {"params"}) != 1:
         raise RequestError(SHAPE)
@@ -330,9 +395,15 @@ def _split(content: Any) -> list[dict[str, Any]]:
     if not isinstance(content, dict) or set(content) - {"columns", "data", "index"}:
         raise RequestError(SHAPE)
     names, data = content.get("columns"), content.get("data")
-    if not isinstance(names, list) or not isinstance(data, list) or not all(isinstance(name, str) for name in names):
+    if (
+        not isinstance(names, list)
+        or not isinstance(data, list)
+        or not all(isinstance(name, str) for name in names)
+    ):
         raise RequestError(SHAPE)
-    if len(set(names)) != len(names) or not all(isinstance(row, list) and len(row) == len(names) for row in data):
+    if len(set(names)) != len(names) or not all(
+        isinstance(row, list) and len(row) == len(names) for row in data
+    ):
         raise RequestError(SHAPE)
     return [dict(zip(names, row, strict=True)) for row in data]
 
@@ -354,17 +425,24 @@ def _checked(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def opened(bundle: str | Path) -> tuple[Population, PrivacyPolicy]:
-    """Open a sealed population and its policy. Do this first: loading anything else may run code."""
+    """Open a sealed population and its policy.
+
+    Do this first: loading anything else may run code.
+    """
     population = Population.open(bundle)
     if population.policy is None:  # never assumed
-        raise PolicyError("the bundle has no policy; write it with KAnonymizer.seal, not with Population.seal")
+        raise PolicyError(
+            "the bundle has no policy; write it with KAnonymizer.seal, not with Population.seal"
+        )
     return population, population.policy
 
 
 def handler_for(
     population: Population, floor: PrivacyPolicy, explainer: Any, *, most: int, **options: Any
 ) -> RequestHandler:
-    """Return a handler for an explainer, with options of `protect`; a sealed catalogue needs no explainer."""
+    """Return a handler for an explainer, with options of `protect`; a sealed catalogue needs no
+    explainer.
+    """
     if population.has_cells == (explainer is None):
         raise InputError(ALONE if explainer is not None else NO_EXPLAINER)
 

@@ -1,4 +1,6 @@
-"""Logging an explainer as a protected model: whatever serves it gives out only protected explanations."""
+"""Logging an explainer as a protected model: whatever serves it gives out only protected
+explanations.
+"""
 
 from __future__ import annotations
 
@@ -61,16 +63,18 @@ def log_protected_model(
 ) -> ModelInfo:
     """Log an explainer to MLflow so that whatever serves it gives out only protected explanations.
 
-    The logged model holds a sealed population with its policy (`KAnonymizer.seal`), the explainer and the model. It
-    protects the people in the population from receivers of explanations, not from those who can read the artifact
-    store: an explainer that returns training rows brings them along. With a catalogue neither an explainer nor
-    anybody's quasi-identifiers are logged: answers begin at the query, and need only the model.
+    The logged model holds a sealed population with its policy (`KAnonymizer.seal`), the explainer
+    and the model. It protects the people in the population from receivers of explanations, not from
+    those who can read the artifact store: an explainer that returns training rows brings them
+    along. With a catalogue neither an explainer nor anybody's quasi-identifiers are logged: answers
+    begin at the query, and need only the model.
 
     Parameters
     ----------
     explainer : str or object
-        URI of a logged model whose ``predict`` returns counterfactuals for a table of queries, or an explainer as for
-        `protect`, which is pickled (cloudpickle). With a catalogue it is not logged, and may be None.
+        URI of a logged model whose ``predict`` returns counterfactuals for a table of queries, or
+        an explainer as for `protect`, which is pickled (cloudpickle). With a catalogue it is not
+        logged, and may be None.
     model : str or object
         URI of the model that is explained, or the model itself. ``predict`` returns labels.
     population : Population
@@ -88,26 +92,30 @@ def log_protected_model(
     most : int
         Queries that one request may hold.
     ledger : bool
-            Whether the server needs a ledger: the one that its environment names (``CFK_LEDGER``, ``CFK_LEDGER_KEY``).
-            Without it the model then cannot be loaded.
+            Whether the server needs a ledger: the one that its environment names (``CFK_LEDGER``,
+            ``CFK_LEDGER_KEY``). Without it the model then cannot be loaded.
     track : bool
-        Whether the server logs what it releases, in the background, to the tracking server of its environment
-        (``MLFLOW_TRACKING_URI``, ``MLFLOW_EXPERIMENT_NAME``); see `SpoolSettings` for what waits meanwhile.
+        Whether the server logs what it releases, in the background, to the tracking server of its
+        environment (``MLFLOW_TRACKING_URI``, ``MLFLOW_EXPERIMENT_NAME``); see `SpoolSettings` for
+        what waits meanwhile.
     requirements : sequence of str
-        What is needed to load the explainer and the model, beyond what is found and pinned anyway: what a logged model
-        was logged with, and what a pickle names. It replaces what was found for the same project.
+        What is needed to load the explainer and the model, beyond what is found and pinned anyway:
+        what a logged model was logged with, and what a pickle names. It replaces what was found for
+        the same project.
     code_paths : sequence of str
-        Files and folders of your own code that the explainer or the model is made of, to be logged along.
+        Files and folders of your own code that the explainer or the model is made of, to be logged
+        along.
     input_example : DataFrame, optional
-        Made-up queries, which are stored with the model. MLflow tries them once. Default: one made of values that the
-        schema declares or many people share (`cfk_plugin.serving.log.example_of`), if that is possible; none with a
-        ledger or with `track`, which would record the answer as a release.
+        Made-up queries, which are stored with the model. MLflow tries them once. Default: one made
+        of values that the schema declares or many people share
+        (`cfk_plugin.serving.log.example_of`), if that is possible; none with a ledger or with
+        `track`, which would record the answer as a release.
 
     Warns
     -----
     UserWarning
-        If something that is pickled needs a module from neither an installed distribution nor `code_paths`, or if
-        explainer and model need different versions of a project.
+        If something that is pickled needs a module from neither an installed distribution nor
+        `code_paths`, or if explainer and model need different versions of a project.
 
     Raises
     ------
@@ -116,18 +124,28 @@ def log_protected_model(
     InputError
         If `desired` is a function, or an example has the quasi-identifiers of a training row.
     """
-    settings: dict[str, Any] = {"desired": Goal(desired).to_json(), "threshold": threshold, "most": most}
+    settings: dict[str, Any] = {
+        "desired": Goal(desired).to_json(),
+        "threshold": threshold,
+        "most": most,
+    }
     if input_example is not None:
         refuse_training_rows(input_example, population)
     asked = mlflow.pyfunc.load_model(model).predict if isinstance(model, str) else model
-    anonymizer = KAnonymizer(policy=policy).fit(population, model=asked, desired=desired, threshold=threshold)
+    anonymizer = KAnonymizer(policy=policy).fit(
+        population, model=asked, desired=desired, threshold=threshold
+    )
     if input_example is None and not (ledger or track):
         input_example = example_of(population, anonymizer.policy_.k)
     alone = anonymizer.guarantee_.catalogue is not None
     if explainer is None and not alone:
-        raise InputError('there is no explainer to log; give one, or PrivacyPolicy(guarantee="catalogue")')
+        raise InputError(
+            'there is no explainer to log; give one, or PrivacyPolicy(guarantee="catalogue")'
+        )
     if alone and ledger:
-        raise PolicyError("a ledger knows records, and a sealed catalogue has none; leave out ledger=")
+        raise PolicyError(
+            "a ledger knows records, and a sealed catalogue has none; leave out ledger="
+        )
     things = {"model": model} if alone else {"explainer": explainer, "model": model}
     pickles = {name: pickled(thing) for name, thing in things.items() if not isinstance(thing, str)}
     needs = [pickles[name][1] if name in pickles else thing for name, thing in things.items()]
@@ -140,7 +158,9 @@ def log_protected_model(
         artifacts["population"] = str(Path(folder) / "population.cfk")
         artifacts["settings"] = str(Path(folder) / "settings.json")
         anonymizer.seal(artifacts["population"])
-        named = model if isinstance(model, str) and model.startswith("models:/") else None  # a path tells too much
+        named = (
+            model if isinstance(model, str) and model.startswith("models:/") else None
+        )  # a path tells too much
         settings |= {"ledger": ledger, "track": track, "model": named}
         Path(artifacts["settings"]).write_text(json.dumps(settings), encoding="utf-8")
         # MLflow asks for an example; nobody should be led to store a person's row.
@@ -162,7 +182,9 @@ def log_protected_model(
 
 
 def _describe(logged: ModelInfo, card: Card, name: str, registered: str | None) -> None:
-    """Put the card where people look: the logged model's description and README, and the registry."""
+    """Put the card where people look: the logged model's description and README, and the
+    registry.
+    """
     client = MlflowClient()
     text = card.text(name, f"models:/{logged.model_id}")
     client.set_logged_model_tags(logged.model_id, {MLFLOW_NOTE: text})
@@ -172,16 +194,22 @@ def _describe(logged: ModelInfo, card: Card, name: str, registered: str | None) 
         client.log_model_artifact(logged.model_id, str(readme))
     if registered is not None:
         number = str(logged.registered_model_version)
-        client.update_model_version(registered, number, card.text(registered, f"models:/{registered}/{number}"))
+        client.update_model_version(
+            registered, number, card.text(registered, f"models:/{registered}/{number}")
+        )
         for key, value in card.tags.items():
             client.set_model_version_tag(registered, number, key, value)
             client.set_registered_model_tag(registered, key, value)
 
 
 def signature_of(population: Population, k: int) -> ModelSignature:
-    """Return the signature: any type, all features optional, as MLflow's own check would quote the request."""
+    """Return the signature: any type, all features optional, as MLflow's own check would quote the
+    request.
+    """
     anything = AnyType()  # type: ignore[no-untyped-call]
-    inputs = Schema([ColSpec(anything, name, required=False) for name in population.schema.features])
+    inputs = Schema(
+        [ColSpec(anything, name, required=False) for name in population.schema.features]
+    )
     kinds: dict[str, Any] = {
         "text": DataType.string,
         "number": DataType.double,
@@ -193,17 +221,27 @@ def signature_of(population: Population, k: int) -> ModelSignature:
     def kind(declared: str) -> tuple[Any, bool]:
         return kinds[declared.removesuffix("?")], not declared.endswith("?")
 
-    feature = [Property(name, kind(said)[0], required=kind(said)[1]) for name, said in FEATURE.items()]
+    feature = [
+        Property(name, kind(said)[0], required=kind(said)[1]) for name, said in FEATURE.items()
+    ]
     kinds["features"] = Array(Object(feature))
-    outputs = Schema([ColSpec(kind(said)[0], name, required=kind(said)[1]) for name, said in RECORD.items()])
+    outputs = Schema(
+        [ColSpec(kind(said)[0], name, required=kind(said)[1]) for name, said in RECORD.items()]
+    )
     return ModelSignature(inputs, outputs, ParamSchema([ParamSpec("k", DataType.long, k)]))
 
 
 def refuse_training_rows(example: pd.DataFrame, population: Population) -> None:
-    """Refuse an input example that is a person in the table: it is stored with the model, for all to see."""
-    coded = population.encode(require_features(example, population.schema.features, "the input example"))
+    """Refuse an input example that is a person in the table: it is stored with the model, for all
+    to see.
+    """
+    coded = population.encode(
+        require_features(example, population.schema.features, "the input example")
+    )
     if any(flags.any() for flags in Detector(population).equal_rows(*coded)):
-        raise InputError("the input example has the quasi-identifiers of a training row; make one up")
+        raise InputError(
+            "the input example has the quasi-identifiers of a training row; make one up"
+        )
 
 
 _TRIES = 200
@@ -212,12 +250,14 @@ _TRIES = 200
 def example_of(population: Population, k: int) -> pd.DataFrame | None:
     """Return one made-up query, or None where that would need a single person's values.
 
-    Each value is drawn by itself: from those that the schema declares or, for a quasi-identifier, that at least k
-    people have. A combination of quasi-identifiers that a training row has is drawn again.
+    Each value is drawn by itself: from those that the schema declares or, for a quasi-identifier,
+    that at least k people have. A combination of quasi-identifiers that a training row has is drawn
+    again.
     """
     if (choices := _choices(population, k)) is None:
         return None
-    # Seeded: the same population gives the same example, so logging a model twice discloses nothing more.
+    # Seeded: the same population gives the same example, so logging a model twice discloses nothing
+    # more.
     draws, detector = _draws(choices, population, _TRIES), Detector(population)
     for at in range(_TRIES):
         one = draws.iloc[[at]].reset_index(drop=True)
@@ -228,7 +268,9 @@ def example_of(population: Population, k: int) -> pd.DataFrame | None:
 
 
 def made_up(population: Population, n: int) -> pd.DataFrame | None:
-    """Return made-up rows to try a model with, for the server alone; None if there is no value to draw."""
+    """Return made-up rows to try a model with, for the server alone; None if there is no value to
+    draw.
+    """
     choices = _choices(population, 1, otherwise=_any)
     return None if choices is None else _draws(choices, population, n)
 
@@ -236,7 +278,9 @@ def made_up(population: Population, n: int) -> pd.DataFrame | None:
 def _choices(
     population: Population, k: int, otherwise: Callable[[Domain], list[Any]] = lambda _: []
 ) -> dict[str, list[Any]] | None:
-    """Return values to draw from for every feature: declared ones, or those of k people; None if one has none."""
+    """Return values to draw from for every feature: declared ones, or those of k people; None if
+    one has none.
+    """
     choices = {}
     for name, domain in population.domains.items():
         values = _declared(domain)
@@ -260,7 +304,10 @@ def _any(domain: Domain) -> list[Any]:
 
 def _draws(choices: dict[str, list[Any]], population: Population, n: int) -> pd.DataFrame:
     random = np.random.default_rng(0)
-    columns = {name: [values[i] for i in random.integers(len(values), size=n)] for name, values in choices.items()}
+    columns = {
+        name: [values[i] for i in random.integers(len(values), size=n)]
+        for name, values in choices.items()
+    }
     return population.conform(pd.DataFrame(columns))
 
 
@@ -278,7 +325,10 @@ def _declared(domain: Domain) -> list[Any] | None:
     if declared is None:
         return None
     codes = [domain.code(text) for text in declared]
-    return [text if domain.is_open else domain.originals[code] for text, code in zip(declared, codes, strict=True)]
+    return [
+        text if domain.is_open else domain.originals[code]
+        for text, code in zip(declared, codes, strict=True)
+    ]
 
 
 def _numbers(domain: Domain, numbers: Any) -> list[Any]:
@@ -290,5 +340,11 @@ def _numbers(domain: Domain, numbers: Any) -> list[Any]:
 def _common(population: Population, name: str, k: int) -> list[Any]:
     """Return the values of a quasi-identifier that at least k people have."""
     at, domain = population.schema.quasi_identifiers.index(name), population.domains[name]
-    people = np.bincount(population.cells[:, at], weights=population.cell_people, minlength=domain.size)
-    return [domain.value(code) for code in np.flatnonzero(people >= k).tolist() if code != domain.missing_code]
+    people = np.bincount(
+        population.cells[:, at], weights=population.cell_people, minlength=domain.size
+    )
+    return [
+        domain.value(code)
+        for code in np.flatnonzero(people >= k).tolist()
+        if code != domain.missing_code
+    ]

@@ -1,4 +1,6 @@
-"""The protected model as MLflow loads and serves it: artifacts in, a handler inside, constant error texts out."""
+"""The protected model as MLflow loads and serves it: artifacts in, a handler inside, constant error
+texts out.
+"""
 
 from __future__ import annotations
 
@@ -44,13 +46,19 @@ if TYPE_CHECKING:
 
 
 BUNDLE, SETTINGS, EXPLAINER, MODEL = "population", "settings", "explainer", "model"
-"""Names of the artifacts: sealed population, settings, explainer and model, each a folder or a file."""
+"""Names of the artifacts: sealed population, settings, explainer and model, each a folder or a
+file.
+"""
 
 
 class ProtectedModel(PythonModel):
-    """Answers queries with protected counterfactuals; no attribute leads to explainer, model or population."""
+    """Answers queries with protected counterfactuals; no attribute leads to explainer, model or
+    population.
+    """
 
-    _skip_type_hint_validation = True  # MLflow's: without it every import warns that `predict` has no hints
+    _skip_type_hint_validation = (
+        True  # MLflow's: without it every import warns that `predict` has no hints
+    )
 
     def load_context(self, context: Any) -> None:
         answer_requests(answer_of_model)
@@ -69,7 +77,9 @@ class ProtectedModel(PythonModel):
 
 
 def answer_of_model(model: Any) -> Answer | None:
-    """Return the answering function of a loaded model, without MLflow around it; None if it is not protected."""
+    """Return the answering function of a loaded model, without MLflow around it; None if it is not
+    protected.
+    """
     try:
         found = model.unwrap_python_model()
     except (AttributeError, MlflowException):  # not a model of MLflow, or not written in Python
@@ -88,19 +98,29 @@ def _handler_of(artifacts: dict[str, str]) -> RequestHandler:
         model=thresholded(load_inner(artifacts[MODEL]), settings.get("threshold")),
         desired=Goal.of_json(settings["desired"]).desired,
         ledger=_ledger() if settings["ledger"] else None,
-        track=RunLogger(run_name="served", model=settings.get("model")) if settings["track"] else False,
+        track=RunLogger(run_name="served", model=settings.get("model"))
+        if settings["track"]
+        else False,
     )
 
 
 def _ledger() -> Ledger:
-    """Open the ledger that the environment names; a file of this server alone would miss other servers' releases."""
+    """Open the ledger that the environment names; a file of this server alone would miss other
+    servers' releases.
+    """
     if not os.environ.get("CFK_LEDGER"):
-        raise LedgerError("this model needs a ledger of releases; set CFK_LEDGER to its URL, and CFK_LEDGER_KEY")
+        raise LedgerError(
+            "this model needs a ledger of releases; set CFK_LEDGER to its URL, and CFK_LEDGER_KEY"
+        )
     return Ledger()
 
 
 def load_inner(location: str) -> Any:
-    """Load an explainer or a model: a pickled object, or a model of MLflow as a function of a table. Runs its code."""
+    """Load an explainer or a model: a pickled object, or a model of MLflow as a function of a
+    table.
+
+    Runs its code.
+    """
     with quiet("an explainer or a model cannot be loaded ({}); install what it needs", ModelError):
         if location.endswith(PICKLE):
             return cloudpickle.loads(Path(location).read_bytes())
@@ -113,13 +133,17 @@ def load_inner(location: str) -> Any:
 
 
 def answer_requests(answer_of: Callable[[Any], Answer | None]) -> None:
-    """Make MLflow's model server pass raw requests to a protected model, and answer all failures by constants.
+    """Make MLflow's model server pass raw requests to a protected model, and answer all failures by
+    constants.
 
-    The server would quote what it cannot read, show a stack trace, and offers no hook for this, so its function that
-    answers requests is wrapped. If another version lacks that function, texts are MLflow's own. `answer_of` returns the
-    answering function of a loaded model, or None if it is not protected.
+    The server would quote what it cannot read, show a stack trace, and offers no hook for this, so
+    its function that answers requests is wrapped. If another version lacks that function, texts are
+    MLflow's own. `answer_of` returns the answering function of a loaded model, or None if it is not
+    protected.
     """
-    if getattr(scoring_server, "_SERVER_MODEL_PATH", None) in os.environ:  # this process is a server
+    if (
+        getattr(scoring_server, "_SERVER_MODEL_PATH", None) in os.environ
+    ):  # this process is a server
         show_no_traces()
     by_mlflow = getattr(scoring_server, "invocations", None)
     if by_mlflow is None or hasattr(by_mlflow, "_cfk_wraps"):

@@ -1,4 +1,6 @@
-"""One record per counterfactual, with the same keys and types whatever was released, for JSON, MLflow and Spark."""
+"""One record per counterfactual, with the same keys and types whatever was released, for JSON,
+MLflow and Spark.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,14 @@ Known = dict[tuple[str, int], tuple[Part | None, dict[str, Any]]]
 """Parts of regions, each with the record that was written for it."""
 
 FEATURE: Mapping[str, str] = MappingProxyType(
-    {"name": "text", "kind": "text", "low": "number?", "high": "number?", "values": "texts", "missing": "flag"}
+    {
+        "name": "text",
+        "kind": "text",
+        "low": "number?",
+        "high": "number?",
+        "values": "texts",
+        "missing": "flag",
+    }
 )
 """Keys of one feature and their types; ``?`` marks what may be absent."""
 
@@ -52,8 +61,13 @@ _REASONS: Mapping[type[CFKError], str] = MappingProxyType(
 
 
 def reason_of(failure: CFKError) -> str:
-    """Return the reason for which everything is withheld after a failure that a caller would otherwise handle."""
-    return next((reason for kind, reason in _REASONS.items() if isinstance(failure, kind)), "protector_failed")
+    """Return the reason for which everything is withheld after a failure that a caller would
+    otherwise handle.
+    """
+    return next(
+        (reason for kind, reason in _REASONS.items() if isinstance(failure, kind)),
+        "protector_failed",
+    )
 
 
 def record_of(
@@ -63,10 +77,13 @@ def record_of(
     domains: Mapping[str, Domain],
     known: Known | None = None,
 ) -> dict[str, Any]:
-    """Return what may leave of an entry, as JSON-ready values. An entry that cannot be written is withheld, alone.
+    """Return what may leave of an entry, as JSON-ready values.
 
-    What it writes of a region is remembered in `known`. Queries and answers were checked before, so nothing that a
-    ledger has on record as released should fail here: a ledger must never have less than what left.
+    An entry that cannot be written is withheld, alone.
+
+    What it writes of a region is remembered in `known`. Queries and answers were checked before, so
+    nothing that a ledger has on record as released should fail here: a ledger must never have less
+    than what left.
     """
     try:
         with quiet("{}", CFKError):
@@ -91,7 +108,13 @@ def _written(
         parts, certificate = entry.parts(), entry.certificate
         told = None if factual is None else entry.text(factual)
     figures = {name: getattr(certificate, name, None) for name in ("k", "ncp", "pureness")}
-    record = {"query": entry.query, "status": entry.status, "reason": reason, "sentence": told, **figures}
+    record = {
+        "query": entry.query,
+        "status": entry.status,
+        "reason": reason,
+        "sentence": told,
+        **figures,
+    }
     _require_writable(record)
     return {
         **record,
@@ -102,7 +125,10 @@ def _written(
 def _known_feature(name: str, part: Part | None, domain: Domain, known: Known) -> dict[str, Any]:
     """Write a feature, or reuse what was written for the very same part."""
     if (found := known.get((name, id(part)))) is None:
-        found = known[name, id(part)] = part, _feature(name, part, domain)  # keeps the part alive, and so its id
+        found = known[name, id(part)] = (
+            part,
+            _feature(name, part, domain),
+        )  # keeps the part alive, and so its id
         _require_writable(found[1])
     return found[1]
 
@@ -127,4 +153,11 @@ def _feature(name: str, part: Part | None, domain: Domain) -> dict[str, Any]:
     elif part is not None:
         kind, missing = "set", None in part
         values = sorted(str(json_value(v)) for v in part if v is not None and not pd.isna(v))
-    return {"name": name, "kind": kind, "low": low, "high": high, "values": values, "missing": missing}
+    return {
+        "name": name,
+        "kind": kind,
+        "low": low,
+        "high": high,
+        "values": values,
+        "missing": missing,
+    }

@@ -60,11 +60,16 @@ _SMALL = 65_536  # bytes; requests up to this size are read however much others 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    seconds: float = 60.0  # seconds until a request is answered with 504; an explainer that hangs cannot be stopped
-    threads: int = 16  # requests worked on at the same time, hanging ones included; as many may wait
+    # seconds until a request is answered with 504; an explainer that hangs cannot be stopped
+    seconds: float = 60.0
+    threads: int = (
+        16  # requests worked on at the same time, hanging ones included; as many may wait
+    )
     reading: float = 10.0  # seconds that a client may take to send headers, and again for the body
     bytes: int = MOST_BYTES  # of a request
-    held: int = 5 * MOST_BYTES  # bytes of all requests together, from the first that is read until the answer
+    held: int = (
+        5 * MOST_BYTES
+    )  # bytes of all requests together, from the first that is read until the answer
     connections: int = 512  # clients at the same time, silent ones included
 
 
@@ -78,9 +83,10 @@ def make_app(
 ) -> ASGIApp:
     """Return the server as an ASGI application. It raises nothing: a web server would log a trace.
 
-    ``POST /invocations`` answers ``{"predictions": [record, ...]}``; ``POST /v1/models/{name}:explain`` and ``POST
-    /v2/models/{name}/explain`` follow KServe's protocols. ``GET /ping`` and ``GET /health`` answer 200, ``GET /ready``
-    503 while there is no place for a request, or nobody may ask; ``GET /metrics`` is for Prometheus.
+    ``POST /invocations`` answers ``{"predictions": [record, ...]}``; ``POST
+    /v1/models/{name}:explain`` and ``POST /v2/models/{name}/explain`` follow KServe's protocols.
+    ``GET /ping`` and ``GET /health`` answer 200, ``GET /ready`` 503 while there is no place for a
+    request, or nobody may ask; ``GET /metrics`` is for Prometheus.
     """
     metrics = Metrics()
     room = _Room(metrics.counted(answer), limits)
@@ -112,9 +118,13 @@ def make_app(
     }
     told = dict.fromkeys(("/ping", "/health", "/v2/health/live"), ping) | {"/metrics": count}
     told |= dict.fromkeys(("/ready", "/v2/health/ready", model[0], f"{model[1]}/ready"), ready)
-    routes = [Route(path, partial(room.answer, write), methods=["POST"]) for path, write in asked.items()]
+    routes = [
+        Route(path, partial(room.answer, write), methods=["POST"]) for path, write in asked.items()
+    ]
     routes += [Route(path, tell, methods=["GET"]) for path, tell in told.items()]
-    app = Starlette(routes=routes, exception_handlers={404: wrong_path, 405: wrong_path, Exception: failed})
+    app = Starlette(
+        routes=routes, exception_handlers={404: wrong_path, 405: wrong_path, Exception: failed}
+    )
     app.router.redirect_slashes = False
     gate = Gate(app, _refusal, metrics, tokens, rate)
 
@@ -129,7 +139,10 @@ def make_app(
 
 
 class _Room:
-    """Requests from reading to answer. The event loop reads them, and its thread alone changes the counts."""
+    """Requests from reading to answer.
+
+    The event loop reads them, and its thread alone changes the counts.
+    """
 
     def __init__(self, answer: Answer, limits: Limits) -> None:
         self._answer, self._limits = answer, limits
@@ -197,7 +210,10 @@ class _Room:
         return work.result()
 
     def _work(self) -> None:
-        """Work on requests forever. Nothing may end a thread: the place for a request would be lost with it."""
+        """Work on requests forever.
+
+        Nothing may end a thread: the place for a request would be lost with it.
+        """
         while True:
             with suppress(BaseException):  # also what timeout libraries raise from outside
                 work, write, body = self._waiting.get()
@@ -241,7 +257,11 @@ def run(
 ) -> int:
     """Serve until the process is told to end; return the exit code. Workers share a socket."""
     scheme = "https" if tls.get("ssl_certfile") else "http"
-    console.print(f"protected explanations at {scheme}://{host}:{port}/invocations", highlight=False, soft_wrap=True)
+    console.print(
+        f"protected explanations at {scheme}://{host}:{port}/invocations",
+        highlight=False,
+        soft_wrap=True,
+    )
     server = uvicorn.Server(
         uvicorn.Config(
             app,
@@ -258,7 +278,10 @@ def run(
             **tls,
         )
     )
-    for told in (signal.SIGINT, signal.SIGTERM):  # uvicorn raises them again after it ends; exit normally then
+    for told in (
+        signal.SIGINT,
+        signal.SIGTERM,
+    ):  # uvicorn raises them again after it ends; exit normally then
         signal.signal(told, server.handle_exit)
     server.run(None if shared is None else [shared])
     return 0 if server.started else 2
@@ -269,10 +292,11 @@ _LAST_SECONDS = 5  # seconds that running requests get when the server is told t
 
 
 class _Connection(H11Protocol):
-    """A connection that is dropped if it sends no request in time, takes no answer, or is one too many.
+    """A connection that is dropped if it sends no request in time, takes no answer, or is one too
+    many.
 
-    The web server has no deadline for the first byte, for headers that are sent one by one, or for answers that nobody
-    reads: such clients would use up all connections.
+    The web server has no deadline for the first byte, for headers that are sent one by one, or for
+    answers that nobody reads: such clients would use up all connections.
     """
 
     limits: ClassVar[Limits]

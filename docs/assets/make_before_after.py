@@ -1,8 +1,8 @@
 """Draw before-after.svg from real output: one patient's explanation without and with protection.
 
-Run it from the repository's root: ``python docs/assets/make_before_after.py``. With ``--check`` it writes nothing and
-fails when the picture is not what it would write. The patients are scikit-learn's diabetes data, which is public: the
-only reason why training rows are drawn.
+Run it from the repository's root: ``python docs/assets/make_before_after.py``. With ``--check`` it
+writes nothing and fails when the picture is not what it would write. The patients are
+scikit-learn's diabetes data, which is public: the only reason why training rows are drawn.
 """
 
 from __future__ import annotations
@@ -43,16 +43,20 @@ STYLE = """
 
 
 def explain() -> tuple[pd.DataFrame, pd.Series, GeneralizedCounterfactual, int]:
-    """Return the training patients, what the explainer finds for the first patient asked for, what is released, and how
-    many private values that asks to change."""
+    """Return the training patients, what the explainer finds for the first patient asked for, what
+    is released, and how many private values that asks to change."""
     data = load_patients(1)
     train = data.train.drop(columns="progression")
     schema = Schema.from_frame(train, quasi_identifiers=KNOWN, nominal=["sex"])
     population = Population.from_frame(train, schema)
-    explainer = import_module("cfk_adapters.nearest").NearestUnlikeNeighbour(train, data.model, desired=LOW)
+    explainer = import_module("cfk_adapters.nearest").NearestUnlikeNeighbour(
+        train, data.model, desired=LOW
+    )
     raw = explainer.explain(data.queries).iloc[0]
     policy = PrivacyPolicy(k=K)
-    private = protect(explainer, model=data.model, population=population, policy=policy, desired=LOW)
+    private = protect(
+        explainer, model=data.model, population=population, policy=policy, desired=LOW
+    )
     entry = private.explain(data.queries)[0]
     assert isinstance(entry, GeneralizedCounterfactual)
     query = data.queries.iloc[0]
@@ -72,7 +76,9 @@ def text(x: float, y: float, words: str, kind: str = "ink", anchor: str = "start
 
 
 def plot(train: pd.DataFrame, left: float, sex: int, inside: pd.Series, kind: str) -> list[str]:
-    """Draw every patient by age and BMI: those whose sex does not fit pale, those who fit in colour and last."""
+    """Draw every patient by age and BMI: those whose sex does not fit pale, those who fit in colour
+    and last.
+    """
     out = [f'<path class="axis" d="M{left + MARGIN} {TOP} V{TOP + PLOT} H{left + PANEL}"/>']
     groups = {"other": train["sex"] != sex, "same": (train["sex"] == sex) & ~inside, kind: inside}
     for name, rows in groups.items():
@@ -81,14 +87,19 @@ def plot(train: pd.DataFrame, left: float, sex: int, inside: pd.Series, kind: st
             f'<circle class="{name}" cx="{x_of(age, left):.1f}" cy="{y_of(bmi):.1f}" r="{radius}"/>'
             for age, bmi in train.loc[rows, ["age", "bmi"]].itertuples(index=False)
         ]
-    out += [text(x_of(age, left), TOP + PLOT + 17, str(age), "soft", "middle") for age in (20, 40, 60, 80)]
+    out += [
+        text(x_of(age, left), TOP + PLOT + 17, str(age), "soft", "middle")
+        for age in (20, 40, 60, 80)
+    ]
     out.append(text(left + (MARGIN + PANEL) / 2, TOP + PLOT + 34, "age", "soft", "middle"))
     out += [text(left + MARGIN - 6, y_of(bmi) + 4, str(bmi), "soft", "end") for bmi in (20, 30, 40)]
     out.append(text(left, TOP + 4, "BMI", "soft"))
     return out
 
 
-def draw(train: pd.DataFrame, raw: pd.Series, entry: GeneralizedCounterfactual, changes: int) -> str:
+def draw(
+    train: pd.DataFrame, raw: pd.Series, entry: GeneralizedCounterfactual, changes: int
+) -> str:
     """Return the picture."""
     left, right = 26.0, WIDTH - PANEL - 26.0
     sex = int(raw["sex"])
@@ -107,37 +118,61 @@ def draw(train: pd.DataFrame, raw: pd.Series, entry: GeneralizedCounterfactual, 
         f'width="{x_of(ages.high, right) - x_of(ages.low, right) + 8:.1f}" '
         f'height="{y_of(bmis.low) - y_of(bmis.high) + 8:.1f}" rx="4"/>'
     )
-    ring = f'<circle class="ring" cx="{x_of(raw["age"], left):.1f}" cy="{y_of(raw["bmi"]):.1f}" r="9"/>'
+    ring = (
+        f'<circle class="ring" cx="{x_of(raw["age"], left):.1f}" cy="{y_of(raw["bmi"]):.1f}"'
+        ' r="9"/>'
+    )
     lines = [
         text(left, 36, "Before: a training patient", "before title"),
-        text(left, 58, f"age {raw['age']:.0f}, sex {sex}, BMI {raw['bmi']}, and {len(private)} private values"),
+        text(
+            left,
+            58,
+            f"age {raw['age']:.0f}, sex {sex}, BMI {raw['bmi']}, and {len(private)} private values",
+        ),
         text(right, 36, f"After: a region with k = {K}", "after title"),
         text(
             right,
             58,
-            f"age {cells['age']}, sex {cells['sex']}, BMI {cells['bmi']}; {changes or 'no'} private values to change",
+            f"age {cells['age']}, sex {cells['sex']}, BMI {cells['bmi']}; {changes or 'no'} private"
+            " values to change",
         ),
         *plot(train, left, sex, same, "before"),
         ring,
         area,
         *plot(train, right, sex, fits, "after"),
         text(left, below, f"{int(same.sum())} of {len(train)} patients fits.", "ink number"),
-        text(left, below + 20, f"Whoever knows age, sex and BMI of that patient learns all {len(private)}"),
+        text(
+            left,
+            below + 20,
+            f"Whoever knows age, sex and BMI of that patient learns all {len(private)}",
+        ),
         text(left, below + 40, "private values: blood pressure and six blood values."),
         text(right, below, f"{certificate.k} of {len(train)} patients fit.", "ink number"),
-        text(right, below + 20, f"Information loss (NCP) {certificate.ncp:.3f}; the model keeps the promise for"),
-        text(right, below + 40, f"{certificate.pureness:.0%} of the value combinations inside (pureness)."),
+        text(
+            right,
+            below + 20,
+            f"Information loss (NCP) {certificate.ncp:.3f}; the model keeps the promise for",
+        ),
+        text(
+            right,
+            below + 40,
+            f"{certificate.pureness:.0%} of the value combinations inside (pureness).",
+        ),
     ]
     legend = (
-        f"Strong dots: patients of sex {sex}. Faint dots: the others. Data: diabetes patients of scikit-learn, public."
+        f"Strong dots: patients of sex {sex}. Faint dots: the others. Data: diabetes patients of"
+        " scikit-learn, public."
     )
     described = (
-        f"Two scatter plots of {len(train)} patients by age and BMI. Before: the explanation is one patient. "
-        f"After: it is a rectangle that {certificate.k} patients fit."
+        f"Two scatter plots of {len(train)} patients by age and BMI. Before: the explanation is one"
+        f" patient. After: it is a rectangle that {certificate.k} patients fit."
     )
     return "\n".join(
         [
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-labelledby="t d">',
+            (
+                f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img"'
+                ' aria-labelledby="t d">'
+            ),
             '<title id="t">One explanation before and after protection</title>',
             f'<desc id="d">{described}</desc>',
             f"<style>{STYLE}</style>",

@@ -1,6 +1,8 @@
-"""Draw catalogue-page.png: the page of a catalogue of real patients, with an answer, as a browser shows it.
+"""Draw catalogue-page.png: the page of a catalogue of real patients, with an answer, as a browser
+shows it.
 
-Run it from the repository's root: ``python docs/assets/make_catalogue_page.py``. It needs playwright and a Chromium.
+Run it from the repository's root: ``python docs/assets/make_catalogue_page.py``. It needs
+playwright and a Chromium.
 """
 
 from __future__ import annotations
@@ -27,14 +29,17 @@ def main() -> None:
 
     data = load_patients(patients=5)
     train = data.train.drop(columns="progression")
-    schema = Schema.from_frame(train, quasi_identifiers=["age", "sex", "bmi"], nominal=["sex"], phrases=PHRASES)
+    schema = Schema.from_frame(
+        train, quasi_identifiers=["age", "sex", "bmi"], nominal=["sex"], phrases=PHRASES
+    )
     population = Population.from_frame(train, schema, key=b"picture")
     anonymizer = KAnonymizer(policy=PrivacyPolicy(k=10, guarantee="catalogue"))
     anonymizer.fit(population, model=data.model, desired=0)
     with TemporaryDirectory() as folder, browser() as started:
         page = Path(folder) / "page.html"
         page.write_text(
-            catalogue_page(anonymizer.published(), population, title="Low progression of diabetes"), encoding="utf-8"
+            catalogue_page(anonymizer.published(), population, title="Low progression of diabetes"),
+            encoding="utf-8",
         )
         with visit(started, page.as_uri(), width=900) as found:
             for name, value in QUERY.items():
@@ -47,7 +52,9 @@ def main() -> None:
                 found.page.get_by_label(f"{name}: cannot change").check()
             found.page.get_by_role("button", name="Find").click()
             found.run("() => document.activeElement.blur()")
-            bottom = found.run("() => document.getElementById('answer').getBoundingClientRect().bottom + scrollY")
+            bottom = found.run(
+                "() => document.getElementById('answer').getBoundingClientRect().bottom + scrollY"
+            )
             clip = {"x": 0, "y": 0, "width": 900, "height": bottom + 24}
             picture = Image.open(BytesIO(found.page.screenshot(full_page=True, clip=clip)))
             picture.convert("RGB").quantize(32).save(PICTURE, optimize=True)

@@ -1,4 +1,5 @@
-"""Write what-explanations-leak.md and its plots from leaks.json, which tests/benchmarks/leaks.py wrote.
+"""Write what-explanations-leak.md and its plots from leaks.json, which tests/benchmarks/leaks.py
+wrote.
 
 ``python docs/explanation/make_leaks.py`` runs no experiment.
 """
@@ -18,7 +19,11 @@ from cfk_plugin.audit.result import Curve
 from cfk_plugin.plots import plot_roc
 
 HERE = Path(__file__).resolve().parent
-KEPT, PAGE, TEMPLATE = HERE / "leaks.json", HERE / "what-explanations-leak.md", HERE / "what-explanations-leak.md.in"
+KEPT, PAGE, TEMPLATE = (
+    HERE / "leaks.json",
+    HERE / "what-explanations-leak.md",
+    HERE / "what-explanations-leak.md.in",
+)
 FIGURES = HERE.parent / "assets/leaks"
 SHOWN = {
     "membership_cfd": "CFD",
@@ -29,17 +34,34 @@ SHOWN = {
 DIMENSIONS = (100, 1000, 5000, 7000)
 PANELS = {
     "linear": [f"linear d={d}" for d in DIMENSIONS],
-    "real": ["table adult scfe", "table adult growing-spheres", "table adult c-chvae", "table diabetes130 scfe"],
+    "real": [
+        "table adult scfe",
+        "table adult growing-spheres",
+        "table adult c-chvae",
+        "table diabetes130 scfe",
+    ],
 }
 PUBLISHED = {  # Pawelczyk, Lakkaraju, Neel (2023), table 2: AUC and TPR at FPR 0.01
     ("adult", "scfe"): {"membership_cfd": (0.4971, 0.0121), "membership_cfd_lrt": (0.4988, 0.0158)},
     ("adult", "cadex"): {},
-    ("adult", "growing-spheres"): {"membership_cfd": (0.5038, 0.0097), "membership_cfd_lrt": (0.5103, 0.0095)},
+    ("adult", "growing-spheres"): {
+        "membership_cfd": (0.5038, 0.0097),
+        "membership_cfd_lrt": (0.5103, 0.0095),
+    },
     ("adult", "revise"): {},
-    ("adult", "c-chvae"): {"membership_cfd": (0.5008, 0.0157), "membership_cfd_lrt": (0.5066, 0.0134)},
-    ("diabetes130", "scfe"): {"membership_cfd": (0.5051, 0.0093), "membership_cfd_lrt": (0.5050, 0.0113)},
+    ("adult", "c-chvae"): {
+        "membership_cfd": (0.5008, 0.0157),
+        "membership_cfd_lrt": (0.5066, 0.0134),
+    },
+    ("diabetes130", "scfe"): {
+        "membership_cfd": (0.5051, 0.0093),
+        "membership_cfd_lrt": (0.5050, 0.0113),
+    },
     ("diabetes130", "cadex"): {},
-    ("diabetes130", "growing-spheres"): {"membership_cfd": (0.5000, 0.0083), "membership_cfd_lrt": (0.5047, 0.0159)},
+    ("diabetes130", "growing-spheres"): {
+        "membership_cfd": (0.5000, 0.0083),
+        "membership_cfd_lrt": (0.5047, 0.0159),
+    },
     ("diabetes130", "revise"): {},
 }
 Report = dict[str, Any]
@@ -61,20 +83,33 @@ def tables(found: dict[str, Report]) -> dict[str, list[str]]:
         "linear": table(["d", *heads(SHOWN)], lines),
         "separation": table(["separation", "test accuracy", *heads(SHOWN)], separations(found)),
         "networks": table(["d", "layers", "test accuracy", *heads(SHOWN)], networks(found)),
-        "real": table(["table", "method", "answered", "attack", "AUC", "paper", few, "paper"], real(found)),
-        "extraction": table(
-            ["table", "answers", "queries", "with explanations", "queries alone", more, "gain"], copied(found)
+        "real": table(
+            ["table", "method", "answered", "attack", "AUC", "paper", few, "paper"], real(found)
         ),
-        "surrogate": table(["table", "answers", "threshold", "control", "learned", "control"], through_copies(found)),
-        "asked": table(["table", "answers", "attribute", "right", "baseline", "control"], asked(found)),
+        "extraction": table(
+            ["table", "answers", "queries", "with explanations", "queries alone", more, "gain"],
+            copied(found),
+        ),
+        "surrogate": table(
+            ["table", "answers", "threshold", "control", "learned", "control"],
+            through_copies(found),
+        ),
+        "asked": table(
+            ["table", "answers", "attribute", "right", "baseline", "control"], asked(found)
+        ),
         "attributes": table(
-            ["table", "answers", "who fits", "right", "baseline", "control", "fits one person"], guessed(found)
+            ["table", "answers", "who fits", "right", "baseline", "control", "fits one person"],
+            guessed(found),
         ),
     }
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    return [f"| {' | '.join(head)} |", "|" + "---|" * len(head), *(f"| {' | '.join(row)} |" for row in rows)]
+    return [
+        f"| {' | '.join(head)} |",
+        "|" + "---|" * len(head),
+        *(f"| {' | '.join(row)} |" for row in rows),
+    ]
 
 
 def heads(attacks: dict[str, str]) -> list[str]:
@@ -91,7 +126,9 @@ def membership(first: str, report: Report, attacks: dict[str, str]) -> list[str]
 
 def separations(found: dict[str, Report]) -> Iterable[list[str]]:
     for separation in ("3.4", "5", "6", "8", "12"):
-        report = found["linear d=5000" if separation == "8" else f"linear d=5000 separation={separation}"]
+        report = found[
+            "linear d=5000" if separation == "8" else f"linear d=5000 separation={separation}"
+        ]
         yield [separation, accuracy(report), *membership("", report, SHOWN)[1:]]
 
 
@@ -99,7 +136,12 @@ def networks(found: dict[str, Report]) -> Iterable[list[str]]:
     for name, report in found.items():
         if name.startswith("network"):
             d, layers = (part.split("=")[1] for part in name.split()[1:])
-            yield [d, layers.replace("-", ", "), accuracy(report), *membership("", report, SHOWN)[1:]]
+            yield [
+                d,
+                layers.replace("-", ", "),
+                accuracy(report),
+                *membership("", report, SHOWN)[1:],
+            ]
 
 
 def real(found: dict[str, Report]) -> Iterable[list[str]]:
@@ -109,7 +151,12 @@ def real(found: dict[str, Report]) -> Iterable[list[str]]:
             result = of(report, attack)
             area, few = printed.get(attack, (None, None))
             answered = 1 - result["figures"]["unanswered_others"]
-            numbers = [rate(result["main"]), written(area), figure(result, "tpr_at_0_01"), written(few)]
+            numbers = [
+                rate(result["main"]),
+                written(area),
+                figure(result, "tpr_at_0_01"),
+                written(few),
+            ]
             yield [name, method, f"{100 * answered:.0f} %", SHOWN[attack], *numbers]
 
 
@@ -122,7 +169,12 @@ def copied(found: dict[str, Report]) -> Iterable[list[str]]:
             kind, queries = result["attack"].split("_")[1:]
             if kind == "known":
                 further = "–" if result["control"] is None else rate(result["control"])
-                numbers = [rate(result["main"]), rate(result["baseline"]), further, figure(result, "gain")]
+                numbers = [
+                    rate(result["main"]),
+                    rate(result["baseline"]),
+                    further,
+                    figure(result, "gain"),
+                ]
                 yield [data, owner, queries, *numbers]
 
 
@@ -149,7 +201,12 @@ def guessed(found: dict[str, Report]) -> Iterable[list[str]]:
             for who, attack in (("everybody", "linkage"), ("at most three", "singled_out")):
                 result = of(report, f"attribute_inference_{attack}")
                 cells = [rate(result[part]) for part in ("main", "baseline", "control")]
-                yield [*name.split()[1:], who, *cells, f"{100 * pooled['figures']['fits_one']:.0f} %"]
+                yield [
+                    *name.split()[1:],
+                    who,
+                    *cells,
+                    f"{100 * pooled['figures']['fits_one']:.0f} %",
+                ]
 
 
 def of(report: Report, attack: str) -> Report:
@@ -186,11 +243,16 @@ def draw(found: dict[str, Report], folder: Path) -> list[Path]:
         figure, axes = plt.subplots(2, 2, figsize=(9, 8), layout="constrained")
         for ax, case in zip(axes.flat, cases, strict=True):
             curves = found[case]["curves"]
-            plot_roc({SHOWN[a]: Curve(tuple(curves[a]["fpr"]), tuple(curves[a]["tpr"])) for a in SHOWN}, ax=ax)
+            plot_roc(
+                {SHOWN[a]: Curve(tuple(curves[a]["fpr"]), tuple(curves[a]["tpr"])) for a in SHOWN},
+                ax=ax,
+            )
             ax.set_title(case)
             lines = ax.get_legend_handles_labels()
             ax.get_legend().remove()
-        figure.legend(*lines, loc="outside upper center", ncols=len(SHOWN) + 1, frameon=False, handlelength=3)
+        figure.legend(
+            *lines, loc="outside upper center", ncols=len(SHOWN) + 1, frameon=False, handlelength=3
+        )
         paths.append(folder / f"roc-{name}.svg")
         figure.savefig(paths[-1], metadata={"Date": None})
         plt.close(figure)

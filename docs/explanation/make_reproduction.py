@@ -1,8 +1,8 @@
 """Write reproduction.md, and the plots that it shows, from the results of `cfk reproduce`.
 
-``python docs/explanation/make_reproduction.py FOLDER`` takes FOLDER/results.json, which ``cfk reproduce -o FOLDER``
-wrote; without a folder, the page is written anew from the results that are kept here. What is said of them is written
-by hand, in reproduction.md.j2.
+``python docs/explanation/make_reproduction.py FOLDER`` takes FOLDER/results.json, which ``cfk
+reproduce -o FOLDER`` wrote; without a folder, the page is written anew from the results that are
+kept here. What is said of them is written by hand, in reproduction.md.j2.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Make the example report from real data: real patients, explained, audited, logged, and reported on.
+"""Make the example report from real data: real patients, explained, audited, logged, and reported
+on.
 
-``python docs/governance/make_example.py`` writes ``example-report.json``, and ``example-report.html`` from it. Runs
-have ids and times of their own, so a new example differs in those; ``--render`` makes the HTML anew from the data that
-are there.
+``python docs/governance/make_example.py`` writes ``example-report.json``, and
+``example-report.html`` from it. Runs have ids and times of their own, so a new example differs in
+those; ``--render`` makes the HTML anew from the data that are there.
 """
 
 from __future__ import annotations
@@ -13,7 +14,16 @@ import warnings
 from pathlib import Path
 
 from cfk_adapters.nearest import NearestUnlikeNeighbour
-from cfk_plugin import KAnonymizer, Ledger, Population, PrivacyPolicy, PrivacyReport, RunLogger, Schema, protect
+from cfk_plugin import (
+    KAnonymizer,
+    Ledger,
+    Population,
+    PrivacyPolicy,
+    PrivacyReport,
+    RunLogger,
+    Schema,
+    protect,
+)
 from cfk_plugin.audit import Setting, run_linkage_audit
 from cfk_plugin.demo import LOW, load_patients
 from cfk_plugin.frontier import frontier
@@ -26,7 +36,10 @@ POLICY = PrivacyPolicy(k=12, anonymity_set="eligible", min_pureness=0.5, max_ncp
 INPUTS = HumanInputs(
     answers={
         "system": "diabetes progression, random forest, release 1",
-        "decision": "whether the disease of a patient progresses much within a year; it prepares a doctor's advice",
+        "decision": (
+            "whether the disease of a patient progresses much within a year; it prepares a doctor's"
+            " advice"
+        ),
         "recipients": "the patients who ask",
         "recipients_pool": "unknown",
         "frequency": "as often as they like",
@@ -57,15 +70,24 @@ def make() -> PrivacyReport:
     settings = {"model": patients.model, "population": population, "policy": POLICY, "desired": LOW}
     with tempfile.TemporaryDirectory() as folder:
         store = f"sqlite:///{folder}/mlflow.db"
-        logger = RunLogger(experiment=EXPERIMENT, tracking_uri=store, run_name="answers", model="models:/progression/1")
+        logger = RunLogger(
+            experiment=EXPERIMENT,
+            tracking_uri=store,
+            run_name="answers",
+            model="models:/progression/1",
+        )
         with Ledger(f"{folder}/ledger.db", create=True) as ledger:
             private = protect(explainer, **settings, ledger=ledger, groups="sex")
             run_id = private.explain(patients.queries).log(logger)
-            private.explain(patients.queries).log(run_id=run_id, tracking_uri=store)  # everybody asks once more
+            private.explain(patients.queries).log(
+                run_id=run_id, tracking_uri=store
+            )  # everybody asks once more
         raw = explainer.explain(patients.queries)
         anonymizer = KAnonymizer(policy=POLICY).fit(population, model=patients.model, desired=LOW)
         setting = Setting(anonymizer, raw, holdout=patients.queries)
-        run_linkage_audit(setting, ["linkage", "inversion_own", "model_filter"]).log(run_id, tracking_uri=store)
+        run_linkage_audit(setting, ["linkage", "inversion_own", "model_filter"]).log(
+            run_id, tracking_uri=store
+        )
         asked = {"ks": [2, 5, 12, 20, 30], "factuals": patients.queries, "compare": True}
         frontier(raw, **settings, **asked).log(run_id, tracking_uri=store)
         return PrivacyReport.of_runs(run_id, inputs=INPUTS, preset="ema-0070", tracking_uri=store)

@@ -1,4 +1,6 @@
-"""Write definitions.md and controls.md from what reports are made with; ``--check`` compares instead."""
+"""Write definitions.md and controls.md from what reports are made with; ``--check`` compares
+instead.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +80,10 @@ def controls_page() -> str:
         "checked_on": "Checked",
     }
     rows = [[escaped(entry[key]) for key in titles] for entry in controls()]
-    lines = [f"| {' | '.join(cells)} |" for cells in (list(titles.values()), ["---"] * len(titles), *rows)]
+    lines = [
+        f"| {' | '.join(cells)} |"
+        for cells in (list(titles.values()), ["---"] * len(titles), *rows)
+    ]
     return CONTROLS + "\n" + "\n".join(lines) + "\n"
 
 
@@ -90,7 +95,11 @@ def pages() -> Mapping[Path, str]:
 def main() -> int:
     """Write the pages, or check them."""
     if "--check" in sys.argv[1:]:
-        return 0 if all(path.read_text(encoding="utf-8") == text for path, text in pages().items()) else 1
+        return (
+            0
+            if all(path.read_text(encoding="utf-8") == text for path, text in pages().items())
+            else 1
+        )
     for path, text in pages().items():
         path.write_text(text, encoding="utf-8")
     return 0

@@ -1,4 +1,6 @@
-"""Notebooks as pages of the site, as they were run: MkDocs checks and styles them as it does Markdown."""
+"""Notebooks as pages of the site, as they were run: MkDocs checks and styles them as it does
+Markdown.
+"""
 
 from __future__ import annotations
 
@@ -31,12 +33,18 @@ def written(cell: dict[str, Any]) -> str:
 
 def _output(output: dict[str, Any]) -> str:
     """Return the richest form of an output; a blank line would end HTML in Markdown."""
-    found = {kind: "".join(data) for kind, data in output.get("data", {"text/plain": output.get("text", "")}).items()}
+    found = {
+        kind: "".join(data)
+        for kind, data in output.get("data", {"text/plain": output.get("text", "")}).items()
+    }
     if html := found.get("text/html"):
         dense = re.sub(r"\n\s*\n", "\n", html)
         return f'<div class="output">\n{dense}\n</div>'
     if png := found.get("image/png"):
-        return f'<img class="output" alt="{found.get("text/plain", "")}" src="data:image/png;base64,{png.strip()}">'
+        return (
+            f'<img class="output" alt="{found.get("text/plain", "")}"'
+            f' src="data:image/png;base64,{png.strip()}">'
+        )
     return f"```{{ .text .said }}\n{found['text/plain']}\n```"
 
 

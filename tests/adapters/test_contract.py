@@ -1,4 +1,6 @@
-"""The contract of `cfk_plugin.testing`, kept by every adapter with the real library behind it; and its rules bite."""
+"""The contract of `cfk_plugin.testing`, kept by every adapter with the real library behind it; and
+its rules bite.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ def test_the_contract_is_kept_with_the_real_library(name: str) -> None:
     explainer, ask, fast, queries = EXPLAINERS[name](), {}, {}, QUERIES
     if name.startswith("dice"):
         queries = QUERIES.head(2)
-        fast = {"dice genetic": {"maxiterations": 1}, "dice random": {"random_seed": 3}}.get(name, {})
+        fast = {"dice genetic": {"maxiterations": 1}, "dice random": {"random_seed": 3}}.get(
+            name, {}
+        )
         fast["posthoc_sparsity_algorithm"] = "binary"  # the usual one asks the model at every step
         short = {"total_CFs": 10, **fast}
         ten = pd.concat([queries] * 5, ignore_index=True)  # the fewest that DiCE takes
@@ -51,14 +55,19 @@ def test_the_contract_is_kept_with_the_real_library(name: str) -> None:
             "global_feature_importance": ([ten], {**short, "posthoc_sparsity_param": None}),
         }
         ask = {"arguments": arguments, "rows": ROWS[FEATURES], "total_CFs": 2, **fast}
-    batch = check_adapter(explainer, queries, FEATURES, "approved", plugins=ADAPTERS, deterministic=True, **ask)
+    batch = check_adapter(
+        explainer, queries, FEATURES, "approved", plugins=ADAPTERS, deterministic=True, **ask
+    )
     assert len(batch.frame) >= len(queries)
     if name.startswith(("dice", "nearest")):
-        ranked = check_candidates(explainer, queries, FEATURES, "approved", plugins=ADAPTERS, **fast)
+        ranked = check_candidates(
+            explainer, queries, FEATURES, "approved", plugins=ADAPTERS, **fast
+        )
         assert len(ranked.frame) > len(queries)
 
 
-# --- a good adapter, and others that break one rule --------------------------------------------------------------
+# --- a good adapter, and others that break one rule
+# --------------------------------------------------------------
 
 ASKED = pd.DataFrame({"age": [2511, 4022, 6133], "income": [3044, 9055, 5566]})
 NAMES = ["age", "income"]
@@ -96,7 +105,9 @@ class Good:
         return self
 
     def generate(self, queries: pd.DataFrame) -> CounterfactualBatch:
-        return CounterfactualBatch.one_each(self.explainer.answer(queries), np.ones(len(queries), dtype=bool))
+        return CounterfactualBatch.one_each(
+            self.explainer.answer(queries), np.ones(len(queries), dtype=bool)
+        )
 
     def answer(self, queries: pd.DataFrame) -> Any:
         batch = self.generate(queries)
@@ -122,20 +133,29 @@ class Shown:
 def told(explanations: Any, native: Any, kept: str) -> list[Any]:
     """Keep the native rows of the entries that are released, or that are withheld."""
     rows = zip(explanations, native.to_dict("records"), strict=True)
-    return [{**row, **entry.to_dict(), "was": row} if entry.status == kept else entry.to_dict() for entry, row in rows]
+    return [
+        {**row, **entry.to_dict(), "was": row} if entry.status == kept else entry.to_dict()
+        for entry, row in rows
+    ]
 
 
 def takes_more(self: Good, queries: pd.DataFrame, *, needed: int) -> Any:
     return Good.answer(self, queries)
 
 
-def doing(act: Callable[[pd.DataFrame, Any], Any]) -> Callable[[Good, pd.DataFrame], CounterfactualBatch]:
+def doing(
+    act: Callable[[pd.DataFrame, Any], Any],
+) -> Callable[[Good, pd.DataFrame], CounterfactualBatch]:
     """Answer, after something that an adapter must not do."""
     return lambda self, queries: (act(queries, self.explainer), Good.generate(self, queries))[1]
 
 
-def giving(answer: Callable[[pd.DataFrame], pd.DataFrame]) -> Callable[[Good, pd.DataFrame], CounterfactualBatch]:
-    return lambda self, queries: CounterfactualBatch.one_each(answer(queries), np.ones(len(queries), dtype=bool))
+def giving(
+    answer: Callable[[pd.DataFrame], pd.DataFrame],
+) -> Callable[[Good, pd.DataFrame], CounterfactualBatch]:
+    return lambda self, queries: CounterfactualBatch.one_each(
+        answer(queries), np.ones(len(queries), dtype=bool)
+    )
 
 
 KEEPS = "`restore` keeps values"
@@ -150,43 +170,107 @@ def doubting(queries: pd.DataFrame) -> None:
 
 
 BROKEN: list[tuple[str, Any, str]] = [
-    ("generate", lambda _, queries: queries + 1, "CounterfactualBatch is due, not DataFrame; .*one_each"),
+    (
+        "generate",
+        lambda _, queries: queries + 1,
+        "CounterfactualBatch is due, not DataFrame; .*one_each",
+    ),
     ("generate", lambda _, queries: None, "CounterfactualBatch is due, not NoneType"),
     ("generate", failing, r"`generate` raised KeyError in test_contract.py, line \d+$"),
-    ("generate", lambda _, q: doubting(q), r"`generate` raised AssertionError in test_contract.py, line \d+$"),
-    ("generate", lambda _, q: ask(failing), "`generate` raised ExplainerError: the explainer raised KeyError"),
-    ("generate", lambda _, q: CounterfactualBatch(q, np.arange(9), np.arange(3)), "one slot per row"),
-    ("cfk_adapt", hookimpl(lambda self, explainer: failing()), "`cfk_adapt` raised PluginError: .*KeyError"),
-    ("cfk_adapt", hookimpl(lambda self, explainer: object()), "is no CounterfactualSource: it has no name and no"),
+    (
+        "generate",
+        lambda _, q: doubting(q),
+        r"`generate` raised AssertionError in test_contract.py, line \d+$",
+    ),
+    (
+        "generate",
+        lambda _, q: ask(failing),
+        "`generate` raised ExplainerError: the explainer raised KeyError",
+    ),
+    (
+        "generate",
+        lambda _, q: CounterfactualBatch(q, np.arange(9), np.arange(3)),
+        "one slot per row",
+    ),
+    (
+        "cfk_adapt",
+        hookimpl(lambda self, explainer: failing()),
+        "`cfk_adapt` raised PluginError: .*KeyError",
+    ),
+    (
+        "cfk_adapt",
+        hookimpl(lambda self, explainer: object()),
+        "is no CounterfactualSource: it has no name and no",
+    ),
     ("cfk_adapt", hookimpl(lambda self, explainer: None), "no adapter knows an explainer"),
     ("instance_based", "yes", "`instance_based` must be True or False"),
     ("__repr__", failing, "`__repr__` raised KeyError"),
     ("generate", doing(lambda queries, _: queries.insert(0, "new", 1)), "queries were changed"),
-    ("generate", doing(lambda q, _: q.__setitem__("age", q["age"].astype(float))), "queries were changed|dtypes"),
-    ("generate", doing(lambda _, explainer: setattr(explainer, "last", 1)), "gained or lost attributes"),
+    (
+        "generate",
+        doing(lambda q, _: q.__setitem__("age", q["age"].astype(float))),
+        "queries were changed|dtypes",
+    ),
+    (
+        "generate",
+        doing(lambda _, explainer: setattr(explainer, "last", 1)),
+        "gained or lost attributes",
+    ),
     ("generate", doing(lambda _, explainer: explainer.kept.append(1)), "content was changed"),
     ("generate", doing(lambda *_: random.random()), "random state"),
     ("generate", doing(lambda *_: np.random.random()), "random state"),  # noqa: NPY002 - what the adapter has to keep
-    ("generate", lambda _, q: CounterfactualBatch(q[:1], np.array([0]), np.array([0, 1])), "name each query"),
-    ("generate", lambda _, q: CounterfactualBatch(q, np.arange(3), np.array([2, 1, 0])), "order of the queries"),
+    (
+        "generate",
+        lambda _, q: CounterfactualBatch(q[:1], np.array([0]), np.array([0, 1])),
+        "name each query",
+    ),
+    (
+        "generate",
+        lambda _, q: CounterfactualBatch(q, np.arange(3), np.array([2, 1, 0])),
+        "order of the queries",
+    ),
     ("generate", giving(lambda queries: queries.assign(approved=1)), "exactly the features"),
-    ("generate", giving(lambda queries: queries.assign(age=np.random.default_rng().random(3))), "another answer"),
+    (
+        "generate",
+        giving(lambda queries: queries.assign(age=np.random.default_rng().random(3))),
+        "another answer",
+    ),
     ("__repr__", lambda self: f"Talkative({ASKED['age'].iloc[0]})", "repr shows a value"),
     ("restore", lambda self, native, explanations: native, "gives back what answer returned"),
     ("restore", lambda self, native, explanations: [*explanations, native], KEEPS),
     ("restore", lambda self, native, explanations: f"about {native['age'].iloc[1]}", KEEPS),
-    ("restore", lambda self, native, explanations: native.to_numpy()[:0], KEEPS),  # empty, and a view of all rows
+    (
+        "restore",
+        lambda self, native, explanations: native.to_numpy()[:0],
+        KEEPS,
+    ),  # empty, and a view of all rows
     ("restore", lambda self, native, explanations: lambda: native, KEEPS),
     ("restore", lambda self, native, explanations: SimpleNamespace(result=[Shown(native)]), KEEPS),
-    ("restore", lambda self, native, found: told(found, native, "suppressed"), "where all was withheld"),
-    ("restore", lambda self, native, found: told(found, native, "released"), "where all was released as something"),
-    ("restore", lambda self, native, found: [float(e.cells()["age"]) for e in found], "`restore` raised"),
+    (
+        "restore",
+        lambda self, native, found: told(found, native, "suppressed"),
+        "where all was withheld",
+    ),
+    (
+        "restore",
+        lambda self, native, found: told(found, native, "released"),
+        "where all was released as something",
+    ),
+    (
+        "restore",
+        lambda self, native, found: [float(e.cells()["age"]) for e in found],
+        "`restore` raised",
+    ),
     ("forwarded", ("version", "rows"), "`forwarded` names rows, which leads to values"),
     ("forwarded", ("neighbours",), "`forwarded` names neighbours, which leads to values"),
     ("forwarded", ("no_such_name",), "which the explainer does not have"),
     ("forwarded", "version", "`forwarded` must be a tuple of names"),
     ("forwarded", ("answer",), "`forwarded` names what is protected: answer"),
-    ("answer", lambda self, queries: self.generate(queries), r"answer must return \(batch, native_result, queries\)"),
+    (
+        "answer",
+        lambda self, queries: self.generate(queries),
+        r"answer must return \(batch, native_result, queries\)",
+    ),
     ("answer", takes_more, "answer raised TypeError; say in `arguments` how it is called"),
 ]
 
@@ -199,7 +283,9 @@ def other(name: str, value: Any) -> Good:
 
 def checked(adapter: Good, explainer: Library | None = None, **options: Any) -> CounterfactualBatch:
     queries = ASKED.copy()
-    return check_adapter(explainer or Library(), queries, NAMES, plugins=[adapter], deterministic=True, **options)
+    return check_adapter(
+        explainer or Library(), queries, NAMES, plugins=[adapter], deterministic=True, **options
+    )
 
 
 def test_a_good_adapter_passes() -> None:
@@ -207,7 +293,9 @@ def test_a_good_adapter_passes() -> None:
 
 
 @pytest.mark.parametrize(("name", "value", "rule"), BROKEN)
-def test_an_adapter_is_told_the_rule_that_it_breaks_and_no_value(name: str, value: Any, rule: str) -> None:
+def test_an_adapter_is_told_the_rule_that_it_breaks_and_no_value(
+    name: str, value: Any, rule: str
+) -> None:
     with pytest.raises(AssertionError, match=rule) as broken:
         checked(other(name, value))
     values = np.concatenate([ASKED, ASKED + 10_000]).ravel()
@@ -215,13 +303,18 @@ def test_an_adapter_is_told_the_rule_that_it_breaks_and_no_value(name: str, valu
 
 
 @pytest.mark.parametrize(
-    ("said", "rule"), [({"desired": 1}, "names an outcome"), ({"features_to_vary": ["age"]}, "says what may change")]
+    ("said", "rule"),
+    [({"desired": 1}, "names an outcome"), ({"features_to_vary": ["age"]}, "says what may change")],
 )
-def test_a_goal_and_constraints_of_a_call_must_be_passed_on(said: dict[str, Any], rule: str) -> None:
+def test_a_goal_and_constraints_of_a_call_must_be_passed_on(
+    said: dict[str, Any], rule: str
+) -> None:
     def saying(told: bool) -> Any:
         def generate(self: Good, queries: pd.DataFrame, **options: Any) -> CounterfactualBatch:
             known = (desired_of(options), constraints_of(options)) if told else ()
-            return CounterfactualBatch.one_each(self.explainer.answer(queries), np.ones(3, dtype=bool), *known)
+            return CounterfactualBatch.one_each(
+                self.explainer.answer(queries), np.ones(3, dtype=bool), *known
+            )
 
         return other("generate", generate)
 
@@ -251,7 +344,9 @@ def test_methods_are_called_as_the_author_says() -> None:
 def test_a_querys_own_number_in_single_precision_is_no_others() -> None:
     class Single(Library):
         def answer(self, queries: pd.DataFrame) -> pd.DataFrame:
-            return queries.assign(age=queries["age"] + 10_000, income=queries["income"].astype("float32"))
+            return queries.assign(
+                age=queries["age"] + 10_000, income=queries["income"].astype("float32")
+            )
 
     for name, keeps in (("income", True), ("age", False)):
         plugin = other("restore", lambda self, native, _, name=name: native[name].tolist())

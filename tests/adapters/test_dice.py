@@ -1,4 +1,6 @@
-"""The adapter for dice-ml, with the real library: reading, repairs of its inputs, and results without training rows."""
+"""The adapter for dice-ml, with the real library: reading, repairs of its inputs, and results
+without training rows.
+"""
 
 from __future__ import annotations
 
@@ -47,9 +49,13 @@ def entries(asked: list[int], withheld: tuple[int, ...] = ()) -> Explanations:
     private = {"income": 61.5, "education": "low", "smoker": True}
     return Explanations(
         [
-            Suppressed(query, "infeasible")
-            if i in withheld
-            else GeneralizedCounterfactual(query, region, private, CERTIFICATE, outcome=Outcome(1))
+            (
+                Suppressed(query, "infeasible")
+                if i in withheld
+                else GeneralizedCounterfactual(
+                    query, region, private, CERTIFICATE, outcome=Outcome(1)
+                )
+            )
             for i, query in enumerate(asked)
         ],
         policy=PrivacyPolicy(guarantee="nominal", k=5),
@@ -73,9 +79,15 @@ def everything_in(value: Any, seen: set[int]) -> list[Any]:
 
 
 def test_kdtree_answers_with_what_dice_displays(explainers: dict[str, Any]) -> None:
-    batch, native, _ = source_of(explainers["kdtree"]).methods["generate_counterfactuals"](QUERIES, 2)
-    shown = pd.concat([examples.final_cfs_df_sparse for examples in native.cf_examples_list], ignore_index=True)
-    raw = pd.concat([examples.final_cfs_df for examples in native.cf_examples_list], ignore_index=True)
+    batch, native, _ = source_of(explainers["kdtree"]).methods["generate_counterfactuals"](
+        QUERIES, 2
+    )
+    shown = pd.concat(
+        [examples.final_cfs_df_sparse for examples in native.cf_examples_list], ignore_index=True
+    )
+    raw = pd.concat(
+        [examples.final_cfs_df for examples in native.cf_examples_list], ignore_index=True
+    )
     pd.testing.assert_frame_equal(batch.frame, shown[FEATURES], check_dtype=False)
     assert not raw[FEATURES].equals(shown[FEATURES])
 
@@ -105,7 +117,9 @@ def test_seed_given_to_dice_counts(explainers: dict[str, Any]) -> None:
     assert not one.equals(source.generate(QUERIES, total_CFs=2, random_seed=2).frame)
 
 
-@pytest.mark.parametrize("method", ["random", "kdtree"])  # The genetic search returns its best, whatever it is.
+@pytest.mark.parametrize(
+    "method", ["random", "kdtree"]
+)  # The genetic search returns its best, whatever it is.
 def test_none_found(explainers: dict[str, Any], method: str) -> None:
     source = source_of(explainers[method])
     batch = source.generate(QUERIES, total_CFs=2, features_to_vary=["smoker"])
@@ -121,7 +135,9 @@ def test_none_found(explainers: dict[str, Any], method: str) -> None:
 
 def test_query_that_dice_cannot_take_stops_no_other(explainers: dict[str, Any]) -> None:
     source = source_of(explainers["kdtree"])
-    broken = QUERIES.assign(job=["clerk", "astronaut", "nurse"], income=QUERIES["income"].where([True, True, False]))
+    broken = QUERIES.assign(
+        job=["clerk", "astronaut", "nurse"], income=QUERIES["income"].where([True, True, False])
+    )
     assert source.generate(broken).slot.tolist() == [0]
     with pytest.raises(AdapterError, match="missing values; impute column income"):
         source.methods["generate_counterfactuals"](broken, 1)
@@ -138,14 +154,18 @@ def test_wrong_queries_are_named(explainers: dict[str, Any]) -> None:
     with pytest.raises(AdapterError, match="as a DataFrame, not as list"):
         source.methods["generate_counterfactuals"]([{"age": 1}], 1)
     with pytest.raises(AdapterError, match="does not have the feature zip"):
-        load_plugins([adapter], entry_points=False).adapt(explainers["kdtree"], AdaptContext(("age", "zip")))
+        load_plugins([adapter], entry_points=False).adapt(
+            explainers["kdtree"], AdaptContext(("age", "zip"))
+        )
 
 
 @pytest.mark.parametrize(
     ("method", "name", "asked"),
     [("random", "feature_importance", 2), ("kdtree", "local_feature_importance", 10)],
 )
-def test_importances_are_those_of_dice(explainers: dict[str, Any], method: str, name: str, asked: int) -> None:
+def test_importances_are_those_of_dice(
+    explainers: dict[str, Any], method: str, name: str, asked: int
+) -> None:
     source = source_of(explainers[method])
     tidy = QUERIES[:2].astype({"smoker": str, "education": object})
     state = random.getstate(), np.random.get_state()  # noqa: NPY002 - what the adapter has to keep
@@ -165,13 +185,17 @@ def test_importances_are_those_of_dice(explainers: dict[str, Any], method: str, 
 
 
 @pytest.mark.parametrize("method", DICE)
-def test_a_rebuilt_result_is_dices_own_and_has_what_was_released(explainers: dict[str, Any], method: str) -> None:
+def test_a_rebuilt_result_is_dices_own_and_has_what_was_released(
+    explainers: dict[str, Any], method: str
+) -> None:
     source = source_of(explainers[method])
     batch, native, shown = source.methods["generate_counterfactuals"](QUERIES, total_CFs=2)
     assert list(shown) == FEATURES
     result = source.restore(native, entries(batch.query.tolist(), withheld=(1, 4, 5)))
     assert type(result) is type(native)
-    assert [None if e.final_cfs_df is None else len(e.final_cfs_df) for e in result.cf_examples_list] == [1, 2, None]
+    assert [
+        None if e.final_cfs_df is None else len(e.final_cfs_df) for e in result.cf_examples_list
+    ] == [1, 2, None]
     first = result.cf_examples_list[0]
     for frame in (first.final_cfs_df, first.final_cfs_df_sparse):
         assert frame.index.tolist() == [0]
@@ -182,12 +206,16 @@ def test_a_rebuilt_result_is_dices_own_and_has_what_was_released(explainers: dic
 
 
 @pytest.mark.parametrize("method", DICE)
-def test_nothing_reachable_from_the_rebuilt_result_is_a_training_row(method: str, explainers: dict[str, Any]) -> None:
+def test_nothing_reachable_from_the_rebuilt_result_is_a_training_row(
+    method: str, explainers: dict[str, Any]
+) -> None:
     explainer, queries = explainers[method], QUERIES.head(2)
     source = source_of(explainer)
     batch, native, _ = source.methods["generate_counterfactuals"](queries, 3)
     result = source.restore(native, entries(batch.query.tolist()))
-    raw = [frame for e in native.cf_examples_list for frame in (e.final_cfs_df, e.final_cfs_df_sparse)]
+    raw = [
+        frame for e in native.cf_examples_list for frame in (e.final_cfs_df, e.final_cfs_df_sparse)
+    ]
     reachable = everything_in(result, set())
     forbidden = {id(explainer.data_interface), id(explainer.data_interface.data_df), *map(id, raw)}
     assert not forbidden & set(map(id, reachable))
@@ -195,7 +223,9 @@ def test_nothing_reachable_from_the_rebuilt_result_is_a_training_row(method: str
     assert len(tables) == 6
     assert all(len(table) <= 3 and not table.attrs for table in tables)
     # Incomes are nearly unique: none but the QUERIES' own may be in the bytes.
-    content = pickle.dumps([(list(t), t.astype(str).to_numpy().tolist()) for t in tables]) + pickle.dumps(result)
+    content = pickle.dumps(
+        [(list(t), t.astype(str).to_numpy().tolist()) for t in tables]
+    ) + pickle.dumps(result)
     strange = set(ROWS["income"].astype(str)) - set(queries["income"].astype(str)) - {"61.5"}
     assert not [value for value in strange if f"{value}".encode() in content]
     for value in set(ROWS["income"]) - set(queries["income"]) - {61.5}:
@@ -204,15 +234,20 @@ def test_nothing_reachable_from_the_rebuilt_result_is_a_training_row(method: str
     assert len(pickle.dumps(result)) < len(pickle.dumps(native))
 
 
-# --- behind protection, as its notebooks use it ------------------------------------------------------------------
+# --- behind protection, as its notebooks use it
+# ------------------------------------------------------------------
 
-PEOPLE = Population.from_frame(ROWS, Schema.from_frame(ROWS, quasi_identifiers=["age", "job"], target="approved"))
+PEOPLE = Population.from_frame(
+    ROWS, Schema.from_frame(ROWS, quasi_identifiers=["age", "job"], target="approved")
+)
 
 
 @pytest.fixture
 def private(explainers: dict[str, Any], request: pytest.FixtureRequest) -> Any:
     policy = PrivacyPolicy(k=3, guarantee="reciprocal")
-    return protect(explainers[request.param], model=label, population=PEOPLE, policy=policy, desired=1)
+    return protect(
+        explainers[request.param], model=label, population=PEOPLE, policy=policy, desired=1
+    )
 
 
 every = pytest.mark.parametrize("private", DICE, indirect=True)
@@ -222,11 +257,16 @@ every = pytest.mark.parametrize("private", DICE, indirect=True)
 def test_documented_calls_keep_working_and_what_is_as_in_the_query_shows_as_unchanged(
     private: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pytest.importorskip("IPython", reason="needs IPython, of the extra [dev]: DiCE's tables are shown by it")
+    pytest.importorskip(
+        "IPython", reason="needs IPython, of the extra [dev]: DiCE's tables are shown by it"
+    )
     fast = {"desired_class": 1} | ({"maxiterations": 20} if "Genetic" in repr(private) else {})
     limits = {"features_to_vary": ["income", "age", "job"], "permitted_range": {"age": [20, 69]}}
     single = 0
-    for queries, options in ((QUERIES[:1], {"total_CFs": 4}), (QUERIES, {"total_CFs": 2, **limits})):
+    for queries, options in (
+        (QUERIES[:1], {"total_CFs": 4}),
+        (QUERIES, {"total_CFs": 2, **limits}),
+    ):
         random.seed(1)
         np.random.seed(1)  # noqa: NPY002 - DiCE draws from it
         result = private.generate_counterfactuals(queries, **fast, **options)
@@ -241,17 +281,27 @@ def test_documented_calls_keep_working_and_what_is_as_in_the_query_shows_as_unch
             if examples.final_cfs_df is None:
                 assert its.final_cfs_df is None
                 continue
-            shown = examples.final_cfs_df if examples.final_cfs_df_sparse is None else examples.final_cfs_df_sparse
+            shown = (
+                examples.final_cfs_df
+                if examples.final_cfs_df_sparse is None
+                else examples.final_cfs_df_sparse
+            )
             assert its.final_cfs_df.to_numpy().tolist() == shown.to_numpy().tolist()
             own, unchanged = examples.test_instance_df.iloc[0].to_dict(), 0
             for row in shown[FEATURES].to_dict("records"):
                 exact = {
-                    n: cell for n, cell in row.items() if not isinstance(cell, str) or cell in set(ROWS[n].astype(str))
+                    n: cell
+                    for n, cell in row.items()
+                    if not isinstance(cell, str) or cell in set(ROWS[n].astype(str))
                 }
-                assert {n: type(cell) for n, cell in exact.items()} == {n: type(own[n]) for n in exact}
+                assert {n: type(cell) for n, cell in exact.items()} == {
+                    n: type(own[n]) for n in exact
+                }
                 single += len(exact)
                 for n, cell in exact.items():  # by DiCE's own measure
-                    unchanged += cell == own[n] if n in CATEGORIES else abs(cell - own[n]) <= 1e-4 * own[n]
+                    unchanged += (
+                        cell == own[n] if n in CATEGORIES else abs(cell - own[n]) <= 1e-4 * own[n]
+                    )
             capsys.readouterr()
             examples.visualize_as_list(show_only_changes=True)
             assert capsys.readouterr().out.count("'-'") == unchanged
@@ -259,10 +309,20 @@ def test_documented_calls_keep_working_and_what_is_as_in_the_query_shows_as_unch
 
 
 @every
-def test_all_of_dice_works_or_says_what_to_do(private: Any, explainers: dict[str, Any], tmp_path: Path) -> None:
-    (explainer,) = [one for one in explainers.values() if f"dice:{type(one).__name__}" in repr(private)]
+def test_all_of_dice_works_or_says_what_to_do(
+    private: Any, explainers: dict[str, Any], tmp_path: Path
+) -> None:
+    (explainer,) = [
+        one for one in explainers.values() if f"dice:{type(one).__name__}" in repr(private)
+    ]
     names = {name for name in {*dir(explainer), *vars(explainer)} if not name.startswith("__")}
-    assert names > {"data_interface", "model", "serialize_explainer", "predict_fn", *adapter.METHODS}
+    assert names > {
+        "data_interface",
+        "model",
+        "serialize_explainer",
+        "predict_fn",
+        *adapter.METHODS,
+    }
     assert {name for name in names if hasattr(private, name)} == set(adapter.METHODS)
     with pytest.raises(NotForwardedError, match="serialize_explainer"):
         private.serialize_explainer(tmp_path / "explainer.pkl")

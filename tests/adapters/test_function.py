@@ -55,7 +55,9 @@ def test_one_answer_per_query_in_any_shape(shape: Any) -> None:
     assert list(batch.frame.columns) == FEATURES
 
 
-@pytest.mark.parametrize("nothing", [None, pd.DataFrame(), pd.DataFrame(columns=FEATURES), [], [None] * 3])
+@pytest.mark.parametrize(
+    "nothing", [None, pd.DataFrame(), pd.DataFrame(columns=FEATURES), [], [None] * 3]
+)
 def test_nothing_found(nothing: Any) -> None:
     batch = ask(lambda rows: nothing)
     assert len(batch.frame) == 0
@@ -75,7 +77,9 @@ def test_some_found() -> None:
 
 
 def test_several_per_query_get_slots_of_their_own_and_a_series_answers_one() -> None:
-    batch = ask(lambda rows: pd.DataFrame({"query": [2, 0, 2, 2], "age": [1, 2, 3, 4], "city": "A"}))
+    batch = ask(
+        lambda rows: pd.DataFrame({"query": [2, 0, 2, 2], "age": [1, 2, 3, 4], "city": "A"})
+    )
     assert (batch.query.tolist(), batch.slot.tolist()) == ([0, 1, 2, 2, 2], [2, 0, 3, 4])
     single = ask(lambda rows: pd.Series({"age": 50, "city": "Z"}), QUERIES[:1])
     assert single.frame.to_dict("records") == [{"age": 50, "city": "Z"}]
@@ -171,7 +175,9 @@ def test_native_answer_comes_back_in_its_own_container_and_single_values_in_thei
         batch, native, table = source.methods["__call__"](queries)
         assert len(batch.frame) == 2
         assert list(table.columns) == FEATURES
-        return source.restore(native, [kind(query=0, status="released"), kind(query=1, status="suppressed")])
+        return source.restore(
+            native, [kind(query=0, status="released"), kind(query=1, status="suppressed")]
+        )
 
     frame, rows = older(QUERIES[:2]), QUERIES[:2].to_numpy(dtype=object)
     assert restored(frame).iloc[0].to_dict() == {"query": 0, **RELEASED}

@@ -35,13 +35,17 @@ def declared(monkeypatch: pytest.MonkeyPatch) -> list[EntryPoint]:
     """Show the entry points that this checkout declares, whichever one is installed."""
     points = [EntryPoint(name, value, GROUP) for name, value in DECLARED.items()]
     monkeypatch.setattr(
-        "cfk_plugin.plugins.entry_points", lambda group: points if group == GROUP else entry_points(group=group)
+        "cfk_plugin.plugins.entry_points",
+        lambda group: points if group == GROUP else entry_points(group=group),
     )
     return points
 
 
 def names(slow: str) -> list[Any]:
-    return [pytest.param(name, marks=[pytest.mark.slow] if name.startswith(slow) else []) for name in DECLARED]
+    return [
+        pytest.param(name, marks=[pytest.mark.slow] if name.startswith(slow) else [])
+        for name in DECLARED
+    ]
 
 
 def made(name: str, desired: Any = "yes") -> Any:
@@ -52,7 +56,11 @@ def made(name: str, desired: Any = "yes") -> Any:
 
 
 def test_every_generator_has_a_name_and_no_other_has(declared: list[EntryPoint]) -> None:
-    made_here = {name for name, value in vars(factories).items() if inspect.isfunction(value) and name[0] != "_"}
+    made_here = {
+        name
+        for name, value in vars(factories).items()
+        if inspect.isfunction(value) and name[0] != "_"
+    }
     assert made_here == {name.replace("-", "_") for name in DECLARED}
     usable = {name for name in DECLARED if find_spec(NEEDS.get(name.split("-")[0], "numpy"))}
     assert generators() == tuple(sorted(usable))
@@ -81,9 +89,15 @@ def test_each_answers_every_query_or_says_that_it_found_none(name: str) -> None:
 def test_each_keeps_the_contract_of_adapters_and_can_be_protected(name: str) -> None:
     explainer = made(name)
     check_adapter(explainer, QUERIES, list(TRAIN.columns), deterministic=True)
-    population = Population.from_frame(TRAIN, Schema.from_frame(TRAIN, quasi_identifiers=["age", "region"]))
+    population = Population.from_frame(
+        TRAIN, Schema.from_frame(TRAIN, quasi_identifiers=["age", "region"])
+    )
     private = protect(
-        explainer, model=MODEL, population=population, policy=PrivacyPolicy(guarantee="reciprocal", k=5), desired="yes"
+        explainer,
+        model=MODEL,
+        population=population,
+        policy=PrivacyPolicy(guarantee="reciprocal", k=5),
+        desired="yes",
     )
     assert len(private.explain(QUERIES)) == 2
 
@@ -109,7 +123,9 @@ def test_which_answers_are_training_rows_is_said() -> None:
 
 
 def test_an_unknown_name_lists_the_known_ones() -> None:
-    with pytest.raises(InputError, match=r"no generator 'revised'; installed are .*growing-spheres, nearest"):
+    with pytest.raises(
+        InputError, match=r"no generator 'revised'; installed are .*growing-spheres, nearest"
+    ):
         generator("revised")
 
 
@@ -122,7 +138,10 @@ def test_none_installed_says_what_to_install(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_missing_library_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cfk_plugin.plugins.find_spec", lambda name: None)
-    for name, advice in {"nice": "pip install --no-deps NICEx", "dice-random": r"cfk-plugin\[dice\]"}.items():
+    for name, advice in {
+        "nice": "pip install --no-deps NICEx",
+        "dice-random": r"cfk-plugin\[dice\]",
+    }.items():
         with pytest.raises(MissingDependencyError, match=f"generator {name} needs .*{advice}"):
             generator(name)
     assert not {"nice", "dice-random", "dice-kdtree", "dice-genetic"} & set(generators())
@@ -134,7 +153,10 @@ def test_a_generator_that_does_not_load_hides_no_other(declared: list[EntryPoint
     declared += [EntryPoint(name, value, GROUP) for name, value in broken.items()]
     assert "broken" not in generators()
     assert "nearest" in generators()
-    with pytest.raises(PluginError, match=r"broken \(no_such_module:make\) cannot be loaded \(ModuleNotFoundError\)"):
+    with pytest.raises(
+        PluginError,
+        match=r"broken \(no_such_module:make\) cannot be loaded \(ModuleNotFoundError\)",
+    ):
         generator("broken")
     with pytest.raises(PluginError, match=r"cannot be loaded \(no function\)"):
         generator("no")
@@ -142,7 +164,9 @@ def test_a_generator_that_does_not_load_hides_no_other(declared: list[EntryPoint
 
 def test_two_of_one_name_are_refused(declared: list[EntryPoint]) -> None:
     declared.append(EntryPoint("nearest", "another:make", GROUP))
-    with pytest.raises(PluginError, match="two installed distributions bring a generator named nearest"):
+    with pytest.raises(
+        PluginError, match="two installed distributions bring a generator named nearest"
+    ):
         generators()
 
 

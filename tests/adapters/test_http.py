@@ -59,9 +59,13 @@ def serving() -> Iterator[tuple[str, Counter[str]]]:
 
 
 def post(url: str, rows: pd.DataFrame) -> Any:
-    body = json.dumps({"columns": list(rows), "data": rows.astype(object).to_numpy().tolist()}).encode()
+    body = json.dumps(
+        {"columns": list(rows), "data": rows.astype(object).to_numpy().tolist()}
+    ).encode()
     try:
-        with urlopen(Request(url, body, {"Content-Type": "application/json"}), timeout=30) as answer:
+        with urlopen(
+            Request(url, body, {"Content-Type": "application/json"}), timeout=30
+        ) as answer:
             return json.load(answer)
     except HTTPError as error:
         with error:  # it is the answer, too, and open
@@ -73,7 +77,9 @@ def test_a_call_asks_explainer_behind_http_once_and_model_at_most_twice(guarante
     with serving() as (url, asked):
 
         def explain(queries: pd.DataFrame) -> pd.DataFrame:
-            return pd.DataFrame(post(f"{url}/explain", queries), columns=queries.columns, index=queries.index)
+            return pd.DataFrame(
+                post(f"{url}/explain", queries), columns=queries.columns, index=queries.index
+            )
 
         def predict(rows: pd.DataFrame) -> Any:
             return np.array(post(f"{url}/predict", rows))
@@ -92,9 +98,13 @@ def test_an_explainer_behind_http_is_asked_once_whatever_the_guarantee() -> None
     with serving() as (url, asked):
 
         def explain(queries: pd.DataFrame) -> pd.DataFrame:
-            return pd.DataFrame(post(f"{url}/explain", queries), columns=queries.columns, index=queries.index)
+            return pd.DataFrame(
+                post(f"{url}/explain", queries), columns=queries.columns, index=queries.index
+            )
 
-        private = protect(explain, model=label, population=POPULATION, policy=PrivacyPolicy(k=4), desired=1)
+        private = protect(
+            explain, model=label, population=POPULATION, policy=PrivacyPolicy(k=4), desired=1
+        )
         asked.clear()
         private.explain(QUERIES)
         assert asked == {"/explain": 1}
@@ -106,8 +116,12 @@ def test_what_a_server_says_when_it_fails_does_not_leave() -> None:
         def explain(queries: pd.DataFrame) -> pd.DataFrame:
             return pd.DataFrame(post(f"{url}/broken", queries), columns=queries.columns)
 
-        private = protect(explain, model=label, population=POPULATION, policy=PrivacyPolicy(k=4), desired=1)
-        with pytest.raises(ExplainerError, match="raised ValueError; its text is withheld") as failed:
+        private = protect(
+            explain, model=label, population=POPULATION, policy=PrivacyPolicy(k=4), desired=1
+        )
+        with pytest.raises(
+            ExplainerError, match="raised ValueError; its text is withheld"
+        ) as failed:
             private.explain(QUERIES)
         assert asked == {"/broken": 1}
         assert str(QUERIES["income"].iloc[0]) not in str(failed.value)

@@ -40,7 +40,9 @@ def test_answer_is_the_first_of_the_nearest_rows_with_another_prediction() -> No
 
 def test_candidates_agree_with_a_plain_loop_over_different_rows() -> None:
     rng = np.random.default_rng(1)
-    train = pd.DataFrame({"age": rng.integers(0, 30, 120), "city": rng.choice(["A", "B", None], 120)})
+    train = pd.DataFrame(
+        {"age": rng.integers(0, 30, 120), "city": rng.choice(["A", "B", None], 120)}
+    )
     train.loc[rng.random(120) < 0.1, "age"] = None
     explainer, m = NearestUnlikeNeighbour(train, old), 9
     distances = np.round(Heom.fit(train).distances(train, train), 11)
@@ -55,8 +57,14 @@ def test_candidates_agree_with_a_plain_loop_over_different_rows() -> None:
 
 def test_fewer_candidates_than_asked_for_leave_their_slots_open() -> None:
     explainer = NearestUnlikeNeighbour(TRAIN, old)
-    assert explainer.candidates(TRAIN[:1], 5).tolist() == [[2, 4, -1, -1, -1]]  # rows 2 and 3 are equal
-    batch = load_plugins([nearest], entry_points=False).adapt(explainer, CONTEXT).candidates(TRAIN[:2], 3)
+    assert explainer.candidates(TRAIN[:1], 5).tolist() == [
+        [2, 4, -1, -1, -1]
+    ]  # rows 2 and 3 are equal
+    batch = (
+        load_plugins([nearest], entry_points=False)
+        .adapt(explainer, CONTEXT)
+        .candidates(TRAIN[:2], 3)
+    )
     assert batch.query.tolist() == [0, 0, 0, 1, 1, 1]
     assert batch.slot.tolist() == [0, 1, 3, 4]
     none = NearestUnlikeNeighbour(TRAIN, old, desired=7)
@@ -119,13 +127,20 @@ def test_model_must_return_one_label_per_row() -> None:
 
 
 def test_adapter_says_it_is_instance_based_and_restores_a_table() -> None:
-    source = load_plugins([nearest], entry_points=False).adapt(NearestUnlikeNeighbour(TRAIN, old), CONTEXT)
+    source = load_plugins([nearest], entry_points=False).adapt(
+        NearestUnlikeNeighbour(TRAIN, old), CONTEXT
+    )
     assert source.instance_based
     batch, native, queries = source.methods["explain"](TRAIN)
     assert native is None
     assert len(batch.frame) == len(queries) == 5
     cells = {"age": "20–25", "city": "A", "member": "True", "income": "1.5"}
-    parts = {"age": Interval(20, 25), "city": frozenset("A"), "member": frozenset([True]), "income": Interval(1.5, 1.5)}
+    parts = {
+        "age": Interval(20, 25),
+        "city": frozenset("A"),
+        "member": frozenset([True]),
+        "income": Interval(1.5, 1.5),
+    }
     released = SimpleNamespace(query=0, status="released", cells=lambda: cells, parts=lambda: parts)
     withheld = SimpleNamespace(query=1, status="suppressed")
     table = source.restore(native, [released, withheld])

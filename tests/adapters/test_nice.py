@@ -38,7 +38,9 @@ def test_every_query_of_several_is_answered(optimization: str) -> None:
 
 
 def test_none_found_is_no_error() -> None:
-    certain = REFUSED[label(REFUSED) == 0]  # only rows of one class, and answers to be found among them
+    certain = REFUSED[
+        label(REFUSED) == 0
+    ]  # only rows of one class, and answers to be found among them
     queries = pd.concat([certain.head(2), ROWS[label(ROWS) == 1].head(1)])[FEATURES]
     batch = source_of(nice_of("sparsity", certain)).generate(queries)
     assert (batch.slot.tolist(), batch.query.tolist()) == ([2], [0, 1, 2])
@@ -89,7 +91,13 @@ def test_restored_answer_is_an_array_of_cells() -> None:
     assert native is None
     assert list(queries) == FEATURES
     assert queries["age"].dtype.kind == "i"
-    cells = {"age": "20–30", "income": "61.5", "job": "{clerk, nurse}", "education": "low", "smoker": "True"}
+    cells = {
+        "age": "20–30",
+        "income": "61.5",
+        "job": "{clerk, nurse}",
+        "education": "low",
+        "smoker": "True",
+    }
     parts = {
         "age": Interval(20, 30),
         "income": Interval(61.5, 61.5),

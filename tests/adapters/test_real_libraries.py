@@ -1,4 +1,5 @@
-"""Adapters for other libraries with the real ones behind them, where they are installed: they do not fit beside ours.
+"""Adapters for other libraries with the real ones behind them, where they are installed: they do
+not fit beside ours.
 
 Each needs an environment of its own; docs/how-to/wrap-other-explainers.md says how it is made.
 """
@@ -52,9 +53,13 @@ def score(rows: Any) -> Any:
 
 
 def checked(explainer: Any, queries: pd.DataFrame = QUERIES, **options: Any) -> Any:
-    """Keep the contract, be protected, and return what the explainer's own method gives, protected."""
+    """Keep the contract, be protected, and return what the explainer's own method gives,
+    protected.
+    """
     batch = check_adapter(explainer, queries, FEATURES, plugins=[shapes], **options)
-    population = Population.from_frame(ROWS, Schema.from_frame(ROWS, quasi_identifiers=["age", "debt"]))
+    population = Population.from_frame(
+        ROWS, Schema.from_frame(ROWS, quasi_identifiers=["age", "debt"])
+    )
     policy = PrivacyPolicy(k=5, guarantee="reciprocal", min_pureness=0)
     private = protect(
         explainer, model=lambda rows: MODEL.predict(rows.to_numpy()), population=population, policy=policy,
@@ -63,7 +68,10 @@ def checked(explainer: Any, queries: pd.DataFrame = QUERIES, **options: Any) -> 
     options.pop("arguments", None)
     answers = private.explain(queries, **options)
     flips = (MODEL.predict(batch.frame.to_numpy()) == 1).sum() if len(batch.frame) else 0
-    print(f"{private!r}: {len(queries)} queries, {len(batch.frame)} answers, {flips} flip, {answers.summary()}")
+    print(
+        f"{private!r}: {len(queries)} queries, {len(batch.frame)} answers, {flips} flip,"
+        f" {answers.summary()}"
+    )
     assert answers.released, answers.summary()
     return private
 
@@ -71,7 +79,9 @@ def checked(explainer: Any, queries: pd.DataFrame = QUERIES, **options: Any) -> 
 @pytest.fixture
 def alibi() -> Any:
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
-    library = pytest.importorskip("alibi.explainers", reason="needs alibi and TensorFlow, which need numpy < 2")
+    library = pytest.importorskip(
+        "alibi.explainers", reason="needs alibi and TensorFlow, which need numpy < 2"
+    )
     pytest.importorskip("tensorflow").compat.v1.disable_eager_execution()
     return library
 
@@ -81,11 +91,19 @@ LOW, HIGH = (ROWS.agg(how).to_numpy(dtype=np.float32)[None] for how in ("min", "
 
 def test_alibi_proto(alibi: Any) -> None:
     explainer = alibi.CounterfactualProto(
-        score, shape=(1, 3), use_kdtree=True, theta=10.0, feature_range=(LOW, HIGH), max_iterations=100, c_steps=2
+        score,
+        shape=(1, 3),
+        use_kdtree=True,
+        theta=10.0,
+        feature_range=(LOW, HIGH),
+        max_iterations=100,
+        c_steps=2,
     )
     explainer.fit(ROWS.to_numpy(dtype=np.float32))
     one = TWO.head(1).to_numpy(dtype=np.float32)
-    private = checked(explainer, TWO, arguments={"explain": ([one], {"target_class": [1]})}, target_class=[1])
+    private = checked(
+        explainer, TWO, arguments={"explain": ([one], {"target_class": [1]})}, target_class=[1]
+    )
     answer = private.explain(one, target_class=[1])
     assert type(answer).__name__ == "Explanation"
     assert answer.cf is None or (answer.cf["class"] == 1 and answer.cf["X"].shape == (1, 3))
@@ -104,7 +122,9 @@ def test_alibi_counterfactual(alibi: Any) -> None:
 
 
 def test_alibi_pertinent_negatives(alibi: Any) -> None:
-    rich = ROWS[(MODEL.predict(ROWS.to_numpy()) == 0) & (ROWS["income"] > ROWS["income"].median() + 5)].head(2)
+    rich = ROWS[
+        (MODEL.predict(ROWS.to_numpy()) == 0) & (ROWS["income"] > ROWS["income"].median() + 5)
+    ].head(2)
     explainer = alibi.CEM(
         score, "PN", shape=(1, 3), feature_range=(LOW, HIGH), max_iterations=200, c_steps=3, c_init=100.0,
         learning_rate_init=0.5,
@@ -119,7 +139,9 @@ def test_alibi_pertinent_negatives(alibi: Any) -> None:
 
 
 def test_alibi_reinforcement() -> None:
-    alibi = pytest.importorskip("alibi.explainers", reason="needs alibi and TensorFlow, which need numpy < 2")
+    alibi = pytest.importorskip(
+        "alibi.explainers", reason="needs alibi and TensorFlow, which need numpy < 2"
+    )
     if not pytest.importorskip("tensorflow").executing_eagerly():
         pytest.skip("alibi's other explainers have switched TensorFlow over: run this test alone")
     from alibi.explainers.backends.cfrl_tabular import get_he_preprocessor
@@ -128,7 +150,9 @@ def test_alibi_reinforcement() -> None:
 
     jobs = ["clerk", "nurse", "smith"]
     coded = ROWS.assign(job=np.arange(len(ROWS)) % 3).to_numpy(dtype=float)
-    preprocessor, inverse = get_he_preprocessor(coded, [*FEATURES, "job"], {3: jobs}, {"age": int, "debt": int})
+    preprocessor, inverse = get_he_preprocessor(
+        coded, [*FEATURES, "job"], {3: jobs}, {"age": int, "debt": int}
+    )
     autoencoder = HeAE(encoder=ADULTEncoder(16, 4), decoder=ADULTDecoder(16, [3, 3]))
     explainer = alibi.CounterfactualRLTabular(
         predictor=lambda rows: score(rows[:, :3]), encoder=autoencoder.encoder, decoder=autoencoder.decoder,
@@ -140,14 +164,18 @@ def test_alibi_reinforcement() -> None:
     explainer.fit(coded)
     queries = TWO.assign(job=["clerk", "smith"])
     own = {"explain": ([coded[:2]], {"Y_t": np.array([1]), "C": []})}
-    batch = check_adapter(explainer, queries, list(queries), plugins=[shapes], arguments=own, target_class=1, C=[])
+    batch = check_adapter(
+        explainer, queries, list(queries), plugins=[shapes], arguments=own, target_class=1, C=[]
+    )
     print(f"CounterfactualRLTabular: {len(batch.frame)} of 2 found")
     assert set(batch.frame["job"]) <= set(jobs)
     assert batch.constraints == {"features_to_vary": FEATURES}
 
 
 def test_omnixai() -> None:
-    library = pytest.importorskip("omnixai.explainers.tabular", reason="needs omnixai, which needs numpy < 1.24")
+    library = pytest.importorskip(
+        "omnixai.explainers.tabular", reason="needs omnixai, which needs numpy < 1.24"
+    )
     from omnixai.data.tabular import Tabular
 
     table = Tabular(ROWS.assign(label=OUTCOMES), target_column="label")
@@ -157,7 +185,10 @@ def test_omnixai() -> None:
 
     for kind in (library.MACEExplainer, library.KNNCounterfactualExplainer):
         private = checked(
-            kind(training_data=table, predict_function=scored), QUERIES, y=[1, 1, 1], max_number_examples=2
+            kind(training_data=table, predict_function=scored),
+            QUERIES,
+            y=[1, 1, 1],
+            max_number_examples=2,
         )
         answer = private.explain(Tabular(QUERIES), y=[1, 1, 1], max_number_examples=2)
         assert type(answer).__name__ == "CFExplanation"
@@ -166,7 +197,8 @@ def test_omnixai() -> None:
                 for label in each["counterfactual"]["label"]} <= {1}  # fmt: skip
 
 
-# CARLA needs Python 3.7, so what it has is asked in a process of that: rows go there and back as CSV.
+# CARLA needs Python 3.7, so what it has is asked in a process of that: rows go there and back as
+# CSV.
 THERE = """
 import io, os, pickle, sys
 out = os.fdopen(os.dup(1), "wb")
@@ -219,12 +251,17 @@ def test_carla(tmp_path: Path) -> None:
         queries = table[outcomes == 0].head(3)
         own = {"get_counterfactuals": ([transform(queries)], {})}
         batch = check_adapter(explainer, queries, list(table), plugins=[shapes], arguments=own)
-        population = Population.from_frame(table, Schema.from_frame(table, quasi_identifiers=["age", "job"]))
+        population = Population.from_frame(
+            table, Schema.from_frame(table, quasi_identifiers=["age", "job"])
+        )
         private = protect(
             explainer, model=lambda rows: asked("predict", rows)["y"].to_numpy(), population=population,
             policy=PrivacyPolicy(k=5, guarantee="reciprocal", min_pureness=0), desired=1, plugins=[shapes],
         )  # fmt: skip
-        answers, cells = private.explain(queries), private.get_counterfactuals(*own["get_counterfactuals"][0])
+        answers, cells = (
+            private.explain(queries),
+            private.get_counterfactuals(*own["get_counterfactuals"][0]),
+        )
         there.kill()
     print(f"GrowingSpheres: {len(batch.frame)} of 3 found, {answers.summary()}")
     assert set(batch.frame["job"]) <= {"clerk", "nurse"}
@@ -234,7 +271,9 @@ def test_carla(tmp_path: Path) -> None:
 
 def test_cfnow() -> None:
     library = pytest.importorskip("cfnow", reason="needs cfnow")
-    frozen = partial(library.find_tabular, model_predict_proba=score, limit_seconds=5, cf_strategy="greedy")
+    frozen = partial(
+        library.find_tabular, model_predict_proba=score, limit_seconds=5, cf_strategy="greedy"
+    )
     one = QUERIES.astype(float).iloc[0]
     private = checked(frozen, QUERIES, arguments={"explain": ([one], {})})
     answer = private.explain(one)
@@ -243,14 +282,18 @@ def test_cfnow() -> None:
 
 
 def test_fat_forensics() -> None:
-    library = pytest.importorskip("fatf.transparency.predictions.counterfactuals", reason="needs fat-forensics")
+    library = pytest.importorskip(
+        "fatf.transparency.predictions.counterfactuals", reason="needs fat-forensics"
+    )
     explainer = library.CounterfactualExplainer(
         predictive_function=lambda rows: MODEL.predict(rows),  # noqa: PLW0108 - it counts arguments
         dataset=ROWS.to_numpy(), default_numerical_step_size=3,
         counterfactual_feature_indices=[1, 2], categorical_indices=[], numerical_indices=[0, 1, 2],
     )  # fmt: skip
     one = QUERIES.to_numpy()[0]
-    private = checked(explainer, QUERIES, arguments={"explain_instance": ([one], {})}, counterfactual_class=1)
+    private = checked(
+        explainer, QUERIES, arguments={"explain_instance": ([one], {})}, counterfactual_class=1
+    )
     cells, distances, outcomes = private.explain_instance(one)
     assert set(outcomes) <= {1}
     assert len(cells) == len(distances)
@@ -258,14 +301,20 @@ def test_fat_forensics() -> None:
 
 
 def test_protodash() -> None:
-    library = pytest.importorskip("aix360.algorithms.protodash", reason="needs aix360 and its solvers")
+    library = pytest.importorskip(
+        "aix360.algorithms.protodash", reason="needs aix360 and its solvers"
+    )
     Y = ROWS[OUTCOMES == 1]
     one = QUERIES.head(1).to_numpy(dtype=float)
-    private = checked(library.ProtodashExplainer(), QUERIES, arguments={"explain": ([one, Y, 2], {})}, Y=Y)
+    private = checked(
+        library.ProtodashExplainer(), QUERIES, arguments={"explain": ([one, Y, 2], {})}, Y=Y
+    )
     assert list(private.explain(one, Y=Y, m=2)) == FEATURES
 
 
 def test_attributions_are_refused() -> None:
     library = pytest.importorskip("shap", reason="needs shap")
     with pytest.raises(AssertionError, match="returns no counterfactuals"):
-        check_adapter(library.Explainer(score, ROWS.to_numpy()), QUERIES, FEATURES, plugins=[shapes])
+        check_adapter(
+            library.Explainer(score, ROWS.to_numpy()), QUERIES, FEATURES, plugins=[shapes]
+        )

@@ -1,4 +1,6 @@
-"""Recourse methods: what all of them keep, tables as arrays and back, and what each promises of its own."""
+"""Recourse methods: what all of them keep, tables as arrays and back, and what each promises of its
+own.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,10 @@ MODEL = model_of_loans(TRAIN)
 QUERIES = loans(18, seed=1)
 
 
-QUICK: dict[type[Any], dict[str, Any]] = {GrowingSpheres: {"samples": 60}, CChvae: {"samples": 40, "steps": 100}}
+QUICK: dict[type[Any], dict[str, Any]] = {
+    GrowingSpheres: {"samples": 60},
+    CChvae: {"samples": 40, "steps": 100},
+}
 QUICK[Revise] = {"train_steps": 300, "steps": 100}
 
 
@@ -55,7 +60,9 @@ def test_answers_flip_and_are_rows_as_the_model_takes_them(explainer: Any) -> No
     assert (answers.dtypes == TRAIN.dtypes).all()
     assert (MODEL.predict(answers) == "yes").all()
     if type(explainer) is Face:
-        assert answers.merge(TRAIN, how="left", indicator=True)["_merge"].eq("both").all(), "it answers with rows"
+        assert answers.merge(TRAIN, how="left", indicator=True)["_merge"].eq("both").all(), (
+            "it answers with rows"
+        )
     assert answers["age"].between(TRAIN["age"].min(), TRAIN["age"].max()).all()
     assert set(answers["job"].dropna()) <= set(TRAIN["job"].dropna())
     assert set(answers["children"]) <= {0, 1, 2, 3}
@@ -67,7 +74,9 @@ def test_who_has_the_outcome_already_or_lacks_a_number_gets_no_answer(explainer:
     queries.loc[lacking, "age"] = pd.NA
     everybody = QUERIES.assign(age=queries["age"])
     model = explainer._model
-    explainer._model = lambda rows: model.predict(rows.assign(age=rows["age"].fillna(18).astype("int64")))
+    explainer._model = lambda rows: model.predict(
+        rows.assign(age=rows["age"].fillna(18).astype("int64"))
+    )
     answers = explainer.explain(everybody)
     found = ~answers.isna().all(axis=1)
     assert not found[lacking]
@@ -76,10 +85,14 @@ def test_who_has_the_outcome_already_or_lacks_a_number_gets_no_answer(explainer:
 
 def test_a_column_that_is_no_feature_is_left_out(explainer: Any) -> None:
     labelled = TRAIN.assign(granted=MODEL.predict(TRAIN))
-    again = type(explainer)(labelled, MODEL, "yes", list(TRAIN.columns), **QUICK.get(type(explainer), {}))
+    again = type(explainer)(
+        labelled, MODEL, "yes", list(TRAIN.columns), **QUICK.get(type(explainer), {})
+    )
     queries = refused(QUERIES).head(6)
     expected = explainer.explain(queries)
-    pd.testing.assert_frame_equal(again.explain(queries[list(TRAIN.columns)[::-1]].assign(extra=1)), expected)
+    pd.testing.assert_frame_equal(
+        again.explain(queries[list(TRAIN.columns)[::-1]].assign(extra=1)), expected
+    )
 
 
 def test_exceptions_name_columns_and_quote_nothing(explainer: Any) -> None:
@@ -138,15 +151,19 @@ def test_settings_are_checked(method: type[Any], settings: dict[str, Any], messa
 @pytest.mark.parametrize("method", [Scfe, CChvae])
 def test_seven_thousand_numbers_are_answered(method: type[Any]) -> None:
     train, model = numbers(30, 7000), regression(np.random.default_rng(1).normal(size=7000))
-    quick = {CChvae: {"steps": 5, "batch": 8, "samples": 10}, GrowingSpheres: {"samples": 10}, Face: {}, Scfe: {}}[
-        method
-    ]
+    quick = {
+        CChvae: {"steps": 5, "batch": 8, "samples": 10},
+        GrowingSpheres: {"samples": 10},
+        Face: {},
+        Scfe: {},
+    }[method]
     queries = train[model.predict(train) == 0].head(3)
     answers = method(train, model, **quick).explain(queries)
     assert (model.predict(answers) == 1).all()
 
 
-# --- tables as arrays, and back --------------------------------------------------------------------------------------
+# --- tables as arrays, and back
+# --------------------------------------------------------------------------------------
 
 
 def test_rows_come_back_as_they_were() -> None:
@@ -178,7 +195,9 @@ def test_distance_is_in_ranges_and_counts_categories() -> None:
 
 
 def test_settled_numbers_are_whole_within_ranges_and_what_the_dtype_holds() -> None:
-    rows = pd.DataFrame({"age": [20, 60], "pay": np.array([0.1, 0.9], dtype="float32"), "debt": [0.5, 1.0]})
+    rows = pd.DataFrame(
+        {"age": [20, 60], "pay": np.array([0.1, 0.9], dtype="float32"), "debt": [0.5, 1.0]}
+    )
     encoding = Encoding(rows)
     own = np.array([[20.0, 0.5, 7.5], [19.5, 0.5, 0.6]])
     moved = own + np.array([[3.4, 0.0001, 9.0], [0.0, 1.0, -9.0]])
@@ -202,7 +221,10 @@ def test_whole_numbers_of_a_small_dtype_stay_in_it() -> None:
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        (pd.DataFrame({"age": [1.0, np.nan], "pay": [1, 2]}), "missing or infinite numbers.*impute column age$"),
+        (
+            pd.DataFrame({"age": [1.0, np.nan], "pay": [1, 2]}),
+            "missing or infinite numbers.*impute column age$",
+        ),
         (pd.DataFrame({"age": [1.0, np.inf]}), "column age"),
         (pd.DataFrame({"born": pd.to_datetime(["2001-01-01"])}), "columns born hold dates"),
         (pd.DataFrame({"age": []}), "at least one training row"),
@@ -219,10 +241,13 @@ def test_nothing_of_a_row_is_shown() -> None:
     assert CANARY not in repr(encoding.encode(loans()))
 
 
-# --- FACE ------------------------------------------------------------------------------------------------------------
+# --- FACE
+# ------------------------------------------------------------------------------------------------------------
 
 
-def by_definition(train: pd.DataFrame, query: pd.DataFrame, goals: np.ndarray, neighbours: int) -> tuple[int, float]:
+def by_definition(
+    train: pd.DataFrame, query: pd.DataFrame, goals: np.ndarray, neighbours: int
+) -> tuple[int, float]:
     """Return the goal at the end of the cheapest path and its cost, from the distances alone."""
     heom = Heom.fit(train)
     apart, n = heom.distances(train, train), len(train)
@@ -260,7 +285,9 @@ def test_the_answer_ends_the_cheapest_path(neighbours: int) -> None:
     queries = queries[model.predict(queries) == 0]
     answers = Face(train, model, neighbours=neighbours).explain(queries)
     goals = model.predict(train) == 1
-    expected = [by_definition(train, queries.iloc[[i]], goals, neighbours)[0] for i in range(len(queries))]
+    expected = [
+        by_definition(train, queries.iloc[[i]], goals, neighbours)[0] for i in range(len(queries))
+    ]
     rows = train.reindex(expected).set_axis(queries.index)
     pd.testing.assert_frame_equal(answers, rows)
     nearest = Heom.fit(train).nearest(queries, train[goals])[0][:, 0]
@@ -270,7 +297,11 @@ def test_the_answer_ends_the_cheapest_path(neighbours: int) -> None:
 
 def test_a_dense_detour_is_cheaper_than_a_leap() -> None:
     # Fifteen steps of 1 lead round to (0, 15); (0, 4.9) is nearer, across a gap.
-    path = [(0.0, 0.0), *((x, y) for y, x in zip(np.arange(0, 15), np.r_[1:8, 8:0:-1], strict=True)), (0.0, 15.0)]
+    path = [
+        (0.0, 0.0),
+        *((x, y) for y, x in zip(np.arange(0, 15), np.r_[1:8, 8:0:-1], strict=True)),
+        (0.0, 15.0),
+    ]
     train = pd.DataFrame([*path, (-9.0, 4.9), (-9.0, 5.9)], columns=["x", "y"])
 
     def model(rows: pd.DataFrame) -> np.ndarray:
@@ -285,7 +316,9 @@ def test_an_answer_is_confident_and_dense_enough() -> None:
     train = loans()
     model = model_of_loans(train)
     queries = train[model.predict(train) == "no"].head(60)
-    plain, sure = (Face(train, model, neighbours=20, confidence=c).explain(queries) for c in (None, 0.9))
+    plain, sure = (
+        Face(train, model, neighbours=20, confidence=c).explain(queries) for c in (None, 0.9)
+    )
     assert model.predict_proba(plain)[:, 1].min() < 0.7
     assert model.predict_proba(sure)[:, 1].min() >= 0.9
     heom = Heom.fit(train)
@@ -319,7 +352,8 @@ def test_equal_rows_are_one_and_the_model_is_asked_for_them_once() -> None:
     assert asked.count(5) == 1
 
 
-# --- Growing Spheres -------------------------------------------------------------------------------------------------
+# --- Growing Spheres
+# -------------------------------------------------------------------------------------------------
 
 
 def test_a_shell_is_filled_evenly_by_volume() -> None:
@@ -352,10 +386,13 @@ def test_distance_is_close_to_that_of_the_boundary(within_ranges: bool) -> None:
 
 
 def test_a_category_wins_only_where_it_is_nearer() -> None:
-    # Twenty years of fifty, or another city: 0.4 against 1. Shells go on after the first draw of another city.
+    # Twenty years of fifty, or another city: 0.4 against 1. Shells go on after the first draw of
+    # another city.
     train = pd.DataFrame({"age": [20.0, 70.0] * 10, "city": ["a", "b"] * 10})
     queries = pd.DataFrame({"age": [30.0] * 20, "city": ["a"] * 20})
-    answers = GrowingSpheres(train, lambda rows: (rows["age"] >= 50) | (rows["city"] == "b")).explain(queries)
+    answers = GrowingSpheres(
+        train, lambda rows: (rows["age"] >= 50) | (rows["city"] == "b")
+    ).explain(queries)
     assert (answers["city"] == "a").all()
     assert answers["age"].between(50, 53).all()
     cities = GrowingSpheres(train, lambda rows: rows["city"] == "b").explain(queries)
@@ -364,18 +401,25 @@ def test_a_category_wins_only_where_it_is_nearer() -> None:
 
 
 def test_sparse_answers_change_no_more_than_they_need() -> None:
-    train, model = numbers(200, 6).assign(city="a", kind="b"), Linear(np.array([2.0, -1.0, 0, 0, 0, 0]), -1.0)
+    train, model = (
+        numbers(200, 6).assign(city="a", kind="b"),
+        Linear(np.array([2.0, -1.0, 0, 0, 0, 0]), -1.0),
+    )
     train.loc[::2, "city"] = "b"
 
     def predict(rows: pd.DataFrame) -> np.ndarray:
         return np.maximum(model.predict(rows[train.columns[:6]]), rows["city"] == "c").astype(int)
 
     queries = train[predict(train) == 0].head(25)
-    full, sparse = (GrowingSpheres(train, predict, sparse=sparse).explain(queries) for sparse in (False, True))
+    full, sparse = (
+        GrowingSpheres(train, predict, sparse=sparse).explain(queries) for sparse in (False, True)
+    )
     changed = (sparse != queries).to_numpy()
     assert (predict(sparse) == 1).all()
     assert (full != queries).to_numpy()[:, :6].all()
-    assert not changed[:, 2:].any()  # the model does not look at them, or not at what there is to choose
+    assert not changed[
+        :, 2:
+    ].any()  # the model does not look at them, or not at what there is to choose
     for name in ["x0", "x1"]:  # nothing more can be put back
         back = predict(sparse.assign(**{name: queries[name]}))
         assert (back[sparse[name] != queries[name]] == 0).all()
@@ -383,16 +427,26 @@ def test_sparse_answers_change_no_more_than_they_need() -> None:
 
 def test_nothing_is_found_beyond_the_limit() -> None:
     train = numbers(100, 2)
-    answers = GrowingSpheres(train, Linear(np.array([1.0, 1.0]), -50.0), within_ranges=False, limit=0.5).explain(train)
+    answers = GrowingSpheres(
+        train, Linear(np.array([1.0, 1.0]), -50.0), within_ranges=False, limit=0.5
+    ).explain(train)
     assert answers.isna().all(axis=None)
-    assert GrowingSpheres(train, Linear(np.array([1.0, 1.0]), -50.0)).explain(train).isna().all(axis=None)
+    assert (
+        GrowingSpheres(train, Linear(np.array([1.0, 1.0]), -50.0))
+        .explain(train)
+        .isna()
+        .all(axis=None)
+    )
 
 
-# --- C-CHVAE ---------------------------------------------------------------------------------------------------------
+# --- C-CHVAE
+# ---------------------------------------------------------------------------------------------------------
 
 
 def along_a_line(n: int = 600, seed: int = 0) -> pd.DataFrame:
-    """Two numbers that are opposite, a whole one and a category that follow them, and one that does not."""
+    """Two numbers that are opposite, a whole one and a category that follow them, and one that does
+    not.
+    """
     random = np.random.default_rng(seed)
     z = random.normal(size=n)
     return pd.DataFrame(
@@ -437,7 +491,9 @@ def test_the_loss_is_the_negative_evidence_bound() -> None:
     errors = ((x - out)[:, :3] ** 2).sum(axis=1) / (2 * 0.5**2)
     chances = -np.log((out[:, 3:] * x[:, 3:]).sum(axis=1))
     divergence = 0.5 * (np.exp(coded[:, 2:]) + code**2 - 1 - coded[:, 2:]).sum(axis=1)
-    assert vae.loss_and_gradient(x, noise)[0] == pytest.approx((errors + chances + divergence).mean())
+    assert vae.loss_and_gradient(x, noise)[0] == pytest.approx(
+        (errors + chances + divergence).mean()
+    )
     np.testing.assert_allclose(out[:, 3:].sum(axis=1), 1)
 
 
@@ -469,7 +525,8 @@ def test_a_category_that_no_training_row_has_can_be_asked_with() -> None:
     assert set(answers["job"].dropna()) <= {*train["job"].dropna(), "pilot"}
 
 
-# --- CADEX and REVISE ----------------------------------------------------------------------------------------------
+# --- CADEX and REVISE
+# ----------------------------------------------------------------------------------------------
 
 
 def changed(answers: pd.DataFrame, queries: pd.DataFrame) -> pd.Series:
@@ -486,10 +543,14 @@ def test_cadex_changes_one_feature_where_that_flips_and_twice_as_many_where_not(
     assert found.all()
     assert set(change) <= {1, 2, 3, 4}
     assert (change == 1).any()
-    for index in change.index[change > 1]:  # for these the steepest alone does not suffice, whatever it is
+    for index in change.index[
+        change > 1
+    ]:  # for these the steepest alone does not suffice, whatever it is
         steepest = np.abs(model.coef_[0] * np.ptp(train.to_numpy(), axis=0)).argmax()
         tried = queries.loc[[index]].copy()
-        tried.iloc[0, steepest] = train.iloc[:, steepest].agg("max" if model.coef_[0, steepest] > 0 else "min")
+        tried.iloc[0, steepest] = train.iloc[:, steepest].agg(
+            "max" if model.coef_[0, steepest] > 0 else "min"
+        )
         assert model.predict(tried) == [0]
     assert changed(Cadex(train, model, desired=1, changes=4).explain(queries), queries).max() == 4
 
@@ -498,9 +559,15 @@ def test_the_steepest_features_are_those_that_lower_most_and_a_category_is_one()
     train = pd.DataFrame({"a": [0.0, 10.0], "b": [0.0, 1.0], "job": ["x", "y"]})
     vectors = Vectors(Encoding(train))
     own = vectors.encoding.encode(train.head(1))
-    pull = np.array([[3.0, -1.0, 4.0, -4.0]])  # `a` has no room downhill; another job gains 4, `b` gains 1
-    assert vectors.steepest(pull, own, 1, within_ranges=True).tolist() == [[False, False, True, True]]
-    assert vectors.steepest(pull, own, 3, within_ranges=True).tolist() == [[False, True, True, True]]
+    pull = np.array(
+        [[3.0, -1.0, 4.0, -4.0]]
+    )  # `a` has no room downhill; another job gains 4, `b` gains 1
+    assert vectors.steepest(pull, own, 1, within_ranges=True).tolist() == [
+        [False, False, True, True]
+    ]
+    assert vectors.steepest(pull, own, 3, within_ranges=True).tolist() == [
+        [False, True, True, True]
+    ]
 
 
 def test_gradients_go_back_through_the_decoder() -> None:

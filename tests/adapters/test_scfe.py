@@ -34,11 +34,16 @@ def test_linear_models_are_answered_at_the_distance_of_the_closed_form(norm: str
     moves = away(explainer, explainer.explain(queries), queries)
     missing, units = -(queries.to_numpy() @ WEIGHTS - 0.4), WEIGHTS * explainer.encoding.scale
     if norm == "l1":
-        np.testing.assert_allclose(np.abs(moves).sum(axis=1), missing / np.abs(units).max(), rtol=1e-3, atol=1e-5)
+        np.testing.assert_allclose(
+            np.abs(moves).sum(axis=1), missing / np.abs(units).max(), rtol=1e-3, atol=1e-5
+        )
         assert ((moves != 0).sum(axis=1) == 1).all()
     else:
         np.testing.assert_allclose(
-            np.sqrt((moves**2).sum(axis=1)), missing / np.sqrt((units**2).sum()), rtol=1e-3, atol=1e-5
+            np.sqrt((moves**2).sum(axis=1)),
+            missing / np.sqrt((units**2).sum()),
+            rtol=1e-3,
+            atol=1e-5,
         )
 
 
@@ -71,8 +76,13 @@ def test_least_moves_within_room_are_those_of_a_linear_program() -> None:
     np.testing.assert_allclose((short * gradient).sum(axis=1), missing)
     assert (np.abs(short) <= room + 1e-12).all()
     assert ((short**2).sum(axis=1) <= (found**2).sum(axis=1) + 1e-12).all()
-    # Where no bound holds it back, a move is along the gradient: its entries are one multiple of it.
-    inside = np.where((np.abs(short) < room - 1e-9) & (gradient != 0), short / np.where(gradient == 0, 1, gradient), 0)
+    # Where no bound holds it back, a move is along the gradient: its entries are one multiple of
+    # it.
+    inside = np.where(
+        (np.abs(short) < room - 1e-9) & (gradient != 0),
+        short / np.where(gradient == 0, 1, gradient),
+        0,
+    )
     for row in inside:
         assert np.ptp(row[row != 0]) < 1e-9 or len(row[row != 0]) == 0
 
@@ -87,8 +97,12 @@ def test_no_answer_where_the_ranges_do_not_reach() -> None:
 
 PREPARED = [
     lambda: make_pipeline(StandardScaler(), LogisticRegression()),
-    lambda: make_pipeline(MinMaxScaler(), MLPClassifier((7, 5), activation="tanh", max_iter=5, random_state=0)),
-    lambda: make_pipeline(StandardScaler(), PCA(2), MLPClassifier((6,), activation="logistic", max_iter=5)),
+    lambda: make_pipeline(
+        MinMaxScaler(), MLPClassifier((7, 5), activation="tanh", max_iter=5, random_state=0)
+    ),
+    lambda: make_pipeline(
+        StandardScaler(), PCA(2), MLPClassifier((6,), activation="logistic", max_iter=5)
+    ),
     lambda: MLPClassifier((6,), max_iter=5, random_state=0),
 ]
 
@@ -98,14 +112,21 @@ PREPARED = [
 @pytest.mark.parametrize("make", PREPARED)
 def test_slopes_are_those_of_the_models_margins(make: object, classes: int) -> None:
     train = numbers(120, 4)
-    model = make().fit(train, np.digitize(train["x0"] + train["x1"] ** 2, [0.5, 1.5][: classes - 1]))  # type: ignore[operator]
+    model = make().fit(
+        train, np.digitize(train["x0"] + train["x1"] ** 2, [0.5, 1.5][: classes - 1])
+    )  # type: ignore[operator]
     explainer = Scfe(train, model, desired=1)
     points = explainer.encoding.encode(train.head(9))
     vectors, desired = Vectors(explainer.encoding), np.tile(np.arange(classes) == 1, (9, 1))
-    x, slope = vectors.of(points), slope_of(model, explainer.encoding, explainer.encoding.encode(train))
+    x, slope = (
+        vectors.of(points),
+        slope_of(model, explainer.encoding, explainer.encoding.encode(train)),
+    )
     margin, gradient = slope(x, desired)
     logits = np.log(model.predict_proba(train.head(9)))
-    np.testing.assert_allclose(margin, logits[:, 1] - np.delete(logits, 1, axis=1).max(axis=1), atol=1e-6)
+    np.testing.assert_allclose(
+        margin, logits[:, 1] - np.delete(logits, 1, axis=1).max(axis=1), atol=1e-6
+    )
     for j in range(4):
         step = 1e-6 * np.eye(4)[j]
         difference = (slope(x + step, desired)[0] - slope(x - step, desired)[0]) / 2e-6
@@ -127,7 +148,9 @@ def test_pipelines_that_encode_mixed_tables_inside_are_read(make: object) -> Non
     answers = explainer.explain(queries)
     assert (model.predict(answers) == "yes").all()
     assert (answers.dtypes == train.dtypes).all()
-    near = explainer.encoding.distance(explainer.encoding.encode(answers), explainer.encoding.encode(queries))
+    near = explainer.encoding.distance(
+        explainer.encoding.encode(answers), explainer.encoding.encode(queries)
+    )
     assert near.mean() < 0.8  # of six: half of the boundary's l1 distance is far below one category
 
 
@@ -185,7 +208,9 @@ def test_models_without_known_gradients_are_refused() -> None:
         "known of a RandomForestClassifier": RandomForestClassifier(2).fit(train, labels),
         "known of a method": fitted.predict,
         "LogisticRegression is not fitted": LogisticRegression(),
-        "not affine": make_pipeline(KBinsDiscretizer(3, quantile_method="averaged_inverted_cdf"), fitted),
+        "not affine": make_pipeline(
+            KBinsDiscretizer(3, quantile_method="averaged_inverted_cdf"), fitted
+        ),
         "takes 2 inputs and would get 3": fitted,
     }
     refused["not affine"].steps[0][1].fit(train)

@@ -1,5 +1,7 @@
 # ruff: noqa: RUF012 - what classes of libraries have is shared and not changed
-"""Adapters for other libraries, on objects of the shape that these document; the real ones are asked elsewhere."""
+"""Adapters for other libraries, on objects of the shape that these document; the real ones are
+asked elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ from cfk_plugin.plugins import load_plugins
 from cfk_plugin.testing import check_adapter
 
 random = np.random.default_rng(0)
-ROWS = pd.DataFrame({"age": random.integers(1020, 1070, 120), "pay": random.normal(5000, 900, 120).round(1)})
+ROWS = pd.DataFrame(
+    {"age": random.integers(1020, 1070, 120), "pay": random.normal(5000, 900, 120).round(1)}
+)
 NAMES, JOBS = list(ROWS), ["clerk", "nurse"]
 QUERIES = ROWS[ROWS["pay"] < 4500].head(3).reset_index(drop=True)
 CONTEXT = AdaptContext(tuple(NAMES), classes=("no", "yes"))
@@ -52,7 +56,8 @@ def richer(rows: Any) -> Any:
     return rows
 
 
-# --- what the libraries have ---------------------------------------------------------------------------------------
+# --- what the libraries have
+# ---------------------------------------------------------------------------------------
 
 
 @of("alibi.api.interfaces")
@@ -74,7 +79,13 @@ class CounterfactualProto:
         self.return_dict: dict[str, Any] = {}
 
     def explain(self, X: Any, target_class: list[int] | None = None) -> Any:
-        data: dict[str, Any] = {"cf": None, "all": [], "orig_class": 0, "orig_proba": None, "id_proto": None}
+        data: dict[str, Any] = {
+            "cf": None,
+            "all": [],
+            "orig_class": 0,
+            "orig_proba": None,
+            "id_proto": None,
+        }
         self.return_dict["last"] = self.cf_global = richer(X)
         if X[0, 0] != QUERIES["age"].iloc[1]:
             data |= {"cf": {"X": richer(X).astype(np.float32), "class": 1}, "all": {0: [richer(X)]}}
@@ -89,7 +100,9 @@ class CEM:
         self.mode = mode
 
     def explain(self, X: Any) -> Any:
-        return Explanation(meta=self.meta, data={"PN": richer(X), "PP": None, "PN_pred": 1, "X": X, "X_pred": 0})
+        return Explanation(
+            meta=self.meta, data={"PN": richer(X), "PP": None, "PN_pred": 1, "X": X, "X_pred": 0}
+        )
 
 
 @of("alibi.explainers.cfrl_tabular")
@@ -102,7 +115,11 @@ class CounterfactualRLTabular:
     def explain(self, X: Any, Y_t: Any, C: Any = None) -> Any:
         found, has = richer(X), np.ones(len(X), dtype=int)
         found[:, 2], has[1:2] = 1, 0  # always an answer, of which one does not have the outcome
-        data = {"orig": {"X": X, "class": X[:, 0] * 0}, "cf": {"X": found, "class": has[:, None]}, "condition": C}
+        data = {
+            "orig": {"X": X, "class": X[:, 0] * 0},
+            "cf": {"X": found, "class": has[:, None]},
+            "condition": C,
+        }
         return Explanation(meta=self.meta, data={**data, "target": np.resize(Y_t, (len(X), 1))})
 
 
@@ -124,7 +141,9 @@ class MACEExplainer:
         answer = CFExplanation()
         for i in range(len(X)):
             query = X.iloc[i : i + 1]
-            twice = pd.DataFrame(richer(query.iloc[[0] * max_number_examples]), columns=NAMES).assign(label=1)
+            twice = pd.DataFrame(
+                richer(query.iloc[[0] * max_number_examples]), columns=NAMES
+            ).assign(label=1)
             answer.add(query=query.assign(label=0), cfs=None if i == 1 else twice)
         return answer
 
@@ -167,8 +186,19 @@ class _CFTabular:
 @of("cfnow.cf_finder")
 def find_tabular(factual: Any, model_predict_proba: Any, count_cf: int = 1) -> Any:
     found = [] if factual["age"] == QUERIES["age"].iloc[1] else list(richer([factual, factual]))
-    own = {"factual": factual, "factual_vector": factual, "time_cf": 0.1, "time_cf_not_optimized": 0.1}
-    return _CFTabular(list(factual.index), cf_vectors=found, cf_not_optimized_vectors=found, obj_scores=[1.0], **own)
+    own = {
+        "factual": factual,
+        "factual_vector": factual,
+        "time_cf": 0.1,
+        "time_cf_not_optimized": 0.1,
+    }
+    return _CFTabular(
+        list(factual.index),
+        cf_vectors=found,
+        cf_not_optimized_vectors=found,
+        obj_scores=[1.0],
+        **own,
+    )
 
 
 @of("fatf.transparency.predictions.counterfactuals")
@@ -208,7 +238,8 @@ class TreeExplainer:
         return X
 
 
-# --- the contract, on all of them ----------------------------------------------------------------------------------
+# --- the contract, on all of them
+# ----------------------------------------------------------------------------------
 
 FOUND = pd.DataFrame(richer(ROWS), columns=NAMES)
 ONE = QUERIES.to_numpy(dtype=float)[:1]
@@ -236,7 +267,14 @@ EXPLAINERS: dict[str, tuple[Any, dict[str, Any], dict[str, Any], list[int]]] = {
 def test_the_contract_is_kept_and_answers_belong_to_their_queries(name: str) -> None:
     explainer, options, own, answered = EXPLAINERS[name]
     batch = check_adapter(
-        explainer, QUERIES, NAMES, plugins=[shapes], deterministic=True, arguments=own, rows=FOUND, **options
+        explainer,
+        QUERIES,
+        NAMES,
+        plugins=[shapes],
+        deterministic=True,
+        arguments=own,
+        rows=FOUND,
+        **options,
     )
     assert batch.query[batch.slot].tolist() == answered
     assert (paid(batch.frame) == "yes").all()
@@ -245,7 +283,14 @@ def test_the_contract_is_kept_and_answers_belong_to_their_queries(name: str) -> 
 def protected(explainer: Any, rows: pd.DataFrame = ROWS, **settings: Any) -> Any:
     population = Population.from_frame(rows, Schema.from_frame(rows, quasi_identifiers=["age"]))
     policy = PrivacyPolicy(k=4, guarantee="reciprocal", min_pureness=0, **settings)
-    return protect(explainer, model=MODEL, population=population, policy=policy, desired="yes", plugins=[shapes])
+    return protect(
+        explainer,
+        model=MODEL,
+        population=population,
+        policy=policy,
+        desired="yes",
+        plugins=[shapes],
+    )
 
 
 @pytest.mark.parametrize("name", EXPLAINERS)
@@ -253,7 +298,9 @@ def test_own_results_are_rebuilt_from_what_is_released(name: str) -> None:
     explainer, options, own, _ = EXPLAINERS[name]
     private = protected(explainer)
     assert private.explain(QUERIES, **options).released
-    tabular = SimpleNamespace(to_pd=QUERIES.copy)  # OmniXAI's own; a DataFrame is answered by Explanations
+    tabular = SimpleNamespace(
+        to_pd=QUERIES.copy
+    )  # OmniXAI's own; a DataFrame is answered by Explanations
     method, (arguments, named) = next(iter(own.items()), ("explain", ([tabular], options)))
     answer = getattr(private, method)(*arguments, **named)
     if name.startswith(("alibi", "encoded")):
@@ -274,7 +321,8 @@ def test_own_results_are_rebuilt_from_what_is_released(name: str) -> None:
         assert list(answer) == NAMES
 
 
-# --- goals, constraints, categories --------------------------------------------------------------------------------
+# --- goals, constraints, categories
+# --------------------------------------------------------------------------------
 
 
 def source_of(explainer: Any, context: AdaptContext = CONTEXT) -> Any:
@@ -290,7 +338,9 @@ def source_of(explainer: Any, context: AdaptContext = CONTEXT) -> Any:
         (CounterfactualExplainer(), {"counterfactual_class": "yes"}),
     ],
 )
-def test_the_outcome_that_a_call_names_is_certified(explainer: Any, options: dict[str, Any]) -> None:
+def test_the_outcome_that_a_call_names_is_certified(
+    explainer: Any, options: dict[str, Any]
+) -> None:
     assert source_of(explainer).generate(QUERIES, **options).desired == "yes"
 
 
@@ -320,7 +370,9 @@ def test_categories_of_alibi_are_their_places_and_come_back_as_text() -> None:
 def test_conditions_of_alibi_are_constraints() -> None:
     source = source_of(CounterfactualRLTabular(), MIXED_CONTEXT)
     one = ASKED.head(1)
-    said = source.generate(one, Y_t=np.array([1]), C=[{"job": ["nurse"], "pay": [-10, 3000]}]).constraints
+    said = source.generate(
+        one, Y_t=np.array([1]), C=[{"job": ["nurse"], "pay": [-10, 3000]}]
+    ).constraints
     pay = float(one["pay"].iloc[0])
     assert said == {"permitted_range": {"job": ["nurse"], "pay": [pay - 10, pay + 3000]}}
     with pytest.raises(AdapterError, match="relative to the query"):
@@ -345,7 +397,9 @@ def test_text_without_an_encoder_says_what_to_give() -> None:
     source = source_of(CounterfactualProto(), MIXED_CONTEXT)
     with pytest.raises(AdapterError, match=r"columns job are text.*Encoded\(explainer, encoder\)"):
         source.generate(ASKED)
-    known = source_of(Encoded(CounterfactualProto(), Places([*NAMES, "job"], {2: JOBS})), MIXED_CONTEXT)
+    known = source_of(
+        Encoded(CounterfactualProto(), Places([*NAMES, "job"], {2: JOBS})), MIXED_CONTEXT
+    )
     assert known.generate(ASKED).frame["job"].tolist() == ["clerk", "clerk"]
 
 
@@ -357,7 +411,10 @@ def test_single_precision_is_read_as_the_number_it_stands_for() -> None:
 @pytest.mark.parametrize(
     ("explainer", "reason"),
     [
-        (TreeExplainer(), "TreeExplainer of shap returns no counterfactuals.*KAnonymizer.transform"),
+        (
+            TreeExplainer(),
+            "TreeExplainer of shap returns no counterfactuals.*KAnonymizer.transform",
+        ),
         (CEM("PP"), "looks for what keeps the outcome"),
         (find_tabular, "cfnow needs its model"),
         (Encoded(TreeExplainer(), Places(NAMES)), "Encoded takes explainers of aix360, alibi"),

@@ -1,4 +1,6 @@
-"""What a call says may change reaches explainers that know of it, and holds of what is released of all of them."""
+"""What a call says may change reaches explainers that know of it, and holds of what is released of
+all of them.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,11 @@ from cfk_plugin.data.region import part_contains
 from cfk_plugin.errors import InputError
 
 SCHEMA = Schema.from_frame(
-    ROWS, quasi_identifiers=["age", "job"], target="approved", immutable=["smoker"], monotone={"age": "increase"}
+    ROWS,
+    quasi_identifiers=["age", "job"],
+    target="approved",
+    immutable=["smoker"],
+    monotone={"age": "increase"},
 )
 POPULATION = Population.from_frame(ROWS, SCHEMA)
 ASKS = ROWS.loc[label(ROWS) == 0, FEATURES].head(12).reset_index(drop=True)
@@ -44,13 +50,21 @@ def check(answers: Explanations, asks: pd.DataFrame) -> None:
 @pytest.mark.parametrize("method", DICE)
 def test_dice_is_told_and_held_to_it(method: str) -> None:
     private = wrapped(dice_of(method))
-    options = {"total_CFs": 2, "desired_class": 1, **({"random_seed": 1} if method == "random" else {}), **CALL}
+    options = {
+        "total_CFs": 2,
+        "desired_class": 1,
+        **({"random_seed": 1} if method == "random" else {}),
+        **CALL,
+    }
     check(private.explain(ASKS, **options), ASKS)
     result = private.generate_counterfactuals(ASKS.head(6), **options)
     for examples, (_, query) in zip(result.cf_examples_list, ASKS.head(6).iterrows(), strict=True):
         shown = examples.final_cfs_df
         for _, cells in () if shown is None else shown.iterrows():
-            assert (cells["smoker"], cells["education"]) == (str(query["smoker"]), str(query["education"]))
+            assert (cells["smoker"], cells["education"]) == (
+                str(query["smoker"]),
+                str(query["education"]),
+            )
             assert 20 <= float(cells["income"]) <= 95
 
 
@@ -72,7 +86,10 @@ def test_nice_is_not_told_and_held_to_it(guarantee: str) -> None:
     private = wrapped(nice_of("sparsity"), guarantee)
     call = CALL if guarantee == "catalogue" else {"permitted_range": CALL["permitted_range"]}
     answers = private.explain(ASKS, **call)
-    assert {entry.reason for entry in answers.suppressed} <= {"no_actionable_answer", "pureness_below_floor"}
+    assert {entry.reason for entry in answers.suppressed} <= {
+        "no_actionable_answer",
+        "pureness_below_floor",
+    }
     if guarantee == "catalogue":
         check(answers, ASKS)
         array = private.explain(ASKS.to_numpy(dtype=object), **call)
@@ -87,7 +104,9 @@ def test_functions_are_told_if_they_take_it() -> None:
     def plain(queries: pd.DataFrame) -> pd.DataFrame:
         return neighbours.explain(queries)
 
-    def knowing(queries: pd.DataFrame, features_to_vary: Any = "all", **others: Any) -> pd.DataFrame:
+    def knowing(
+        queries: pd.DataFrame, features_to_vary: Any = "all", **others: Any
+    ) -> pd.DataFrame:
         told.append((features_to_vary, others))
         return neighbours.explain(queries)
 
@@ -100,7 +119,9 @@ def test_functions_are_told_if_they_take_it() -> None:
 
 def test_an_answer_of_an_explainer_that_changes_what_is_fixed_is_withheld() -> None:
     found = ROWS.loc[label(ROWS) == 1, FEATURES].head(12).reset_index(drop=True)
-    answers = wrapped(lambda _: found, "reciprocal").explain(ASKS, features_to_vary=["age", "job", "education"])
+    answers = wrapped(lambda _: found, "reciprocal").explain(
+        ASKS, features_to_vary=["age", "job", "education"]
+    )
     fixed = (found[["income", "smoker"]] == ASKS[["income", "smoker"]]).all(axis=1)
     for entry, is_kept in zip(answers, fixed, strict=True):
         assert is_kept or entry.status == "suppressed"

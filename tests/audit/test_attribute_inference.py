@@ -1,4 +1,6 @@
-"""Attribute inference: guesses recounted by plain loops, and owners that answer with rows, regions and prototypes."""
+"""Attribute inference: guesses recounted by plain loops, and owners that answer with rows, regions
+and prototypes.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,16 @@ import pytest
 from mlflow import MlflowClient
 
 from cfk_adapters.nearest import NearestUnlikeNeighbour
-from cfk_plugin import DPPrototypes, Explanations, Interval, Population, PrivacyPolicy, Region, Schema, protect
+from cfk_plugin import (
+    DPPrototypes,
+    Explanations,
+    Interval,
+    Population,
+    PrivacyPolicy,
+    Region,
+    Schema,
+    protect,
+)
 from cfk_plugin.audit.attribute_inference import attribute_inference
 from cfk_plugin.audit.result import AttackReport
 from cfk_plugin.audit.targets import Answers, Kept, Sample
@@ -34,7 +45,9 @@ def model(rows: pd.DataFrame) -> np.ndarray:
 
 @dataclass
 class Owner:
-    """An owner whose model looks at the score alone and never learns; keeps its table, and who asked for what."""
+    """An owner whose model looks at the score alone and never learns; keeps its table, and who
+    asked for what.
+    """
 
     explainer: Callable[[pd.DataFrame], Explain]
     name: str = "small"
@@ -72,15 +85,23 @@ def rows(table: pd.DataFrame) -> Explain:
 
 
 def reciprocal(table: pd.DataFrame, **declared: Any) -> Explain:
-    people = Population.from_frame(table, Schema.from_frame(table, quasi_identifiers=QUASI, **declared))
+    people = Population.from_frame(
+        table, Schema.from_frame(table, quasi_identifiers=QUASI, **declared)
+    )
     explainer = NearestUnlikeNeighbour(table, model, True)
     return protect(
-        explainer, model=model, population=people, desired=True, policy=PrivacyPolicy(guarantee="reciprocal", k=10)
+        explainer,
+        model=model,
+        population=people,
+        desired=True,
+        policy=PrivacyPolicy(guarantee="reciprocal", k=10),
     ).explain
 
 
 def ranked(table: pd.DataFrame) -> Explain:
-    return reciprocal(table, ordinal={"town": list("ABC")})  # ranges of ranks, which people have as texts
+    return reciprocal(
+        table, ordinal={"town": list("ABC")}
+    )  # ranges of ranks, which people have as texts
 
 
 class Anything:
@@ -92,10 +113,16 @@ class Anything:
         random, found = np.random.default_rng(task.seed), []
         for age, town in zip(task.numbers[:, 0], task.codes[:, 1], strict=True):
             down, up = random.integers(0, 12, 2)
-            towns = frozenset({"ABC"[town], *random.choice(list("ABC"), int(random.integers(1, 3)))})
+            towns = frozenset(
+                {"ABC"[town], *random.choice(list("ABC"), int(random.integers(1, 3)))}
+            )
             present = task.population.frame["age"]
             low, high = (
-                int(each) for each in (present[present >= age - down].min(), present[present <= age + up].max())
+                int(each)
+                for each in (
+                    present[present >= age - down].min(),
+                    present[present <= age + up].max(),
+                )
             )
             found.append(Proposal(Region({"age": Interval(low, high), "town": towns})))
         return found
@@ -123,7 +150,11 @@ def drawn(table: pd.DataFrame) -> Explain:
         nullable=[],
         whole=["age", "pay"],
     )
-    return DPPrototypes(1.0, rows=2000, seed=0).fit(Population.from_frame(table, schema), model, True).explain
+    return (
+        DPPrototypes(1.0, rows=2000, seed=0)
+        .fit(Population.from_frame(table, schema), model, True)
+        .explain
+    )
 
 
 def people(n: int = 600, seed: int = 0, ages: int = 60, towns: str = "ABCD") -> Sample:
@@ -141,11 +172,14 @@ def people(n: int = 600, seed: int = 0, ages: int = 60, towns: str = "ABCD") -> 
     return Sample(X, X["score"].to_numpy() > 0.5)
 
 
-def attack(explainer: Callable[[pd.DataFrame], Explain], sample: Sample, **settings: Any) -> AttackReport:
+def attack(
+    explainer: Callable[[pd.DataFrame], Explain], sample: Sample, **settings: Any
+) -> AttackReport:
     return attribute_inference(Owner(explainer), sample, **{"quasi_identifiers": QUASI, **settings})
 
 
-# --- guesses, recounted ----------------------------------------------------------------------------------------------
+# --- guesses, recounted
+# ----------------------------------------------------------------------------------------------
 
 Person = Mapping[str, Any]
 Said = tuple[Callable[[Person], bool], Mapping[str, Any]]
@@ -156,8 +190,15 @@ def said(answers: Any) -> list[tuple[str, Said]]:
     found: list[tuple[str, Said]] = []
     if isinstance(answers, Explanations):
         for entry in answers.released:
-            values = {name: value for name, value in entry.released.items() if name not in entry.withheld}
-            found.append((f"{entry.region}{sorted(values.items(), key=str)}", (entry.region.contains, values)))
+            values = {
+                name: value for name, value in entry.released.items() if name not in entry.withheld
+            }
+            found.append(
+                (
+                    f"{entry.region}{sorted(values.items(), key=str)}",
+                    (entry.region.contains, values),
+                )
+            )
         return found
     fits = lambda row: lambda person: all(person[q] == row[q] for q in QUASI)  # noqa: E731
     return [(str(row), (fits(row), row)) for row in answers.dropna(how="all").to_dict("records")]
@@ -172,8 +213,12 @@ def right(guess: Any, person: Person, name: str, width: float) -> bool:
     return bool(person[name] in guess if isinstance(guess, frozenset) else person[name] == guess)
 
 
-def guessed(distinct: list[Said], table: list[Person], crowd: list[Person], name: str, width: float) -> list[bool]:
-    """Guess person by person, answer by answer; say of everybody about whom something is guessed if it is right."""
+def guessed(
+    distinct: list[Said], table: list[Person], crowd: list[Person], name: str, width: float
+) -> list[bool]:
+    """Guess person by person, answer by answer; say of everybody about whom something is guessed if
+    it is right.
+    """
     often = Counter(values[name] for _, values in distinct if name in values)
     weights = [1 / sum(map(fits, table)) for fits, _ in distinct]
     hits = []
@@ -183,16 +228,22 @@ def guessed(distinct: list[Said], table: list[Person], crowd: list[Person], name
             if name in values and fits(person):
                 votes[values[name]] = votes.get(values[name], 0.0) + weight
         if votes:
-            hits.append(right(max(votes, key=lambda v: (round(votes[v], 9), often[v])), person, name, width))
+            hits.append(
+                right(max(votes, key=lambda v: (round(votes[v], 9), often[v])), person, name, width)
+            )
     return hits
 
 
 @pytest.mark.parametrize("explainer", [rows, reciprocal, ranked, overlapping])
 @pytest.mark.parametrize("seed", range(2))
-def test_guesses_are_those_of_plain_loops(explainer: Callable[[pd.DataFrame], Explain], seed: int) -> None:
+def test_guesses_are_those_of_plain_loops(
+    explainer: Callable[[pd.DataFrame], Explain], seed: int
+) -> None:
     sample = people(160, seed, ages=25, towns="ABC")
     owner = Owner(explainer, generous=False)  # whoever is not in the table asks, or is the control
-    report = attribute_inference(owner, sample, quasi_identifiers=QUASI, private=["pay", "ill"], queries=1000)
+    report = attribute_inference(
+        owner, sample, quasi_identifiers=QUASI, private=["pay", "ill"], queries=1000
+    )
     ((queries, answers),) = owner.asked
     table = owner.table.to_dict("records")
     asked = queries.to_dict("records")
@@ -235,7 +286,10 @@ def test_a_unique_person_is_guessed_right() -> None:
     assert linked.control is not None
     assert (linked.control.n, linked.figures["control_people"]) == (0, 0)
     assert (linked.figures["fits_one"], linked.figures["fits_nobody"]) == (1, 0)
-    assert (found[SINGLED_OUT].main, found[SINGLED_OUT].figures["share_of_answers"]) == (linked.main, 1)
+    assert (found[SINGLED_OUT].main, found[SINGLED_OUT].figures["share_of_answers"]) == (
+        linked.main,
+        1,
+    )
     assert linked.baseline.value < 0.6
 
 
@@ -247,17 +301,25 @@ def test_the_baseline_learns_from_quasi_identifiers_at_the_width_of_the_guesses(
     assert found[f"{LINKAGE}/ill"].baseline.value < 0.4
 
 
-# --- what kinds of answers tell --------------------------------------------------------------------------------------
+# --- what kinds of answers tell
+# --------------------------------------------------------------------------------------
 
 
 def test_rows_tell_more_of_people_in_the_table_than_of_others() -> None:
     found = attack(rows, people(), private=["pay", "ill"])
-    assert [result.attack for result in found] == [LINKAGE, SINGLED_OUT, f"{LINKAGE}/pay", f"{LINKAGE}/ill"]
+    assert [result.attack for result in found] == [
+        LINKAGE,
+        SINGLED_OUT,
+        f"{LINKAGE}/pay",
+        f"{LINKAGE}/ill",
+    ]
     singled, ill = found[SINGLED_OUT], found[f"{LINKAGE}/ill"]
     assert singled.worked
     assert singled.figures["advantage_low"] > 0.2
     assert singled.control is not None
-    assert singled.control.low < 0.15 < singled.control.high  # a fifth of the ills, a tenth of the pays
+    assert (
+        singled.control.low < 0.15 < singled.control.high
+    )  # a fifth of the ills, a tenth of the pays
     assert ill.baseline.low < 0.2 < ill.baseline.high
     assert ill.main.value > 0.5
 
@@ -284,7 +346,9 @@ def test_prototypes_tell_of_the_table_what_they_tell_of_others() -> None:
 
 
 def test_nobody_asks_or_gets_an_answer() -> None:
-    unanswered = attack(lambda table: lambda queries: queries.assign(**dict.fromkeys(queries)), people(60))[LINKAGE]
+    unanswered = attack(
+        lambda table: lambda queries: queries.assign(**dict.fromkeys(queries)), people(60)
+    )[LINKAGE]
     assert (unanswered.n, unanswered.figures["unanswered"]) == (0, 1.0)
     assert (unanswered.main.low, unanswered.main.high, unanswered.worked) == (0.0, 1.0, False)
     everybody = people(60)
@@ -302,17 +366,25 @@ def test_no_value_of_a_person_leaves(tmp_path: Path, mlflow_store: str) -> None:
     report = attack(rows, sample, kept=Kept(tmp_path))
     assert report[LINKAGE].figures["people_guessed"] > 0
     written = report.to_json() + repr(report) + str(report.to_frame().to_dict())
-    written += "".join(file.read_bytes().decode("latin-1") for file in tmp_path.rglob("*") if file.is_file())
+    written += "".join(
+        file.read_bytes().decode("latin-1") for file in tmp_path.rglob("*") if file.is_file()
+    )
     assert "CANARY" not in written
     assert not any(str(value) in written for value in sample.X["pay (€)"] if value > 7)
     run = MlflowClient(mlflow_store).get_run(report.log(tracking_uri=mlflow_store))
-    assert run.data.metrics[f"audit/{LINKAGE}/pay ___/main"] == report[f"{LINKAGE}/pay (€)"].main.value
-    assert "CANARY" not in json.dumps([run.data.to_dictionary(), run.info.to_proto().SerializeToString().hex()])
+    assert (
+        run.data.metrics[f"audit/{LINKAGE}/pay ___/main"] == report[f"{LINKAGE}/pay (€)"].main.value
+    )
+    assert "CANARY" not in json.dumps(
+        [run.data.to_dictionary(), run.info.to_proto().SerializeToString().hex()]
+    )
 
 
 def test_answers_that_cannot_be_read_show_no_value() -> None:
     def failing(table: pd.DataFrame) -> Explain:
-        return lambda queries: table.head(len(queries)).assign(town=[["CANARY"]] * min(len(queries), len(table)))
+        return lambda queries: table.head(len(queries)).assign(
+            town=[["CANARY"]] * min(len(queries), len(table))
+        )
 
     with pytest.raises(Exception) as caught:  # noqa: PT011 - whatever it is
         attack(failing, people(50))

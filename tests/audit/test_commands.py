@@ -22,7 +22,12 @@ from cfk_plugin.metrics import utility
 
 CANARY, MADE_UP = "canary-5c1d", "made-up-31b9"
 FEATURES = ["age", "sex", "salary"]
-SCHEMA = {"quasi_identifiers": ["age", "sex"], "identifiers": ["name"], "target": "outcome", "nominal": ["sex"]}
+SCHEMA = {
+    "quasi_identifiers": ["age", "sex"],
+    "identifiers": ["name"],
+    "target": "outcome",
+    "nominal": ["sex"],
+}
 FUNCTIONS = f"""
 import numpy as np
 
@@ -62,17 +67,29 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     )
     frame["outcome"] = np.where(frame["salary"] + frame["age"] > 110, "yes", "no")
     train, holdout = frame.head(110), frame.tail(40)
-    model = DecisionTreeClassifier(max_depth=3, random_state=0).fit(train[FEATURES], train["outcome"])
+    model = DecisionTreeClassifier(max_depth=3, random_state=0).fit(
+        train[FEATURES], train["outcome"]
+    )
     yes = model.predict(train[FEATURES]) == "yes"
     many = pd.concat([frame.drop(columns="name")] * 3, ignore_index=True)
-    towns = pd.DataFrame({"name": frame["name"], "age": frame["age"], "town": [f"{CANARY}-{i % 4}" for i in range(n)]})
-    made_up = pd.DataFrame({"age": np.arange(40) % 90, "town": [f"{MADE_UP}-{i}" for i in range(40)]})
+    towns = pd.DataFrame(
+        {
+            "name": frame["name"],
+            "age": frame["age"],
+            "town": [f"{CANARY}-{i % 4}" for i in range(n)],
+        }
+    )
+    made_up = pd.DataFrame(
+        {"age": np.arange(40) % 90, "town": [f"{MADE_UP}-{i}" for i in range(40)]}
+    )
     for name, rows in {
         "train": train,
         "holdout": holdout,
         "cf": train[yes].head(6)[FEATURES],
         "facts": train[~yes].head(6)[FEATURES],
-        "people": many.assign(outcome=np.where(many["salary"] + random.normal(0, 25, 3 * n) > 70, "yes", "no")),
+        "people": many.assign(
+            outcome=np.where(many["salary"] + random.normal(0, 25, 3 * n) > 70, "yes", "no")
+        ),
         "texts": many.assign(town=[f"{CANARY}-{i}" for i in range(3 * n)]),
         "towns": towns.head(60),
         "many": made_up,
@@ -82,14 +99,22 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     for name, content in {
         "schema": SCHEMA,
         "people": {**SCHEMA, "identifiers": []},
-        "towns": {"quasi_identifiers": ["age"], "identifiers": ["name"], "bounds": {"age": [0, 99]}},
+        "towns": {
+            "quasi_identifiers": ["age"],
+            "identifiers": ["name"],
+            "bounds": {"age": [0, 99]},
+        },
         "canary": {"age": 99, "town": MADE_UP},
         "policy": {"k": 7, "guarantee": "catalogue"},
     }.items():
         (folder / f"{name}.json").write_text(json.dumps(content), encoding="utf-8")
     (folder / "bad.json").write_text("{", encoding="utf-8")
     (folder / "audited_functions.py").write_text(FUNCTIONS, encoding="utf-8")
-    for name, thing in {"model": model, "fresh": LogisticRegression(max_iter=200), "length": len}.items():
+    for name, thing in {
+        "model": model,
+        "fresh": LogisticRegression(max_iter=200),
+        "length": len,
+    }.items():
         joblib.dump(thing, folder / f"{name}.joblib")
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
@@ -127,7 +152,8 @@ def run_of(experiment: str, result: Result) -> Any:
     return run
 
 
-# --- linkage ---------------------------------------------------------------------------------------------------------
+# --- linkage
+# ---------------------------------------------------------------------------------------------------------
 
 OF_MODEL = "-s schema.json -m model.joblib"
 LINKAGE = f"linkage train.csv cf.csv {OF_MODEL} --desired yes --k 5"
@@ -147,20 +173,28 @@ def test_what_a_guarantee_promises_holds(guarantee: str) -> None:
     assert controls["steering"] is None
 
 
-def test_people_in_groups_without_an_entry_are_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_people_in_groups_without_an_entry_are_told_of_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     train = pd.read_csv("train.csv")
-    odd = np.where((train["age"] < 40) | (train["age"] % 2 == 1), "yes", "no")  # of no region of older people true
+    odd = np.where(
+        (train["age"] < 40) | (train["age"] % 2 == 1), "yes", "no"
+    )  # of no region of older people true
     joblib.dump(DecisionTreeClassifier(random_state=0).fit(train[FEATURES], odd), "model.joblib")
     cfk(f"{LINKAGE} --min-pureness 0.9 --attacks intersection", 3)
     assert sum("groups without an entry" in record.message for record in caplog.records) == 1
 
 
 @pytest.mark.filterwarnings("ignore::cfk_plugin.errors.NominalGuaranteeWarning")
-def test_what_is_promised_and_not_tested_is_exit_code_3_and_a_nominal_guarantee_promises_the_look_up_alone() -> None:
+def test_what_is_promised_and_not_tested_is_exit_code_3_and_a_nominal_guarantee_promises_the_look_up_alone() -> (
+    None
+):
     cfk(f"{LINKAGE} --guarantee nominal --method exact {FAST} -o out.json")
     assert [check["name"] for check in report()["checks"]] == ["linkage/k_min"]
     assert "linkage/k_min: not tested" in cfk(f"{LINKAGE} --attacks uniqueness", code=3).stdout
-    assert "0 of 6 released" in cfk(f"{LINKAGE.replace('cf.csv', 'facts.csv')} {FAST}", code=3).stdout
+    assert (
+        "0 of 6 released" in cfk(f"{LINKAGE.replace('cf.csv', 'facts.csv')} {FAST}", code=3).stdout
+    )
 
 
 def test_a_broken_promise_is_exit_code_1(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,7 +206,10 @@ def test_a_broken_promise_is_exit_code_1(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_a_policy_file_a_seed_a_limit_and_factuals_count(mlflow_store: str) -> None:
     command = LINKAGE.replace("--k 5", "--policy policy.json").replace("yes", "opposite")
-    options = f"--factuals facts.csv --limit 4 --seed 9 {FAST},model_filter -o out.json --experiment audits"
+    options = (
+        f"--factuals facts.csv --limit 4 --seed 9 {FAST},model_filter -o out.json --experiment"
+        " audits"
+    )
     run, found = run_of("audits", cfk(f"{command} {options}")), report()
     assert (found["policy"]["k"], found["asked"], found["seed"]) == (7, 4, 9)
     assert run.data.metrics["audit/inversion_own/k_effective_min"] >= 7
@@ -180,26 +217,41 @@ def test_a_policy_file_a_seed_a_limit_and_factuals_count(mlflow_store: str) -> N
 
 
 @pytest.mark.parametrize("guarantee", ["reciprocal", "catalogue"])
-def test_the_report_judges_what_the_audit_judges_as_it_does(guarantee: str, mlflow_store: str) -> None:
-    """Released and attacked by the same command line, objective included; nothing of it fails in the report."""
+def test_the_report_judges_what_the_audit_judges_as_it_does(
+    guarantee: str, mlflow_store: str
+) -> None:
+    """Released and attacked by the same command line, objective included; nothing of it fails in
+    the report.
+    """
     from cfk_plugin import PrivacyReport
 
-    files, rules = f"train.csv cf.csv {OF_MODEL} --desired yes", f"--k 5 --guarantee {guarantee} --objective ncp"
-    made = CliRunner().invoke(app, f"protect {files} {rules} --experiment both -o released.json".split())
+    files, rules = (
+        f"train.csv cf.csv {OF_MODEL} --desired yes",
+        f"--k 5 --guarantee {guarantee} --objective ncp",
+    )
+    made = CliRunner().invoke(
+        app, f"protect {files} {rules} --experiment both -o released.json".split()
+    )
     assert made.exit_code in (0, 3), made.output
     cfk(f"linkage {files} {rules} --experiment both -o out.json")
     promised = {check["name"]: check for check in report()["checks"]}
-    assert report()["policy"] == json.loads(Path("released.json").read_text(encoding="utf-8"))["policy"]
+    assert (
+        report()["policy"]
+        == json.loads(Path("released.json").read_text(encoding="utf-8"))["policy"]
+    )
     data = PrivacyReport.of_experiment("both").data
     lines = {line.id: line for line in data.checks}
     assert data.verdict == "review"
     for attack in {name.partition("/")[0] for name in promised}:
-        least = min(check["value"] for name, check in promised.items() if name.startswith(f"{attack}/"))
+        least = min(
+            check["value"] for name, check in promised.items() if name.startswith(f"{attack}/")
+        )
         line = lines[f"attack_{attack}"]
         assert (line.status, line.measured.value, line.threshold.value) == ("pass", least, 5)
 
 
-# --- epsilon ---------------------------------------------------------------------------------------------------------
+# --- epsilon
+# ---------------------------------------------------------------------------------------------------------
 
 EPSILON = "epsilon towns.csv -s towns.json --claimed 1 --canary canary.json --runs 40"
 FIT = f"{EPSILON} --fit audited_functions"
@@ -211,12 +263,21 @@ def test_a_claim_that_is_not_refuted_is_logged_and_seeded(mlflow_store: str) -> 
     result = cfk(f"{FIT}:noisy --delta 0.001 --seed 5 -o out.json --experiment audits")
     assert "80 runs, about" in result.stderr
     assert "these sizes could show at most 1.60" in result.stdout
-    assert "claim epsilon = 1, delta = 0.001 is not refuted, which does not prove" in " ".join(result.stdout.split())
+    assert "claim epsilon = 1, delta = 0.001 is not refuted, which does not prove" in " ".join(
+        result.stdout.split()
+    )
     found, run = report(), run_of("audits", result)
-    assert (found["verdict"], found["figures"]["runs"], found["relation"]) == ("pass", 40, "add-remove")
+    assert (found["verdict"], found["figures"]["runs"], found["relation"]) == (
+        "pass",
+        40,
+        "add-remove",
+    )
     assert run.data.metrics["audit/epsilon/epsilon_low"] < run.data.metrics["audit/epsilon/ceiling"]
     assert run.data.tags["cfk.audit.epsilon.verdict"] == "pass"
-    assert (run.data.params["audit.epsilon.claimed"], run.data.params["audit.epsilon.delta"]) == ("1.0", "0.001")
+    assert (run.data.params["audit.epsilon.claimed"], run.data.params["audit.epsilon.delta"]) == (
+        "1.0",
+        "0.001",
+    )
     assert mlflow.artifacts.load_dict(f"runs:/{run.info.run_id}/cfk/audit-epsilon.json") == found
     cfk(f"{FIT}:noisy --delta 0.001 --seed 5 -o again.json")
     assert report("again.json") == found
@@ -238,14 +299,18 @@ def test_a_claim_that_is_refuted_is_exit_code_1_and_one_that_cannot_be_is_3() ->
 
 def test_our_own_prototypes_are_audited_by_name() -> None:
     pytest.importorskip("opendp", reason="the extra [dp] is not installed")
-    declared = {"categories": {"town": [MADE_UP, *(f"{CANARY}-{i}" for i in range(4))]}, "nullable": []}
+    declared = {
+        "categories": {"town": [MADE_UP, *(f"{CANARY}-{i}" for i in range(4))]},
+        "nullable": [],
+    }
     schema = json.loads(Path("towns.json").read_text(encoding="utf-8"))
     Path("towns.json").write_text(json.dumps({**schema, **declared}), encoding="utf-8")
     assert "epsilon = 1 is not refuted" in cfk(f"{EPSILON} --method dp -o out.json").stdout
     assert report()["figures"]["epsilon_low"] < 1
 
 
-# --- all -------------------------------------------------------------------------------------------------------------
+# --- all
+# -------------------------------------------------------------------------------------------------------------
 
 ALL = "all people.csv -s people.json -d yes -m fresh.joblib"
 
@@ -268,9 +333,16 @@ def test_what_will_be_shown_is_said_before_and_what_was_found_after(mlflow_store
     import mlflow
 
     only = "linkage,membership,attribute_inference"
-    result = cfk(f"{ALL} --against raw,reciprocal --only {only} --budget 5m -o out.json --experiment leaks")
+    result = cfk(
+        f"{ALL} --against raw,reciprocal --only {only} --budget 5m -o out.json --experiment leaks"
+    )
     said, shown = (" ".join(text.split()) for text in (result.stderr, result.stdout))
-    for part in ("5 audits, about", "models are trained on", "of 450 people", "membership: sees an AUC of"):
+    for part in (
+        "5 audits, about",
+        "models are trained on",
+        "of 450 people",
+        "membership: sees an AUC of",
+    ):
         assert part in said
     assert set(audits()) == {
         ("raw", "attribute_inference"),
@@ -281,15 +353,22 @@ def test_what_will_be_shown_is_said_before_and_what_was_found_after(mlflow_store
         for found in one["results"]:
             assert found["scenario"] in shown
             assert found["main"]["low"] <= (found["main"]["value"] or 0.5) <= found["main"]["high"]
-    raw, protected = (audits()[name, "attribute_inference"]["results"][0] for name in ("raw", "reciprocal"))
+    raw, protected = (
+        audits()[name, "attribute_inference"]["results"][0] for name in ("raw", "reciprocal")
+    )
     assert raw["figures"]["fits_one"] > 0
     assert protected["figures"]["fits_one"] == 0
-    runs = {run.info.run_name: run for run in mlflow.search_runs(experiment_names=["leaks"], output_format="list")}
+    runs = {
+        run.info.run_name: run
+        for run in mlflow.search_runs(experiment_names=["leaks"], output_format="list")
+    }
     assert set(runs) == {"audit of raw", "audit of reciprocal"}
     for name, run in runs.items():
         assert run.data.metrics["audit/membership_cfd/baseline"] == 0.5
         kept = {file.path for file in mlflow.MlflowClient().list_artifacts(run.info.run_id, "cfk")}
-        assert kept == {f"cfk/audit-{audit}.json" for owner, audit in audits() if name.endswith(owner)}
+        assert kept == {
+            f"cfk/audit-{audit}.json" for owner, audit in audits() if name.endswith(owner)
+        }
 
 
 @pytest.mark.slow
@@ -299,7 +378,9 @@ def test_a_stopped_audit_goes_on_and_gives_the_same() -> None:
     cfk(f"{command} -o first.json")
     assert len(list(Path("kept").rglob("*.npz"))) > 2
     cfk(f"{command} -o again.json")
-    first, again = (audits(name)["raw", "membership"]["results"] for name in ("first.json", "again.json"))
+    first, again = (
+        audits(name)["raw", "membership"]["results"] for name in ("first.json", "again.json")
+    )
     assert first == again
     # Another model is another way of training, though its owner has the same name.
     joblib.dump(LogisticRegression(C=1e-4), "fresh.joblib")
@@ -310,19 +391,29 @@ def test_a_stopped_audit_goes_on_and_gives_the_same() -> None:
 def test_an_explainer_of_ones_own_is_a_function_that_makes_it() -> None:
     command = f"{ALL} --against raw --only attribute_inference --budget 30m"
     cfk(f"{command} --explainer audited_functions:richer -o out.json")
-    found = {result["attack"]: result for result in audits()["raw", "attribute_inference"]["results"]}
+    found = {
+        result["attack"]: result for result in audits()["raw", "attribute_inference"]["results"]
+    }
     assert found["attribute_inference_linkage"]["figures"]["answers"] > 10
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("smallest")
 def test_a_table_of_few_hundred_people_is_audited() -> None:
-    pd.read_csv("people.csv").head(303).to_csv("people.csv", index=False)  # as many as the paper's smallest table has
+    pd.read_csv("people.csv").head(303).to_csv(
+        "people.csv", index=False
+    )  # as many as the paper's smallest table has
     cfk(f"{ALL} --against raw,reciprocal --budget 5m -o out.json")
-    assert {audit for _, audit in audits()} >= {"linkage", "membership", "extraction", "membership_surrogate"}
+    assert {audit for _, audit in audits()} >= {
+        "linkage",
+        "membership",
+        "extraction",
+        "membership_surrogate",
+    }
 
 
-# --- frontier and utility --------------------------------------------------------------------------------------------
+# --- frontier and utility
+# --------------------------------------------------------------------------------------------
 
 FRONTIER = f"frontier train.csv cf.csv {OF_MODEL} --desired yes --ks 2,5,12"
 UTILITY = f"utility train.csv facts.csv cf.csv {OF_MODEL}"
@@ -349,7 +440,10 @@ def test_a_frontier_is_written_plotted_and_logged_with_k_as_the_step(mlflow_stor
 
 def test_a_frontier_takes_a_policy_file_and_factuals_and_says_where_nothing_is_released() -> None:
     command = FRONTIER.replace("yes", "opposite").replace("2,5,12", "9,3")
-    cfk(f"{command} --factuals facts.csv --policy policy.json --seed 4 -o out.json --plot frontier.svg")
+    cfk(
+        f"{command} --factuals facts.csv --policy policy.json --seed 4 -o out.json --plot"
+        " frontier.svg"
+    )
     found = report()
     assert (found["policy"]["k"], found["method"], found["seed"]) == (7, "catalogue", 4)
     assert [point["k"] for point in found["points"]] == [3, 9]
@@ -363,9 +457,22 @@ def test_a_frontier_takes_a_policy_file_and_factuals_and_says_where_nothing_is_r
 @pytest.mark.parametrize("desired", ["yes", "opposite"])
 def test_utility_is_shown_and_written(desired: str) -> None:
     result, found = cfk(f"{UTILITY} -d {desired} --holdout holdout.csv -o out.json"), report()
-    assert (found["flipping_ratio"]["value"], found["copies"]["value"], found["nn1"]["value"]) == (1, 1, 0)
+    assert (found["flipping_ratio"]["value"], found["copies"]["value"], found["nn1"]["value"]) == (
+        1,
+        1,
+        0,
+    )
     assert found["chance"]["rows"] == 40
-    for name in ("flipping_ratio", "l1", "euclidean", "features_changed", "nn1", "nn5", "unseen_pair", "singled_out"):
+    for name in (
+        "flipping_ratio",
+        "l1",
+        "euclidean",
+        "features_changed",
+        "nn1",
+        "nn5",
+        "unseen_pair",
+        "singled_out",
+    ):
         assert name in result.stdout
         assert f"{found[name]['value']:.3f}" in result.stdout
     assert "6 of 6 queries answered" in result.stdout
@@ -382,7 +489,10 @@ def test_utility_says_nothing_of_chance_without_a_holdout_and_which_queries_are_
     cf.head(0).assign(query=[]).to_csv("cf.csv", index=False)
     assert "0 of 6 queries answered" in cfk(f"{UTILITY} -d yes -o out.json", code=3).stdout
     assert (report()["flipping_ratio"]["value"], report()["l1"]["value"]) == (0, None)
-    for query, said in (("first", "column 'query' of the counterfactuals must hold whole numbers"), (7, "from 0 to 5")):
+    for query, said in (
+        ("first", "column 'query' of the counterfactuals must hold whole numbers"),
+        (7, "from 0 to 5"),
+    ):
         cf.assign(query=query).to_csv("cf.csv", index=False)
         assert said in cfk(f"{UTILITY} -d yes", code=2).stderr
 
@@ -394,8 +504,15 @@ def test_training_rows_as_answers_of_a_published_table(shared_data: Path) -> Non
     order = np.random.default_rng(0).permutation(len(frame))
     holdout = frame.iloc[order[int(0.6 * len(frame)) :]][about["features"]]
     answered = one.counterfactuals
-    found = utility(one.queries, answered, one.population, model=one.model, desired=one.desired, holdout=holdout)
-    assert (found.flipping_ratio.value, found.copies.value, found.nn1.value, found.unseen_pair.value) == (1, 1, 0, 0)
+    found = utility(
+        one.queries, answered, one.population, model=one.model, desired=one.desired, holdout=holdout
+    )
+    assert (
+        found.flipping_ratio.value,
+        found.copies.value,
+        found.nn1.value,
+        found.unseen_pair.value,
+    ) == (1, 1, 0, 0)
     assert found.singled_out.value > 0.9
     assert found.above_chance == {"copies": True, "singled_out": True}
     assert found.l1.value == pytest.approx(3.7, abs=0.5)
@@ -404,7 +521,8 @@ def test_training_rows_as_answers_of_a_published_table(shared_data: Path) -> Non
     assert found.chance.copies_holdout.value < 0.1
 
 
-# --- wrong input -----------------------------------------------------------------------------------------------------
+# --- wrong input
+# -----------------------------------------------------------------------------------------------------
 
 NO_CANARY = f"{EPSILON.replace('--canary canary.json', '')} --fit audited_functions:noisy"
 WRONG = {
@@ -447,13 +565,19 @@ WRONG = {
     f"{ALL} --budget 0.1s --only membership": "give more time, or fewer audits or owners",
     f"{ALL} --only guessing": "known are linkage, attribute_inference, membership",
     f"{ALL} --only linkage --against raw": "none of the owners gives answers that this attacks",
-    f"{ALL} --against raw,secret": "--against secret: known are raw, exact, reciprocal, catalogue, dp, dp-reverted",
+    f"{ALL} --against raw,secret": (
+        "--against secret: known are raw, exact, reciprocal, catalogue, dp, dp-reverted"
+    ),
     f"{ALL} --explainer oracle": "no generator 'oracle'",
     f"{ALL} --explainer audited_functions:nobody": "audited_functions:nobody: cannot be imported",
-    f"{ALL} -d maybe": "--desired maybe: some people must have it and some not; outcome has no, yes",
+    f"{ALL} -d maybe": (
+        "--desired maybe: some people must have it and some not; outcome has no, yes"
+    ),
     f"{ALL} --target salary": "--target salary: is a feature; outcomes are none",
     f"{ALL} --target nobody": "--target nobody: is no column of the table",
-    f"{ALL} -m length.joblib": "cannot be trained again; give a scikit-learn classifier or pipeline",
+    f"{ALL} -m length.joblib": (
+        "cannot be trained again; give a scikit-learn classifier or pipeline"
+    ),
     # Text that no step of the model encodes: what scikit-learn raises quotes it.
     f"{ALL.replace('people.csv', 'texts.csv')} --only membership --against raw": "cannot be fitted",
     FRONTIER.replace("2,5,12", "few"): "--ks takes whole numbers with commas between",
@@ -471,6 +595,8 @@ WRONG = {
 @pytest.mark.parametrize(("command", "message"), WRONG.items())
 def test_wrong_input_is_one_clear_line(command: str, message: str) -> None:
     result = cfk(command, code=2)
-    (line,) = [line for line in result.stderr.splitlines() if line.startswith("cfk: ")] or result.stderr.splitlines()
+    (line,) = [
+        line for line in result.stderr.splitlines() if line.startswith("cfk: ")
+    ] or result.stderr.splitlines()
     assert message in " ".join(line.split())
     assert "Traceback" not in result.output

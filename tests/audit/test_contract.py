@@ -1,4 +1,6 @@
-"""What all audits of models keep: a scenario, rates with intervals, a control, and results that go on and leave."""
+"""What all audits of models keep: a scenario, rates with intervals, a control, and results that go
+on and leave.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,10 @@ from cfk_plugin.audit.attribute_inference import attribute_inference
 from cfk_plugin.audit.extraction import extraction
 from cfk_plugin.audit.membership import membership
 from cfk_plugin.audit.result import AttackReport
-from cfk_plugin.audit.surrogate import attribute_inference_through_surrogate, membership_through_surrogate
+from cfk_plugin.audit.surrogate import (
+    attribute_inference_through_surrogate,
+    membership_through_surrogate,
+)
 from cfk_plugin.audit.targets import Kept, Sample
 from cfk_plugin.errors import InputError
 from copied_owners import IslandOwner, RememberingOwner, noisy_people
@@ -40,9 +45,15 @@ def of(audit: Audit, **sizes: Any) -> Audit:
     return lambda owner, sample, **options: audit(owner, sample, **sizes, **options)
 
 
-AUDITS: dict[str, tuple[Audit, int, int]] = {  # with the pieces that each has, and the trainings among them
+AUDITS: dict[
+    str, tuple[Audit, int, int]
+] = {  # with the pieces that each has, and the trainings among them
     "membership": (of(membership, n_shadows=3, attacked=20), 4, 4),
-    "extraction": (of(extraction, queries=(30,), repeats=2, unknown=IslandOwner().architecture), 2, 2),
+    "extraction": (
+        of(extraction, queries=(30,), repeats=2, unknown=IslandOwner().architecture),
+        2,
+        2,
+    ),
     "membership_surrogate": (of(membership_through_surrogate, queries=60, layers=(8,)), 7, 4),
     "attribute_surrogate": (
         of(attribute_inference_through_surrogate, attribute="kind", queries=60, layers=(8,)),
@@ -65,7 +76,9 @@ def plain(report: AttackReport) -> dict[str, Any]:
 
 
 @every
-def test_a_report_holds_no_value_is_repeatable_and_goes_on_where_it_was_stopped(name: str, tmp_path: Path) -> None:
+def test_a_report_holds_no_value_is_repeatable_and_goes_on_where_it_was_stopped(
+    name: str, tmp_path: Path
+) -> None:
     audit, pieces, trainings = AUDITS[name]
     owner, kept, told = Counted(), Kept(tmp_path), []
     report = audit(owner, people(), kept=kept, progress=lambda *done: told.append(done))
@@ -90,7 +103,9 @@ def test_a_report_holds_no_value_is_repeatable_and_goes_on_where_it_was_stopped(
     assert len(stored) == pieces
     arrays = [found[key] for found in stored for key in found.files]
     assert all(array.dtype.kind in "bif" for array in arrays)
-    everything = np.concatenate([array.ravel() for array in arrays if array.dtype.kind == "f"] or [np.empty(0)])
+    everything = np.concatenate(
+        [array.ravel() for array in arrays if array.dtype.kind == "f"] or [np.empty(0)]
+    )
     assert not np.isin(everything, people().X[["x", "y"]].to_numpy()).any()
     held = b"".join(path.read_bytes() for path in tmp_path.iterdir()).decode("latin-1")
     assert CANARY not in report.to_json() + repr(report) + held
@@ -121,4 +136,6 @@ def test_nobody_is_trained_on_where_a_setting_is_refused(name: str) -> None:
 @every
 def test_processes_find_the_same(name: str) -> None:
     audit = AUDITS[name][0]
-    assert plain(audit(RememberingOwner(), people(), n_jobs=2)) == plain(audit(RememberingOwner(), people()))
+    assert plain(audit(RememberingOwner(), people(), n_jobs=2)) == plain(
+        audit(RememberingOwner(), people())
+    )

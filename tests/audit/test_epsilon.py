@@ -1,4 +1,6 @@
-"""Audits of epsilon: closed forms and enumeration, mechanisms whose epsilon is known, and broken ones."""
+"""Audits of epsilon: closed forms and enumeration, mechanisms whose epsilon is known, and broken
+ones.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ def truthful(epsilon: float) -> float:
 
 
 def ceiling(runs: int, delta: float = 0.0, confidence: float = 0.95) -> float:
-    """Return what a total leak shows: half of the runs count, and both rates are Clopper-Pearson ends."""
+    """Return what a total leak shows: half of the runs count, and both rates are Clopper-Pearson
+    ends.
+    """
     low = ((1 - confidence) / 2) ** (1 / (runs // 2))
     return max(math.log(max(low - delta, 1e-300) / (1 - low)), 0)
 
@@ -47,7 +51,8 @@ def one_run_ceiling(guesses: int) -> float:
     return -math.log(0.05 ** (-1 / guesses) - 1)
 
 
-# --- bounds from scores ----------------------------------------------------------------------------------------------
+# --- bounds from scores
+# ----------------------------------------------------------------------------------------------
 
 
 @given(
@@ -67,9 +72,13 @@ def test_a_bound_is_its_formula_stays_below_the_ceiling_and_worlds_may_be_swappe
     low = clopper_pearson(round(t.value * t.n), t.n, confidence).low
     high = clopper_pearson(round(f.value * f.n), f.n, confidence).high
     ratios = [(low - delta, high), (1 - high - delta, 1 - low)]
-    assert found.epsilon == pytest.approx(max([math.log(a / b) for a, b in ratios if a > 0 and b > 0] + [0.0]))
+    assert found.epsilon == pytest.approx(
+        max([math.log(a / b) for a, b in ratios if a > 0 and b > 0] + [0.0])
+    )
     assert found.epsilon <= ceiling(2 * t.n, delta, confidence) + 1e-9
-    assert epsilon_from_scores(outside, inside, delta, confidence).epsilon == pytest.approx(found.epsilon, abs=1e-9)
+    assert epsilon_from_scores(outside, inside, delta, confidence).epsilon == pytest.approx(
+        found.epsilon, abs=1e-9
+    )
 
 
 @pytest.mark.parametrize("epsilon", [0.0, 0.1, 1.0, 4.0, 9.0])
@@ -85,26 +94,39 @@ def test_fewer_runs_than_needed_can_never_refute(epsilon: float, delta: float) -
 @pytest.mark.parametrize("epsilon", EPSILONS)
 def test_randomised_response_is_bounded_from_below_closely_and_rarely_above(epsilon: float) -> None:
     random, runs = np.random.default_rng(3), 40_000
-    found = epsilon_from_scores(random.random(runs) < truthful(epsilon), random.random(runs) > truthful(epsilon))
+    found = epsilon_from_scores(
+        random.random(runs) < truthful(epsilon), random.random(runs) > truthful(epsilon)
+    )
     assert epsilon - 0.12 < found.epsilon < epsilon
     audits = 150
-    worlds = random.random((2, audits, 400)) < np.reshape([truthful(epsilon), 1 - truthful(epsilon)], (2, 1, 1))
-    above = sum(epsilon_from_scores(*scores).epsilon > epsilon for scores in zip(*worlds, strict=True))
+    worlds = random.random((2, audits, 400)) < np.reshape(
+        [truthful(epsilon), 1 - truthful(epsilon)], (2, 1, 1)
+    )
+    above = sum(
+        epsilon_from_scores(*scores).epsilon > epsilon for scores in zip(*worlds, strict=True)
+    )
     assert above <= stats.binom.ppf(0.999, audits, 0.05)
 
 
 def test_a_leak_of_delta_is_delta_and_no_more() -> None:
     random, runs, delta = np.random.default_rng(1), 20_000, 0.1
-    leaks, silent = (random.random(runs) < delta).astype(float), np.zeros(runs)  # in a tenth of the runs, else nothing
+    leaks, silent = (
+        (random.random(runs) < delta).astype(float),
+        np.zeros(runs),
+    )  # in a tenth of the runs, else nothing
     assert epsilon_from_scores(leaks, silent, delta).epsilon == 0
     assert epsilon_from_scores(leaks, silent, delta / 2).epsilon > 4
 
 
 def test_scores_may_be_infinite_show_one_tail_and_are_as_many_in_both_worlds() -> None:
-    assert epsilon_from_scores([math.inf] * 400, [-math.inf] * 400).epsilon == pytest.approx(ceiling(400))
+    assert epsilon_from_scores([math.inf] * 400, [-math.inf] * 400).epsilon == pytest.approx(
+        ceiling(400)
+    )
     random = np.random.default_rng(0)
     wide, narrow = 10 * random.standard_normal(4000), random.standard_normal(4000)
-    folded = epsilon_from_scores(np.abs(wide), np.abs(narrow)).epsilon  # two tails are the user's score to fold
+    folded = epsilon_from_scores(
+        np.abs(wide), np.abs(narrow)
+    ).epsilon  # two tails are the user's score to fold
     assert folded > epsilon_from_scores(wide, narrow).epsilon > 2
     with pytest.raises(InputError, match="NaN"):
         epsilon_from_scores([math.nan] * 8, [0.0] * 8)
@@ -112,7 +134,8 @@ def test_scores_may_be_infinite_show_one_tail_and_are_as_many_in_both_worlds() -
         epsilon_from_scores([1.0] * 8, [0.0] * 7)
 
 
-# --- a canary in many runs -------------------------------------------------------------------------------------------
+# --- a canary in many runs
+# -------------------------------------------------------------------------------------------
 
 LEVELS = ["w", "x", "y", "z"]
 
@@ -132,8 +155,12 @@ def noisy_count(rows: pd.DataFrame, random_state: int, scale: float = 1.0) -> fl
     return float((rows["a0"] == "z").sum() + np.random.default_rng(random_state).laplace(0, scale))
 
 
-def drawn_rows(rows: pd.DataFrame, random_state: int, scale: float = 3.0, *, inferred: bool = False) -> pd.DataFrame:
-    """Draw rows from noisy counts of each column, which is (3 / scale)-DP, unless levels are read from the data."""
+def drawn_rows(
+    rows: pd.DataFrame, random_state: int, scale: float = 3.0, *, inferred: bool = False
+) -> pd.DataFrame:
+    """Draw rows from noisy counts of each column, which is (3 / scale)-DP, unless levels are read
+    from the data.
+    """
     random = np.random.default_rng(random_state)
     drawn = {}
     for name in ("a0", "a1", "a2"):
@@ -146,7 +173,9 @@ def drawn_rows(rows: pd.DataFrame, random_state: int, scale: float = 3.0, *, inf
 
 def audited(fit: Any, **options: Any) -> EpsilonAudit:
     canary = options.pop("canary", CANARY)
-    return canary_audit(fit, options.pop("table", TABLE), canary, **{"claimed": 1.0, "runs": 60, **options})
+    return canary_audit(
+        fit, options.pop("table", TABLE), canary, **{"claimed": 1.0, "runs": 60, **options}
+    )
 
 
 @pytest.mark.parametrize("epsilon", EPSILONS)
@@ -171,15 +200,34 @@ def missing(rows: pd.DataFrame) -> np.ndarray:
     ("fit", "options", "verdict"),
     [
         pytest.param(drawn_rows, {}, "pass", id="sound rows"),
-        pytest.param(functools.partial(drawn_rows, scale=0.05), {}, "fail", id="rows with little noise"),
+        pytest.param(
+            functools.partial(drawn_rows, scale=0.05), {}, "fail", id="rows with little noise"
+        ),
         pytest.param(functools.partial(drawn_rows, scale=1e9), {}, "pass", id="a declared domain"),
-        pytest.param(functools.partial(drawn_rows, inferred=True, scale=1e9), {}, "fail", id="a domain of the rows"),
-        pytest.param(lambda rows: np.zeros(rows["a0"].nunique()), {}, "fail", id="a length that depends on rows"),
+        pytest.param(
+            functools.partial(drawn_rows, inferred=True, scale=1e9),
+            {},
+            "fail",
+            id="a domain of the rows",
+        ),
+        pytest.param(
+            lambda rows: np.zeros(rows["a0"].nunique()),
+            {},
+            "fail",
+            id="a length that depends on rows",
+        ),
         pytest.param(missing, {}, "fail", id="a missing number that depends on rows"),
-        pytest.param(lambda rows: {"rows": rows}, {"score": lambda out: len(out["rows"])}, "fail", id="a score"),
+        pytest.param(
+            lambda rows: {"rows": rows},
+            {"score": lambda out: len(out["rows"])},
+            "fail",
+            id="a score",
+        ),
     ],
 )
-def test_an_audit_sees_what_depends_on_one_person(fit: Any, options: dict[str, Any], verdict: str) -> None:
+def test_an_audit_sees_what_depends_on_one_person(
+    fit: Any, options: dict[str, Any], verdict: str
+) -> None:
     found = audited(fit, **options)
     assert found.verdict == verdict
     assert (found.epsilon_low <= found.claimed) == (verdict == "pass")
@@ -187,7 +235,12 @@ def test_an_audit_sees_what_depends_on_one_person(fit: Any, options: dict[str, A
 
 def test_no_noise_reaches_the_ceiling_and_what_follows_is_said() -> None:
     found = audited(lambda rows: rows["age"].mean(), runs=100, claimed=3.0)
-    assert found.epsilon_low == found.ceiling == pytest.approx(ceiling(100)) == pytest.approx(2.57, abs=0.005)
+    assert (
+        found.epsilon_low
+        == found.ceiling
+        == pytest.approx(ceiling(100))
+        == pytest.approx(2.57, abs=0.005)
+    )
     assert "nothing random" in str(found.warning)
     assert (found.verdict, found.needed) == ("review", 152)
     assert "cannot fail: it can show at most 2.57" in found.advice
@@ -200,20 +253,28 @@ def test_no_noise_reaches_the_ceiling_and_what_follows_is_said() -> None:
 def test_vectors_are_read_by_a_discriminant() -> None:
     def counts(rows: pd.DataFrame, random_state: int) -> np.ndarray:
         random = np.random.default_rng(random_state)
-        return np.array([(rows[name] == "z").sum() for name in ("a0", "a1", "a2")]) + random.laplace(0, 1, (5, 3))
+        return np.array(
+            [(rows[name] == "z").sum() for name in ("a0", "a1", "a2")]
+        ) + random.laplace(0, 1, (5, 3))
 
-    first = audited(lambda rows, random_state: counts(rows, random_state)[0, 0], runs=400, claimed=15.0)
+    first = audited(
+        lambda rows, random_state: counts(rows, random_state)[0, 0], runs=400, claimed=15.0
+    )
     assert audited(counts, runs=400, claimed=15.0).epsilon_low > max(first.epsilon_low, 1.5)
 
 
 def test_what_is_learnt_is_not_counted() -> None:
-    """Sixty numbers tell the twenty runs apart that they were learnt from, whatever the mechanism."""
+    """Sixty numbers tell the twenty runs apart that they were learnt from, whatever the
+    mechanism.
+    """
 
     def wide(rows: pd.DataFrame, random_state: int) -> np.ndarray:
         noise = np.random.default_rng(random_state).laplace(0, 1, 60)
         return noise + np.eye(60)[0] * (rows["a0"] == "z").sum()  # exactly 1-DP
 
-    found = [audited(wide, table=TABLE.head(3), runs=40, seed=seed).epsilon_low for seed in range(8)]
+    found = [
+        audited(wide, table=TABLE.head(3), runs=40, seed=seed).epsilon_low for seed in range(8)
+    ]
     assert np.mean(found) < 0.15  # counted where it was learnt it is 0.55
 
 
@@ -265,7 +326,9 @@ def test_wrong_settings_are_refused(options: dict[str, Any], message: str) -> No
         audited(noisy_count, **options)
 
 
-def test_the_function_cannot_spoil_the_table_and_a_seed_repeats_the_audit_wherever_it_runs() -> None:
+def test_the_function_cannot_spoil_the_table_and_a_seed_repeats_the_audit_wherever_it_runs() -> (
+    None
+):
     before, told = TABLE.copy(), []
 
     def rude(rows: pd.DataFrame, random_state: int) -> float:
@@ -290,7 +353,12 @@ def test_a_generator_that_the_function_carries_is_not_copied() -> None:
     audited(carried, runs=40, n_jobs=2)
     assert len(set(seen)) == 80
     lock = threading.Lock()  # cannot be pickled
-    assert audited(lambda rows: float(lock.locked()), runs=20, n_jobs=2, backend="processes").epsilon_low == 0
+    assert (
+        audited(
+            lambda rows: float(lock.locked()), runs=20, n_jobs=2, backend="processes"
+        ).epsilon_low
+        == 0
+    )
 
 
 @pytest.mark.parametrize("where", ["fit", "score"])
@@ -299,16 +367,23 @@ def test_errors_quote_no_row(where: str) -> None:
         raise ValueError(f"row {TABLE.to_dict()}")
 
     with pytest.raises(InputError, match="ValueError") as caught:
-        audited(broken if where == "fit" else noisy_count, runs=20, score=broken if where == "score" else None)
+        audited(
+            broken if where == "fit" else noisy_count,
+            runs=20,
+            score=broken if where == "score" else None,
+        )
     assert caught.value.__cause__ is caught.value.__context__ is None
     with pytest.raises(InputError, match="say with score="):
         audited(lambda rows: object(), runs=20)
 
 
-# --- many canaries in one run ----------------------------------------------------------------------------------------
+# --- many canaries in one run
+# ----------------------------------------------------------------------------------------
 
 
-def guessing(right: int, guesses: int, canaries: int = 200, claimed: float = 1.0, delta: float = 0.0) -> EpsilonAudit:
+def guessing(
+    right: int, guesses: int, canaries: int = 200, claimed: float = 1.0, delta: float = 0.0
+) -> EpsilonAudit:
     """Audit by an adversary who knows all coins and gets as many guesses right as they like."""
 
     def score(rows: pd.DataFrame) -> np.ndarray:
@@ -316,14 +391,27 @@ def guessing(right: int, guesses: int, canaries: int = 200, claimed: float = 1.0
         members, others, half = np.flatnonzero(present), np.flatnonzero(~present), guesses // 2
         said, wrong = np.zeros(canaries), guesses - right
         told_in = [*members[: half - wrong // 2], *others[: wrong // 2]]
-        told_out = [*others[wrong // 2 :][: half - (wrong - wrong // 2)], *members[::-1][: wrong - wrong // 2]]
+        told_out = [
+            *others[wrong // 2 :][: half - (wrong - wrong // 2)],
+            *members[::-1][: wrong - wrong // 2],
+        ]
         said[told_in], said[told_out] = 1, -1
         return said
 
     found = one_run_audit(
-        lambda rows: rows, TABLE, MANY.head(canaries), claimed=claimed, delta=delta, guesses=guesses, score=score
+        lambda rows: rows,
+        TABLE,
+        MANY.head(canaries),
+        claimed=claimed,
+        delta=delta,
+        guesses=guesses,
+        score=score,
     )
-    assert (found.figures["right"], found.figures["guesses"], found.main.n) == (right, guesses, guesses)
+    assert (found.figures["right"], found.figures["guesses"], found.main.n) == (
+        right,
+        guesses,
+        guesses,
+    )
     return found
 
 
@@ -332,7 +420,9 @@ def test_p_value_without_delta_is_what_enumeration_gives(epsilon: float) -> None
     r, chance = 6, np.zeros(7)
     for coins, answers in itertools.product(itertools.product((0, 1), repeat=r), repeat=2):
         right = sum(coin == answer for coin, answer in zip(coins, answers, strict=True))
-        chance[right] += 0.5**r * truthful(epsilon) ** right * (1 - truthful(epsilon)) ** (r - right)
+        chance[right] += (
+            0.5**r * truthful(epsilon) ** right * (1 - truthful(epsilon)) ** (r - right)
+        )
     for right in range(r + 1):
         found = guessing(right, r, 40, claimed=epsilon)
         assert found.figures["p_value"] == pytest.approx(chance[right:].sum())
@@ -345,7 +435,9 @@ def test_p_value_with_delta_is_its_formula_and_covers_mechanisms_that_use_all_of
 ) -> None:
     m, r = 100, 30
     guess = stats.binom(r, truthful(epsilon))
-    each = stats.binom(r, delta + (1 - delta) * truthful(epsilon))  # every bit is named with probability delta
+    each = stats.binom(
+        r, delta + (1 - delta) * truthful(epsilon)
+    )  # every bit is named with probability delta
     for v in (5, 15, 22, 30):
         found = guessing(v, r, m, epsilon, delta).figures["p_value"]
         most = max((guess.cdf(v - 1) - guess.cdf(v - i - 1)) / i for i in range(1, v + 1))
@@ -385,7 +477,10 @@ def test_one_run_finds_gross_violations_alone() -> None:
     assert broken.epsilon_low == broken.ceiling > 3
     assert (broken.verdict, broken.figures["right"]) == ("fail", 100)
     assert one_run_audit(histogram, TABLE, MANY, claimed=5.0).verdict == "review"
-    above = sum(one_run_audit(histogram, TABLE, MANY, claimed=1.0, seed=seed).epsilon_low > 1 for seed in range(60))
+    above = sum(
+        one_run_audit(histogram, TABLE, MANY, claimed=1.0, seed=seed).epsilon_low > 1
+        for seed in range(60)
+    )
     assert above <= stats.binom.ppf(0.999, 60, 0.05)
 
 
@@ -393,7 +488,10 @@ def test_one_run_reads_rows() -> None:
     random = np.random.default_rng(2)
     many = pd.DataFrame({f"a{j}": random.choice(list("pqrstu"), 60) for j in range(3)})
     many = many.assign(age=random.permutation(60) + 200).drop_duplicates()
-    for fit, verdict in ((lambda rows: rows.sample(frac=1.0, random_state=1), "fail"), (lambda rows: TABLE, "pass")):
+    for fit, verdict in (
+        (lambda rows: rows.sample(frac=1.0, random_state=1), "fail"),
+        (lambda rows: TABLE, "pass"),
+    ):
         assert one_run_audit(fit, TABLE, many, claimed=1.0, guesses=20).verdict == verdict
 
 
@@ -428,8 +526,14 @@ def test_reports_hold_counts_alone() -> None:
     found = canary_audit(noisy_count, secret, CANARY.assign(age=862_333_001), claimed=1.0, runs=40)
     other = one_run_audit(lambda rows: np.zeros(len(many)), secret, many, claimed=1.0)
     for text in (found.to_json(), repr(found), other.to_json(), repr(other)):
-        assert "86" not in "".join(part for part in text.split() if len(part) > 8 and "." not in part)
+        assert "86" not in "".join(
+            part for part in text.split() if len(part) > 8 and "." not in part
+        )
     content = json.loads(found.to_json())
-    assert (content["kind"], content["verdict"], content["schema_version"]) == ("epsilon", found.verdict, 1)
+    assert (content["kind"], content["verdict"], content["schema_version"]) == (
+        "epsilon",
+        found.verdict,
+        1,
+    )
     assert (content["figures"]["ceiling"], content["baseline"]["value"]) == (found.ceiling, 0.5)
     assert list(to_frame([found.result, other.result])["attack"]) == ["epsilon", "epsilon_one_run"]

@@ -1,4 +1,6 @@
-"""Copies of a model and what they still tell, recounted from what the attacker trained on and asked."""
+"""Copies of a model and what they still tell, recounted from what the attacker trained on and
+asked.
+"""
 
 from __future__ import annotations
 
@@ -32,10 +34,15 @@ TREE = IslandOwner().architecture
 
 
 def attack(owner: Any = None, people: int = 1600, **settings: Any) -> AttackReport:
-    return extraction(owner or IslandOwner(), island_people(people), **{"queries": (60,), "unknown": TREE, **settings})
+    return extraction(
+        owner or IslandOwner(),
+        island_people(people),
+        **{"queries": (60,), "unknown": TREE, **settings},
+    )
 
 
-# --- copies ----------------------------------------------------------------------------------------------------------
+# --- copies
+# ----------------------------------------------------------------------------------------------------------
 
 
 def test_counterfactuals_on_the_boundary_copy_the_model_and_those_that_say_nothing_do_not() -> None:
@@ -47,7 +54,9 @@ def test_counterfactuals_on_the_boundary_copy_the_model_and_those_that_say_nothi
         assert found.main.low > max(found.baseline.value, found.control.value)
         assert min(found.figures["gain_low"], found.figures["gain_over_further"]) > 0.02
         assert found.figures["balanced_fidelity"] > found.figures["balanced_fidelity_alone"] + 0.05
-        assert found.figures["accuracy"] == pytest.approx(found.main.value, abs=0.01)  # the model is the truth here
+        assert found.figures["accuracy"] == pytest.approx(
+            found.main.value, abs=0.01
+        )  # the model is the truth here
         assert found.figures["accuracy_model"] == 1
         # What draws differ by is covered: Student's t with seven degrees, 97.5 %.
         assert found.main.value - found.main.low > 2.365 * found.figures["draws_sd"] / math.sqrt(8)
@@ -108,16 +117,24 @@ class Watched:
         return Copy(random_state=seed)
 
 
-def shares(copy: Any, people: pd.DataFrame, outcome: np.ndarray, truth: np.ndarray) -> tuple[float, float, float]:
+def shares(
+    copy: Any, people: pd.DataFrame, outcome: np.ndarray, truth: np.ndarray
+) -> tuple[float, float, float]:
     """Return fidelity, balanced fidelity and accuracy of a copy."""
     guessed = DecisionTreeClassifier.predict(copy, people[["place"]])
     right = guessed == outcome
-    return right.mean(), np.mean([right[outcome == kind].mean() for kind in (True, False)]), (guessed == truth).mean()
+    return (
+        right.mean(),
+        np.mean([right[outcome == kind].mean() for kind in (True, False)]),
+        (guessed == truth).mean(),
+    )
 
 
 def test_figures_of_a_draw_and_who_is_asked_are_what_a_recount_finds() -> None:
     sample, seen = island_people(400), Watched()
-    report = extraction(seen.owner(), sample, queries=(20, 50), repeats=1, known=seen.copy, unknown=seen.copy)
+    report = extraction(
+        seen.owner(), sample, queries=(20, 50), repeats=1, known=seen.copy, unknown=seen.copy
+    )
     asked, held_out = seen.judged
     trained, order = set(seen.trained[0]["noise"]), asked["noise"].tolist()
     spent = 50 + len(seen.explained[0])
@@ -132,9 +149,17 @@ def test_figures_of_a_draw_and_who_is_asked_are_what_a_recount_finds() -> None:
     found = report["extraction_known_20"]
     answered = (~IslandService(True).desired(asked.head(20))).sum()
     assert (found.figures["answers"], found.figures["answered"]) == (answered, 1)
-    assert explained[1]["place"].head(20).tolist() == alone[1]["place"].tolist() == asked["place"].head(20).tolist()
+    assert (
+        explained[1]["place"].head(20).tolist()
+        == alone[1]["place"].tolist()
+        == asked["place"].head(20).tolist()
+    )
     assert explained[2][20:].all()
-    assert [len(pairs[2]) for pairs in (explained, alone, further)] == [20 + answered, 20, 20 + answered]
+    assert [len(pairs[2]) for pairs in (explained, alone, further)] == [
+        20 + answered,
+        20,
+        20 + answered,
+    ]
     for name, rate, (copy, *_) in (
         ("", found.main, explained),
         ("_alone", found.baseline, alone),
@@ -142,7 +167,9 @@ def test_figures_of_a_draw_and_who_is_asked_are_what_a_recount_finds() -> None:
     ):
         fidelity, balanced, accuracy = shares(copy, held_out, outcome, truth)
         assert rate.value == pytest.approx(fidelity)
-        assert (rate.low, rate.high) == pytest.approx(clopper_pearson(round(fidelity * rate.n), rate.n))
+        assert (rate.low, rate.high) == pytest.approx(
+            clopper_pearson(round(fidelity * rate.n), rate.n)
+        )
         assert found.figures[f"balanced_fidelity{name}"] == pytest.approx(balanced)
         assert found.figures[f"accuracy{name}"] == pytest.approx(accuracy)
     assert found.figures["gain"] == pytest.approx(found.main.value - found.baseline.value)
@@ -151,7 +178,9 @@ def test_figures_of_a_draw_and_who_is_asked_are_what_a_recount_finds() -> None:
 
 
 def test_a_copy_that_knows_the_share_of_outcomes_is_matched_to_it() -> None:
-    """Answers all have one label; a copy that is too generous by that alone is put right by its threshold."""
+    """Answers all have one label; a copy that is too generous by that alone is put right by its
+    threshold.
+    """
 
     class Generous(KNeighborsClassifier):
         def predict(self, X: pd.DataFrame) -> np.ndarray:
@@ -191,18 +220,29 @@ class Partial:
 
 def test_what_an_answer_does_not_give_is_the_querys_own_and_an_empty_one_is_none() -> None:
     def said(X: pd.DataFrame) -> tuple[pd.DataFrame, np.ndarray]:
-        rows = pd.DataFrame({"place": 0.5, "noise": np.nan, "kind": None}, index=X.index).astype({"kind": object})
+        rows = pd.DataFrame({"place": 0.5, "noise": np.nan, "kind": None}, index=X.index).astype(
+            {"kind": object}
+        )
         rows.iloc[::2] = np.nan
         return rows, np.ones(len(X), dtype=bool)
 
     seen = Watched()
-    extraction(seen.owner(lambda: Partial(said)), island_people(400), queries=(40,), repeats=1, unknown=seen.copy)
+    extraction(
+        seen.owner(lambda: Partial(said)),
+        island_people(400),
+        queries=(40,),
+        repeats=1,
+        unknown=seen.copy,
+    )
     _, X, y = seen.copies[0]
     queries, undesired = X.head(40), X.head(40)[~y[:40]]
     answers = X.iloc[40:]
     assert len(answers) == len(undesired) // 2
     assert (answers["place"] == 0.5).all()
-    assert answers[["noise", "kind"]].to_numpy().tolist() == undesired[["noise", "kind"]].iloc[1::2].to_numpy().tolist()
+    assert (
+        answers[["noise", "kind"]].to_numpy().tolist()
+        == undesired[["noise", "kind"]].iloc[1::2].to_numpy().tolist()
+    )
     assert (answers.dtypes == queries.dtypes).all()
 
 
@@ -222,7 +262,9 @@ def test_an_owner_with_a_network_is_copied_by_one_with_a_layer_more_and_a_silent
     layers: list[tuple[int, ...]] = []
     fit = MLPClassifier.fit
     monkeypatch.setattr(
-        MLPClassifier, "fit", lambda self, *pairs: layers.append(self.hidden_layer_sizes) or fit(self, *pairs)
+        MLPClassifier,
+        "fit",
+        lambda self, *pairs: layers.append(self.hidden_layer_sizes) or fit(self, *pairs),
     )
 
     class Silent:
@@ -271,7 +313,11 @@ class Short(IslandService):
         (Failing(), TREE, r"the owner's training failed \(ValueError\)"),
         (IslandOwner(), lambda seed: Refusing(), r"training the surrogate failed \(ValueError\)"),
         (Odd(service=Short(True)), TREE, "1 outcomes for 120 rows"),
-        (Odd(service=Partial(lambda X: (X[:1], np.array([True])))), TREE, r"1 answers to \d+ queries"),
+        (
+            Odd(service=Partial(lambda X: (X[:1], np.array([True])))),
+            TREE,
+            r"1 answers to \d+ queries",
+        ),
     ],
 )
 def test_failures_are_named_by_class_alone(owner: Any, unknown: Any, said: str) -> None:
@@ -295,7 +341,8 @@ def test_unusable_settings_are_refused(settings: dict[str, Any], said: str) -> N
         attack(**settings)
 
 
-# --- what a copy tells -----------------------------------------------------------------------------------------------
+# --- what a copy tells
+# -----------------------------------------------------------------------------------------------
 
 
 def test_people_whom_a_model_remembers_are_found_through_its_copy_and_others_are_not() -> None:
@@ -306,7 +353,9 @@ def test_people_whom_a_model_remembers_are_found_through_its_copy_and_others_are
         assert min(found.main.low, found.figures["auc_low"]) > 0.6
         assert found.n == 400
         assert found.control is not None
-        assert found.control.low < 0.5 < found.control.high  # people who were never trained on are not "found"
+        assert (
+            found.control.low < 0.5 < found.control.high
+        )  # people who were never trained on are not "found"
         assert report.curves[name].tpr[-1] == 1
     assert report.settings["queries"] == 800  # two sets of four
     for result in membership_through_surrogate(IslandOwner(), island_people(400), layers=(16,)):
@@ -318,7 +367,9 @@ def scripted_copies() -> tuple[list[Any], Callable[[int], Any]]:
     made: list[Any] = []
 
     class Scripted:
-        """Learns nothing: the copy made as number i is as sure of everybody as column `sure<i>` says."""
+        """Learns nothing: the copy made as number i is as sure of everybody as column `sure<i>`
+        says.
+        """
 
         classes_ = np.array([False, True])
 
@@ -347,9 +398,13 @@ def scripted_copies() -> tuple[list[Any], Callable[[int], Any]]:
 
 
 @pytest.mark.parametrize("outcome_known", [True, False])
-def test_the_threshold_is_the_best_on_all_shadows_and_nobody_attacked_was_asked_about(outcome_known: bool) -> None:
+def test_the_threshold_is_the_best_on_all_shadows_and_nobody_attacked_was_asked_about(
+    outcome_known: bool,
+) -> None:
     random, sample = np.random.default_rng(1), island_people(240)
-    X = sample.X.join(pd.DataFrame(random.integers(0, 21, (240, 8)) / 20, columns=[f"sure{i}" for i in range(8)]))
+    X = sample.X.join(
+        pd.DataFrame(random.integers(0, 21, (240, 8)) / 20, columns=[f"sure{i}" for i in range(8)])
+    )
     made, architecture = scripted_copies()
     found = membership_through_surrogate(
         IslandOwner(),
@@ -366,12 +421,21 @@ def test_the_threshold_is_the_best_on_all_shadows_and_nobody_attacked_was_asked_
         return np.where(truth, sure, 1 - sure) if outcome_known else np.maximum(sure, 1 - sure)
 
     target, *shadows = made[::2]  # every second one was trained without answers
-    members, others = (np.concatenate([certainty(copy, copy.asked[half]) for copy in shadows]) for half in (0, 1))
-    gains = [(members >= limit).mean() - (others >= limit).mean() for limit in np.append(members, others)]
+    members, others = (
+        np.concatenate([certainty(copy, copy.asked[half]) for copy in shadows]) for half in (0, 1)
+    )
+    gains = [
+        (members >= limit).mean() - (others >= limit).mean() for limit in np.append(members, others)
+    ]
     best = np.append(members, others)[np.array(gains) >= max(gains) - 1e-12].max()
-    limit = (best + max([each for each in np.append(members, others) if each < best - 1e-9], default=best)) / 2
+    limit = (
+        best
+        + max([each for each in np.append(members, others) if each < best - 1e-9], default=best)
+    ) / 2
     inside, outside, fresh = (certainty(target, people) for people in target.asked)
-    assert found.main.value == pytest.approx(((inside >= limit).sum() + (outside < limit).sum()) / found.n)
+    assert found.main.value == pytest.approx(
+        ((inside >= limit).sum() + (outside < limit).sum()) / found.n
+    )
     assert found.control is not None
     assert found.control.value == pytest.approx(
         ((fresh >= limit).sum() + (outside < limit).sum()) / (len(fresh) + len(outside))
@@ -381,18 +445,23 @@ def test_the_threshold_is_the_best_on_all_shadows_and_nobody_attacked_was_asked_
 
 
 def attributes(owner: Any, sample: Sample, **settings: Any) -> AttackReport:
-    return attribute_inference_through_surrogate(owner, sample, **{"attribute": "kind", "layers": (16,), **settings})
+    return attribute_inference_through_surrogate(
+        owner, sample, **{"attribute": "kind", "layers": (16,), **settings}
+    )
 
 
 def test_a_remembered_attribute_is_found_through_the_copy_and_one_that_is_ignored_is_not() -> None:
-    found = attributes(RememberingOwner(), noisy_people(1600), layers=LAYERS)["attribute_inference_surrogate"]
+    found = attributes(RememberingOwner(), noisy_people(1600), layers=LAYERS)[
+        "attribute_inference_surrogate"
+    ]
     assert found.worked
     assert found.control is not None
     assert found.figures["gain_low"] > 0.05
     assert found.main.low > max(found.baseline.value, found.control.value)
     assert abs(found.control.value - found.figures["control_baseline"]) < 0.15
     people, accuracies = (
-        [found.figures[f"value_{value}_{of}"] for value in (1, 2, 3)] for of in ("people", "accuracy")
+        [found.figures[f"value_{value}_{of}"] for value in (1, 2, 3)]
+        for of in ("people", "accuracy")
     )
     assert sum(people) == found.n == 200
     assert np.dot(people, accuracies) / 200 == pytest.approx(found.main.value)
@@ -422,7 +491,9 @@ def test_ranges_of_a_number_or_the_ten_most_frequent_categories_are_guessed() ->
         (["a", "b"], {"attribute": "nothing"}, "'nothing'"),
     ],
 )
-def test_what_cannot_be_guessed_is_refused(kind: list[Any], settings: dict[str, Any], said: str) -> None:
+def test_what_cannot_be_guessed_is_refused(
+    kind: list[Any], settings: dict[str, Any], said: str
+) -> None:
     sample = island_people(96)
     sample.X["kind"] = np.resize(kind, 96)
     with pytest.raises(InputError, match=said):

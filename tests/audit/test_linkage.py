@@ -1,4 +1,6 @@
-"""Attacks on released regions: by hand on the paper's example, against plain loops, and what guarantees promise."""
+"""Attacks on released regions: by hand on the paper's example, against plain loops, and what
+guarantees promise.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ from cfk_plugin.hookspecs import Proposal, Protector, Task
 
 
 class PaperRegion:
-    """Proposes the region of the paper's Figure 2 for Fiona and Gina, and Antwerp or Brussels for everybody else."""
+    """Proposes the region of the paper's Figure 2 for Fiona and Gina, and Antwerp or Brussels for
+    everybody else.
+    """
 
     name = "figure-2"
 
@@ -42,11 +46,15 @@ class PaperRegion:
         if age in {24, 27}:
             return toy.REGION
         town = "Antwerp" if city == 0 else "Brussels"
-        return Region({"Age": Interval(20, 70), "Gender": frozenset({"F", "M"}), "City": frozenset({town})})
+        return Region(
+            {"Age": Interval(20, 70), "Gender": frozenset({"F", "M"}), "City": frozenset({town})}
+        )
 
 
 def of_paper(reference: Population | None = None, **options: Any) -> Setting:
-    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=2, guarantee="nominal"), method=PaperRegion(), reference=reference)
+    anonymizer = KAnonymizer(
+        policy=PrivacyPolicy(k=2, guarantee="nominal"), method=PaperRegion(), reference=reference
+    )
     return Setting(anonymizer.fit(toy.population(), toy.model, toy.DESIRED), toy.FIONA, **options)
 
 
@@ -75,7 +83,11 @@ BY_HAND: dict[str, tuple[Callable[[Setting], AuditResult], float, dict[str, floa
             "both_success": 1,
         },
     ),
-    "inversion_own: the algorithm leaves Fiona and Gina": (inversion, 1 / 2, {"k_effective_min": 2}),
+    "inversion_own: the algorithm leaves Fiona and Gina": (
+        inversion,
+        1 / 2,
+        {"k_effective_min": 2},
+    ),
     "inversion_released: the same with released values": (
         lambda one: inversion(one, "released"),
         1 / 2,
@@ -93,7 +105,11 @@ BY_HAND: dict[str, tuple[Callable[[Setting], AuditResult], float, dict[str, floa
             "desired_k_effective_one": 1 / 5,
         },
     ),
-    "uniqueness: private values are shared by two": (uniqueness, 1 / 2, {"private_matches_min": 2, "k_private_min": 2}),
+    "uniqueness: private values are shared by two": (
+        uniqueness,
+        1 / 2,
+        {"private_matches_min": 2, "k_private_min": 2},
+    ),
     "homogeneity: 60, 60 and 80, of which five per cent of the range are 3.5": (
         lambda one: homogeneity(one, share=0.6, lift=1.5),
         2 / 3,
@@ -128,7 +144,9 @@ def test_on_the_papers_example_an_attack_reaches_what_a_hand_counts(attack: str)
 
 
 def test_the_journalist_looks_in_a_larger_register() -> None:
-    register = pd.concat([toy.TABLE, toy.TABLE[toy.TABLE["Name"].isin(["Fiona", "Gina"])]], ignore_index=True)
+    register = pd.concat(
+        [toy.TABLE, toy.TABLE[toy.TABLE["Name"].isin(["Fiona", "Gina"])]], ignore_index=True
+    )
     schema = Schema.from_frame(register, quasi_identifiers=toy.QUASI_IDENTIFIERS)
     found = linkage(of_paper(Population.from_frame(register, schema))).figures
     assert (found["raw_journalist_success"], found["raw_journalist_singled_out"]) == (0.5, 0)
@@ -155,12 +173,20 @@ def test_steering_asks_as_each_candidate_and_strikes_out_whose_answer_differs() 
     assert (asked[0].loc[asked[0]["Age"] != 24, "Salary"] == 60).all()
     assert (found.figures["k_steered_min"], found.main.value) == (3, pytest.approx(1 / 3))
     found = steering(one, telling)
-    assert (found.main.value, found.figures["k_steered_one"], found.figures["right_survives"]) == (1, 1, 1)
+    assert (found.main.value, found.figures["k_steered_one"], found.figures["right_survives"]) == (
+        1,
+        1,
+        1,
+    )
 
 
 def test_people_outside_of_the_table_are_the_control() -> None:
     outside = pd.DataFrame(
-        [(25, "F", "Antwerp", 60, "Single"), (26, "F", "Antwerp", 90, "Single"), (80, "M", "Ghent", 60, "Single")],
+        [
+            (25, "F", "Antwerp", 60, "Single"),
+            (26, "F", "Antwerp", 90, "Single"),
+            (80, "M", "Ghent", 60, "Single"),
+        ],
         columns=toy.FEATURES,
     )
     one = of_paper(holdout=outside)
@@ -175,7 +201,8 @@ def test_people_outside_of_the_table_are_the_control() -> None:
     assert inversion(one, "released").control.value == 0.0  # type: ignore[union-attr] # 25 and 26 go elsewhere
 
 
-# --- against plain loops ---------------------------------------------------------------------------------------------
+# --- against plain loops
+# ---------------------------------------------------------------------------------------------
 
 QUASI = ["age", "town", "level"]
 
@@ -202,9 +229,13 @@ GOOD = model(TRAIN) == "good"
 NATIVE = TRAIN[GOOD].head(8).reset_index(drop=True)
 
 
-def setting(method: str | Protector = "auto", *, guarantee: str = "nominal", **policy: Any) -> Setting:
+def setting(
+    method: str | Protector = "auto", *, guarantee: str = "nominal", **policy: Any
+) -> Setting:
     asked = PrivacyPolicy(**{"k": 5, "guarantee": guarantee, "objective": "ncp", **policy})
-    schema = Schema.from_frame(TRAIN, quasi_identifiers=QUASI, ordinal={"level": ["low", "mid", "high"]})
+    schema = Schema.from_frame(
+        TRAIN, quasi_identifiers=QUASI, ordinal={"level": ["low", "mid", "high"]}
+    )
     anonymizer = KAnonymizer(policy=asked, method=method, seed=1)
     return Setting(anonymizer.fit(Population.from_frame(TRAIN, schema), model, "good"), NATIVE)
 
@@ -239,7 +270,10 @@ def test_rerunning_with_own_values_agrees_with_a_loop(exact: Setting) -> None:
         | crowd(left, "k_effective")
         | crowd([desired.count(region) for region in released], "k_releasable")
         | crowd([desired.count(region) for region in desired], "desired_k_effective")
-        | {"everyone_success": pytest.approx((1 / alike).mean()), "success": pytest.approx((1 / left).mean())}
+        | {
+            "everyone_success": pytest.approx((1 / alike).mean()),
+            "success": pytest.approx((1 / left).mean()),
+        }
     )
     assert {name: found.figures[name] for name in expected} == expected
     inside = inversion(setting("exact"), everybody=False)  # enough for the attack
@@ -251,7 +285,9 @@ def test_rerunning_with_own_values_agrees_with_a_loop(exact: Setting) -> None:
     assert linkage(exact).figures["k_min"] >= 5
 
 
-def test_rerunning_with_released_values_asking_the_model_and_borders_agree_with_loops(exact: Setting) -> None:
+def test_rerunning_with_released_values_asking_the_model_and_borders_agree_with_loops(
+    exact: Setting,
+) -> None:
     effective, consistent, both, forced, borders = [], [], [], [], []
     for i, entry in enumerate(exact.explanations.released):
         inside = TRAIN[[entry.region.contains(row) for row in TRAIN.to_dict("records")]]
@@ -263,7 +299,11 @@ def test_rerunning_with_released_values_asking_the_model_and_borders_agree_with_
         both.append((same & good).sum())
         must = pd.Series(data=False, index=inside.index)
         for name in QUASI:
-            codes = inside[name].map({"low": 0, "mid": 1, "high": 2}) if name == "level" else inside[name]
+            codes = (
+                inside[name].map({"low": 0, "mid": 1, "high": 2})
+                if name == "level"
+                else inside[name]
+            )
             ends = codes.unique() if name == "town" else [codes.min(), codes.max()]
             for end in ends if codes.nunique() > 1 else []:
                 if (codes == end).sum() == 1:
@@ -271,13 +311,17 @@ def test_rerunning_with_released_values_asking_the_model_and_borders_agree_with_
         forced.append(must.sum())
         right = must[(inside == NATIVE.loc[i]).all(axis=1)].any()
         borders.append(1 / must.sum() if right else 0 if must.any() else 1 / len(inside))
-    assert inversion(exact, "released").main.value == pytest.approx(np.mean(1 / np.array(effective)))
+    assert inversion(exact, "released").main.value == pytest.approx(
+        np.mean(1 / np.array(effective))
+    )
     filtered, forcing = model_filter(exact).figures, downcoding(exact)
     expected = crowd(consistent, "k_consistent") | crowd(both, "k_both")
     assert {name: filtered[name] for name in expected} == expected
     assert filtered["both_success"] == pytest.approx(np.mean(1 / np.array(both)))
     assert [entry.certificate.k_consistent for entry in exact.explanations.released] == consistent
-    assert {name: forcing.figures[name] for name in crowd(forced, "forced")} == crowd(forced, "forced")
+    assert {name: forcing.figures[name] for name in crowd(forced, "forced")} == crowd(
+        forced, "forced"
+    )
     assert forcing.main.value == pytest.approx(np.mean(borders))
 
 
@@ -294,18 +338,26 @@ def test_a_fixed_partition_leaves_k_for_everybody(method: str, policy: dict[str,
     one = setting(method, **policy)
     found = inversion(one, everybody=True).figures
     assert min(found["everyone_k_effective_min"], found["k_effective_min"]) >= 5
-    if policy["guarantee"] != "nominal":  # other code counted the same when the certificates were made
-        counted = crowd([entry.certificate.k_effective for entry in one.explanations.released], "k_effective")
+    if (
+        policy["guarantee"] != "nominal"
+    ):  # other code counted the same when the certificates were made
+        counted = crowd(
+            [entry.certificate.k_effective for entry in one.explanations.released], "k_effective"
+        )
         assert {name: found[name] for name in counted} == counted
     if policy["guarantee"] == "catalogue":
-        assert min(found["desired_k_effective_min"], model_filter(one).figures["k_consistent_min"]) >= 5
+        assert (
+            min(found["desired_k_effective_min"], model_filter(one).figures["k_consistent_min"])
+            >= 5
+        )
     if "anonymity_set" in policy:
         assert found["k_effective_min"] == found["k_releasable_min"]
         assert found["everyone_k_effective_min"] == found["desired_k_effective_min"]
         assert found["everyone_mapped"] == pytest.approx(GOOD.mean())
 
 
-# --- repeated and random releases ------------------------------------------------------------------------------------
+# --- repeated and random releases
+# ------------------------------------------------------------------------------------
 
 
 class Coin:
@@ -331,8 +383,12 @@ def test_what_was_moved_towards_the_asker_is_looked_for_in_nobody() -> None:
     for release, names in zip(releases, moved, strict=True):
         held = [name for name in private if name not in names]
         inside = found.population.frame.iloc[release.rows]
-        carry = np.logical_and.reduce([inside[name] == release.entry.released[name] for name in held], axis=0)
-        assert set(release.targets) <= set(release.rows[carry]) if held else not len(release.targets)
+        carry = np.logical_and.reduce(
+            [inside[name] == release.entry.released[name] for name in held], axis=0
+        )
+        assert (
+            set(release.targets) <= set(release.rows[carry]) if held else not len(release.targets)
+        )
         assert len(release.targets) or not (held and carry.any())
 
 
@@ -380,7 +436,9 @@ def test_what_is_released_anew_comes_of_changed_policies_that_are_never_weaker()
             return [Proposal(Region({"age": ages, "town": towns, "level": levels}))] * len(task)
 
     found = intersection(setting(Everybody(), k=50), times=(1, 10))
-    assert found.figures["k_after_10_min"] == 60  # what is the same for everybody tells nothing anew
+    assert (
+        found.figures["k_after_10_min"] == 60
+    )  # what is the same for everybody tells nothing anew
     assert {policy.k for policy in policies} == {50, 60}  # of 60 people
     assert len({(policy.k, policy.objective) for policy in policies}) > 4
 
@@ -398,16 +456,22 @@ def test_intersection_through_a_release_of_ones_own(exact: Setting) -> None:
     assert found.figures["k_after_4_min"] >= 5
 
 
-# --- who and what is attacked ----------------------------------------------------------------------------------------
+# --- who and what is attacked
+# ----------------------------------------------------------------------------------------
 
 
 def test_several_rows_of_one_person_count_once() -> None:
-    frame = pd.DataFrame({"who": ["a", "a", "b", "c", "d"], "age": [30, 31, 31, 32, 40], "pay": [1, 1, 2, 3, 4]})
+    frame = pd.DataFrame(
+        {"who": ["a", "a", "b", "c", "d"], "age": [30, 31, 31, 32, 40], "pay": [1, 1, 2, 3, 4]}
+    )
     schema = Schema.from_frame(frame, quasi_identifiers=["age"], subject="who")
     anonymizer = KAnonymizer(policy=PrivacyPolicy(k=2, guarantee="nominal", objective="ncp"))
     anonymizer.fit(Population.from_frame(frame, schema), lambda rows: rows["pay"] > 0, True)
     report = run_linkage_audit(Setting(anonymizer, frame.iloc[[0]], holdout=frame))
-    assert (report["linkage"].figures["k_min"], report["linkage"].main.value) == (2, pytest.approx(1 / 2))
+    assert (report["linkage"].figures["k_min"], report["linkage"].main.value) == (
+        2,
+        pytest.approx(1 / 2),
+    )
     assert report["uniqueness"].main.value == 1.0  # two rows carry the values, of one person
     assert (report.checks[0].holds, report["downcoding"].n) == (True, 1)
 
@@ -433,11 +497,18 @@ def test_bins_withheld_and_missing_values_are_attacked_as_well() -> None:
     )
     schema = Schema.from_frame(frame, quasi_identifiers=["age", "town"], bins={"pay": [0, 50, 100]})
     anonymizer = KAnonymizer(
-        policy=PrivacyPolicy(guarantee="reciprocal", k=6, private_values="bins", rare_values="withhold")
+        policy=PrivacyPolicy(
+            guarantee="reciprocal", k=6, private_values="bins", rare_values="withhold"
+        )
     )
     anonymizer.fit(Population.from_frame(frame, schema), lambda rows: rows["pay"].isna() < 2, True)
     found = run_linkage_audit(Setting(anonymizer, frame.head(20), holdout=frame.tail(20)))
-    assert (found.released, found.verdict, found["linkage"].n, found["linkage"].main.n) == (20, "pass", 20, 20)
+    assert (found.released, found.verdict, found["linkage"].n, found["linkage"].main.n) == (
+        20,
+        "pass",
+        20,
+        20,
+    )
     # Half a table shares a bin: private values alone name nobody.
     assert found["uniqueness"].figures["private_matches_min"] > 1
 
@@ -445,7 +516,9 @@ def test_bins_withheld_and_missing_values_are_attacked_as_well() -> None:
 def test_opposite_goals_are_judged_by_the_queries() -> None:
     schema = Schema.from_frame(TRAIN, quasi_identifiers=QUASI)
     policy = PrivacyPolicy(k=4, guarantee="nominal", objective="ncp")
-    anonymizer = KAnonymizer(policy=policy).fit(Population.from_frame(TRAIN, schema), model, "opposite")
+    anonymizer = KAnonymizer(policy=policy).fit(
+        Population.from_frame(TRAIN, schema), model, "opposite"
+    )
     good, bad = NATIVE.head(4), TRAIN[~GOOD].head(4)
     found, alone = (model_filter(Setting(anonymizer, good, *queries)) for queries in ([bad], []))
     assert found.n == 4

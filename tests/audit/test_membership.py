@@ -1,4 +1,6 @@
-"""Membership: scores recounted from scripted answers, leaks of linear models, the game, and other people's attacks."""
+"""Membership: scores recounted from scripted answers, leaks of linear models, the game, and other
+people's attacks.
+"""
 
 from __future__ import annotations
 
@@ -23,14 +25,18 @@ from cfk_plugin.errors import InputError
 from cfk_plugin.metrics import auc_interval
 
 THREADS = ThreadpoolController()
-CFD, CFD_LRT, LOSS, LOSS_LRT = (f"membership_{name}" for name in ("cfd", "cfd_lrt", "loss", "loss_lrt"))
+CFD, CFD_LRT, LOSS, LOSS_LRT = (
+    f"membership_{name}" for name in ("cfd", "cfd_lrt", "loss", "loss_lrt")
+)
 
 
 @dataclass(frozen=True)
 class LinearOwner:
-    """Trains a logistic regression and moves the coordinate with the largest weight: the nearest boundary point in l1.
+    """Trains a logistic regression and moves the coordinate with the largest weight: the nearest
+    boundary point in l1.
 
-    `silent` is the share of queries without an answer, by position; with much of `lenient` everybody is desired.
+    `silent` is the share of queries without an answer, by position; with much of `lenient`
+    everybody is desired.
     """
 
     name: str = "linear"
@@ -38,8 +44,12 @@ class LinearOwner:
     lenient: float = 0.0
 
     def train(self, people: Sample, seed: int) -> LinearService:
-        with THREADS.limit(limits=1):  # threads of a small product wait for each other longer than they work
-            model = LogisticRegression(max_iter=200, tol=1e-3).fit(people.X.to_numpy(dtype=float), people.y)
+        with THREADS.limit(
+            limits=1
+        ):  # threads of a small product wait for each other longer than they work
+            model = LogisticRegression(max_iter=200, tol=1e-3).fit(
+                people.X.to_numpy(dtype=float), people.y
+            )
         return LinearService(model.coef_[0], float(model.intercept_[0]) + self.lenient, self.silent)
 
 
@@ -60,7 +70,9 @@ class LinearService:
 
     def explain(self, X: pd.DataFrame) -> Answers:
         rows, at = X.to_numpy(dtype=float).copy(), int(np.argmax(np.abs(self.weights)))
-        rows[:, at] -= self.margin(X) / self.weights[at] * (1 + 1e-9)  # a boundary point may round to either side
+        rows[:, at] -= (
+            self.margin(X) / self.weights[at] * (1 + 1e-9)
+        )  # a boundary point may round to either side
         found = np.ones(len(X), dtype=bool)
         if self.silent:
             found[:: round(1 / self.silent)] = False
@@ -75,14 +87,17 @@ def attack(sample: Sample, owner: Any = OWNER, **settings: Any) -> AttackReport:
     return membership(owner, sample, **{"n_train": 200, "distance": "l1", **settings})
 
 
-# --- scores, recounted -----------------------------------------------------------------------------------------------
+# --- scores, recounted
+# -----------------------------------------------------------------------------------------------
 
 SHADOWS = 3
 
 
 @dataclass
 class Scripted:
-    """Says of everybody what their row holds for the training at hand: the owner's own, then one for each shadow."""
+    """Says of everybody what their row holds for the training at hand: the owner's own, then one
+    for each shadow.
+    """
 
     name: str = "scripted"
     trained: list[Sample] = field(default_factory=list)
@@ -114,14 +129,23 @@ class ScriptedService:
 
 
 def scripts(n: int, seed: int, *, wide: int = 0, equal: bool = False) -> Sample:
-    """Return people with gaps, distances of 0, shadows that agree or say nothing, and models that are certain."""
-    random, X = np.random.default_rng(seed), pd.DataFrame({"place": np.arange(n) * 0.25, "id": np.arange(n) * 1.0})
+    """Return people with gaps, distances of 0, shadows that agree or say nothing, and models that
+    are certain.
+    """
+    random, X = (
+        np.random.default_rng(seed),
+        pd.DataFrame({"place": np.arange(n) * 0.25, "id": np.arange(n) * 1.0}),
+    )
     for turn in range(SHADOWS + 1):
         X[f"desired{turn}"] = 1.0 * (random.random(n) < (0.3 if turn else 0.2))
         X[f"found{turn}"] = 1.0 * (random.random(n) < 0.8)
-        X[f"distance{turn}"] = random.choice([0.5] if equal and turn else [0.0, 0.25, 0.5, 1.0, 3.0], n)
+        X[f"distance{turn}"] = random.choice(
+            [0.5] if equal and turn else [0.0, 0.25, 0.5, 1.0, 3.0], n
+        )
         X[f"confidence{turn}"] = random.choice([0.0, 0.2, 0.5, 0.8, 0.95, 1.0], n)
-    return Sample(X.join(pd.DataFrame(0.0, X.index, [f"x{j}" for j in range(wide)])), random.random(n) < 0.5)
+    return Sample(
+        X.join(pd.DataFrame(0.0, X.index, [f"x{j}" for j in range(wide)])), random.random(n) < 0.5
+    )
 
 
 def middle_for_nan(scores: np.ndarray) -> np.ndarray:
@@ -130,13 +154,17 @@ def middle_for_nan(scores: np.ndarray) -> np.ndarray:
 
 
 def standardised(own: np.ndarray, shadows: np.ndarray) -> np.ndarray:
-    """Return (own - mean) / deviation over the shadows of each person, NaN being none; as documented where it is 0."""
+    """Return (own - mean) / deviation over the shadows of each person, NaN being none; as
+    documented where it is 0.
+    """
     several = (~np.isnan(shadows)).sum(axis=0) > 1
     with warnings.catch_warnings(action="ignore"):
         mean, deviation = np.nanmean(shadows, axis=0), np.nanstd(shadows, axis=0)
     everybodys = math.sqrt((deviation[several] ** 2).mean())
     deviation = np.where(several & (deviation > 1e-9), deviation, everybodys)
-    return np.where(deviation > 1e-9, (own - mean) / np.maximum(deviation, 1e-9), 1e300 * np.sign(own - mean))
+    return np.where(
+        deviation > 1e-9, (own - mean) / np.maximum(deviation, 1e-9), 1e300 * np.sign(own - mean)
+    )
 
 
 def logit(confidence: np.ndarray, outcome: np.ndarray) -> np.ndarray:
@@ -146,7 +174,9 @@ def logit(confidence: np.ndarray, outcome: np.ndarray) -> np.ndarray:
 
 def recounted(X: pd.DataFrame, outcome: np.ndarray) -> dict[str, np.ndarray]:
     turns = range(SHADOWS + 1)
-    answered = [X[f"found{t}"].to_numpy() * (1 - X[f"desired{t}"].to_numpy() if t else 1) > 0 for t in turns]
+    answered = [
+        X[f"found{t}"].to_numpy() * (1 - X[f"desired{t}"].to_numpy() if t else 1) > 0 for t in turns
+    ]
     distance = np.array([np.where(answered[t], X[f"distance{t}"], np.nan) for t in turns])
     logs = np.log(np.where(distance == 0, np.nanmin(distance[distance > 0]) / 2, distance))
     losses = np.array([logit(X[f"confidence{t}"].to_numpy(), outcome) for t in turns])
@@ -181,26 +211,42 @@ def test_figures_are_those_of_documented_scores_of_whoever_was_asked_about(
     for name, scores in recounted(people, sample.y[ids]).items():
         found, turned = report[name], settings.get("direction") == "smaller" and "cfd" in name
         area = roc_auc_score(member, scores)
-        rounding = 0.01 if "wide" in script else 1e-9  # of ties, where distances are divided by ranges
+        rounding = (
+            0.01 if "wide" in script else 1e-9
+        )  # of ties, where distances are divided by ranges
         assert found.main.value == pytest.approx(1 - area if turned else area, abs=rounding), name
         assert (found.main.low, found.main.high) == pytest.approx(
-            auc_interval(*(np.sort(-scores[who] if turned else scores[who]) for who in (member, ~member))), abs=rounding
+            auc_interval(
+                *(np.sort(-scores[who] if turned else scores[who]) for who in (member, ~member))
+            ),
+            abs=rounding,
         )
-        assert (found.figures["members"], found.figures["others"], found.n) == (90, (~member).sum(), len(people))
+        assert (found.figures["members"], found.figures["others"], found.n) == (
+            90,
+            (~member).sum(),
+            len(people),
+        )
     figures = report[CFD_LRT].figures
     assert figures["unanswered_members"] == pytest.approx(1 - people["found0"][member].mean())
     assert figures["unanswered_auc"] == pytest.approx(roc_auc_score(member, people["found0"]))
     m, n = 90, (~member).sum()
-    assert figures["detectable_auc"] == pytest.approx(0.5 + 2.8 * math.sqrt((m + n + 1) / (12 * m * n)), abs=1e-3)
+    assert figures["detectable_auc"] == pytest.approx(
+        0.5 + 2.8 * math.sqrt((m + n + 1) / (12 * m * n)), abs=1e-3
+    )
     table = owner.trained[0]
-    assert figures["train_accuracy"] == pytest.approx(((table.X["desired0"] > 0.5) == table.y).mean())
+    assert figures["train_accuracy"] == pytest.approx(
+        ((table.X["desired0"] > 0.5) == table.y).mean()
+    )
     assert "unanswered_members" not in report[LOSS].figures
 
 
 def test_an_area_that_is_called_detectable_is_detected_four_times_of_five() -> None:
     random, m, n, audits = np.random.default_rng(4), 120, 100, 300
     shift = math.sqrt(2) * stats.norm.ppf(0.5 + 2.8 * math.sqrt((m + n + 1) / (12 * m * n)))
-    seen = sum(auc_interval(random.normal(shift, 1, m), random.normal(0, 1, n)).low > 0.5 for _ in range(audits))
+    seen = sum(
+        auc_interval(random.normal(shift, 1, m), random.normal(0, 1, n)).low > 0.5
+        for _ in range(audits)
+    )
     assert 0.7 < seen / audits < 0.89
 
 
@@ -212,9 +258,18 @@ def test_no_person_is_in_two_parts_and_a_small_pool_trains_smaller_shadows() -> 
     assert [len(table), *map(len, shadows)] == [150, 80, 80, 80]
     assert len({frozenset(shadow) for shadow in shadows}) == SHADOWS
     assert not (table | others) & set().union(*shadows)
-    assert (report.settings["n_others"], report.settings["n_pool"], report.settings["shadow_size"]) == (50, 100, 80)
+    assert (
+        report.settings["n_others"],
+        report.settings["n_pool"],
+        report.settings["shadow_size"],
+    ) == (50, 100, 80)
     by_default = membership(Scripted(), scripts(1000, 0), n_shadows=SHADOWS, distance="l1").settings
-    assert [by_default[name] for name in ("n_train", "n_others", "n_pool", "shadow_size")] == [300, 233, 467, 300]
+    assert [by_default[name] for name in ("n_train", "n_others", "n_pool", "shadow_size")] == [
+        300,
+        233,
+        467,
+        300,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -231,7 +286,9 @@ def test_no_person_is_in_two_parts_and_a_small_pool_trains_smaller_shadows() -> 
         ({"epsilon": -1.0}, "epsilon"),
     ],
 )
-def test_wrong_settings_are_refused_before_anything_is_trained(settings: dict[str, Any], said: str) -> None:
+def test_wrong_settings_are_refused_before_anything_is_trained(
+    settings: dict[str, Any], said: str
+) -> None:
     owner = Scripted()
     with pytest.raises(InputError, match=said):
         attack(scripts(300, 0), owner, **settings)
@@ -244,12 +301,17 @@ def test_l1_is_for_numbers_and_another_distance_is_brought() -> None:
     with pytest.raises(InputError, match="numbers"):
         attack(named, Scripted(), n_train=100, n_shadows=SHADOWS)
     brought = attack(
-        named, Scripted(), n_train=100, n_shadows=SHADOWS, distance=lambda a, b: abs(a["place"] - b["place"])
+        named,
+        Scripted(),
+        n_train=100,
+        n_shadows=SHADOWS,
+        distance=lambda a, b: abs(a["place"] - b["place"]),
     )
     assert brought[CFD].main == attack(sample, Scripted(), n_train=100, n_shadows=SHADOWS)[CFD].main
 
 
-# --- linear models, whose counterfactuals are exact ------------------------------------------------------------------
+# --- linear models, whose counterfactuals are exact
+# ------------------------------------------------------------------
 
 FEW = HypercubePopulation(d=10)
 LEAKING = HypercubePopulation(d=800).draw(2000, seed=1)
@@ -260,7 +322,9 @@ def leaking() -> AttackReport:
     return attack(LEAKING, n_train=400, epsilon=0.05)
 
 
-def test_the_leak_of_a_linear_model_grows_with_the_number_of_features(leaking: AttackReport) -> None:
+def test_the_leak_of_a_linear_model_grows_with_the_number_of_features(
+    leaking: AttackReport,
+) -> None:
     low = attack(FEW.draw(2000, seed=1), n_train=400)
     for name in (CFD, CFD_LRT):
         assert low[name].main.low < 0.5 < low[name].main.high
@@ -282,22 +346,32 @@ def test_nobody_is_found_among_people_who_are_no_members(leaking: AttackReport) 
 
 def test_a_claim_that_does_not_hold_is_exceeded(leaking: AttackReport) -> None:
     figures = leaking[CFD_LRT].figures
-    assert figures["bound_tight"] == pytest.approx(1 / (1 + math.exp(-0.1)))  # 0.05 for one more or less counts twice
+    assert figures["bound_tight"] == pytest.approx(
+        1 / (1 + math.exp(-0.1))
+    )  # 0.05 for one more or less counts twice
     assert figures["bound_paper"] > figures["bound_tight"]
     assert figures["exceeds_bound"] == 1
     assert {"bound_tight", "bound_paper"} < set(leaking.curves)
     wide = attack(LEAKING, n_train=400, epsilon=3.0, relation="replace-one", attacks=[CFD])
     assert (wide[CFD].figures["exceeds_bound"], wide.settings["relation"]) == (0, "replace-one")
-    assert "bound_tight" not in attack(FEW.draw(300, seed=1), n_train=80, attacks=[CFD])[CFD].figures
+    assert (
+        "bound_tight" not in attack(FEW.draw(300, seed=1), n_train=80, attacks=[CFD])[CFD].figures
+    )
 
 
 def test_silence_is_counted_and_tells_nothing() -> None:
-    half, mute = (attack(LEAKING, LinearOwner(silent=s), n_train=400, attacks=[CFD, CFD_LRT]) for s in (0.5, 1.0))
+    half, mute = (
+        attack(LEAKING, LinearOwner(silent=s), n_train=400, attacks=[CFD, CFD_LRT])
+        for s in (0.5, 1.0)
+    )
     for result in half:
         assert result.figures["unanswered_members"] == pytest.approx(0.5, abs=0.01)
         assert result.figures["unanswered_auc_low"] < 0.5 < result.figures["unanswered_auc_high"]
         assert result.main.value > 0.5
-    assert [(result.main.value, result.figures["tpr_at_0_1"]) for result in mute] == [(0.5, 0), (0.5, 0)]
+    assert [(result.main.value, result.figures["tpr_at_0_1"]) for result in mute] == [
+        (0.5, 0),
+        (0.5, 0),
+    ]
 
 
 def test_nothing_is_measured_where_nobody_is_refused() -> None:
@@ -322,19 +396,29 @@ def test_a_service_that_answers_fewer_is_refused() -> None:
 
 
 @pytest.mark.slow
-def test_at_the_size_of_the_paper_leaks_grow_with_features_and_the_ratio_test_leads_at_few_alarms() -> None:
+def test_at_the_size_of_the_paper_leaks_grow_with_features_and_the_ratio_test_leads_at_few_alarms() -> (
+    None
+):
     few, many = (
-        attack(HypercubePopulation(d=d).draw(20_000, seed=1), n_train=5_000, attacked=5_000, attacks=[CFD, CFD_LRT])
+        attack(
+            HypercubePopulation(d=d).draw(20_000, seed=1),
+            n_train=5_000,
+            attacked=5_000,
+            attacks=[CFD, CFD_LRT],
+        )
         for d in (100, 5000)
     )
     assert few[CFD].main.low < 0.5 < few[CFD].main.high
     assert many[CFD].main.low > few[CFD].main.high
     assert many[CFD_LRT].main.low > max(few[CFD_LRT].main.high, many[CFD].main.high)
-    assert many[CFD_LRT].figures["tpr_at_0_01_low"] > max(many[CFD].figures["tpr_at_0_01_high"], 0.01)
+    assert many[CFD_LRT].figures["tpr_at_0_01_low"] > max(
+        many[CFD].figures["tpr_at_0_01_high"], 0.01
+    )
     assert few[CFD_LRT].main.high < 0.53
 
 
-# --- made-up populations, and the game -------------------------------------------------------------------------------
+# --- made-up populations, and the game
+# -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("d", [2, 150])
@@ -345,7 +429,9 @@ def test_two_clouds_of_unit_variance_stand_at_vertices_of_a_cube(d: int) -> None
     for kind in (False, True):
         assert np.abs(X[people.y == kind].std(axis=0) - 1).max() < 5 / math.sqrt(20_000)
     assert np.linalg.norm(centres[0] - centres[1]) == pytest.approx(4.0, rel=0.02)
-    assert np.ptp(np.abs(centres)) < 10 / math.sqrt(10_000)  # every coordinate is half a side from the middle
+    assert np.ptp(np.abs(centres)) < 10 / math.sqrt(
+        10_000
+    )  # every coordinate is half a side from the middle
     towards = (X - centres.mean(axis=0)) @ (centres[1] - centres[0])
     assert ((towards > 0) == people.y).mean() == pytest.approx(stats.norm.cdf(2.0), abs=0.006)
     assert people.y.mean() == pytest.approx(0.5, abs=0.02)
@@ -411,7 +497,9 @@ def test_a_member_is_in_the_table_and_half_of_the_coins_are_heads() -> None:
     assert play(OWNER, draw, adversary, n_train=20, rounds=60).value == 1
     assert 15 < sum(heads) < 45
     always: Callable[..., bool] = lambda person, answer: True  # noqa: E731
-    assert play(OWNER, WIDE.draw, always, n_train=20, rounds=60).value == pytest.approx(sum(heads) / 60)
+    assert play(OWNER, WIDE.draw, always, n_train=20, rounds=60).value == pytest.approx(
+        sum(heads) / 60
+    )
 
 
 def test_a_game_about_nobody_is_refused() -> None:
@@ -421,12 +509,15 @@ def test_a_game_about_nobody_is_refused() -> None:
         play(OWNER, WIDE.draw, lambda person, answer: True, n_train=20, rounds=0)
 
 
-# --- a second opinion ------------------------------------------------------------------------------------------------
+# --- a second opinion
+# ------------------------------------------------------------------------------------------------
 
 
 def art(name: str) -> Any:
     with warnings.catch_warnings(action="ignore"):  # it warns of every framework that is not there
-        pytest.importorskip("art", reason="adversarial-robustness-toolbox is not installed", exc_type=ImportError)
+        pytest.importorskip(
+            "art", reason="adversarial-robustness-toolbox is not installed", exc_type=ImportError
+        )
         return pytest.importorskip(f"art.{name}")
 
 
@@ -436,7 +527,9 @@ def test_another_toolbox_finds_as_many_members_at_few_alarms() -> None:
     members, others = random.normal(0.7, 1, 300), random.normal(0, 1, 200)
     points = [point for point in measure_roc(members, others).points if point.reason is None]
     labels = np.repeat([1, 0], [300, 200])
-    rates = score.get_roc_for_multi_fprs(np.r_[members, others], labels, [point.allowed for point in points])
+    rates = score.get_roc_for_multi_fprs(
+        np.r_[members, others], labels, [point.allowed for point in points]
+    )
     assert [point.allowed for point in points] == [0.1, 0.01]
     for point, fpr, tpr in zip(points, *rates[:2], strict=True):
         assert fpr <= point.fpr.value + 1e-12  # it knows corners of the curve alone
@@ -472,7 +565,9 @@ def test_the_learned_attack_of_another_toolbox_is_ours_on_losses() -> None:
     )
     fitted = LogisticRegression(max_iter=200, tol=1e-3).fit(parts[0].X.to_numpy(), parts[0].y)
     theirs = inference.MembershipInferenceBlackBox(
-        estimators.ScikitlearnLogisticRegression(fitted), input_type="prediction", attack_model_type="lr"
+        estimators.ScikitlearnLogisticRegression(fitted),
+        input_type="prediction",
+        attack_model_type="lr",
     )
     X, learnt = people.to_numpy(), np.random.default_rng(0).random(len(people)) < 0.5
     inside, outside, judged = learnt & member, learnt & ~member, ~learnt

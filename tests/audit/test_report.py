@@ -15,7 +15,16 @@ import pandas as pd
 import pytest
 
 from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Schema
-from cfk_plugin.audit import ATTACKS, AuditReport, AuditResult, Rate, Setting, rate, run_linkage_audit, to_frame
+from cfk_plugin.audit import (
+    ATTACKS,
+    AuditReport,
+    AuditResult,
+    Rate,
+    Setting,
+    rate,
+    run_linkage_audit,
+    to_frame,
+)
 from cfk_plugin.errors import InputError, NotFittedError, TrackingError
 from cfk_plugin.metrics import clopper_pearson
 
@@ -31,7 +40,10 @@ def table() -> pd.DataFrame:
         {
             "age": 730_000_019 + 7_919 * order[0],
             "town": [f"CANARY-TOWN-{i:03d}-{secrets.token_hex(4)}" for i in order[1]],
-            "seen": pd.Timestamp("2011-07-03 05:17:43.918273") + pd.to_timedelta(order[2] * 1_234_567_891, unit="us"),
+            "seen": (
+                pd.Timestamp("2011-07-03 05:17:43.918273")
+                + pd.to_timedelta(order[2] * 1_234_567_891, unit="us")
+            ),
             "pay": 860_000_011 + 104_729 * order[3],
             "note": [f"CANARY-NOTE-{i:03d}-{secrets.token_hex(4)}" for i in range(N)],
         }
@@ -42,17 +54,27 @@ TABLE = table()
 CUT = int(TABLE["pay"].median()) - 17
 TRAIN, HOLDOUT = TABLE.head(60).reset_index(drop=True), TABLE.tail(30).reset_index(drop=True)
 SCHEMA = Schema.from_frame(TABLE, quasi_identifiers=QUASI)
-VALUES = {value for name in TABLE for value in TABLE[name].astype(str)} | {time.isoformat() for time in TABLE["seen"]}
+VALUES = {value for name in TABLE for value in TABLE[name].astype(str)} | {
+    time.isoformat() for time in TABLE["seen"]
+}
 
 
 def rich(rows: pd.DataFrame) -> np.ndarray:
     return (rows["pay"] > CUT).to_numpy()
 
 
-def setting(guarantee: str = "nominal", counterfactuals: pd.DataFrame | None = None, **options: Any) -> Setting:
+def setting(
+    guarantee: str = "nominal", counterfactuals: pd.DataFrame | None = None, **options: Any
+) -> Setting:
     policy = PrivacyPolicy(k=4, guarantee=guarantee, objective="ncp")  # type: ignore[arg-type]
-    anonymizer = KAnonymizer(policy=policy, seed=2).fit(Population.from_frame(TRAIN, SCHEMA), rich, True)
-    return Setting(anonymizer, TRAIN[rich(TRAIN)].head(5) if counterfactuals is None else counterfactuals, **options)
+    anonymizer = KAnonymizer(policy=policy, seed=2).fit(
+        Population.from_frame(TRAIN, SCHEMA), rich, True
+    )
+    return Setting(
+        anonymizer,
+        TRAIN[rich(TRAIN)].head(5) if counterfactuals is None else counterfactuals,
+        **options,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +87,8 @@ def assert_no_canary(text: str) -> None:
     assert not [value for value in VALUES if value in text]
 
 
-# --- rates and results -----------------------------------------------------------------------------------------------
+# --- rates and results
+# -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -73,11 +96,16 @@ def assert_no_canary(text: str) -> None:
     [
         ([1, 1, 0, 1], clopper_pearson(3, 4)),
         ([0.1] * 20, clopper_pearson(2, 20)),  # equal probabilities have no width of zero
-        ([0.11] * 20, (clopper_pearson(2, 20).low, clopper_pearson(3, 20).high)),  # rounded outwards
+        (
+            [0.11] * 20,
+            (clopper_pearson(2, 20).low, clopper_pearson(3, 20).high),
+        ),  # rounded outwards
         ([], (0.0, 1.0)),
     ],
 )
-def test_a_rate_of_right_guesses_or_equal_chances_has_the_exact_interval(values: list[float], ends: Any) -> None:
+def test_a_rate_of_right_guesses_or_equal_chances_has_the_exact_interval(
+    values: list[float], ends: Any
+) -> None:
     found = rate(values)
     assert (found.n, (found.low, found.high)) == (len(values), tuple(ends))
     assert found.value == pytest.approx(np.mean(values) if values else math.nan, nan_ok=True)
@@ -89,12 +117,17 @@ def test_a_rate_of_other_chances_is_a_seeded_bootstrap() -> None:
     assert found.low < found.value < found.high
 
 
-def result(main: Rate, baseline: Rate, control: Rate | None = None, **figures: float) -> AuditResult:
+def result(
+    main: Rate, baseline: Rate, control: Rate | None = None, **figures: float
+) -> AuditResult:
     return AuditResult("guessing", "Guesses.", main, baseline, control, figures, seed=3, n=main.n)
 
 
 def test_a_result_says_when_the_attack_did_not_work_cannot_be_changed_and_travels() -> None:
-    weak, strong = (result(rate([chance] * 50), rate([0.1] * 50), k=3.0, unknown=math.nan) for chance in (0.1, 1.0))
+    weak, strong = (
+        result(rate([chance] * 50), rate([0.1] * 50), k=3.0, unknown=math.nan)
+        for chance in (0.1, 1.0)
+    )
     assert (weak.worked, strong.worked, strong.warning) == (False, True, None)
     assert "no evidence of protection" in str(weak.warning)
     assert not result(rate([]), rate([])).worked
@@ -102,19 +135,27 @@ def test_a_result_says_when_the_attack_did_not_work_cannot_be_changed_and_travel
         weak.n = 4  # type: ignore[misc]
     with pytest.raises(TypeError):
         weak.figures["k"] = 4.0  # type: ignore[index]
-    assert json.loads(json.dumps(weak.to_dict(), allow_nan=False))["figures"] == {"k": 3.0, "unknown": None}
+    assert json.loads(json.dumps(weak.to_dict(), allow_nan=False))["figures"] == {
+        "k": 3.0,
+        "unknown": None,
+    }
     frame = to_frame([weak, result(rate([1.0]), rate([0.0]), rate([0.5, 0.2]))])
     assert frame["figures.k"].tolist()[0] == 3.0
     assert frame["control"].isna().tolist() == [True, False]
     assert {"main", "main_low", "main_high", "baseline", "worked", "n"} <= set(frame)
 
 
-# --- a report of attacks on regions ----------------------------------------------------------------------------------
+# --- a report of attacks on regions
+# ----------------------------------------------------------------------------------
 
 
-def test_all_attacks_run_hold_no_value_and_are_the_same_with_the_same_seed(report: AuditReport) -> None:
+def test_all_attacks_run_hold_no_value_and_are_the_same_with_the_same_seed(
+    report: AuditReport,
+) -> None:
     assert [result.attack for result in report] == list(ATTACKS)
-    assert_no_canary(report.to_json() + repr(report) + str(report.results) + report.to_frame().to_csv())
+    assert_no_canary(
+        report.to_json() + repr(report) + str(report.results) + report.to_frame().to_csv()
+    )
     assert json.loads(report.to_json())["verdict"] == report.verdict
     assert run_linkage_audit(setting(holdout=HOLDOUT)).to_json() == report.to_json()
 
@@ -125,7 +166,11 @@ def test_other_guarantees_hold_no_value_either_and_promise_more(guarantee: str) 
     assert_no_canary(found.to_json())
     assert (found.verdict, found.released) in (("pass", 5), ("review", 0))
     promised = {check.name for check in found.checks}
-    assert promised >= {"linkage/k_min", "inversion_own/k_effective_min", "inversion_own/everyone_k_effective_min"}
+    assert promised >= {
+        "linkage/k_min",
+        "inversion_own/k_effective_min",
+        "inversion_own/everyone_k_effective_min",
+    }
     assert ("model_filter/k_consistent_min" in promised) == (guarantee == "catalogue")
 
 
@@ -140,7 +185,9 @@ def test_a_setting_shows_nothing_and_refuses_to_be_pickled() -> None:
 
 def test_attacks_are_chosen_by_name_and_progress_is_told() -> None:
     told: list[tuple[int, int]] = []
-    found = run_linkage_audit(setting(), ["uniqueness", "linkage"], progress=lambda *done: told.append(done))
+    found = run_linkage_audit(
+        setting(), ["uniqueness", "linkage"], progress=lambda *done: told.append(done)
+    )
     assert [result.attack for result in found] == ["uniqueness", "linkage"]
     assert told == [(0, 2), (1, 2), (2, 2)]
     with pytest.raises(InputError, match="unknown attack magic; known: linkage"):
@@ -181,13 +228,16 @@ def test_nothing_released_or_not_tested_is_review_and_a_broken_promise_is_fail()
     one, other = setting("reciprocal"), setting()
     assert run_linkage_audit(one, ["linkage"]).verdict == "review"
     assert run_linkage_audit(one, ["linkage", "inversion_own"]).verdict == "pass"
-    other.anonymizer.policy_ = one.anonymizer.policy_  # regions made one by one, under a policy of a partition
+    other.anonymizer.policy_ = (
+        one.anonymizer.policy_
+    )  # regions made one by one, under a policy of a partition
     found = run_linkage_audit(other, ["linkage", "inversion_own"])
     assert found.verdict == "fail"
     assert [check.holds for check in found.checks] == [True, False, False]
 
 
-# --- MLflow ----------------------------------------------------------------------------------------------------------
+# --- MLflow
+# ----------------------------------------------------------------------------------------------------------
 
 
 def test_a_report_is_logged_under_its_own_names(report: AuditReport, mlflow_store: str) -> None:
@@ -199,8 +249,14 @@ def test_a_report_is_logged_under_its_own_names(report: AuditReport, mlflow_stor
     assert run.data.metrics["audit/model_filter/main_high"] == report["model_filter"].main.high
     assert "audit/homogeneity/share/pay" in run.data.metrics
     assert run.data.params["audit.seed"] == "0"
-    assert (run.info.status, run.data.tags["cfk.audit.verdict"], run.data.tags["stage"]) == ("FINISHED", "pass", "test")
-    path = Path(mlflow.artifacts.download_artifacts(run_id=run_id, artifact_path="cfk/audit-linkage.json"))
+    assert (run.info.status, run.data.tags["cfk.audit.verdict"], run.data.tags["stage"]) == (
+        "FINISHED",
+        "pass",
+        "test",
+    )
+    path = Path(
+        mlflow.artifacts.download_artifacts(run_id=run_id, artifact_path="cfk/audit-linkage.json")
+    )
     assert json.loads(path.read_text(encoding="utf-8")) == report.to_dict()
     assert_no_canary(f"{run.data}")
     with mlflow.start_run() as active:
@@ -211,7 +267,9 @@ def test_a_report_is_logged_under_its_own_names(report: AuditReport, mlflow_stor
     assert report.log(other.info.run_id) == other.info.run_id
 
 
-def test_a_store_that_is_down_or_refuses_is_one_error(report: AuditReport, mlflow_store: str) -> None:
+def test_a_store_that_is_down_or_refuses_is_one_error(
+    report: AuditReport, mlflow_store: str
+) -> None:
     with pytest.raises(TrackingError, match="does not answer"):
         report.log(tracking_uri="http://127.0.0.1:9")
     with pytest.raises(TrackingError, match="MLflow did not take the report"):

@@ -1,4 +1,6 @@
-"""The ROC figures against other people's code, brute force, and simulations in which the truth is known."""
+"""The ROC figures against other people's code, brute force, and simulations in which the truth is
+known.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ from cfk_plugin.audit.result import measure_roc
 from cfk_plugin.errors import InputError
 from cfk_plugin.metrics import auc_interval, balanced_interval, bootstrap, clopper_pearson
 
-SCORES = st.lists(st.one_of(st.integers(-3, 3).map(float), st.floats(allow_nan=False)), min_size=1, max_size=40)
+SCORES = st.lists(
+    st.one_of(st.integers(-3, 3).map(float), st.floats(allow_nan=False)), min_size=1, max_size=40
+)
 
 
 def fewest_covered(runs: int) -> float:
@@ -37,14 +41,23 @@ def test_area_curve_and_operating_points_are_those_of_a_search_over_all_threshol
 ) -> None:
     found = measure_roc(members, others)
     labels = np.r_[np.ones(len(members)), np.zeros(len(others))]
-    codes = np.unique([*members, *others], return_inverse=True)[1]  # its area refuses infinite scores
+    codes = np.unique([*members, *others], return_inverse=True)[
+        1
+    ]  # its area refuses infinite scores
     fpr, tpr, _ = roc_curve(labels, codes, drop_intermediate=False)
     assert found.auc.low <= found.auc.value <= found.auc.high
     assert found.auc.value == pytest.approx(roc_auc_score(labels, codes))
     assert found.auc.value == pytest.approx(np.trapezoid(found.curve.tpr, found.curve.fpr))
     assert found.balanced_accuracy_max == pytest.approx(((tpr + 1 - fpr) / 2).max())
-    assert set(zip(found.curve.fpr, found.curve.tpr, strict=True)) <= set(zip(fpr, tpr, strict=True))
-    assert (found.curve.fpr[0], found.curve.tpr[0], found.curve.fpr[-1], found.curve.tpr[-1]) == (0, 0, 1, 1)
+    assert set(zip(found.curve.fpr, found.curve.tpr, strict=True)) <= set(
+        zip(fpr, tpr, strict=True)
+    )
+    assert (found.curve.fpr[0], found.curve.tpr[0], found.curve.fpr[-1], found.curve.tpr[-1]) == (
+        0,
+        0,
+        1,
+        1,
+    )
     for point in found.points:
         if len(others) < round(1 / point.allowed):
             assert math.isnan(point.tpr.value)
@@ -55,13 +68,19 @@ def test_area_curve_and_operating_points_are_those_of_a_search_over_all_threshol
         assert point.reason is None
         assert point.tpr.value == pytest.approx(most)
         assert point.fpr.value <= point.allowed + 1e-12
-        assert (point.tpr.low, point.tpr.high) == clopper_pearson(round(most * len(members)), len(members))
+        assert (point.tpr.low, point.tpr.high) == clopper_pearson(
+            round(most * len(members)), len(members)
+        )
 
 
 def test_members_found_by_ties_are_not_counted() -> None:
-    points = {point.allowed: point for point in measure_roc([5.0, 0.0], [0.0] * 98 + [5.0, 5.0]).points}
+    points = {
+        point.allowed: point for point in measure_roc([5.0, 0.0], [0.0] * 98 + [5.0, 5.0]).points
+    }
     assert (points[0.1].tpr.value, points[0.1].fpr.value) == (0.5, pytest.approx(0.02))
-    assert points[0.01].tpr.value == 0  # who has 5 is named with two of a hundred others, or not at all
+    assert (
+        points[0.01].tpr.value == 0
+    )  # who has 5 is named with two of a hundred others, or not at all
     assert points[0.01].fpr.high == pytest.approx(clopper_pearson(0, 100).high)
 
 
@@ -70,7 +89,11 @@ def test_interval_of_the_area_is_near_the_bootstrap_of_many_people() -> None:
     for members in (random.normal(0.7, 1, 150), np.round(random.normal(0.7, 1, 150))):
         others = np.round(random.normal(0, 1, 120), 1)
         ends = bootstrap(
-            members, others, statistic=lambda a, b: stats.mannwhitneyu(a, b)[0] / 18_000, repeats=200, random_state=1
+            members,
+            others,
+            statistic=lambda a, b: stats.mannwhitneyu(a, b)[0] / 18_000,
+            repeats=200,
+            random_state=1,
         )
         assert auc_interval(members, others) == pytest.approx(ends, abs=0.03)
 
@@ -79,9 +102,11 @@ def test_interval_of_the_area_is_near_the_bootstrap_of_many_people() -> None:
 @pytest.mark.parametrize("kind", ["chance", "shifted", "few stand out", "two values"])
 def test_interval_of_the_area_covers_the_truth(m: int, n: int, kind: str) -> None:
     random, covered, repeats = np.random.default_rng(m * n), 0, 300
-    truth = {"shifted": float(stats.norm.cdf(1.5 / math.sqrt(2))), "few stand out": 0.55, "two values": 0.7}.get(
-        kind, 0.5
-    )
+    truth = {
+        "shifted": float(stats.norm.cdf(1.5 / math.sqrt(2))),
+        "few stand out": 0.55,
+        "two values": 0.7,
+    }.get(kind, 0.5)
     for _ in range(repeats):
         others, members = random.normal(size=n), random.normal(size=m) + 1.5 * (kind == "shifted")
         if kind == "few stand out":  # a tenth of the members is known for sure, the rest is hidden
@@ -97,8 +122,12 @@ def test_interval_of_a_mean_of_two_shares_covers_it() -> None:
     random, repeats = np.random.default_rng(6), 300
     for first, second in ((0.5, 0.5), (0.9, 0.2), (0.99, 0.99)):
         hits, rejects = random.binomial(20, first, repeats), random.binomial(35, second, repeats)
-        ends = [balanced_interval(int(h), 20, int(r), 35) for h, r in zip(hits, rejects, strict=True)]
-        assert np.mean([end.low <= (first + second) / 2 <= end.high for end in ends]) > fewest_covered(repeats)
+        ends = [
+            balanced_interval(int(h), 20, int(r), 35) for h, r in zip(hits, rejects, strict=True)
+        ]
+        assert np.mean(
+            [end.low <= (first + second) / 2 <= end.high for end in ends]
+        ) > fewest_covered(repeats)
     assert balanced_interval(20, 20, 0, 0) == (0, 1)
     assert balanced_interval(20, 20, 35, 35).low < 1
 
@@ -118,10 +147,17 @@ def test_nobody_is_certain_with_few_people_and_nothing_to_measure_is_nan() -> No
 
 @pytest.mark.parametrize(("n", "shift"), [(8, 0.0), (40, 1.0)])
 def test_balanced_accuracy_is_not_flattered_by_its_threshold(n: int, shift: float) -> None:
-    """No threshold is better than the best one, so an end above that is wrong: at most in 2.5 % of audits."""
+    """No threshold is better than the best one, so an end above that is wrong: at most in 2.5 % of
+    audits.
+    """
     random, audits, best = np.random.default_rng(n), 300, float(stats.norm.cdf(shift / 2))
-    found = [measure_roc(random.normal(shift, 1, n), random.normal(0, 1, n), seed) for seed in range(audits)]
-    assert sum(one.balanced_accuracy.low > best for one in found) <= stats.binom.ppf(0.999, audits, 0.025)
+    found = [
+        measure_roc(random.normal(shift, 1, n), random.normal(0, 1, n), seed)
+        for seed in range(audits)
+    ]
+    assert sum(one.balanced_accuracy.low > best for one in found) <= stats.binom.ppf(
+        0.999, audits, 0.025
+    )
     assert best - 0.08 < np.mean([one.balanced_accuracy.value for one in found]) < best + 0.01
     assert np.mean([one.balanced_accuracy_max for one in found]) > best + 0.01
     apart = measure_roc(np.arange(100) + 1000, np.arange(100))
@@ -140,21 +176,34 @@ def test_the_bound_of_a_claim_is_reached_by_randomised_response_and_never_exceed
         answer = np.where(random.random(n) < 1 / (1 + math.exp(-epsilon)), member, -member)
         sides.append(np.where(random.random(n) < delta, 3 * member, answer))
     found = measure_roc(*sides)
-    assert found.balanced_accuracy_max == pytest.approx(largest_balanced_accuracy(epsilon, delta), abs=0.005)
+    assert found.balanced_accuracy_max == pytest.approx(
+        largest_balanced_accuracy(epsilon, delta), abs=0.005
+    )
     assert np.all(np.array(found.curve.tpr) <= largest_tpr(found.curve.fpr, epsilon, delta) + 0.02)
 
 
-@given(st.sampled_from([0.0, 2000.0]) | st.floats(0, 12), st.sampled_from([0.0, 1.0]) | st.floats(0, 1))
-def test_the_tight_bound_the_published_one_and_the_curves_agree(epsilon: float, delta: float) -> None:
+@given(
+    st.sampled_from([0.0, 2000.0]) | st.floats(0, 12), st.sampled_from([0.0, 1.0]) | st.floats(0, 1)
+)
+def test_the_tight_bound_the_published_one_and_the_curves_agree(
+    epsilon: float, delta: float
+) -> None:
     fpr = np.linspace(0, 1, 20_001)
-    tight, paper = largest_balanced_accuracy(epsilon, delta), published_balanced_accuracy(epsilon, delta)
-    assert ((largest_tpr(fpr, epsilon, delta) + 1 - fpr) / 2).max() == pytest.approx(tight, abs=1e-4)
+    tight, paper = (
+        largest_balanced_accuracy(epsilon, delta),
+        published_balanced_accuracy(epsilon, delta),
+    )
+    assert ((largest_tpr(fpr, epsilon, delta) + 1 - fpr) / 2).max() == pytest.approx(
+        tight, abs=1e-4
+    )
     assert 0.5 <= tight <= paper + 1e-12 <= 1 + 1e-12
     curves = bound_curves(epsilon, delta)
     for curve in curves.values():
         assert np.all(np.diff(curve.tpr) >= 0)
         assert (curve.fpr[-1], curve.tpr[-1]) == (1, 1)
-    assert np.all(np.array(curves["bound_tight"].tpr) <= np.array(curves["bound_paper"].tpr) + 1e-12)
+    assert np.all(
+        np.array(curves["bound_tight"].tpr) <= np.array(curves["bound_paper"].tpr) + 1e-12
+    )
 
 
 def test_bounds_have_their_published_numbers_and_one_person_more_or_less_counts_twice() -> None:

@@ -1,4 +1,6 @@
-"""Who is attacked: trained on people and seed alone, read as documented, and what their answers tell of members."""
+"""Who is attacked: trained on people and seed alone, read as documented, and what their answers
+tell of members.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ QUASI = ("age", "town")
 
 
 def people(n: int) -> Sample:
-    """Return people of whose outcomes most is chance, so that a good memory is all that a model can have."""
+    """Return people of whose outcomes most is chance, so that a good memory is all that a model can
+    have.
+    """
     random = np.random.default_rng(0)
     frame = pd.DataFrame(
         {
@@ -59,11 +63,15 @@ def people(n: int) -> Sample:
 
 
 def forest(trees: int) -> Any:
-    texts = make_column_transformer((OneHotEncoder(handle_unknown="ignore"), ["town", "job"]), remainder="passthrough")
+    texts = make_column_transformer(
+        (OneHotEncoder(handle_unknown="ignore"), ["town", "job"]), remainder="passthrough"
+    )
     return make_pipeline(texts, RandomForestClassifier(trees, n_jobs=1))
 
 
-def nearest(train: pd.DataFrame, labels: Any, model: Any, desired: Any, seed: int) -> NearestUnlikeNeighbour:
+def nearest(
+    train: pd.DataFrame, labels: Any, model: Any, desired: Any, seed: int
+) -> NearestUnlikeNeighbour:
     """Make the explainer that returns training rows; found by name where it is pickled."""
     return NearestUnlikeNeighbour(train, model, desired)
 
@@ -71,11 +79,15 @@ def nearest(train: pd.DataFrame, labels: Any, model: Any, desired: Any, seed: in
 EVERYBODY = people(240)
 MODEL = forest(10)
 SCHEMA = measured_schema(EVERYBODY, QUASI)
-NO_FLOOR = PrivacyPolicy(guarantee="reciprocal", k=5, min_pureness=0)  # so that every query has an answer
+NO_FLOOR = PrivacyPolicy(
+    guarantee="reciprocal", k=5, min_pureness=0
+)  # so that every query has an answer
 OWNERS: dict[str, Target] = {
     "raw": RawOwner("raw", MODEL, nearest),
     "reciprocal": ProtectedOwner("reciprocal", MODEL, nearest, QUASI, rules=NO_FLOOR),
-    "catalogue": ProtectedOwner("catalogue", MODEL, None, QUASI, rules=PrivacyPolicy(k=5, guarantee="catalogue")),
+    "catalogue": ProtectedOwner(
+        "catalogue", MODEL, None, QUASI, rules=PrivacyPolicy(k=5, guarantee="catalogue")
+    ),
     "dp": PrototypeOwner("dp", MODEL, SCHEMA, rows=2_000, repeatable=True),
     "reverted": PrototypeOwner("reverted", MODEL, SCHEMA, revert=True, rows=2_000, repeatable=True),
 }
@@ -94,18 +106,24 @@ def asked(name: str) -> tuple[Any, Any, pd.DataFrame]:
     return answered(OWNERS[name])
 
 
-# --- owners ----------------------------------------------------------------------------------------------------------
+# --- owners
+# ----------------------------------------------------------------------------------------------------------
 
 
 @every
-def test_an_owner_answers_each_query_is_a_function_of_people_and_seed_and_shows_no_row(name: str) -> None:
+def test_an_owner_answers_each_query_is_a_function_of_people_and_seed_and_shows_no_row(
+    name: str,
+) -> None:
     service, answers, queries = asked(name)
     assert answers.found.all()
     assert answers.rows.index.equals(queries.index)
     assert (answers.rows.dtypes == queries.dtypes).all()
     confidence = service.confidence(queries)
     assert ((confidence >= 0) & (confidence <= 0.5)).all()
-    if name not in ("reciprocal", "catalogue"):  # nobody asked the model about that point of a region
+    if name not in (
+        "reciprocal",
+        "catalogue",
+    ):  # nobody asked the model about that point of a region
         assert service.desired(answers.rows).all()
     again = answered(pickle.loads(pickle.dumps(OWNERS[name])))
     pd.testing.assert_frame_equal(again[1].rows, answers.rows)
@@ -133,7 +151,11 @@ def test_a_seed_reaches_every_step_and_the_model_given_stays_as_it_was() -> None
     other = answered(OWNERS["raw"], seed=4)[0]
     assert not np.array_equal(other.confidence(queries), service.confidence(queries))
     kind = OWNERS["raw"].architecture(5)  # type: ignore[attr-defined]
-    assert (kind[-1].n_estimators, kind[-1].random_state, hasattr(kind[-1], "classes_")) == (10, 5, False)
+    assert (kind[-1].n_estimators, kind[-1].random_state, hasattr(kind[-1], "classes_")) == (
+        10,
+        5,
+        False,
+    )
     assert MODEL[-1].random_state is None
     trained = RawOwner("network", network(EVERYBODY.X, width=5, epochs=5), nearest).train(
         EVERYBODY.take(np.arange(60)), 0
@@ -154,14 +176,19 @@ def test_what_cannot_be_trained_is_said_without_a_value() -> None:
     with pytest.raises(InputError, match="one of both"):
         ProtectedOwner("no schema", MODEL, nearest)
     with pytest.raises(InputError, match="catalogue"):
-        ProtectedOwner("no explainer", MODEL, None, QUASI, rules=PrivacyPolicy(guarantee="reciprocal"))
+        ProtectedOwner(
+            "no explainer", MODEL, None, QUASI, rules=PrivacyPolicy(guarantee="reciprocal")
+        )
 
 
-# --- how answers are read --------------------------------------------------------------------------------------------
+# --- how answers are read
+# --------------------------------------------------------------------------------------------
 
 
 def gaps(n: int = 160) -> Sample:
-    """Return people with missing numbers and categories, ranks, a number with bins, and a job that one person has."""
+    """Return people with missing numbers and categories, ranks, a number with bins, and a job that
+    one person has.
+    """
     random = np.random.default_rng(1)
     frame = pd.DataFrame(
         {
@@ -213,7 +240,9 @@ def test_answers_are_read_as_the_nearest_instance_and_withheld_values_as_the_que
         bins={"pay": [0, 41, 80, 100]},
     )
     rules = PrivacyPolicy(k=3, guarantee="nominal", private_values="bins", rare_values="withhold")
-    service = ProtectedOwner("read", PayModel(), nearest, schema=schema, rules=rules).train(sample, 0)
+    service = ProtectedOwner("read", PayModel(), nearest, schema=schema, rules=rules).train(
+        sample, 0
+    )
     random = np.random.default_rng(2)
     queries = gaps(60).X.assign(pay=random.integers(0, 41, 60))
     for name in ("age", "town", "rank"):
@@ -230,7 +259,9 @@ def test_answers_are_read_as_the_nearest_instance_and_withheld_values_as_the_que
         for name in ("age", "town", "rank"):
             expected = inside(entry.region[name], own[name])
             assert row[name] == expected or (expected is None and pd.isna(row[name]))
-        assert entry.region.contains({name: None if pd.isna(row[name]) else row[name] for name in entry.region})
+        assert entry.region.contains(
+            {name: None if pd.isna(row[name]) else row[name] for name in entry.region}
+        )
         part = entry.released["pay"]
         assert row["pay"] == min(max(own["pay"], part.low), part.high)  # the nearer end of the bin
         assert row["job"] == (own["job"] if "job" in entry.withheld else entry.released["job"])
@@ -253,16 +284,27 @@ def test_several_or_fewer_answers_are_refused_and_suppressed_ones_are_missing() 
     assert answers.rows.iloc[1].isna().all()
 
 
-# --- the same attack on several --------------------------------------------------------------------------------------
+# --- the same attack on several
+# --------------------------------------------------------------------------------------
 
 
 def owners(**settings: Any) -> list[Target]:
-    return standard_owners(EVERYBODY, forest(3), {"one": nearest, "other": nearest}, QUASI, **settings)
+    return standard_owners(
+        EVERYBODY, forest(3), {"one": nearest, "other": nearest}, QUASI, **settings
+    )
 
 
 def test_there_is_an_owner_for_every_way_to_answer() -> None:
     made = owners(k=4, epsilon=0.5)
-    assert [owner.name for owner in made] == ["one", "other", "exact", "reciprocal", "catalogue", "dp", "dp-reverted"]
+    assert [owner.name for owner in made] == [
+        "one",
+        "other",
+        "exact",
+        "reciprocal",
+        "catalogue",
+        "dp",
+        "dp-reverted",
+    ]
     policies = {owner.name: owner.policy for owner in made}  # type: ignore[attr-defined]
     guarantees = [policies[name]["guarantee"] for name in ("exact", "reciprocal", "catalogue")]
     assert guarantees == ["nominal", "reciprocal", "catalogue"]
@@ -277,9 +319,16 @@ def test_there_is_an_owner_for_every_way_to_answer() -> None:
 def counted(owner: Target, sample: Sample, seed: int) -> AttackReport:
     """Ask a trained service something that depends on people and seed alone."""
     share = float(owner.train(sample, seed).desired(sample.X).mean())
-    figures = {"balanced_accuracy": 0.5, "balanced_accuracy_low": 0.4, "balanced_accuracy_high": 0.6, "own": 0.25}
+    figures = {
+        "balanced_accuracy": 0.5,
+        "balanced_accuracy_low": 0.4,
+        "balanced_accuracy_high": 0.6,
+        "own": 0.25,
+    }
     rate, coin = Rate(share, share - 0.1, share + 0.1, len(sample)), Rate(0.5, 0.5, 0.5, 1)
-    result = AuditResult("membership_made_up", "Counts.", rate, coin, None, figures, seed, len(sample))
+    result = AuditResult(
+        "membership_made_up", "Counts.", rate, coin, None, figures, seed, len(sample)
+    )
     return AttackReport(kind="membership", subject=owner.name, results=(result,), settings={})
 
 
@@ -295,14 +344,24 @@ def test_one_attack_runs_on_all_with_the_same_people_and_seed_and_is_read_side_b
     with pytest.raises(InputError, match="same name"):
         compare(owners()[:1] * 2, EVERYBODY, counted, seed=3)
     nothing = Rate(math.nan, 0, 1, 0)
-    result = AuditResult("membership_made_up", "Counts.", nothing, Rate(0.5, 0.5, 0.5, 1), None, {"own": 0.25}, 0, 0)
+    result = AuditResult(
+        "membership_made_up", "Counts.", nothing, Rate(0.5, 0.5, 0.5, 1), None, {"own": 0.25}, 0, 0
+    )
     report = AttackReport(kind="membership", subject="s", results=(result,), settings={})
     assert readable(side_by_side([report], ["own"])).to_dict("records") == [
-        {"subject": "s", "attack": "membership_made_up", "n": 0, "main": "–", "baseline": "0.50", "own": "0.25"}
+        {
+            "subject": "s",
+            "attack": "membership_made_up",
+            "n": 0,
+            "main": "–",
+            "baseline": "0.50",
+            "own": "0.25",
+        }
     ]
 
 
-# --- what answers tell of who was trained on -------------------------------------------------------------------------
+# --- what answers tell of who was trained on
+# -------------------------------------------------------------------------
 
 MANY = people(2400)
 
@@ -313,7 +372,9 @@ def owner(name: str) -> Target:
     if name in ("dp", "dp-reverted"):
         schema = measured_schema(MANY, QUASI)
         private = PrototypeOwner(name, forest(15), schema, rows=4_000, repeatable=True)
-        return private if name == "dp" else replace(private, revert=True, plausibility=0.0)  # to the very border
+        return (
+            private if name == "dp" else replace(private, revert=True, plausibility=0.0)
+        )  # to the very border
     catalogue = name.startswith("catalogue")
     revert = {"revert": name == "catalogue-reverted"} if catalogue else {}
     rules = PrivacyPolicy(k=5, guarantee="catalogue" if catalogue else "reciprocal", **revert)
@@ -331,7 +392,9 @@ def test_rows_that_are_moved_to_the_border_of_an_overfitted_model_betray_members
 
 
 def distances(name: str, n_train: int, *, with_any_outcome: bool, seed: int = 0) -> Roc:
-    """Measure distances of everybody whose true outcome is undesired; or of whom the model says so as well."""
+    """Measure distances of everybody whose true outcome is undesired; or of whom the model says so
+    as well.
+    """
     order = np.random.default_rng(seed).permutation(len(MANY))
     table, strangers = MANY.take(order[:n_train]), MANY.take(order[n_train:])
     service, heom = owner(name).train(table, seed), Heom.fit(strangers.X)
@@ -339,18 +402,28 @@ def distances(name: str, n_train: int, *, with_any_outcome: bool, seed: int = 0)
     for side in (table, strangers):
         queries = side.X[~side.y if with_any_outcome else ~side.y & ~service.desired(side.X)]
         answers = service.explain(queries)
-        assert answers.found.all() or name == "reciprocal", "its floor withholds what is less than half pure"
+        assert answers.found.all() or name == "reciprocal", (
+            "its floor withholds what is less than half pure"
+        )
         away = heom.parts(queries, answers.rows).sum(axis=1)
-        found.append(np.where(answers.found, away, away[answers.found].max() + 1))  # withheld is an answer, too
+        found.append(
+            np.where(answers.found, away, away[answers.found].max() + 1)
+        )  # withheld is an answer, too
     return measure_roc(*found)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["raw", "reciprocal", "catalogue", "catalogue-reverted"])
-def test_rows_and_regions_say_nothing_beside_the_outcome_until_they_are_moved_to_the_border(name: str) -> None:
-    """Over several splits: the interval of one knows that people were drawn, and not that they were divided."""
+def test_rows_and_regions_say_nothing_beside_the_outcome_until_they_are_moved_to_the_border(
+    name: str,
+) -> None:
+    """Over several splits: the interval of one knows that people were drawn, and not that they were
+    divided.
+    """
     found = [distances(name, 200, with_any_outcome=True, seed=seed).auc.value for seed in range(4)]
-    apart = 3.18 * np.std(found, ddof=1) / 2  # half of a 95 % interval of Student's t, of four values
+    apart = (
+        3.18 * np.std(found, ddof=1) / 2
+    )  # half of a 95 % interval of Student's t, of four values
     if name == "catalogue-reverted":  # of a forest that knows its people by heart
         assert np.mean(found) - apart > 0.5
     else:
@@ -358,19 +431,33 @@ def test_rows_and_regions_say_nothing_beside_the_outcome_until_they_are_moved_to
 
 
 def test_but_the_outcome_itself_says_something_beside_them() -> None:
-    """Who is refused among people who are not has been learnt by heart: members are nearer to desired rows."""
+    """Who is refused among people who are not has been learnt by heart: members are nearer to
+    desired rows.
+    """
     assert distances("raw", 600, with_any_outcome=False).auc.high < 0.5
 
 
 @pytest.mark.slow
-def test_on_german_reverted_rows_betray_members_and_protected_ones_do_not(shared_data: Path) -> None:
+def test_on_german_reverted_rows_betray_members_and_protected_ones_do_not(
+    shared_data: Path,
+) -> None:
     frame, about = read("german", shared_data)
-    sample = Sample(frame[about["features"]], (frame[about["target"]] == about["desired_outcome"]).to_numpy())
+    sample = Sample(
+        frame[about["features"]], (frame[about["target"]] == about["desired_outcome"]).to_numpy()
+    )
     model = full_depth_forest(sample.X)
-    made = standard_owners(sample, model, {"nearest": nearest}, about["quasi_identifiers"], repeatable=True)
+    made = standard_owners(
+        sample, model, {"nearest": nearest}, about["quasi_identifiers"], repeatable=True
+    )
     chosen = [one for one in made if one.name in ("reciprocal", "dp")]
-    chosen += [replace(one, plausibility=0.0) for one in made if isinstance(one, PrototypeOwner) and one.revert]
-    table = side_by_side(compare(chosen, sample, membership, n_train=300, attacks=["membership_cfd"]))
+    chosen += [
+        replace(one, plausibility=0.0)
+        for one in made
+        if isinstance(one, PrototypeOwner) and one.revert
+    ]
+    table = side_by_side(
+        compare(chosen, sample, membership, n_train=300, attacks=["membership_cfd"])
+    )
     low, high = (table.set_index("subject")[f"main_{end}"] for end in ("low", "high"))
     assert low["dp-reverted"] > 0.5
     for name in ("reciprocal", "dp"):
@@ -378,6 +465,8 @@ def test_on_german_reverted_rows_betray_members_and_protected_ones_do_not(shared
 
 
 def test_the_forest_takes_missing_numbers_beside_text_of_many_categories() -> None:
-    table = pd.DataFrame({"name": [f"person {i}" for i in range(40)], "score": [float("nan"), *range(39)]})
+    table = pd.DataFrame(
+        {"name": [f"person {i}" for i in range(40)], "score": [float("nan"), *range(39)]}
+    )
     model = fitted(full_depth_forest(table), Sample(table, np.arange(40) > 20), 0)
     assert model.predict(table).any()

@@ -1,12 +1,15 @@
-"""Answers beside the unprotected explainers' own: how near, how true, how many people; on the six tables.
+"""Answers beside the unprotected explainers' own: how near, how true, how many people; on the six
+tables.
 
-Run it from the repository's root: ``python tests/benchmarks/answers.py --data FOLDER [--tables adult,cmc] [--k 5,10,20]
-[--limit 200] [--only catalogue,nearest,...] [--key 0] [--membership RUNS]``. The queries are undesired test rows, the
-models those of the benchmarks; groups depend on the population's key. Distance is HEOM summed over all features, to the
-nearest point of what was released; changes are features that differ there; both are beside the nearest unlike training
-row, which is what `nearest` stands for. True is an answer when the model gives the desired outcome at that point.
-Answers that are withheld count as unanswered and in nothing else. One private row is the share of answers whose private
-values, as they left, are exactly those of one training row.
+Run it from the repository's root: ``python tests/benchmarks/answers.py --data FOLDER [--tables
+adult,cmc] [--k 5,10,20]
+[--limit 200] [--only catalogue,nearest,...] [--key 0] [--membership RUNS]``. The queries are
+undesired test rows, the models those of the benchmarks; groups depend on the population's key.
+Distance is HEOM summed over all features, to the nearest point of what was released; changes are
+features that differ there; both are beside the nearest unlike training row, which is what `nearest`
+stands for. True is an answer when the model gives the desired outcome at that point. Answers that
+are withheld count as unanswered and in nothing else. One private row is the share of answers whose
+private values, as they left, are exactly those of one training row.
 """
 
 from __future__ import annotations
@@ -29,9 +32,22 @@ from cfk_plugin.reproduction.prepare import generator
 from printing import DATA, arguments, heading, line
 from tables import TABLES, Case, case
 
-Found = tuple[list[int], pd.DataFrame, Explanations | None]  # queries answered, the nearest point for each, the result
+Found = tuple[
+    list[int], pd.DataFrame, Explanations | None
+]  # queries answered, the nearest point for each, the result
 
-HEAD = ("table", "k", "answers", "answered %", "distance", "changes", "true %", "pureness %", "least", "k effective")
+HEAD = (
+    "table",
+    "k",
+    "answers",
+    "answered %",
+    "distance",
+    "changes",
+    "true %",
+    "pureness %",
+    "least",
+    "k effective",
+)
 HEAD += ("k desired", "k consistent", "NCP %", "one private row %", "ms")
 
 
@@ -79,7 +95,9 @@ def binned(**settings: Any) -> Callable[[Case, int], Found]:
         for name in population.schema.private:
             if (domain := population.domains[name]).is_numeric and domain.width:
                 bins[name] = np.linspace(domain.values[0], domain.values[-1], 6).tolist()
-        schema = Schema.from_frame(population.frame, quasi_identifiers=population.schema.quasi_identifiers, bins=bins)
+        schema = Schema.from_frame(
+            population.frame, quasi_identifiers=population.schema.quasi_identifiers, bins=bins
+        )
         with_bins = replace(table, population=Population.from_frame(population.frame, schema))
         return from_catalogue(private_values="bins", **settings)(with_bins, k)
 
@@ -88,9 +106,15 @@ def binned(**settings: Any) -> Callable[[Case, int], Found]:
 
 def behind(guarantee: str, **settings: Any) -> Callable[[Case, int], Found]:
     def found(table: Case, k: int) -> Found:
-        explainer = NearestUnlikeNeighbour(table.population.frame, table.model, desired=table.desired)
+        explainer = NearestUnlikeNeighbour(
+            table.population.frame, table.model, desired=table.desired
+        )
         policy = PrivacyPolicy(k=k, guarantee=guarantee, **settings)  # type: ignore[arg-type]
-        told: dict[str, Any] = {"model": table.model, "population": table.population, "desired": table.desired}
+        told: dict[str, Any] = {
+            "model": table.model,
+            "population": table.population,
+            "desired": table.desired,
+        }
         return released(table, protect(explainer, policy=policy, **told).explain(table.queries))
 
     return found
@@ -114,7 +138,9 @@ PROTECTED: dict[str, Callable[[Case, int], Found]] = {
     "catalogue-shared-unmoved": from_catalogue(private_values="shared", revert=False),
     "catalogue-shared-explainer": behind("catalogue", private_values="shared"),
     "reciprocal": behind("reciprocal"),
-    "reciprocal-eligible": behind("reciprocal", anonymity_set="eligible", min_pureness=0),  # the catalogue's groups
+    "reciprocal-eligible": behind(
+        "reciprocal", anonymity_set="eligible", min_pureness=0
+    ),  # the catalogue's groups
     "nominal": behind("nominal"),
 }
 
@@ -126,7 +152,10 @@ def measure(table: Case, k: int, name: str, base: np.ndarray, heom: Heom) -> str
     features = list(table.population.schema.features)
     gaps = heom.parts(table.queries[features].iloc[at].reset_index(drop=True), points[features])
     own = base[at]
-    distance, changes = gaps.sum(axis=1).mean() / own.sum(axis=1).mean(), (gaps > 1e-12).sum() / (own > 0).sum()
+    distance, changes = (
+        gaps.sum(axis=1).mean() / own.sum(axis=1).mean(),
+        (gaps > 1e-12).sum() / (own > 0).sum(),
+    )
     true = np.mean(table.model.predict(points[features]) == table.desired)
     return line(table.name, k if result else "–", name, *shares(len(at) / len(base)), f"{distance:.2f}",
                 f"{changes:.2f}", *shares(true), *people(result), f"{spent:.1f}")  # fmt: skip
@@ -143,32 +172,58 @@ def people(result: Explanations | None) -> Iterator[str]:
     s, certificates = result.summary(), [entry.certificate for entry in result.generalized]
     yield from shares(s["pureness_mean"], min(certificate.pureness for certificate in certificates))
     yield from (str(s[name]) for name in ("k_effective_min", "k_desired_min", "k_consistent_min"))
-    yield from shares(s["ncp_mean"], np.mean([certificate.private_matches == 1 for certificate in certificates]))
+    yield from shares(
+        s["ncp_mean"], np.mean([certificate.private_matches == 1 for certificate in certificates])
+    )
 
 
-Runs = list[tuple[np.ndarray, np.ndarray]]  # of each run the distances of members and others, as they are and moved
+Runs = list[
+    tuple[np.ndarray, np.ndarray]
+]  # of each run the distances of members and others, as they are and moved
 
 
 def membership(tables: list[Case], k: int) -> str:
-    """Tell members from others by how far the answer is from who asks: AUC, moved or not, and what moving adds.
+    """Tell members from others by how far the answer is from who asks: AUC, moved or not, and what
+    moving adds.
 
-    A run has a split, a model and groups of its own; intervals are by bootstrap over runs, and people in these.
+    A run has a split, a model and groups of its own; intervals are by bootstrap over runs, and
+    people in these.
     """
     runs = Runs()
     for table in tables:
         train = table.population.frame
-        undesired = train[table.model.predict(train) != table.desired].sample(frac=1, random_state=0)
-        asked = pd.concat([undesired.head(len(table.queries)), table.queries[list(train)]], ignore_index=True)
-        away, is_other = np.full((2, len(asked)), np.nan), np.arange(len(asked)) >= len(asked) - len(table.queries)
+        undesired = train[table.model.predict(train) != table.desired].sample(
+            frac=1, random_state=0
+        )
+        asked = pd.concat(
+            [undesired.head(len(table.queries)), table.queries[list(train)]], ignore_index=True
+        )
+        away, is_other = (
+            np.full((2, len(asked)), np.nan),
+            np.arange(len(asked)) >= len(asked) - len(table.queries),
+        )
         for name, distances in zip(("catalogue-unmoved", "catalogue"), away, strict=True):
             at, points, _ = PROTECTED[name](replace(table, queries=asked), k)
-            distances[at] = Heom.of(table.population).parts(asked.iloc[at], points[list(train)]).sum(axis=1)
+            distances[at] = (
+                Heom.of(table.population).parts(asked.iloc[at], points[list(train)]).sum(axis=1)
+            )
         known = ~np.isnan(away).any(axis=0)
         runs.append((away[:, known & ~is_other], away[:, known & is_other]))
     found, random = areas(runs), np.random.default_rng(0)
-    low, high = np.percentile([areas(drawn(runs, random)) for _ in range(1000)], [2.5, 97.5], axis=0)
-    cells = [f"{v:.3f} ({least:.3f} to {most:.3f})" for v, least, most in zip(found, low, high, strict=True)]
-    return line(tables[0].name, k, len(runs), *(sum(side[i].shape[1] for side in runs) for i in (0, 1)), *cells)
+    low, high = np.percentile(
+        [areas(drawn(runs, random)) for _ in range(1000)], [2.5, 97.5], axis=0
+    )
+    cells = [
+        f"{v:.3f} ({least:.3f} to {most:.3f})"
+        for v, least, most in zip(found, low, high, strict=True)
+    ]
+    return line(
+        tables[0].name,
+        k,
+        len(runs),
+        *(sum(side[i].shape[1] for side in runs) for i in (0, 1)),
+        *cells,
+    )
 
 
 def areas(runs: Runs) -> tuple[float, float, float]:
@@ -184,29 +239,53 @@ def area(members: np.ndarray, others: np.ndarray) -> float:
 
 def drawn(runs: Runs, random: np.random.Generator) -> Runs:
     some = [runs[i] for i in random.integers(len(runs), size=len(runs))]
-    return [tuple(side[:, random.integers(side.shape[1], size=side.shape[1])] for side in sides) for sides in some]
+    return [
+        tuple(side[:, random.integers(side.shape[1], size=side.shape[1])] for side in sides)
+        for sides in some
+    ]
 
 
 def main() -> None:
     options = arguments(
-        __doc__, data=DATA, tables=TABLES, k=[10], limit=200, only=[*RAW, *PROTECTED], key=0, membership=0
+        __doc__,
+        data=DATA,
+        tables=TABLES,
+        k=[10],
+        limit=200,
+        only=[*RAW, *PROTECTED],
+        key=0,
+        membership=0,
     )
     warnings.simplefilter("ignore")
     key = bytes([options.key]) * 32
     if options.membership:
         print(
-            heading("table", "k", "runs", "members", "others", "entries as they are", "moved", "difference"), flush=True
+            heading(
+                "table",
+                "k",
+                "runs",
+                "members",
+                "others",
+                "entries as they are",
+                "moved",
+                "difference",
+            ),
+            flush=True,
         )
         for name in options.tables:
             seeds = range(options.key, options.key + options.membership)
-            cases = [case(name, options.data, options.limit, seed, bytes([seed]) * 32) for seed in seeds]
+            cases = [
+                case(name, options.data, options.limit, seed, bytes([seed]) * 32) for seed in seeds
+            ]
             print(membership(cases, options.k[0]), flush=True)
         return
     print(heading(*HEAD), flush=True)
     for name in options.tables:
         table = case(name, options.data, options.limit, key=key)
         heom = Heom.of(table.population)
-        base = heom.parts(table.queries[list(table.population.schema.features)], table.counterfactuals)
+        base = heom.parts(
+            table.queries[list(table.population.schema.features)], table.counterfactuals
+        )
         for k in options.k:
             for method in options.only:
                 if method in PROTECTED or k == options.k[0]:

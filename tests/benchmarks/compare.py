@@ -1,6 +1,8 @@
-"""Compare the protectors on the same models and counterfactuals, in one process; print Markdown tables.
+"""Compare the protectors on the same models and counterfactuals, in one process; print Markdown
+tables.
 
-Run it with ``python tests/benchmarks/compare.py --data FOLDER [--tables adult,cmc] [--limit 50] [--k 10]``.
+Run it with ``python tests/benchmarks/compare.py --data FOLDER [--tables adult,cmc] [--limit 50]
+[--k 10]``.
 """
 
 from __future__ import annotations
@@ -19,9 +21,14 @@ from cfk_plugin.protection.exact import ExactProtector
 from printing import DATA, arguments, heading, line
 from tables import TABLES, Case, case
 
-FIGURES = {"found": 0, "k min": 0, "NCP %": 2, "pureness %": 2, "pure %": 0, "proven %": 0} | dict.fromkeys(
-    ("solver ms", "model ms", "whole ms", "model calls"), 2
-)
+FIGURES = {
+    "found": 0,
+    "k min": 0,
+    "NCP %": 2,
+    "pureness %": 2,
+    "pure %": 0,
+    "proven %": 0,
+} | dict.fromkeys(("solver ms", "model ms", "whole ms", "model calls"), 2)
 RATIOS = ("GRASP solver / our solver", "GRASP whole / our solver", "GRASP whole / our whole")
 
 
@@ -30,7 +37,9 @@ def task_for(table: Case, policy: PrivacyPolicy) -> tuple[Task, LabelModel]:
     population = table.population
     model = LabelModel(table.model, population.schema.features)
     rows = RowOracle(model, population)
-    rows.labels(np.arange(population.n_rows))  # the paper's method needs them; known before the clock starts
+    rows.labels(
+        np.arange(population.n_rows)
+    )  # the paper's method needs them; known before the clock starts
     intake = take_in(table.counterfactuals, population.encoder)
     judge = Goal(table.desired).judge(None, model(intake.frame))
     oracle = Oracle(model, judge, rows, intake.frame)
@@ -39,14 +48,17 @@ def task_for(table: Case, policy: PrivacyPolicy) -> tuple[Task, LabelModel]:
 
 
 def measure(table: Case, policy: PrivacyPolicy, protector: Protector) -> dict[str, float]:
-    """Run one method on one table and recount what it found: NCP of the region, pureness of the whole grid.
+    """Run one method on one table and recount what it found: NCP of the region, pureness of the
+    whole grid.
 
     Times are milliseconds per explanation; of the solver, they are everything but the model's.
     """
     task, model = task_for(table, policy)
     started = time.perf_counter()
     proposals = protector.protect(task)
-    whole, spent, calls = (value / len(task) for value in (time.perf_counter() - started, model.seconds, model.calls))
+    whole, spent, calls = (
+        value / len(task) for value in (time.perf_counter() - started, model.seconds, model.calls)
+    )
     found = [(i, p) for i, p in enumerate(proposals) if p.region is not None]
     pureness = np.array([exact_pureness(task, i, p) for i, p in found])
     return {
@@ -64,7 +76,9 @@ def measure(table: Case, policy: PrivacyPolicy, protector: Protector) -> dict[st
 
 
 def exact_pureness(task: Task, i: int, proposal: Proposal, budget: int = 20_000) -> float:
-    """Pureness over every combination (20,000 of them where there are more), asked apart from the measured time."""
+    """Pureness over every combination (20,000 of them where there are more), asked apart from the
+    measured time.
+    """
     assert proposal.region is not None
     grid = Grid.of(proposal.region, task.population, task.codes[i])
     cells = grid.all() if grid.size <= budget else grid.sample(budget, np.random.default_rng(0))
@@ -73,7 +87,10 @@ def exact_pureness(task: Task, i: int, proposal: Proposal, budget: int = 20_000)
 
 def methods(k: int) -> list[tuple[str, PrivacyPolicy, Protector]]:
     """Return what is compared."""
-    least, purest = PrivacyPolicy(guarantee="nominal", k=k, objective="ncp"), PrivacyPolicy(guarantee="nominal", k=k)
+    least, purest = (
+        PrivacyPolicy(guarantee="nominal", k=k, objective="ncp"),
+        PrivacyPolicy(guarantee="nominal", k=k),
+    )
     return [
         ("exact, ncp", least, ExactProtector()),
         ("exact, pureness", purest, ExactProtector()),
@@ -88,7 +105,14 @@ def print_comparison(table: Case, k: int) -> dict[str, dict[str, float]]:
     """Print one row per method and return them by name."""
     rows = {name: measure(table, policy, protector) for name, policy, protector in methods(k)}
     for name, row in rows.items():
-        print(line(table.name, name, *(f"{row[column]:.{digits}f}" for column, digits in FIGURES.items())), flush=True)
+        print(
+            line(
+                table.name,
+                name,
+                *(f"{row[column]:.{digits}f}" for column, digits in FIGURES.items()),
+            ),
+            flush=True,
+        )
     return rows
 
 
@@ -103,7 +127,9 @@ def print_ratios(name: str, rows: dict[str, dict[str, float]]) -> None:
 
 
 def print_proofs(table: Case) -> None:
-    """Print the share of explanations with a proven optimum, and the largest proven gap of the others."""
+    """Print the share of explanations with a proven optimum, and the largest proven gap of the
+    others.
+    """
     for objective in ("ncp", "pureness"):
         for k in (5, 10, 20):
             task, _ = task_for(table, PrivacyPolicy(guarantee="nominal", k=k, objective=objective))  # type: ignore[arg-type]
@@ -112,17 +138,29 @@ def print_proofs(table: Case) -> None:
             gaps = [p.gap for p in proposals if p.gap is not None and not p.optimal]
             heuristic = 100 * np.mean([p.gap is None for p in proposals])
             widest = f"{100 * max(gaps):.3f}" if gaps else "-"
-            print(line(table.name, objective, k, f"{proven:.0f}", widest, f"{heuristic:.0f}"), flush=True)
+            print(
+                line(table.name, objective, k, f"{proven:.0f}", widest, f"{heuristic:.0f}"),
+                flush=True,
+            )
 
 
 def print_overhead(table: Case, k: int) -> None:
-    """Print what the whole pipeline costs beside the model, one explanation at a time and as a batch."""
+    """Print what the whole pipeline costs beside the model, one explanation at a time and as a
+    batch.
+    """
     anonymizer = KAnonymizer(policy=PrivacyPolicy(guarantee="nominal", k=k))
     anonymizer.fit(table.population, table.model, table.desired)
     anonymizer.transform(table.counterfactuals.head(2))
-    single = [_without_model(anonymizer, table.counterfactuals.iloc[[i]]) for i in range(len(table.counterfactuals))]
+    single = [
+        _without_model(anonymizer, table.counterfactuals.iloc[[i]])
+        for i in range(len(table.counterfactuals))
+    ]
     batch = _without_model(anonymizer, table.counterfactuals) / len(table.counterfactuals)
-    print(f"| {table.name} | {np.median(single):.2f} | {np.percentile(single, 95):.2f} | {batch:.2f} |", flush=True)
+    print(
+        f"| {table.name} | {np.median(single):.2f} | {np.percentile(single, 95):.2f} |"
+        f" {batch:.2f} |",
+        flush=True,
+    )
 
 
 def _without_model(anonymizer: KAnonymizer, frame: object) -> float:
@@ -136,13 +174,20 @@ def main() -> None:
     options = arguments(__doc__, data=DATA, tables=TABLES, limit=50, k=10)
     cases = [case(name, options.data, options.limit) for name in options.tables]
     for table in cases:  # compile, and build each index, before anything is timed
-        ExactProtector().protect(task_for(table, PrivacyPolicy(guarantee="nominal", k=options.k))[0])
+        ExactProtector().protect(
+            task_for(table, PrivacyPolicy(guarantee="nominal", k=options.k))[0]
+        )
     print("\n" + heading("table", "method", *FIGURES))
     rows = {table.name: print_comparison(table, options.k) for table in cases}
     print("\n" + heading("table", "objective", *RATIOS, "NCP points", "pureness points"))
     for name, some in rows.items():
         print_ratios(name, some)
-    print("\n" + heading("table", "objective", "k", "proven %", "widest proven gap, NCP points", "no proof %"))
+    print(
+        "\n"
+        + heading(
+            "table", "objective", "k", "proven %", "widest proven gap, NCP points", "no proof %"
+        )
+    )
     for table in cases:
         print_proofs(table)
     print("\n" + heading("table", "one by one: median ms", "95th percentile ms", "batch: ms each"))

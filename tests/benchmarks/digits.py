@@ -1,8 +1,10 @@
-"""DPC and prototypes on the 8x8 digits of scikit-learn, a stand-in for MNIST: a picture, and an audit of epsilon.
+"""DPC and prototypes on the 8x8 digits of scikit-learn, a stand-in for MNIST: a picture, and an
+audit of epsilon.
 
-``python tests/benchmarks/digits.py [--runs 40] [--picture docs/assets/digits.svg]`` draws, for each digit, the mean of
-its images, what DPC decodes from its prototype, and a row of `DPPrototypes` that the network takes for it; and asks of
-both, by one number that is chosen here, whether a person's presence shows. For flips and distances see ``dpc.py``.
+``python tests/benchmarks/digits.py [--runs 40] [--picture docs/assets/digits.svg]`` draws, for each
+digit, the mean of its images, what DPC decodes from its prototype, and a row of `DPPrototypes` that
+the network takes for it; and asks of both, by one number that is chosen here, whether a person's
+presence shows. For flips and distances see ``dpc.py``.
 """
 
 from __future__ import annotations
@@ -41,8 +43,13 @@ def drawn(case: Case) -> dict[str, Any]:
     for epsilon in (1.0, 8.0):
         served = DPPrototypes(epsilon).fit(case.population, case.model, "opposite").served_
         blank = np.full((1, len(pixels)), np.nan)
-        first = [served.frame[served.labels == digit][pixels].head(1).to_numpy(dtype=float) for digit in digits]
-        rows[f"DPPrototypes, {epsilon:g}"] = np.vstack([row if len(row) else blank for row in first])
+        first = [
+            served.frame[served.labels == digit][pixels].head(1).to_numpy(dtype=float)
+            for digit in digits
+        ]
+        rows[f"DPPrototypes, {epsilon:g}"] = np.vstack(
+            [row if len(row) else blank for row in first]
+        )
     return rows
 
 
@@ -59,7 +66,9 @@ def picture(rows: dict[str, Any], path: Path) -> None:
 
 
 def presence(case: Case, epsilon: float, runs: int) -> None:
-    """Ask one answer of DPC, and all that `DPPrototypes` learns, whether the striped image is among 300 digits."""
+    """Ask one answer of DPC, and all that `DPPrototypes` learns, whether the striped image is among
+    300 digits.
+    """
     pixels = list(case.queries)
     table = case.train.head(300)
     canary = CANARY.set_axis(pixels, axis=1).assign(outcome=9)
@@ -72,8 +81,13 @@ def presence(case: Case, epsilon: float, runs: int) -> None:
         return float(found[0] @ np.resize([1, -1], 64))  # how striped it is
 
     learned = measuring(schema, epsilon=epsilon)
-    for name, release, score in (("DPC", answer, None), ("DPPrototypes", learned, lambda found: found.seen(canary))):
-        audit = canary_audit(release, table, canary, claimed=epsilon, runs=runs, score=score, schema=schema)
+    for name, release, score in (
+        ("DPC", answer, None),
+        ("DPPrototypes", learned, lambda found: found.seen(canary)),
+    ):
+        audit = canary_audit(
+            release, table, canary, claimed=epsilon, runs=runs, score=score, schema=schema
+        )
         bound = f"at least {audit.epsilon_low:.2f} of at most {audit.ceiling:.2f}"
         print(f"{name} {epsilon:g}: {audit.verdict}, {bound}", flush=True)
 

@@ -1,8 +1,9 @@
 """What audits of epsilon find: the sound mechanism, mechanisms that are broken, and their ceilings.
 
-.venv/bin/python tests/benchmarks/epsilon.py --runs 2000
-.venv/bin/python tests/benchmarks/epsilon.py --runs 2000 --answers "a missing number"   # whole fits, by their answers
-.venv/bin/python tests/benchmarks/epsilon.py --runs 2000 --counts "a missing number"   # the same, by all noised counts
+.venv/bin/python tests/benchmarks/epsilon.py --runs 2000 .venv/bin/python
+tests/benchmarks/epsilon.py --runs 2000 --answers "a missing number"   # whole fits, by their
+answers .venv/bin/python tests/benchmarks/epsilon.py --runs 2000 --counts "a missing number"   # the
+same, by all noised counts
 """
 
 from __future__ import annotations
@@ -48,8 +49,12 @@ CANARIES = {
 
 
 def of_fits(names: list[str], epsilons: list[float], runs: int, by_counts: bool) -> None:
-    """Audit whole fits by their noised counts or what is drawn and answered, and in one run, at `runs` times one."""
-    print(heading("canary", "claimed", "epsilon at least (95 %)", "these runs could show", "verdict"))
+    """Audit whole fits by their noised counts or what is drawn and answered, and in one run, at
+    `runs` times one.
+    """
+    print(
+        heading("canary", "claimed", "epsilon at least (95 %)", "these runs could show", "verdict")
+    )
     for claimed in epsilons:
         for name in names:
             if name == "one run":
@@ -59,15 +64,20 @@ def of_fits(names: list[str], epsilons: list[float], runs: int, by_counts: bool)
             canary = person(**CANARIES[name])
             made = counted(claimed) if by_counts else published(claimed)
             score = partial(Measurements.seen, canary=canary) if by_counts else told(canary)
-            report = canary_audit(made, TABLE, canary, claimed=claimed, runs=runs, score=score, schema=SCHEMA)
+            report = canary_audit(
+                made, TABLE, canary, claimed=claimed, runs=runs, score=score, schema=SCHEMA
+            )
             print(
-                f"| {name} | {claimed:g} | {report.epsilon_low:.2f} | {report.ceiling:.2f} | {report.verdict} |",
+                f"| {name} | {claimed:g} | {report.epsilon_low:.2f} | {report.ceiling:.2f} |"
+                f" {report.verdict} |",
                 flush=True,
             )
 
 
 def counted(claimed: float) -> Callable[[pd.DataFrame], Measurements]:
-    """Measure as `measuring` does; either table is read once, as nothing random is in that, and told by its size."""
+    """Measure as `measuring` does; either table is read once, as nothing random is in that, and
+    told by its size.
+    """
     read: dict[int, tuple[PublicDomain, NDArray[np.int32]]] = {}
 
     def fit(table: pd.DataFrame) -> Measurements:
@@ -86,21 +96,33 @@ def in_one_run(claimed: float, seed: int) -> float:
     table = pd.DataFrame({"town": ["t200"] * 500, "pay": 1})
     canaries = pd.DataFrame({"town": towns[:200], "pay": 0})
     schema = Schema.from_frame(
-        table, quasi_identifiers=["town"], categories={"town": towns, "pay": [0, 1]}, nullable=[], nominal=["pay"]
+        table,
+        quasi_identifiers=["town"],
+        categories={"town": towns, "pay": [0, 1]},
+        nullable=[],
+        nominal=["pay"],
     )
 
     def fit(rows: pd.DataFrame) -> pd.DataFrame:
         population = Population.from_frame(rows, schema)
-        return DPPrototypes(claimed, rows=20_000).fit(population, lambda x: x["pay"].to_numpy(), 1).served_.frame
+        return (
+            DPPrototypes(claimed, rows=20_000)
+            .fit(population, lambda x: x["pay"].to_numpy(), 1)
+            .served_.frame
+        )
 
     def often(drawn: pd.DataFrame) -> pd.Series:
         return drawn["town"].value_counts().reindex(canaries["town"], fill_value=0).to_numpy(float)
 
-    return one_run_audit(fit, table, canaries, claimed=claimed, score=often, schema=schema, seed=seed).epsilon_low
+    return one_run_audit(
+        fit, table, canaries, claimed=claimed, score=often, schema=schema, seed=seed
+    ).epsilon_low
 
 
 def main() -> None:
-    asked = arguments(__doc__, runs=400, only=[], epsilon=[0.5, 1.0, 3.0], answers=[""], counts=[""])
+    asked = arguments(
+        __doc__, runs=400, only=[], epsilon=[0.5, 1.0, 3.0], answers=[""], counts=[""]
+    )
     if asked.answers or asked.counts:
         of_fits(asked.counts or asked.answers, asked.epsilon, asked.runs, bool(asked.counts))
         return
@@ -111,7 +133,11 @@ def main() -> None:
         "composition ignored": without_composition,
         "domain read from rows": domain_from_rows,
     }
-    print(heading("mechanism", "claimed", "epsilon at least (95 %)", "these runs could show", "verdict"))
+    print(
+        heading(
+            "mechanism", "claimed", "epsilon at least (95 %)", "these runs could show", "verdict"
+        )
+    )
     for name, make in cases.items():
         if asked.only and name not in asked.only:
             continue
@@ -119,7 +145,13 @@ def main() -> None:
             score = None if make is domain_from_rows else heard
             given = None if make is domain_from_rows else schema(people())
             report = canary_audit(
-                make(claimed), people(), CANARY, claimed=claimed, runs=asked.runs, score=score, schema=given
+                make(claimed),
+                people(),
+                CANARY,
+                claimed=claimed,
+                runs=asked.runs,
+                score=score,
+                schema=given,
             )
             found = f"{report.epsilon_low:.2f} | {report.ceiling:.2f} | {report.verdict}"
             print(f"| {name} | {claimed:g} | {found} |", flush=True)

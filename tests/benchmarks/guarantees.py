@@ -1,7 +1,10 @@
-"""Measure what each guarantee costs, and two attacks on it, on the six tables; the figures of docs/explanation.
+"""Measure what each guarantee costs, and two attacks on it, on the six tables; the figures of
+docs/explanation.
 
-Run it from the repository's root: ``python tests/benchmarks/guarantees.py --data FOLDER [--tables adult,cmc]
-[--only cost,snapped,catalogue,several]``. The tables, models and counterfactuals are those of tests/benchmarks.
+Run it from the repository's root: ``python tests/benchmarks/guarantees.py --data FOLDER [--tables
+adult,cmc]
+[--only cost,snapped,catalogue,several]``. The tables, models and counterfactuals are those of
+tests/benchmarks.
 """
 
 from __future__ import annotations
@@ -26,14 +29,20 @@ POLICIES = {
     "nominal": {"guarantee": "nominal"},
     # without a floor, which would leave out the regions that cost most
     "reciprocal": {"guarantee": "reciprocal", "min_pureness": 0},
-    "reciprocal, eligible": {"guarantee": "reciprocal", "min_pureness": 0, "anonymity_set": "eligible"},
+    "reciprocal, eligible": {
+        "guarantee": "reciprocal",
+        "min_pureness": 0,
+        "anonymity_set": "eligible",
+    },
     "catalogue": {"guarantee": "catalogue"},
 }
 FIGURES = ("k_min", "k_effective_min", "k_desired_min", "k_consistent_min")
 
 
 def fitted(table: Case, name: str, k: int, *, measure: bool = False) -> KAnonymizer:
-    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=k, **POLICIES[name]), measure_k_effective=measure)
+    anonymizer = KAnonymizer(
+        policy=PrivacyPolicy(k=k, **POLICIES[name]), measure_k_effective=measure
+    )
     return anonymizer.fit(table.population, table.model, table.desired)
 
 
@@ -46,14 +55,18 @@ def cost(table: Case, k: int) -> None:
         s = anonymizer.transform(table.counterfactuals).summary()
         people = " | ".join(str(s[figure]) for figure in FIGURES)
         quality = f"{100 * s['ncp_mean']:.2f} | {100 * s['pureness_mean']:.1f}"
-        print(f"| {table.name} | {name} | {s['released']} | {quality} | {people} | {seconds:.1f} |", flush=True)
+        print(
+            f"| {table.name} | {name} | {s['released']} | {quality} | {people} | {seconds:.1f} |",
+            flush=True,
+        )
 
 
 def snapped(table: Case, k: int, draws: int = 20) -> None:
-    """Give everybody's quasi-identifiers other private values, so that nothing is a training row: who gets the same?
+    """Give everybody's quasi-identifiers other private values, so that nothing is a training row:
+    who gets the same?
 
-    With p_j the share of draws in which person j comes out with a region, an adversary who takes the source for j is
-    left with sum_j p_j / max_j p_j people.
+    With p_j the share of draws in which person j comes out with a region, an adversary who takes
+    the source for j is left with sum_j p_j / max_j p_j people.
     """
     population, random = table.population, np.random.default_rng(0)
     codes, numbers = population.encode(population.frame)
@@ -67,7 +80,10 @@ def snapped(table: Case, k: int, draws: int = 20) -> None:
         for _ in range(draws):
             order = random.permutation(len(codes))
             changed, moved = codes.copy(), numbers.copy()
-            changed[:, private], moved[:, private] = codes[order][:, private], numbers[order][:, private]
+            changed[:, private], moved[:, private] = (
+                codes[order][:, private],
+                numbers[order][:, private],
+            )
             side = np.zeros(len(codes), dtype=np.int64)
             np.add.at(hits, (cell_of, index[partition.group_of(changed, moved, side)]), 1.0)
         people = np.bincount(cell_of, minlength=len(hits))
@@ -75,11 +91,16 @@ def snapped(table: Case, k: int, draws: int = 20) -> None:
         left = (people @ share) / share.max(axis=0).clip(min=1e-12)
         left = left[share.max(axis=0) > 0]
         shares = f"{100 * np.mean(left < k - 0.5):.1f} | {100 * np.mean(left < 1.5):.1f}"
-        print(f"| {table.name} | {name} | {left.min():.1f} | {np.median(left):.0f} | {shares} |", flush=True)
+        print(
+            f"| {table.name} | {name} | {left.min():.1f} | {np.median(left):.0f} | {shares} |",
+            flush=True,
+        )
 
 
 def catalogue(table: Case, k: int) -> None:
-    """Take each member of a released group for the counterfactual: who is answered with the same entry?"""
+    """Take each member of a released group for the counterfactual: who is answered with the same
+    entry?
+    """
     anonymizer = fitted(table, "catalogue", k)
     population, partition = table.population, anonymizer.guarantee_.partition
     left = []
@@ -87,7 +108,12 @@ def catalogue(table: Case, k: int) -> None:
         members = population.rows(partition.rows_mapped_to(entry.region)).reset_index(drop=True)
         tried = members.assign(**entry.released)[list(population.schema.features)]
         answers = anonymizer.transform(tried).released
-        left.append(sum(a.region == entry.region and dict(a.released) == dict(entry.released) for a in answers))
+        left.append(
+            sum(
+                a.region == entry.region and dict(a.released) == dict(entry.released)
+                for a in answers
+            )
+        )
     size = np.array(left)
     shares = f"{100 * np.mean(size < k):.0f} | {100 * np.mean(size <= 1):.0f}"
     figures = len(anonymizer.guarantee_.catalogue), size.min(), f"{np.median(size):.0f}"
@@ -108,14 +134,23 @@ def apart(table: Case, query: dict[str, Any], parts: dict[str, Any]) -> float:
 
 
 def several(table: Case, k: int, answers: int = 4) -> None:
-    """Answer each query several times: each answer by itself, those to a query together, and begun at the query."""
-    anonymizer, queries = fitted(table, "catalogue", k), table.queries[list(table.population.schema.features)]
+    """Answer each query several times: each answer by itself, those to a query together, and begun
+    at the query.
+    """
+    anonymizer, queries = (
+        fitted(table, "catalogue", k),
+        table.queries[list(table.population.schema.features)],
+    )
     explainer = NearestUnlikeNeighbour(table.population.frame, table.model, desired=table.desired)
-    found = explainer.rows(explainer.candidates(queries, answers).reshape(-1)).reset_index(drop=True)
+    found = explainer.rows(explainer.candidates(queries, answers).reshape(-1)).reset_index(
+        drop=True
+    )
     query = np.repeat(np.arange(len(queries)), answers)
     asked = queries.take(query).reset_index(drop=True)
     ways = {
-        "each by itself": anonymizer.pipeline_.release(found, np.arange(len(query)), factuals=asked)[0],
+        "each by itself": anonymizer.pipeline_.release(
+            found, np.arange(len(query)), factuals=asked
+        )[0],
         "together": anonymizer.pipeline_.release(found, query, factuals=asked)[0],
         "at the query": [*anonymizer.explain(queries, answers=answers)],
     }
@@ -124,7 +159,9 @@ def several(table: Case, k: int, answers: int = 4) -> None:
         equal, left, near, far, unlike, spread = [], [], [], [], [], []
         for i, own in enumerate(queries.to_dict("records")):
             given = [e for e in entries[i * answers : (i + 1) * answers] if e.status == "released"]
-            points = pd.DataFrame([nearest_point(own, e.parts()) for e in given], columns=list(queries))
+            points = pd.DataFrame(
+                [nearest_point(own, e.parts()) for e in given], columns=list(queries)
+            )
             away = heom.distances(points, points) * len(own)
             same = [(a, b) for a, b in combinations(given, 2) if a.released == b.released]
             equal.append(any(a.region == b.region for a, b in same))
@@ -135,14 +172,24 @@ def several(table: Case, k: int, answers: int = 4) -> None:
             spread.append(np.linalg.det(1 / (1 + away)))
         few = np.mean([min(people, default=k) < k for people in left])
         fewest = min((people for each in left for people in each), default="–")
-        means = f"{np.mean(near):.2f} | {np.mean(far):.2f} | {np.mean(unlike):.1f} | {np.mean(spread):.2f}"
-        shares = f"{len(near) / len(queries):.1f} | {100 * np.mean(equal):.0f} % | {100 * few:.0f} % | {fewest}"
+        means = (
+            f"{np.mean(near):.2f} | {np.mean(far):.2f} | {np.mean(unlike):.1f} |"
+            f" {np.mean(spread):.2f}"
+        )
+        shares = (
+            f"{len(near) / len(queries):.1f} | {100 * np.mean(equal):.0f} % | {100 * few:.0f} % |"
+            f" {fewest}"
+        )
         print(f"| {table.name} | {name} | {shares} | {means} |", flush=True)
 
 
 def in_both(table: Case, one: Any, other: Any) -> int:
-    """Count people of both regions whom the model gives the outcome with the private values that the two share."""
-    rows = np.intersect1d(one.region.members(table.population), other.region.members(table.population))
+    """Count people of both regions whom the model gives the outcome with the private values that
+    the two share.
+    """
+    rows = np.intersect1d(
+        one.region.members(table.population), other.region.members(table.population)
+    )
     people = table.population.frame.take(rows).assign(**one.released)
     return int((table.model.predict(people) == table.desired).sum()) if len(rows) else 0
 
@@ -159,7 +206,17 @@ def nearest_point(query: dict[str, Any], parts: dict[str, Any]) -> dict[str, Any
     return found
 
 
-COST = ("guarantee", "released", "NCP %", "pureness %", "k", "k effective", "k desired", "k consistent", "fit s")
+COST = (
+    "guarantee",
+    "released",
+    "NCP %",
+    "pureness %",
+    "k",
+    "k effective",
+    "k desired",
+    "k consistent",
+    "fit s",
+)
 SEVERAL = (
     "answers",
     "given",

@@ -1,12 +1,15 @@
-"""Who was in the training table? Raw explainers, guarantees and differentially private rows, side by side.
+"""Who was in the training table? Raw explainers, guarantees and differentially private rows, side
+by side.
 
-    .venv/bin/python tests/benchmarks/membership_table.py --data ../shared/data --table german --train 300
+    .venv/bin/python tests/benchmarks/membership_table.py --data ../shared/data --table german
+    --train 300
 
-A forest without limits knows its training people by heart; the service that explains it is attacked by the distances of
-its answers (CFD, CFD-LRT) and by the model's confidence (Loss, Loss-LRT). Everybody is attacked on the same people.
-DiCE is slow: it has sizes of its own. Domains of the differentially private rows are declared as code books have them.
-Prints a Markdown table: each figure with its 95 % interval. With ``--splits 12``, instead, the mean AUC of CFD over so
-many splits of the table, without shadows, so that everybody who is not trained on can be compared with.
+A forest without limits knows its training people by heart; the service that explains it is attacked
+by the distances of its answers (CFD, CFD-LRT) and by the model's confidence (Loss, Loss-LRT).
+Everybody is attacked on the same people. DiCE is slow: it has sizes of its own. Domains of the
+differentially private rows are declared as code books have them. Prints a Markdown table: each
+figure with its 95 % interval. With ``--splits 12``, instead, the mean AUC of CFD over so many
+splits of the table, without shadows, so that everybody who is not trained on can be compared with.
 """
 
 from __future__ import annotations
@@ -25,7 +28,14 @@ from numpy.typing import NDArray
 
 from cfk_plugin.audit.membership import HeomSum, Parts, membership
 from cfk_plugin.audit.result import measure_roc, readable, side_by_side
-from cfk_plugin.audit.targets import PrototypeOwner, Sample, Target, compare, full_depth_forest, standard_owners
+from cfk_plugin.audit.targets import (
+    PrototypeOwner,
+    Sample,
+    Target,
+    compare,
+    full_depth_forest,
+    standard_owners,
+)
 from cfk_plugin.hookspecs import AdaptContext
 from cfk_plugin.plugins import load_plugins
 from cfk_plugin.reproduction.prepare import nice as nice_search
@@ -39,7 +49,9 @@ Labels = NDArray[np.bool_]
 def nice(
     train: pd.DataFrame, labels: Labels, model: Any, desired: Any, seed: int, *, optimization: str
 ) -> Callable[[pd.DataFrame], pd.DataFrame]:
-    """Make an explainer by NICE: the nearest training row, moved back to the query unless `optimization` is none."""
+    """Make an explainer by NICE: the nearest training row, moved back to the query unless
+    `optimization` is none.
+    """
     explainer = nice_search(train, labels, model, desired, optimization=optimization)
     return lambda queries: explainer.decode(explainer.explain(queries))
 
@@ -60,10 +72,16 @@ class Dice:
         return batch.frame.reindex(row_of).set_axis(queries.index)
 
 
-def dice(train: pd.DataFrame, labels: Labels, model: Any, desired: Any, seed: int, *, method: str) -> Dice:
-    """Make an explainer by DiCE; the sparsity step that it does by default takes steps of 1 over a number's range."""
+def dice(
+    train: pd.DataFrame, labels: Labels, model: Any, desired: Any, seed: int, *, method: str
+) -> Dice:
+    """Make an explainer by DiCE; the sparsity step that it does by default takes steps of 1 over a
+    number's range.
+    """
     numbers = [name for name in train if pd.api.types.is_numeric_dtype(train[name])]
-    data = dice_ml.Data(dataframe=train.assign(outcome=labels), continuous_features=numbers, outcome_name="outcome")
+    data = dice_ml.Data(
+        dataframe=train.assign(outcome=labels), continuous_features=numbers, outcome_name="outcome"
+    )
     explainer = dice_ml.Dice(data, dice_ml.Model(model=model, backend="sklearn"), method=method)
     seeded = {"random_seed": seed} if method == "random" else {}
     return Dice(explainer, tuple(train.columns), {"posthoc_sparsity_algorithm": "binary", **seeded})
@@ -94,21 +112,33 @@ def main() -> None:
         only=[],
     )
     frame, about = read(options.table, options.data)
-    sample = Sample(frame[about["features"]], (frame[about["target"]] == about["desired_outcome"]).to_numpy())
+    sample = Sample(
+        frame[about["features"]], (frame[about["target"]] == about["desired_outcome"]).to_numpy()
+    )
     schema = declared(options.table, sample.X, about)
     model = full_depth_forest(sample.X, options.trees)
     owners = standard_owners(
-        sample, model, EXPLAINERS, about["quasi_identifiers"], protects="nice", k=options.k, schema=schema
+        sample,
+        model,
+        EXPLAINERS,
+        about["quasi_identifiers"],
+        protects="nice",
+        k=options.k,
+        schema=schema,
     )
     (reverted,) = (owner for owner in owners if isinstance(owner, PrototypeOwner) and owner.revert)
     owners.append(replace(reverted, name="dp-nearest", plausibility=0.0))
     owners = [owner for owner in owners if not options.only or owner.name in options.only]
     if options.splits:
         for owner in owners:
-            found = np.array([distance_auc(owner, sample, options.train, seed) for seed in range(options.splits)])
+            found = np.array(
+                [distance_auc(owner, sample, options.train, seed) for seed in range(options.splits)]
+            )
             error = found.std(ddof=1) / np.sqrt(len(found))
             print(
-                f"{owner.name:14} {found.mean():.3f}, standard error {error:.3f} over {len(found)} splits", flush=True
+                f"{owner.name:14} {found.mean():.3f}, standard error {error:.3f} over {len(found)}"
+                " splits",
+                flush=True,
             )
         return
     reports = []

@@ -1,7 +1,9 @@
-"""What one partition of everybody costs, next to a region for each person alone and to Mondrian's partition.
+"""What one partition of everybody costs, next to a region for each person alone and to Mondrian's
+partition.
 
-Run ``python tests/benchmarks/partition.py --data ../shared/data`` for the six tables, whole and their training split,
-or ``--rows 1000000`` for synthetic people. Prints Markdown; all losses are NCP in percent, averaged over people.
+Run ``python tests/benchmarks/partition.py --data ../shared/data`` for the six tables, whole and
+their training split, or ``--rows 1000000`` for synthetic people. Prints Markdown; all losses are
+NCP in percent, averaged over people.
 """
 
 from __future__ import annotations
@@ -35,14 +37,18 @@ def timed(function: Callable[..., T], *args: object, **options: object) -> tuple
 
 
 def loss(axes: AxisArrays, cells: Codes, shares: Shares) -> float:
-    """Cost of the groups' hulls, averaged over people, by the reference that the kernels are tested against."""
+    """Cost of the groups' hulls, averaged over people, by the reference that the kernels are tested
+    against.
+    """
     order = np.argsort(shares.group, kind="stable")
     first = np.flatnonzero(np.diff(shares.group[order], prepend=-1))
     total = 0.0
     for members in np.split(order, first[1:]):
         if len(members) > 1:
             codes = cells[shares.cell[members]]
-            total += shares.people[members].sum() * hull_cost(axes, codes, codes[0], np.zeros(axes.kind.size))
+            total += shares.people[members].sum() * hull_cost(
+                axes, codes, codes[0], np.zeros(axes.kind.size)
+            )
     return float(total / shares.people.sum())
 
 
@@ -56,7 +62,11 @@ def check(people: Ints, shares: Shares, k: int) -> None:
 
 def mondrian(population: Population, k: int) -> float:
     """Loss of the strict Mondrian partition with normalised widths."""
-    axes, todo, total = index_of(population).axes, [_Partition(population, k, normalise=True).root], 0.0
+    axes, todo, total = (
+        index_of(population).axes,
+        [_Partition(population, k, normalise=True).root],
+        0.0,
+    )
     while todo:
         node = todo.pop()
         if node.below is not None and node.above is not None:
@@ -90,7 +100,13 @@ def table_rows(names: Sequence[str], data: Path, ks: Sequence[int]) -> Iterator[
     """One line per table and k."""
     efforts = get_args(Effort)
     yield heading(
-        "table", "people", "cells", "k", "optimum alone", "Mondrian", *(f"{name} / CPU s" for name in efforts)
+        "table",
+        "people",
+        "cells",
+        "k",
+        "optimum alone",
+        "Mondrian",
+        *(f"{name} / CPU s" for name in efforts),
     )
     for name, population in populations(names, data):
         axes, cells, people = index_of(population).axes, population.cells, population.cell_people
@@ -102,16 +118,32 @@ def table_rows(names: Sequence[str], data: Path, ks: Sequence[int]) -> Iterator[
                 check(people, shares, k)
                 found.append(f"{loss(axes, cells, shares):.2%} / {seconds:.2f}")
             yield (
-                f"| {name} | {population.n_people:,} | {len(cells):,} | {k} | {nominal(population, k):.2%} | "
-                f"{mondrian(population, k):.2%} | {' | '.join(found)} |"
+                f"| {name} | {population.n_people:,} | {len(cells):,} | {k} |"
+                f" {nominal(population, k):.2%} | {mondrian(population, k):.2%} |"
+                f" {' | '.join(found)} |"
             )
 
 
 def synthetic(rows: int, postal: str, k: int, blocks: Sequence[int]) -> Iterator[str]:
-    """Lines for synthetic people, by the size of blocks: loss, time and memory. Mondrian would take hours."""
-    yield heading("postal area", "people", "cells", "k", "cells of a block", "groups", "NCP %", "CPU s", "peak GB")
+    """Lines for synthetic people, by the size of blocks: loss, time and memory.
+
+    Mondrian would take hours.
+    """
+    yield heading(
+        "postal area",
+        "people",
+        "cells",
+        "k",
+        "cells of a block",
+        "groups",
+        "NCP %",
+        "CPU s",
+        "peak GB",
+    )
     frame = table_of(synthetic_rows(rows), postal)
-    population = Population.from_frame(frame, Schema.from_frame(frame, quasi_identifiers=list(frame)))
+    population = Population.from_frame(
+        frame, Schema.from_frame(frame, quasi_identifiers=list(frame))
+    )
     axes, cells, people = index_of(population).axes, population.cells, population.cell_people
     for block in blocks:
         groups.BLOCK = block
@@ -119,16 +151,27 @@ def synthetic(rows: int, postal: str, k: int, blocks: Sequence[int]) -> Iterator
         check(people, shares, k)
         found = shares.group.max() + 1, 100 * loss(axes, cells, shares)
         yield (
-            f"| {postal} | {rows:,} | {len(cells):,} | {k} | {block:,} | {found[0]:,} | {found[1]:.3f} | {seconds:.0f} "
-            f"| {peak():.1f} |"
+            f"| {postal} | {rows:,} | {len(cells):,} | {k} | {block:,} | {found[0]:,} |"
+            f" {found[1]:.3f} | {seconds:.0f} | {peak():.1f} |"
         )
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Measure and print."""
-    ask = arguments(__doc__, argv, data=DATA, tables=TABLES, k=[10], rows=0, postal="nominal", blocks=[groups.BLOCK])
+    ask = arguments(
+        __doc__,
+        argv,
+        data=DATA,
+        tables=TABLES,
+        k=[10],
+        rows=0,
+        postal="nominal",
+        blocks=[groups.BLOCK],
+    )
     lines = (
-        synthetic(ask.rows, ask.postal, ask.k[0], ask.blocks) if ask.rows else table_rows(ask.tables, ask.data, ask.k)
+        synthetic(ask.rows, ask.postal, ask.k[0], ask.blocks)
+        if ask.rows
+        else table_rows(ask.tables, ask.data, ask.k)
     )
     for text in lines:
         print(text, flush=True)

@@ -1,4 +1,6 @@
-"""The plain tree: what `DPPrototypes` is compared with, at the same budget and from the same noise."""
+"""The plain tree: what `DPPrototypes` is compared with, at the same budget and from the same
+noise.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +17,14 @@ from cfk_plugin.dp.noise import Marginal, PrivateRows
 
 
 def plain_tree_codes(population: Population, epsilon: float, rows: int) -> NDArray[np.int32]:
-    """Draw rows from one-way counts, a spanning tree by report-noisy-max, and its two-way counts."""
+    """Draw rows from one-way counts, a spanning tree by report-noisy-max, and its two-way
+    counts.
+    """
     domain = PublicDomain.of(population)
     turns = len(domain.columns) - 1
-    asked = PrivateRows(domain.codes_to_count(population, 1), epsilon, 0.0, [0.2, *[0.2 / turns] * turns, 0.6])
+    asked = PrivateRows(
+        domain.codes_to_count(population, 1), epsilon, 0.0, [0.2, *[0.2 / turns] * turns, 0.6]
+    )
     return measure(asked, domain.sizes).sample(rows, np.random.default_rng())
 
 
@@ -37,11 +43,16 @@ def measure(rows: PrivateRows, sizes: tuple[int, ...]) -> Forest:
 
         def scores(codes: NDArray[np.int32], pairs: list[tuple[int, int]] = pairs) -> list[float]:
             gaps = [np.abs(tables[p].count(codes) - alone.independent(*p)).sum() for p in pairs]
-            return [float(gap) - expected * tables[p].cells for gap, p in zip(gaps, pairs, strict=True)]
+            return [
+                float(gap) - expected * tables[p].cells for gap, p in zip(gaps, pairs, strict=True)
+            ]
 
         a, b = pairs[rows.best(scores)]
         chosen.append((a, b))
         part_of = [part_of[a] if part == part_of[b] else part for part in part_of]
     counted = rows.counts([tables[pair] for pair in chosen])
-    edges = [Edge(*pair, _on_simplex(counts, people)) for pair, counts in zip(chosen, counted, strict=True)]
+    edges = [
+        Edge(*pair, _on_simplex(counts, people))
+        for pair, counts in zip(chosen, counted, strict=True)
+    ]
     return replace(alone, edges=tuple(edges))

@@ -1,18 +1,22 @@
-"""Distance against likeness: differentially private prototypes beside other ways to spend the same epsilon.
+"""Distance against likeness: differentially private prototypes beside other ways to spend the same
+epsilon.
 
-    .venv/bin/python tests/benchmarks/prototypes.py --data ../shared/data --tables adult german --epsilon 0.1 1
+    .venv/bin/python tests/benchmarks/prototypes.py --data ../shared/data --tables adult german
+    --epsilon 0.1 1
 
-Everybody answers the same queries of the same forest: the nearest of 60,000 rows that were drawn from noised counts of
-single columns ("histograms"), from a plain tree, or from MST of the package dpmm, and `DPPrototypes`, with the default
-plausibility and, at the epsilons of ``--frontier``, with others. MST needs an environment of its own
-(``--synthesizer PYTHON``, where dpmm is installed), has a delta of 1e-6 beside the same epsilon, and takes minutes;
-what it drew is kept in ``--kept FOLDER`` as TABLE-EPSILON-FIT-DOMAIN.npy. Without either it is left out.
+Everybody answers the same queries of the same forest: the nearest of 60,000 rows that were drawn
+from noised counts of single columns ("histograms"), from a plain tree, or from MST of the package
+dpmm, and `DPPrototypes`, with the default plausibility and, at the epsilons of ``--frontier``, with
+others. MST needs an environment of its own (``--synthesizer PYTHON``, where dpmm is installed), has
+a delta of 1e-6 beside the same epsilon, and takes minutes; what it drew is kept in ``--kept
+FOLDER`` as TABLE-EPSILON-FIT-DOMAIN.npy. Without either it is left out.
 
-"singled out" is the share of answers whose quasi-identifiers exactly one training person has, "outside" the same among
-equally many people who are not in the table: what chance gives. "density" is the log of a kernel density of people who
-are not in the table and have the desired outcome; its bandwidth is chosen by leaving each out. Domains are taken for
-published: bounds and levels of code books, bins as below. Prints Markdown tables; ``--json FILE`` keeps all figures.
-With ``--only DPPrototypes`` those of the other methods stay as the file has them.
+"singled out" is the share of answers whose quasi-identifiers exactly one training person has,
+"outside" the same among equally many people who are not in the table: what chance gives. "density"
+is the log of a kernel density of people who are not in the table and have the desired outcome; its
+bandwidth is chosen by leaving each out. Domains are taken for published: bounds and levels of code
+books, bins as below. Prints Markdown tables; ``--json FILE`` keeps all figures. With ``--only
+DPPrototypes`` those of the other methods stay as the file has them.
 """
 
 from __future__ import annotations
@@ -49,7 +53,23 @@ from tables import TABLES, forest, read, split
 BINS = {
     "adult": {
         "age": [*range(17, 92, 3), 92],
-        "capital_gain": [0, 1, 1000, 2000, 3000, 4000, 5000, 6000, 7000, 8000, 10000, 15000, 20000, 30000, 100000],
+        "capital_gain": [
+            0,
+            1,
+            1000,
+            2000,
+            3000,
+            4000,
+            5000,
+            6000,
+            7000,
+            8000,
+            10000,
+            15000,
+            20000,
+            30000,
+            100000,
+        ],
         "capital_loss": [0, 1, 1000, 1400, 1600, 1800, 2000, 2200, 2500, 4357],
         "hours_per_week": [1, 10, 20, 30, 35, 40, 41, 45, 50, 55, 60, 70, 80, 100],
     },
@@ -59,13 +79,28 @@ BINS = {
         "age": [19, 23, 26, 29, 32, 36, 40, 45, 50, 60, 76],
     },
 }
-HIERARCHIES: dict[str, dict[str, Callable[[pd.Series], Any]]] = {  # published: a code to the group that it belongs to
+HIERARCHIES: dict[
+    str, dict[str, Callable[[pd.Series], Any]]
+] = {  # published: a code to the group that it belongs to
     "hospital": {
-        "apr_drg": lambda rows: rows["apr_mdc"].mode()[0],  # of few rows another category than the group's is coded
+        "apr_drg": lambda rows: rows["apr_mdc"].mode()[
+            0
+        ],  # of few rows another category than the group's is coded
         "zip_code_3": lambda rows: rows["zip_code_3"].iloc[0][:2],
     },
 }
-FIGURES = ("flips", "L1", "changed", "nn1", "unseen", "density", "singled out", "outside", "fit s", "ms/query")
+FIGURES = (
+    "flips",
+    "L1",
+    "changed",
+    "nn1",
+    "unseen",
+    "density",
+    "singled out",
+    "outside",
+    "fit s",
+    "ms/query",
+)
 BETTER = {
     "L1": 1,
     "nn1": 1,
@@ -109,7 +144,8 @@ def declared(name: str, frame: pd.DataFrame, about: dict[str, Any]) -> Schema:
     numeric = {n: (c["min"], c["max"]) for n, c in columns.items() if c["type"] == "numeric"}
     bins = BINS.get(name, {})
     trees = {
-        n: {code: [group(rows)] for code, rows in frame.groupby(n)} for n, group in HIERARCHIES.get(name, {}).items()
+        n: {code: [group(rows)] for code, rows in frame.groupby(n)}
+        for n, group in HIERARCHIES.get(name, {}).items()
     }
     texts = [n for n in columns if n not in numeric and n not in trees]
     return Schema.from_frame(
@@ -117,7 +153,10 @@ def declared(name: str, frame: pd.DataFrame, about: dict[str, Any]) -> Schema:
         quasi_identifiers=about["quasi_identifiers"],
         bounds={n: ends for n, ends in numeric.items() if n not in bins},
         bins=bins,
-        categories={n: [*map(str, columns[n].get("levels") or sorted(frame[n].dropna().unique()))] for n in texts},
+        categories={
+            n: [*map(str, columns[n].get("levels") or sorted(frame[n].dropna().unique()))]
+            for n in texts
+        },
         hierarchies=trees,
         nullable=[n for n in columns if frame[n].isna().any()],
     )
@@ -136,7 +175,14 @@ def case(name: str, data: Path, queries: int, seed: int = 0, trees: int = 50) ->
     model = forest(train[features], train[about["target"]], seed, trees, min_samples_leaf=leaf)
     asked = test[features][model.predict(test[features]) != about["desired_outcome"]].head(queries)
     population = Population.from_frame(train[features], declared(name, frame[features], about))
-    return Case(name, population, test[features], model, about["desired_outcome"], asked.reset_index(drop=True))
+    return Case(
+        name,
+        population,
+        test[features],
+        model,
+        about["desired_outcome"],
+        asked.reset_index(drop=True),
+    )
 
 
 class HeldOut:
@@ -160,8 +206,12 @@ class HeldOut:
 
     def _log(self, apart: NDArray[np.float64], width: float) -> NDArray[np.float64]:
         numbers = sum(np.log(2 * width) for c in self._columns if c.is_numeric)
-        codes = sum(np.log1p((c.size - 1) * np.exp(-1 / width)) for c in self._columns if not c.is_numeric)
-        return np.asarray(logsumexp(-apart / width, axis=1) - np.log(apart.shape[1]) - numbers - codes)
+        codes = sum(
+            np.log1p((c.size - 1) * np.exp(-1 / width)) for c in self._columns if not c.is_numeric
+        )
+        return np.asarray(
+            logsumexp(-apart / width, axis=1) - np.log(apart.shape[1]) - numbers - codes
+        )
 
 
 Answer = Callable[[pd.DataFrame], tuple[pd.DataFrame, NDArray[np.bool_]]]
@@ -171,7 +221,10 @@ def nearest_of(one: Case, codes: NDArray[np.int32]) -> Answer:
     """Answer with the nearest of drawn rows."""
     domain = PublicDomain.of(one.population)
     rows = domain.draw(codes, np.random.default_rng())
-    served, goal = ServedRows.of(domain, rows, one.model.predict(rows), np.zeros(len(rows))), Goal(one.desired)
+    served, goal = (
+        ServedRows.of(domain, rows, one.model.predict(rows), np.zeros(len(rows))),
+        Goal(one.desired),
+    )
 
     def answer(queries: pd.DataFrame) -> tuple[pd.DataFrame, NDArray[np.bool_]]:
         at = served.nearest(queries, goal, None)
@@ -185,7 +238,9 @@ def histograms(one: Case, epsilon: float) -> Answer:
     domain, random = PublicDomain.of(one.population), np.random.default_rng()
     codes, columns = domain.codes_to_count(one.population, 1), []
     for j, size in enumerate(domain.sizes):
-        noised = np.bincount(codes[:, j], minlength=size) + random.laplace(0, len(domain.sizes) / epsilon, size)
+        noised = np.bincount(codes[:, j], minlength=size) + random.laplace(
+            0, len(domain.sizes) / epsilon, size
+        )
         counts = np.maximum(noised, 0) + 1e-9
         columns.append(random.choice(size, ROWS, p=counts / counts.sum()))
     return nearest_of(one, np.column_stack(columns).astype(np.int32))
@@ -195,22 +250,41 @@ def plain_tree(one: Case, epsilon: float) -> Answer:
     return nearest_of(one, plain_tree_codes(one.population, epsilon, ROWS))
 
 
-def mst(one: Case, epsilon: float, synthesizer: str | None, kept: str | None, turn: int) -> Answer | None:
-    """Draw from MST in an environment of its own; None, with the reason printed, where it is not there."""
+def mst(
+    one: Case, epsilon: float, synthesizer: str | None, kept: str | None, turn: int
+) -> Answer | None:
+    """Draw from MST in an environment of its own; None, with the reason printed, where it is not
+    there.
+    """
     domain = PublicDomain.of(one.population)
     codes_of = crc32(repr([(column.values, *column.edges) for column in domain.columns]).encode())
     file = Path(kept or tempfile.gettempdir()) / f"{one.name}-{epsilon:g}-{turn}-{codes_of:08x}.npy"
     if not (kept and file.exists()):
         if synthesizer is None:
-            print(f"MST is left out at epsilon = {epsilon:g}: --synthesizer is not given", file=sys.stderr)
+            print(
+                f"MST is left out at epsilon = {epsilon:g}: --synthesizer is not given",
+                file=sys.stderr,
+            )
             return None
         table = file.with_suffix(".codes.npy")
         np.save(table, domain.codes_to_count(one.population, 1))
         sizes = ",".join(map(str, domain.sizes))
-        command = [synthesizer, "-c", RUN_MST, str(table), str(file), str(epsilon), sizes, str(ROWS)]
+        command = [
+            synthesizer,
+            "-c",
+            RUN_MST,
+            str(table),
+            str(file),
+            str(epsilon),
+            sizes,
+            str(ROWS),
+        ]
         done = subprocess.run(command, check=False, capture_output=True, text=True)
         if done.returncode:
-            print(f"MST is left out at epsilon = {epsilon:g}: {done.stderr.strip()[-200:]}", file=sys.stderr)
+            print(
+                f"MST is left out at epsilon = {epsilon:g}: {done.stderr.strip()[-200:]}",
+                file=sys.stderr,
+            )
             return None
     return nearest_of(one, np.load(file))
 
@@ -223,15 +297,26 @@ def ours(one: Case, epsilon: float, **settings: Any) -> Answer:
 Fit = Callable[[], "Answer | None"]
 
 
-def methods(one: Case, epsilon: float, asked: argparse.Namespace) -> Iterator[tuple[str, list[Fit]]]:
+def methods(
+    one: Case, epsilon: float, asked: argparse.Namespace
+) -> Iterator[tuple[str, list[Fit]]]:
     """Name the methods, with their fits; each returns, when called, what answers."""
     yield "histograms", [partial(histograms, one, epsilon)] * asked.fits
     yield "plain tree", [partial(plain_tree, one, epsilon)] * asked.fits
-    yield "MST", [partial(mst, one, epsilon, asked.synthesizer, asked.kept, turn + 1) for turn in range(asked.fits)]
+    yield (
+        "MST",
+        [
+            partial(mst, one, epsilon, asked.synthesizer, asked.kept, turn + 1)
+            for turn in range(asked.fits)
+        ],
+    )
     yield "DPPrototypes", [partial(ours, one, epsilon)] * asked.fits
     yield "DPPrototypes, not moved", [partial(ours, one, epsilon, revert=False)]
     for weight in WEIGHTS if epsilon in asked.frontier else ():
-        yield f"DPPrototypes, plausibility {weight:g}", [partial(ours, one, epsilon, plausibility=weight)]
+        yield (
+            f"DPPrototypes, plausibility {weight:g}",
+            [partial(ours, one, epsilon, plausibility=weight)],
+        )
 
 
 def measured(one: Case, held_out: HeldOut, fit: Fit) -> dict[str, float] | None:
@@ -244,7 +329,11 @@ def measured(one: Case, held_out: HeldOut, fit: Fit) -> dict[str, float] | None:
     rows, answered = answer(one.queries)
     done = process_time()
     found = of_answers(one, held_out, rows[answered], np.flatnonzero(answered))
-    return {**found, "fit s": fitted - started, "ms/query": 1000 * (done - fitted) / len(one.queries)}
+    return {
+        **found,
+        "fit s": fitted - started,
+        "ms/query": 1000 * (done - fitted) / len(one.queries),
+    }
 
 
 def mean(made: list[dict[str, float]]) -> dict[str, float]:
@@ -257,8 +346,15 @@ def mean(made: list[dict[str, float]]) -> dict[str, float]:
     return found | {"fits": len(fits)}
 
 
-def of_answers(one: Case, held_out: HeldOut, rows: pd.DataFrame, answered: NDArray[np.int64]) -> dict[str, float]:
-    asked = {"model": one.model, "desired": one.desired, "answered": answered, "holdout": one.holdout}
+def of_answers(
+    one: Case, held_out: HeldOut, rows: pd.DataFrame, answered: NDArray[np.int64]
+) -> dict[str, float]:
+    asked = {
+        "model": one.model,
+        "desired": one.desired,
+        "answered": answered,
+        "holdout": one.holdout,
+    }
     found, density = utility(one.queries, rows, one.population, **asked), held_out.of(rows)
     chance = found.chance
     assert chance is not None  # a holdout was given
@@ -275,8 +371,13 @@ def of_answers(one: Case, held_out: HeldOut, rows: pd.DataFrame, answered: NDArr
     }
     figures = {name: float(one.value) for name, one in estimates.items() if one.value is not None}
     ends = {name: estimates[name] for name in ("L1", "nn1", "unseen")}
-    figures |= {f"{name} error": (one.high - one.low) / 3.92 for name, one in ends.items()}  # half of 95 % is 1.96
-    figures |= {"density": float(density.mean()), "density error": float(density.std() / len(density) ** 0.5)}
+    figures |= {
+        f"{name} error": (one.high - one.low) / 3.92 for name, one in ends.items()
+    }  # half of 95 % is 1.96
+    figures |= {
+        "density": float(density.mean()),
+        "density error": float(density.std() / len(density) ** 0.5),
+    }
     return figures
 
 
@@ -294,32 +395,56 @@ def main() -> None:
         json=None,
         only=None,
     )
-    kept = json.loads(Path(asked.json).read_text()) if asked.json and Path(asked.json).exists() else {}
+    kept = (
+        json.loads(Path(asked.json).read_text()) if asked.json and Path(asked.json).exists() else {}
+    )
     for name in asked.tables:
         one = case(name, asked.data, asked.queries)
         held_out = HeldOut(one)
-        native = NearestUnlikeNeighbour(one.population.frame, one.model, desired=one.desired).explain(one.queries)
+        native = NearestUnlikeNeighbour(
+            one.population.frame, one.model, desired=one.desired
+        ).explain(one.queries)
         raw = of_answers(one, held_out, native, np.arange(len(native)))
         known = kept[name]["epsilon"] if asked.only and name in kept else {}
-        found = kept[name] = {"raw": raw, "fresh": {"density": held_out.of_people}, "epsilon": known}
+        found = kept[name] = {
+            "raw": raw,
+            "fresh": {"density": held_out.of_people},
+            "epsilon": known,
+        }
         found["fresh"] |= {figure: raw.pop(f"fresh {figure}") for figure in ("nn1", "unseen")}
         found |= {"rows": len(one.population.frame), "queries": len(one.queries)}
         print(f"\n{name}: {found['rows']} rows, {found['queries']} queries, {asked.fits} fits\n")
         print(heading("method", *FIGURES))
         for label in ("raw", "fresh"):
-            print(line(label, *(f"{found[label][f]:.3g}" if f in found[label] else "–" for f in FIGURES)), flush=True)
+            print(
+                line(
+                    label,
+                    *(f"{found[label][f]:.3g}" if f in found[label] else "–" for f in FIGURES),
+                ),
+                flush=True,
+            )
         for epsilon in asked.epsilon:
             cell = found["epsilon"].setdefault(f"{epsilon:g}", {})
             for label, fits in methods(one, epsilon, asked):
                 if not label.startswith(asked.only or ""):
                     continue
-                made = [figures for fit in fits if (figures := measured(one, held_out, fit)) is not None]
+                made = [
+                    figures for fit in fits if (figures := measured(one, held_out, fit)) is not None
+                ]
                 if not made:
                     continue
                 cell[label] = mean(made)
-                print(line(f"{label}, epsilon = {epsilon:g}", *(f"{cell[label][f]:.3g}" for f in FIGURES)), flush=True)
+                print(
+                    line(
+                        f"{label}, epsilon = {epsilon:g}",
+                        *(f"{cell[label][f]:.3g}" for f in FIGURES),
+                    ),
+                    flush=True,
+                )
             if asked.json:
-                rounded = json.loads(json.dumps(kept), parse_float=lambda said: float(f"{float(said):.4g}"))
+                rounded = json.loads(
+                    json.dumps(kept), parse_float=lambda said: float(f"{float(said):.4g}")
+                )
                 Path(asked.json).write_text(json.dumps(rounded, indent=1) + "\n")
 
 

@@ -1,9 +1,11 @@
-"""How reading logged runs scales: many explanations over many runs, from a tracking server and from SQLite.
+"""How reading logged runs scales: many explanations over many runs, from a tracking server and from
+SQLite.
 
-Run ``PYTHONPATH=tests/helpers:tests/servers python tests/benchmarks/report_scale.py`` to print a Markdown table; for
-other sizes, ``--explanations 1000000 --runs 50``. The runs are made first, from a few thousand explanations that are
-logged again and again; reading is measured in a process of its own. ``--parts 2000`` gives every run that many files,
-as a server writes them that ships every two seconds.
+Run ``PYTHONPATH=tests/helpers:tests/servers python tests/benchmarks/report_scale.py`` to print a
+Markdown table; for other sizes, ``--explanations 1000000 --runs 50``. The runs are made first, from
+a few thousand explanations that are logged again and again; reading is measured in a process of its
+own. ``--parts 2000`` gives every run that many files, as a server writes them that ships every two
+seconds.
 """
 
 from __future__ import annotations
@@ -45,7 +47,12 @@ def pool_of_rows(seed: int = 0) -> tuple[RunRecord, pa.Table]:
     entries = [
         Suppressed(i, "infeasible")
         if i % 10 == 0
-        else released(i, k=int(rng.integers(5, 60)), ncp=float(rng.random()), pureness=float(1 - rng.random() / 10))
+        else released(
+            i,
+            k=int(rng.integers(5, 60)),
+            ncp=float(rng.random()),
+            pureness=float(1 - rng.random() / 10),
+        )
         for i in range(POOL)
     ]
     record = explanations(*entries).to_record()
@@ -56,11 +63,22 @@ def recount_of(rows: pa.Table, rng: np.random.Generator) -> pa.Table:
     """Return what verification found of each row, in the layout of ``cfk/recount``."""
     n = rows.num_rows
     shares = ("t", "disclosure", "journalist_risk", "seconds", "ncp.age", "ncp.city")
-    counts = ("k_desired", "k_consistent", "k_effective", "k_private", "private_matches", "l", "k_intersection")
+    counts = (
+        "k_desired",
+        "k_consistent",
+        "k_effective",
+        "k_private",
+        "private_matches",
+        "l",
+        "k_intersection",
+    )
     columns: dict[str, Any] = {name: rng.integers(1, 60, n) for name in counts}
     columns |= {name: rng.random(n) for name in shares}
     columns |= {"majority": rng.random(n) > 0.5, "refused_k": pa.nulls(n, pa.int64())}
-    columns |= {"finding": rng.choice(["native", "synthetic"], n), "ledger": rng.choice(["fresh", "widened"], n)}
+    columns |= {
+        "finding": rng.choice(["native", "synthetic"], n),
+        "ledger": rng.choice(["fresh", "widened"], n),
+    }
     columns |= {"group": rng.choice(["f", "m"], n)}
     return pa.table(columns)
 
@@ -76,7 +94,11 @@ def parts(count: int, files: int, seed: int) -> Iterator[tuple[str, pa.Table, pa
         made = pa.array(FIRST + 1000 * steps + seed).cast(pa.timestamp("ms", tz="UTC"))
         for name, column in (("step", pa.array(steps)), ("timestamp", made)):
             rows = rows.set_column(rows.column_names.index(name), name, column)
-        yield f"part-{FIRST + 1000 * int(first):013d}-{seed:016x}.parquet", rows, recount_of(rows, rng)
+        yield (
+            f"part-{FIRST + 1000 * int(first):013d}-{seed:016x}.parquet",
+            rows,
+            recount_of(rows, rng),
+        )
 
 
 def log_runs(client: MlflowClient, count: int, runs: int, files: int, folder: Path) -> None:
@@ -119,7 +141,9 @@ def measure(uri: str, expected: int) -> dict[str, float]:
     rows = sum(len(run.rows) for run in evidence.runs if run.rows is not None)
     if rows != expected:
         raise AssertionError(f"read {rows} of {expected} explanations")
-    frames = sum(int(run.rows.memory_usage(deep=True).sum()) for run in evidence.runs if run.rows is not None)
+    frames = sum(
+        int(run.rows.memory_usage(deep=True).sum()) for run in evidence.runs if run.rows is not None
+    )
     found |= {"read GB": peak(), "frames GB": frames / 2**30}
     return found | report_of(evidence)
 
@@ -151,7 +175,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Make the runs, read them, and print a table."""
     stores_of = ["http", "sqlite"]
     options = arguments(__doc__, argv, explanations=1_000_000, runs=50, parts=1, stores=stores_of)
-    os.environ |= {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true"}
+    os.environ |= {
+        "MLFLOW_DISABLE_TELEMETRY": "true",
+        "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
+    }
     import mlflow
 
     with tempfile.TemporaryDirectory() as name, stores(Path(name), options.stores) as found:
@@ -159,12 +186,20 @@ def main(argv: Sequence[str] | None = None) -> None:
         lines = []
         for kind, uri in found:
             client = mlflow.MlflowClient(tracking_uri=uri)
-            log_runs(client, options.explanations, options.runs, options.parts, Path(name) / f"made-{kind}")
+            log_runs(
+                client,
+                options.explanations,
+                options.runs,
+                options.parts,
+                Path(name) / f"made-{kind}",
+            )
             with get_context("spawn").Pool(1) as pool:
                 figures = pool.apply(measure, (uri, options.explanations))
             lines = lines or [heading("store", "explanations", "runs", "files each", *figures)]
             shown = (f"{value:.2f}" for value in figures.values())
-            lines.append(line(kind, f"{options.explanations:,}", options.runs, options.parts, *shown))
+            lines.append(
+                line(kind, f"{options.explanations:,}", options.runs, options.parts, *shown)
+            )
     print("\n".join(lines))
 
 

@@ -1,7 +1,9 @@
-"""How fit and search scale: synthetic populations of 10^5 to 10^7 people with five quasi-identifiers.
+"""How fit and search scale: synthetic populations of 10^5 to 10^7 people with five
+quasi-identifiers.
 
-Run ``python tests/benchmarks/scale.py`` to print a Markdown table. Anchors are random people, so crowded and
-sparse places are met as often as people live there; the outliers show in the last percentiles.
+Run ``python tests/benchmarks/scale.py`` to print a Markdown table. Anchors are random people, so
+crowded and sparse places are met as often as people live there; the outliers show in the last
+percentiles.
 """
 
 from __future__ import annotations
@@ -40,7 +42,9 @@ def table_of(people: Codes, postal: str) -> pd.DataFrame:
         "age": people[:, 0],
         "area": people[:, 1] if postal == "numeric" else areas[people[:, 1]],
         "sex": np.array(["f", "m"])[people[:, 2]],
-        "marital": np.array(["single", "married", "divorced", "widowed", "apart", "absent"])[people[:, 3]],
+        "marital": np.array(["single", "married", "divorced", "widowed", "apart", "absent"])[
+            people[:, 3]
+        ],
         "education": people[:, 4],
     }
     return pd.DataFrame({name: pd.Series(values) for name, values in columns.items()})
@@ -55,13 +59,19 @@ def plain_index(index: CellIndex) -> CellIndex:
 
 
 def measure(rows: int, postal: str, k: int, anchors: int, check: int) -> str:
-    """Fit a population, explain random people one by one, compare some with searches that scan all cells."""
+    """Fit a population, explain random people one by one, compare some with searches that scan all
+    cells.
+    """
     frame = table_of(synthetic_rows(rows), postal)
     start = time.perf_counter()
-    population = Population.from_frame(frame, Schema.from_frame(frame, quasi_identifiers=list(frame)))
+    population = Population.from_frame(
+        frame, Schema.from_frame(frame, quasi_identifiers=list(frame))
+    )
     index = index_of(population)
     build = time.perf_counter() - start
-    chosen = population.cells[population.cell_of(np.random.default_rng(1).choice(rows, anchors, replace=False))]
+    chosen = population.cells[
+        population.cell_of(np.random.default_rng(1).choice(rows, anchors, replace=False))
+    ]
     place = np.zeros(chosen.shape)
     solve(index, chosen[:1], place[:1], k)
     spent, cost, proven = np.empty(anchors), np.empty(anchors), np.empty(anchors, bool)
@@ -84,7 +94,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Measure all sizes and print the table."""
     sizes, postal = [10**5, 10**6, 10**7], ["nominal", "numeric"]
     ask = arguments(__doc__, argv, rows=sizes, postal=postal, k=[10], anchors=500, check=20)
-    cases = [(rows, postal, k, ask.anchors, ask.check) for rows in ask.rows for postal in ask.postal for k in ask.k]
+    cases = [
+        (rows, postal, k, ask.anchors, ask.check)
+        for rows in ask.rows
+        for postal in ask.postal
+        for k in ask.k
+    ]
     # A process each: the peak of memory is then that of one case.
     with get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
         times = ("fit s", "peak GB", "p50 ms", "p99 ms", "max ms")

@@ -1,10 +1,12 @@
-"""What it takes to find answers among the drawn rows of `DPPrototypes`, and to move them: CPU times.
+"""What it takes to find answers among the drawn rows of `DPPrototypes`, and to move them: CPU
+times.
 
     .venv/bin/python tests/benchmarks/served.py --data ../shared/data --tables adult german numbers
 
-"numbers" is a made-up table of 23 numeric features, "codes" one of 23 categories. "all compared" is the batch with
-every row that may answer compared by `Heom.nearest`, which gives the same answers. "moved" is beside the model, whose
-answers are recorded in a first round; it is asked so many times per lone query, and per batch. Prints Markdown tables.
+"numbers" is a made-up table of 23 numeric features, "codes" one of 23 categories. "all compared" is
+the batch with every row that may answer compared by `Heom.nearest`, which gives the same answers.
+"moved" is beside the model, whose answers are recorded in a first round; it is asked so many times
+per lone query, and per batch. Prints Markdown tables.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ MADE_UP = 23
 
 
 def made_up(name: str, rows: int = 20_000) -> Case:
-    """Return a table of features that have little to do with each other; half of the rows have the outcome."""
+    """Return a table of features that have little to do with each other; half of the rows have the
+    outcome.
+    """
     random, names = np.random.default_rng(0), [f"x{j}" for j in range(MADE_UP)]
     if name == "numbers":
         frame = pd.DataFrame(random.random((rows, MADE_UP)), columns=names)
@@ -58,10 +62,15 @@ class Recorded:
 
 
 def moved(one: Case, epsilon: float, size: int, turns: int) -> tuple[float, float]:
-    """Return CPU milliseconds a query beside the model, of three rounds the best, and calls of the model a batch."""
+    """Return CPU milliseconds a query beside the model, of three rounds the best, and calls of the
+    model a batch.
+    """
     model = Recorded(one.model)
     made = DPPrototypes(epsilon, model_access="public").fit(one.population, model, one.desired)
-    batches = [one.queries.iloc[start : start + size] for start in range(0, min(size * turns, len(one.queries)), size)]
+    batches = [
+        one.queries.iloc[start : start + size]
+        for start in range(0, min(size * turns, len(one.queries)), size)
+    ]
     model.said, taken = [], []
     for _ in range(4):
         model.again, started = iter(tuple(model.said)), process_time()
@@ -72,8 +81,13 @@ def moved(one: Case, epsilon: float, size: int, turns: int) -> tuple[float, floa
 
 
 def milliseconds(work: object, queries: pd.DataFrame, size: int, turns: int) -> float:
-    """Return CPU milliseconds a query in batches of a size, of three rounds the best; the first batch makes ready."""
-    batches = [queries.iloc[start : start + size] for start in range(0, min(size * turns, len(queries)), size)]
+    """Return CPU milliseconds a query in batches of a size, of three rounds the best; the first
+    batch makes ready.
+    """
+    batches = [
+        queries.iloc[start : start + size]
+        for start in range(0, min(size * turns, len(queries)), size)
+    ]
     taken = []
     for _ in range(3):
         work(batches[0])  # type: ignore[operator]
@@ -85,9 +99,22 @@ def milliseconds(work: object, queries: pd.DataFrame, size: int, turns: int) -> 
 
 
 def main() -> None:
-    asked = arguments(__doc__, data=DATA, tables=["adult", "german", "hospital", "numbers", "codes"], epsilon=1.0)
+    asked = arguments(
+        __doc__, data=DATA, tables=["adult", "german", "hospital", "numbers", "codes"], epsilon=1.0
+    )
     kinds = ("rows", "prototypes")
-    print(heading("table", "features", "serve", "fit s", "lone ms", "in batches of 50", "all compared", "L1"))
+    print(
+        heading(
+            "table",
+            "features",
+            "serve",
+            "fit s",
+            "lone ms",
+            "in batches of 50",
+            "all compared",
+            "L1",
+        )
+    )
     for name in asked.tables:
         one = made_up(name) if name in ("numbers", "codes") else case(name, Path(asked.data), 200)
         for serve in kinds:
@@ -97,16 +124,26 @@ def main() -> None:
             fitted, served = process_time() - started, made.served_
             may = np.flatnonzero(made.goal_.met(served.labels))
 
-            def compared(batch: pd.DataFrame, rows: np.ndarray = may, made: DPPrototypes = made) -> None:
+            def compared(
+                batch: pd.DataFrame, rows: np.ndarray = may, made: DPPrototypes = made
+            ) -> None:
                 of = made.served_
                 of.heom.nearest(batch, of.codes.take(rows), cost=of.cost[rows])
 
             times = [
                 milliseconds(work, one.queries, size, turns)
-                for work, size, turns in ((made.generate, 1, 50), (made.generate, 50, 4), (compared, 50, 3))
+                for work, size, turns in (
+                    (made.generate, 1, 50),
+                    (made.generate, 50, 4),
+                    (compared, 50, 3),
+                )
             ]
             answers = utility(
-                one.queries, made.generate(one.queries)[0], one.population, model=one.model, desired=one.desired
+                one.queries,
+                made.generate(one.queries)[0],
+                one.population,
+                model=one.model,
+                desired=one.desired,
             )
             figures = [f"{value:.3g}" for value in (fitted, *times, answers.l1.value)]
             print(line(name, len(made.features_), serve, *figures), flush=True)

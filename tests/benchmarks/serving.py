@@ -1,10 +1,12 @@
-"""What protection costs over HTTP, and whether a server bears many clients: real `mlflow models serve` on adult data.
+"""What protection costs over HTTP, and whether a server bears many clients: real `mlflow models
+serve` on adult data.
 
-Run it with ``PYTHONPATH=tests/servers python tests/benchmarks/serving.py --data FOLDER`` and, if other figures are
-wanted, ``--requests 300 --seconds 120 --clients 16``.
+Run it with ``PYTHONPATH=tests/servers python tests/benchmarks/serving.py --data FOLDER`` and, if
+other figures are wanted, ``--requests 300 --seconds 120 --clients 16``.
 
-Latency: the same queries go in turn to an unprotected server and to protected ones; the model counts its own time in
-a file, which is taken off. Load: many clients at once ask the protected server, which logs what it releases.
+Latency: the same queries go in turn to an unprotected server and to protected ones; the model
+counts its own time in a file, which is taken off. Load: many clients at once ask the protected
+server, which logs what it releases.
 """
 
 from __future__ import annotations
@@ -41,14 +43,26 @@ def commands(table: Case, folder: Path) -> dict[str, list[str]]:
     explainer, model = Explainer(table.queries, table.counterfactuals), Timed(table.model)
     policy = PrivacyPolicy(guarantee="reciprocal", k=K)
     with mlflow.start_run():
-        raw = mlflow.pyfunc.log_model(name="raw", python_model=Unprotected(explainer), pip_requirements=[]).model_uri
-        settings: dict[str, Any] = {"model": model, "population": table.population, "desired": table.desired}
+        raw = mlflow.pyfunc.log_model(
+            name="raw", python_model=Unprotected(explainer), pip_requirements=[]
+        ).model_uri
+        settings: dict[str, Any] = {
+            "model": model,
+            "population": table.population,
+            "desired": table.desired,
+        }
         shown = log_protected_model(explainer, policy=policy, **settings).model_uri
         logs = log_protected_model(explainer, policy=policy, **settings, track=True).model_uri
     bundle = folder / "population.cfk"
-    KAnonymizer(policy=policy).fit(table.population, model=table.model, desired=table.desired).seal(bundle)
+    KAnonymizer(policy=policy).fit(table.population, model=table.model, desired=table.desired).seal(
+        bundle
+    )
     serve = ["mlflow", "models", "serve", "--env-manager", "local", "-m"]
-    return {"unprotected": [*serve, raw], "protected": [*serve, shown], "protected and logged": [*serve, logs]}
+    return {
+        "unprotected": [*serve, raw],
+        "protected": [*serve, shown],
+        "protected and logged": [*serve, logs],
+    }
 
 
 def ask(server: Server, query: dict[str, Any]) -> tuple[int, str]:
@@ -71,10 +85,19 @@ def latency(servers: dict[str, Server], queries: list[dict[str, Any]], requests:
     print(heading("server", "median ms", "95 % ms", "added median ms"))
     for name, values in took.items():
         added = statistics.median(values) - base
-        print(f"| {name} | {statistics.median(values):.1f} | {np.percentile(values, 95):.1f} | {added:.1f} |")
+        print(
+            f"| {name} | {statistics.median(values):.1f} | {np.percentile(values, 95):.1f} |"
+            f" {added:.1f} |"
+        )
 
 
-def load(server: Server, queries: list[dict[str, Any]], clients: int, seconds: float, population: Population) -> None:
+def load(
+    server: Server,
+    queries: list[dict[str, Any]],
+    clients: int,
+    seconds: float,
+    population: Population,
+) -> None:
     """Let many clients ask at the same time; print errors, raw rows and memory."""
     until = time.monotonic() + seconds
     statuses: Counter[int] = Counter()
@@ -104,7 +127,10 @@ def load(server: Server, queries: list[dict[str, Any]], clients: int, seconds: f
     raw = sum(people(json.loads(features), population) < max(K, k) for features, k in seen.items())
     third = max(len(memory) // 3, 1)
     print(f"\n{clients} clients for {seconds:.0f} s: {statuses.total()} requests, {dict(statuses)}")
-    print(f"{len(seen)} different explanations, {raw} of them with fewer people than they say, or than k")
+    print(
+        f"{len(seen)} different explanations, {raw} of them with fewer people than they say, or"
+        " than k"
+    )
     print(
         f"resident memory: first third {statistics.median(memory[:third]):.0f} MB, "
         f"last third {statistics.median(memory[-third:]):.0f} MB"
@@ -119,7 +145,11 @@ def people(features: list[dict[str, Any]], population: Population) -> int:
         if feature["name"] in population.schema.quasi_identifiers:
             column = rows[feature["name"]]
             number = feature["kind"] == "number"
-            fits &= column.between(feature["low"], feature["high"]) if number else column.isin(feature["values"])
+            fits &= (
+                column.between(feature["low"], feature["high"])
+                if number
+                else column.isin(feature["values"])
+            )
     return int(fits.sum())
 
 
@@ -130,7 +160,12 @@ def resident(pid: int) -> float:
         at = waiting.pop()
         try:
             status = Path(f"/proc/{at}/status").read_text()
-            total += next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS")) / 1024
+            total += (
+                next(
+                    int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS")
+                )
+                / 1024
+            )
             for task in Path(f"/proc/{at}/task").iterdir():
                 waiting += map(int, (task / "children").read_text().split())
         except (OSError, StopIteration):
@@ -153,7 +188,9 @@ def main() -> None:
             for name, command in commands(table, folder).items()
         }
         latency(servers, queries, given.requests)
-        load(servers["protected and logged"], queries, given.clients, given.seconds, table.population)
+        load(
+            servers["protected and logged"], queries, given.clients, given.seconds, table.population
+        )
 
 
 if __name__ == "__main__":

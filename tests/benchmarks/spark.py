@@ -1,9 +1,9 @@
 """Spark beside one machine: counterfactuals or queries in one job, and a large population counted.
 
-Run ``python tests/benchmarks/spark.py`` to print Markdown tables, of ``--only`` protect, answer or count. People are
-those of ``scale.py``, with an income; counterfactuals are people with somebody else's income. Memory is the peak of
-each process: this one, which is the driver, Java, and the largest Python worker. Where both sides protect the same,
-the records are compared.
+Run ``python tests/benchmarks/spark.py`` to print Markdown tables, of ``--only`` protect, answer or
+count. People are those of ``scale.py``, with an income; counterfactuals are people with somebody
+else's income. Memory is the peak of each process: this one, which is the driver, Java, and the
+largest Python worker. Where both sides protect the same, the records are compared.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ _CHUNK = 10**6
 
 
 class Cost(NamedTuple):
-    """What something took: seconds, GB at the peak of each kind of process, and what came out of it."""
+    """What something took: seconds, GB at the peak of each kind of process, and what came out of
+    it.
+    """
 
     seconds: float
     cpu: float  # of all processes
@@ -55,7 +57,9 @@ def schema() -> Schema:
 
 def earns_enough(rows: pd.DataFrame) -> np.ndarray:
     """Stand for a model that costs nothing, so that protection is what is measured."""
-    return (rows["income"].to_numpy(dtype=float) > 20_000 + 150 * rows["age"].to_numpy(dtype=float)).astype(int)
+    return (
+        rows["income"].to_numpy(dtype=float) > 20_000 + 150 * rows["age"].to_numpy(dtype=float)
+    ).astype(int)
 
 
 def session(cores: int) -> Any:
@@ -76,11 +80,17 @@ def session(cores: int) -> Any:
 
 
 def peaks() -> tuple[float, float]:
-    """Return the largest resident sizes, in GB, of Java and of the Python workers, which are its descendants."""
+    """Return the largest resident sizes, in GB, of Java and of the Python workers, which are its
+    descendants.
+    """
     java, worker = 0.0, 0.0
     for place in Path("/proc").glob("[0-9]*"):
         try:
-            status = dict(line.split(":\t", 1) for line in (place / "status").read_text().splitlines() if ":\t" in line)
+            status = dict(
+                line.split(":\t", 1)
+                for line in (place / "status").read_text().splitlines()
+                if ":\t" in line
+            )
             size = int(status.get("VmHWM", "0 kB").split()[0]) / 2**20
             if status["Name"] == "java" and int(status["PPid"]) == os.getpid():
                 java = max(java, size)
@@ -149,8 +159,12 @@ def counterfactuals(folder: Path, rows: int) -> Path:
 
 def digest(records: pd.DataFrame) -> str:
     """Return what identifies records, in the order of their ids."""
-    plain = records.sort_values("id", ignore_index=True)[["status", "reason", "k", "ncp", "pureness", "features"]]
-    return hashlib.sha256(plain.to_json(orient="values", double_precision=10).encode()).hexdigest()[:12]
+    plain = records.sort_values("id", ignore_index=True)[
+        ["status", "reason", "k", "ncp", "pureness", "features"]
+    ]
+    return hashlib.sha256(plain.to_json(orient="values", double_precision=10).encode()).hexdigest()[
+        :12
+    ]
 
 
 def protect_here(bundle: Path, table: Path, _: int) -> Cost:
@@ -159,12 +173,16 @@ def protect_here(bundle: Path, table: Path, _: int) -> Cost:
     anonymizer = KAnonymizer().fit(population, model=earns_enough, desired=1)
     rows = pd.read_parquet(table)
     names, domains = population.schema.features, population.domains
-    found = pd.DataFrame([record_of(e, None, names, domains) for e in anonymizer.transform(rows)]).assign(id=rows["id"])
+    found = pd.DataFrame(
+        [record_of(e, None, names, domains) for e in anonymizer.transform(rows)]
+    ).assign(id=rows["id"])
     return Cost(time.perf_counter() - start, spent(), peak(), 0, 0, digest(found))
 
 
 def protect_there(bundle: Path, table: Path, cores: int) -> Cost:
-    from spark import earns_enough as model  # by a name that workers know; here, this file is the main module
+    from spark import (
+        earns_enough as model,
+    )  # by a name that workers know; here, this file is the main module
 
     spark = session(cores)
     start = time.perf_counter()
@@ -198,8 +216,8 @@ def table(title: str, found: Sequence[tuple[str, int, Cost]]) -> str:
     """Render as Markdown."""
     lines = [heading(title, "rows", "s", "CPU s", "driver GB", "Java GB", "worker GB", "result")]
     lines += [
-        f"| {name} | {rows:,} | {c.seconds:.0f} | {c.cpu:.0f} | {c.driver:.2f} | {c.java:.2f} | {c.worker:.2f} "
-        f"| {c.digest} |"
+        f"| {name} | {rows:,} | {c.seconds:.0f} | {c.cpu:.0f} | {c.driver:.2f} | {c.java:.2f} |"
+        f" {c.worker:.2f} | {c.digest} |"
         for name, rows, c in found
     ]
     return "\n".join(lines)
@@ -208,7 +226,15 @@ def table(title: str, found: Sequence[tuple[str, int, Cost]]) -> str:
 def main(argv: Sequence[str] | None = None) -> None:
     """Measure and print."""
     ask = arguments(
-        __doc__, argv, counterfactuals=10**6, people=20_000, rows=10**7, k=10, cores=2, only="", queries=10**4
+        __doc__,
+        argv,
+        counterfactuals=10**6,
+        people=20_000,
+        rows=10**7,
+        k=10,
+        cores=2,
+        only="",
+        queries=10**4,
     )
     folders = [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
     os.environ["PYTHONPATH"] = os.pathsep.join(folders)  # workers import the model from this file
@@ -216,9 +242,17 @@ def main(argv: Sequence[str] | None = None) -> None:
         folder = Path(place)
         if ask.only in ("", "answer"):
             asked = counterfactuals(folder, ask.queries)
-            print(table("answer", [("Spark", ask.queries, alone(answer_there, asked, ask.people, ask.cores))]))
+            print(
+                table(
+                    "answer",
+                    [("Spark", ask.queries, alone(answer_there, asked, ask.people, ask.cores))],
+                )
+            )
         if ask.only in ("", "protect"):
-            bundle, asked = sealed(folder, ask.people, ask.k), counterfactuals(folder, ask.counterfactuals)
+            bundle, asked = (
+                sealed(folder, ask.people, ask.k),
+                counterfactuals(folder, ask.counterfactuals),
+            )
             n = ask.counterfactuals
             there = alone(protect_there, bundle, asked, ask.cores)
             print(table("protect", [("Spark", n, there)]), flush=True)
@@ -228,8 +262,13 @@ def main(argv: Sequence[str] | None = None) -> None:
                 raise AssertionError("Spark released something else")
         if ask.only in ("", "count"):
             rows = write(folder, ask.rows)
-            here, there = alone(count_from_parquet, rows, ask.cores), alone(count_from_spark, rows, ask.cores)
-            print(table("count", [("from_parquet", ask.rows, here), ("from_spark", ask.rows, there)]))
+            here, there = (
+                alone(count_from_parquet, rows, ask.cores),
+                alone(count_from_spark, rows, ask.cores),
+            )
+            print(
+                table("count", [("from_parquet", ask.rows, here), ("from_spark", ask.rows, there)])
+            )
             if here.digest != there.digest:
                 raise AssertionError("Spark counted something else")
 

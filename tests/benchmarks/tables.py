@@ -1,4 +1,6 @@
-"""The six tables of the paper, as the benchmarks use them: split, model, queries, native counterfactuals."""
+"""The six tables of the paper, as the benchmarks use them: split, model, queries, native
+counterfactuals.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,8 @@ from cfk_adapters.nearest import NearestUnlikeNeighbour
 from cfk_plugin import Population, Schema
 
 TABLES = ("adult", "cmc", "german", "heart", "hospital", "informs")
-# `max_leaf_nodes` that five-fold cross-validation chose from the paper's grid for forests of 100 trees.
+# `max_leaf_nodes` that five-fold cross-validation chose from the paper's grid for forests of 100
+# trees.
 LEAVES = {"adult": 500, "cmc": 10, "german": 100, "heart": 10, "informs": 100, "hospital": None}
 
 
@@ -47,17 +50,23 @@ def split(frame: pd.DataFrame, share: float, seed: int) -> tuple[pd.DataFrame, p
     return tuple(frame.iloc[rows].reset_index(drop=True) for rows in (order[:cut], order[cut:]))
 
 
-def forest(train: pd.DataFrame, labels: pd.Series, seed: int = 0, trees: int = 100, **limits: Any) -> Pipeline:
+def forest(
+    train: pd.DataFrame, labels: pd.Series, seed: int = 0, trees: int = 100, **limits: Any
+) -> Pipeline:
     """Fit a forest behind a one-hot encoding of what is no number."""
     categories = [name for name in train if not pd.api.types.is_numeric_dtype(train[name])]
-    encode = ColumnTransformer([("c", OneHotEncoder(handle_unknown="ignore"), categories)], remainder="passthrough")
-    return make_pipeline(encode, RandomForestClassifier(trees, random_state=seed, n_jobs=1, **limits)).fit(
-        train, labels
+    encode = ColumnTransformer(
+        [("c", OneHotEncoder(handle_unknown="ignore"), categories)], remainder="passthrough"
     )
+    return make_pipeline(
+        encode, RandomForestClassifier(trees, random_state=seed, n_jobs=1, **limits)
+    ).fit(train, labels)
 
 
 def case(name: str, data: Path, limit: int, seed: int = 0, key: bytes | None = None) -> Case:
-    """Split 60/40, fit a forest, and take nearest unlike neighbours for the first undesired of 1,000 test rows."""
+    """Split 60/40, fit a forest, and take nearest unlike neighbours for the first undesired of
+    1,000 test rows.
+    """
     frame, about = read(name, data)
     features, desired = about["features"], about["desired_outcome"]
     train, test = split(frame, 0.6, seed)

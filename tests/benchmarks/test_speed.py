@@ -1,4 +1,6 @@
-"""Side by side in one run: exact search and the published metaheuristic, on data that ships with scikit-learn."""
+"""Side by side in one run: exact search and the published metaheuristic, on data that ships with
+scikit-learn.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ pytestmark = pytest.mark.full_search
 def patients() -> dict[str, Any]:
     data = load_diabetes(as_frame=True, scaled=False)
     high = np.where(data.target > data.target.median(), "high", "low")
-    model = RandomForestClassifier(100, max_leaf_nodes=50, random_state=0, n_jobs=1).fit(data.data, high)
+    model = RandomForestClassifier(100, max_leaf_nodes=50, random_state=0, n_jobs=1).fit(
+        data.data, high
+    )
     schema = Schema.from_frame(data.data, quasi_identifiers=["age", "sex", "bmi"])
     population = Population.from_frame(data.data, schema)
     low = data.data[model.predict(data.data) == "low"].head(10)
@@ -28,13 +32,21 @@ def patients() -> dict[str, Any]:
 
 @pytest.mark.parametrize("objective", ["ncp", "pureness"])
 @pytest.mark.parametrize("method", ["exact", "grasp", "mondrian"])
-def test_ten_explanations(benchmark: Any, patients: dict[str, Any], method: str, objective: str) -> None:
-    protector = {"exact": ExactProtector, "grasp": GraspProtector, "mondrian": MondrianProtector}[method]()
-    anonymizer = KAnonymizer(policy=PrivacyPolicy(guarantee="nominal", k=10, objective=objective), method=protector)
+def test_ten_explanations(
+    benchmark: Any, patients: dict[str, Any], method: str, objective: str
+) -> None:
+    protector = {"exact": ExactProtector, "grasp": GraspProtector, "mondrian": MondrianProtector}[
+        method
+    ]()
+    anonymizer = KAnonymizer(
+        policy=PrivacyPolicy(guarantee="nominal", k=10, objective=objective), method=protector
+    )
     anonymizer.fit(patients["population"], patients["model"], desired="low")
     anonymizer.transform(patients["counterfactuals"].head(1))  # compile, index, calibrate
     benchmark.group = f"ten explanations, model included, objective {objective}"
-    explanations = benchmark.pedantic(anonymizer.transform, args=(patients["counterfactuals"],), rounds=3, iterations=1)
+    explanations = benchmark.pedantic(
+        anonymizer.transform, args=(patients["counterfactuals"],), rounds=3, iterations=1
+    )
     assert min(e.certificate.k for e in explanations.released) >= 10
 
 

@@ -1,11 +1,12 @@
-"""What somebody feels who uses the product: the first call, `fit`, one request, a batch, an answer, a server.
+"""What somebody feels who uses the product: the first call, `fit`, one request, a batch, an answer,
+a server.
 
-Run it with ``PYTHONPATH=tests/servers python tests/benchmarks/users.py --data FOLDER`` and, if others are wanted,
-``--people 3000 --requests 300``. Times are CPU seconds, those of requests beside the model's own; medians of several
-processes, requests and batches. ``--parts`` chooses among first, fit, requests, answers, servers, detection and
-catalogue, ``--many`` says how many people a large table has. What there is to compare with runs beside it: strict
-Mondrian, anjana
-where it is installed, the explainers themselves, and the server of the explainer alone.
+Run it with ``PYTHONPATH=tests/servers python tests/benchmarks/users.py --data FOLDER`` and, if
+others are wanted, ``--people 3000 --requests 300``. Times are CPU seconds, those of requests beside
+the model's own; medians of several processes, requests and batches. ``--parts`` chooses among
+first, fit, requests, answers, servers, detection and catalogue, ``--many`` says how many people a
+large table has. What there is to compare with runs beside it: strict Mondrian, anjana where it is
+installed, the explainers themselves, and the server of the explainer alone.
 """
 
 from __future__ import annotations
@@ -54,7 +55,9 @@ def spent(script: str, **environment: str) -> float:
     """Return the CPU seconds of a process that runs a script."""
     asked = f"{script}\nimport time; print(time.process_time())"
     told = {**os.environ, **environment}
-    done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True, env=told)
+    done = subprocess.run(
+        [sys.executable, "-c", asked], capture_output=True, text=True, check=True, env=told
+    )
     return float(done.stdout)
 
 
@@ -63,7 +66,12 @@ def print_first_seconds(processes: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         alone = np.median([spent(LIBRARIES) for _ in range(processes)])
         print(line("pandas, scikit-learn and numba alone, imported", f"{alone:.1f}"), flush=True)
-        print(line("`protect` and one explanation, first on a machine", f"{spent(FIRST, NUMBA_CACHE_DIR=folder):.1f}"))
+        print(
+            line(
+                "`protect` and one explanation, first on a machine",
+                f"{spent(FIRST, NUMBA_CACHE_DIR=folder):.1f}",
+            )
+        )
         again = np.median([spent(FIRST, NUMBA_CACHE_DIR=folder) for _ in range(processes)])
         print(line("the same, first in a process", f"{again:.1f}"), flush=True)
 
@@ -77,7 +85,9 @@ class Timed:
     def predict(self, rows: pd.DataFrame) -> Any:
         started = time.process_time()
         self.calls, self.rows = self.calls + 1, self.rows + len(rows)
-        labels = np.where(rows["income"] + 0.3 * rows["age"] + 0.2 * rows["hours"] > 72, "yes", "no")
+        labels = np.where(
+            rows["income"] + 0.3 * rows["age"] + 0.2 * rows["hours"] > 72, "yes", "no"
+        )
         self.seconds += time.process_time() - started
         return labels
 
@@ -105,14 +115,18 @@ def beside(model: Timed, call: Callable[[], object]) -> tuple[float, int]:
 
 def print_requests(count: int, requests: int) -> None:
     table, model = people(count), Timed()
-    population = Population.from_frame(table, Schema.from_frame(table, quasi_identifiers=["age", "sex", "zip"]))
+    population = Population.from_frame(
+        table, Schema.from_frame(table, quasi_identifiers=["age", "sex", "zip"])
+    )
     is_good = model.predict(table) == "yes"
     good, bad = (table[flags].reset_index(drop=True) for flags in (is_good, ~is_good))
     lone = "one counterfactual: ms", "95 %", "model calls"
     print("\n" + heading("guarantee", "desired", *lone, "of 1,000: µs each", "of 20,000: µs each"))
     for guarantee in ("reciprocal", "catalogue", "nominal"):
         for desired in ("yes", "opposite"):
-            anonymizer = KAnonymizer(policy=PrivacyPolicy(guarantee=guarantee)).fit(population, model, desired)  # type: ignore[arg-type]
+            anonymizer = KAnonymizer(policy=PrivacyPolicy(guarantee=guarantee)).fit(
+                population, model, desired
+            )  # type: ignore[arg-type]
 
             def request(rows: Any, anonymizer: KAnonymizer = anonymizer) -> Callable[[], object]:
                 found, asked = good.take(rows % len(good)), bad.take(rows % len(bad))
@@ -130,7 +144,10 @@ def print_requests(count: int, requests: int) -> None:
 
 
 def print_detection(count: int, requests: int) -> None:
-    table, random = people(count).assign(born=lambda rows: 2020 - rows["age"]), np.random.default_rng(1)
+    table, random = (
+        people(count).assign(born=lambda rows: 2020 - rows["age"]),
+        np.random.default_rng(1),
+    )
     schema = Schema.from_frame(table, quasi_identifiers=["age", "sex", "zip"])
 
     def drawn() -> pd.DataFrame:
@@ -139,15 +156,33 @@ def print_detection(count: int, requests: int) -> None:
     own, private = drawn(), list(schema.private)
     asked = {
         "people": own,
-        "people with two attributes of others": own.assign(job=drawn()["job"], hours=drawn()["hours"]),
+        "people with two attributes of others": own.assign(
+            job=drawn()["job"], hours=drawn()["hours"]
+        ),
         "people with others' private values": own.assign(**drawn()[private]),
         "each attribute somebody else's": pd.DataFrame({name: drawn()[name] for name in table}),
     }
     detector = Detector(Population.from_frame(table, schema))
     started = time.process_time()
     detector.find(asked["each attribute somebody else's"].head(1))
-    print("\n" + heading(f"counterfactuals, {count:,} people", "ms", "95 %", "99 %", "largest", "µs each in a batch"))
-    print(line("the first one, which makes the index", f"{1e3 * (time.process_time() - started):.0f}", *"––––"))
+    print(
+        "\n"
+        + heading(
+            f"counterfactuals, {count:,} people",
+            "ms",
+            "95 %",
+            "99 %",
+            "largest",
+            "µs each in a batch",
+        )
+    )
+    print(
+        line(
+            "the first one, which makes the index",
+            f"{1e3 * (time.process_time() - started):.0f}",
+            *"––––",
+        )
+    )
     for name, rows in asked.items():
         spent = []
         for i in range(requests):
@@ -164,16 +199,31 @@ def print_detection(count: int, requests: int) -> None:
 def print_catalogue(count: int) -> None:
     table, model = people(count), Timed()
     schema = Schema.from_frame(table, quasi_identifiers=["age", "sex", "zip", "hours", "job"])
-    population, fitted = Population.from_frame(table, schema), KAnonymizer(policy=PrivacyPolicy(guarantee="catalogue"))
+    population, fitted = (
+        Population.from_frame(table, schema),
+        KAnonymizer(policy=PrivacyPolicy(guarantee="catalogue")),
+    )
     seconds, _ = beside(model, lambda: fitted.fit(population, model, "yes"))
     asked = f"{model.rows / count:.1f}"
-    print("\n" + heading("catalogue", "combinations", "fit: CPU s", "rows asked per row", "entries", "GB at most"))
-    found = f"{len(population.cells):,}", f"{seconds:.0f}", asked, f"{len(fitted.guarantee_.catalogue or ()):,}"
+    print(
+        "\n"
+        + heading(
+            "catalogue", "combinations", "fit: CPU s", "rows asked per row", "entries", "GB at most"
+        )
+    )
+    found = (
+        f"{len(population.cells):,}",
+        f"{seconds:.0f}",
+        asked,
+        f"{len(fitted.guarantee_.catalogue or ()):,}",
+    )
     print(line(f"{count:,} people", *found, f"{peak():.1f}"), flush=True)
 
 
 def print_fits(tables: list[str], data: Path) -> None:
-    """Print what `fit` takes, and what groups of 10 lose, beside what the field's own tools take and lose."""
+    """Print what `fit` takes, and what groups of 10 lose, beside what the field's own tools take
+    and lose.
+    """
     head = "table", "rows", "fit: CPU s", "beside the model", "model on the table"
     others = "partition: s / loss %", "Mondrian: s / loss %", "anjana: s / loss %"
     print("\n" + heading(*head, *others))
@@ -186,13 +236,18 @@ def print_fits(tables: list[str], data: Path) -> None:
         axes, cells, people = index_of(population).axes, population.cells, population.cell_people
         shares, ours = timed(group_cells, axes, cells, people, 10)
         theirs, seconds = timed(mondrian, population, 10)
-        cuts = f"{ours:.2f} / {100 * loss(axes, cells, shares):.1f}", f"{seconds:.2f} / {100 * theirs:.1f}"
+        cuts = (
+            f"{ours:.2f} / {100 * loss(axes, cells, shares):.1f}",
+            f"{seconds:.2f} / {100 * theirs:.1f}",
+        )
         print(line(name, len(population.frame), f"{fit:.1f}", f"{fit - model.seconds:.1f}", f"{once:.1f}", *cuts,
                    anjana_of(population)), flush=True)  # fmt: skip
 
 
 def anjana_of(population: Population) -> str:
-    """Time and loss of anjana: numbers in 16 to 2 ranges, and at most a twentieth of the rows left out."""
+    """Time and loss of anjana: numbers in 16 to 2 ranges, and at most a twentieth of the rows left
+    out.
+    """
     if find_spec("anjana") is None:
         return "not installed"
     from anjana.anonymity import k_anonymity
@@ -207,7 +262,10 @@ def anjana_of(population: Population) -> str:
         if domain.is_numeric:
             low, width = float(domain.values[0]), domain.width or 1.0
             for level, parts in enumerate((16, 8, 4, 2), start=1):
-                at = [min(int((float(v) - low) / width * parts), parts - 1) if v != "missing" else v for v in values]
+                at = [
+                    min(int((float(v) - low) / width * parts), parts - 1) if v != "missing" else v
+                    for v in values
+                ]
                 levels[name][level] = pd.Series([f"{parts}: {i}" for i in at], dtype=object)
                 cost[name] |= dict.fromkeys(levels[name][level], 1 / parts)
         levels[name][len(levels[name])] = pd.Series(["*"] * len(values), dtype=object)
@@ -216,7 +274,9 @@ def anjana_of(population: Population) -> str:
             found, seconds = timed(k_anonymity, frame, [], quasi, 10, 5, levels)
     except Exception as error:  # noqa: BLE001 - another project's
         return type(error).__name__
-    lost = np.mean([found[name].map(lambda v, known=cost[name]: known.get(v, 0.0)).mean() for name in quasi])
+    lost = np.mean(
+        [found[name].map(lambda v, known=cost[name]: known.get(v, 0.0)).mean() for name in quasi]
+    )
     share = len(found) / len(frame)
     return f"{seconds:.2f} / {100 * (share * lost + 1 - share):.1f}"
 
@@ -235,7 +295,9 @@ class Clocked:
 
 
 def print_answers(tables: list[str], data: Path, few: int) -> None:
-    """Print the time of an answer, model included, beside the unprotected explainers' own for the same queries."""
+    """Print the time of an answer, model included, beside the unprotected explainers' own for the
+    same queries.
+    """
     raw = {
         "NICE": ("nice", {"optimization": "sparsity"}),
         "NICE, no search": ("nice", {"optimization": "none"}),
@@ -243,7 +305,16 @@ def print_answers(tables: list[str], data: Path, few: int) -> None:
         "DiCE random": ("dice-random", {}),
         "DiCE genetic": ("dice-genetic", {}),
     }
-    print("\n" + heading("table", "queries", "catalogue: ms each", "beside the model", *(f"{n}: times" for n in raw)))
+    print(
+        "\n"
+        + heading(
+            "table",
+            "queries",
+            "catalogue: ms each",
+            "beside the model",
+            *(f"{n}: times" for n in raw),
+        )
+    )
     for name in tables:
         table = case(name, data, 200)
         model, train = Clocked(table.model), table.population.frame
@@ -251,19 +322,29 @@ def print_answers(tables: list[str], data: Path, few: int) -> None:
         anonymizer.explain(table.queries.head(1))
         model.seconds = 0.0
         _, seconds = timed(anonymizer.explain, table.queries)
-        own, beside_model = seconds / len(table.queries), (seconds - model.seconds) / len(table.queries)
+        own, beside_model = (
+            seconds / len(table.queries),
+            (seconds - model.seconds) / len(table.queries),
+        )
         times = []
         for library, settings in raw.values():
             made: Any = generator(library)
-            explainer = made(train, table.model.predict(train), table.model, table.desired, **settings)
+            explainer = made(
+                train, table.model.predict(train), table.model, table.desired, **settings
+            )
             ask = explainer.nice.explain if library == "nice" else explainer.explain
             _, theirs = timed(ask, table.queries.head(few))
             times.append(f"{theirs / few / own:.0f}")
-        print(line(name, len(table.queries), f"{1e3 * own:.1f}", f"{1e3 * beside_model:.1f}", *times), flush=True)
+        print(
+            line(name, len(table.queries), f"{1e3 * own:.1f}", f"{1e3 * beside_model:.1f}", *times),
+            flush=True,
+        )
 
 
 def print_servers(data: Path, seconds: float, clients: int = 8) -> None:
-    """Print how many requests of one query servers answer, beside the server of the explainer alone."""
+    """Print how many requests of one query servers answer, beside the server of the explainer
+    alone.
+    """
     import mlflow
 
     from model_server import serving, store
@@ -295,24 +376,47 @@ def print_servers(data: Path, seconds: float, clients: int = 8) -> None:
                 for thread in threads:
                     thread.join()
                 count[what] = sum(done) / seconds
-    print("\n" + heading("server", f"requests a second, {clients} clients", "beside the explainer alone"))
+    print(
+        "\n"
+        + heading("server", f"requests a second, {clients} clients", "beside the explainer alone")
+    )
     for what, each in count.items():
         print(line(what, f"{each:.0f}", f"{each / next(iter(count.values())):.2f}"), flush=True)
 
 
-def served(table: Case, explainer: Any, unprotected: Any, folder: Path, mlflow: Any) -> dict[str, list[str]]:
+def served(
+    table: Case, explainer: Any, unprotected: Any, folder: Path, mlflow: Any
+) -> dict[str, list[str]]:
     """Log and seal everything; return the commands of the servers."""
-    reciprocal, serve = PrivacyPolicy(guarantee="reciprocal"), ["mlflow", "models", "serve", "--env-manager", "local"]
-    settings: dict[str, Any] = {"model": table.model, "population": table.population, "desired": table.desired}
+    reciprocal, serve = (
+        PrivacyPolicy(guarantee="reciprocal"),
+        ["mlflow", "models", "serve", "--env-manager", "local"],
+    )
+    settings: dict[str, Any] = {
+        "model": table.model,
+        "population": table.population,
+        "desired": table.desired,
+    }
     with mlflow.start_run():
-        raw = mlflow.pyfunc.log_model(name="raw", python_model=unprotected(explainer), pip_requirements=[]).model_uri
+        raw = mlflow.pyfunc.log_model(
+            name="raw", python_model=unprotected(explainer), pip_requirements=[]
+        ).model_uri
         shown = log_protected_model(explainer, policy=reciprocal, **settings).model_uri
         model = mlflow.sklearn.log_model(
             table.model, name="model", pip_requirements=[], serialization_format="cloudpickle"
         ).model_uri
     bundle = folder / "catalogue.cfk"
     KAnonymizer().fit(table.population, table.model, table.desired).seal(bundle)
-    sealed = ["cfk_plugin.cli", "serve", "--bundle", str(bundle), "--model", model, "-d", str(table.desired)]
+    sealed = [
+        "cfk_plugin.cli",
+        "serve",
+        "--bundle",
+        str(bundle),
+        "--model",
+        model,
+        "-d",
+        str(table.desired),
+    ]
     return {
         "`mlflow models serve`, the explainer alone": [*serve, "-m", raw],
         "`mlflow models serve`, reciprocal": [*serve, "-m", shown],
@@ -322,8 +426,17 @@ def served(table: Case, explainer: Any, unprotected: Any, folder: Path, mlflow: 
 
 def main() -> None:
     parts = ["first", "fit", "requests", "answers", "servers", "detection", "catalogue"]
-    settings = {"people": 3000, "requests": 300, "processes": 5, "many": 10**6, "few": 20, "seconds": 20.0}
-    given = arguments(__doc__, data=DATA, parts=parts, tables=["adult", "german", "cmc"], **settings)
+    settings = {
+        "people": 3000,
+        "requests": 300,
+        "processes": 5,
+        "many": 10**6,
+        "few": 20,
+        "seconds": 20.0,
+    }
+    given = arguments(
+        __doc__, data=DATA, parts=parts, tables=["adult", "german", "cmc"], **settings
+    )
     warnings.simplefilter("ignore")
     if "first" in given.parts:
         print_first_seconds(given.processes)

@@ -1,4 +1,6 @@
-"""One Chromium for all tests of a worker, and reports that are hard to set: long names, many rows, odd letters."""
+"""One Chromium for all tests of a worker, and reports that are hard to set: long names, many rows,
+odd letters.
+"""
 
 from __future__ import annotations
 
@@ -24,29 +26,45 @@ NAMES = [
     "Straße & Hausnummer",
     'income "net" < 1 000',
 ]
-NAMES += ["AttributeWithoutAnyJointWhatsoeverInItsWholeLength", *(f"attribute {number}" for number in range(20))]
+NAMES += [
+    "AttributeWithoutAnyJointWhatsoeverInItsWholeLength",
+    *(f"attribute {number}" for number in range(20)),
+]
 
 
 def hard(**changes: Any) -> PrivacyReport:
-    """Return a report with many attributes, curves that all but coincide, texts hard to set, and a check that fails."""
+    """Return a report with many attributes, curves that all but coincide, texts hard to set, and a
+    check that fails.
+    """
     made = failed(content())
     rates = [f"{10 ** (power / 10):.3g}" for power in range(-30, 1)]
     loss = {"mean NCP": [amount(0.9 * 0.87**place) for place in range(len(NAMES))]}
     found = {
         f"membership_{name}": [amount(float(x) ** power) for x in rates]
-        for name, power in (("cfd", 0.98), ("cfd_lrt", 1.01), ("loss", 0.4), ("surrogate_thresholds", 1.0))
+        for name, power in (
+            ("cfd", 0.98),
+            ("cfd_lrt", 1.01),
+            ("loss", 0.4),
+            ("surrogate_thresholds", 1.0),
+        )
     }
-    found |= {name: [amount(min(1.0, 2.7 * float(x))) for x in rates] for name in ("bound_tight", "bound_paper")}
+    found |= {
+        name: [amount(min(1.0, 2.7 * float(x))) for x in rates]
+        for name in ("bound_tight", "bound_paper")
+    }
     empty = {"section": 8, "marks": {}, "note": ""}
     charts = [chart for chart in made["distributions"] if chart["id"] != "ncp_by_attribute"]
     charts += [{"id": "ncp_by_attribute", "labels": NAMES, "series": loss, **empty}]
     charts += [{"id": "roc", "labels": rates, "series": found, **empty}]
     groups = [
-        group | {"group": f"Alleinerziehende über 60 Jahre in Thüringen {group['group']}"} for group in made["groups"]
+        group | {"group": f"Alleinerziehende über 60 Jahre in Thüringen {group['group']}"}
+        for group in made["groups"]
     ]
     title = {"title": 'Credit decisions <retail & "private" customers>, Lübeck'}
     attributes = [made["attributes"][0] | {"name": name} for name in NAMES]
-    return example(made, report=title, distributions=charts, groups=groups, attributes=attributes, **changes)
+    return example(
+        made, report=title, distributions=charts, groups=groups, attributes=attributes, **changes
+    )
 
 
 def write(folder: Path, html: str) -> str:
@@ -73,24 +91,40 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     outside = content() | {name: [] for name in ("runs", "certificates")}
     outside["report"] |= {"edition": "external", "command": ""}
     made = {"internal": example(), "external": PrivacyReport(ReportData.from_dict(outside))}
-    return {edition: write(tmp_path_factory.mktemp(edition), page.to_html()) for edition, page in made.items()}
+    return {
+        edition: write(tmp_path_factory.mktemp(edition), page.to_html())
+        for edition, page in made.items()
+    }
 
 
 @pytest.fixture(scope="session")
 def printed(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Return the address of the edition for print, in which everything is open and so can be looked at."""
-    return write(tmp_path_factory.mktemp("printed"), hard().to_html(address=RUNS, print_edition=True))
+    """Return the address of the edition for print, in which everything is open and so can be looked
+    at.
+    """
+    return write(
+        tmp_path_factory.mktemp("printed"), hard().to_html(address=RUNS, print_edition=True)
+    )
 
 
 @pytest.fixture(scope="session")
 def short(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Return the address of a report with little of each kind; axe-core takes its time for every cell."""
+    """Return the address of a report with little of each kind; axe-core takes its time for every
+    cell.
+    """
     made = content()
-    few = {name: made[name][:2] for name in ("checks", "certificates", "controls", "attributes", "groups", "attacks")}
-    few["distributions"] = [each for each in made["distributions"] if each["id"] in ("class_sizes", "frontier")]
+    few = {
+        name: made[name][:2]
+        for name in ("checks", "certificates", "controls", "attributes", "groups", "attacks")
+    }
+    few["distributions"] = [
+        each for each in made["distributions"] if each["id"] in ("class_sizes", "frontier")
+    ]
     shown = {each["id"] for name in ("checks", "attacks") for each in few[name]}
     defined = {name: told for name, told in made["definitions"].items() if name in shown}
-    page = PrivacyReport(ReportData.from_dict({**made, **few, "metrics": [], "definitions": defined}))
+    page = PrivacyReport(
+        ReportData.from_dict({**made, **few, "metrics": [], "definitions": defined})
+    )
     return write(tmp_path_factory.mktemp("short"), page.to_html(print_edition=True))
 
 
@@ -100,11 +134,19 @@ def troubled(tmp_path_factory: pytest.TempPathFactory, _empty_mlflow_store: Path
     table = reported.withheld(reported.rows(200), 20, "pureness_below_floor")
     table.loc[30, "k"] = 3
     shifts = {"membership_cfd": 0.1, "membership_cfd_lrt": 0.5, "membership_loss": 1.0}
-    audits = [reported.audit(name) for name in ("linkage", "extraction_known_2000", "attribute_inference_linkage/zip")]
+    audits = [
+        reported.audit(name)
+        for name in ("linkage", "extraction_known_2000", "attribute_inference_linkage/zip")
+    ]
     subjects = ({"epsilon": 1.0, **reported.OF_POLICY, "subject": "protected"}, {"subject": "nice"})
     audits += [json.loads(reported.membership(shifts, 500, **of).to_json()) for of in subjects]
     with reported.store(tmp_path_factory.mktemp("troubled"), _empty_mlflow_store):
         run_id = reported.run(table, audits=audits)
         editions: tuple[Any, ...] = ("internal", "external")
-        pages = {edition: PrivacyReport.of_runs(run_id, edition=edition).to_html() for edition in editions}
-    return {edition: write(tmp_path_factory.mktemp(edition), page) for edition, page in pages.items()}
+        pages = {
+            edition: PrivacyReport.of_runs(run_id, edition=edition).to_html()
+            for edition in editions
+        }
+    return {
+        edition: write(tmp_path_factory.mktemp(edition), page) for edition, page in pages.items()
+    }

@@ -1,4 +1,6 @@
-"""A catalogue as a page: it finds what a recount in plain Python finds, alone, and for everybody."""
+"""A catalogue as a page: it finds what a recount in plain Python finds, alone, and for
+everybody.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,15 @@ import pandas as pd
 import pytest
 
 from browsing import smallest_text, too_wide, violations, visit
-from cfk_plugin import Explanations, GeneralizedCounterfactual, Interval, KAnonymizer, Population, PrivacyPolicy, Schema
+from cfk_plugin import (
+    Explanations,
+    GeneralizedCounterfactual,
+    Interval,
+    KAnonymizer,
+    Population,
+    PrivacyPolicy,
+    Schema,
+)
 from cfk_plugin import catalogue_page as page_of
 from cfk_plugin.data.intake import take_in
 from cfk_plugin.data.region import Part, part_contains
@@ -34,7 +44,9 @@ LEVELS = ["low", "mid", "high"]
 SETTINGS: dict[str, Any] = {
     "quasi_identifiers": QUASI,
     "ordinal": {"grade": LEVELS},
-    "hierarchies": {"city": {"Antwerp": ["north"], BREAKS: ["north"], "Namur": ["south"], "Wavre": ["south"]}},
+    "hierarchies": {
+        "city": {"Antwerp": ["north"], BREAKS: ["north"], "Namur": ["south"], "Wavre": ["south"]}
+    },
     "bins": {"pay": [0, 20, 40, 60]},
 }
 
@@ -44,7 +56,10 @@ def people(seed: int = 0, n: int = 160) -> pd.DataFrame:
     table = pd.DataFrame(
         {
             "age": random.integers(18, 70, n),
-            "since": pd.Timestamp("2001-05-01") + pd.to_timedelta(random.integers(0, 6, n) * 400, unit="D"),
+            "since": (
+                pd.Timestamp("2001-05-01")
+                + pd.to_timedelta(random.integers(0, 6, n) * 400, unit="D")
+            ),
             "city": random.choice(["Antwerp", BREAKS, "Namur", "Wavre"], n).astype(object),
             "grade": random.choice(LEVELS, n).astype(object),
             "pay": random.integers(10, 60, n),
@@ -59,13 +74,21 @@ def people(seed: int = 0, n: int = 160) -> pd.DataFrame:
 
 
 def model(rows: pd.DataFrame) -> np.ndarray:
-    score = rows["pay"].to_numpy(dtype=float) - rows["debt"].fillna(12).to_numpy(dtype=float) + rows["age"] / 4
+    score = (
+        rows["pay"].to_numpy(dtype=float)
+        - rows["debt"].fillna(12).to_numpy(dtype=float)
+        + rows["age"] / 4
+    )
     return np.array(["no", "some", "all"], dtype=object)[np.digitize(score, [28, 45])]
 
 
-def fitted(desired: str = "opposite", changes: dict[str, Any] | None = None, **policy: Any) -> KAnonymizer:
+def fitted(
+    desired: str = "opposite", changes: dict[str, Any] | None = None, **policy: Any
+) -> KAnonymizer:
     train = people()
-    population = Population.from_frame(train, Schema.from_frame(train, **SETTINGS, **(changes or {})))
+    population = Population.from_frame(
+        train, Schema.from_frame(train, **SETTINGS, **(changes or {}))
+    )
     rules = PrivacyPolicy(**{"k": 4, "guarantee": "catalogue", **policy})
     return KAnonymizer(policy=rules).fit(population, model=model, desired=desired)
 
@@ -77,7 +100,9 @@ def published() -> tuple[Explanations, Population]:
 
 
 @pytest.fixture(scope="module")
-def address(published: tuple[Explanations, Population], tmp_path_factory: pytest.TempPathFactory) -> str:
+def address(
+    published: tuple[Explanations, Population], tmp_path_factory: pytest.TempPathFactory
+) -> str:
     return written(page_of(*published, title=f"Loans {BREAKS}"), tmp_path_factory.mktemp("page"))
 
 
@@ -93,25 +118,38 @@ def written(page: str, folder: Path) -> str:
 def gap(part: Part | None, value: Any, width: float) -> float:
     if part is None or part_contains(part, value):
         return 0.0
-    if not isinstance(part, Interval) or part.levels is not None or part.low is None or pd.isna(value):
+    if (
+        not isinstance(part, Interval)
+        or part.levels is not None
+        or part.low is None
+        or pd.isna(value)
+    ):
         return 1.0
     return float(max(part.low - value, value - part.high) / width) if width else 0.0
 
 
 def widths_of(entries: Explanations) -> dict[str, Any]:
-    """Return the width of each numeric range: of the table for quasi-identifiers, else of what is published."""
+    """Return the width of each numeric range: of the table for quasi-identifiers, else of what is
+    published.
+    """
     train, found = people(), {}
     for name in ("age", "since"):
         found[name] = train[name].max() - train[name].min()
     for name in ("pay", "debt"):
         parts = [entry.parts()[name] for entry in entries.generalized if name not in entry.withheld]
-        ends = [end for part in parts if isinstance(part, Interval) for end in (part.low, part.high)]
+        ends = [
+            end for part in parts if isinstance(part, Interval) for end in (part.low, part.high)
+        ]
         found[name] = max(ends, default=0) - min(ends, default=0)
     return found
 
 
 def distances(
-    entries: Explanations, query: dict[str, Any], fixed: set[str], outcome: str, monotone: dict[str, str] | None = None
+    entries: Explanations,
+    query: dict[str, Any],
+    fixed: set[str],
+    outcome: str,
+    monotone: dict[str, str] | None = None,
 ) -> np.ndarray:
     away, widths = [], widths_of(entries)
     for entry in entries.generalized:
@@ -127,12 +165,16 @@ def distances(
             continue
         total = entry.certificate.ncp * len(QUASI) / 2
         total += 0.1 * sum(not part_contains(parts[name], query[name]) for name in QUASI)  # type: ignore[arg-type]
-        away.append(total + sum(gap(parts[name], query[name], widths.get(name, 1)) for name in query))
+        away.append(
+            total + sum(gap(parts[name], query[name], widths.get(name, 1)) for name in query)
+        )
     return np.array(away)
 
 
 def goes(part: Part, value: Any, way: str) -> bool:
-    """Say whether a part has a value that is reached in one direction; of a missing value no direction is known."""
+    """Say whether a part has a value that is reached in one direction; of a missing value no
+    direction is known.
+    """
     if value is None:
         return part_contains(part, None)
     if not isinstance(part, Interval):
@@ -140,11 +182,15 @@ def goes(part: Part, value: Any, way: str) -> bool:
     if part.levels is not None:
         there, own = [LEVELS.index(level) for level in part.levels], LEVELS.index(value)
         return any(level >= own if way == "increase" else level <= own for level in there)
-    return part.low is not None and bool(part.high >= value if way == "increase" else part.low <= value)
+    return part.low is not None and bool(
+        part.high >= value if way == "increase" else part.low <= value
+    )
 
 
 def queries(fixes: int, count: int = 50) -> Iterator[tuple[dict[str, Any], set[str], str]]:
-    """Yield queries, some of them with values that no entry has, what cannot change, and the outcome."""
+    """Yield queries, some of them with values that no entry has, what cannot change, and the
+    outcome.
+    """
     random, rows = np.random.default_rng(fixes), people(7, count)
     rows["pay"] += random.integers(-30, 30, count)
     rows["age"] = np.where(random.random(count) < 0.2, 90, rows["age"])
@@ -156,7 +202,13 @@ def queries(fixes: int, count: int = 50) -> Iterator[tuple[dict[str, Any], set[s
 
 
 def text_of(value: Any) -> str:
-    return "" if value is None else value.date().isoformat() if isinstance(value, pd.Timestamp) else str(value)
+    return (
+        ""
+        if value is None
+        else value.date().isoformat()
+        if isinstance(value, pd.Timestamp)
+        else str(value)
+    )
 
 
 ASK = """([values, fixed, outcome]) => {
@@ -177,7 +229,11 @@ ASK = """([values, fixed, outcome]) => {
 
 
 def ask(
-    found: Visit, query: dict[str, Any], fixed: set[str], outcome: str, names: Sequence[str] = (*QUASI, *PRIVATE)
+    found: Visit,
+    query: dict[str, Any],
+    fixed: set[str],
+    outcome: str,
+    names: Sequence[str] = (*QUASI, *PRIVATE),
 ) -> tuple[int | None, str]:
     """Enter a query, and return the place of the entry that the page finds, and its sentence."""
     values, kept = [text_of(query[name]) for name in names], [name in fixed for name in names]
@@ -210,20 +266,44 @@ def test_the_page_finds_the_nearest_entry_that_keeps_what_cannot_change(
 
 
 def test_near_is_what_the_catalogue_itself_calls_near(started: Browser, tmp_path: Path) -> None:
-    names = [*QUASI, "job", "tall_or_short"]  # no number is private: its range would be the table's there
-    train, known = people()[names], {name: SETTINGS[name] for name in ("quasi_identifiers", "ordinal", "hierarchies")}
+    names = [
+        *QUASI,
+        "job",
+        "tall_or_short",
+    ]  # no number is private: its range would be the table's there
+    train, known = (
+        people()[names],
+        {name: SETTINGS[name] for name in ("quasi_identifiers", "ordinal", "hierarchies")},
+    )
     population = Population.from_frame(train, Schema.from_frame(train, **known))
     anonymizer = KAnonymizer(policy=PrivacyPolicy(k=4, guarantee="catalogue"))
-    anonymizer.fit(population, lambda rows: ((rows["age"] > 30) | rows["tall_or_short"]).to_numpy(dtype=bool), True)
-    catalogue, entries, asked = anonymizer.guarantee_.catalogue, anonymizer.published(), people(7, 30)[names]
+    anonymizer.fit(
+        population,
+        lambda rows: ((rows["age"] > 30) | rows["tall_or_short"]).to_numpy(dtype=bool),
+        True,
+    )
+    catalogue, entries, asked = (
+        anonymizer.guarantee_.catalogue,
+        anonymizer.published(),
+        people(7, 30)[names],
+    )
     assert catalogue is not None
     everywhere = np.ones((len(asked), 1), dtype=bool)
-    regions, private = catalogue.distances(take_in(asked, population.encoder), np.arange(len(asked)), everywhere)
+    regions, private = catalogue.distances(
+        take_in(asked, population.encoder), np.arange(len(asked)), everywhere
+    )
     away = regions[:, catalogue.group_at] + private
-    place = {(e.region, tuple(e.released[name] for name in names[4:])): e.query for e in entries.generalized}
+    place = {
+        (e.region, tuple(e.released[name] for name in names[4:])): e.query
+        for e in entries.generalized
+    }
     offered = population.rows(catalogue.rows)[names[4:]].itertuples(index=False)
-    of_entry = [catalogue.partition.regions[g] for g in catalogue.partition.group_of_row[catalogue.rows]]
-    places = np.array([place.get((region, tuple(row)), -1) for region, row in zip(of_entry, offered, strict=True)])
+    of_entry = [
+        catalogue.partition.regions[g] for g in catalogue.partition.group_of_row[catalogue.rows]
+    ]
+    places = np.array(
+        [place.get((region, tuple(row)), -1) for region, row in zip(of_entry, offered, strict=True)]
+    )
     away[:, places < 0] = np.inf  # what the verifier refuses is not published
     with visit(started, written(page_of(entries, population), tmp_path)) as found:
         for i, row in enumerate(asked.astype(object).to_dict("records")):
@@ -232,7 +312,9 @@ def test_near_is_what_the_catalogue_itself_calls_near(started: Browser, tmp_path
             assert at in places[away[i] <= away[i].min() + 1e-9]
 
 
-def test_bins_count_as_ranges_and_what_is_withheld_is_said_and_cannot_be_kept(started: Browser, tmp_path: Path) -> None:
+def test_bins_count_as_ranges_and_what_is_withheld_is_said_and_cannot_be_kept(
+    started: Browser, tmp_path: Path
+) -> None:
     anonymizer = fitted("all", private_values="bins", rare_values="withhold", min_pureness=0.3)
     entries = anonymizer.published()
     assert any(entry.withheld for entry in entries.generalized)
@@ -241,7 +323,9 @@ def test_bins_count_as_ranges_and_what_is_withheld_is_said_and_cannot_be_kept(st
             for query, fixed, _ in queries(fixes):
                 at, said = ask(found, query, fixed, "all")
                 away = distances(entries, query, fixed, "all")
-                assert at == (int(np.argmax(away <= away.min() + 1e-9)) if np.isfinite(away).any() else None)
+                assert at == (
+                    int(np.argmax(away <= away.min() + 1e-9)) if np.isfinite(away).any() else None
+                )
                 assert at is None or said == entries[at].text(query)
                 told = found.run("() => document.getElementById('more').textContent")
                 assert at is None or ("in the place of theirs" in told) == (
@@ -249,7 +333,9 @@ def test_bins_count_as_ranges_and_what_is_withheld_is_said_and_cannot_be_kept(st
                 )
 
 
-def test_what_the_schema_says_of_changes_holds_for_everybody(started: Browser, tmp_path: Path) -> None:
+def test_what_the_schema_says_of_changes_holds_for_everybody(
+    started: Browser, tmp_path: Path
+) -> None:
     monotone = {"age": "increase", "grade": "increase", "pay": "decrease"}
     anonymizer = fitted(changes={"immutable": ["tall_or_short"], "monotone": monotone})
     entries, asked = anonymizer.published(), set()
@@ -260,7 +346,9 @@ def test_what_the_schema_says_of_changes_holds_for_everybody(started: Browser, t
             away = distances(entries, query, held, outcome, monotone)
             at, said = ask(found, query, fixed, outcome)
             asked.add(at is None)
-            assert at == (int(np.argmax(away <= away.min() + 1e-9)) if np.isfinite(away).any() else None)
+            assert at == (
+                int(np.argmax(away <= away.min() + 1e-9)) if np.isfinite(away).any() else None
+            )
             assert at is None or said == entries[at].text(query)
         assert asked == {True, False}
         ask(found, {**query, "tall_or_short": None}, set(), outcome)
@@ -276,20 +364,28 @@ def test_the_answer_says_what_was_verified_and_that_the_model_was_not_asked(
         told = found.run("() => document.getElementById('more').innerText")
         certificate = published[0][at or 0].certificate  # type: ignore[union-attr]
         assert f"Outcome: {outcome}." in told
-        assert f"{certificate.k} people of the table fit its ranges. At least 4 of them have this outcome" in told
+        assert (
+            f"{certificate.k} people of the table fit its ranges. At least 4 of them have this"
+            " outcome" in told
+        )
         assert f"at {np.floor(1000 * certificate.pureness) / 10:g} % of all combinations" in told  # type: ignore[union-attr]
         assert "The model was not asked about you" in told
         rows = found.run("() => [...document.querySelectorAll('tbody tr')].map(r => r.innerText)")
         assert len(rows) == len(query)
 
 
-def test_nothing_is_asked_of_a_network_and_the_policy_refuses_it(started: Browser, address: str) -> None:
+def test_nothing_is_asked_of_a_network_and_the_policy_refuses_it(
+    started: Browser, address: str
+) -> None:
     with visit(started, address) as found:
         for query in queries(0, 5):
             ask(found, *query)
         assert (found.said, found.asked) == ([], [])
         assert (
-            found.run("() => [location.search, location.hash, localStorage.length, document.cookie].join('|')")
+            found.run(
+                "() => [location.search, location.hash, localStorage.length,"
+                " document.cookie].join('|')"
+            )
             == "||0|"
         )
         sent = "() => fetch('https://example.org/').then(() => 'sent', () => 'refused')"
@@ -302,7 +398,9 @@ def test_nothing_is_asked_of_a_network_and_the_policy_refuses_it(started: Browse
         assert found.asked == []
 
 
-def test_the_policy_of_the_page_names_its_one_script_and_style(published: tuple[Explanations, Population]) -> None:
+def test_the_policy_of_the_page_names_its_one_script_and_style(
+    published: tuple[Explanations, Population],
+) -> None:
     page = page_of(*published)
     policy = re.search(r'Content-Security-Policy" content="([^"]*)"', page)
     assert policy is not None
@@ -317,9 +415,16 @@ def test_the_policy_of_the_page_names_its_one_script_and_style(published: tuple[
 def test_values_of_the_table_are_text_whatever_they_hold(started: Browser, address: str) -> None:
     with visit(started, address) as found:
         assert found.run("() => document.scripts.length") == 2
-        assert found.run("() => document.querySelectorAll('[src], [href], [style], [onclick], link').length") == 0
+        assert (
+            found.run(
+                "() => document.querySelectorAll('[src], [href], [style], [onclick], link').length"
+            )
+            == 0
+        )
         assert found.page.locator("h1").inner_text() == f"Loans {BREAKS}"
-        options = found.run("() => [...document.querySelectorAll('option')].map(o => o.textContent)")
+        options = found.run(
+            "() => [...document.querySelectorAll('option')].map(o => o.textContent)"
+        )
         assert {BREAKS, ODD} <= {*options}
         shown = set()
         for query in queries(0, 20):
@@ -335,8 +440,12 @@ def test_the_keyboard_alone_is_enough(started: Browser, address: str) -> None:
 
         def tab() -> None:
             key.press("Tab")
-            order.append(found.run("() => document.activeElement.id || document.activeElement.type"))
-            assert found.run("() => getComputedStyle(document.activeElement).outlineStyle") == "solid"
+            order.append(
+                found.run("() => document.activeElement.id || document.activeElement.type")
+            )
+            assert (
+                found.run("() => getComputedStyle(document.activeElement).outlineStyle") == "solid"
+            )
 
         tab()
         key.type("all")  # picks the outcome
@@ -370,8 +479,12 @@ def test_what_cannot_be_read_is_named_and_focused(started: Browser, address: str
         assert found.page.locator("#said").inner_text() == ""
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(375, "light"), (1440, "dark"), (375, "dark"), (1440, "light")])
-def test_the_page_fits_and_is_accessible(started: Browser, address: str, width: int, scheme: str) -> None:
+@pytest.mark.parametrize(
+    ("width", "scheme"), [(375, "light"), (1440, "dark"), (375, "dark"), (1440, "light")]
+)
+def test_the_page_fits_and_is_accessible(
+    started: Browser, address: str, width: int, scheme: str
+) -> None:
     with visit(started, address, width=width, scheme=scheme) as found:
         for query in (*queries(0, 1), *queries(3, 1)):
             ask(found, *query)
@@ -391,7 +504,9 @@ def test_five_thousand_entries_are_at_most_two_megabytes(
         debt, pay = round(float(random.normal(1000, 300)), 2), int(random.integers(10_000, 99_999))
         return replace(entry, query=i, released={**entry.released, "debt": debt, "pay": pay})
 
-    entries = Explanations([other(i) for i in range(5000)], policy=published[0].policy, columns=[*QUASI, *PRIVATE])
+    entries = Explanations(
+        [other(i) for i in range(5000)], policy=published[0].policy, columns=[*QUASI, *PRIVATE]
+    )
     page = page_of(entries, published[1])
     assert len(page.encode()) <= 2_000_000
     with visit(started, written(page, tmp_path)) as found:
@@ -407,7 +522,9 @@ def test_an_empty_catalogue_is_a_page_as_well(started: Browser, tmp_path: Path) 
         assert found.page.locator("#said").inner_text().startswith("No explanation here")
 
 
-def test_other_results_than_a_catalogue_are_refused(published: tuple[Explanations, Population]) -> None:
+def test_other_results_than_a_catalogue_are_refused(
+    published: tuple[Explanations, Population],
+) -> None:
     from cfk_plugin.errors import InputError
 
     of_nominal = Explanations([], policy=PrivacyPolicy(guarantee="nominal"), columns=["age"])

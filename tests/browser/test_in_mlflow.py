@@ -1,4 +1,6 @@
-"""The report where people look for it: among the artifacts of a run, in the pages of a real MLflow server."""
+"""The report where people look for it: among the artifacts of a run, in the pages of a real MLflow
+server.
+"""
 
 from __future__ import annotations
 
@@ -36,13 +38,16 @@ def test_mlflow_shows_the_report_in_its_own_page(started: Browser, tmp_path: Pat
         assert frame.locator("body").inner_text().count("Pass") > 10
         frame.locator("summary").first.click()  # folding needs no script
         assert frame.locator("details[open]").count() == 1
-        # MLflow's pane is a sandbox in which links do nothing; they must not lose the report either.
+        # MLflow's pane is a sandbox in which links do nothing; they must not lose the report
+        # either.
         frame.get_by_role("link", name="Annexes").first.click()
         assert frame.locator("h1").is_visible()
         shot = tmp_path / "mlflow.png"
         page.screenshot(path=shot)
         assert shot.stat().st_size > 50_000
-        assert not [text for text in said if "Content Security Policy" in text or "report.html" in text]
+        assert not [
+            text for text in said if "Content Security Policy" in text or "report.html" in text
+        ]
         # Links of a report that knows the server's address lead to the run.
         page.goto(f"{server.url}/#/runs/{run.info.run_id}")
         page.wait_for_url(f"**/experiments/{run.info.experiment_id}/runs/{run.info.run_id}**")

@@ -1,4 +1,6 @@
-"""The report as a browser shows it: from a file, without a network, on small and large screens and on paper."""
+"""The report as a browser shows it: from a file, without a network, on small and large screens and
+on paper.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from browsing import chromium, missing_glyphs, overlapping_texts, smallest_text, too_wide, violations, visit
+from browsing import (
+    chromium,
+    missing_glyphs,
+    overlapping_texts,
+    smallest_text,
+    too_wide,
+    violations,
+    visit,
+)
 from reported import content, example, failed, line
 
 if TYPE_CHECKING:
@@ -19,7 +29,9 @@ if TYPE_CHECKING:
 A4, A4_HIGH = 673, 979  # CSS pixels between the margins
 
 
-@pytest.mark.parametrize(("width", "media"), [(320, "screen"), (768, "screen"), (1440, "screen"), (A4, "print")])
+@pytest.mark.parametrize(
+    ("width", "media"), [(320, "screen"), (768, "screen"), (1440, "screen"), (A4, "print")]
+)
 def test_report_fits_and_is_silent(started: Browser, report: str, width: int, media: str) -> None:
     with visit(started, report, width=width, media=media) as found:
         assert too_wide(found) == []
@@ -32,7 +44,9 @@ def test_report_fits_and_is_silent(started: Browser, report: str, width: int, me
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("edition", "width", "media"), [("internal", 320, "screen"), ("external", A4, "print")])
+@pytest.mark.parametrize(
+    ("edition", "width", "media"), [("internal", 320, "screen"), ("external", A4, "print")]
+)
 def test_report_of_troubled_runs_fits_and_is_silent(
     started: Browser, troubled: dict[str, str], edition: str, width: int, media: str
 ) -> None:
@@ -60,10 +74,15 @@ def test_what_is_wrong_with_a_page_is_noticed(started: Browser, tmp_path: Path) 
         assert any("nothing" in words for words in found.said)
 
 
-def test_short_report_is_accessible_and_what_is_not_is_noticed(started: Browser, short: str) -> None:
+def test_short_report_is_accessible_and_what_is_not_is_noticed(
+    started: Browser, short: str
+) -> None:
     with visit(started, short) as found:
         assert violations(found) == []
-        found.run("() => { document.documentElement.lang = ''; document.querySelector('h1').style.color = '#ddd' }")
+        found.run(
+            "() => { document.documentElement.lang = ''; document.querySelector('h1').style.color ="
+            " '#ddd' }"
+        )
         rules = {violation.split(":")[0] for violation in violations(found)}
     assert rules == {"html-has-lang", "color-contrast"}
 
@@ -87,7 +106,10 @@ def test_the_first_page_is_complete_on_one_screen_and_on_one_sheet(
     with visit(started, pages[edition], width=1440, height=900) as found:
         boxes = found.page.evaluate(BOXES, FIRST_PAGE)
         assert len(boxes) == 13
-        assert all(left >= 0 and top >= 0 and right <= 1440 and bottom <= 900 for left, top, right, bottom in boxes)
+        assert all(
+            left >= 0 and top >= 0 and right <= 1440 and bottom <= 900
+            for left, top, right, bottom in boxes
+        )
         below = found.page.evaluate(BOXES, "nav, main")
         assert min(top for _, top, _, _ in below) >= max(bottom for _, _, _, bottom in boxes)
     with visit(started, pages[edition], width=A4, media="print") as found:
@@ -101,13 +123,20 @@ def write(folder: Path, html: str) -> str:
     return path.as_uri()
 
 
-def test_long_answers_and_many_attributes_leave_the_first_page_one_screen(started: Browser, tmp_path: Path) -> None:
+def test_long_answers_and_many_attributes_leave_the_first_page_one_screen(
+    started: Browser, tmp_path: Path
+) -> None:
     made = content()
     long = "It was said at length what this is about, and by whom. " * 30
-    widths = [made["picture"]["attributes"][0] | {"attribute": f"attribute {number}"} for number in range(20)]
+    widths = [
+        made["picture"]["attributes"][0] | {"attribute": f"attribute {number}"}
+        for number in range(20)
+    ]
     checks = [line(f"k_{number}", "fail", text=f"{number}: {long}") for number in range(9)]
     head = {"title": long, "reason": long}
-    report = example(system={"recipients": long}, report=head, checks=checks, picture={"attributes": widths})
+    report = example(
+        system={"recipients": long}, report=head, checks=checks, picture={"attributes": widths}
+    )
     with visit(started, write(tmp_path, report.to_html())) as found:
         boxes = found.page.evaluate(BOXES, FIRST_PAGE)
     assert max(bottom for _, _, _, bottom in boxes) <= 900
@@ -136,11 +165,15 @@ def test_a_report_is_no_longer_than_its_readers_have_time_for(
     assert 5 < len(re.findall(rb"/Type ?/Page\b", printed)) <= 12
 
 
-def test_keyboard_reaches_the_checks_first_and_links_open_their_place(started: Browser, report: str) -> None:
+def test_keyboard_reaches_the_checks_first_and_links_open_their_place(
+    started: Browser, report: str
+) -> None:
     with visit(started, report) as found:
         found.page.keyboard.press("Tab")
-        skip = found.run("""() => { const e = document.activeElement, box = e.getBoundingClientRect();
-            return [e.className, e.hash, box.top >= 0 && box.left >= 0, getComputedStyle(e).outlineStyle]; }""")
+        skip = found.run(
+            """() => { const e = document.activeElement, box = e.getBoundingClientRect();
+            return [e.className, e.hash, box.top >= 0 && box.left >= 0, getComputedStyle(e).outlineStyle]; }"""
+        )
         assert skip == ["skip", "#section-0", True, "solid"]
         found.page.keyboard.press("Enter")
         assert found.run("() => document.activeElement.id") == "section-0"
@@ -153,7 +186,9 @@ def test_keyboard_reaches_the_checks_first_and_links_open_their_place(started: B
         assert found.run("() => document.querySelector('#section-9').checkVisibility()")
         for place in range(3):
             found.page.click(f".next li:nth-child({place + 1}) a")
-            target = found.run("() => document.querySelector(location.hash).getBoundingClientRect().top")
+            target = found.run(
+                "() => document.querySelector(location.hash).getBoundingClientRect().top"
+            )
             assert 0 <= target < 900
         assert found.asked == []
 
@@ -164,10 +199,10 @@ def test_every_stop_of_the_keyboard_is_seen(started: Browser, report: str) -> No
         seen = set()
         for _ in range(40):
             found.page.keyboard.press("Tab")
-            what, outline, inside = (
-                found.run("""() => { const e = document.activeElement, box = e.getBoundingClientRect();
+            what, outline, inside = found.run(
+                """() => { const e = document.activeElement, box = e.getBoundingClientRect();
                 return [e.outerHTML.slice(0, 200), getComputedStyle(e).outlineStyle,
-                        box.width > 0 && box.top < innerHeight && box.bottom > 0]; }""")
+                        box.width > 0 && box.top < innerHeight && box.bottom > 0]; }"""
             )
             assert (outline, inside) == ("solid", True), what
             seen.add(what)
@@ -176,8 +211,13 @@ def test_every_stop_of_the_keyboard_is_seen(started: Browser, report: str) -> No
 
 def test_rows_become_lists_on_a_phone_and_stay_tables(started: Browser, report: str) -> None:
     with visit(started, report, width=320) as found:
-        assert found.run("() => getComputedStyle(document.querySelector('#table-open td')).display") == "flow-root"
-        label = "() => getComputedStyle(document.querySelector('#table-open td'), '::before').content"
+        assert (
+            found.run("() => getComputedStyle(document.querySelector('#table-open td')).display")
+            == "flow-root"
+        )
+        label = (
+            "() => getComputedStyle(document.querySelector('#table-open td'), '::before').content"
+        )
         assert found.run(label) == '"Status" / ""'  # read aloud once, as the heading of the column
         tree = found.page.locator("#table-open").aria_snapshot()
     assert 'columnheader "Measured"' in tree
@@ -185,7 +225,9 @@ def test_rows_become_lists_on_a_phone_and_stay_tables(started: Browser, report: 
     assert 'cell "Fail"' in tree
 
 
-def test_on_paper_folds_are_open_addresses_written_out_and_the_ground_is_light(started: Browser, report: str) -> None:
+def test_on_paper_folds_are_open_addresses_written_out_and_the_ground_is_light(
+    started: Browser, report: str
+) -> None:
     ground = "() => getComputedStyle(document.documentElement).getPropertyValue('--paper')"
     folded = "() => document.querySelector('details table td').checkVisibility()"
     written = "() => document.querySelector('.targets li').checkVisibility()"
@@ -202,13 +244,22 @@ def test_pdf_names_edition_and_verdict(tmp_path: Path) -> None:
     if shutil.which("pdftotext") is None:
         pytest.skip("needs pdftotext: apt install poppler-utils")
     target = tmp_path / "report.pdf"
-    report = example(failed(content()), report={"title": "Alleinerziehende über 60 Jahre in Thüringen"}, controls=[])
+    report = example(
+        failed(content()),
+        report={"title": "Alleinerziehende über 60 Jahre in Thüringen"},
+        controls=[],
+    )
     report.save(target)
-    read = subprocess.run(["pdftotext", "-layout", target, "-"], capture_output=True, text=True, check=True)
+    read = subprocess.run(
+        ["pdftotext", "-layout", target, "-"], capture_output=True, text=True, check=True
+    )
     pages = read.stdout.split("\f")[:-1]
     assert 5 < len(pages) <= 12
     assert all("Internal edition" in page for page in pages)
-    numbers = [re.search(rf"\b{number} ?/ ?{len(pages)}$", page, re.M) for number, page in enumerate(pages, start=1)]
+    numbers = [
+        re.search(rf"\b{number} ?/ ?{len(pages)}$", page, re.M)
+        for number, page in enumerate(pages, start=1)
+    ]
     assert None not in numbers
     for words in ("Fail", "Group gap", "Next", "Not covered", report.data.report["title"]):
         assert words in pages[0]

@@ -36,11 +36,18 @@ def train() -> pd.DataFrame:
 
 @pytest.fixture(scope="module")
 def model(train: pd.DataFrame) -> DecisionTreeClassifier:
-    return DecisionTreeClassifier(max_depth=3, random_state=0).fit(train[FEATURES], train["outcome"])
+    return DecisionTreeClassifier(max_depth=3, random_state=0).fit(
+        train[FEATURES], train["outcome"]
+    )
 
 
 @pytest.fixture
-def folder(tmp_path: Path, train: pd.DataFrame, model: DecisionTreeClassifier, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(
+    tmp_path: Path,
+    train: pd.DataFrame,
+    model: DecisionTreeClassifier,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Path:
     monkeypatch.chdir(tmp_path)
     train.to_csv("train.csv", index=False)
     train[FEATURES][model.predict(train[FEATURES]) == "yes"].head(5).to_csv("cf.csv", index=False)
@@ -50,7 +57,12 @@ def folder(tmp_path: Path, train: pd.DataFrame, model: DecisionTreeClassifier, m
 
 
 def write_schema(**changes: Any) -> None:
-    schema = {"quasi_identifiers": ["age", "sex"], "identifiers": ["name"], "target": "outcome", "nominal": ["sex"]}
+    schema = {
+        "quasi_identifiers": ["age", "sex"],
+        "identifiers": ["name"],
+        "target": "outcome",
+        "nominal": ["sex"],
+    }
     Path("schema.json").write_text(json.dumps(schema | changes))
 
 
@@ -64,7 +76,9 @@ def test_help_has_examples_and_every_command(folder: Path) -> None:
     assert "cfk protect train.csv cf.csv" in cfk("protect --help").output
 
 
-def test_help_breaks_lines_where_the_terminal_ends_and_nowhere_else(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_help_breaks_lines_where_the_terminal_ends_and_nowhere_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     assert (
         "quasi_identifiers is left empty, and nothing can be protected until you fill it in."
@@ -74,7 +88,10 @@ def test_help_breaks_lines_where_the_terminal_ends_and_nowhere_else(monkeypatch:
 
 
 def test_starting_imports_nothing_heavy() -> None:
-    check = "import sys, cfk_plugin.cli; sys.exit(bool({'pandas', 'mlflow', 'sklearn'} & set(sys.modules)))"
+    check = (
+        "import sys, cfk_plugin.cli; sys.exit(bool({'pandas', 'mlflow', 'sklearn'} &"
+        " set(sys.modules)))"
+    )
     subprocess.run([sys.executable, "-c", check], check=True, timeout=30)
 
 
@@ -103,7 +120,8 @@ def test_protect_reads_parquet_policy_and_factuals(folder: Path, train: pd.DataF
     no.to_csv("facts.csv", index=False)
     Path("policy.json").write_text(json.dumps({"k": 50, "objective": "ncp"}))
     command = (
-        "protect train.parquet cf.csv -s schema.json -m model.joblib --factuals facts.csv --policy policy.json --k 6"
+        "protect train.parquet cf.csv -s schema.json -m model.joblib --factuals facts.csv --policy"
+        " policy.json --k 6"
     )
     policy = json.loads(cfk(command).stdout)["policy"]
     assert (policy["k"], policy["objective"]) == (6, "ncp")
@@ -114,7 +132,9 @@ def test_protect_with_an_mlflow_model_and_tracking(
 ) -> None:
     import mlflow
 
-    mlflow.sklearn.save_model(model, "saved", serialization_format="cloudpickle", pip_requirements=["scikit-learn"])
+    mlflow.sklearn.save_model(
+        model, "saved", serialization_format="cloudpickle", pip_requirements=["scikit-learn"]
+    )
     result = cfk(f"{RELEASE.replace('model.joblib', 'saved')} --experiment credit")
     experiment = mlflow.get_experiment_by_name("credit").experiment_id
     (run,) = mlflow.search_runs([experiment], output_format="list")
@@ -130,28 +150,51 @@ def test_some_withheld_is_review_and_none_released_is_fail(
     no.to_csv("cf.csv", index=False)
     assert "does not give the desired outcome" in cfk(RELEASE, code=1).stderr
     assert "review" in cfk(VERIFY, code=3).stdout
-    pd.concat([no, features[model.predict(features) == "yes"].head(2)]).to_csv("cf.csv", index=False)
+    pd.concat([no, features[model.predict(features) == "yes"].head(2)]).to_csv(
+        "cf.csv", index=False
+    )
     assert "2 released, 2 withheld" in cfk(RELEASE, code=3).stderr
 
 
 def test_numeric_labels_are_understood(folder: Path, train: pd.DataFrame) -> None:
     labels = (train["outcome"] == "yes").astype(float)
-    joblib.dump(DecisionTreeClassifier(max_depth=3, random_state=0).fit(train[FEATURES], labels), "model.joblib")
+    joblib.dump(
+        DecisionTreeClassifier(max_depth=3, random_state=0).fit(train[FEATURES], labels),
+        "model.joblib",
+    )
     cfk(PROTECT.replace("yes", "1"))
 
 
 WRONG = {
-    "no training file": ("protect nope.csv cf.csv -s schema.json -m model.joblib", "nope.csv: no such file"),
-    "no counterfactuals": ("protect train.csv nope.csv -s schema.json -m model.joblib", "nope.csv: no such file"),
-    "no schema": ("protect train.csv cf.csv -s nope.json -m model.joblib", "nope.json: no such file"),
-    "no model": ("protect train.csv cf.csv -s schema.json -m nope.joblib", "nope.joblib: no such file"),
+    "no training file": (
+        "protect nope.csv cf.csv -s schema.json -m model.joblib",
+        "nope.csv: no such file",
+    ),
+    "no counterfactuals": (
+        "protect train.csv nope.csv -s schema.json -m model.joblib",
+        "nope.csv: no such file",
+    ),
+    "no schema": (
+        "protect train.csv cf.csv -s nope.json -m model.joblib",
+        "nope.json: no such file",
+    ),
+    "no model": (
+        "protect train.csv cf.csv -s schema.json -m nope.joblib",
+        "nope.joblib: no such file",
+    ),
     "no policy": (f"{PROTECT} --policy nope.json", "nope.json: no such file"),
     "k too small": (f"{PROTECT} --k 1", "k must be a whole number >= 2"),
     "k no number": (f"{PROTECT} --k ten", "Invalid value for '--k'"),
-    "k above the population": (f"{PROTECT} --k 1000", "k = 1000 is above the number of people, 120"),
+    "k above the population": (
+        f"{PROTECT} --k 1000",
+        "k = 1000 is above the number of people, 120",
+    ),
     "unknown method": (f"{PROTECT} --guarantee nominal --method magic", "magic"),
     "unknown objective": (f"{PROTECT} --objective speed", "objective must be one of"),
-    "pureness above 1": (f"{PROTECT} --min-pureness 90", "min_pureness must be a number between 0 and 1"),
+    "pureness above 1": (
+        f"{PROTECT} --min-pureness 90",
+        "min_pureness must be a number between 0 and 1",
+    ),
     "a table that is none": (
         PROTECT.replace("cf.csv", "schema.json"),
         "must be .csv or .parquet, and this ends in .json",
@@ -164,13 +207,31 @@ WRONG = {
     "output of another kind": (f"{PROTECT} -o out.xlsx", "out.xlsx: the output must end in"),
     "output folder missing": (f"{PROTECT} -o no/out.csv", "the folder does not exist"),
     "table as model": (PROTECT.replace("model.joblib", "train.csv"), "train.csv: not a model"),
-    "unknown MLflow model": (PROTECT.replace("model.joblib", "models:/nope/1"), "MLflow cannot load this model"),
-    "model as table": ("protect model.joblib cf.csv -s schema.json -m model.joblib", "this ends in .joblib"),
-    "table as released": ("verify train.csv train.csv -s schema.json", "train.csv: not a table of `cfk catalogue`"),
-    "schema as released": ("verify schema.json train.csv -s schema.json --k 5", "not a file of released"),
+    "unknown MLflow model": (
+        PROTECT.replace("model.joblib", "models:/nope/1"),
+        "MLflow cannot load this model",
+    ),
+    "model as table": (
+        "protect model.joblib cf.csv -s schema.json -m model.joblib",
+        "this ends in .joblib",
+    ),
+    "table as released": (
+        "verify train.csv train.csv -s schema.json",
+        "train.csv: not a table of `cfk catalogue`",
+    ),
+    "schema as released": (
+        "verify schema.json train.csv -s schema.json --k 5",
+        "not a file of released",
+    ),
     "neither table nor key": ("verify schema.json", "or --key to check the signature alone"),
-    "table without schema": ("verify schema.json train.csv", "give the training rows and --schema together"),
-    "rerun without model": ("verify schema.json train.csv -s schema.json --rerun", "--rerun needs --model"),
+    "table without schema": (
+        "verify schema.json train.csv",
+        "give the training rows and --schema together",
+    ),
+    "rerun without model": (
+        "verify schema.json train.csv -s schema.json --rerun",
+        "--rerun needs --model",
+    ),
     "nothing to sign": ("sign", "give a file and --key"),
     "sign without a key": ("sign schema.json", "give a file and --key"),
     "no such key": ("sign schema.json --key nope.key", "nope.key: cannot be read"),
@@ -229,7 +290,10 @@ SCHEMAS = {
         '{"quasi_identifiers": ["age"], "bounds": {"age": 3}}',
         "bounds must give (low, high), got int",
     ),
-    "weights of a private column": ('{"quasi_identifiers": ["age"], "weights": {"salary": 1}}', "weights are for"),
+    "weights of a private column": (
+        '{"quasi_identifiers": ["age"], "weights": {"salary": 1}}',
+        "weights are for",
+    ),
 }
 
 
@@ -241,14 +305,19 @@ def test_a_wrong_schema_is_one_clear_line(folder: Path) -> None:
 
 def test_a_pickle_that_is_no_model(folder: Path, train: pd.DataFrame) -> None:
     joblib.dump(train, "model.joblib")
-    assert "model.joblib: holds a DataFrame, which has no predict method" in cfk(PROTECT, code=2).stderr
+    assert (
+        "model.joblib: holds a DataFrame, which has no predict method"
+        in cfk(PROTECT, code=2).stderr
+    )
     Path("model.joblib").write_bytes(b"not a pickle")
     assert "model.joblib: the model cannot be loaded" in cfk(PROTECT, code=2).stderr
 
 
 def test_a_wrong_policy_file(folder: Path) -> None:
     Path("policy.json").write_text('{"k": 5, "kk": 6}')
-    assert "policy.json: unknown setting kk" in cfk(f"{PROTECT} --policy policy.json", code=2).stderr
+    assert (
+        "policy.json: unknown setting kk" in cfk(f"{PROTECT} --policy policy.json", code=2).stderr
+    )
     Path("policy.json").write_text('{"k": "ten"}')
     assert "k must be a whole number" in cfk(f"{PROTECT} --policy policy.json", code=2).stderr
 
@@ -266,7 +335,9 @@ def test_an_unexpected_error_shows_no_value(folder: Path, monkeypatch: pytest.Mo
     assert cfk(PROTECT, code=2).stderr == "cfk: unexpected KeyError; CFK_DEBUG=1 shows where\n"
 
 
-def test_a_stopped_command_says_what_was_kept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stopped_command_says_what_was_kept(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def stopped(*_: Any) -> None:
         raise KeyboardInterrupt
 
@@ -283,12 +354,20 @@ def test_a_schema_is_written_to_be_filled_in(folder: Path) -> None:
     result = cfk("schema train.csv -o new.json")
     content = json.loads(Path("new.json").read_text(encoding="utf-8"))
     assert content["quasi_identifiers"] == []  # nothing is guessed
-    assert "name the publicly known columns" in cfk(PROTECT.replace("schema.json", "new.json"), code=2).stderr
+    assert (
+        "name the publicly known columns"
+        in cfk(PROTECT.replace("schema.json", "new.json"), code=2).stderr
+    )
     rows = {line.split()[0]: line for line in result.stderr.splitlines() if line.split()}
     assert "every row its own: identifiers?" in rows["name"]
     assert "the target?" in rows["outcome"]
     assert CANARY not in result.output
-    content |= {"quasi_identifiers": ["age", "sex"], "identifiers": ["name"], "target": "outcome", "nominal": ["sex"]}
+    content |= {
+        "quasi_identifiers": ["age", "sex"],
+        "identifiers": ["name"],
+        "target": "outcome",
+        "nominal": ["sex"],
+    }
     Path("new.json").write_text(json.dumps(content), encoding="utf-8")
     assert cfk(PROTECT.replace("schema.json", "new.json")).stdout == cfk(PROTECT).stdout
     assert "is there already" in cfk("schema train.csv -o new.json", code=2).stderr
@@ -296,7 +375,9 @@ def test_a_schema_is_written_to_be_filled_in(folder: Path) -> None:
 
 
 def test_a_schema_shows_how_much_columns_single_out(folder: Path) -> None:
-    pd.DataFrame({"a": [1, 1, 2, 3], "b": ["x", "y", "y", "y"], "c": [0.5] * 4}).to_csv("small.csv", index=False)
+    pd.DataFrame({"a": [1, 1, 2, 3], "b": ["x", "y", "y", "y"], "c": [0.5] * 4}).to_csv(
+        "small.csv", index=False
+    )
     lines = [line.split() for line in cfk("schema small.csv").stderr.splitlines()[1:4]]
     assert [line[:5] for line in lines] == [
         ["a", "numbers", "3", "50%", "50%"],  # 2 and 3 are alone
@@ -309,7 +390,10 @@ def test_plugins_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     from importlib.metadata import EntryPoint, entry_points
 
     groups = {"cfk_plugin": [EntryPoint("nearest", "cfk_adapters.nearest", "cfk_plugin")]}
-    monkeypatch.setattr("cfk_plugin.plugins.entry_points", lambda group: groups.get(group) or entry_points(group=group))
+    monkeypatch.setattr(
+        "cfk_plugin.plugins.entry_points",
+        lambda group: groups.get(group) or entry_points(group=group),
+    )
     output = cfk("plugins").output
     assert "nearest" in output
     assert "cfk_adapt" in output

@@ -16,12 +16,33 @@ from cfk_plugin.demo import explainers
 def test_the_demo_tells_its_story_and_logs_it(tmp_path: Path) -> None:
     import mlflow
 
-    command = [sys.executable, "-m", "cfk_plugin.cli", "demo", "--k", "5", "--patients", "4", "--folder", "out"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=True)
+    command = [
+        sys.executable,
+        "-m",
+        "cfk_plugin.cli",
+        "demo",
+        "--k",
+        "5",
+        "--patients",
+        "4",
+        "--folder",
+        "out",
+    ]
+    done = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=True
+    )
     assert "Traceback" not in done.stderr
     assert "\x1b" not in done.stdout
     assert max(map(len, done.stdout.splitlines())) <= 100
-    for text in ("before", "after", "If you", "people fit this", "nearest unlike neighbour", "DiCE", "mlflow ui"):
+    for text in (
+        "before",
+        "after",
+        "If you",
+        "people fit this",
+        "nearest unlike neighbour",
+        "DiCE",
+        "mlflow ui",
+    ):
         assert text in done.stdout, text
     client = mlflow.MlflowClient(f"sqlite:///{tmp_path / 'out' / 'mlflow.db'}")
     experiment = client.get_experiment_by_name("cfk demo")
@@ -36,7 +57,9 @@ def test_the_demo_tells_its_story_and_logs_it(tmp_path: Path) -> None:
         folder = client.download_artifacts(run.info.run_id, "cfk/explanations", str(tmp_path))
         rows = pd.concat([pd.read_parquet(part) for part in Path(folder).glob("part-*.parquet")])
         assert rows.loc[rows["status"] == "released", "k"].min() >= 5
-    assert "verdict review (" in done.stdout, "what is not promised, or nobody has done yet, is no failure"
+    assert "verdict review (" in done.stdout, (
+        "what is not promised, or nobody has done yet, is no failure"
+    )
     assert not (tmp_path / "mlruns").exists()
 
 

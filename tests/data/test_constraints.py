@@ -1,4 +1,6 @@
-"""What a person can change, against plain Python: schema, call and query say which values an answer may have."""
+"""What a person can change, against plain Python: schema, call and query say which values an answer
+may have.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ def table(seed: int, n: int = 50) -> pd.DataFrame:
     rows = pd.DataFrame(
         {
             "age": rng.integers(18, 40, n).astype(float),
-            "born": pd.Timestamp("1980-01-01") + pd.to_timedelta(rng.integers(0, 9, n) * 300, unit="D"),
+            "born": (
+                pd.Timestamp("1980-01-01") + pd.to_timedelta(rng.integers(0, 9, n) * 300, unit="D")
+            ),
             "city": rng.choice(["A", "B", "C"], n).astype(object),
             "grade": rng.choice(LEVELS, n).astype(object),
             "zip": rng.choice([1000, 2000, 3000], n),
@@ -42,13 +46,32 @@ def table(seed: int, n: int = 50) -> pd.DataFrame:
 
 def schema_of(rows: pd.DataFrame, **changes: Any) -> Schema:
     tree = {city: ["north" if city == "A" else "south"] for city in "ABC"}
-    options: dict[str, Any] = {"hierarchies": {"city": tree}, "ordinal": {"grade": LEVELS}, "nominal": ["zip"]}
-    return Schema.from_frame(rows, quasi_identifiers=["age", "born", "city", "grade", "zip"], **options, **changes)
+    options: dict[str, Any] = {
+        "hierarchies": {"city": tree},
+        "ordinal": {"grade": LEVELS},
+        "nominal": ["zip"],
+    }
+    return Schema.from_frame(
+        rows, quasi_identifiers=["age", "born", "city", "grade", "zip"], **options, **changes
+    )
 
 
 CALLS: list[tuple[dict[str, Any], dict[str, Any]]] = [
-    ({"immutable": ["city", "zip", "pay"], "monotone": {"age": "increase", "grade": "increase"}}, {}),
-    ({"monotone": {"age": "decrease", "born": "increase", "grade": "decrease", "pay": "increase"}}, {}),
+    (
+        {"immutable": ["city", "zip", "pay"], "monotone": {"age": "increase", "grade": "increase"}},
+        {},
+    ),
+    (
+        {
+            "monotone": {
+                "age": "decrease",
+                "born": "increase",
+                "grade": "decrease",
+                "pay": "increase",
+            }
+        },
+        {},
+    ),
     ({}, {"features_to_vary": ["age", "pay", "grade", "job"]}),
     ({}, {"features_to_vary": ["born", "city", "zip"], "permitted_range": {"pay": [20, 40]}}),
     (
@@ -96,17 +119,25 @@ def offered(rows: pd.DataFrame, schema: Schema, seed: int) -> list[dict[str, Any
             if name == "grade":
                 ranks = [LEVELS.index(level) for level in here]
                 levels = tuple(LEVELS[min(ranks) : max(ranks) + 1]) if ranks else ()
-                parts[name] = Interval(*((levels[0], levels[-1]) if levels else (None, None)), missing, levels)
+                parts[name] = Interval(
+                    *((levels[0], levels[-1]) if levels else (None, None)), missing, levels
+                )
             elif name in ("age", "born"):
-                parts[name] = Interval(*((here.min(), here.max()) if len(here) else (None, None)), missing)
+                parts[name] = Interval(
+                    *((here.min(), here.max()) if len(here) else (None, None)), missing
+                )
             else:
                 parts[name] = frozenset([*here, *([None] if missing else [])])
         answers.append(parts)
     return answers
 
 
-def values_inside(rows: pd.DataFrame, call: dict[str, Any], name: str, part: Any, own: Any) -> list[Any]:
-    """Return the table's values inside of a part; also the own number and the ends of what is permitted."""
+def values_inside(
+    rows: pd.DataFrame, call: dict[str, Any], name: str, part: Any, own: Any
+) -> list[Any]:
+    """Return the table's values inside of a part; also the own number and the ends of what is
+    permitted.
+    """
     known = [*rows[name].dropna().unique(), *([None] if rows[name].isna().any() else [])]
     if name in ("age", "born", "pay"):
         ends = call.get("permitted_range", {}).get(name, [])
@@ -124,11 +155,16 @@ def case(request: pytest.FixtureRequest) -> tuple[Any, ...]:
     queries.loc[:3, "age"] = [10.0, 27.25, 99.0, np.nan]
     answers = offered(rows, schema, request.param)
     constraints = Constraints(take_in(queries, encoder), rules_of(encoder, **call))
-    offers = {name: Offers.build(encoder.domains[name], [answer[name] for answer in answers]) for name in FEATURES}
+    offers = {
+        name: Offers.build(encoder.domains[name], [answer[name] for answer in answers])
+        for name in FEATURES
+    }
     return rows, schema, call, queries, answers, constraints, offers
 
 
-def test_an_answer_may_be_given_where_every_part_leaves_a_permitted_value(case: tuple[Any, ...]) -> None:
+def test_an_answer_may_be_given_where_every_part_leaves_a_permitted_value(
+    case: tuple[Any, ...],
+) -> None:
     rows, schema, call, queries, answers, constraints, offers = case
     expected = [
         [
@@ -147,18 +183,24 @@ def test_an_answer_may_be_given_where_every_part_leaves_a_permitted_value(case: 
     assert found.tolist() == expected
     assert 0 < found.sum() < found.size
     at = np.arange(len(queries)) % len(answers)
-    alone = {name: Offers.build(o.domain, [answers[i][name] for i in at]) for name, o in offers.items()}
+    alone = {
+        name: Offers.build(o.domain, [answers[i][name] for i in at]) for name, o in offers.items()
+    }
     assert constraints.admits(alone).tolist() == found[np.arange(len(queries)), at].tolist()
     few = np.array([7, 3, 11])
     assert constraints.take(few).admissible(offers, len(answers)).tolist() == found[few].tolist()
 
 
-def test_the_nearest_point_of_a_region_is_chosen_among_what_is_permitted(case: tuple[Any, ...]) -> None:
+def test_the_nearest_point_of_a_region_is_chosen_among_what_is_permitted(
+    case: tuple[Any, ...],
+) -> None:
     rows, schema, call, queries, answers, constraints, offers = case
     query, answer = np.nonzero(constraints.admissible(offers, len(answers)))
     for name in schema.quasi_identifiers:
         domain, own = offers[name].domain, queries[name].tolist()
-        points = pd.Series(domain.column(*constraints.nearest(name, offers[name], query, offers[name].of[answer])))
+        points = pd.Series(
+            domain.column(*constraints.nearest(name, offers[name], query, offers[name].of[answer]))
+        )
         assert points.dtype == rows[name].dtype
         for q, a, point in zip(query.tolist(), answer.tolist(), points.tolist(), strict=True):
             inside = values_inside(rows, call, name, answers[a][name], own[q])
@@ -175,7 +217,9 @@ def away(name: str, own: Any, value: Any) -> float:
     return abs(LEVELS.index(own) - LEVELS.index(value)) if name == "grade" else abs(own - value)
 
 
-def test_what_is_withheld_of_a_constrained_attribute_is_not_known_to_be_permitted(case: tuple[Any, ...]) -> None:
+def test_what_is_withheld_of_a_constrained_attribute_is_not_known_to_be_permitted(
+    case: tuple[Any, ...],
+) -> None:
     *_, queries, _, constraints, offers = case
     nothing = {name: Offers.build(o.domain, [None] * len(queries)) for name, o in offers.items()}
     assert not constraints.admits(nothing).any()
@@ -212,7 +256,9 @@ def test_what_is_read_shows_counts_and_is_not_copied(case: tuple[Any, ...]) -> N
         ({"permitted_range": {"grade": [["low"]]}}, "'grade'"),
     ],
 )
-def test_a_call_that_cannot_be_meant_is_refused_without_its_values(call: dict[str, Any], named: str) -> None:
+def test_a_call_that_cannot_be_meant_is_refused_without_its_values(
+    call: dict[str, Any], named: str
+) -> None:
     rows = table(0).assign(shoe=range(50))
     encoder = Population.from_frame(rows, schema_of(rows, bounds={"pay": (0, 99)})).encoder
     with pytest.raises(InputError) as caught:
@@ -247,7 +293,9 @@ def test_nothing_is_constrained_where_nothing_is_said() -> None:
         ({"monotone": {"pay": "increase"}, "target": "pay"}, "'pay': only features"),
     ],
 )
-def test_a_schema_names_what_cannot_be_immutable_or_monotone(options: dict[str, Any], named: str) -> None:
+def test_a_schema_names_what_cannot_be_immutable_or_monotone(
+    options: dict[str, Any], named: str
+) -> None:
     with pytest.raises(SchemaError, match=named):
         schema_of(table(0), **options)
 
@@ -257,12 +305,18 @@ def test_what_cannot_change_is_in_files_and_bundles_and_in_no_fingerprint(tmp_pa
     plain, said = schema_of(rows), schema_of(rows, immutable=["city"], monotone={"age": "increase"})
     both = [Population.from_frame(rows, schema, key=key) for schema in (plain, said)]
     assert both[0].fingerprint == both[1].fingerprint
-    assert all("change" not in attribute for attribute in to_plain(plain, both[0].domains, plain.features)["schema"])
+    assert all(
+        "change" not in attribute
+        for attribute in to_plain(plain, both[0].domains, plain.features)["schema"]
+    )
     both[1].seal(tmp_path / "people.cfk")
     opened = Population.open(tmp_path / "people.cfk", key=key).schema
-    assert [(a.name, a.change) for a in opened.attributes] == [(a.name, a.change) for a in said.attributes]
+    assert [(a.name, a.change) for a in opened.attributes] == [
+        (a.name, a.change) for a in said.attributes
+    ]
     (tmp_path / "schema.json").write_text(
-        '{"quasi_identifiers": ["age", "zip"], "immutable": ["zip"], "monotone": {"age": "increase"}}'
+        '{"quasi_identifiers": ["age", "zip"], "immutable": ["zip"], "monotone": {"age":'
+        ' "increase"}}'
     )
     read = read_schema(tmp_path / "schema.json", rows)
     assert [read[name].change for name in ("zip", "age", "job")] == ["never", "increase", "any"]

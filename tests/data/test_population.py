@@ -1,4 +1,6 @@
-"""Populations: cells and counts against pandas, people against rows, fingerprints, and the rows behind them."""
+"""Populations: cells and counts against pandas, people against rows, fingerprints, and the rows
+behind them.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,9 @@ def test_cells_members_and_people_against_pandas(seed: int) -> None:
     population = Population.from_frame(frame, SCHEMA)
     assert (population.n_rows, population.n_people) == (len(frame), frame["who"].nunique())
     groups = frame.groupby(QUASI, dropna=False).ngroup()
-    pairs = pd.DataFrame({"g": groups, "c": population.cell_of(np.arange(len(frame)))}).drop_duplicates()
+    pairs = pd.DataFrame(
+        {"g": groups, "c": population.cell_of(np.arange(len(frame)))}
+    ).drop_duplicates()
     assert len(population.cells) == groups.nunique() == len(pairs)
     for _ in range(10):
         region = random_region(population, rng)
@@ -64,35 +68,55 @@ def test_cells_members_and_people_against_pandas(seed: int) -> None:
         assert region.members(population).tolist() == inside
         assert population.count(region) == frame["who"].iloc[inside].nunique()
         assert population.people(np.array(inside, dtype=int)) == population.count(region)
-        assert population.cell_people[population.cells_inside(region)].sum() <= population.count(region)
+        assert population.cell_people[population.cells_inside(region)].sum() <= population.count(
+            region
+        )
 
 
 @given(rows=st.lists(st.tuples(st.integers(0, 5), st.integers(0, 12)), min_size=1, max_size=40))
 def test_a_person_counts_by_the_smallest_class(rows: list[tuple[int, int]]) -> None:
     frame = pd.DataFrame(rows, columns=["cell", "person"])
-    population = Population.from_frame(frame, Schema.from_frame(frame, quasi_identifiers=["cell"], subject="person"))
+    population = Population.from_frame(
+        frame, Schema.from_frame(frame, quasi_identifiers=["cell"], subject="person")
+    )
     size = frame["cell"].map(frame.groupby("cell")["person"].nunique())
     smallest = size.groupby(frame["person"], sort=False).min()
     assert population.smallest_classes().tolist() == smallest.tolist()
     profile = population.risk_profile(3)
-    assert (profile.unique, profile.below_k) == pytest.approx(((smallest == 1).mean(), (smallest < 3).mean()))
-    assert (profile.k, profile.people, profile.classes) == (3, frame["person"].nunique(), frame["cell"].nunique())
-    first = frame.groupby("person")["cell"].min().value_counts()  # each counted at the first of their cells
-    assert population.cell_people.tolist() == [first.get(cell, 0) for cell in sorted(set(frame["cell"]))]
+    assert (profile.unique, profile.below_k) == pytest.approx(
+        ((smallest == 1).mean(), (smallest < 3).mean())
+    )
+    assert (profile.k, profile.people, profile.classes) == (
+        3,
+        frame["person"].nunique(),
+        frame["cell"].nunique(),
+    )
+    first = (
+        frame.groupby("person")["cell"].min().value_counts()
+    )  # each counted at the first of their cells
+    assert population.cell_people.tolist() == [
+        first.get(cell, 0) for cell in sorted(set(frame["cell"]))
+    ]
 
 
 def test_wide_keys_do_not_overflow() -> None:
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({f"c{i}": rng.permutation(3000) for i in range(9)})
     frame = pd.concat([frame, frame.head(100)], ignore_index=True)
-    population = Population.from_frame(frame, Schema.from_frame(frame, quasi_identifiers=list(frame)))
+    population = Population.from_frame(
+        frame, Schema.from_frame(frame, quasi_identifiers=list(frame))
+    )
     assert len(population.cells) == 3000
     assert (population.cell_people == 2).sum() == 100
 
 
 def test_conform_takes_the_populations_spelling() -> None:
     frame = pd.DataFrame(
-        {"zip": pd.Series(["9000", "1000"], dtype=object), "n": np.array([1, 2], "int8"), "b": [True, False]}
+        {
+            "zip": pd.Series(["9000", "1000"], dtype=object),
+            "n": np.array([1, 2], "int8"),
+            "b": [True, False],
+        }
     )
     population = Population.from_frame(frame, Schema.from_frame(frame, quasi_identifiers=["zip"]))
     given_ = {"b": ["True", "False"], "label": [1, 1], "n": ["2", "1"], "zip": [1000, 9000.0]}
@@ -105,17 +129,27 @@ def test_a_fingerprint_is_keyed_and_of_the_cells_and_how_many_people_have_each()
     schema = Schema.from_frame(frame, quasi_identifiers=["age", "city"])
 
     def prints(*variants: tuple[pd.DataFrame, Schema, bytes]) -> set[str]:
-        return {Population.from_frame(rows, roles, key=key).fingerprint for rows, roles, key in variants}
+        return {
+            Population.from_frame(rows, roles, key=key).fingerprint for rows, roles, key in variants
+        }
 
     same = prints(
-        *((rows, schema, b"1") for rows in (frame, frame.sample(frac=1, random_state=0), frame.assign(pay=0)))
+        *(
+            (rows, schema, b"1")
+            for rows in (frame, frame.sample(frac=1, random_state=0), frame.assign(pay=0))
+        )
     )
     assert len(same) == 1
     first, other = frame["age"].dropna().unique()[:2]
-    moved = frame.assign(age=frame["age"].where(frame.index != frame.index[frame["age"] == first][0], other))
+    moved = frame.assign(
+        age=frame["age"].where(frame.index != frame.index[frame["age"] == first][0], other)
+    )
     weighted = Schema.from_frame(frame, quasi_identifiers=["age", "city"], weights={"age": 2.0})
     different = prints(
-        (frame, schema, b"2"), (moved, schema, b"1"), (frame.head(400), schema, b"1"), (frame, weighted, b"1")
+        (frame, schema, b"2"),
+        (moved, schema, b"1"),
+        (frame.head(400), schema, b"1"),
+        (frame, weighted, b"1"),
     )
     assert len(different | same) == 5
 
@@ -134,7 +168,10 @@ def test_errors_name_columns_and_no_value() -> None:
 
 def test_it_shows_no_row_and_refuses_pickling() -> None:
     population = Population.from_frame(FRAME, SCHEMA)
-    assert repr(population) == f"Population({population.n_people} people, 500 rows, {len(population.cells)} cells)"
+    assert (
+        repr(population)
+        == f"Population({population.n_people} people, 500 rows, {len(population.cells)} cells)"
+    )
     for holder in (population, population.encoder):
         with pytest.raises(PopulationError, match="refuses to be pickled"):
             pickle.dumps(holder)
@@ -142,7 +179,8 @@ def test_it_shows_no_row_and_refuses_pickling() -> None:
         population.codes[0, 0] = 1
 
 
-# --- the rows behind the cells ------------------------------------------------------------------------------------
+# --- the rows behind the cells
+# ------------------------------------------------------------------------------------
 
 
 def test_what_numbers_records_travels_to_workers_alone_and_does_not_show_its_key() -> None:
@@ -151,7 +189,11 @@ def test_what_numbers_records_travels_to_workers_alone_and_does_not_show_its_key
     assert "a secret" not in repr(reader) + repr(population.encoder)
     there = cloudpickle.loads(cloudpickle.dumps(reader))
     numbers = population.keyed_order(*population.encode(FRAME)).tolist()
-    assert there.numbers(FRAME).tolist() == population.keyed_numbers(np.arange(500)).tolist() == numbers
+    assert (
+        there.numbers(FRAME).tolist()
+        == population.keyed_numbers(np.arange(500)).tolist()
+        == numbers
+    )
 
 
 def test_a_sealed_population_has_no_rows_to_ask_for(tmp_path: Path) -> None:
@@ -171,7 +213,9 @@ def test_rows_of_codes_are_found_where_they_are() -> None:
     codes = np.unique(rng.integers(-1, 50, (3_000, 3)).astype(np.int32), axis=0)
     wanted = rng.integers(-1, 50, (2_000, 3)).astype(np.int32)
     place = {tuple(row): at for at, row in enumerate(codes.tolist())}
-    assert CodeIndex(codes).find(wanted).tolist() == [place.get(tuple(r), -1) for r in wanted.tolist()]
+    assert CodeIndex(codes).find(wanted).tolist() == [
+        place.get(tuple(r), -1) for r in wanted.tolist()
+    ]
 
 
 def test_keyed_numbers_keep_their_order_where_numbers_have_a_sign() -> None:

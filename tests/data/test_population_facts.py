@@ -1,4 +1,6 @@
-"""What a run says of its population: counts that cannot be used against a few people, and no value of any."""
+"""What a run says of its population: counts that cannot be used against a few people, and no value
+of any.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ def table(*sizes: int) -> pd.DataFrame:
 
 
 def population(*sizes: int) -> Population:
-    return Population.from_frame(table(*sizes), Schema.from_frame(table(*sizes), quasi_identifiers=["age"]))
+    return Population.from_frame(
+        table(*sizes), Schema.from_frame(table(*sizes), quasi_identifiers=["age"])
+    )
 
 
 def bins(facts: dict[str, Any]) -> list[tuple[int, int | None, int | str]]:
@@ -39,8 +43,15 @@ def bins(facts: dict[str, Any]) -> list[tuple[int, int | None, int | str]]:
             [(1, 5, 70), (5, 10, 31), (10, 25, 12), (25, 50, 27), (50, None, 60)],
         ),
         # Few people are a text and share a bin.
-        ((*[1] * 3, *[2] * 2, 6, 25, 30), 68, "1–10", "1–10", [(1, 10, 13), (10, 25, 0), (25, None, 55)]),
-        # What follows from the other counts is hidden as well: of nearly all below k, of most of these alone.
+        (
+            (*[1] * 3, *[2] * 2, 6, 25, 30),
+            68,
+            "1–10",
+            "1–10",
+            [(1, 10, 13), (10, 25, 0), (25, None, 55)],
+        ),
+        # What follows from the other counts is hidden as well: of nearly all below k, of most of
+        # these alone.
         ((*[1] * 30, *[3] * 100, 7), 337, 30, "327–336", [(1, None, 337)]),
         ((*[1] * 40, 4, 4, *[20] * 3), 108, "38–47", 48, [(1, 5, 48), (5, 10, 0), (10, None, 60)]),
         # Not merged with those below k.
@@ -56,7 +67,12 @@ def test_counts_of_people_and_what_is_hidden_of_them(
     sizes: tuple[int, ...], people: Any, unique: Any, below: Any, classes: list[Any]
 ) -> None:
     facts = facts_of(population(*sizes), k=5)
-    assert (facts["rows"], facts["people"], facts["subject_key"], facts["k"]) == (people, people, False, 5)
+    assert (facts["rows"], facts["people"], facts["subject_key"], facts["k"]) == (
+        people,
+        people,
+        False,
+        5,
+    )
     assert (facts["unique"], facts["below_k"], bins(facts)) == (unique, below, classes)
 
 
@@ -67,8 +83,16 @@ def test_no_small_number_is_written_nor_follows(sizes: list[int], k: int) -> Non
     people, below, alone = facts["people"], facts["below_k"], facts["unique"]
     exact = [number for number in (people, below, alone) if isinstance(number, int)]
     exact += [n for _, _, n in bins(facts) if isinstance(n, int)]
-    exact += [a - b for a in (people, below) for b in (below, alone) if isinstance(a, int) and isinstance(b, int)]
-    heads = [sum(n for _, _, n in bins(facts)[:i] if isinstance(n, int)) for i in range(1, len(facts["classes"]))]
+    exact += [
+        a - b
+        for a in (people, below)
+        for b in (below, alone)
+        if isinstance(a, int) and isinstance(b, int)
+    ]
+    heads = [
+        sum(n for _, _, n in bins(facts)[:i] if isinstance(n, int))
+        for i in range(1, len(facts["classes"]))
+    ]
     exact += [abs(below - head) for head in heads if isinstance(below, int)]
     assert not [number for number in exact if 0 < number <= FEW]
     known = [n for _, _, n in bins(facts) if isinstance(n, int)]
@@ -80,7 +104,9 @@ def test_no_small_number_is_written_nor_follows(sizes: list[int], k: int) -> Non
 
 
 def test_people_with_several_rows_count_once_by_their_smallest_class() -> None:
-    frame = pd.concat([table(*[20] * 3).assign(who=range(60)), table(12).assign(age=7, who=range(12))])
+    frame = pd.concat(
+        [table(*[20] * 3).assign(who=range(60)), table(12).assign(age=7, who=range(12))]
+    )
     schema = Schema.from_frame(frame, quasi_identifiers=["age"], subject="who")
     facts = facts_of(Population.from_frame(frame, schema), k=15)
     assert (facts["rows"], facts["people"], facts["subject_key"]) == (72, 60, True)
@@ -93,7 +119,9 @@ def test_a_sealed_population_says_the_same_of_people(tmp_path: Path) -> None:
     sealed = facts_of(Population.open(tmp_path / "sealed.cfk"), k=5)
     assert sealed["rows"] is None
     assert {n: v for n, v in sealed.items() if n not in ("rows", "attributes")} == {
-        name: value for name, value in facts_of(here, k=5).items() if name not in ("rows", "attributes")
+        name: value
+        for name, value in facts_of(here, k=5).items()
+        if name not in ("rows", "attributes")
     }
     assert [a["distinct"] for a in sealed["attributes"]] == [34, None]
 
@@ -144,24 +172,43 @@ def test_attributes_are_told_by_role_and_by_where_their_bounds_come_from() -> No
         **dict.fromkeys(["name", "debt", "who", "y"]),
     }
     distinct = {name: each["distinct"] for name, each in told.items()}
-    assert distinct == {"age": 40, "size": 7, "city": 5, "grade": 3, "debt": 40, "name": None, "who": None, "y": None}
+    assert distinct == {
+        "age": 40,
+        "size": 7,
+        "city": 5,
+        "grade": 3,
+        "debt": 40,
+        "name": None,
+        "who": None,
+        "y": None,
+    }
 
 
 def test_without_counts_the_declarations_alone_are_told() -> None:
     facts = declarations_of(SCHEMA)
     assert set(facts) == {"schema_version", "attributes"}
     assert {each["distinct"] for each in facts["attributes"]} == {None}
-    assert Counter(each["bounds"] for each in facts["attributes"]) == {"learned": 3, "declared": 2, None: 3}
+    assert Counter(each["bounds"] for each in facts["attributes"]) == {
+        "learned": 3,
+        "declared": 2,
+        None: 3,
+    }
 
 
 def test_no_value_of_an_attribute_is_told() -> None:
-    text = json.dumps([facts_of(Population.from_frame(FRAME, SCHEMA), k=5), declarations_of(SCHEMA)])
-    assert not [value for value in ("CANARY", "712345", "881234", '"low"', "1.5", "100") if value in text]
+    text = json.dumps(
+        [facts_of(Population.from_frame(FRAME, SCHEMA), k=5), declarations_of(SCHEMA)]
+    )
+    assert not [
+        value for value in ("CANARY", "712345", "881234", '"low"', "1.5", "100") if value in text
+    ]
 
 
 def test_a_result_says_what_was_known_when_it_was_made() -> None:
     train = table(*[5] * 12)
-    where = Population.from_frame(train, Schema.from_frame(train, quasi_identifiers=["age"]), key=b"k")
+    where = Population.from_frame(
+        train, Schema.from_frame(train, quasi_identifiers=["age"]), key=b"k"
+    )
     anonymizer = KAnonymizer(policy=PrivacyPolicy(guarantee="reciprocal", k=5)).fit(
         where, model=lambda rows: rows["pay"] > 0, desired=True
     )
@@ -174,7 +221,11 @@ def test_a_result_says_what_was_known_when_it_was_made() -> None:
     )
     close = quiet.transform(train.head(2), instance_based=True).about
     assert close.population is not None
-    assert close.population["tolerance"] is None, "what an explainer gives back from the table is not measured"
+    assert close.population["tolerance"] is None, (
+        "what an explainer gives back from the table is not measured"
+    )
     given = PrivacyPolicy(guarantee="reciprocal", k=5, near_native=0.25)
     fixed = KAnonymizer(policy=given).fit(where, model=lambda rows: rows["pay"] > 0, desired=True)
-    assert (fixed.transform(train.head(2)).about.population or {})["tolerance"] == pytest.approx(0.25)
+    assert (fixed.transform(train.head(2)).about.population or {})["tolerance"] == pytest.approx(
+        0.25
+    )

@@ -1,4 +1,6 @@
-"""Schemas and hierarchies: kinds from dtypes, roles, weights, trees, and errors that name the column."""
+"""Schemas and hierarchies: kinds from dtypes, roles, weights, trees, and errors that name the
+column.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ import pytest
 from cfk_plugin import Attribute, Hierarchy, Schema
 from cfk_plugin.errors import SchemaError
 
-FRAME = pd.DataFrame({"id": [1, 2], "age": [24, 27], "city": ["A", "B"], "pay": [1.0, 2.0], "y": [0, 1]})
+FRAME = pd.DataFrame(
+    {"id": [1, 2], "age": [24, 27], "city": ["A", "B"], "pay": [1.0, 2.0], "y": [0, 1]}
+)
 
 
 @pytest.mark.parametrize(
@@ -35,7 +39,10 @@ FRAME = pd.DataFrame({"id": [1, 2], "age": [24, 27], "city": ["A", "B"], "pay": 
     ],
 )
 def test_kind_follows_from_the_dtype(values: Any, kind: str) -> None:
-    assert Schema.from_frame(pd.DataFrame({"x": pd.Series(values)}), quasi_identifiers=["x"])["x"].kind == kind
+    assert (
+        Schema.from_frame(pd.DataFrame({"x": pd.Series(values)}), quasi_identifiers=["x"])["x"].kind
+        == kind
+    )
 
 
 def test_roles_weights_and_levels() -> None:
@@ -55,7 +62,9 @@ def test_roles_weights_and_levels() -> None:
 
 
 def test_weights_are_normalised_however_the_schema_is_built() -> None:
-    parts = [Attribute(name=n, role="quasi-identifier", weight=w) for n, w in (("a", 1.0), ("b", 3.0))]
+    parts = [
+        Attribute(name=n, role="quasi-identifier", weight=w) for n, w in (("a", 1.0), ("b", 3.0))
+    ]
     schema = Schema((*parts, Attribute(name="c")))
     assert [schema[n].weight for n in "abc"] == [0.25, 0.75, 0.0]
 
@@ -63,9 +72,15 @@ def test_weights_are_normalised_however_the_schema_is_built() -> None:
 @pytest.mark.parametrize(
     ("options", "named"),
     [
-        *(({role: ["zip"]}, "zip") for role in ("quasi_identifiers", "sensitive", "identifiers", "nominal", "whole")),
+        *(
+            ({role: ["zip"]}, "zip")
+            for role in ("quasi_identifiers", "sensitive", "identifiers", "nominal", "whole")
+        ),
         *(({role: "zip"}, "zip") for role in ("subject", "target")),
-        *(({role: {"zip": (0, 1)}}, "zip") for role in ("ordinal", "hierarchies", "weights", "bounds")),
+        *(
+            ({role: {"zip": (0, 1)}}, "zip")
+            for role in ("ordinal", "hierarchies", "weights", "bounds")
+        ),
         ({"quasi_identifiers": "age"}, "list"),
         ({"quasi_identifiers": []}, "quasi-identifier"),
         ({"sensitive": ["age"]}, "age"),
@@ -114,12 +129,15 @@ TREE = {"b1": ["b", "*"], "a1": ["a", "*"], "b2": ["b", "*"], "a2": ["a", "*"], 
 def test_leaves_under_a_node_are_a_range() -> None:
     tree = Hierarchy.of(TREE)
     for node, label in enumerate(tree.labels):
-        assert set(tree.values_under(node)) == {leaf for leaf, path in TREE.items() if label in (leaf, *path)}
+        assert set(tree.values_under(node)) == {
+            leaf for leaf, path in TREE.items() if label in (leaf, *path)
+        }
     assert repr(tree) == "Hierarchy(5 values, 8 nodes)"
 
 
 @pytest.mark.parametrize(
-    ("values", "label"), [(["a1"], "a1"), (["a1", "a3"], "a"), (["b1", "b2"], "b"), (["a1", "b2"], "*")]
+    ("values", "label"),
+    [(["a1"], "a1"), (["a1", "a3"], "a"), (["b1", "b2"], "b"), (["a1", "b2"], "*")],
 )
 def test_cover_is_the_lowest_common_node(values: list[str], label: str) -> None:
     tree = Hierarchy.of(TREE)
@@ -127,7 +145,9 @@ def test_cover_is_the_lowest_common_node(values: list[str], label: str) -> None:
 
 
 def test_frame_and_mapping_give_the_same_tree_and_schema_and_numbers_are_text() -> None:
-    tree = Hierarchy.of(pd.DataFrame({"value": [9000.0, 9050.0, 2000.0], "region": ["E", "E", "A"]}))
+    tree = Hierarchy.of(
+        pd.DataFrame({"value": [9000.0, 9050.0, 2000.0], "region": ["E", "E", "A"]})
+    )
     assert tree == Hierarchy.of({9000: ["E"], 9050: ["E"], 2000: ["A"]})
     assert hash(tree) == hash(Hierarchy.of({"9000": ["E"], "9050": ["E"], "2000": ["A"]}))
     assert set(tree.leaves) == {"9000", "9050", "2000"}
@@ -135,7 +155,10 @@ def test_frame_and_mapping_give_the_same_tree_and_schema_and_numbers_are_text() 
     assert Hierarchy.of(tree) is tree
     assert tree != 3
     trees = ({"A": ["r"], "B": ["r"]}, pd.DataFrame({"value": ["A", "B"], "region": "r"}))
-    one, two = (Schema.from_frame(FRAME, quasi_identifiers=["city"], hierarchies={"city": tree}) for tree in trees)
+    one, two = (
+        Schema.from_frame(FRAME, quasi_identifiers=["city"], hierarchies={"city": tree})
+        for tree in trees
+    )
     assert one == two
     assert hash(one) == hash(two)
 
@@ -146,7 +169,13 @@ def test_a_root_is_added() -> None:
 
 
 @pytest.mark.parametrize(
-    "table", [{}, {"x": ["a"], "y": []}, {"x": ["a", "r"], "y": ["a", "s"]}, pd.DataFrame({"v": ["x", "x"], "p": "a"})]
+    "table",
+    [
+        {},
+        {"x": ["a"], "y": []},
+        {"x": ["a", "r"], "y": ["a", "s"]},
+        pd.DataFrame({"v": ["x", "x"], "p": "a"}),
+    ],
 )
 def test_what_is_no_tree_is_refused(table: Any) -> None:
     with pytest.raises(SchemaError):
@@ -154,5 +183,10 @@ def test_what_is_no_tree_is_refused(table: Any) -> None:
 
 
 def test_a_schema_says_its_roles() -> None:
-    schema = Schema.from_frame(FRAME, quasi_identifiers=["city", "age"], sensitive=["pay"], subject="id", target="y")
-    assert repr(schema) == "Schema(subject: id; quasi-identifier: age, city; sensitive: pay; target: y)"
+    schema = Schema.from_frame(
+        FRAME, quasi_identifiers=["city", "age"], sensitive=["pay"], subject="id", target="y"
+    )
+    assert (
+        repr(schema)
+        == "Schema(subject: id; quasi-identifier: age, city; sensitive: pay; target: y)"
+    )

@@ -1,4 +1,6 @@
-"""Sealed populations: what was written comes back, and whatever was changed, lost or written by others is refused."""
+"""Sealed populations: what was written comes back, and whatever was changed, lost or written by
+others is refused.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ TABLE = pd.DataFrame({"age": range(20, 32), "städte": list("abc") * 4, "pay": r
 
 
 def people(key: bytes | None) -> Population:
-    return Population.from_frame(TABLE, Schema.from_frame(TABLE, quasi_identifiers=["age", "städte"]), key=key)
+    return Population.from_frame(
+        TABLE, Schema.from_frame(TABLE, quasi_identifiers=["age", "städte"]), key=key
+    )
 
 
 @pytest.fixture(params=[None, b"a secret"], ids=["no key", "key"])
@@ -53,7 +57,9 @@ def test_a_bundle_of_before_protects_as_it_did(name: str) -> None:
     assert "missing" in regions
 
 
-def test_what_was_written_comes_back_and_is_the_same_file_again(sealed: tuple[Path, bytes], tmp_path: Path) -> None:
+def test_what_was_written_comes_back_and_is_the_same_file_again(
+    sealed: tuple[Path, bytes], tmp_path: Path
+) -> None:
     path, key = sealed
     opened = Population.open(path, key=key)
     assert opened.schema == people(key).schema
@@ -88,7 +94,11 @@ def test_changed_lost_and_added_content_is_refused(sealed: tuple[Path, bytes]) -
     with zipfile.ZipFile(path) as file:
         array = next(name for name in file.namelist() if name.endswith(".npy"))
         facts = json.loads(file.read("facts.json"))
-    for name, content in (("facts.json", json.dumps(facts).encode() + b" "), (array, None), ("more.npy", b"x")):
+    for name, content in (
+        ("facts.json", json.dumps(facts).encode() + b" "),
+        (array, None),
+        ("more.npy", b"x"),
+    ):
         path.write_bytes(whole)
         rewrite(path, name, content)
         with pytest.raises(BundleError, match="changed"):

@@ -1,4 +1,6 @@
-"""Values across dtypes: how they are read, coded and given back; and regions that hold them, as text and JSON."""
+"""Values across dtypes: how they are read, coded and given back; and regions that hold them, as
+text and JSON.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,9 @@ COLUMNS = {
 
 def population_of(values: Any, **options: Any) -> Population:
     frame = pd.DataFrame({"x": values})
-    return Population.from_frame(frame, Schema.from_frame(frame, quasi_identifiers=["x"], **options))
+    return Population.from_frame(
+        frame, Schema.from_frame(frame, quasi_identifiers=["x"], **options)
+    )
 
 
 def codes(population: Population, values: Any) -> list[int]:
@@ -59,14 +63,20 @@ def test_a_column_comes_back_as_it_was(name: str, many: int) -> None:
     pd.testing.assert_series_equal(conform(spelled["x"], frame["x"].dtype), frame["x"])
 
 
-@pytest.mark.parametrize("values", [[24.0, 27.0], ["24", "27"], [24, 27], pd.Categorical(["24", "27"])])
+@pytest.mark.parametrize(
+    "values", [[24.0, 27.0], ["24", "27"], [24, 27], pd.Categorical(["24", "27"])]
+)
 @pytest.mark.parametrize("trained", [[24, 27], [24.0, 27.0], pd.array([24, 27], dtype="Int64")])
 def test_a_number_is_a_number_however_it_is_written(values: Any, trained: Any) -> None:
     assert codes(population_of(trained), values) == [0, 1]
 
 
-@pytest.mark.parametrize("values", [[9000.0, 1000.0], ["9000", "1000"], ["9000.0", "1000.0"], [9000, 1000]])
-@pytest.mark.parametrize("trained", [[9000, 1000], ["9000", "1000"], [9000.0, 1000.0], ["9000.0", "1000.0"]])
+@pytest.mark.parametrize(
+    "values", [[9000.0, 1000.0], ["9000", "1000"], ["9000.0", "1000.0"], [9000, 1000]]
+)
+@pytest.mark.parametrize(
+    "trained", [[9000, 1000], ["9000", "1000"], [9000.0, 1000.0], ["9000.0", "1000.0"]]
+)
 def test_codes_of_categories_too(values: Any, trained: Any) -> None:
     assert codes(population_of(trained, nominal=["x"]), values) == [1, 0]
 
@@ -81,7 +91,9 @@ def test_booleans(values: Any) -> None:
 
 
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
-@pytest.mark.parametrize("moment", ["1900-01-01", "1969-12-31T23:59:59.999999999", "2024-02-29T12:00:00.1234567+02:00"])
+@pytest.mark.parametrize(
+    "moment", ["1900-01-01", "1969-12-31T23:59:59.999999999", "2024-02-29T12:00:00.1234567+02:00"]
+)
 def test_a_moment_is_the_same_number_alone_as_in_a_column(moment: str, unit: Any) -> None:
     stamp = pd.Timestamp(moment).as_unit(unit)
     assert to_number(stamp) == to_numbers(pd.Series([stamp]))[0][0]
@@ -89,7 +101,13 @@ def test_a_moment_is_the_same_number_alone_as_in_a_column(moment: str, unit: Any
 
 def test_marks_of_what_cannot_be_coded() -> None:
     given = pd.Series([1.0, 1.5, np.nan, np.inf, "x"], dtype=object)
-    assert codes(population_of([1.0, 2.0]), given) == [0, UNKNOWN, UNEXPECTED_MISSING, INVALID, INVALID]
+    assert codes(population_of([1.0, 2.0]), given) == [
+        0,
+        UNKNOWN,
+        UNEXPECTED_MISSING,
+        INVALID,
+        INVALID,
+    ]
     assert codes(population_of(["a", "b"]), ["b", "z", None]) == [1, UNKNOWN, UNEXPECTED_MISSING]
     gaps = population_of(["b", None, "a"])
     assert (codes(gaps, ["b", None, "a"]), gaps.domains["x"].value(2)) == ([1, 2, 0], None)
@@ -113,10 +131,16 @@ FRACTIONS = np.linspace(0.1, 0.9, 9)
         (SECONDS, Interval(SECONDS[1], SECONDS[1]), [1]),
         (SECONDS, Interval(SECONDS[1].isoformat(), SECONDS[2].isoformat()), [1, 2]),
         (FRACTIONS, Interval(FRACTIONS[2], FRACTIONS[6]), [2, 3, 4, 5, 6]),
-        (FRACTIONS, Interval(0.3, 0.7), [2, 3, 4, 5]),  # the seventh is 0.7000000000000001: read literally, outside
+        (
+            FRACTIONS,
+            Interval(0.3, 0.7),
+            [2, 3, 4, 5],
+        ),  # the seventh is 0.7000000000000001: read literally, outside
     ],
 )
-def test_a_range_holds_its_ends_and_nobody_just_outside(values: Any, part: Interval, inside: list[int]) -> None:
+def test_a_range_holds_its_ends_and_nobody_just_outside(
+    values: Any, part: Interval, inside: list[int]
+) -> None:
     assert population_of(values).members(Region({"x": part})).tolist() == inside
 
 
@@ -140,11 +164,14 @@ def test_ordinal_levels_keep_their_order_and_need_to_be_declared() -> None:
     ],
 )
 def test_conform_changes_no_value(values: Any, dtype: Any) -> None:
-    cast = conform(pd.Series(values, dtype=object), np.dtype(dtype) if isinstance(dtype, str) else dtype)
+    cast = conform(
+        pd.Series(values, dtype=object), np.dtype(dtype) if isinstance(dtype, str) else dtype
+    )
     assert cast.astype(object).tolist() == values
 
 
-# --- regions ----------------------------------------------------------------------------------------------------
+# --- regions
+# ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("value", [None, np.nan, np.float32("nan"), pd.NA, pd.NaT, Decimal("NaN")])

@@ -1,4 +1,6 @@
-"""The page on architecture names what there is, and the way that it tells is the way that is gone."""
+"""The page on architecture names what there is, and the way that it tells is the way that is
+gone.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ STEPS = re.findall(r"^\d\. (.*(?:\n   .*)*)", PAGE, re.M)
 
 
 def functions_of(step: str) -> list[tuple[str, str]]:
-    """Return module and name of the functions that a step says are called: those followed by their module."""
+    """Return module and name of the functions that a step says are called: those followed by their
+    module.
+    """
     return [(path, name) for name, path in re.findall(r"`([\w.]+)` in\s+`(\w+/\w+)\.py`", step)]
 
 
@@ -41,7 +45,9 @@ def test_every_room_is_named_in_the_order_of_imports() -> None:
     assert table
     rooms = re.findall(r"^\| `(\w+)/` \|", table[1], re.M)
     layers = re.search(
-        r"^layers = \[\n(.*?)^\]", (REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"), re.M | re.S
+        r"^layers = \[\n(.*?)^\]",
+        (REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"),
+        re.M | re.S,
     )
     assert layers
     chain = re.findall(r'^    "(\w+)",', layers[1], re.M)
@@ -67,7 +73,9 @@ def test_a_counterfactual_goes_that_way(tmp_path: Path) -> None:
     private = protect(
         lambda queries: table[table["pay"] > 50].iloc[: len(queries)],
         model=lambda rows: (rows["pay"] > 50).to_numpy(),
-        population=Population.from_frame(table, Schema.from_frame(table, quasi_identifiers=["age"])),
+        population=Population.from_frame(
+            table, Schema.from_frame(table, quasi_identifiers=["age"])
+        ),
         policy=PrivacyPolicy(guarantee="reciprocal"),
         desired=True,
         ledger=Ledger(f"sqlite:///{tmp_path / 'ledger.db'}", key=b"0" * 32, create=True),

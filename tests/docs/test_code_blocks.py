@@ -1,10 +1,12 @@
 """Every code block of README.md and docs/ runs, and prints what the page says it prints.
 
-The blocks of one page run in order, in one namespace and one empty folder. A ``text`` block right below a block is its
-output and is compared exactly. Console lines that start with ``cfk`` run through the command line in the same folder;
-``# exit code 3`` at the end of a line is the exit code it must have, 0 where nothing is said.
+The blocks of one page run in order, in one namespace and one empty folder. A ``text`` block right
+below a block is its output and is compared exactly. Console lines that start with ``cfk`` run
+through the command line in the same folder; ``# exit code 3`` at the end of a line is the exit code
+it must have, 0 where nothing is said.
 
-After a change that alters an output, ``python tests/docs/test_code_blocks.py docs/PAGE.md ...`` writes it anew.
+After a change that alters an output, ``python tests/docs/test_code_blocks.py docs/PAGE.md ...``
+writes it anew.
 """
 
 from __future__ import annotations
@@ -39,7 +41,9 @@ FENCE = re.compile(r"^```(\w*)\n(.*?)^```$(?:\n\s*^```text\n(.*?)^```$)?", re.M 
 EXIT_CODE = re.compile(r"# exit code (\d)$")
 
 RUN_ELSEWHERE = {
-    "docs/how-to/write-an-adapter.md": "its files are written out, installed and run by test_write_an_adapter.py",
+    "docs/how-to/write-an-adapter.md": (
+        "its files are written out, installed and run by test_write_an_adapter.py"
+    ),
 }
 NOT_RUN = {
     "make ": "sets up an environment of its own",
@@ -93,7 +97,9 @@ SLOW = {
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One fenced block: its language, text, line in the page, and the output that the page says it has."""
+    """One fenced block: its language, text, line in the page, and the output that the page says it
+    has.
+    """
 
     language: str
     text: str
@@ -109,7 +115,8 @@ def pages() -> list[str]:
 def blocks(page: str) -> list[Block]:
     text = (REPOSITORY / page).read_text(encoding="utf-8")
     return [
-        Block(match[1], match[2], text.count("\n", 0, match.start()) + 2, match[3]) for match in FENCE.finditer(text)
+        Block(match[1], match[2], text.count("\n", 0, match.start()) + 2, match[3])
+        for match in FENCE.finditer(text)
     ]
 
 
@@ -138,7 +145,9 @@ def run_console(page: str, block: Block, namespace: dict[str, Any]) -> str:
         given = dict(word.split("=", 1) for word in words[: words.index("cfk")])
         done = CliRunner().invoke(app, words[words.index("cfk") + 1 :], env=given)
         expected = EXIT_CODE.search(line)
-        assert done.exit_code == int(expected[1] if expected else 0), f"{page}: {line}\n{done.output}"
+        assert done.exit_code == int(expected[1] if expected else 0), (
+            f"{page}: {line}\n{done.output}"
+        )
         said += done.output
     return said
 
@@ -190,7 +199,9 @@ def files_of_the_command_line_page() -> None:
     from sklearn.tree import DecisionTreeClassifier
 
     random = np.random.default_rng(0)
-    train = pd.DataFrame({"age": random.integers(20, 60, 300), "income": random.integers(20, 90, 300)})
+    train = pd.DataFrame(
+        {"age": random.integers(20, 60, 300), "income": random.integers(20, 90, 300)}
+    )
     keep = FunctionTransformer(feature_names_out="one-to-one")
     model = make_pipeline(keep, DecisionTreeClassifier(max_depth=2, random_state=0))
     model.fit(train, np.where(train["income"] > 50, "yes", "no"))
@@ -216,13 +227,18 @@ def test_blocks_run_and_print_what_the_page_says(page: str) -> None:
         check(page)
         return
     command = [sys.executable, __file__, "--check", str(REPOSITORY / page)]
-    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}  # nobody has activated an environment for the tests
+    environment = {
+        **os.environ,
+        "PYSPARK_PYTHON": sys.executable,
+    }  # nobody has activated an environment for the tests
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stderr[-4000:]
 
 
 def check(page: str) -> None:
-    """Run a page in the current folder and compare what its blocks print with what it says they do."""
+    """Run a page in the current folder and compare what its blocks print with what it says they
+    do.
+    """
     BEFORE.get(page, lambda: None)()
     namespace: dict[str, Any] = {"__name__": "page"}
     for block in blocks(page):
@@ -247,13 +263,19 @@ def test_fences_are_balanced(page: str) -> None:
 
 def test_nothing_is_excused_that_is_not_there() -> None:
     there = pages()
-    assert set(RUN_ELSEWHERE) | set(NEEDS) | set(NEEDS_COMMAND) | set(OWN_PROCESS) | SLOW | set(BEFORE) <= set(there)
-    console = "".join(b.text for page in there for b in blocks(page) if b.language in ("console", "sh"))
+    assert set(RUN_ELSEWHERE) | set(NEEDS) | set(NEEDS_COMMAND) | set(OWN_PROCESS) | SLOW | set(
+        BEFORE
+    ) <= set(there)
+    console = "".join(
+        b.text for page in there for b in blocks(page) if b.language in ("console", "sh")
+    )
     assert [part for part in NOT_RUN if part not in console] == []
 
 
 def write_outputs(page: str) -> None:
-    """Run a page in an empty folder and put what its blocks print in the place of what it says they do."""
+    """Run a page in an empty folder and put what its blocks print in the place of what it says they
+    do.
+    """
     path = REPOSITORY / page
     text = path.read_text(encoding="utf-8")
     namespace: dict[str, Any] = {"__name__": "page"}
@@ -266,11 +288,15 @@ def write_outputs(page: str) -> None:
                 at = text.index(block.text, at) + len(block.text)
                 start = text.index("```text\n", at) + len("```text\n")
                 end = start + len(block.output)
-                text = text[:start] + "".join(f"{line}\n" for line in said.splitlines()) + text[end:]
+                text = (
+                    text[:start] + "".join(f"{line}\n" for line in said.splitlines()) + text[end:]
+                )
     path.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
     checks = sys.argv[1] == "--check"
     for given in sys.argv[1 + checks :]:
-        (check if checks else write_outputs)(Path(given).resolve().relative_to(REPOSITORY).as_posix())
+        (check if checks else write_outputs)(
+            Path(given).resolve().relative_to(REPOSITORY).as_posix()
+        )

@@ -20,12 +20,16 @@ DATA, PAGE = GOVERNANCE / "example-report.json", GOVERNANCE / "example-report.ht
 
 def test_the_page_is_rendered_from_the_data() -> None:
     found = PAGE.read_text(encoding="utf-8")
-    assert found == PrivacyReport.read(DATA).to_html(), "run docs/governance/make_example.py --render"
+    assert found == PrivacyReport.read(DATA).to_html(), (
+        "run docs/governance/make_example.py --render"
+    )
     assert problems(found) == []
 
 
 def test_the_data_follow_the_schema() -> None:
-    schema = json.loads((files("cfk_plugin") / "schemas" / "report-1.schema.json").read_text(encoding="utf-8"))
+    schema = json.loads(
+        (files("cfk_plugin") / "schemas" / "report-1.schema.json").read_text(encoding="utf-8")
+    )
     jsonschema.validate(json.loads(DATA.read_text(encoding="utf-8")), schema)
 
 
@@ -36,4 +40,9 @@ def test_the_example_shows_what_the_guide_says_of_it() -> None:
     assert [*data.policy["guarantees"]] == ["catalogue"]
     assert data.metric("k_min").value >= 12
     assert data.metric("true_rate").value == 1
-    assert {distribution.id for distribution in data.distributions} >= {"class_sizes", "frontier", "pureness", "risk"}
+    assert {distribution.id for distribution in data.distributions} >= {
+        "class_sizes",
+        "frontier",
+        "pureness",
+        "risk",
+    }

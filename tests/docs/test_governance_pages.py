@@ -26,7 +26,9 @@ def test_page_is_current(path):
 def test_tables_have_as_many_cells_as_columns(path):
     rows = [line for line in WRITTEN[path].splitlines() if line.startswith("|")]
     assert len(rows) > 20
-    assert {len(re.findall(r"(?<!\\)\|", line)) for line in rows} == {3 if path.name == "definitions.md" else 7}
+    assert {len(re.findall(r"(?<!\\)\|", line)) for line in rows} == {
+        3 if path.name == "definitions.md" else 7
+    }
 
 
 def test_index_names_the_thresholds_that_are_used():

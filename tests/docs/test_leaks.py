@@ -18,7 +18,9 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 @pytest.fixture(scope="module")
 def make() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("make_leaks", DOCS / "explanation" / "make_leaks.py")
+    spec = importlib.util.spec_from_file_location(
+        "make_leaks", DOCS / "explanation" / "make_leaks.py"
+    )
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -28,7 +30,9 @@ def make() -> ModuleType:
 
 @pytest.fixture(scope="module")
 def found() -> dict[str, Any]:
-    content: dict[str, Any] = json.loads((DOCS / "explanation" / "leaks.json").read_text(encoding="utf-8"))
+    content: dict[str, Any] = json.loads(
+        (DOCS / "explanation" / "leaks.json").read_text(encoding="utf-8")
+    )
     return content
 
 
@@ -47,8 +51,12 @@ def test_intervals_hold_their_values_and_attacks_have_controls(found: dict[str, 
                     assert rate["low"] <= rate["value"] <= rate["high"]
 
 
-def test_the_published_pattern_of_linear_models_is_there(make: ModuleType, found: dict[str, Any]) -> None:
-    """Strength grows with d; at d = n = 5,000 the test of likelihoods finds more at few alarms than the distance."""
+def test_the_published_pattern_of_linear_models_is_there(
+    make: ModuleType, found: dict[str, Any]
+) -> None:
+    """Strength grows with d; at d = n = 5,000 the test of likelihoods finds more at few alarms than
+    the distance.
+    """
     reports = [found[f"linear d={d}"] for d in (100, 1000, 5000, 7000)]
     areas = [make.of(report, "membership_cfd_lrt")["main"] for report in reports]
     assert [area["value"] for area in areas] == sorted(area["value"] for area in areas)
@@ -66,8 +74,13 @@ def test_every_figure_is_there() -> None:
 
 
 @pytest.mark.slow
-def test_figures_are_drawn_from_the_results(make: ModuleType, found: dict[str, Any], tmp_path: Path) -> None:
+def test_figures_are_drawn_from_the_results(
+    make: ModuleType, found: dict[str, Any], tmp_path: Path
+) -> None:
     for path in make.draw(found, tmp_path):
         kept = (DOCS / "assets" / "leaks" / path.name).read_text(encoding="utf-8")
-        # Coordinates may differ in their last digits between releases of matplotlib; what is written may not.
-        assert re.findall(r"<!-- (.*) -->", path.read_text(encoding="utf-8")) == re.findall(r"<!-- (.*) -->", kept)
+        # Coordinates may differ in their last digits between releases of matplotlib; what is
+        # written may not.
+        assert re.findall(r"<!-- (.*) -->", path.read_text(encoding="utf-8")) == re.findall(
+            r"<!-- (.*) -->", kept
+        )

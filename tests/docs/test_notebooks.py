@@ -1,7 +1,7 @@
 """Every notebook of docs/ runs from top to bottom and shows what it says it shows.
 
-After a change that alters what is shown, ``python tests/docs/test_notebooks.py docs/notebooks/NAME.ipynb ...`` writes
-their outputs anew.
+After a change that alters what is shown, ``python tests/docs/test_notebooks.py
+docs/notebooks/NAME.ipynb ...`` writes their outputs anew.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ def run(path: Path) -> Any:
 
     notebook = nbformat.read(path, as_version=4)
     with tempfile.TemporaryDirectory() as folder:
-        NotebookClient(notebook, timeout=900, kernel_name="python3", resources={"metadata": {"path": folder}}).execute()
+        NotebookClient(
+            notebook, timeout=900, kernel_name="python3", resources={"metadata": {"path": folder}}
+        ).execute()
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)  # when it was run
     notebook.metadata["language_info"] = {"name": "python"}
@@ -42,7 +44,9 @@ def shown(notebook: Any) -> list[list[dict[str, str]]]:
     """Return what each cell of code shows, as text."""
     return [
         [
-            {"text": output["text"]} if "text" in output else {kind: output["data"].get(kind, "") for kind in PARTS}
+            {"text": output["text"]}
+            if "text" in output
+            else {kind: output["data"].get(kind, "") for kind in PARTS}
             for output in cell.outputs
         ]
         for cell in notebook.cells
@@ -63,7 +67,8 @@ def check(path: Path) -> None:
 def test_notebook_runs_and_shows_what_it_says(path: Path) -> None:
     for library in ("nbclient", "ipykernel", NEEDS.get(path.name, "nbclient")):
         pytest.importorskip(
-            library, reason=f"{library} runs notebooks, or is what one explains; it is of [dev] or [dice]"
+            library,
+            reason=f"{library} runs notebooks, or is what one explains; it is of [dev] or [dice]",
         )
     command = [sys.executable, __file__, "--check", str(path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -72,18 +77,29 @@ def test_notebook_runs_and_shows_what_it_says(path: Path) -> None:
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
 def test_a_committed_notebook_was_run_in_order_and_ended_well(path: Path) -> None:
-    nbformat = pytest.importorskip("nbformat", reason="nbformat reads notebooks; it is of the extra [dev]")
+    nbformat = pytest.importorskip(
+        "nbformat", reason="nbformat reads notebooks; it is of the extra [dev]"
+    )
     notebook = nbformat.read(path, as_version=4)
     nbformat.validate(notebook)
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
     assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1))
     outputs = [output for cell in code for output in cell.outputs]
-    assert not [output for output in outputs if output.output_type == "error" or output.get("name") == "stderr"]
+    assert not [
+        output
+        for output in outputs
+        if output.output_type == "error" or output.get("name") == "stderr"
+    ]
     assert any(
-        "<svg" in output.get("data", {}).get("text/html", "") or "image/png" in output.get("data", {})
+        "<svg" in output.get("data", {}).get("text/html", "")
+        or "image/png" in output.get("data", {})
         for output in outputs
     )
-    pictures = [base64.b64decode(o["data"]["image/png"]) for o in outputs if "image/png" in o.get("data", {})]
+    pictures = [
+        base64.b64decode(o["data"]["image/png"])
+        for o in outputs
+        if "image/png" in o.get("data", {})
+    ]
     assert all(len(picture) < 60_000 for picture in pictures)
     assert not re.search(r"object at 0x|/tmp/", path.read_text(encoding="utf-8"))
 

@@ -55,7 +55,9 @@ def page(name: str) -> str:
 
 
 def words(text: str) -> set[str]:
-    """Return the names that a page sets as code or as a heading, without what stands before a dot."""
+    """Return the names that a page sets as code or as a heading, without what stands before a
+    dot.
+    """
     set_apart = [*re.findall(r"`([^`\n]+)`", FENCED.sub("", text)), *HEADING.findall(text)]
     return {word for part in set_apart for word in re.findall(r"\w+", part)}
 
@@ -81,14 +83,20 @@ def test_public_name_has_a_heading_and_is_described_by_its_docstring(name: str) 
 
 
 def test_api_page_names_nothing_that_is_gone() -> None:
-    named = {title for title in HEADING.findall(page("api.md")) if re.search(rf"^### {title}$", page("api.md"), re.M)}
+    named = {
+        title
+        for title in HEADING.findall(page("api.md"))
+        if re.search(rf"^### {title}$", page("api.md"), re.M)
+    }
     assert named == set(cfk_plugin.__all__)
 
 
 def described(thing: Any) -> set[str]:
     """Return what a docstring has under Parameters and Attributes, which is what the site shows."""
     text = inspect.cleandoc(thing.__doc__)
-    parts = re.findall(r"^(?:Parameters|Attributes)\n-+\n(.*?)(?=^\S[^\n]*\n-+\n|\Z)", text, re.M | re.S)
+    parts = re.findall(
+        r"^(?:Parameters|Attributes)\n-+\n(.*?)(?=^\S[^\n]*\n-+\n|\Z)", text, re.M | re.S
+    )
     names = re.findall(r"^(\S[^:\n]*?)(?: :.*)?$", "\n".join(parts), re.M)
     return {name.strip().lstrip("*") for group in names for name in group.split(",")}
 
@@ -102,35 +110,58 @@ MADE_BY: dict[str, Any] = {
 }
 """Public names that are not called themselves."""
 
-CALLED = {name: MADE_BY.get(name, getattr(cfk_plugin, name)) for name in cfk_plugin.__all__ if name != "hookimpl"}
-CALLED |= {
-    f"{function.__qualname__}": function for function in (KAnonymizer.fit, KAnonymizer.transform, KAnonymizer.explain)
+CALLED = {
+    name: MADE_BY.get(name, getattr(cfk_plugin, name))
+    for name in cfk_plugin.__all__
+    if name != "hookimpl"
 }
 CALLED |= {
-    f"{function.__qualname__}": function for function in (DPPrototypes.fit, DPPrototypes.explain, Population.seal)
+    f"{function.__qualname__}": function
+    for function in (KAnonymizer.fit, KAnonymizer.transform, KAnonymizer.explain)
+}
+CALLED |= {
+    f"{function.__qualname__}": function
+    for function in (DPPrototypes.fit, DPPrototypes.explain, Population.seal)
 }
 
 
 @pytest.mark.parametrize("name", CALLED)
 def test_docstring_describes_every_parameter(name: str) -> None:
-    assert set(inspect.signature(CALLED[name]).parameters) - {"self", "cls"} - described(CALLED[name]) == set()
+    assert (
+        set(inspect.signature(CALLED[name]).parameters) - {"self", "cls"} - described(CALLED[name])
+        == set()
+    )
 
 
 def members(thing: Any) -> list[Any]:
     """Return a function or a class with its public methods and properties."""
     own = vars(thing).items() if inspect.isclass(thing) else ()
-    found = [getattr(value, "__func__", getattr(value, "fget", value)) for name, value in own if name[0] != "_"]
+    found = [
+        getattr(value, "__func__", getattr(value, "fget", value))
+        for name, value in own
+        if name[0] != "_"
+    ]
     return [thing, *filter(inspect.isfunction, found)]
 
 
-@pytest.mark.parametrize("module", [cfk_plugin, metrics, errors, hookspecs], ids=lambda module: module.__name__)
+@pytest.mark.parametrize(
+    "module", [cfk_plugin, metrics, errors, hookspecs], ids=lambda module: module.__name__
+)
 def test_every_public_name_has_a_docstring(module: Any) -> None:
     names = getattr(module, "__all__", None) or [name for name in vars(module) if name[0] != "_"]
     public = [getattr(module, name) for name in names]
-    own = [thing for thing in public if getattr(thing, "__module__", "").startswith("cfk_plugin") and callable(thing)]
+    own = [
+        thing
+        for thing in public
+        if getattr(thing, "__module__", "").startswith("cfk_plugin") and callable(thing)
+    ]
     assert own
     lacking = [
-        m.__qualname__ for thing in own if hasattr(thing, "__qualname__") for m in members(thing) if not m.__doc__
+        m.__qualname__
+        for thing in own
+        if hasattr(thing, "__qualname__")
+        for m in members(thing)
+        if not m.__doc__
     ]
     assert not lacking
 
@@ -173,7 +204,9 @@ def test_every_error_and_reason_is_listed() -> None:
 
 
 def test_json_page_names_every_key_and_its_examples_are_valid() -> None:
-    form = json.loads((files("cfk_plugin") / "schemas" / "explanations-2.schema.json").read_text("utf-8"))
+    form = json.loads(
+        (files("cfk_plugin") / "schemas" / "explanations-2.schema.json").read_text("utf-8")
+    )
     keys = {key for part in [form, *form["$defs"].values()] for key in part.get("properties", {})}
     assert keys - words(page("schema-json.md")) == set()
     examples = re.findall(r"^```json\n(.*?)^```$", page("schema-json.md"), re.M | re.S)
@@ -211,7 +244,9 @@ def test_picture_shows_real_output(monkeypatch: pytest.MonkeyPatch) -> None:
     assert runpy.run_path(str(script))["main"]() == 0, "run docs/assets/make_before_after.py again"
 
 
-def test_the_page_on_differential_privacy_and_its_plot_show_the_results(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_on_differential_privacy_and_its_plot_show_the_results(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     script = DOCS / "explanation" / "make_frontier.py"
     monkeypatch.setattr(sys, "argv", [str(script), "--check"])
     assert runpy.run_path(str(script))["main"]() == 0, "run docs/explanation/make_frontier.py again"
@@ -225,8 +260,12 @@ def test_the_page_on_differential_privacy_and_its_plot_show_the_results(monkeypa
 def test_readme_table_shows_what_the_picture_shows() -> None:
     readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
     picture = (DOCS / "assets" / "before-after.svg").read_text(encoding="utf-8")
-    before = re.search(r"^\| before \| (\S+) \| (\S+) \| (\S+) \| \S+ \| \| \*\*(\d+)\*\* \|$", readme, re.M)
-    after = re.search(r"^\| after \| (\S+) \| (\S+) \| (\S+) \| \S+ \| \| \*\*(\d+)\*\* \|$", readme, re.M)
+    before = re.search(
+        r"^\| before \| (\S+) \| (\S+) \| (\S+) \| \S+ \| \| \*\*(\d+)\*\* \|$", readme, re.M
+    )
+    after = re.search(
+        r"^\| after \| (\S+) \| (\S+) \| (\S+) \| \S+ \| \| \*\*(\d+)\*\* \|$", readme, re.M
+    )
     assert before
     assert after
     assert f"age {before[1]}, sex {before[2]}, BMI {before[3]}, and 7 private values" in picture
@@ -237,12 +276,20 @@ def test_readme_table_shows_what_the_picture_shows() -> None:
 
 def test_readme_figures_are_those_of_the_benchmarks() -> None:
     readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| \w+ \| (catalogue(?:-explainer)?) \| (.*) \|$", page("benchmarks.md"), re.M)
-    names = re.findall(
-        r"\w+", "answered distance changes true pureness least k_effective k_desired k_consistent ncp ms"
+    rows = re.findall(
+        r"^\| \w+ \| (catalogue(?:-explainer)?) \| (.*) \|$", page("benchmarks.md"), re.M
     )
-    table = pd.DataFrame([[float(cell) for cell in cells.split(" | ")] for _, cells in rows], columns=names)
-    own, begun = (table[[kind == wanted for kind, _ in rows]] for wanted in ("catalogue", "catalogue-explainer"))
+    names = re.findall(
+        r"\w+",
+        "answered distance changes true pureness least k_effective k_desired k_consistent ncp ms",
+    )
+    table = pd.DataFrame(
+        [[float(cell) for cell in cells.split(" | ")] for _, cells in rows], columns=names
+    )
+    own, begun = (
+        table[[kind == wanted for kind, _ in rows]]
+        for wanted in ("catalogue", "catalogue-explainer")
+    )
     assert len(own) == len(begun) == 6
     assert (table["true"] == 100).all()
     assert "true for the person who asks in 100 % of cases" in " ".join(readme.split())
@@ -251,7 +298,10 @@ def test_readme_figures_are_those_of_the_benchmarks() -> None:
         return f"{values.min():.{decimals}f} to {values.max():.{decimals}f}".replace("100.0", "100")
 
     said = {
-        f"reruns the protection for everybody | at least k people | {table['k_effective'].min():.0f} |",
+        (
+            "reruns the protection for everybody | at least k people |"
+            f" {table['k_effective'].min():.0f} |"
+        ),
         f"knows everybody's outcome | at least k people | {table['k_desired'].min():.0f} |",
         f"asks the model about everybody | at least k people | {span(table['k_consistent'], 0)} |",
         f"An answer is wider than a row: {span(table['ncp'], 0)} %",

@@ -1,4 +1,6 @@
-"""The site: the pages of the index in its order, built without a warning, and opened in a real browser."""
+"""The site: the pages of the index in its order, built without a warning, and opened in a real
+browser.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +25,15 @@ SETTINGS = DOCS / "site" / "mkdocs.yml"
 
 
 def test_navigation_has_the_pages_of_the_index_in_its_order() -> None:
-    index = re.findall(r"^(?:## (.*)|\* \[[^\]]*\]\((.*?)\))", (DOCS / "index.md").read_text(encoding="utf-8"), re.M)
+    index = re.findall(
+        r"^(?:## (.*)|\* \[[^\]]*\]\((.*?)\))",
+        (DOCS / "index.md").read_text(encoding="utf-8"),
+        re.M,
+    )
     nav = SETTINGS.read_text(encoding="utf-8").partition("\nnav:\n")[2]
-    listed = re.findall(r"^(?:  - ([^:\n]*):|      - (.*))$", nav.partition("Home: index.md\n")[2], re.M)
+    listed = re.findall(
+        r"^(?:  - ([^:\n]*):|      - (.*))$", nav.partition("Home: index.md\n")[2], re.M
+    )
     assert listed == [(title, target.replace(".ipynb", ".md")) for title, target in index]
 
 
@@ -39,7 +47,17 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for needed in ("mkdocs", "material", "mkdocstrings"):
         pytest.importorskip(needed, reason='needs pip install ".[docs]"')
     folder = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--config-file", SETTINGS, "--site-dir", folder]
+    command = [
+        sys.executable,
+        "-m",
+        "mkdocs",
+        "build",
+        "--strict",
+        "--config-file",
+        SETTINGS,
+        "--site-dir",
+        folder,
+    ]
     done = subprocess.run(
         list(map(str, command)),
         capture_output=True,
@@ -53,7 +71,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def address(site: Path) -> Iterator[str]:
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(site))) as server:
+    with http.server.ThreadingHTTPServer(
+        ("127.0.0.1", 0), functools.partial(Quiet, directory=str(site))
+    ) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}/"
         server.shutdown()
@@ -64,7 +84,11 @@ def test_the_reference_is_made_of_the_docstrings(site: Path) -> None:
     import cfk_plugin
 
     page = (site / "reference" / "api.html").read_text(encoding="utf-8")
-    assert [name for name in cfk_plugin.__all__ if name != "hookimpl" and f'id="cfk_plugin.{name}"' not in page] == []
+    assert [
+        name
+        for name in cfk_plugin.__all__
+        if name != "hookimpl" and f'id="cfk_plugin.{name}"' not in page
+    ] == []
     for name in ("near_native", "measure_k_effective", "registered_model_name", "permitted_range"):
         assert f">{name}</span>" in page
 
@@ -72,7 +96,9 @@ def test_the_reference_is_made_of_the_docstrings(site: Path) -> None:
 @pytest.mark.slow
 def test_every_page_fits_says_nothing_and_asks_nobody(site: Path, address: str) -> None:
     pages = sorted(path.relative_to(site).as_posix() for path in site.rglob("*.html"))
-    assert {path.relative_to(DOCS).with_suffix(".html").as_posix() for path in DOCS.rglob("*.md")} <= set(pages)
+    assert {
+        path.relative_to(DOCS).with_suffix(".html").as_posix() for path in DOCS.rglob("*.md")
+    } <= set(pages)
     faults: list[tuple[str, object]] = []
     links: dict[str, set[str]] = {}
     names: dict[str, set[str]] = {}
@@ -91,13 +117,19 @@ def test_every_page_fits_says_nothing_and_asks_nobody(site: Path, address: str) 
                 page.set_viewport_size({"width": width, "height": 900})
                 if page.evaluate("document.scrollingElement.scrollWidth > innerWidth"):
                     faults.append((name, f"wider than {width}"))
-            links[name] = set(page.evaluate("[...document.querySelectorAll('a[href]')].map(a => a.href)"))
-            names[name] = set(page.evaluate("[...document.querySelectorAll('[id]')].map(e => e.id)"))
+            links[name] = set(
+                page.evaluate("[...document.querySelectorAll('a[href]')].map(a => a.href)")
+            )
+            names[name] = set(
+                page.evaluate("[...document.querySelectorAll('[id]')].map(e => e.id)")
+            )
     for name, targets in links.items():
         for target in filter(lambda target: target.startswith(address), targets):
             place, anchor = urldefrag(target.removeprefix(address))
             place = place.partition("?")[0] or "index.html"
-            if not (site / place).is_file() or (anchor and unquote(anchor) not in names.get(place, set())):
+            if not (site / place).is_file() or (
+                anchor and unquote(anchor) not in names.get(place, set())
+            ):
                 faults.append((name, target))
     assert faults == []
 

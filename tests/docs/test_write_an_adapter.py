@@ -14,7 +14,9 @@ pytestmark = pytest.mark.full_search
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PAGE = REPOSITORY / "docs" / "how-to" / "write-an-adapter.md"
-FILES = dict(re.findall(r"^`([\w.]+)`\n\n```\w+\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.M | re.S))
+FILES = dict(
+    re.findall(r"^`([\w.]+)`\n\n```\w+\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.M | re.S)
+)
 
 
 def run(*command: str, path: list[Path], **environment: str) -> str:
@@ -36,14 +38,27 @@ def test_adapter_has_about_twenty_lines() -> None:
 def test_project_installs_and_keeps_the_contract(tmp_path: Path) -> None:
     pytest.importorskip("pip", reason="installs a project")
     pytest.importorskip("hatchling", reason="builds a project")
-    project, installed, elsewhere = tmp_path / "project", tmp_path / "installed", tmp_path / "elsewhere"
+    project, installed, elsewhere = (
+        tmp_path / "project",
+        tmp_path / "installed",
+        tmp_path / "elsewhere",
+    )
     for folder in (project, elsewhere):
         folder.mkdir()
     for name in ("pyproject.toml", "cfk_flipper.py"):
         (project / name).write_text(FILES[name], encoding="utf-8")
     for name in ("flipper.py", "check_flipper.py"):
         (elsewhere / name).write_text(FILES[name], encoding="utf-8")
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--no-build-isolation",
+        "--no-index",
+    ]
     run(*pip, "--disable-pip-version-check", "--target", str(installed), str(project), path=[])
     path = [installed, elsewhere, REPOSITORY, REPOSITORY / "adapters"]
     run(sys.executable, "-W", "error", str(elsewhere / "check_flipper.py"), path=path)

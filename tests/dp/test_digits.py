@@ -1,4 +1,6 @@
-"""The benchmark on digits, which stand in for MNIST, at a size that shows that it runs and flips."""
+"""The benchmark on digits, which stand in for MNIST, at a size that shows that it runs and
+flips.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,10 @@ import pytest
 import digits
 import dpc
 
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # a network of few steps; domains that are read
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore"),
+]  # a network of few steps; domains that are read
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,6 @@
-"""Public domains and their encoding: declared, never read from rows; known numbers, and every kind of column back."""
+"""Public domains and their encoding: declared, never read from rows; known numbers, and every kind
+of column back.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,12 @@ from cfk_plugin.errors import InputError, PrivacyLeakWarning, SchemaError
 
 DECLARED: dict[str, Any] = {
     "quasi_identifiers": ["age", "sex"],
-    "bounds": {"age": (17, 90), "kids": (0, 5), "pay": (0, 100), "since": ("2019-01-01", "2021-01-01")},
+    "bounds": {
+        "age": (17, 90),
+        "kids": (0, 5),
+        "pay": (0, 100),
+        "since": ("2019-01-01", "2021-01-01"),
+    },
     "bins": {"debt": [0, 1, 1000, 5000]},
     "categories": {"sex": ["m", "f", "x"], "smokes": [True, False]},
     "ordinal": {"level": [1, 2, 3]},
@@ -46,15 +53,23 @@ def table() -> pd.DataFrame:
 
 def domain(train: pd.DataFrame | None = None, **changes: Any) -> PublicDomain:
     train = table() if train is None else train
-    return PublicDomain.of(Population.from_frame(train, Schema.from_frame(train, **{**DECLARED, **changes})))
+    return PublicDomain.of(
+        Population.from_frame(train, Schema.from_frame(train, **{**DECLARED, **changes}))
+    )
 
 
 def test_sizes_and_codes_follow_from_what_is_declared_alone() -> None:
-    # 16 bins of bounds and missing; a bin per whole number; categories; declared bins; levels; leaves
+    # 16 bins of bounds and missing; a bin per whole number; categories; declared bins; levels;
+    # leaves
     assert domain().sizes == domain(table().head(2)).sizes == (17, 6, 3, 16, 16, 3, 2, 3, 3)
     codes = domain().codes(table())
     assert codes[:, 1].tolist() == [0, 1, 2, 5]
-    assert codes[:, 5].tolist() == [0, 1, 1, 2]  # a bin starts with its number, and the last one is closed
+    assert codes[:, 5].tolist() == [
+        0,
+        1,
+        1,
+        2,
+    ]  # a bin starts with its number, and the last one is closed
     assert codes[:, 0].tolist() == [0, 2, 13, 16]
 
 
@@ -62,12 +77,17 @@ def test_groups_of_codes_are_the_levels_of_a_hierarchy_below_its_root() -> None:
     tree = {"A": ["a", "north"], "B": ["b", "north"], "C": ["c", "south"], "D": ["c", "south"]}
     column = domain(hierarchies={"town": tree}, nullable=["age", "town"]).columns[-1]
     assert column.values == ("A", "B", "C", "D")
-    assert [pd.factorize(group)[0].tolist() for group in column.groups] == [[0, 1, 2, 2, 3], [0, 0, 1, 1, 2]]
+    assert [pd.factorize(group)[0].tolist() for group in column.groups] == [
+        [0, 1, 2, 2, 3],
+        [0, 0, 1, 1, 2],
+    ]
     assert [other.groups for other in domain().columns[:-1]] == [[]] * 8
 
 
 def test_numbers_outside_of_the_bounds_count_as_the_nearest_and_undeclared_values_as_none() -> None:
-    other = table().assign(kids=[-3, 9, 1, 1], sex=["m", "q", None, "f"], pay=[np.inf, np.nan, -1.0, 200.0])
+    other = table().assign(
+        kids=[-3, 9, 1, 1], sex=["m", "q", None, "f"], pay=[np.inf, np.nan, -1.0, 200.0]
+    )
     codes = domain().codes(other)
     assert codes[:, 1].tolist() == [0, 5, 1, 1]
     assert codes[:, 2].tolist() == [0, -1, -1, 1]
@@ -90,7 +110,12 @@ def test_what_is_drawn_has_the_types_that_are_declared_whatever_the_tables_are()
         found = PublicDomain.of(Population.from_frame(other, declared))
         drawn = found.draw(domain().codes(table()), np.random.default_rng(0))
         # a number with gaps is float64; dates count in microseconds
-        expected = [*table().dtypes.drop("age").drop("sex").replace(table()["since"].dtype, "datetime64[us]")]
+        expected = [
+            *table()
+            .dtypes.drop("age")
+            .drop("sex")
+            .replace(table()["since"].dtype, "datetime64[us]")
+        ]
         assert drawn.dtypes.drop(["age", "sex"]).tolist() == expected
         assert drawn["age"].dtype == "float64"
         assert drawn["sex"].cat.categories.tolist() == ["m", "f", "x"]
@@ -102,7 +127,11 @@ def test_a_missing_declaration_is_refused_by_name_and_without_a_value() -> None:
     with pytest.raises(SchemaError) as caught:
         domain(bounds={}, categories={}, nullable=None)
     said = str(caught.value)
-    for lack in ("'age' lacks bounds or bins and whether it is in nullable", "'sex' lacks categories", "'debt' lacks"):
+    for lack in (
+        "'age' lacks bounds or bins and whether it is in nullable",
+        "'sex' lacks categories",
+        "'debt' lacks",
+    ):
         assert lack in said
     assert not any(str(value) in said for value in ("77", "99.0", "5000", "2020"))
 
@@ -135,7 +164,8 @@ def test_wrong_declarations_are_refused(changes: dict[str, Any], said: str) -> N
         domain(**changes)
 
 
-# --- the encoding ----------------------------------------------------------------------------------------------------
+# --- the encoding
+# ----------------------------------------------------------------------------------------------------
 
 ROWS = pd.DataFrame(
     {
@@ -163,7 +193,9 @@ def encoder() -> PublicEncoder:
     return PublicEncoder(PublicDomain.of(Population.from_frame(ROWS, schema)))
 
 
-def test_inputs_are_scaled_numbers_one_hot_categories_and_indicators_of_missing(encoder: PublicEncoder) -> None:
+def test_inputs_are_scaled_numbers_one_hot_categories_and_indicators_of_missing(
+    encoder: PublicEncoder,
+) -> None:
     found = encoder.transform(ROWS)
     assert found.shape == (3, encoder.n_inputs)
     #                                   age  pay    city        grade    smokes since
@@ -175,7 +207,9 @@ def test_inputs_are_scaled_numbers_one_hot_categories_and_indicators_of_missing(
 
 def test_rows_and_any_numbers_decode_to_declared_values_and_dtypes(encoder: PublicEncoder) -> None:
     back = encoder.decode(encoder.transform(ROWS))
-    pd.testing.assert_frame_equal(back, ROWS.assign(since=ROWS["since"].astype(back["since"].dtype)))
+    pd.testing.assert_frame_equal(
+        back, ROWS.assign(since=ROWS["since"].astype(back["since"].dtype))
+    )
     drawn = encoder.decode(np.random.default_rng(0).random((200, encoder.n_inputs)))
     assert not encoder.domain.outside(drawn)
     pd.testing.assert_frame_equal(drawn, encoder.decode(encoder.transform(drawn)))
@@ -187,8 +221,12 @@ def test_fitting_learns_nothing(encoder: PublicEncoder) -> None:
     np.testing.assert_array_equal(other.transform(ROWS), encoder.transform(ROWS))
 
 
-@pytest.mark.parametrize("wrong", [{"city": ["B", "Xanadu", "A"]}, {"age": [20, np.nan, 30]}, {"pay": [np.inf, 0, 0]}])
-def test_what_is_not_declared_is_named_by_its_column(encoder: PublicEncoder, wrong: dict[str, list[object]]) -> None:
+@pytest.mark.parametrize(
+    "wrong", [{"city": ["B", "Xanadu", "A"]}, {"age": [20, np.nan, 30]}, {"pay": [np.inf, 0, 0]}]
+)
+def test_what_is_not_declared_is_named_by_its_column(
+    encoder: PublicEncoder, wrong: dict[str, list[object]]
+) -> None:
     with pytest.raises(InputError, match=f"^columns {next(iter(wrong))} hold values") as caught:
         encoder.transform(ROWS.assign(**wrong))
     assert "Xanadu" not in str(caught.value)

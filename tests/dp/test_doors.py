@@ -1,4 +1,6 @@
-"""Doors beside differential privacy: what told of one person although counts were noised, and audits that see it."""
+"""Doors beside differential privacy: what told of one person although counts were noised, and
+audits that see it.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,16 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 
 import neighbouring
-from cfk_plugin import BudgetAccountant, DPPrototypes, KAnonymizer, Ledger, Population, PrivacyPolicy, Schema, protect
+from cfk_plugin import (
+    BudgetAccountant,
+    DPPrototypes,
+    KAnonymizer,
+    Ledger,
+    Population,
+    PrivacyPolicy,
+    Schema,
+    protect,
+)
 from cfk_plugin.audit import EpsilonAudit, canary_audit, one_run_audit
 from cfk_plugin.dp.audited import measuring
 from cfk_plugin.errors import BudgetError, ModelError, PopulationError
@@ -51,7 +62,9 @@ from residents import (
 
 pytest.importorskip("opendp", reason="the extra [dp] is not installed")
 
-SURE = 1 - 1e-6  # noise cannot be seeded: at 95 % one run of these tests in twenty would accuse the innocent
+SURE = (
+    1 - 1e-6
+)  # noise cannot be seeded: at 95 % one run of these tests in twenty would accuse the innocent
 
 
 PEOPLE = Population.from_frame(TABLE, SCHEMA)
@@ -61,7 +74,8 @@ def joined(canary: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([TABLE, canary], ignore_index=True)
 
 
-# --- audits ----------------------------------------------------------------------------------------------------------
+# --- audits
+# ----------------------------------------------------------------------------------------------------------
 
 
 def audited(odd: str, epsilon: float, runs: int) -> EpsilonAudit:
@@ -97,11 +111,15 @@ def test_an_audit_sees_a_mechanism_that_looks_at_the_dtype() -> None:
 
     report = canary_audit(looks, TABLE, person(kids=np.nan), claimed=0.5, runs=100, schema=SCHEMA)
     assert report.verdict == "fail"
-    assert report.epsilon_low > 1.5  # of 2.03 that these runs could show; noise may hide the canary in a few of them
+    assert (
+        report.epsilon_low > 1.5
+    )  # of 2.03 that these runs could show; noise may hide the canary in a few of them
 
 
 def test_an_audit_in_one_run_takes_all_of_them() -> None:
-    canaries = pd.concat([person(age=20 + i, **odd) for i, odd in enumerate(ODD.values()) if "age" not in odd])
+    canaries = pd.concat(
+        [person(age=20 + i, **odd) for i, odd in enumerate(ODD.values()) if "age" not in odd]
+    )
     report = one_run_audit(
         measuring(SCHEMA, 1.0),
         TABLE,
@@ -146,7 +164,13 @@ def test_broken_mechanisms_are_refuted(mechanism: Any, claimed: float, runs: int
     scored = {} if mechanism is neighbouring.domain_from_rows else {"score": neighbouring.heard}
     declared = {"schema": neighbouring.schema(table)} if scored else {}
     report = canary_audit(
-        mechanism(claimed), table, neighbouring.CANARY, claimed=claimed, runs=runs, **scored, **declared
+        mechanism(claimed),
+        table,
+        neighbouring.CANARY,
+        claimed=claimed,
+        runs=runs,
+        **scored,
+        **declared,
     )
     assert report.verdict == "fail"
     assert scored or report.epsilon_low == pytest.approx(report.ceiling)
@@ -158,7 +182,9 @@ def test_one_run_tells_the_sound_mechanism_from_one_with_little_noise(broken: bo
     values = [f"v{i}" for i in range(201)]
     table = pd.DataFrame({"a": ["v200"] * 2000, "b": np.tile(["x", "y"], 1000)})
     canaries = pd.DataFrame({"a": values[:200], "b": "x"})
-    declared = Schema.from_frame(table, quasi_identifiers=["a"], categories={"a": values, "b": ["x", "y"]}, nullable=[])
+    declared = Schema.from_frame(
+        table, quasi_identifiers=["a"], categories={"a": values, "b": ["x", "y"]}, nullable=[]
+    )
     report = one_run_audit(
         neighbouring.with_little_noise(1.0, declared) if broken else measuring(declared, 1.0),
         table,
@@ -198,31 +224,49 @@ def columns_in_an_order_of_the_table(table: pd.DataFrame) -> DPPrototypes:
         (columns_in_an_order_of_the_table, RARE),
     ],
 )
-def test_an_audit_of_answers_sees_every_door_that_noise_does_not_close(door: Any, canary: dict[str, Any]) -> None:
+def test_an_audit_of_answers_sees_every_door_that_noise_does_not_close(
+    door: Any, canary: dict[str, Any]
+) -> None:
     who = person(**canary)
     everything, audit = told(who), {"claimed": 1.0, "runs": 60, "schema": SCHEMA}
-    report = canary_audit(door, TABLE, who, score=lambda found: everything(found)[-2:], **audit)  # the form alone
+    report = canary_audit(
+        door, TABLE, who, score=lambda found: everything(found)[-2:], **audit
+    )  # the form alone
     assert (report.verdict, report.epsilon_low) == ("fail", report.ceiling)
-    assert canary_audit(door, TABLE, who, score=everything, **audit).verdict == "fail"  # and beside all that is noise
+    assert (
+        canary_audit(door, TABLE, who, score=everything, **audit).verdict == "fail"
+    )  # and beside all that is noise
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("canary", [RARE, ORDINARY, ODD["a missing number"], ODD["an undeclared level"]])
+@pytest.mark.parametrize(
+    "canary", [RARE, ORDINARY, ODD["a missing number"], ODD["an undeclared level"]]
+)
 def test_an_audit_of_all_that_leaves_of_a_fit_finds_nothing(canary: dict[str, Any]) -> None:
     who = person(**canary)
     report = canary_audit(
-        published(0.5), TABLE, who, claimed=0.5, runs=100, score=told(who), schema=SCHEMA, confidence=SURE
+        published(0.5),
+        TABLE,
+        who,
+        claimed=0.5,
+        runs=100,
+        score=told(who),
+        schema=SCHEMA,
+        confidence=SURE,
     )
     assert report.epsilon_low <= 0.5 < report.ceiling
 
 
-# --- the dtype of a table, and values that nobody declared -----------------------------------------------------------
+# --- the dtype of a table, and values that nobody declared
+# -----------------------------------------------------------
 
 
 @pytest.mark.filterwarnings("ignore::cfk_plugin.errors.PrivacyLeakWarning")
 @pytest.mark.parametrize("odd", ODD)
 def test_one_persons_value_changes_nobodys_row(odd: str) -> None:
-    found, others = (fitted(table, seed=1).served_.frame for table in (joined(person(**ODD[odd])), TABLE))
+    found, others = (
+        fitted(table, seed=1).served_.frame for table in (joined(person(**ODD[odd])), TABLE)
+    )
     assert found.dtypes.to_dict() == others.dtypes.to_dict()
     if odd in LEFT_OUT:  # with noise that repeats, leaving them out is having never seen them
         pd.testing.assert_frame_equal(found, others)
@@ -240,8 +284,12 @@ def test_one_persons_value_changes_nobodys_row(odd: str) -> None:
     ],
     ids=["nobody", "few", "many", "other columns", "rare values", *ODD],
 )
-def test_the_form_of_what_leaves_is_that_of_any_other_table(others: Callable[[pd.DataFrame], pd.DataFrame]) -> None:
-    """Columns, their order and dtypes, index, number of rows, JSON and texts: what no noise is added to."""
+def test_the_form_of_what_leaves_is_that_of_any_other_table(
+    others: Callable[[pd.DataFrame], pd.DataFrame],
+) -> None:
+    """Columns, their order and dtypes, index, number of rows, JSON and texts: what no noise is
+    added to.
+    """
     settings = {"model_access": "public", "plausibility": 0.2}
     assert form(fitted(others(TABLE), **settings)) == form(fitted(TABLE, **settings))
 
@@ -255,11 +303,24 @@ def test_the_form_of_what_leaves_is_that_of_any_other_table(others: Callable[[pd
         lambda table: table.set_axis(table.index[::-1] * 7),
         lambda table: table.astype(object),
         lambda table: table.astype(str),
-        lambda table: table.astype({"age": float, "kids": "Int64", "pay": "float32", "since": "datetime64[ns]"}),
-        lambda table: table.astype({"town": "category", "level": "category", "member": object, "kids": "category"}),
+        lambda table: table.astype(
+            {"age": float, "kids": "Int64", "pay": "float32", "since": "datetime64[ns]"}
+        ),
+        lambda table: table.astype(
+            {"town": "category", "level": "category", "member": object, "kids": "category"}
+        ),
         lambda table: pd.read_csv(io.StringIO(table.to_csv(index=False))),
     ],
-    ids=["rows mixed", "columns mixed", "index", "objects", "texts", "other numbers", "categories", "CSV"],
+    ids=[
+        "rows mixed",
+        "columns mixed",
+        "index",
+        "objects",
+        "texts",
+        "other numbers",
+        "categories",
+        "CSV",
+    ],
 )
 def test_the_same_people_in_another_order_or_dtype_give_the_same_rows(
     other: Callable[[pd.DataFrame], pd.DataFrame],
@@ -269,7 +330,10 @@ def test_the_same_people_in_another_order_or_dtype_give_the_same_rows(
 
 
 def test_a_schema_brings_no_dtype_along_and_whole_numbers_are_declared() -> None:
-    whole, fractional = (Schema.from_frame(t, **DECLARED) for t in (TABLE, TABLE.astype({"kids": float, "age": float})))
+    whole, fractional = (
+        Schema.from_frame(t, **DECLARED)
+        for t in (TABLE, TABLE.astype({"kids": float, "age": float}))
+    )
     odd = joined(person(kids="two", since="never", pay=3 + 4j, member=1j))
     assert whole == fractional == Schema.from_frame(odd, **DECLARED)
     frame = fitted(TABLE).served_.frame
@@ -280,18 +344,26 @@ def test_a_schema_brings_no_dtype_along_and_whole_numbers_are_declared() -> None
     assert (kids.dropna() % 1 == 0).all()
 
 
-@pytest.mark.parametrize("odd", ["an infinite number", "an undeclared level", "a text among numbers"])
-def test_a_value_that_is_not_declared_refuses_nobody_here_and_where_people_are_counted(odd: str) -> None:
+@pytest.mark.parametrize(
+    "odd", ["an infinite number", "an undeclared level", "a text among numbers"]
+)
+def test_a_value_that_is_not_declared_refuses_nobody_here_and_where_people_are_counted(
+    odd: str,
+) -> None:
     population = Population.from_frame(joined(person(**ODD[odd])), SCHEMA)
     found = DPPrototypes(1e4, rows=200).fit(population, rich, "yes")
     assert found.forest_.people == pytest.approx(len(TABLE), abs=1)
-    answers = protect(rich, model=rich, population=population, desired="yes", method="dp").explain(TABLE.head(3))
+    answers = protect(rich, model=rich, population=population, desired="yes", method="dp").explain(
+        TABLE.head(3)
+    )
     assert answers[0].status == "released"
     for use in (
         lambda: population.n_people,
         lambda: population.risk_profile(5),
         lambda: population.fingerprint,
-        lambda: KAnonymizer(policy=PrivacyPolicy(guarantee="reciprocal", k=5)).fit(population, rich, "yes"),
+        lambda: KAnonymizer(policy=PrivacyPolicy(guarantee="reciprocal", k=5)).fit(
+            population, rich, "yes"
+        ),
     ):
         with pytest.raises(PopulationError, match=r"column '(pay|level|kids)'"):
             use()
@@ -306,11 +378,14 @@ def test_a_row_of_nobody_and_a_table_without_rows_refuse_nothing() -> None:
     schema = Schema.from_frame(table, subject="who", **DECLARED)
     lost = table.assign(who=table["who"].astype(object).where(table.index != 3))
     for rows, expected in ((table, 200), (lost, 199), (table.head(0), 1)):
-        found = DPPrototypes(1e4, rows=100).fit(Population.from_frame(rows, schema), lambda x: np.ones(len(x)), 1)
+        found = DPPrototypes(1e4, rows=100).fit(
+            Population.from_frame(rows, schema), lambda x: np.ones(len(x)), 1
+        )
         assert found.forest_.people == pytest.approx(expected, abs=1)
 
 
-# --- copies keep their account ---------------------------------------------------------------------------------------
+# --- copies keep their account
+# ---------------------------------------------------------------------------------------
 
 
 def pickled(one: DPPrototypes) -> DPPrototypes:
@@ -390,11 +465,15 @@ def outcome_of_fit(one: DPPrototypes) -> str:
 def test_threads_within_a_block_spend_and_processes_refuse() -> None:
     def fits(number: int) -> list[str]:
         with ThreadPoolExecutor(3) as threads:
-            return [*threads.map(outcome_of_fit, [DPPrototypes(1.0, rows=50) for _ in range(number)])]
+            return [
+                *threads.map(outcome_of_fit, [DPPrototypes(1.0, rows=50) for _ in range(number)])
+            ]
 
     with BudgetAccountant(2.0) as accountant:
         assert fits(6).count("fitted") == 2
-        job = joblib.Parallel(2, backend="loky")(joblib.delayed(outcome_of_fit)(DPPrototypes(1.0)) for _ in "ab")
+        job = joblib.Parallel(2, backend="loky")(
+            joblib.delayed(outcome_of_fit)(DPPrototypes(1.0)) for _ in "ab"
+        )
     assert job == ["refused", "refused"]
     assert accountant.remaining().epsilon == 0
     with BudgetAccountant(2.0) as outer, BudgetAccountant(2.0) as inner:
@@ -403,12 +482,18 @@ def test_threads_within_a_block_spend_and_processes_refuse() -> None:
 
 
 @pytest.mark.parametrize("place", ["memory", "ledger"])
-def test_what_was_spent_is_the_same_for_tables_that_differ_by_one_person(place: str, tmp_path: Any) -> None:
+def test_what_was_spent_is_the_same_for_tables_that_differ_by_one_person(
+    place: str, tmp_path: Any
+) -> None:
     spent, texts = [], []
     for number, second in enumerate((TABLE, joined(person(age=50)))):
         ledger = None if place == "memory" else Ledger(tmp_path / f"{number}.db", create=True)
-        accountant = BudgetAccountant(3.0, ledger=ledger, scope=None if ledger is None else "patients")
-        populations = [Population.from_frame(table, SCHEMA, key=b"key") for table in (TABLE, second)]
+        accountant = BudgetAccountant(
+            3.0, ledger=ledger, scope=None if ledger is None else "patients"
+        )
+        populations = [
+            Population.from_frame(table, SCHEMA, key=b"key") for table in (TABLE, second)
+        ]
         for population in populations:
             one = DPPrototypes(1.0, rows=100, accountant=accountant).fit(population, rich, "yes")
         result = one.explain(TABLE.head(2))
@@ -424,7 +509,8 @@ def test_what_was_spent_is_the_same_for_tables_that_differ_by_one_person(place: 
     assert texts[0] == texts[1]
 
 
-# --- a surrogate that was fitted elsewhere ---------------------------------------------------------------------------
+# --- a surrogate that was fitted elsewhere
+# ---------------------------------------------------------------------------
 
 LABELLED = TABLE.assign(outcome=rich(TABLE))
 WITH_OUTCOME = Population.from_frame(
@@ -432,7 +518,11 @@ WITH_OUTCOME = Population.from_frame(
     Schema.from_frame(
         LABELLED,
         target="outcome",
-        **{**DECLARED, "nullable": [], "categories": {**DECLARED["categories"], "outcome": ["yes", "no"]}},
+        **{
+            **DECLARED,
+            "nullable": [],
+            "categories": {**DECLARED["categories"], "outcome": ["yes", "no"]},
+        },
     ),
 )
 NUMBERS = ["age", "pay"]
@@ -470,11 +560,19 @@ FITTED_BEFORE = {
     "a fitted tree": PRIVATE,
     "a frozen tree": FrozenEstimator(PRIVATE),
     "a frozen step": make_pipeline(KEPT, FrozenEstimator(PRIVATE)),
-    "a step that is fitted": make_pipeline(StandardScaler().fit(TABLE[NUMBERS]), LogisticRegression()),
+    "a step that is fitted": make_pipeline(
+        StandardScaler().fit(TABLE[NUMBERS]), LogisticRegression()
+    ),
     "a frozen tree in a search": GridSearchCV(FrozenEstimator(PRIVATE), {}),
-    "a frozen tree in a stack": StackingClassifier([("tree", FrozenEstimator(PRIVATE))], LogisticRegression()),
-    "a prefit stack": StackingClassifier([("tree", DecisionTreeClassifier())], LogisticRegression(), cv="prefit"),
-    "a prefit selection": make_pipeline(SelectFromModel(LogisticRegression(), prefit=True), LogisticRegression()),
+    "a frozen tree in a stack": StackingClassifier(
+        [("tree", FrozenEstimator(PRIVATE))], LogisticRegression()
+    ),
+    "a prefit stack": StackingClassifier(
+        [("tree", DecisionTreeClassifier())], LogisticRegression(), cv="prefit"
+    ),
+    "a prefit selection": make_pipeline(
+        SelectFromModel(LogisticRegression(), prefit=True), LogisticRegression()
+    ),
     "a clone of its own": OwnClone(),
     "a function that asks": then_regression(asks_the_private_model),
     "a lambda": then_regression(lambda x: asks_the_private_model(x) + 0),
@@ -496,9 +594,13 @@ def test_a_surrogate_that_was_fitted_is_refused_before_anything_is_spent(what: s
 
 
 def test_a_surrogate_that_was_not_fitted_serves() -> None:
-    numbers = ColumnTransformer([("numbers", StandardScaler(), make_column_selector(dtype_include=np.number))])
+    numbers = ColumnTransformer(
+        [("numbers", StandardScaler(), make_column_selector(dtype_include=np.number))]
+    )
     search = GridSearchCV(LogisticRegression(warm_start=True), {"C": [0.1, 1.0]}, cv=2)
     estimator = make_pipeline(numbers, FunctionTransformer(np.tanh), search)
-    found = DPPrototypes(20.0, rows=500, model_access="surrogate").fit(WITH_OUTCOME, estimator, "yes")
+    found = DPPrototypes(20.0, rows=500, model_access="surrogate").fit(
+        WITH_OUTCOME, estimator, "yes"
+    )
     assert found.certificate_.total == (20.0, 0.0)
     assert not hasattr(estimator, "classes_")

@@ -1,4 +1,6 @@
-"""DPC: it flips, it repeats itself by seed, it promises nothing; and its gradients, written by hand, are right."""
+"""DPC: it flips, it repeats itself by seed, it promises nothing; and its gradients, written by
+hand, are right.
+"""
 
 from __future__ import annotations
 
@@ -50,9 +52,15 @@ CANARY = "canary-7319"
 def table(n: int = 300) -> pd.DataFrame:
     random = np.random.default_rng(0)
     rows = pd.DataFrame(
-        {"age": random.integers(20, 70, n), "pay": random.random(n), "city": random.choice(list("AB"), n)}
+        {
+            "age": random.integers(20, 70, n),
+            "pay": random.random(n),
+            "city": random.choice(list("AB"), n),
+        }
     )
-    return rows.assign(loan=np.where(rows["pay"] + 0.3 * (rows["city"] == "A") > 0.7, "granted", "denied"))
+    return rows.assign(
+        loan=np.where(rows["pay"] + 0.3 * (rows["city"] == "A") > 0.7, "granted", "denied")
+    )
 
 
 ROWS = table()
@@ -98,15 +106,23 @@ def published(model: Pipeline) -> DPC:
     return DPC(0.025, **FAST).fit(PEOPLE, model, "granted")
 
 
-# --- answers ---------------------------------------------------------------------------------------------------------
+# --- answers
+# ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("desired", "shape"),
-    [("granted", {}), ("opposite", {}), ("granted", {"hidden": (6,)}), ("granted", {"batch_size": 64, "epochs": 40})],
+    [
+        ("granted", {}),
+        ("opposite", {}),
+        ("granted", {"hidden": (6,)}),
+        ("granted", {"batch_size": 64, "epochs": 40}),
+    ],
     ids=str,
 )
-def test_counterfactuals_flip_the_outcome(model: Pipeline, queries: pd.DataFrame, desired: str, shape: Any) -> None:
+def test_counterfactuals_flip_the_outcome(
+    model: Pipeline, queries: pd.DataFrame, desired: str, shape: Any
+) -> None:
     method = DPC(np.inf, **{**FAST, **shape}).fit(PEOPLE, model, desired)
     found = method.generate(queries)
     assert found.dtypes.to_dict() == queries.dtypes.to_dict()
@@ -139,14 +155,18 @@ def test_a_seed_repeats_everything_and_epsilon_scales_the_noise(
     assert np.abs(none - once).max() > 0.1
 
 
-def test_classes_are_the_targets_or_else_predictions(model: Pipeline, queries: pd.DataFrame, exact: DPC) -> None:
+def test_classes_are_the_targets_or_else_predictions(
+    model: Pipeline, queries: pd.DataFrame, exact: DPC
+) -> None:
     swapped = ROWS.assign(loan=np.where(ROWS["loan"] == "denied", "granted", "denied"))
     other = DPC(np.inf, **FAST).fit(population(swapped), model, "granted")
     predicted = DPC(np.inf, **FAST).fit(population(target=None), model, "granted")
     assert exact.labels_from == "the target column 'loan'"
     assert predicted.labels_from == "the model's predictions"
     assert not np.allclose(exact.search(queries), other.search(queries), atol=1e-3)
-    assert np.allclose(exact.search(queries), predicted.search(queries), atol=0.2)  # few rows are predicted otherwise
+    assert np.allclose(
+        exact.search(queries), predicted.search(queries), atol=0.2
+    )  # few rows are predicted otherwise
 
 
 def test_the_prototype_of_a_lone_member_is_that_member(model: Pipeline) -> None:
@@ -157,10 +177,13 @@ def test_the_prototype_of_a_lone_member_is_that_member(model: Pipeline) -> None:
 
 
 @pytest.mark.parametrize(
-    ("desired", "met"), [("opposite", "mid"), ({"mid", "high"}, "mid"), ({"high", "low"}, "low"), ({"high"}, "high")]
+    ("desired", "met"),
+    [("opposite", "mid"), ({"mid", "high"}, "mid"), ({"high", "low"}, "low"), ({"high"}, "high")],
 )
 def test_of_several_outcomes_the_nearest_prototype_is_taken(desired: Any, met: str) -> None:
-    rows = ROWS.assign(loan=pd.cut(ROWS["pay"], [-1, 0.33, 0.66, 1], labels=["low", "mid", "high"]).astype(str))
+    rows = ROWS.assign(
+        loan=pd.cut(ROWS["pay"], [-1, 0.33, 0.66, 1], labels=["low", "mid", "high"]).astype(str)
+    )
     model = make_pipeline(ENCODER, LogisticRegression(C=1000.0)).fit(rows[FEATURES], rows["loan"])
     method = DPC(1e9, **{**FAST, "epochs": 300}).fit(population(rows), model, desired)
     low = rows.loc[model.predict(rows[FEATURES]) == "low", FEATURES].head(20)
@@ -185,7 +208,8 @@ def test_a_function_of_gradients_serves_any_model(queries: pd.DataFrame) -> None
     assert rich(method.generate(queries)).mean() > 0.9
 
 
-# --- no guarantee, and no value --------------------------------------------------------------------------------------
+# --- no guarantee, and no value
+# --------------------------------------------------------------------------------------
 
 
 def test_every_answer_says_that_nothing_is_guaranteed(
@@ -208,7 +232,9 @@ def test_every_answer_says_that_nothing_is_guaranteed(
     assert "cfk.epsilon_spent" not in run.data.metrics
 
 
-def test_answers_at_which_the_model_decides_otherwise_are_withheld(model: Pipeline, published: DPC) -> None:
+def test_answers_at_which_the_model_decides_otherwise_are_withheld(
+    model: Pipeline, published: DPC
+) -> None:
     denied = DENIED.head(20)[FEATURES].reset_index(drop=True)
     met = model.predict(published.generate(denied)) == "granted"
     assert [entry.status == "released" for entry in published.explain(denied)] == met.tolist()
@@ -229,7 +255,12 @@ def test_it_refuses_to_be_pickled_or_copied_and_shows_no_value(
     for attempt in (pickle.dumps, copy.copy, copy.deepcopy):
         with pytest.raises(PopulationError, match="refuses to be pickled"):
             attempt(published)
-    shown = [repr(published), repr(published._net), repr(published._encoder), repr(published._slope)]
+    shown = [
+        repr(published),
+        repr(published._net),
+        repr(published._encoder),
+        repr(published._slope),
+    ]
     for column, value in (("city", CANARY), ("loan", CANARY), ("pay", np.inf)):
         rows = ROWS.assign(**{column: ROWS[column].where(ROWS.index != 3, value)})
         with pytest.raises(CFKError, match=column) as caught:
@@ -248,19 +279,25 @@ def _raise(encoded: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.nda
     ("gradient", "message"),
     [
         (_raise, "raised ValueError on 3 rows"),
-        (lambda encoded, targets: (np.zeros(len(encoded)), np.zeros(2)), "must return arrays of shapes"),
+        (
+            lambda encoded, targets: (np.zeros(len(encoded)), np.zeros(2)),
+            "must return arrays of shapes",
+        ),
         (lambda encoded, targets: (np.full(len(encoded), np.nan), encoded), "not finite"),
     ],
     ids=["raises", "shapes", "nan"],
 )
-def test_a_wrong_function_of_gradients_is_refused_without_a_value(gradient: Any, message: str) -> None:
+def test_a_wrong_function_of_gradients_is_refused_without_a_value(
+    gradient: Any, message: str
+) -> None:
     method = DPC(**FAST, gradient=gradient).fit(population(target=None), rich, True)
     with pytest.raises(ModelError, match=message) as caught:
         method.generate(ROWS[FEATURES].head(3))
     assert CANARY not in "".join(traceback.format_exception(caught.value))
 
 
-# --- wrong input -----------------------------------------------------------------------------------------------------
+# --- wrong input
+# -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -285,17 +322,25 @@ def test_settings_out_of_range_are_named(settings: dict[str, Any]) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_models_without_known_gradients_and_goals_that_cannot_be_searched_for_are_refused(model: Pipeline) -> None:
+def test_models_without_known_gradients_and_goals_that_cannot_be_searched_for_are_refused(
+    model: Pipeline,
+) -> None:
     x, y = ROWS[FEATURES], ROWS["loan"]
     numbers = ENCODER.transform(x)
     other = PublicEncoder(PublicDomain.of(population(age=(0, 99))))
-    several = MLPClassifier((2,), max_iter=5).fit(numbers, np.column_stack([y == "granted", x["age"] > 40]))
+    several = MLPClassifier((2,), max_iter=5).fit(
+        numbers, np.column_stack([y == "granted", x["age"] > 40])
+    )
     models = {
-        "gradients are known of a LogisticRegression: give a fitted Pipeline": LogisticRegression().fit(numbers, y),
-        "gradients are known of a RandomForestClassifier": make_pipeline(ENCODER, RandomForestClassifier(2)).fit(x, y),
-        "gradients are known of a OneVsRestClassifier": make_pipeline(
-            ENCODER, OneVsRestClassifier(LogisticRegression())
-        ).fit(x, y),
+        "gradients are known of a LogisticRegression: give a fitted Pipeline": (
+            LogisticRegression().fit(numbers, y)
+        ),
+        "gradients are known of a RandomForestClassifier": (
+            make_pipeline(ENCODER, RandomForestClassifier(2)).fit(x, y)
+        ),
+        "gradients are known of a OneVsRestClassifier": (
+            make_pipeline(ENCODER, OneVsRestClassifier(LogisticRegression())).fit(x, y)
+        ),
         "LogisticRegression is not fitted": make_pipeline(ENCODER, LogisticRegression()),
         "has another domain": make_pipeline(other, LogisticRegression()).fit(x, y),
         "one sigmoid or softmax": Pipeline([("encode", ENCODER), ("net", several)]),
@@ -303,15 +348,22 @@ def test_models_without_known_gradients_and_goals_that_cannot_be_searched_for_ar
     for message, wrong in models.items():
         with pytest.raises(ModelError, match=re.escape(message)):
             DPC(**FAST).fit(PEOPLE, wrong, "granted")
-    for goal, message in (("Granted", "one of the model's classes"), (lambda label: label == "g", "must be a label")):
+    for goal, message in (
+        ("Granted", "one of the model's classes"),
+        (lambda label: label == "g", "must be a label"),
+    ):
         with pytest.raises(ModelError, match=message):
             DPC(**FAST).fit(PEOPLE, model, goal)
     for desired in ("granted", "opposite"):
-        with pytest.raises(ModelError, match="no row is of a class that is desired, by the target column 'loan'"):
+        with pytest.raises(
+            ModelError, match="no row is of a class that is desired, by the target column 'loan'"
+        ):
             DPC(**FAST).fit(population(DENIED), model, desired)
 
 
-def test_a_fit_that_fails_leaves_nothing_of_the_one_before(model: Pipeline, queries: pd.DataFrame) -> None:
+def test_a_fit_that_fails_leaves_nothing_of_the_one_before(
+    model: Pipeline, queries: pd.DataFrame
+) -> None:
     method = DPC(**FAST).fit(PEOPLE, model, "granted")
     with pytest.raises(ModelError):
         method.fit(population(DENIED), model, "granted")
@@ -322,7 +374,9 @@ def test_a_fit_that_fails_leaves_nothing_of_the_one_before(model: Pipeline, quer
 def test_undeclared_domains_sealed_populations_and_wrong_queries_are_refused(
     model: Pipeline, queries: pd.DataFrame, published: DPC, tmp_path: Any
 ) -> None:
-    undeclared = Population.from_frame(ROWS, Schema.from_frame(ROWS, quasi_identifiers=["age"], target="loan"))
+    undeclared = Population.from_frame(
+        ROWS, Schema.from_frame(ROWS, quasi_identifiers=["age"], target="loan")
+    )
     with pytest.raises(SchemaError, match="'pay' lacks bounds or bins"):
         DPC(**FAST).fit(undeclared, model, "granted")
     PEOPLE.seal(tmp_path / "people.cfk")
@@ -337,11 +391,16 @@ def test_undeclared_domains_sealed_populations_and_wrong_queries_are_refused(
             published.generate(asked, **options)
 
 
-# --- gradients -------------------------------------------------------------------------------------------------------
+# --- gradients
+# -------------------------------------------------------------------------------------------------------
 
 
-def numerical(value: Callable[[], float], at: NDArray[np.float64], step: float = 1e-6) -> NDArray[np.float64]:
-    """Return central differences by every entry of an array, which is changed in place and put back."""
+def numerical(
+    value: Callable[[], float], at: NDArray[np.float64], step: float = 1e-6
+) -> NDArray[np.float64]:
+    """Return central differences by every entry of an array, which is changed in place and put
+    back.
+    """
     found, flat = np.empty(at.size), at.reshape(-1)
     for i in range(at.size):
         kept = flat[i]
@@ -354,19 +413,27 @@ def numerical(value: Callable[[], float], at: NDArray[np.float64], step: float =
 
 
 @pytest.mark.parametrize(("hidden", "tied"), [((6, 3), False), ((5,), False), ((4,), True)])
-def test_training_follows_the_gradient_of_the_documented_loss(hidden: tuple[int, ...], tied: bool) -> None:
+def test_training_follows_the_gradient_of_the_documented_loss(
+    hidden: tuple[int, ...], tied: bool
+) -> None:
     random = np.random.default_rng(0)
     net = Autoencoder(7, hidden, random, tied=tied)
     net.parameters += random.normal(0, 0.3, net.parameters.shape)
     x, counts = random.random((9, 7)), random.integers(1, 5, 9).astype(float)
     noise = Perturbation.draw(7, hidden, 0.5, random)
     loss, found = loss_and_gradients(net, x, counts, noise, counts.sum())
-    expected = numerical(lambda: loss_and_gradients(net, x, counts, noise, counts.sum())[0], net.parameters)
+    expected = numerical(
+        lambda: loss_and_gradients(net, x, counts, noise, counts.sum())[0], net.parameters
+    )
     assert np.abs(expected).max() > 0.1
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-7)
     x = np.repeat(x, counts.astype(int), axis=0)  # counted rows are repeated ones
     out = net.reconstruct(x)[0]
-    products = [noise.quadratic[p, q] * (out[:, p] * out[:, q]).mean() for p in range(7) for q in range(p, 7)]
+    products = [
+        noise.quadratic[p, q] * (out[:, p] * out[:, q]).mean()
+        for p in range(7)
+        for q in range(p, 7)
+    ]
     noised = (noise.linear @ out.mean(axis=0) + sum(products)) / len(x)
     assert loss == pytest.approx(((x - out) ** 2).sum(axis=1).mean() + noised)
 
@@ -382,20 +449,31 @@ def test_the_nets_are_those_of_the_paper() -> None:
     sizes = [(24, 32), (32, 16), (16, 32), (32, 24)]
     assert net.parameters.size == sum(n_in * n_out + n_out for n_in, n_out in sizes)
     assert net.encode(x).shape == (3, 16)
-    # The inputs of a hidden layer are normalised, so neither their place nor their scale matters to the code.
+    # The inputs of a hidden layer are normalised, so neither their place nor their scale matters to
+    # the code.
     np.testing.assert_allclose(net.encode(5 * x - 2), net.encode(x), atol=1e-3)
 
 
 def test_sensitivity_and_noise_are_those_claimed() -> None:
     assert claimed_sensitivity((32, 16)) == 132
-    drawn = [Perturbation.draw(500, (32, 16), 0.75, np.random.default_rng(seed)) for seed in range(10)]
+    drawn = [
+        Perturbation.draw(500, (32, 16), 0.75, np.random.default_rng(seed)) for seed in range(10)
+    ]
     every = np.triu_indices(500)
-    linear, quadratic = np.concatenate([d.linear for d in drawn]), np.concatenate([d.quadratic[every] for d in drawn])
-    for part, rel in ((linear, 0.07), (quadratic, 0.01)):  # a Laplace variable of scale b has a mean size of b
+    linear, quadratic = (
+        np.concatenate([d.linear for d in drawn]),
+        np.concatenate([d.quadratic[every] for d in drawn]),
+    )
+    for part, rel in (
+        (linear, 0.07),
+        (quadratic, 0.01),
+    ):  # a Laplace variable of scale b has a mean size of b
         assert np.abs(part).mean() == pytest.approx(132 / 0.75, rel=rel)
         assert part.mean() == pytest.approx(0, abs=14)
         assert part.all()
-    assert not np.tril(drawn[0].quadratic, -1).any()  # a product has one coefficient, whatever the order
+    assert not np.tril(
+        drawn[0].quadratic, -1
+    ).any()  # a product has one coefficient, whatever the order
     assert not Perturbation.draw(3, (2,), np.inf, np.random.default_rng(0)).linear.any()
 
 
@@ -404,7 +482,15 @@ def test_training_without_noise_learns_to_reconstruct() -> None:
     rows = np.eye(4)[random.integers(0, 4, 256)]
     net = Autoencoder(4, (8, 3), random)
     before = ((net.reconstruct(rows)[0] - rows) ** 2).mean()
-    train(net, rows, np.ones(256), Perturbation.draw(4, (8, 3), np.inf, random), random=random, epochs=150, rate=0.02)
+    train(
+        net,
+        rows,
+        np.ones(256),
+        Perturbation.draw(4, (8, 3), np.inf, random),
+        random=random,
+        epochs=150,
+        rate=0.02,
+    )
     assert ((net.reconstruct(rows)[0] - rows) ** 2).mean() < 0.01 < before
 
 
@@ -412,7 +498,9 @@ def test_adam_takes_its_first_steps_as_its_authors_define_them() -> None:
     at = np.array([1.0, -2.0])
     adam = Adam(at, 0.1)
     adam.step(np.array([3.0, -0.5]))
-    np.testing.assert_allclose(at, [0.9, -1.9])  # a first step has the size of the rate, whatever the gradient's
+    np.testing.assert_allclose(
+        at, [0.9, -1.9]
+    )  # a first step has the size of the rate, whatever the gradient's
     adam.step(np.array([0.0, 0.0]))
     mean, square = 0.9 * 0.1 * 3 / (1 - 0.9**2), 0.999 * 0.001 * 9 / (1 - 0.999**2)
     np.testing.assert_allclose(at[0], 0.9 - 0.1 * mean / np.sqrt(square), rtol=1e-6)
@@ -424,11 +512,15 @@ def search(alpha: float = 1.0, beta: float = 0.5, gamma: float = 0.1) -> LatentS
     net.parameters += random.normal(0, 0.5, net.parameters.shape)
     slope = random.normal(0, 1, 6)
 
-    def gradient(encoded: NDArray[np.float64], targets: NDArray[np.int64]) -> tuple[NDArray[np.float64], ...]:
+    def gradient(
+        encoded: NDArray[np.float64], targets: NDArray[np.int64]
+    ) -> tuple[NDArray[np.float64], ...]:
         return targets * (encoded @ slope), targets[:, None] * slope
 
     queries, prototypes = random.random((8, 6)), net.encode(random.random((8, 6)))
-    return LatentSearch(net, gradient, prototypes, queries, random.choice([-1, 1], 8), alpha, beta, gamma)
+    return LatentSearch(
+        net, gradient, prototypes, queries, random.choice([-1, 1], 8), alpha, beta, gamma
+    )
 
 
 def test_the_search_follows_the_gradient_of_equation_18() -> None:
@@ -438,30 +530,45 @@ def test_the_search_follows_the_gradient_of_equation_18() -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-8)
     decoded = task.net.decode(task.prototypes + delta)[0]
     away, length = np.linalg.norm(decoded - task.queries, axis=1), np.linalg.norm(delta, axis=1)
-    np.testing.assert_allclose(values, -task.gradient(decoded, task.targets)[0] + 0.5 * away + 0.1 * length)
+    np.testing.assert_allclose(
+        values, -task.gradient(decoded, task.targets)[0] + 0.5 * away + 0.1 * length
+    )
 
 
-def test_the_search_finds_the_query_where_only_distance_counts_and_else_stays_at_the_prototype() -> None:
+def test_the_search_finds_the_query_where_only_distance_counts_and_else_stays_at_the_prototype() -> (
+    None
+):
     task, start = search(alpha=0, gamma=0), np.zeros((8, 3))
-    reachable = task.net.decode(task.prototypes + np.random.default_rng(6).normal(0, 0.2, (8, 3)))[0]
+    reachable = task.net.decode(task.prototypes + np.random.default_rng(6).normal(0, 0.2, (8, 3)))[
+        0
+    ]
     task.queries[:] = reachable
     np.testing.assert_allclose(task.run(start, steps=800, rate=0.01), reachable, atol=0.02)
     task = search(alpha=0, beta=0)
-    np.testing.assert_allclose(task.run(np.zeros((8, 3)), 20, 0.1), task.net.decode(task.prototypes)[0])
+    np.testing.assert_allclose(
+        task.run(np.zeros((8, 3)), 20, 0.1), task.net.decode(task.prototypes)[0]
+    )
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("classes", [["no", "yes"], [0, 1, 2]], ids=["binary", "three classes"])
 @pytest.mark.parametrize("kind", ["identity", "logistic", "tanh", "relu", "regression"])
-def test_gradients_of_models_are_those_of_their_log_probabilities(kind: str, classes: list[object]) -> None:
+def test_gradients_of_models_are_those_of_their_log_probabilities(
+    kind: str, classes: list[object]
+) -> None:
     network = MLPClassifier((7, 5), activation=kind, max_iter=30, random_state=0)
     labels = np.array(classes)[(ROWS["pay"] * (len(classes) - 0.01)).astype(int)]
     pipeline = make_pipeline(ENCODER, LogisticRegression() if kind == "regression" else network)
     pipeline.fit(ROWS[FEATURES], labels)
     read, random = read_classifier(pipeline, ENCODER), np.random.default_rng(8)
-    points, targets = random.random((10, 4)), np.array(classes)[random.integers(0, len(classes), 10)]
+    points, targets = (
+        random.random((10, 4)),
+        np.array(classes)[random.integers(0, len(classes), 10)],
+    )
     of_model = pipeline.steps[1][1].predict_proba(points)
     column = [list(pipeline.classes_).index(target) for target in targets]
     log_probability, slope = read(points, targets)
     np.testing.assert_allclose(log_probability, np.log(of_model[np.arange(10), column]), atol=1e-9)
-    np.testing.assert_allclose(slope, numerical(lambda: float(read(points, targets)[0].sum()), points), atol=1e-6)
+    np.testing.assert_allclose(
+        slope, numerical(lambda: float(read(points, targets)[0].sum()), points), atol=1e-6
+    )

@@ -1,4 +1,6 @@
-"""What is asked of the rows: noise and composition by formulas and by another library, and the noised model of them."""
+"""What is asked of the rows: noise and composition by formulas and by another library, and the
+noised model of them.
+"""
 
 from __future__ import annotations
 
@@ -28,12 +30,15 @@ def rows(n: int = 300, columns: int = 3) -> np.ndarray:
     return np.random.default_rng(0).integers(0, 4, (n, columns)).astype(np.int32)
 
 
-# --- noise -----------------------------------------------------------------------------------------------------------
+# --- noise
+# -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("delta", [0.0, 1e-6])
 @pytest.mark.parametrize(("epsilon", "person"), [(0.1, 1), (1.0, 3), (10.0, 1)])
-def test_the_composed_loss_is_the_declared_budget_and_never_above(epsilon: float, delta: float, person: int) -> None:
+def test_the_composed_loss_is_the_declared_budget_and_never_above(
+    epsilon: float, delta: float, person: int
+) -> None:
     asked = PrivateRows(rows(), epsilon, delta, shares(3), person)
     assert epsilon * (1 - 1e-6) <= asked.epsilon <= epsilon
     assert asked.delta == delta
@@ -56,7 +61,8 @@ def test_noise_has_the_size_that_the_privacy_map_was_told(delta: float) -> None:
     scale = asked.scale(1, 1.0)
     sd = scale if delta else math.sqrt(2 * math.exp(-1 / scale)) / (1 - math.exp(-1 / scale))
     (counts,) = asked.counts([Marginal([0], [np.arange(20_000, dtype=np.int32)])])
-    # 20,000 draws: the standard error of a standard deviation is below 1.2 % (Laplace), this is five of them
+    # 20,000 draws: the standard error of a standard deviation is below 1.2 % (Laplace), this is
+    # five of them
     assert counts[1:].std() == pytest.approx(sd, rel=0.06)
     assert abs(counts[1:].mean()) < 5 * sd / math.sqrt(20_000)
     assert (counts == np.rint(counts)).all()
@@ -66,25 +72,34 @@ def test_counts_are_of_the_merged_codes_in_the_shape_of_the_table() -> None:
     data, merged = rows(5000, 2), np.array([0, 1, 1, 1], dtype=np.int32)
     table = Marginal([0, 1], [merged, OWN])
     (counts,) = PrivateRows(data, 1e6, 0.0, [1.0], 1).counts([table])
-    assert counts.tolist() == [[((data[:, 0] > 0) == i)[data[:, 1] == j].sum() for j in range(4)] for i in range(2)]
+    assert counts.tolist() == [
+        [((data[:, 0] > 0) == i)[data[:, 1] == j].sum() for j in range(4)] for i in range(2)
+    ]
 
 
 def test_the_best_score_wins_where_noise_is_small_and_not_always_where_it_is_large() -> None:
     sure, unsure = (
-        [PrivateRows(rows(), epsilon, 0.0, [1.0], 1).best(lambda _: [0.0, 5.0, 1.0]) for _ in range(60)]
+        [
+            PrivateRows(rows(), epsilon, 0.0, [1.0], 1).best(lambda _: [0.0, 5.0, 1.0])
+            for _ in range(60)
+        ]
         for epsilon in (1e4, 0.01)
     )
     assert (set(sure), set(unsure)) == ({1}, {0, 1, 2})
 
 
-def test_more_or_dearer_questions_than_were_budgeted_and_shares_that_are_not_the_whole_are_refused() -> None:
+def test_more_or_dearer_questions_than_were_budgeted_and_shares_that_are_not_the_whole_are_refused() -> (
+    None
+):
     asked = PrivateRows(rows(), 1.0, 0.0, [1.0], 1)
     asked.counts([Marginal([0], [OWN])])
     with pytest.raises(BudgetError, match="more was asked"):
         asked.best(lambda _: [1.0])
     asked = PrivateRows(rows(), 1.0, 0.0, [0.5, 0.5], 1)
     asked._noised_counts(lambda codes: np.zeros(4), 1, asked.scale(1, 0.5) * 1.01)
-    with pytest.raises(Exception, match=r"privacy loss|insufficient|exceed|d_mid|budget"):  # by OpenDP itself
+    with pytest.raises(
+        Exception, match=r"privacy loss|insufficient|exceed|d_mid|budget"
+    ):  # by OpenDP itself
         asked._noised_counts(lambda codes: np.zeros(4), 1, asked.scale(1, 0.5) * 0.99)
     for wrong in ([0.5], [0.5, 0.6]):
         with pytest.raises(BudgetError, match="declared is 1"):
@@ -106,7 +121,8 @@ def test_without_opendp_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPat
         PrivateRows(rows(), 1.0, 0.0, shares(3))
 
 
-# --- the noised model ------------------------------------------------------------------------------------------------
+# --- the noised model
+# ------------------------------------------------------------------------------------------------
 
 
 def linked(n: int = 4000, seed: int = 0) -> np.ndarray:
@@ -120,7 +136,9 @@ def linked(n: int = 4000, seed: int = 0) -> np.ndarray:
 SIZES = (4, 4, 3, 2, 5)
 
 
-def measured(data: np.ndarray, epsilon: float, sizes: tuple[int, ...] = SIZES, delta: float = 0.0) -> Forest:
+def measured(
+    data: np.ndarray, epsilon: float, sizes: tuple[int, ...] = SIZES, delta: float = 0.0
+) -> Forest:
     return Forest.measure(PrivateRows(data, epsilon, delta, shares(len(sizes)), 1), sizes)
 
 
@@ -144,11 +162,15 @@ def test_columns_of_many_codes_do_not_seem_to_belong_together_by_chance() -> Non
 
 
 def test_a_row_changes_no_score_of_a_pair_by_more_than_one() -> None:
-    alone = Forest.of_singles(tuple(map(np.arange, SIZES)), [np.full(size, 300 / size) for size in SIZES], 1.0)
+    alone = Forest.of_singles(
+        tuple(map(np.arange, SIZES)), [np.full(size, 300 / size) for size in SIZES], 1.0
+    )
 
     def scores(data: np.ndarray) -> np.ndarray:
         found: list[np.ndarray] = []
-        asked = SimpleNamespace(best=lambda score: found.append(np.array(score(data))) or len(found[0]) - 1)
+        asked = SimpleNamespace(
+            best=lambda score: found.append(np.array(score(data))) or len(found[0]) - 1
+        )
         alone.choose_pairs(asked, 2.0, 1)
         return found[0]
 
@@ -182,16 +204,22 @@ def test_without_pairs_the_whole_budget_is_in_the_counts_of_single_columns() -> 
     found = Forest.measure(asked, (4, 4, 4))
     assert found.edges == ()
     assert [len(answer.table.columns) for answer in asked.answers] == [0, 1, 1, 1]
-    assert [answer.scale for answer in asked.answers] == pytest.approx([10 / 0.03, *[30 / 0.97] * 3])
+    assert [answer.scale for answer in asked.answers] == pytest.approx(
+        [10 / 0.03, *[30 / 0.97] * 3]
+    )
     with pytest.raises(BudgetError, match="more was asked"):
         asked.best(lambda _: [0.0])
 
 
-def test_where_no_pair_is_worth_its_noise_single_columns_are_counted_once_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_no_pair_is_worth_its_noise_single_columns_are_counted_once_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(module, "_FILLED", 1e9)
     asked = PrivateRows(rows(4000), 1.0, 0.0, shares(3), 1)
     assert Forest.measure(asked, (4, 4, 4)).edges == ()
-    assert [answer.scale for answer in asked.answers[1:]] == pytest.approx([3 / 0.35] * 3 + [3 / 0.52] * 3)
+    assert [answer.scale for answer in asked.answers[1:]] == pytest.approx(
+        [3 / 0.35] * 3 + [3 / 0.52] * 3
+    )
     with pytest.raises(BudgetError, match="more was asked"):
         asked.best(lambda _: [0.0])
 
@@ -213,9 +241,14 @@ def test_probabilities_of_all_rows_add_up_to_one_and_are_the_frequencies_of_what
     forest = measured(linked(), 1.0)
     codes = forest.sample(100_000, np.random.default_rng(0))
     log_probability = forest.likelihood().of(codes)
-    known = {tuple(row): value for row, value in zip(codes.tolist(), np.exp(log_probability), strict=True)}
+    known = {
+        tuple(row): value
+        for row, value in zip(codes.tolist(), np.exp(log_probability), strict=True)
+    }
     assert set(known) <= set(product(*map(range, SIZES)))
-    assert sum(known.values()) == pytest.approx(1.0, abs=4e-3)  # rows of tiny probability may not have been drawn
+    assert sum(known.values()) == pytest.approx(
+        1.0, abs=4e-3
+    )  # rows of tiny probability may not have been drawn
     drawn, times = np.unique(codes, axis=0, return_counts=True)
     expected = np.array([known[tuple(row)] for row in drawn.tolist()])
     often = expected * len(codes) > 30  # so that a normal distribution is near enough
@@ -224,16 +257,28 @@ def test_probabilities_of_all_rows_add_up_to_one_and_are_the_frequencies_of_what
     assert error[often].max() < 7
 
 
-def test_columns_are_taken_over_in_the_order_of_their_gains_in_distance_and_log_probability() -> None:
+def test_columns_are_taken_over_in_the_order_of_their_gains_in_distance_and_log_probability() -> (
+    None
+):
     random = np.random.default_rng(0)
-    forest = measured(np.column_stack([linked(), random.integers(0, 40, 4000)]).astype(np.int32), 5.0, (*SIZES, 40))
-    codes, own, likelihood = forest.sample(50, random), forest.sample(50, random), forest.likelihood()
+    forest = measured(
+        np.column_stack([linked(), random.integers(0, 40, 4000)]).astype(np.int32),
+        5.0,
+        (*SIZES, 40),
+    )
+    codes, own, likelihood = (
+        forest.sample(50, random),
+        forest.sample(50, random),
+        forest.likelihood(),
+    )
     gaps, weight = np.where(codes != own, random.random(codes.shape), 0.0), random.random(50)
     rank, size = _ranks(likelihood, codes.copy(), own, gaps.copy(), weight)
     for row, mine, left, each, places, n in zip(codes, own, gaps, weight, rank, size, strict=True):
         for turn in range(n + 1):
             tried = np.where(np.eye(len(row), dtype=bool), mine, row).astype(np.int32)
-            gain = np.where(left > 0, left + each * (likelihood.of(tried) - likelihood.of(row[None])), 0.0)
+            gain = np.where(
+                left > 0, left + each * (likelihood.of(tried) - likelihood.of(row[None])), 0.0
+            )
             if turn == n:
                 assert gain.max() <= 1e-9
                 break
@@ -256,7 +301,8 @@ def test_rare_codes_are_counted_together_and_drawn_one_by_one() -> None:
 def test_rare_codes_are_merged_within_their_groups_and_rare_groups_with_others() -> None:
     counts = np.array([50.0, 3, 4, 5, 9, 90, 1, 1, 2])
     groups = [np.array([0, 0, 0, 1, 1, 2, 3, 3, 4]), np.array([5, 5, 5, 5, 5, 6, 7, 7, 7])]
-    # 7 of group 0 and 14 of group 1 are 21 together; 4 of groups 3 and 4 are with those that are left, if any
+    # 7 of group 0 and 14 of group 1 are 21 together; 4 of groups 3 and 4 are with those that are
+    # left, if any
     assert module._merge_rare(counts, 10.0, groups).tolist() == [0, 1, 1, 2, 2, 3, 1, 1, 1]
     assert module._merge_rare(counts, 20.0, groups).tolist() == [0, 1, 1, 1, 1, 2, 3, 3, 3]
     assert module._merge_rare(counts, 10.0).tolist() == [0, 1, 1, 1, 1, 2, 1, 1, 1]
@@ -266,9 +312,15 @@ def test_rare_codes_are_merged_within_their_groups_and_rare_groups_with_others()
 def test_codes_of_a_hierarchy_are_told_apart_by_group_where_they_are_rare() -> None:
     random = np.random.default_rng(0)
     leaf = random.integers(0, 200, 8000)
-    data, groups = np.column_stack([leaf, leaf // 20]).astype(np.int32), np.arange(200, dtype=np.int32) // 20
+    data, groups = (
+        np.column_stack([leaf, leaf // 20]).astype(np.int32),
+        np.arange(200, dtype=np.int32) // 20,
+    )
     with_tree = Forest.measure(PrivateRows(data, 1.0, 0.0, shares(2), 1), (200, 10), [[groups], []])
-    assert with_tree.likelihood().of(data).mean() > measured(data, 1.0, (200, 10)).likelihood().of(data).mean() + 0.5
+    assert (
+        with_tree.likelihood().of(data).mean()
+        > measured(data, 1.0, (200, 10)).likelihood().of(data).mean() + 0.5
+    )
     drawn = with_tree.sample(5000, random)
     assert (drawn[:, 0] // 20 == drawn[:, 1]).mean() > 0.75
 
@@ -282,7 +334,9 @@ def test_shares_are_the_whole_budget_and_a_single_column_needs_no_pairs() -> Non
 
 @settings(max_examples=25)
 @given(st.lists(st.floats(-50, 50, width=32), min_size=2, max_size=6), st.floats(1, 100, width=32))
-def test_the_projection_is_the_nearest_point_that_counts_can_be(values: list[float], total: float) -> None:
+def test_the_projection_is_the_nearest_point_that_counts_can_be(
+    values: list[float], total: float
+) -> None:
     given_counts = np.array(values)
     found = module._on_simplex(given_counts, total)
     assert found.min() >= 0
@@ -310,7 +364,9 @@ def test_shrinking_keeps_what_noise_does_not_explain_and_leaves_no_cell_without_
     assert found == pytest.approx(expected(base + share * (signal - base), 10.0))
     assert found.min() > 2.5
     # positive-part James-Stein: 1 - 1.5^2 (10 - 2) / 90; and nothing where noise explains all
-    assert module._shrink([noise], [base], 1.5)[0] == pytest.approx(expected(base + 0.8 * (noise - base), 1.5))
+    assert module._shrink([noise], [base], 1.5)[0] == pytest.approx(
+        expected(base + 0.8 * (noise - base), 1.5)
+    )
     assert module._shrink([noise], [base], 4.0)[0] == pytest.approx(base)
 
 
@@ -342,4 +398,6 @@ def test_parts_of_a_question_have_their_own_noise_and_dearer_ones_are_refused(de
 
 
 def test_the_number_of_rows_is_the_mean_weighted_by_cells() -> None:
-    assert module._people([np.array([10.0, 12.0]), np.array([1.0, 2, 3, 4])]) == pytest.approx((22 / 2 + 10 / 4) / 0.75)
+    assert module._people([np.array([10.0, 12.0]), np.array([1.0, 2, 3, 4])]) == pytest.approx(
+        (22 / 2 + 10 / 4) / 0.75
+    )

@@ -35,14 +35,19 @@ def test_epsilon_and_delta_bound_what_somebody_learns_of_membership() -> None:
         ({"guarantee": "none", "seeded": True}, None),
     ],
 )
-def test_the_total_holds_the_model_or_there_is_none(fields: dict[str, Any], total: tuple[float, float] | None) -> None:
+def test_the_total_holds_the_model_or_there_is_none(
+    fields: dict[str, Any], total: tuple[float, float] | None
+) -> None:
     found = certificate(**fields)
     assert found.total == (None if total is None else pytest.approx(total))
     assert (found.membership_bound is None) == (total is None)
 
 
 def test_what_is_covered_is_said_in_words_for_every_access_to_the_model() -> None:
-    said = {access: certificate(model_access=access).covers for access in ("public", "dp", "private", "surrogate")}
+    said = {
+        access: certificate(model_access=access).covers
+        for access in ("public", "dp", "private", "surrogate")
+    }
     assert said == certificate().threat_models
     assert "covers everything that leaves" in said["public"]
     assert "both budgets add up" in said["dp"]
@@ -101,7 +106,9 @@ def test_a_policy_says_what_is_asked_for() -> None:
         ("dpc", {"guarantee": "none"}, True),
     ],
 )
-def test_a_certificate_stays_within_its_policy(method: str, fields: dict[str, Any], allowed: bool) -> None:
+def test_a_certificate_stays_within_its_policy(
+    method: str, fields: dict[str, Any], allowed: bool
+) -> None:
     assert policy(method=method).allows(certificate(**fields)) is allowed
 
 
@@ -110,18 +117,46 @@ def test_json_says_all_and_can_be_read_back() -> None:
     assert PrototypePolicy(**json.loads(json.dumps(asked.to_dict()))) == asked
     entry = prototype(3, city=None, since=pd.Timestamp("2020-02-29"))
     plain = json.loads(json.dumps(entry.to_dict(), allow_nan=False))
-    assert plain["prototype"] == {"age": 31, "city": None, "salary": 52.5, "since": "2020-02-29T00:00:00"}
+    assert plain["prototype"] == {
+        "age": 31,
+        "city": None,
+        "salary": 52.5,
+        "since": "2020-02-29T00:00:00",
+    }
     said = plain.pop("certificate")
     assert said.pop("covers") == entry.certificate.covers
-    assert PrototypeCertificate(**{**said, "inferred": tuple(said["inferred"])}) == entry.certificate
+    assert (
+        PrototypeCertificate(**{**said, "inferred": tuple(said["inferred"])}) == entry.certificate
+    )
 
 
 def test_values_are_plain_whatever_table_they_come_from_and_stay_when_it_changes() -> None:
-    row = {"age": 31, "city": "Ghent", "old": np.bool_(True), "salary": np.float32(2), "none": np.nan, "n": np.int64(7)}
+    row = {
+        "age": 31,
+        "city": "Ghent",
+        "old": np.bool_(True),
+        "salary": np.float32(2),
+        "none": np.nan,
+        "n": np.int64(7),
+    }
     entry = PrototypeCounterfactual(0, row, certificate())
     row["age"] = 99
-    assert entry.values == {"age": 31, "city": "Ghent", "old": True, "salary": 2.0, "none": None, "n": 7}
-    assert entry.cells() == {"age": "31", "city": "Ghent", "old": "True", "salary": "2", "none": "missing", "n": "7"}
+    assert entry.values == {
+        "age": 31,
+        "city": "Ghent",
+        "old": True,
+        "salary": 2.0,
+        "none": None,
+        "n": 7,
+    }
+    assert entry.cells() == {
+        "age": "31",
+        "city": "Ghent",
+        "old": "True",
+        "salary": "2",
+        "none": "missing",
+        "n": "7",
+    }
     assert not any(isinstance(value, np.generic) for value in entry.values.values())
 
 
@@ -129,6 +164,8 @@ def test_repr_names_the_guarantee_and_the_sentence_tells_changes_alone() -> None
     shown = repr(prototype(4))
     assert "query=4" in shown
     assert "guarantee='pure', epsilon=1.0" in shown
-    assert prototype().text({"age": 29, "city": "Ghent", "salary": 60.0}) == (
-        "If you were 2 years older and your salary were lower by 7.5, the outcome would be the desired one."
+    assert (
+        prototype().text({"age": 29, "city": "Ghent", "salary": 60.0})
+        == "If you were 2 years older and your salary were lower by 7.5, the outcome would be the"
+        " desired one."
     )

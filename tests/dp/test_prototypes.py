@@ -54,7 +54,9 @@ def patients(n: int = 600, seed: int = 0) -> pd.DataFrame:
     random = np.random.default_rng(seed)
     age = random.integers(20, 80, n)
     pay = (age * 20 + random.integers(0, 3000, n)).astype(int)
-    return pd.DataFrame({"age": age, "town": random.choice(TOWNS, n), "pay": pay, "member": random.random(n) < 0.3})
+    return pd.DataFrame(
+        {"age": age, "town": random.choice(TOWNS, n), "pay": pay, "member": random.random(n) < 0.3}
+    )
 
 
 def rich(rows: pd.DataFrame) -> np.ndarray:
@@ -70,7 +72,9 @@ def population(train: pd.DataFrame | None = None, **changes: Any) -> Population:
         "nullable": [],
         "whole": ["age", "pay"],
     }
-    return Population.from_frame(train, Schema.from_frame(train, **{**declared, **changes}), key=b"tests")
+    return Population.from_frame(
+        train, Schema.from_frame(train, **{**declared, **changes}), key=b"tests"
+    )
 
 
 PEOPLE = population()
@@ -78,7 +82,9 @@ ASKED = patients(40, seed=1)
 QUERIES = ASKED[rich(ASKED) == "no"].head(10).reset_index(drop=True)
 
 
-def fitted(epsilon: float = 2.0, *, desired: Any = "yes", model: Any = rich, **settings: Any) -> DPPrototypes:
+def fitted(
+    epsilon: float = 2.0, *, desired: Any = "yes", model: Any = rich, **settings: Any
+) -> DPPrototypes:
     return DPPrototypes(epsilon, **{"rows": 2000, **settings}).fit(PEOPLE, model, desired)
 
 
@@ -91,7 +97,8 @@ def reasons(result: Any) -> set[str]:
     return {entry.reason for entry in result if isinstance(entry, Suppressed)}
 
 
-# --- answers ---------------------------------------------------------------------------------------------------------
+# --- answers
+# ---------------------------------------------------------------------------------------------------------
 
 
 def test_every_answer_is_a_declared_row_with_the_desired_outcome_and_the_certificate_of_the_fit(
@@ -118,7 +125,11 @@ def test_the_answer_is_the_nearest_row_when_plausibility_is_not_weighed() -> Non
 
     def away(query: pd.Series, from_: Any) -> Any:
         numbers = abs(from_["age"] - query["age"]) / 72 + abs(from_["pay"] - query["pay"]) / 5000
-        return numbers + 1.0 * (from_["town"] != query["town"]) + 1.0 * (from_["member"] != query["member"])
+        return (
+            numbers
+            + 1.0 * (from_["town"] != query["town"])
+            + 1.0 * (from_["member"] != query["member"])
+        )
 
     for (_, query), (_, answer) in zip(QUERIES.iterrows(), rows.iterrows(), strict=True):
         assert away(query, answer) == pytest.approx(away(query, served).min())
@@ -135,12 +146,22 @@ def compared_with_all(served: ServedRows, queries: pd.DataFrame, goal: Goal, own
 
 
 NUMBER = st.sampled_from([0.0, 0.1, 0.2, 0.30000000000000004, 1.0, None])
-DRAWN = st.tuples(NUMBER, NUMBER, st.sampled_from(["a", "b", None]), st.booleans(), st.sampled_from([0.0, 0.1, 1e-13]))
-QUERY = st.tuples(NUMBER | st.floats(-1e30, 1e30), NUMBER, st.sampled_from(["a", "c", None]), st.booleans())
+DRAWN = st.tuples(
+    NUMBER,
+    NUMBER,
+    st.sampled_from(["a", "b", None]),
+    st.booleans(),
+    st.sampled_from([0.0, 0.1, 1e-13]),
+)
+QUERY = st.tuples(
+    NUMBER | st.floats(-1e30, 1e30), NUMBER, st.sampled_from(["a", "c", None]), st.booleans()
+)
 
 
 @hypothesis.settings(max_examples=60, deadline=None)
-@hypothesis.given(st.lists(DRAWN, min_size=1, max_size=12), st.lists(QUERY, min_size=1, max_size=4), st.randoms())
+@hypothesis.given(
+    st.lists(DRAWN, min_size=1, max_size=12), st.lists(QUERY, min_size=1, max_size=4), st.randoms()
+)
 def test_answers_are_to_the_last_bit_those_of_comparing_with_all_rows_with_ties_in_order(
     drawn: list[Any], asked: list[Any], random: Any
 ) -> None:
@@ -148,30 +169,48 @@ def test_answers_are_to_the_last_bit_those_of_comparing_with_all_rows_with_ties_
         pd.DataFrame([row[:4] for row in rows], columns=[*"xyct"]).astype({"x": float, "y": float})
         for rows in (drawn, asked)
     )
-    labels, own = (np.array([random.choice("nm") for _ in rows], dtype=object) for rows in (drawn, asked))
+    labels, own = (
+        np.array([random.choice("nm") for _ in rows], dtype=object) for rows in (drawn, asked)
+    )
     heom = Heom(["x", "y"], ["c", "t"], {"x": random.choice([1.0, 0.3, 0.0]), "y": 7e-5})
-    served = ServedRows(frame, labels, np.array([row[4] for row in drawn]), heom, heom.encode(frame))
-    for goal, factual in ((Goal("n"), None), (Goal(lambda found: found == "n"), None), (Goal("opposite"), own)):
-        assert served.nearest(queries, goal, factual).tolist() == compared_with_all(served, queries, goal, factual)
+    served = ServedRows(
+        frame, labels, np.array([row[4] for row in drawn]), heom, heom.encode(frame)
+    )
+    for goal, factual in (
+        (Goal("n"), None),
+        (Goal(lambda found: found == "n"), None),
+        (Goal("opposite"), own),
+    ):
+        assert served.nearest(queries, goal, factual).tolist() == compared_with_all(
+            served, queries, goal, factual
+        )
 
 
 @pytest.mark.parametrize("numeric", [0, 4, 23])
 def test_so_are_those_of_many_rows_and_features_lone_or_in_batches(numeric: int) -> None:
     random = np.random.default_rng(numeric)
-    values = np.hstack([random.random((9000, numeric)), random.integers(0, 3, (9000, 23 - numeric))]).round(1)
+    values = np.hstack(
+        [random.random((9000, numeric)), random.integers(0, 3, (9000, 23 - numeric))]
+    ).round(1)
     frame = pd.DataFrame(values[:, random.permutation(23)], columns=[f"x{j}" for j in range(23)])
     frame["x3"] = frame["x3"].mask(random.random(9000) < 0.2)
     drawn, queries = frame.head(8900), frame.tail(100).reset_index(drop=True) * 1.1
     is_number = [name for name in frame if frame[name].nunique() > 4]
-    heom = Heom(is_number, [name for name in frame if name not in is_number], dict.fromkeys(is_number, 0.9))
+    heom = Heom(
+        is_number, [name for name in frame if name not in is_number], dict.fromkeys(is_number, 0.9)
+    )
     cost = random.random(8900).round(3) / 10
-    served = ServedRows(drawn, random.choice([1, 2, 3], 8900).astype(object), cost, heom, heom.encode(drawn))
+    served = ServedRows(
+        drawn, random.choice([1, 2, 3], 8900).astype(object), cost, heom, heom.encode(drawn)
+    )
     expected, own = compared_with_all(served, queries, Goal(2), None), np.arange(100) % 5
     assert served.nearest(queries, Goal(2), None).tolist() == expected
     lone = [served.nearest(queries.iloc[[i]], Goal(2), None)[0] for i in range(20)]
     assert lone == expected[:20]
     opposite = Goal("opposite")
-    assert served.nearest(queries, opposite, own).tolist() == compared_with_all(served, queries, opposite, own)
+    assert served.nearest(queries, opposite, own).tolist() == compared_with_all(
+        served, queries, opposite, own
+    )
 
 
 @ignored
@@ -198,12 +237,22 @@ def test_opposite_and_callable_goals_are_met_by_a_few_rows_of_each_outcome() -> 
 @pytest.mark.parametrize("names", [["age", "pay"], ["town", "member"]])
 def test_prototypes_are_drawn_rows_of_each_outcome_spread_over_it(names: list[str]) -> None:
     train = patients()[names]
-    declared = {"bounds": {"age": (18, 90), "pay": (0, 5000)}, "categories": {"town": TOWNS, "member": [True, False]}}
-    own = {kind: {name: each[name] for name in names if name in each} for kind, each in declared.items()}
-    people = Population.from_frame(train, Schema.from_frame(train, quasi_identifiers=names, nullable=[], **own))
+    declared = {
+        "bounds": {"age": (18, 90), "pay": (0, 5000)},
+        "categories": {"town": TOWNS, "member": [True, False]},
+    }
+    own = {
+        kind: {name: each[name] for name in names if name in each}
+        for kind, each in declared.items()
+    }
+    people = Population.from_frame(
+        train, Schema.from_frame(train, quasi_identifiers=names, nullable=[], **own)
+    )
     first = names[0]
     middle = train[first].median() if first == "age" else "Antwerp"
-    one = DPPrototypes(2.0, serve="prototypes", prototypes=3).fit(people, lambda rows: rows[first] > middle, True)
+    one = DPPrototypes(2.0, serve="prototypes", prototypes=3).fit(
+        people, lambda rows: rows[first] > middle, True
+    )
     assert 2 <= (one.served_.labels == True).sum() <= 3  # noqa: E712 - labels are objects
     assert one.served_.frame[names[1]].nunique() > 1
 
@@ -222,11 +271,18 @@ def test_where_no_row_has_the_outcome_or_the_model_fails_answers_are_suppressed(
     assert reasons(fitted(model=moody, desired="opposite").explain(QUERIES)) == {"model_failed"}
 
 
-# --- moves towards who asks -------------------------------------------------------------------------------------------
+# --- moves towards who asks
+# -------------------------------------------------------------------------------------------
 
 
-def test_rows_are_moved_unless_the_model_is_private_and_then_with_a_warning_where_that_is_asked_for() -> None:
-    for settings, moved in (({}, False), ({"model_access": "public"}, True), ({"revert": False}, False)):
+def test_rows_are_moved_unless_the_model_is_private_and_then_with_a_warning_where_that_is_asked_for() -> (
+    None
+):
+    for settings, moved in (
+        ({}, False),
+        ({"model_access": "public"}, True),
+        ({"revert": False}, False),
+    ):
         with warnings.catch_warnings(action="error", category=PrivacyLeakWarning):
             one = fitted(**{"model_access": "public", **settings} if settings else {})
         rows, _ = one.generate(QUERIES)
@@ -239,7 +295,9 @@ def test_rows_are_moved_unless_the_model_is_private_and_then_with_a_warning_wher
     assert one.certificate_.covers.endswith("which tells more of its outcomes")
 
 
-def test_without_plausibility_own_values_are_taken_over_and_numbers_come_within_an_eighth_of_the_border() -> None:
+def test_without_plausibility_own_values_are_taken_over_and_numbers_come_within_an_eighth_of_the_border() -> (
+    None
+):
     one = fitted(plausibility=0.0, model_access="public")
     at = one.served_.nearest(QUERIES, one.goal_, None)
     rows, _ = one.generate(QUERIES)
@@ -252,11 +310,15 @@ def test_without_plausibility_own_values_are_taken_over_and_numbers_come_within_
 
 def test_no_move_makes_a_row_worse_by_distance_and_plausibility_together() -> None:
     one = fitted(50.0, plausibility=0.3, model_access="public", rows=300)
-    start = one.served_.frame.take(one.served_.nearest(QUERIES, one.goal_, None)).reset_index(drop=True)
+    start = one.served_.frame.take(one.served_.nearest(QUERIES, one.goal_, None)).reset_index(
+        drop=True
+    )
     likelihood, domain = one.forest_.likelihood(), PublicDomain.of(PEOPLE)
 
     def loss(rows: pd.DataFrame) -> np.ndarray:
-        return one.served_.heom.parts(rows, QUERIES).sum(axis=1) - 0.3 * likelihood.of(domain.codes(rows))
+        return one.served_.heom.parts(rows, QUERIES).sum(axis=1) - 0.3 * likelihood.of(
+            domain.codes(rows)
+        )
 
     moved = one.generate(QUERIES)[0]
     assert (loss(moved) <= loss(start) + 1e-9).all()
@@ -264,12 +326,16 @@ def test_no_move_makes_a_row_worse_by_distance_and_plausibility_together() -> No
 
 
 @ignored
-@pytest.mark.parametrize(("settings", "times", "room"), [({"model_access": "public"}, 0.85, 1.15), ({}, 1.1, 0.0)])
+@pytest.mark.parametrize(
+    ("settings", "times", "room"), [({"model_access": "public"}, 0.85, 1.15), ({}, 1.1, 0.0)]
+)
 @pytest.mark.parametrize("seed", range(3))
 def test_plausibility_is_chosen_so_that_answers_to_drawn_rows_are_as_far_as_the_nearest_rows_and_answers_allow(
     settings: dict[str, Any], times: float, room: float, seed: int
 ) -> None:
-    one, nearest = (fitted(20.0, desired="opposite", seed=seed, plausibility=w, **settings) for w in (None, 0.0))
+    one, nearest = (
+        fitted(20.0, desired="opposite", seed=seed, plausibility=w, **settings) for w in (None, 0.0)
+    )
     asked, other = one.served_.frame.head(100), one.served_.labels[:100, None] != one.served_.labels
     away = one.served_.heom.distances(asked, one.served_.frame) * 4
 
@@ -310,7 +376,8 @@ def test_own_values_that_are_not_declared_are_not_taken_over() -> None:
     assert rows.dtypes.tolist() == patients().dtypes.tolist()
 
 
-# --- what is guaranteed ----------------------------------------------------------------------------------------------
+# --- what is guaranteed
+# ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -320,10 +387,16 @@ def test_own_values_that_are_not_declared_are_not_taken_over() -> None:
         ({"model_access": "private"}, "pure", None),
         ({"model_access": "public", "delta": 1e-6}, "approximate", (2.0, 1e-6)),
         ({"model_access": "dp", "model_epsilon": 3.0}, "pure", (5.0, 0.0)),
-        ({"model_access": "dp", "model_epsilon": 3.0, "model_delta": 1e-5, "people": 600}, "pure", (5.0, 1e-5)),
+        (
+            {"model_access": "dp", "model_epsilon": 3.0, "model_delta": 1e-5, "people": 600},
+            "pure",
+            (5.0, 1e-5),
+        ),
     ],
 )
-def test_certificates_say_what_the_model_adds(settings: dict[str, Any], guarantee: str, total: Any) -> None:
+def test_certificates_say_what_the_model_adds(
+    settings: dict[str, Any], guarantee: str, total: Any
+) -> None:
     certificate = fitted(rows=100, **settings).certificate_
     assert certificate.guarantee == guarantee
     assert certificate.total == (None if total is None else pytest.approx(total, rel=1e-6))
@@ -344,7 +417,9 @@ def test_nothing_is_guaranteed_when_seeded_or_with_domains_from_rows() -> None:
     assert set(one.certificate_.inferred) == set(patients().columns)
 
 
-def test_budgets_are_spent_at_every_fit_and_refused_before_a_row_is_touched(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_budgets_are_spent_at_every_fit_and_refused_before_a_row_is_touched(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     accountant = BudgetAccountant(epsilon=3)
     for _ in range(2):
         fitted(1.5, rows=100, accountant=accountant)
@@ -365,7 +440,9 @@ def test_rows_of_one_person_are_limited_and_noise_grows_with_the_limit() -> None
     people = population(train, subject="person")
     assert people.limited_rows(1).tolist() == list(range(0, 200, 4))
     assert len(people.limited_rows(3)) == 150
-    one, three = (DPPrototypes(50.0, rows=100, rows_per_person=r).fit(people, rich, "yes") for r in (1, 3))
+    one, three = (
+        DPPrototypes(50.0, rows=100, rows_per_person=r).fit(people, rich, "yes") for r in (1, 3)
+    )
     assert one.forest_.people == pytest.approx(50, abs=10)
     assert three.forest_.people == pytest.approx(150, abs=20)
     assert "up to 3 rows" in three.certificate_.unit
@@ -378,12 +455,23 @@ def test_rows_of_one_person_are_limited_and_noise_grows_with_the_limit() -> None
         ({"delta": 1.01e-6}, "people="),
         ({"delta": 0.5, "people": 200}, "below 1 / people = 0.005"),
         ({"model_access": "dp", "model_epsilon": 1.0, "model_delta": 0.5}, "at most"),
-        ({"delta": 6e-5, "model_access": "dp", "model_epsilon": 1.0, "model_delta": 6e-5, "people": 10_000}, "below 1"),
+        (
+            {
+                "delta": 6e-5,
+                "model_access": "dp",
+                "model_epsilon": 1.0,
+                "model_delta": 6e-5,
+                "people": 10_000,
+            },
+            "below 1",
+        ),
         ({"people": 0}, "whole number"),
         ({"people": True}, "whole number"),
     ],
 )
-def test_a_delta_that_lets_somebodys_row_leave_is_refused(settings: dict[str, Any], said: str) -> None:
+def test_a_delta_that_lets_somebodys_row_leave_is_refused(
+    settings: dict[str, Any], said: str
+) -> None:
     with pytest.raises(PolicyError, match=said):
         fitted(**settings)
 
@@ -399,7 +487,9 @@ def test_a_surrogate_learns_from_the_rows_and_the_private_model_is_never_asked()
     train = patients(3000)
     train = train.assign(outcome=rich(train))
     people = population(
-        train, target="outcome", categories={"town": TOWNS, "member": [True, False], "outcome": ["yes", "no"]}
+        train,
+        target="outcome",
+        categories={"town": TOWNS, "member": [True, False], "outcome": ["yes", "no"]},
     )
     tree = DecisionTreeClassifier(max_depth=3)
     surrogate = make_pipeline(ColumnTransformer([("keep", "passthrough", ["age", "pay"])]), tree)
@@ -413,14 +503,17 @@ def test_a_surrogate_learns_from_the_rows_and_the_private_model_is_never_asked()
         fitted(rows=100, model_access="surrogate", model=tree)
 
 
-# --- what is kept ----------------------------------------------------------------------------------------------------
+# --- what is kept
+# ----------------------------------------------------------------------------------------------------
 
 
 def test_what_is_fitted_holds_no_row_of_the_table_and_can_be_pickled() -> None:
     train = patients()
     train.loc[0, "pay"] = CANARY
     people = population(train)
-    one = DPPrototypes(1.0, rows=500, accountant=BudgetAccountant(epsilon=1)).fit(people, rich, "yes")
+    one = DPPrototypes(1.0, rows=500, accountant=BudgetAccountant(epsilon=1)).fit(
+        people, rich, "yes"
+    )
     content = pickle.dumps(one)
     again = pickle.loads(content)
     assert again.explain(QUERIES) == one.explain(QUERIES)
@@ -451,7 +544,8 @@ def test_what_is_set_after_a_fit_changes_no_answer_and_no_claim() -> None:
         one.explain(QUERIES)
 
 
-# --- wrong input -----------------------------------------------------------------------------------------------------
+# --- wrong input
+# -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -492,7 +586,9 @@ def test_wrong_input_is_refused(tmp_path: Any, public: DPPrototypes) -> None:
         (
             SchemaError,
             "'town' lacks categories",
-            lambda: DPPrototypes().fit(population(categories={"member": [True, False]}), rich, "yes"),
+            lambda: DPPrototypes().fit(
+                population(categories={"member": [True, False]}), rich, "yes"
+            ),
         ),
         (
             PolicyError,
@@ -513,8 +609,13 @@ def test_wrong_input_is_refused(tmp_path: Any, public: DPPrototypes) -> None:
 
 @pytest.mark.parametrize("method", ["dp", "dpc"])
 def test_an_anonymizer_says_where_prototypes_are(method: str) -> None:
-    with pytest.raises(InputError, match="use DPPrototypes"), warnings.catch_warnings(action="ignore"):
-        KAnonymizer(policy=PrivacyPolicy(k=5, guarantee="nominal"), method=method).fit(PEOPLE, rich, "yes")
+    with (
+        pytest.raises(InputError, match="use DPPrototypes"),
+        warnings.catch_warnings(action="ignore"),
+    ):
+        KAnonymizer(policy=PrivacyPolicy(k=5, guarantee="nominal"), method=method).fit(
+            PEOPLE, rich, "yes"
+        )
 
 
 def test_protect_replaces_an_explainer_and_its_methods_without_asking_them() -> None:
@@ -524,14 +625,22 @@ def test_protect_replaces_an_explainer_and_its_methods_without_asking_them() -> 
 
         generate_counterfactuals = explain
 
-    private = protect(Explainer(), model=rich, population=PEOPLE, desired="yes", method=DPPrototypes(rows=500))
+    private = protect(
+        Explainer(), model=rich, population=PEOPLE, desired="yes", method=DPPrototypes(rows=500)
+    )
     assert {entry.status for entry in private.explain(QUERIES)} == {"released"}
     assert "DPPrototypes" in repr(private)
     with pytest.raises(InputError, match="leave out total_CFs"):
         private.explain(QUERIES, total_CFs=3)
     with pytest.raises(AdapterError, match=r"use explain\(\)"):
         private.generate_counterfactuals(QUERIES)
-    function = protect(Explainer().explain, model=rich, population=PEOPLE, desired="yes", method=DPPrototypes(rows=500))
+    function = protect(
+        Explainer().explain,
+        model=rich,
+        population=PEOPLE,
+        desired="yes",
+        method=DPPrototypes(rows=500),
+    )
     assert len(function(QUERIES)) == len(QUERIES)
 
 
@@ -546,5 +655,7 @@ def test_the_density_that_benchmarks_print_adds_up_to_one_over_all_that_can_be()
     ages, pays = np.linspace(18 - 72, 90 + 72, 109), np.linspace(-5000, 10_000, 101)
     cells = pd.MultiIndex.from_product([ages, TOWNS, pays, [True, False]], names=list(patients()))
     everything = cells.to_frame(index=False)
-    steps = (ages[1] - ages[0]) / 72 * (pays[1] - pays[0]) / 5000  # in widths of the declared ranges
+    steps = (
+        (ages[1] - ages[0]) / 72 * (pays[1] - pays[0]) / 5000
+    )  # in widths of the declared ranges
     assert np.exp(held_out.of(everything)).sum() * steps == pytest.approx(1.0, abs=0.05)

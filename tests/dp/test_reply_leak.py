@@ -1,8 +1,10 @@
-"""What a model's bare reply tells of who trained it: no explanation, however private, makes up for that.
+"""What a model's bare reply tells of who trained it: no explanation, however private, makes up for
+that.
 
-People whom the model would accept are added to the training table one at a time, with the wrong outcome. A model that
-knows its people by heart then replies "rejected" to them, and to hardly any of them otherwise. The reply comes before
-any explanation does, so that an epsilon of explanations says nothing of it.
+People whom the model would accept are added to the training table one at a time, with the wrong
+outcome. A model that knows its people by heart then replies "rejected" to them, and to hardly any
+of them otherwise. The reply comes before any explanation does, so that an epsilon of explanations
+says nothing of it.
 """
 
 from __future__ import annotations
@@ -33,15 +35,28 @@ def adult(request: pytest.FixtureRequest) -> People:
 
 def made(request: pytest.FixtureRequest) -> People:
     random = np.random.default_rng(0)
-    features = pd.DataFrame({name: random.normal(size=TRAIN + OTHERS).round(2) for name in "abcdef"})
-    return features, (features["a"] + features["b"] + 0.5 * random.normal(size=len(features)) > 0).to_numpy()
+    features = pd.DataFrame(
+        {name: random.normal(size=TRAIN + OTHERS).round(2) for name in "abcdef"}
+    )
+    return (
+        features,
+        (features["a"] + features["b"] + 0.5 * random.normal(size=len(features)) > 0).to_numpy(),
+    )
 
 
-def rejected(X: NDArray[np.float64], y: NDArray[np.bool_], **settings: object) -> list[NDArray[np.bool_]]:
-    """Say of every canary whether it is rejected when it was trained on with the wrong outcome, and when it was not."""
+def rejected(
+    X: NDArray[np.float64], y: NDArray[np.bool_], **settings: object
+) -> list[NDArray[np.bool_]]:
+    """Say of every canary whether it is rejected when it was trained on with the wrong outcome, and
+    when it was not.
+    """
 
-    def forest(rows: NDArray[np.int64], outcomes: NDArray[np.bool_], seed: int) -> RandomForestClassifier:
-        return RandomForestClassifier(15, random_state=seed, n_jobs=1, **settings).fit(X[rows], outcomes)
+    def forest(
+        rows: NDArray[np.int64], outcomes: NDArray[np.bool_], seed: int
+    ) -> RandomForestClassifier:
+        return RandomForestClassifier(15, random_state=seed, n_jobs=1, **settings).fit(
+            X[rows], outcomes
+        )
 
     table, others = np.arange(TRAIN), np.arange(TRAIN, len(X))
     canaries = others[forest(table, y[table], 0).predict(X[others])][:CANARIES]
@@ -64,7 +79,8 @@ def test_the_bare_reply_of_an_overfitted_model_gives_a_mislabelled_person_away(
     found = epsilon_from_scores(inside.astype(float), outside.astype(float))
     share = clopper_pearson(int(inside.sum()), CANARIES)
     print(
-        f"rejected with {inside.mean():.3f} {share}, without {outside.mean():.3f}; epsilon at least {found.epsilon:.2f}"
+        f"rejected with {inside.mean():.3f} {share}, without {outside.mean():.3f}; epsilon at least"
+        f" {found.epsilon:.2f}"
     )
     assert share.low > 0.85
     assert clopper_pearson(int(outside.sum()), CANARIES).high < 0.35

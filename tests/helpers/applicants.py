@@ -1,4 +1,6 @@
-"""A small table of applicants, a model of it, and explainers of real libraries on both, for tests of adapters."""
+"""A small table of applicants, a model of it, and explainers of real libraries on both, for tests
+of adapters.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ MODEL = make_pipeline(
     ),
     LogisticRegression(),
 ).fit(as_text(ROWS[FEATURES]), ROWS["approved"])
-QUERIES = ROWS.loc[(ROWS["approved"] == 0) & (MODEL.predict(as_text(ROWS[FEATURES])) == 0), FEATURES].head(3)
+QUERIES = ROWS.loc[
+    (ROWS["approved"] == 0) & (MODEL.predict(as_text(ROWS[FEATURES])) == 0), FEATURES
+].head(3)
 
 
 def label(rows: pd.DataFrame) -> Any:
@@ -59,7 +63,9 @@ def score(array: np.ndarray) -> np.ndarray:
 
 def dice_of(method: str) -> Any:
     dice_ml = pytest.importorskip("dice_ml", reason="needs the extra [dice]")
-    data = dice_ml.Data(dataframe=ROWS, continuous_features=["age", "income"], outcome_name="approved")
+    data = dice_ml.Data(
+        dataframe=ROWS, continuous_features=["age", "income"], outcome_name="approved"
+    )
     return dice_ml.Dice(data, dice_ml.Model(model=MODEL, backend="sklearn"), method=method)
 
 
@@ -67,5 +73,10 @@ def nice_of(optimization: str, rows: pd.DataFrame = ROWS, **settings: Any) -> An
     library = pytest.importorskip("nice", reason="needs `pip install --no-deps NICEx==0.2.3`")
     if optimization == "plausibility":
         settings["auto_encoder"] = lambda array: np.abs(array[:, 1].astype(float) - 60)
-    asked = {"predict_fn": score, "y_train": rows["approved"].to_numpy(), "optimization": optimization, **settings}
+    asked = {
+        "predict_fn": score,
+        "y_train": rows["approved"].to_numpy(),
+        "optimization": optimization,
+        **settings,
+    }
     return library.NICE(X_train=rows[FEATURES].to_numpy(dtype=object), cat_feat=[2, 3, 4], **asked)

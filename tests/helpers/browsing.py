@@ -39,7 +39,9 @@ class Visit:
     asked: list[str] = field(default_factory=list)
 
     def run(self, script: str) -> Any:
-        """Return what a function of JavaScript returns; the page's own content policy does not apply to it."""
+        """Return what a function of JavaScript returns; the page's own content policy does not
+        apply to it.
+        """
         return self.page.evaluate(script)
 
 
@@ -55,7 +57,9 @@ def chromium() -> str:
 def browser() -> Iterator[Browser]:
     """Start a Chromium with an empty profile."""
     program = chromium()
-    api = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install playwright")
+    api = pytest.importorskip(
+        "playwright.sync_api", reason="needs playwright: pip install playwright"
+    )
     flags = [*FLAGS, *(["--no-sandbox"] if os.geteuid() == 0 else [])]
     with api.sync_playwright() as playwright:
         started = playwright.chromium.launch(executable_path=program, args=flags)
@@ -75,12 +79,17 @@ def visit(
     online: bool = False,
 ) -> Iterator[Visit]:
     """Open a page; unless it is `online`, everything but the page itself is refused."""
-    context = started.new_context(viewport={"width": width, "height": height}, color_scheme=scheme, offline=not online)
+    context = started.new_context(
+        viewport={"width": width, "height": height}, color_scheme=scheme, offline=not online
+    )
     page = context.new_page()
     found = Visit(page)
     page.on("console", lambda message: found.said.append(message.text))
     page.on("pageerror", lambda error: found.said.append(str(error)))
-    page.on("request", lambda request: found.asked.append(request.url) if request.url != address else None)
+    page.on(
+        "request",
+        lambda request: found.asked.append(request.url) if request.url != address else None,
+    )
 
     def refuse(route: Route) -> None:
         if route.request.url == address:
@@ -105,11 +114,17 @@ def violations(found: Visit) -> list[str]:
     found.page.evaluate(AXE.read_text(encoding="utf-8") + "; null")
     result = found.page.evaluate("tags => axe.run({runOnly: {type: 'tag', values: tags}})", WCAG)
     assert len(result["passes"]) > 15  # it has looked at the page
-    return [f"{rule['id']}: {node['html'][:120]}" for rule in result["violations"] for node in rule["nodes"]]
+    return [
+        f"{rule['id']}: {node['html'][:120]}"
+        for rule in result["violations"]
+        for node in rule["nodes"]
+    ]
 
 
 def too_wide(found: Visit) -> list[str]:
-    """Return the elements that make the page scroll sideways, or that overflow their table cell or chart."""
+    """Return the elements that make the page scroll sideways, or that overflow their table cell or
+    chart.
+    """
     return list(
         found.run("""() => {
         const wide = [], name = e => e.tagName + '#' + (e.closest('[id]') || {}).id + ' ' + e.textContent.slice(0, 60);
@@ -148,7 +163,9 @@ def overlapping_texts(found: Visit) -> list[str]:
 
 
 def smallest_text(found: Visit) -> float:
-    """Return the size of the smallest text that is shown, in CSS pixels as they reach the screen."""
+    """Return the size of the smallest text that is shown, in CSS pixels as they reach the
+    screen.
+    """
     return float(
         found.run("""() => Math.min(...[...document.querySelectorAll('body *')]
         .filter(e => e.checkVisibility() && [...e.childNodes].some(n => n.nodeType === 3 && n.data.trim()))
@@ -158,7 +175,9 @@ def smallest_text(found: Visit) -> float:
 
 
 def missing_glyphs(found: Visit) -> list[str]:
-    """Return the characters for which no font has a picture: they look like one that cannot have one."""
+    """Return the characters for which no font has a picture: they look like one that cannot have
+    one.
+    """
     return list(
         found.run(r"""() => {
         const canvas = document.createElement('canvas'), pen = canvas.getContext('2d', {willReadFrequently: true});

@@ -1,4 +1,6 @@
-"""Owners whose models are worth copying, or are not: rules that are known, and models that remember people."""
+"""Owners whose models are worth copying, or are not: rules that are known, and models that remember
+people.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +22,13 @@ _WIDTH, _INSIDE = 0.03, 0.0299
 
 
 def island_people(n: int, seed: int = 0) -> Sample:
-    """Return people with a place in [0, 1], a number that says nothing, and a category that says nothing."""
+    """Return people with a place in [0, 1], a number that says nothing, and a category that says
+    nothing.
+    """
     random = np.random.default_rng(seed)
-    X = pd.DataFrame({"place": random.random(n), "noise": random.random(n), "kind": random.choice(["a", "b"], n)})
+    X = pd.DataFrame(
+        {"place": random.random(n), "noise": random.random(n), "kind": random.choice(["a", "b"], n)}
+    )
     return Sample(X, desired_place(X["place"].to_numpy()))
 
 
@@ -32,7 +38,9 @@ def desired_place(place: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 @dataclass(frozen=True)
 class IslandOwner:
-    """Desired are five narrow islands; answers lie just inside the shore of the nearest one, or anywhere."""
+    """Desired are five narrow islands; answers lie just inside the shore of the nearest one, or
+    anywhere.
+    """
 
     name: str = "islands"
     informative: bool = True
@@ -66,13 +74,17 @@ class IslandService:
 def noisy_people(n: int, seed: int = 0) -> Sample:
     """Return people whose outcome has nothing to do with them: what predicts it remembers it."""
     random = np.random.default_rng(seed)
-    X = pd.DataFrame({"x": random.random(n), "y": random.random(n), "kind": random.choice(["a", "b", "c"], n)})
+    X = pd.DataFrame(
+        {"x": random.random(n), "y": random.random(n), "kind": random.choice(["a", "b", "c"], n)}
+    )
     return Sample(X, random.random(n) < 0.5)
 
 
 @dataclass(frozen=True)
 class RememberingOwner:
-    """Predicts what the most similar person of the table had, and answers with people of the table."""
+    """Predicts what the most similar person of the table had, and answers with people of the
+    table.
+    """
 
     name: str = "remembering"
 

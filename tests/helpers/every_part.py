@@ -1,4 +1,6 @@
-"""Small random tables, and every way to generalise one of their values: what searches are held against."""
+"""Small random tables, and every way to generalise one of their values: what searches are held
+against.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,14 @@ import pandas as pd
 from cfk_plugin import Population, Schema
 
 LEVELS = ["low", "mid", "high", "top"]
-TREE = {"a": ["x", "l"], "b": ["x", "l"], "c": ["y", "l"], "d": ["y", "l"], "e": ["z", "r"], "f": ["z", "r"]}
+TREE = {
+    "a": ["x", "l"],
+    "b": ["x", "l"],
+    "c": ["y", "l"],
+    "d": ["y", "l"],
+    "e": ["z", "r"],
+    "f": ["z", "r"],
+}
 KINDS = ["number", "level", "leaf", "name"]
 
 
@@ -22,7 +31,12 @@ def people(rng: np.random.Generator, n: int) -> Population:
     table = pd.DataFrame(index=range(n))
     for j, kind in enumerate(kinds):
         points = np.sort(rng.choice(40, int(rng.integers(1, 7)), replace=False)).astype(float)
-        values = {"number": points, "level": LEVELS, "leaf": list(TREE), "name": list("pqrst")[: len(points)]}[kind]
+        values = {
+            "number": points,
+            "level": LEVELS,
+            "leaf": list(TREE),
+            "name": list("pqrst")[: len(points)],
+        }[kind]
         column = rng.choice(np.array(values, dtype=object), n)
         column[1:][rng.random(n - 1) < rng.choice([0, 0.2])] = None
         table[f"{kind}{j}"] = column.astype(float) if kind == "number" else column
@@ -38,7 +52,9 @@ def people(rng: np.random.Generator, n: int) -> Population:
 
 
 def parts_with(own: Any, column: pd.Series) -> dict[frozenset[Any], float]:
-    """Return all ways to generalise a value: what is inside, and the share of the attribute that is lost."""
+    """Return all ways to generalise a value: what is inside, and the share of the attribute that is
+    lost.
+    """
     return dict(_parts(own, str(column.name)[:-1], column))
 
 
@@ -56,15 +72,26 @@ def _parts(own: Any, kind: str, column: pd.Series) -> Iterator[tuple[frozenset[A
             yield frozenset(under), len(under) / len([*TREE, *gaps])
         if gaps or own is None:
             yield frozenset([*TREE, None]), 1.0
-        yield frozenset(TREE if own is not None else [*TREE, None]), len(TREE) / len([*TREE, *gaps]) if own else 1.0
+        yield (
+            frozenset(TREE if own is not None else [*TREE, None]),
+            len(TREE) / len([*TREE, *gaps]) if own else 1.0,
+        )
     else:
-        yield from _ranges(own, values if kind == "number" else LEVELS, bool(gaps), is_level=kind == "level")
+        yield from _ranges(
+            own, values if kind == "number" else LEVELS, bool(gaps), is_level=kind == "level"
+        )
 
 
-def _ranges(own: Any, values: list[Any], gaps: bool, *, is_level: bool) -> Iterator[tuple[frozenset[Any], float]]:
-    low, width = (0, 3) if is_level else (min(values, default=0.0), np.ptp(values) if values else 0.0)
+def _ranges(
+    own: Any, values: list[Any], gaps: bool, *, is_level: bool
+) -> Iterator[tuple[frozenset[Any], float]]:
+    low, width = (
+        (0, 3) if is_level else (min(values, default=0.0), np.ptp(values) if values else 0.0)
+    )
     known = values if own is None or is_level else sorted({*values, own})
-    place = {v: ((i if is_level else v) - low) / width if width else 0.0 for i, v in enumerate(known)}
+    place = {
+        v: ((i if is_level else v) - low) / width if width else 0.0 for i, v in enumerate(known)
+    }
     if own is None:
         yield frozenset({None}), 0.0
     for first, last in itertools.combinations_with_replacement(known, 2):

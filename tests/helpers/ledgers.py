@@ -21,11 +21,23 @@ def handle(ledger: Ledger, record: object) -> str:
 
 
 def settle(
-    ledger: Ledger, *records: object, region: Region = REGION, k: int = 5, people: Callable[[], int] = lambda: 50
+    ledger: Ledger,
+    *records: object,
+    region: Region = REGION,
+    k: int = 5,
+    people: Callable[[], int] = lambda: 50,
 ) -> list[str]:
     """Ask for a region of records; return what was decided."""
-    known: dict[str, Any] = {"policy": "p" * 64, "population": "f" * 16, "guarantee": "nominal", "k": k, "effective": 7}
-    wanted = [Candidate(record=handle(ledger, record), region=region, **known) for record in records]
+    known: dict[str, Any] = {
+        "policy": "p" * 64,
+        "population": "f" * 16,
+        "guarantee": "nominal",
+        "k": k,
+        "effective": 7,
+    }
+    wanted = [
+        Candidate(record=handle(ledger, record), region=region, **known) for record in records
+    ]
     return [d.outcome for d in ledger.settle(wanted, lambda _: people(), lambda i, region: True)]
 
 

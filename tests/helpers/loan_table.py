@@ -1,4 +1,6 @@
-"""A small mixed table with every kind of column, and models on it, for tests of recourse methods."""
+"""A small mixed table with every kind of column, and models on it, for tests of recourse
+methods.
+"""
 
 from __future__ import annotations
 
@@ -35,17 +37,23 @@ def granted(rows: pd.DataFrame) -> np.ndarray:
 
 
 def model_of_loans(rows: pd.DataFrame, classifier: Any = None) -> Any:
-    """Return a pipeline that encodes inside; a logistic regression unless another classifier is given."""
+    """Return a pipeline that encodes inside; a logistic regression unless another classifier is
+    given.
+    """
     encode = make_column_transformer(
         (OneHotEncoder(handle_unknown="ignore"), ["job", "owner", "region"]),
         (StandardScaler(), ["age", "income", "children"]),
     )
-    return make_pipeline(encode, LogisticRegression() if classifier is None else classifier).fit(rows, granted(rows))
+    return make_pipeline(encode, LogisticRegression() if classifier is None else classifier).fit(
+        rows, granted(rows)
+    )
 
 
 def network_of_loans(rows: pd.DataFrame) -> Any:
     # LBFGS converges on few rows, where Adam warns that it has not.
-    return model_of_loans(rows, MLPClassifier((8,), solver="lbfgs", alpha=1.0, max_iter=500, random_state=0))
+    return model_of_loans(
+        rows, MLPClassifier((8,), solver="lbfgs", alpha=1.0, max_iter=500, random_state=0)
+    )
 
 
 def numbers(n: int, d: int, seed: int = 0) -> pd.DataFrame:
@@ -54,7 +62,9 @@ def numbers(n: int, d: int, seed: int = 0) -> pd.DataFrame:
 
 
 class Linear:
-    """A linear model without training: it shows what is exact, and refuses rows that it cannot take."""
+    """A linear model without training: it shows what is exact, and refuses rows that it cannot
+    take.
+    """
 
     classes_ = np.array([0, 1])
 
@@ -66,7 +76,9 @@ class Linear:
 
 
 def regression(weights: np.ndarray, offset: float = 0.0) -> LogisticRegression:
-    """Return a logistic regression with given weights, as if it had been fitted on a table as `numbers` makes it."""
+    """Return a logistic regression with given weights, as if it had been fitted on a table as
+    `numbers` makes it.
+    """
     model = LogisticRegression().fit(numbers(2, len(weights)), [0, 1])
     model.coef_, model.intercept_ = np.asarray(weights, dtype=float)[None], np.array([offset])
     return model

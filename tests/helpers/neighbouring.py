@@ -1,4 +1,6 @@
-"""A small table and a canary for audits of epsilon, and mechanisms that are broken in ways that an audit has to see."""
+"""A small table and a canary for audits of epsilon, and mechanisms that are broken in ways that an
+audit has to see.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from cfk_plugin.dp import audited as module
 from cfk_plugin.dp.audited import Measurements, measuring
 
 LEVELS = ["a", "b", "c", "d"]
-CANARY = pd.DataFrame({f"x{j}": ["d"] for j in range(4)})  # nobody else has the last level of anything
+CANARY = pd.DataFrame(
+    {f"x{j}": ["d"] for j in range(4)}
+)  # nobody else has the last level of anything
 
 
 def people(n: int = 300) -> pd.DataFrame:
@@ -23,15 +27,21 @@ def people(n: int = 300) -> pd.DataFrame:
     random = np.random.default_rng(0)
     first = random.choice(3, n, p=[0.5, 0.3, 0.2])
     others = [np.where(random.random(n) < 0.8, first, random.integers(0, 3, n)) for _ in range(3)]
-    return pd.DataFrame({f"x{j}": np.take(LEVELS, column) for j, column in enumerate([first, *others])})
+    return pd.DataFrame(
+        {f"x{j}": np.take(LEVELS, column) for j, column in enumerate([first, *others])}
+    )
 
 
 def schema(table: pd.DataFrame) -> Schema:
-    return Schema.from_frame(table, quasi_identifiers=["x0"], categories=dict.fromkeys(table, LEVELS), nullable=[])
+    return Schema.from_frame(
+        table, quasi_identifiers=["x0"], categories=dict.fromkeys(table, LEVELS), nullable=[]
+    )
 
 
 def heard(found: Measurements) -> np.ndarray:
-    """Return what counts of single columns, and those after them, say of the canary: all that an attacker can use."""
+    """Return what counts of single columns, and those after them, say of the canary: all that an
+    attacker can use.
+    """
     first = 1 + len(found.domain.columns)
     parts = found.answers[:first], found.answers[first:]
     return np.array([Measurements(found.domain, part).scores(CANARY).sum() for part in parts])
@@ -79,7 +89,9 @@ class _LittleNoise(_NoComposition):
         return self._with(count, scale / 50)
 
 
-def broken(kind: type, epsilon: float, declared: Schema | None = None) -> Callable[[pd.DataFrame], Measurements]:
+def broken(
+    kind: type, epsilon: float, declared: Schema | None = None
+) -> Callable[[pd.DataFrame], Measurements]:
     """Return the same measurements by rows that keep their promise badly."""
     measure = measuring(schema(people()) if declared is None else declared, epsilon)
 
@@ -102,7 +114,9 @@ def without_composition(epsilon: float) -> Callable[[pd.DataFrame], Measurements
     return broken(_NoComposition, epsilon)
 
 
-def with_little_noise(epsilon: float, declared: Schema | None = None) -> Callable[[pd.DataFrame], Measurements]:
+def with_little_noise(
+    epsilon: float, declared: Schema | None = None
+) -> Callable[[pd.DataFrame], Measurements]:
     return broken(_LittleNoise, epsilon, declared)
 
 

@@ -55,18 +55,32 @@ class Tree(HTMLParser):
         self.open.pop()
 
     def handle_data(self, data: str) -> None:
-        self.open[-1].children.append(data.replace("\u00a0", " "))  # a space that does not break a line is one
+        self.open[-1].children.append(
+            data.replace("\u00a0", " ")
+        )  # a space that does not break a line is one
 
 
 def problems(html: str, *, outside: tuple[str, ...] = ()) -> list[str]:
-    """Return what a report must not have, or lacks; `outside` are the addresses that links may lead to."""
+    """Return what a report must not have, or lacks; `outside` are the addresses that links may lead
+    to.
+    """
     root = Tree(html).root
     found = [f"<{element.tag}>" for element in root.all(*LOADING)]
-    found += [f"{name} on <{element.tag}>" for element in root.walk() for name in element.attributes if _loads(name)]
+    found += [
+        f"{name} on <{element.tag}>"
+        for element in root.walk()
+        for name in element.attributes
+        if _loads(name)
+    ]
     found += _addresses(html, outside)
     found += _headings(root)
-    found += [f"table without caption or scope: {table.attributes.get('id')}" for table in _bad_tables(root)]
-    found += [f"picture without title and description: {svg.attributes}" for svg in _bad_pictures(root)]
+    found += [
+        f"table without caption or scope: {table.attributes.get('id')}"
+        for table in _bad_tables(root)
+    ]
+    found += [
+        f"picture without title and description: {svg.attributes}" for svg in _bad_pictures(root)
+    ]
     found += _anchors(root)
     found += [
         f"{tag} occurs {len(root.all(tag))} times"
@@ -77,7 +91,9 @@ def problems(html: str, *, outside: tuple[str, ...] = ()) -> list[str]:
 
 
 def _loads(name: str) -> bool:
-    return name in {"src", "srcset", "action", "ping", "background", "data"} or name.startswith("on")
+    return name in {"src", "srcset", "action", "ping", "background", "data"} or name.startswith(
+        "on"
+    )
 
 
 def _addresses(html: str, outside: tuple[str, ...]) -> list[str]:
@@ -87,14 +103,26 @@ def _addresses(html: str, outside: tuple[str, ...]) -> list[str]:
         rest = rest.replace(address, "")
     return [
         f"address {match}"
-        for match in re.findall(r"(?:https?:|ftp:|file:|javascript:|url\((?!#)|@import|//)[^\s<\"]{0,30}", rest)
+        for match in re.findall(
+            r"(?:https?:|ftp:|file:|javascript:|url\((?!#)|@import|//)[^\s<\"]{0,30}", rest
+        )
     ]
 
 
 def _headings(root: Element) -> list[str]:
-    levels = [int(element.tag[1]) for element in root.walk() if re.fullmatch(r"h[1-6]", element.tag)]
-    found = [] if levels.count(1) == 1 and levels[:1] == [1] else [f"headings of the first level: {levels.count(1)}"]
-    return found + [f"h{after} follows h{before}" for before, after in itertools.pairwise(levels) if after > before + 1]
+    levels = [
+        int(element.tag[1]) for element in root.walk() if re.fullmatch(r"h[1-6]", element.tag)
+    ]
+    found = (
+        []
+        if levels.count(1) == 1 and levels[:1] == [1]
+        else [f"headings of the first level: {levels.count(1)}"]
+    )
+    return found + [
+        f"h{after} follows h{before}"
+        for before, after in itertools.pairwise(levels)
+        if after > before + 1
+    ]
 
 
 def _bad_tables(root: Element) -> list[Element]:
@@ -113,10 +141,14 @@ def _bad_pictures(root: Element) -> list[Element]:
     bad = [svg for svg in root.all("svg") if id(svg) not in parts]  # a picture that is no image
     for svg in whole:
         named = [
-            element for element in svg.children if isinstance(element, Element) and element.tag in {"title", "desc"}
+            element
+            for element in svg.children
+            if isinstance(element, Element) and element.tag in {"title", "desc"}
         ]
         labels = (svg.attributes.get("aria-labelledby") or "").split()
-        if [element.attributes.get("id") for element in named] != labels or not all(e.text.strip() for e in named):
+        if [element.attributes.get("id") for element in named] != labels or not all(
+            e.text.strip() for e in named
+        ):
             bad.append(svg)
     return bad
 
@@ -124,7 +156,8 @@ def _bad_pictures(root: Element) -> list[Element]:
 def _anchors(root: Element) -> list[str]:
     ids = [identity for element in root.walk() if (identity := element.attributes.get("id"))]
     found = [
-        f"id {identity} occurs twice" for identity in sorted({identity for identity in ids if ids.count(identity) > 1})
+        f"id {identity} occurs twice"
+        for identity in sorted({identity for identity in ids if ids.count(identity) > 1})
     ]
     for element in root.walk():
         for name in ("aria-labelledby", "aria-describedby"):

@@ -5,7 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from cfk_plugin.release.explanations import Explanations
-from cfk_plugin.release.results import PrototypeCertificate, PrototypeCounterfactual, PrototypePolicy, Suppressed
+from cfk_plugin.release.results import (
+    PrototypeCertificate,
+    PrototypeCounterfactual,
+    PrototypePolicy,
+    Suppressed,
+)
 
 COLUMNS = ["age", "city", "salary"]
 FINGERPRINT = "00c0ffee"
@@ -29,19 +34,39 @@ def certificate(**fields: Any) -> PrototypeCertificate:
     return PrototypeCertificate(**{**said, **fields})
 
 
-def prototype(query: int = 0, *, of: PrototypeCertificate | None = None, **values: Any) -> PrototypeCounterfactual:
+def prototype(
+    query: int = 0, *, of: PrototypeCertificate | None = None, **values: Any
+) -> PrototypeCounterfactual:
     row = {"age": 31, "city": "Ghent", "salary": 52.5, **values}
     return PrototypeCounterfactual(query, row, of or certificate())
 
 
-def prototypes(*entries: Any, under: PrototypePolicy | None = None, **provenance: str) -> Explanations:
+def prototypes(
+    *entries: Any, under: PrototypePolicy | None = None, **provenance: str
+) -> Explanations:
     """Return a result; its provenance names a population, as a careless caller might."""
-    entries = entries or (prototype(0), Suppressed(1, "none_found"), prototype(2, age=44, city=None))
-    told = {"method": "dp", "generator": "dp", "epsilon": "1", "epsilon_spent": "1.0", "population": FINGERPRINT}
-    return Explanations(entries, policy=under or policy(), columns=COLUMNS, provenance={**told, **provenance})
+    entries = entries or (
+        prototype(0),
+        Suppressed(1, "none_found"),
+        prototype(2, age=44, city=None),
+    )
+    told = {
+        "method": "dp",
+        "generator": "dp",
+        "epsilon": "1",
+        "epsilon_spent": "1.0",
+        "population": FINGERPRINT,
+    }
+    return Explanations(
+        entries, policy=under or policy(), columns=COLUMNS, provenance={**told, **provenance}
+    )
 
 
 def unproven(*entries: Any) -> Explanations:
     """Return a result of which nothing is guaranteed."""
-    claimed = certificate(guarantee="none", mechanism="functional mechanism as published; prototypes without noise")
-    return prototypes(*(entries or [prototype(0, of=claimed)]), under=policy(method="dpc"), method="dpc")
+    claimed = certificate(
+        guarantee="none", mechanism="functional mechanism as published; prototypes without noise"
+    )
+    return prototypes(
+        *(entries or [prototype(0, of=claimed)]), under=policy(method="dpc"), method="dpc"
+    )

@@ -12,7 +12,17 @@ from cfk_plugin import Population, Schema
 LEVELS = ["low", "mid", "high"]
 CITIES = list("ABCDEF")
 TREE = {city: ["north" if city < "D" else "south"] for city in CITIES}
-KINDS = ["whole", "real", "date", "ordinal", "nominal", "hierarchical", "flag", "constant", "weightless"]
+KINDS = [
+    "whole",
+    "real",
+    "date",
+    "ordinal",
+    "nominal",
+    "hierarchical",
+    "flag",
+    "constant",
+    "weightless",
+]
 
 
 def column(kind: str, n: int, rng: np.random.Generator) -> Any:
@@ -38,7 +48,13 @@ def random_table(seed: int) -> pd.DataFrame:
     kinds = [*rng.choice(KINDS, int(rng.integers(1, 4)), replace=False)] if seed else KINDS
     train = pd.DataFrame({f"q_{kind}": column(kind, n, rng) for kind in kinds})
     for name in train:
-        if seed % 3 == 0 and name.removeprefix("q_") in ("real", "date", "ordinal", "nominal", "hierarchical"):
+        if seed % 3 == 0 and name.removeprefix("q_") in (
+            "real",
+            "date",
+            "ordinal",
+            "nominal",
+            "hierarchical",
+        ):
             train.loc[train.index[1:][rng.random(n - 1) < 0.15], name] = None
     train["pay"] = rng.integers(0, 6, n)
     train["illness"] = rng.choice(["a", "b", "c", "d"], n, p=[0.55, 0.2, 0.15, 0.1])

@@ -1,4 +1,6 @@
-"""Runs as MLflow would hold them, written by hand: for tests that want one with exactly one thing wrong."""
+"""Runs as MLflow would hold them, written by hand: for tests that want one with exactly one thing
+wrong.
+"""
 
 from __future__ import annotations
 
@@ -26,9 +28,14 @@ from cfk_plugin.report.data import ReportData
 
 START = pd.Timestamp("2026-10-01T08:00:00Z")
 ATTACKS = ("linkage", "membership", "extraction", "attribute_inference")
-POLICY = PrivacyPolicy(guarantee="reciprocal", k=12, anonymity_set="eligible", min_pureness=0.5, max_ncp=0.5)
+POLICY = PrivacyPolicy(
+    guarantee="reciprocal", k=12, anonymity_set="eligible", min_pureness=0.5, max_ncp=0.5
+)
 OF_POLICY = {"policy": POLICY.to_dict(), "population": "f" * 64}
-PUBLIC = "step timestamp status reason k ncp pureness pureness_low pureness_high exact optimal gap method guarantee"
+PUBLIC = (
+    "step timestamp status reason k ncp pureness pureness_low pureness_high exact optimal gap"
+    " method guarantee"
+)
 PUBLIC_COLUMNS = {*PUBLIC.split(), "policy_hash", "population", "epsilon", "delta", "certificate"}
 """What a run says of an explanation itself; everything else is in its recount."""
 _numbers = itertools.count()
@@ -47,7 +54,9 @@ def store(folder: Path, empty: Path) -> Iterator[str]:
 
 
 def rows(n: int = 100, policy: PrivacyPolicy = POLICY, **columns: Any) -> pd.DataFrame:
-    """Return `n` released regions with which nothing is wrong, but for the columns that are given."""
+    """Return `n` released regions with which nothing is wrong, but for the columns that are
+    given.
+    """
     place = np.arange(n)
     table = {
         "step": place,
@@ -91,7 +100,10 @@ def withheld(table: pd.DataFrame, last: int, reason: str = "infeasible") -> pd.D
 
 def population(**changes: Any) -> dict[str, Any]:
     """Return what a run says of a population of 1,000 people."""
-    columns = [("age", "quasi-identifier", "numeric", 60), ("city", "quasi-identifier", "nominal", 12)]
+    columns = [
+        ("age", "quasi-identifier", "numeric", 60),
+        ("city", "quasi-identifier", "nominal", 12),
+    ]
     columns += [("salary", "sensitive", "numeric", 300)]
     facts: dict[str, Any] = {
         "schema_version": 1,
@@ -102,7 +114,10 @@ def population(**changes: Any) -> dict[str, Any]:
         "k": 12,
         "unique": 400,
         "below_k": 900,
-        "classes": [{"from": a, "to": b, "people": n} for a, b, n in ((1, 12, 900), (12, 24, 60), (24, None, 40))],
+        "classes": [
+            {"from": a, "to": b, "people": n}
+            for a, b, n in ((1, 12, 900), (12, 24, 60), (24, None, 40))
+        ],
         "tolerance": 0.05,
         "attributes": [
             {
@@ -125,13 +140,22 @@ def rate(value: float, n: int = 200) -> dict[str, Any]:
 
 
 def audit(name: str, main: float = 0.02, control: float = 0.02, **said: Any) -> dict[str, Any]:
-    """Return what an audit of the run's policy logs of one attack, which did no better than its control.
+    """Return what an audit of the run's policy logs of one attack, which did no better than its
+    control.
 
     For extraction the number to be compared with is the baseline: what queries alone give.
     """
     kind = next((kind for kind in ATTACKS if name.startswith(kind)), "linkage")
-    result = {"attack": name, "scenario": "Knows everything.", "main": rate(main), "control": rate(control)}
-    result |= {"baseline": rate(control if kind == "extraction" else 0.001), "worked": main > control}
+    result = {
+        "attack": name,
+        "scenario": "Knows everything.",
+        "main": rate(main),
+        "control": rate(control),
+    }
+    result |= {
+        "baseline": rate(control if kind == "extraction" else 0.001),
+        "worked": main > control,
+    }
     result |= {"figures": {"success": main}, "seed": 0, "n": 200}
     return {"schema_version": 1, "kind": kind, **OF_POLICY, "results": [result]} | said
 
@@ -143,36 +167,63 @@ def audits(*others: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def run(table: pd.DataFrame | None = None, policy: PrivacyPolicy = POLICY, **changes: Any) -> str:
-    """Log a run with which nothing is wrong, but for what is given; a document that is None is left out."""
+    """Log a run with which nothing is wrong, but for what is given; a document that is None is left
+    out.
+    """
     client = mlflow.MlflowClient()
     table = rows(policy=policy) if table is None else table
     regions = table[table["k"].notna()]
     metrics = {"asked": len(table), "released": (table["status"] == "released").sum()}
     metrics |= {"suppressed": len(table) - metrics["released"], "untracked": 0}
-    metrics |= {"k.min": regions["k"].min(), "ncp.mean": regions["ncp"].mean()} if len(regions) else {}
+    metrics |= (
+        {"k.min": regions["k"].min(), "ncp.mean": regions["ncp"].mean()} if len(regions) else {}
+    )
     metrics |= changes.pop("metrics", {})
     params = {"k": policy.k, "method": "reciprocal", "guarantee": policy.guarantee, "groups": "sex"}
     params |= {"least_pureness": policy.least_pureness}
     tags = {"policy_sha256": policy.sha256, "population_fingerprint": "f" * 64, "verdict": "pass"}
-    environment = {"python": "3.11.7", "packages": {"numpy": "2.4.6"}, "plugins": [], "seed": 0, "ledger": "sqlite"}
+    environment = {
+        "python": "3.11.7",
+        "packages": {"numpy": "2.4.6"},
+        "plugins": [],
+        "seed": 0,
+        "ledger": "sqlite",
+    }
     experiment = client.get_experiment_by_name("tests")
-    info = client.create_run(experiment.experiment_id, start_time=START.value // 1_000_000, run_name="release").info
+    info = client.create_run(
+        experiment.experiment_id, start_time=START.value // 1_000_000, run_name="release"
+    ).info
     client.log_batch(
         info.run_id,
-        [Metric(f"cfk.{name}", float(value), START.value // 1_000_000, 0) for name, value in metrics.items()],
-        [Param(f"cfk.{name}", str(v)) for name, v in (params | changes.pop("params", {})).items() if v is not None],
+        [
+            Metric(f"cfk.{name}", float(value), START.value // 1_000_000, 0)
+            for name, value in metrics.items()
+        ],
+        [
+            Param(f"cfk.{name}", str(v))
+            for name, v in (params | changes.pop("params", {})).items()
+            if v is not None
+        ],
         [RunTag(f"cfk.{name}", value) for name, value in tags.items()],
     )
     folder = Path(info.artifact_uri.removeprefix("file://")) / "cfk"
     part = f"part-{START.value // 1_000_000:013d}-{next(_numbers)}.parquet"
     recounted = [name for name in table if name not in PUBLIC_COLUMNS]
-    for name, columns in (("explanations", [n for n in table if n in PUBLIC_COLUMNS]), ("recount", recounted)):
+    for name, columns in (
+        ("explanations", [n for n in table if n in PUBLIC_COLUMNS]),
+        ("recount", recounted),
+    ):
         (folder / name).mkdir(parents=True)
         if len(table):
             table[columns].to_parquet(folder / name / part, index=False)
     ran = changes.pop("audits", None)
     changes = {name.removesuffix(".json"): content for name, content in changes.items()}
-    documents = {"policy": policy.to_dict(), "population": population(), "environment": environment, **changes}
+    documents = {
+        "policy": policy.to_dict(),
+        "population": population(),
+        "environment": environment,
+        **changes,
+    }
     ran = [one | {"policy": policy.to_dict()} for one in audits()] if ran is None else ran
     documents |= {f"audit-{place}": one for place, one in enumerate(ran)}
     for name, content in documents.items():
@@ -187,7 +238,10 @@ def inputs(path: Path, thresholds: Mapping[str, float] | None = None, **changes:
 
     dates = {"date": "2027-01-31", "text": "answered"}
     content = {
-        "answers": {n: dates.get(q.kind) or q.choices[0] for n, q in QUESTIONS.items()} | changes.pop("answers", {}),
+        "answers": (
+            {n: dates.get(q.kind) or q.choices[0] for n, q in QUESTIONS.items()}
+            | changes.pop("answers", {})
+        ),
         "sign_off": {name: {"name": "N. N.", "date": "2026-11-01"} for name in SIGNERS},
         "thresholds": thresholds or {"attribute_disclosure": 0.5, "group_gap": 0.3},
         "reason": "monthly review",
@@ -205,13 +259,25 @@ def check(report: PrivacyReport, name: str) -> Any:
 RATES = {"tpr_at_0_1": 0.1, "tpr_at_0_01": 0.01, "tpr_at_0_001": 0.001}
 
 
-def membership(shifts: Mapping[str, float], n: int = 1_000, *, epsilon: float | None = None, **of: Any) -> AttackReport:
-    """Return a report of attacks whose scores of n members lie so many deviations above those of n others."""
+def membership(
+    shifts: Mapping[str, float], n: int = 1_000, *, epsilon: float | None = None, **of: Any
+) -> AttackReport:
+    """Return a report of attacks whose scores of n members lie so many deviations above those of n
+    others.
+    """
     random = np.random.default_rng(0)
-    found = {name: _roc(random.normal(shift, 1, n), random.normal(0, 1, n)) for name, shift in shifts.items()}
+    found = {
+        name: _roc(random.normal(shift, 1, n), random.normal(0, 1, n))
+        for name, shift in shifts.items()
+    }
     curves = {name: curve for name, (_, curve) in found.items()}
     results = tuple(_result(name, figures) for name, (figures, _) in found.items())
-    settings: dict[str, Any] = {"kind": "membership", "subject": "nice", "settings": {}, "results": results}
+    settings: dict[str, Any] = {
+        "kind": "membership",
+        "subject": "nice",
+        "settings": {},
+        "results": results,
+    }
     bounds = {} if epsilon is None else bound_curves(epsilon)
     return AttackReport(**(settings | {"curves": curves | bounds} | of))
 
@@ -220,14 +286,24 @@ def _result(name: str, found: dict[str, float]) -> AuditResult:
     area, n = found.pop("auc"), int(found["members"])
     half = 1.96 * (1 / (6 * n)) ** 0.5
     coin = Rate(0.5, 0.5, 0.5, 2 * n)
-    return AuditResult(name, "Knows all.", Rate(area, area - half, area + half, 2 * n), coin, coin, found, 0, n)
+    return AuditResult(
+        name, "Knows all.", Rate(area, area - half, area + half, 2 * n), coin, coin, found, 0, n
+    )
 
 
-def _roc(members: NDArray[np.float64], others: NDArray[np.float64]) -> tuple[dict[str, float], Curve]:
-    is_member = np.repeat([True, False], [len(members), len(others)])[np.argsort(-np.concatenate([members, others]))]
+def _roc(
+    members: NDArray[np.float64], others: NDArray[np.float64]
+) -> tuple[dict[str, float], Curve]:
+    is_member = np.repeat([True, False], [len(members), len(others)])[
+        np.argsort(-np.concatenate([members, others]))
+    ]
     tpr = np.concatenate([[0.0], np.cumsum(is_member) / len(members)])
     fpr = np.concatenate([[0.0], np.cumsum(~is_member) / len(others)])
-    figures = {"auc": float((members[:, None] > others).mean()), "members": len(members), "others": len(others)}
+    figures = {
+        "auc": float((members[:, None] > others).mean()),
+        "members": len(members),
+        "others": len(others),
+    }
     for name, alarms in ((name, round(len(others) * rate)) for name, rate in RATES.items()):
         if alarms:
             hits = int((members > np.sort(others)[::-1][alarms]).sum())
@@ -237,17 +313,25 @@ def _roc(members: NDArray[np.float64], others: NDArray[np.float64]) -> tuple[dic
     return figures, Curve(tuple(fpr.tolist()), tuple(tpr.tolist()))
 
 
-def attack_report(kind: Any, name: str, main: Mapping[str, Any], against: Mapping[str, Any], **of: Any) -> AttackReport:
+def attack_report(
+    kind: Any, name: str, main: Mapping[str, Any], against: Mapping[str, Any], **of: Any
+) -> AttackReport:
     """Return a report of one attack, with what it reached and what that is compared with."""
     control = None if kind == "extraction" else Rate(**against)
-    result = AuditResult(name, "Knows all.", Rate(**main), Rate(**against), control, {}, 0, main["n"])
-    return AttackReport(**({"kind": kind, "subject": "nice", "settings": {}, "results": (result,)} | of))
+    result = AuditResult(
+        name, "Knows all.", Rate(**main), Rate(**against), control, {}, 0, main["n"]
+    )
+    return AttackReport(
+        **({"kind": kind, "subject": "nice", "settings": {}, "results": (result,)} | of)
+    )
 
 
 # --- the report of the documentation, with other content ---
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "docs" / "governance" / "example-report.json"
-HOSTILE = "a|b <script>alert(1)</script> *x* _y_ `z`\nnext & \"q\" 'r' [l](javascript:1) </style>\x07"
+HOSTILE = (
+    "a|b <script>alert(1)</script> *x* _y_ `z`\nnext & \"q\" 'r' [l](javascript:1) </style>\x07"
+)
 """What markup of any kind would take for its own."""
 
 
@@ -259,7 +343,11 @@ def example(base: Any = None, **changes: Any) -> PrivacyReport:
     """Return the example with other content; of a mapping, the parts that are given."""
     made = base or content()
     for name, value in changes.items():
-        made[name] = {**made[name], **value} if isinstance(made[name], dict) and isinstance(value, dict) else value
+        made[name] = (
+            {**made[name], **value}
+            if isinstance(made[name], dict) and isinstance(value, dict)
+            else value
+        )
     return PrivacyReport(ReportData.from_dict(made))
 
 
@@ -276,18 +364,31 @@ def failed(made: dict[str, Any]) -> dict[str, Any]:
 def bare(**changes: Any) -> PrivacyReport:
     """Return the same of a report with one check and little else, which is rendered in no time."""
     made = content()
-    made |= {name: [] for name in ("metrics", "distributions", "groups", "controls", "certificates", "attributes")}
+    made |= {
+        name: []
+        for name in ("metrics", "distributions", "groups", "controls", "certificates", "attributes")
+    }
     made |= {"checks": [line("records")]} | {name: made[name][:1] for name in ("limits", "attacks")}
-    shown = {each["id"] for name in ("checks", "metrics", "attacks") for each in changes.get(name, made[name])}
-    made["definitions"] = {name: told for name, told in made["definitions"].items() if name in shown}
+    shown = {
+        each["id"]
+        for name in ("checks", "metrics", "attacks")
+        for each in changes.get(name, made[name])
+    }
+    made["definitions"] = {
+        name: told for name, told in made["definitions"].items() if name in shown
+    }
     return example(made, **changes)
 
 
-def amount(value: float | None = None, low: float | None = None, high: float | None = None, **more: Any) -> Any:
+def amount(
+    value: float | None = None, low: float | None = None, high: float | None = None, **more: Any
+) -> Any:
     return {"value": value, "low": low, "high": high, "n": None, "band": None} | more
 
 
-def line(name: str, status: str = "pass", measured: Any = 12, needed: Any = 12, **changes: Any) -> dict[str, Any]:
+def line(
+    name: str, status: str = "pass", measured: Any = 12, needed: Any = 12, **changes: Any
+) -> dict[str, Any]:
     """Return a check as the JSON has it."""
     told = {"source": "policy", "section": 5, "text": f"The {name} check found it.", "evidence": []}
     amounts = {"measured": measured, "threshold": needed}

@@ -1,4 +1,6 @@
-"""Made tables in the form of the published ones, for tests of the reproduction: no row is anybody's."""
+"""Made tables in the form of the published ones, for tests of the reproduction: no row is
+anybody's.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,16 @@ def rows(n: int = 240, seed: int = 0) -> pd.DataFrame:
 
 def table(name: str = "heart", n: int = 240, seed: int = 0) -> Table:
     """Return a made table under the name of a published one."""
-    return Table(name, rows(n, seed), FEATURES, QUASI_IDENTIFIERS, "sex", "disease", "absent", "made for a test")
+    return Table(
+        name,
+        rows(n, seed),
+        FEATURES,
+        QUASI_IDENTIFIERS,
+        "sex",
+        "disease",
+        "absent",
+        "made for a test",
+    )
 
 
 def config(**changes: Any) -> Config:
@@ -93,14 +104,20 @@ def write(folder: Path, *names: str) -> None:
             "sensitive_attribute": "sex",
             "target": "disease",
             "desired_outcome": "absent",
-            "columns": [{"name": column, "type": kinds.get(column, "categorical")} for column in frame],
+            "columns": [
+                {"name": column, "type": kinds.get(column, "categorical")} for column in frame
+            ],
         }
         (folder / f"{name}.json").write_text(json.dumps(about))
 
 
-def measure(prepared: Prepared, method: str, k: int, *, effective: int = 0, **job: Any) -> Measurement:
+def measure(
+    prepared: Prepared, method: str, k: int, *, effective: int = 0, **job: Any
+) -> Measurement:
     """Measure a method on a made table."""
-    return measured(prepared, Job(table=prepared.config.table, method=method, k=k, **job), effective=effective)
+    return measured(
+        prepared, Job(table=prepared.config.table, method=method, k=k, **job), effective=effective
+    )
 
 
 def choose(prepared: Prepared, method: str, k: int, m: int, **job: Any) -> Measurement:
@@ -116,12 +133,23 @@ def protect(prepared: Prepared, method: str, k: int, frame: pd.DataFrame) -> lis
 def outcome(
     table: str = "cmc", method: str = "exact-pureness", k: int = 10, **figures: list[float | None]
 ) -> Measurement:
-    """Return an outcome with the figures given, one number per explanation; `people` is the figure ``k``."""
+    """Return an outcome with the figures given, one number per explanation; `people` is the figure
+    ``k``.
+    """
     asked = len(next(iter(figures.values())))
     if "people" in figures:
         figures["k"] = figures.pop("people")
-    same = {"ncp": 0.1, "pureness": 1.0, "k": k, "k_desired": k, "k_consistent": k, "k_effective": None}
-    every = {name: [value] * asked for name, value in (same | {"proven": 1.0, "agrees": 1.0}).items()} | figures
+    same = {
+        "ncp": 0.1,
+        "pureness": 1.0,
+        "k": k,
+        "k_desired": k,
+        "k_consistent": k,
+        "k_effective": None,
+    }
+    every = {
+        name: [value] * asked for name, value in (same | {"proven": 1.0, "agrees": 1.0}).items()
+    } | figures
     printed = published().data[table]
     rows = 10_000 if table == "hospital" else printed.rows
     return Measurement(

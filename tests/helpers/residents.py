@@ -1,4 +1,6 @@
-"""A table of mixed columns, persons whose values change a dtype or are not declared, and all that leaves of a fit."""
+"""A table of mixed columns, persons whose values change a dtype or are not declared, and all that
+leaves of a fit.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,12 @@ def people(n: int = 200) -> pd.DataFrame:
 TABLE = people()
 DECLARED: dict[str, Any] = {
     "quasi_identifiers": ["age", "town"],
-    "bounds": {"age": (18, 90), "kids": (0, 12), "pay": (0, 5000), "since": ("2019-01-01", "2021-01-01")},
+    "bounds": {
+        "age": (18, 90),
+        "kids": (0, 12),
+        "pay": (0, 5000),
+        "since": ("2019-01-01", "2021-01-01"),
+    },
     "categories": {"town": ["Antwerp", "Ghent", "Namur"], "member": [True, False]},
     "ordinal": {"level": ["low", "mid", "high"]},
     "nullable": ["kids", "pay", "member"],
@@ -81,12 +88,21 @@ def fitted(table: pd.DataFrame, schema: Schema = SCHEMA, **settings: Any) -> DPP
 
 
 def form(found: DPPrototypes) -> dict[str, str]:
-    """Return what leaves besides values: columns, their order and dtypes, index, size, JSON without values, texts."""
+    """Return what leaves besides values: columns, their order and dtypes, index, size, JSON without
+    values, texts.
+    """
     frame, answers = found.served_.frame, found.explain(TABLE.head(1))
     content = json.loads(answers.to_json())
-    content["explanations"] = [sorted(entry.values) for entry in answers if entry.status == "released"]
+    content["explanations"] = [
+        sorted(entry.values) for entry in answers if entry.status == "released"
+    ]
     return {
-        "columns": repr([(name, dtype, getattr(dtype, "categories", ())) for name, dtype in frame.dtypes.items()]),
+        "columns": repr(
+            [
+                (name, dtype, getattr(dtype, "categories", ()))
+                for name, dtype in frame.dtypes.items()
+            ]
+        ),
         "index": repr(frame.index),
         "JSON": json.dumps(content),
         "texts": repr((found, found.served_, answers)),
@@ -94,18 +110,24 @@ def form(found: DPPrototypes) -> dict[str, str]:
 
 
 def told(canary: pd.DataFrame) -> Callable[[DPPrototypes], np.ndarray]:
-    """Return a score of what is drawn and answered: rows like the canary, codes that occur, sizes, order and dtypes."""
+    """Return a score of what is drawn and answered: rows like the canary, codes that occur, sizes,
+    order and dtypes.
+    """
     like = Agreement(TABLE, canary, SCHEMA)
 
     def score(found: DPPrototypes) -> np.ndarray:
         frames = found.served_.frame, found.generate(TABLE.head(4))[0]
         kinds = [crc32(repr((frame.index, *frame.dtypes.items())).encode()) for frame in frames]
-        return np.concatenate([*map(like, frames), frames[0].nunique(), frames[0].isna().sum(), kinds]).astype(float)
+        return np.concatenate(
+            [*map(like, frames), frames[0].nunique(), frames[0].isna().sum(), kinds]
+        ).astype(float)
 
     return score
 
 
 def published(epsilon: float, delta: float = 0.0) -> Callable[[pd.DataFrame], DPPrototypes]:
-    """Return a whole fit of few rows as a function of the table; answers are moved, the model being public."""
+    """Return a whole fit of few rows as a function of the table; answers are moved, the model being
+    public.
+    """
     settings = {"delta": delta, "rows": 200, "plausibility": 0.2, "model_access": "public"}
     return lambda table: fitted(table, epsilon=epsilon, **settings)

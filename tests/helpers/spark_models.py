@@ -26,7 +26,9 @@ def likely(rows: pd.DataFrame) -> np.ndarray:
 
 
 def named_by_pay(rows: pd.DataFrame) -> np.ndarray:
-    return np.asarray(["none", "some", "much"], dtype=object)[np.digitize(paid(rows), [1_300_000, 1_600_000])]
+    return np.asarray(["none", "some", "much"], dtype=object)[
+        np.digitize(paid(rows), [1_300_000, 1_600_000])
+    ]
 
 
 def loud(rows: pd.DataFrame) -> np.ndarray:

@@ -37,7 +37,9 @@ def released(query: int = 0, **certificate: Any) -> GeneralizedCounterfactual:
         "majority": True,
     }
     region = Region({"age": Interval(24, 27), "city": frozenset({"Antwerp", "Ghent"})})
-    return GeneralizedCounterfactual(query, region, {"salary": 60}, Certificate(**{**figures, **certificate}))
+    return GeneralizedCounterfactual(
+        query, region, {"salary": 60}, Certificate(**{**figures, **certificate})
+    )
 
 
 def explanations(
@@ -48,7 +50,11 @@ def explanations(
     n_people: int = 0,
     **provenance: str,
 ) -> Explanations:
-    entries = entries or (released(0), Suppressed(1, "infeasible"), released(2, k=9, ncp=0.75, pureness=0.5))
+    entries = entries or (
+        released(0),
+        Suppressed(1, "infeasible"),
+        released(2, k=9, ncp=0.75, pureness=0.5),
+    )
     return Explanations(
         entries,
         policy=PrivacyPolicy(guarantee="nominal", k=k),
@@ -65,6 +71,9 @@ def kept(folder: Path) -> list[RunRecord]:
     reader = Spool(SpoolSettings(folder), "a reader")
     try:
         with reader._transaction(write=False) as db:
-            return [RunRecord.from_json(body) for (body,) in db.execute("SELECT body FROM records ORDER BY id")]
+            return [
+                RunRecord.from_json(body)
+                for (body,) in db.execute("SELECT body FROM records ORDER BY id")
+            ]
     finally:
         reader.close()

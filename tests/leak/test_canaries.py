@@ -1,6 +1,8 @@
-"""Canaries: every value of every training row is a sentinel, and none of them may turn up outside released entries.
+"""Canaries: every value of every training row is a sentinel, and none of them may turn up outside
+released entries.
 
-What may turn up is computed from the released entries themselves: ends of intervals, members of sets, private values.
+What may turn up is computed from the released entries themselves: ends of intervals, members of
+sets, private values.
 """
 
 from __future__ import annotations
@@ -64,7 +66,10 @@ def table() -> pd.DataFrame:
             "age": 730_000_019 + 7_919 * order[0],
             "size": 3_141.592_7 + 61.803_39 * order[1],
             "town": [f"CANARY-TOWN-{i:03d}-{secrets.token_hex(4)}" for i in order[2]],
-            "seen": pd.Timestamp("2011-07-03 05:17:43.918273") + pd.to_timedelta(order[3] * 1_234_567_891, unit="us"),
+            "seen": (
+                pd.Timestamp("2011-07-03 05:17:43.918273")
+                + pd.to_timedelta(order[3] * 1_234_567_891, unit="us")
+            ),
             "pay": 860_000_011 + 104_729 * order[4],
             "debt": 2_718.281_8 + 57.721_566 * order[5],
             "note": [f"CANARY-NOTE-{i:03d}-{secrets.token_hex(4)}" for i in range(N)],
@@ -79,19 +84,29 @@ OPTIONS: dict[str, Any] = {
 }  # fmt: skip
 SCHEMA = Schema.from_frame(TRAIN, **OPTIONS)
 POPULATION = Population.from_frame(TRAIN, SCHEMA)
-POLICIES = {name: PrivacyPolicy(k=5, guarantee=name) for name in ("nominal", "reciprocal", "catalogue")}
+POLICIES = {
+    name: PrivacyPolicy(k=5, guarantee=name) for name in ("nominal", "reciprocal", "catalogue")
+}
 QUERIES = TRAIN.loc[TRAIN["pay"] <= CUT, FEATURES].head(4)
 WANTED = TRAIN.loc[TRAIN["pay"] > CUT, FEATURES].head(4)
 
 
-# --- looking for them ------------------------------------------------------------------------------------------
+# --- looking for them
+# ------------------------------------------------------------------------------------------
 
 
 def spellings(value: Any) -> set[str]:
     if isinstance(value, pd.Timestamp):
         micro = value.value // 1000
         plain = str(value)
-        return {plain, plain.replace(" ", "T"), repr(value), str(value.value), str(micro), plain.split(" ")[1]}
+        return {
+            plain,
+            plain.replace(" ", "T"),
+            repr(value),
+            str(value.value),
+            str(micro),
+            plain.split(" ")[1],
+        }
     if isinstance(value, float):
         return {repr(value), f"{value:.10g}", f"{value:.4f}", f"{value:,.4f}", f"{value:.6e}"}
     if isinstance(value, int):
@@ -113,13 +128,19 @@ def images(value: Any) -> set[bytes]:
 
 SENTINELS = [value for name in TRAIN for value in TRAIN[name].tolist()]
 IMAGES = [(image, value) for value in SENTINELS for image in images(value)]
-ENDS = np.array([int.from_bytes(image[-7:], "little") for image, _ in IMAGES], dtype="<u8")  # each is that long
+ENDS = np.array(
+    [int.from_bytes(image[-7:], "little") for image, _ in IMAGES], dtype="<u8"
+)  # each is that long
 
 
 def sentinels_in(content: str | bytes) -> set[Any]:
-    """Return the sentinels that a text or a file holds in any form: all their ends are looked up at once."""
+    """Return the sentinels that a text or a file holds in any form: all their ends are looked up at
+    once.
+    """
     data = bytes(8) + (content.encode(errors="replace") if isinstance(content, str) else content)
-    runs = [np.frombuffer(data[i : len(data) - (len(data) - i) % 8], dtype="<u8") >> 8 for i in range(8)]
+    runs = [
+        np.frombuffer(data[i : len(data) - (len(data) - i) % 8], dtype="<u8") >> 8 for i in range(8)
+    ]
     at = np.flatnonzero(np.isin(ENDS, np.concatenate(runs)))
     return {IMAGES[i][1] for i in at if IMAGES[i][0] in data}
 
@@ -136,13 +157,23 @@ def released_values(results: Sequence[Explanations]) -> set[Any]:
     return shown
 
 
-def assert_clean(content: str | bytes, results: Sequence[Explanations] = (), what: str = "", but: Any = ()) -> None:
-    """Check that something holds no sentinel but those that were released, be it rounded (DiCE rounds)."""
+def assert_clean(
+    content: str | bytes, results: Sequence[Explanations] = (), what: str = "", but: Any = ()
+) -> None:
+    """Check that something holds no sentinel but those that were released, be it rounded (DiCE
+    rounds).
+    """
     shown = released_values(results) | set(but)
     numbers = np.array([value for value in shown if isinstance(value, float)] or [np.inf])
     found = sentinels_in(content) - shown
-    found = {value for value in found if not (isinstance(value, float) and np.abs(numbers - value).min() < 1e-3)}
-    assert not found, f"{what or content[:200]!r} shows {len(found)} values, for example {min(found, key=str)!r}"
+    found = {
+        value
+        for value in found
+        if not (isinstance(value, float) and np.abs(numbers - value).min() < 1e-3)
+    }
+    assert not found, (
+        f"{what or content[:200]!r} shows {len(found)} values, for example {min(found, key=str)!r}"
+    )
 
 
 def model(rows: pd.DataFrame) -> np.ndarray:
@@ -200,17 +231,34 @@ class Watch:
 def outputs(result: Explanations) -> Iterator[str]:
     """Yield everything that a result can write."""
     shown, audit, about = result.to_frame(), result.audit_frame(), result.about
-    things = (result, result.summary(), result.provenance, result.findings, result.policy, result[1:])
-    yield from (repr(thing) for thing in (*things, about, about.population, about.environment, audit.to_dict()))
+    things = (
+        result,
+        result.summary(),
+        result.provenance,
+        result.findings,
+        result.policy,
+        result[1:],
+    )
+    yield from (
+        repr(thing)
+        for thing in (*things, about, about.population, about.environment, audit.to_dict())
+    )
     yield from (str(result), result.to_json(), shown.to_csv(), shown.to_string(), audit.to_csv())
     stranger = {**dict.fromkeys(QUASI, 0), "town": "here", "seen": pd.Timestamp("2001-01-01")}
     stranger |= {"pay": 1, "debt": 1.0, "note": "x"}
     yield result._repr_html_() + result.policy._repr_html_() + result[1:]._repr_html_()
     for entry in result:
-        yield entry._repr_html_() + (entry.certificate._repr_html_() if entry.status == "released" else "")
+        yield entry._repr_html_() + (
+            entry.certificate._repr_html_() if entry.status == "released" else ""
+        )
         yield repr(entry) + str(entry) + repr(entry.to_dict()) + entry.text(stranger)
         if isinstance(entry, GeneralizedCounterfactual):
-            yield repr(entry.cells()) + repr(entry.certificate) + repr(entry.region) + repr(entry.region.to_dict())
+            yield (
+                repr(entry.cells())
+                + repr(entry.certificate)
+                + repr(entry.region)
+                + repr(entry.region.to_dict())
+            )
             yield repr(entry.certificate.to_dict()) + repr(entry.parts())
 
 
@@ -244,7 +292,8 @@ def test_sentinels_are_found() -> None:
     assert_clean("730000018 CANARY-TOWN 2011-07-03")
 
 
-# --- results ---------------------------------------------------------------------------------------------------
+# --- results
+# ---------------------------------------------------------------------------------------------------
 
 
 def nearest() -> NearestUnlikeNeighbour:
@@ -290,7 +339,12 @@ def test_results(watch: Watch, way: str) -> None:
     answer.loc[1, "age"] = f"about {TRAIN['age'][7]}"
     answer.loc[2, FEATURES] = TRAIN.loc[QUERIES.index[0], FEATURES].tolist()
     result = watch.explain(lambda rows: answer, **settings, desired=1)
-    assert [getattr(e, "reason", None) for e in result] == ["unknown_category", "invalid_value", "not_desired", None]
+    assert [getattr(e, "reason", None) for e in result] == [
+        "unknown_category",
+        "invalid_value",
+        "not_desired",
+        None,
+    ]
 
 
 @pytest.mark.parametrize("guarantee", ["nominal", "reciprocal"])
@@ -300,11 +354,15 @@ def test_candidates(watch: Watch, guarantee: str) -> None:
     result = watch.explain(nearest(), **settings)
     assert len(result.released) == len(QUERIES)
     assert set(result.findings) == {"native"}
-    assert watch.explain(lambda rows: WANTED, **settings) is None  # it names one counterfactual alone
+    assert (
+        watch.explain(lambda rows: WANTED, **settings) is None
+    )  # it names one counterfactual alone
 
 
 def test_catalogue_without_an_explainer(watch: Watch) -> None:
-    anonymizer = KAnonymizer(policy=POLICIES["catalogue"]).fit(POPULATION, model=model, desired="opposite")
+    anonymizer = KAnonymizer(policy=POLICIES["catalogue"]).fit(
+        POPULATION, model=model, desired="opposite"
+    )
     assert len(watch.run(lambda: anonymizer.explain(QUERIES)).released) == len(QUERIES)
     broken = QUERIES.astype(object)
     broken.iloc[0, 0] = f"about {TRAIN['age'][7]}"
@@ -320,7 +378,9 @@ def test_dice(watch: Watch) -> None:
     from sklearn.tree import DecisionTreeClassifier
 
     known = TRAIN[FEATURES].drop(columns="seen")
-    people = Population.from_frame(known, Schema.from_frame(known, quasi_identifiers=["age", "size", "town"]))
+    people = Population.from_frame(
+        known, Schema.from_frame(known, quasi_identifiers=["age", "size", "town"])
+    )
     numbers = FunctionTransformer(lambda rows: rows[["age", "pay"]].astype(float))
     tree = make_pipeline(numbers, DecisionTreeClassifier(max_depth=1)).fit(known, model(TRAIN))
     data = dice_ml.Data(
@@ -329,9 +389,14 @@ def test_dice(watch: Watch) -> None:
         outcome_name="outcome",
     )
     explainer = dice_ml.Dice(data, dice_ml.Model(model=tree, backend="sklearn"), method="kdtree")
-    private = protect(explainer, model=tree, population=people, policy=PrivacyPolicy(guarantee="reciprocal", k=5))
+    private = protect(
+        explainer, model=tree, population=people, policy=PrivacyPolicy(guarantee="reciprocal", k=5)
+    )
     queries = known.loc[QUERIES.index].head(2)
-    options = {"total_CFs": 2, "posthoc_sparsity_algorithm": "binary"}  # the other one takes steps of 1 over the range
+    options = {
+        "total_CFs": 2,
+        "posthoc_sparsity_algorithm": "binary",
+    }  # the other one takes steps of 1 over the range
     result = watch.run(lambda: private.explain(queries, **options))
     assert "native" in result.findings
     assert len(result.released) == 4
@@ -350,7 +415,9 @@ def test_dice(watch: Watch) -> None:
 
 
 def test_binned_and_rare_private_values(watch: Watch) -> None:
-    """With bins of the numbers and rare values withheld, no private value of any row leaves, released ones included."""
+    """With bins of the numbers and rare values withheld, no private value of any row leaves,
+    released ones included.
+    """
     bins = {
         "pay": [860_000_000, 863_000_000, 866_000_000, 869_000_000, 873_000_000],
         "debt": [2_000.0, 4_000.0, 7_000.0, 10_000.0],
@@ -364,11 +431,14 @@ def test_binned_and_rare_private_values(watch: Watch) -> None:
     assert not own & released_values([result])
 
 
-# --- failures --------------------------------------------------------------------------------------------------
+# --- failures
+# --------------------------------------------------------------------------------------------------
 
 
 def quote(*_: Any, **__: Any) -> Any:
-    """Fail as carelessly as code can: rows in the text, the arguments, the notes and the exceptions before."""
+    """Fail as carelessly as code can: rows in the text, the arguments, the notes and the exceptions
+    before.
+    """
     try:
         raise KeyError(TRAIN.to_dict("records"))
     except KeyError as first:
@@ -390,8 +460,13 @@ class Late:
 
 @pytest.mark.parametrize(("guarantee", "desired"), [("nominal", "opposite"), ("reciprocal", 1)])
 def test_models_that_fail_while_choosing(watch: Watch, guarantee: str, desired: Any) -> None:
-    """Wherever the model fails while a candidate is chosen or released, every entry is withheld, and none is raw."""
-    failing, settings = Late(), {"population": POPULATION, "policy": POLICIES[guarantee], "desired": desired}
+    """Wherever the model fails while a candidate is chosen or released, every entry is withheld,
+    and none is raw.
+    """
+    failing, settings = (
+        Late(),
+        {"population": POPULATION, "policy": POLICIES[guarantee], "desired": desired},
+    )
     private = protect(nearest(), model=failing, candidates=2, **settings)
     for calls in range(40):
         failing.left = calls
@@ -424,11 +499,21 @@ def test_generators_that_fail_to_name_candidates(watch: Watch) -> None:
 
         def restore(self, native: Any, explanations: Any) -> Any: ...
 
-    answers = [quote, lambda queries, m: WANTED, batch(WANTED, [0, 1, 2, 9]), batch(WANTED[["town"]], [0, 0, 1, 1])]
-    answers += [batch(WANTED.assign(town=[TRAIN.to_dict()] * 4), [0, 0, 1, 1]), batch(WANTED, [0, 0, 0, 0])]
+    answers = [
+        quote,
+        lambda queries, m: WANTED,
+        batch(WANTED, [0, 1, 2, 9]),
+        batch(WANTED[["town"]], [0, 0, 1, 1]),
+    ]
+    answers += [
+        batch(WANTED.assign(town=[TRAIN.to_dict()] * 4), [0, 0, 1, 1]),
+        batch(WANTED, [0, 0, 0, 0]),
+    ]
     adapter = Hook("adapt", lambda explainer: Source(explainer))  # noqa: PLW0108 - a hook's argument goes by its name
     for answer in answers:
-        watch.explain(answer, policy=POLICIES["nominal"], candidates=2, plugins=[adapter], desired=1)
+        watch.explain(
+            answer, policy=POLICIES["nominal"], candidates=2, plugins=[adapter], desired=1
+        )
     assert len(watch.errors) == 4
     assert [len(result.released) for result in watch.results] == [0, 1]
     assert [len(result) for result in watch.results] == [len(QUERIES)] * 2
@@ -444,10 +529,15 @@ UNREADABLE: list[Any] = [
     lambda rows: TRAIN[["town"]],
     lambda rows: WANTED.to_numpy()[:, :3],
     lambda rows: [{TRAIN["town"][0]: 1}, {"a": 1}],
-    *(lambda rows, answer=answer: answer for answer in (7, "rows", object(), [[1, 2]], WANTED.drop(columns="age"))),
+    *(
+        lambda rows, answer=answer: answer
+        for answer in (7, "rows", object(), [[1, 2]], WANTED.drop(columns="age"))
+    ),
     lambda rows: WANTED.assign(query=TRAIN["town"][:4].tolist()),
     lambda rows: WANTED[[*FEATURES, "age"]],
-    lambda rows: pd.DataFrame([TRAIN["town"][:7].tolist()] * 4, columns=[*TRAIN["town"][:6], TRAIN["town"][0]]),
+    lambda rows: pd.DataFrame(
+        [TRAIN["town"][:7].tolist()] * 4, columns=[*TRAIN["town"][:6], TRAIN["town"][0]]
+    ),
 ]
 
 
@@ -462,7 +552,12 @@ def test_explainers_that_fail(watch: Watch) -> None:
         watch.explain(answer, policy=POLICIES["nominal"])
     private = protect(Broken(), model=model, population=POPULATION, policy=POLICIES["nominal"])
     watch.run(lambda: private.generate_counterfactuals(QUERIES))
-    for queries in (QUERIES.drop(columns="age"), QUERIES.set_index("town").T, QUERIES.head(0), QUERIES.to_dict()):
+    for queries in (
+        QUERIES.drop(columns="age"),
+        QUERIES.set_index("town").T,
+        QUERIES.head(0),
+        QUERIES.to_dict(),
+    ):
         watch.run(lambda queries=queries: private.explain(queries))
     assert len(watch.errors) > 13
 
@@ -482,8 +577,15 @@ class Asked:
 def test_an_error_brings_no_local_variables_along(guarantee: str) -> None:
     """Error reporters show the local variables of every frame that an error passed."""
     asked, calls = Asked(), list[Callable[[], Any]]()
-    stranger = pd.DataFrame({**{name: [1] for name in FEATURES}, "town": "here", "seen": pd.Timestamp("2001-01-01")})
-    settings: dict[str, Any] = {"model": asked, "population": POPULATION, "policy": POLICIES[guarantee], "desired": 1}
+    stranger = pd.DataFrame(
+        {**{name: [1] for name in FEATURES}, "town": "here", "seen": pd.Timestamp("2001-01-01")}
+    )
+    settings: dict[str, Any] = {
+        "model": asked,
+        "population": POPULATION,
+        "policy": POLICIES[guarantee],
+        "desired": 1,
+    }
     calls += [partial(protect(answer, **settings).explain, stranger) for answer in UNREADABLE]
     calls += [partial(protect(Native(), **settings).generate_counterfactuals, stranger)]
     calls += [partial(KAnonymizer(policy=POLICIES[guarantee]).fit, POPULATION, asked, 1)]
@@ -521,7 +623,9 @@ FAILING: list[tuple[str, Callable[..., Any]]] = [
 
 def test_models_protectors_and_plugins_that_fail(watch: Watch) -> None:
     for name, function in FAILING:
-        watch.explain(lambda rows: WANTED, policy=POLICIES["reciprocal"], plugins=[Hook(name, function)])
+        watch.explain(
+            lambda rows: WANTED, policy=POLICIES["reciprocal"], plugins=[Hook(name, function)]
+        )
     reasons = {entry.reason for result in watch.results for entry in result.suppressed}
     assert reasons == {"protector_failed", "verification_failed"}
     assert len(watch.errors) == 2  # both adapters; a partition needs no registered protector
@@ -540,7 +644,9 @@ def test_wrong_schemas_policies_and_tables(watch: Watch) -> None:
         return KAnonymizer(policy=asked, method=method).fit(POPULATION, model=model, desired=1)
 
     def people(frame: pd.DataFrame = TRAIN, schema: Schema = SCHEMA, **options: Any) -> Population:
-        return Population.from_frame(frame, Schema.from_frame(frame, **options) if options else schema)
+        return Population.from_frame(
+            frame, Schema.from_frame(frame, **options) if options else schema
+        )
 
     broken, two_ways = TRAIN.astype({"age": object}), TRAIN.astype({"town": object})
     broken.loc[3, "age"] = f"about {TRAIN['age'][3]}"
@@ -553,7 +659,9 @@ def test_wrong_schemas_policies_and_tables(watch: Watch) -> None:
         lambda: people(TRAIN.assign(person=None)),
         lambda: people(TRAIN.head(0)),
         lambda: people(quasi_identifiers=["town"], ordinal={"town": levels}),
-        lambda: people(quasi_identifiers=["town"], hierarchies={"town": {v: ["*"] for v in levels}}),
+        lambda: people(
+            quasi_identifiers=["town"], hierarchies={"town": {v: ["*"] for v in levels}}
+        ),
         lambda: people(quasi_identifiers=["zip"]),
         lambda: fit(k=10**9),
         lambda: fit(k=1),
@@ -572,7 +680,8 @@ def test_wrong_schemas_policies_and_tables(watch: Watch) -> None:
     assert len(watch.results) == 2
 
 
-# --- objects ---------------------------------------------------------------------------------------------------
+# --- objects
+# ---------------------------------------------------------------------------------------------------
 
 
 class Spy(ExactProtector):
@@ -592,10 +701,18 @@ def test_nothing_shows_or_pickles_rows(watch: Watch) -> None:
     assert_clean(repr(anonymizer))
     result = anonymizer.fit(POPULATION, model=model, desired=1).transform(WANTED)
     assert any(isinstance(kept, Proposal) for kept in Spy.kept)
-    private = protect(lambda rows: WANTED, model=model, population=POPULATION, policy=POLICIES["nominal"])
-    crowd = KAnonymizer(policy=POLICIES["catalogue"]).fit(POPULATION, model=model, desired="opposite")
+    private = protect(
+        lambda rows: WANTED, model=model, population=POPULATION, policy=POLICIES["nominal"]
+    )
+    crowd = KAnonymizer(policy=POLICIES["catalogue"]).fit(
+        POPULATION, model=model, desired="opposite"
+    )
     assert len(crowd.explain(QUERIES).released) == len(QUERIES)
-    state, partition, pipelines = crowd.guarantee_, crowd.guarantee_.partition, (anonymizer.pipeline_, crowd.pipeline_)
+    state, partition, pipelines = (
+        crowd.guarantee_,
+        crowd.guarantee_.partition,
+        (anonymizer.pipeline_, crowd.pipeline_),
+    )
     assert partition is not None
     holders = [
         POPULATION, anonymizer, private, result, CounterfactualBatch.one_each(WANTED, np.ones(4, dtype=bool)),
@@ -611,7 +728,10 @@ def test_nothing_shows_or_pickles_rows(watch: Watch) -> None:
         anonymizer.detector_.tolerance, anonymizer.detector_.examine(WANTED.head(1)).native, anonymizer.policy,
     ]  # fmt: skip
     for thing in [*holders, *others]:
-        assert_clean(repr(thing) + str(thing) + f"{thing!s}" + repr([thing]), what=f"repr of {type(thing).__name__}")
+        assert_clean(
+            repr(thing) + str(thing) + f"{thing!s}" + repr([thing]),
+            what=f"repr of {type(thing).__name__}",
+        )
     for thing in holders:
         for dump in (pickle.dumps, cloudpickle.dumps):
             with pytest.raises((CFKError, AttributeError), match="pickle") as caught:
@@ -619,7 +739,8 @@ def test_nothing_shows_or_pickles_rows(watch: Watch) -> None:
             assert_clean(everything(caught.value))
 
 
-# --- files -----------------------------------------------------------------------------------------------------
+# --- files
+# -----------------------------------------------------------------------------------------------------
 
 
 def answer(rows: pd.DataFrame) -> pd.DataFrame:
@@ -641,22 +762,35 @@ def assert_clean_files(folder: Path, results: list[Explanations]) -> None:
         assert_clean(path.read_bytes(), results, path.name)
         if path.suffix == ".parquet":
             stored = pq.ParquetFile(path)
-            assert_clean(repr(stored.read().to_pylist()) + repr(stored.metadata.to_dict()), results, path.name)
+            assert_clean(
+                repr(stored.read().to_pylist()) + repr(stored.metadata.to_dict()),
+                results,
+                path.name,
+            )
 
 
 @pytest.mark.parametrize("guarantee", ["nominal", "catalogue"])
 def test_files_and_reports(
     watch: Watch, mlflow_store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, guarantee: str
 ) -> None:
-    """Logged, with a ledger, groups, lies and failures; written by hand; and told in a report of all that."""
+    """Logged, with a ledger, groups, lies and failures; written by hand; and told in a report of
+    all that.
+    """
     import mlflow
     import pyarrow.parquet as pq
 
     monkeypatch.setenv("CFK_SPOOL", str(tmp_path / "spool"))
     logger = RunLogger(experiment="canaries")
-    asked = {"model": model, "population": POPULATION, "policy": POLICIES[guarantee], "groups": "desk"}
+    asked = {
+        "model": model,
+        "population": POPULATION,
+        "policy": POLICIES[guarantee],
+        "groups": "desk",
+    }
     queries = QUERIES.assign(desk=["n", "s", None, "n"])
-    with Ledger(tmp_path / "ledger.db", key=b"a key of sixteen bytes or more", create=True) as ledger:
+    with Ledger(
+        tmp_path / "ledger.db", key=b"a key of sixteen bytes or more", create=True
+    ) as ledger:
         for plugins in ([], [Hook("protect", raw_rows)]):
             private = protect(answer, plugins=plugins, ledger=ledger, **asked)
             for _ in range(2):
@@ -674,20 +808,44 @@ def test_files_and_reports(
     first.to_frame().astype(str).to_parquet(tmp_path / "result.parquet")
     first.audit_frame().to_csv(tmp_path / "audit.csv")
     recounts = [
-        pq.read_table(path).to_pydict() for path in files(tmp_path, "*.parquet") if path.parent.name == "recount"
+        pq.read_table(path).to_pydict()
+        for path in files(tmp_path, "*.parquet")
+        if path.parent.name == "recount"
     ]
     seen = {name for recount in recounts for name, column in recount.items() if any(column)}
-    assert {"group", "ledger", "k_intersection", "seconds", "ncp.town", "disclosure", "finding"} <= seen
+    assert {
+        "group",
+        "ledger",
+        "k_intersection",
+        "seconds",
+        "ncp.town",
+        "disclosure",
+        "finding",
+    } <= seen
     told = {path.name for path in files(tmp_path) if path.parent.name == "cfk"}
     assert told == {"policy.json", "population.json", "environment.json"}
     assert first.policy.sha256.encode() in (tmp_path / "mlflow.db").read_bytes()
     assert_clean_files(tmp_path, watch.results)
     assert_clean(json.dumps(mlflow.get_run(run).to_dictionary(), default=str), watch.results)
-    for edition in ("internal", "external"):  # a report shows no value of an attribute at all, released or not
+    for edition in (
+        "internal",
+        "external",
+    ):  # a report shows no value of an attribute at all, released or not
         report = PrivacyReport.of_experiment("canaries", edition=edition)
         assert {a["name"] for a in report.data.attributes} == set(TRAIN.columns)  # names alone
-        texts = [report.to_json(), report.to_html(), report.to_html(print_edition=True), report.to_markdown()]
-        texts += [report.to_csv(), report.to_junit(), report.model_card(), report._repr_html_(), repr(report)]
+        texts = [
+            report.to_json(),
+            report.to_html(),
+            report.to_html(print_edition=True),
+            report.to_markdown(),
+        ]
+        texts += [
+            report.to_csv(),
+            report.to_junit(),
+            report.model_card(),
+            report._repr_html_(),
+            repr(report),
+        ]
         assert_clean("\n".join(texts))
         report.log()
     written = files(tmp_path, "report*")

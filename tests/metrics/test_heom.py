@@ -22,7 +22,9 @@ COLUMNS = ["i", "f", "c", "b"]
 
 
 def table(rows: list[tuple[object, ...]]) -> pd.DataFrame:
-    return pd.DataFrame(rows, columns=COLUMNS, dtype=object).astype({"i": float, "f": float, "b": bool})
+    return pd.DataFrame(rows, columns=COLUMNS, dtype=object).astype(
+        {"i": float, "f": float, "b": bool}
+    )
 
 
 def by_definition(x: pd.Series, y: pd.Series, others: pd.DataFrame) -> float:
@@ -40,10 +42,14 @@ def by_definition(x: pd.Series, y: pd.Series, others: pd.DataFrame) -> float:
 
 @settings(max_examples=60)
 @given(ROWS, ROWS, st.integers(1, 4))
-def test_distances_and_the_nearest_rows_are_what_the_definition_says(left: list, right: list, k: int) -> None:
+def test_distances_and_the_nearest_rows_are_what_the_definition_says(
+    left: list, right: list, k: int
+) -> None:
     a, b = table(left), table(right)
     heom = Heom.fit(b)
-    expected = np.array([[by_definition(x, y, b) for _, y in b.iterrows()] for _, x in a.iterrows()])
+    expected = np.array(
+        [[by_definition(x, y, b) for _, y in b.iterrows()] for _, x in a.iterrows()]
+    )
     np.testing.assert_allclose(heom.distances(a, b), expected, atol=1e-12)
     pairs = min(len(a), len(b))
     parts = heom.parts(a.head(pairs), b.head(pairs))
@@ -97,7 +103,10 @@ def test_spelling_and_dtype_do_not_matter_and_dates_are_numbers() -> None:
     b = pd.DataFrame({"c": np.array([3.0, "b"], dtype=object)})
     assert Heom([], ["c"], {}).distances(a, b).tolist() == [[0, 1], [1, 0]]
     days = pd.DataFrame({"d": pd.to_datetime(["2020-01-01", "2020-01-11"])})
-    assert Heom.fit(days).distances(days - pd.Timedelta(days=-5), days).tolist() == [[0.5, 0.5], [1.5, 0.5]]
+    assert Heom.fit(days).distances(days - pd.Timedelta(days=-5), days).tolist() == [
+        [0.5, 0.5],
+        [1.5, 0.5],
+    ]
 
 
 def test_wrong_input_names_the_column() -> None:

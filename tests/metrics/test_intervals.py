@@ -29,7 +29,13 @@ def test_the_published_sample_size_cannot_show_99_percent() -> None:
 
 
 def test_nothing_measured_says_nothing() -> None:
-    assert clopper_pearson(0, 0) == wilson(0, 0) == clustered_share([], []) == clustered_share([0], [0]) == (0, 1)
+    assert (
+        clopper_pearson(0, 0)
+        == wilson(0, 0)
+        == clustered_share([], [])
+        == clustered_share([0], [0])
+        == (0, 1)
+    )
     assert np.isnan(bootstrap([])).all()
     assert np.isnan(difference((float("nan"), 0, 1), (0.6, 0.5, 0.7))).all()
 
@@ -37,13 +43,19 @@ def test_nothing_measured_says_nothing() -> None:
 @pytest.mark.parametrize(
     ("interval", "given"),
     [
-        *((of, given) for of in (clopper_pearson, wilson) for given in ((-1, 3), (4, 3), (1, 3, 1.0))),
+        *(
+            (of, given)
+            for of in (clopper_pearson, wilson)
+            for given in ((-1, 3), (4, 3), (1, 3, 1.0))
+        ),
         (clustered_share, ([2], [1])),
         (clustered_share, ([-1], [1])),
         (bootstrap, ()),
     ],
 )
-def test_what_no_share_can_be_is_refused(interval: Callable[..., Any], given: tuple[Any, ...]) -> None:
+def test_what_no_share_can_be_is_refused(
+    interval: Callable[..., Any], given: tuple[Any, ...]
+) -> None:
     with pytest.raises(InputError):
         interval(*given)
 
@@ -62,7 +74,9 @@ def test_bootstrap_is_close_to_scipys_and_seeded() -> None:
 @pytest.mark.parametrize("n", [1, 7, 300])
 def test_means_are_resampled_as_any_statistic_is(n: int) -> None:
     values = np.random.default_rng(n).normal(size=n)
-    one_by_one = bootstrap(values, statistic=lambda resample: resample.mean(), repeats=500, random_state=4)
+    one_by_one = bootstrap(
+        values, statistic=lambda resample: resample.mean(), repeats=500, random_state=4
+    )
     assert bootstrap(values, repeats=500, random_state=4) == pytest.approx(one_by_one, abs=1e-12)
 
 
@@ -72,7 +86,9 @@ def test_resampled_clusters_are_as_wide_as_the_closed_form() -> None:
     right = random.binomial(size, random.beta(1, 1, 400))
     ratio = right.sum() / size.sum()
     error = np.sqrt((400 / 399) * ((right - ratio * size) ** 2).sum()) / size.sum()  # linearised
-    assert error > 1.5 * np.sqrt(ratio * (1 - ratio) / size.sum())  # cases on their own would be much narrower
+    assert error > 1.5 * np.sqrt(
+        ratio * (1 - ratio) / size.sum()
+    )  # cases on their own would be much narrower
     expected = (ratio - 1.96 * error, ratio + 1.96 * error)
     assert clustered_share(right, size) == pytest.approx(expected, abs=0.15 * error)
     assert clustered_share(right, size) == clustered_share([*right, 0], [*size, 0])
@@ -81,17 +97,23 @@ def test_resampled_clusters_are_as_wide_as_the_closed_form() -> None:
 
 def test_few_clusters_or_all_alike_are_as_many_trials() -> None:
     assert clustered_share([5] * 40, [5] * 40) == clopper_pearson(40, 40)
-    assert clustered_share([2, 7, 0], [10, 10, 10]) == (clopper_pearson(0, 3).low, clopper_pearson(1, 3).high)
+    assert clustered_share([2, 7, 0], [10, 10, 10]) == (
+        clopper_pearson(0, 3).low,
+        clopper_pearson(1, 3).high,
+    )
     # One large cluster and many small ones are as good as (100 + 20)² / (100² + 20) = 1.4 of them.
     assert clustered_share([50, *[1] * 20], [100, *[1] * 20]) == (0.0, 1.0)
 
 
 def test_the_difference_of_newcombes_first_example() -> None:
-    # 56 of 70 against 48 of 80: method 10 of the paper gives 0.0524 to 0.3339 from Wilson's intervals.
+    # 56 of 70 against 48 of 80: method 10 of the paper gives 0.0524 to 0.3339 from Wilson's
+    # intervals.
     found = difference((0.8, *wilson(56, 70)), (0.6, *wilson(48, 80)))
     assert found == pytest.approx((0.0524, 0.3339), abs=5e-5)
 
 
 def test_of_points_of_a_roc_curve_above_each_other_the_highest_counts() -> None:
     fpr, tpr = [0.0, 0.0, 0.2, 0.2, 1.0], [0.0, 0.1, 0.1, 0.6, 1.0]
-    assert roc_height(fpr, tpr, [0.0, 0.1, 0.2, 0.6, 1.0]).tolist() == pytest.approx([0.1, 0.35, 0.6, 0.8, 1.0])
+    assert roc_height(fpr, tpr, [0.0, 0.1, 0.2, 0.6, 1.0]).tolist() == pytest.approx(
+        [0.1, 0.35, 0.6, 0.8, 1.0]
+    )

@@ -1,4 +1,6 @@
-"""What a region loses and what it holds: NCP, pureness, plausibility, and penalties over many releases."""
+"""What a region loses and what it holds: NCP, pureness, plausibility, and penalties over many
+releases.
+"""
 
 from __future__ import annotations
 
@@ -92,13 +94,20 @@ def test_discernibility() -> None:
     assert metrics.discernibility([3, 10], n_suppressed=2, n_people=100) == 213
     assert metrics.discernibility([3, 10], n_suppressed=4, n_people=17, form="squared") == 109 + 68
     assert metrics.discernibility([]) == 0
-    for wrong in ({"n_suppressed": 1}, {"class_sizes": [-1]}, {"n_suppressed": -1, "n_people": 9}, {"form": "cubed"}):
+    for wrong in (
+        {"n_suppressed": 1},
+        {"class_sizes": [-1]},
+        {"n_suppressed": -1, "n_people": 9},
+        {"form": "cubed"},
+    ):
         with pytest.raises(InputError, match=r"n_people|>= 0|form"):
             metrics.discernibility(**{"class_sizes": [3], **wrong})
 
 
 def test_classification_metric_forgives_ties() -> None:
-    assert metrics.classification_metric(["a", "a", "b"], [["a", "b"], ["a"], ["a", "a", "b"]]) == pytest.approx(1 / 3)
+    assert metrics.classification_metric(
+        ["a", "a", "b"], [["a", "b"], ["a"], ["a", "a", "b"]]
+    ) == pytest.approx(1 / 3)
     assert metrics.classification_metric(np.array([1]), [np.array([1, 0, 0])]) == 1
     assert np.isnan(metrics.classification_metric([], []))
     for classes in ([[]], []):
@@ -132,7 +141,10 @@ def test_sampled_pureness_is_seeded_and_its_interval_covers(grid: Population) ->
     one, again = (pureness(WHOLE, ROW, grid, low, True, random_state=4) for _ in range(2))
     assert one == again
     assert (one.exact, one.n) == (False, 1000)
-    found = [pureness(WHOLE, ROW, grid, low, True, method="sample", n=100, random_state=i) for i in range(100)]
+    found = [
+        pureness(WHOLE, ROW, grid, low, True, method="sample", n=100, random_state=i)
+        for i in range(100)
+    ]
     assert sum(p.low <= 0.25 <= p.high for p in found) >= 93
 
 
@@ -142,7 +154,9 @@ def test_a_number_that_nobody_has_belongs_to_the_grid(grid: Population) -> None:
     assert (result.n, result.value) == (3, pytest.approx(2 / 3))
 
 
-def test_pureness_takes_a_function_for_the_goal_and_refuses_what_it_cannot_measure(grid: Population) -> None:
+def test_pureness_takes_a_function_for_the_goal_and_refuses_what_it_cannot_measure(
+    grid: Population,
+) -> None:
     region = Region({"a": Interval(3, 3), "b": Interval(6, 6)})
     assert pureness(region, ROW, grid, lambda r: r["a"] * 1.0, lambda y: y > 2).value == 1
     with pytest.raises(InputError, match="opposite"):

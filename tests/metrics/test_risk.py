@@ -1,4 +1,6 @@
-"""Risks against published examples, closed forms and linear programs; unique private values; gaps between groups."""
+"""Risks against published examples, closed forms and linear programs; unique private values; gaps
+between groups.
+"""
 
 from __future__ import annotations
 
@@ -19,28 +21,39 @@ from cfk_plugin.metrics import POOLED, AttributeProfile, group_gap, private_prof
 @pytest.mark.parametrize("scale", [1, 1000])
 def test_t_closeness_of_the_published_example(scale: int) -> None:
     everybody = [v * scale for v in range(3, 12)]
-    assert t_closeness([3 * scale, 4 * scale, 5 * scale], everybody, ordered=True) == pytest.approx(0.375)
-    assert t_closeness([6 * scale, 8 * scale, 11 * scale], everybody, ordered=True) == pytest.approx(1 / 6)
+    assert t_closeness([3 * scale, 4 * scale, 5 * scale], everybody, ordered=True) == pytest.approx(
+        0.375
+    )
+    assert t_closeness(
+        [6 * scale, 8 * scale, 11 * scale], everybody, ordered=True
+    ) == pytest.approx(1 / 6)
 
 
 def test_t_closeness_equals_wasserstein_on_ranks() -> None:
     everybody = np.random.default_rng(0).integers(0, 20, 500)
     inside = everybody[:30]
     ranks = {v: i for i, v in enumerate(np.unique(everybody))}
-    expected = stats.wasserstein_distance([ranks[v] for v in inside], [ranks[v] for v in everybody]) / (len(ranks) - 1)
+    expected = stats.wasserstein_distance(
+        [ranks[v] for v in inside], [ranks[v] for v in everybody]
+    ) / (len(ranks) - 1)
     assert t_closeness(inside, everybody, ordered=True) == pytest.approx(expected)
 
 
 def test_t_closeness_of_categories_is_total_variation_whatever_the_dtype() -> None:
     assert t_closeness(["a", "a"], ["a", "b", "c", "d"], ordered=False) == pytest.approx(0.75)
     assert t_closeness(["b", "a"], ["a", "b"], ordered=False) == 0
-    inside, everybody = pd.Series(pd.Categorical(["x", "y", "x"])), pd.Series(["x", "y", "y", "x"], dtype="string")
+    inside, everybody = (
+        pd.Series(pd.Categorical(["x", "y", "x"])),
+        pd.Series(["x", "y", "y", "x"], dtype="string"),
+    )
     assert t_closeness(inside, everybody, ordered=False) == pytest.approx(1 / 6)
     assert t_closeness(pd.Series([1, 2], dtype="Int64"), [1.0, 2.0], ordered=True) == 0
 
 
 def test_t_closeness_counts_missing_as_a_value() -> None:
-    assert t_closeness([np.nan, np.nan], [1.0, 2.0, np.nan, np.nan], ordered=True) == pytest.approx(0.5)
+    assert t_closeness([np.nan, np.nan], [1.0, 2.0, np.nan, np.nan], ordered=True) == pytest.approx(
+        0.5
+    )
     assert t_closeness([None], ["a", None], ordered=False) == pytest.approx(0.5)
     assert t_closeness([1.0, np.nan, 3.0], [1.0, np.nan, 3.0], ordered=True) == 0
     assert t_closeness([np.nan], [1.0, 2.0], ordered=True) == 1
@@ -54,9 +67,16 @@ def test_t_closeness_with_missing_bounds_the_exact_distance(seed: int) -> None:
     def share(sample: np.ndarray) -> np.ndarray:
         return np.array([*((sample == v).mean() for v in (1, 2, 3, 4)), np.isnan(sample).mean()])
 
-    cost = np.array([[0 if i == j else 1 if 4 in (i, j) else abs(i - j) / 3 for j in range(5)] for i in range(5)])
+    cost = np.array(
+        [
+            [0 if i == j else 1 if 4 in (i, j) else abs(i - j) / 3 for j in range(5)]
+            for i in range(5)
+        ]
+    )
     moves = np.vstack([np.kron(np.eye(5), np.ones(5)), np.kron(np.ones(5), np.eye(5))])
-    exact = linprog(cost.ravel(), A_eq=moves, b_eq=np.concatenate([share(inside), share(everybody)]))
+    exact = linprog(
+        cost.ravel(), A_eq=moves, b_eq=np.concatenate([share(inside), share(everybody)])
+    )
     assert exact.fun - 1e-9 <= t_closeness(inside, everybody, ordered=True) <= 1 + 1e-9
 
 
@@ -97,7 +117,9 @@ def test_reidentification_risks() -> None:
 
 
 def test_k_private_reads_any_dtype() -> None:
-    rows = pd.DataFrame({"pay": [60, 60, 80], "code": pd.Categorical([1, 2, 1]), "note": ["x", None, "x"]})
+    rows = pd.DataFrame(
+        {"pay": [60, 60, 80], "code": pd.Categorical([1, 2, 1]), "note": ["x", None, "x"]}
+    )
     assert metrics.k_private(rows, {"pay": "60"}) == 2
     assert metrics.k_private(rows, {"pay": 60.0, "code": "1"}) == 1
     assert metrics.k_private(rows, {"note": np.nan}) == 1
@@ -106,7 +128,8 @@ def test_k_private_reads_any_dtype() -> None:
         metrics.k_private(rows, {"other": 1})
 
 
-# --- how many people private values single out ------------------------------------------------------------------
+# --- how many people private values single out
+# ------------------------------------------------------------------
 
 TABLE = pd.DataFrame(
     {
@@ -130,15 +153,21 @@ BINS = {
 
 
 def population(table: pd.DataFrame = TABLE, **settings: object) -> Population:
-    return Population.from_frame(table, Schema.from_frame(table, quasi_identifiers=["age"], **settings))  # type: ignore[arg-type]
+    return Population.from_frame(
+        table, Schema.from_frame(table, quasi_identifiers=["age"], **settings)
+    )  # type: ignore[arg-type]
 
 
 def test_unique_private_values_by_hand() -> None:
-    profile = private_profile(population(TABLE.drop(columns="person"), bins={"pay": [0, 2, 4]}), k=3)
+    profile = private_profile(
+        population(TABLE.drop(columns="person"), bins={"pay": [0, 2, 4]}), k=3
+    )
     assert profile.attributes["pay"] == AttributeProfile(distinct=5, below_k=1.0, unique=4 / 6)
     assert profile.attributes["job"] == AttributeProfile(distinct=2, below_k=0.0, unique=0.0)
     assert (profile.unique, profile.k, profile.people) == (4 / 6, 3, 6)
-    assert profile.unique_binned == 4 / 6  # [0, 2) a twice; [2, 4] a; [2, 4] b; outside b; missing b
+    assert (
+        profile.unique_binned == 4 / 6
+    )  # [0, 2) a twice; [2, 4] a; [2, 4] b; outside b; missing b
     assert private_profile(population(TABLE[["age"]])).unique == 0.0
     with pytest.raises(InputError, match="k must be"):
         private_profile(population(), k=0)
@@ -167,15 +196,20 @@ def test_people_count_once_by_their_rarest_value() -> None:
         ("informs", 0.01, 0.01),
     ],
 )
-def test_unique_private_values_of_published_tables(name: str, unique: float, binned: float, shared_data: Path) -> None:
+def test_unique_private_values_of_published_tables(
+    name: str, unique: float, binned: float, shared_data: Path
+) -> None:
     frame, about = tables.read(name, shared_data)
     frame = frame[about["features"]]
-    schema = Schema.from_frame(frame, quasi_identifiers=about["quasi_identifiers"], bins=BINS.get(name))
+    schema = Schema.from_frame(
+        frame, quasi_identifiers=about["quasi_identifiers"], bins=BINS.get(name)
+    )
     profile = private_profile(Population.from_frame(frame, schema))
     assert (profile.unique, profile.unique_binned) == pytest.approx((unique, binned), abs=0.0051)
 
 
-# --- gaps between groups of people --------------------------------------------------------------------------------
+# --- gaps between groups of people
+# --------------------------------------------------------------------------------
 
 
 def test_gap_of_two_groups() -> None:
@@ -189,7 +223,10 @@ def test_gap_of_two_groups() -> None:
 
 
 def test_small_groups_are_pooled_and_never_named() -> None:
-    values, groups = np.random.default_rng(0).random(55), ["big"] * 40 + ["tiny"] * 6 + ["mini"] * 6 + [None] * 3
+    values, groups = (
+        np.random.default_rng(0).random(55),
+        ["big"] * 40 + ["tiny"] * 6 + ["mini"] * 6 + [None] * 3,
+    )
     assert [(g.group, g.n) for g in group_gap(values, groups)] == [("big", 40), (POOLED, 15)]
     assert [g.group for g in group_gap(values[:45], groups[:45])] == ["big"]
 

@@ -1,4 +1,6 @@
-"""What stands around the code says what it is: placeholders, workflows that nobody has run, and one version."""
+"""What stands around the code says what it is: placeholders, workflows that nobody has run, and one
+version.
+"""
 
 from __future__ import annotations
 

@@ -26,7 +26,9 @@ def test_no_dataclass_that_holds_rows_has_a_repr_that_shows_its_fields() -> None
     assert len(kinds) > 5
     for kind in kinds:
         own = vars(kind).get("__dataclass_params__")
-        assert not is_dataclass(kind) or own is None or not own.repr, f"{kind.__name__}: say repr=False"
+        assert not is_dataclass(kind) or own is None or not own.repr, (
+            f"{kind.__name__}: say repr=False"
+        )
         error, text = kind._refusal  # type: ignore[attr-defined]
         assert issubclass(error, CFKError)
         assert "to be pickled" in text

@@ -12,11 +12,15 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-PACKAGES = {"cfk_plugin": REPOSITORY / "cfk_plugin", "cfk_adapters": REPOSITORY / "adapters" / "cfk_adapters"}
+PACKAGES = {
+    "cfk_plugin": REPOSITORY / "cfk_plugin",
+    "cfk_adapters": REPOSITORY / "adapters" / "cfk_adapters",
+}
 
 ADAPTERS = ("dice", "nice", "shapes", "nearest", "function")
 
-# Absolute paths of somebody's machine; the first look-behind spares URLs and paths inside the repository.
+# Absolute paths of somebody's machine; the first look-behind spares URLs and paths inside the
+# repository.
 MACHINE_PATH = re.compile(r"(?<![\w.-])/(?:work|root|home|Users)/\w|/tmp/venv")
 
 
@@ -27,7 +31,16 @@ def name_of(path: Path) -> str:
 
 def build(*options: str, source: Path, into: Path) -> None:
     """Build a distribution with the backend of the test environment, so without the network."""
-    command = [sys.executable, "-m", "build", "--no-isolation", *options, "--outdir", str(into), str(source)]
+    command = [
+        sys.executable,
+        "-m",
+        "build",
+        "--no-isolation",
+        *options,
+        "--outdir",
+        str(into),
+        str(source),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -35,7 +48,9 @@ def build(*options: str, source: Path, into: Path) -> None:
 def contents(wheel: Path) -> dict[str, bytes]:
     """Return the files of a wheel but for its record, which lists the others."""
     with zipfile.ZipFile(wheel) as archive:
-        return {name: archive.read(name) for name in archive.namelist() if not name.endswith("/RECORD")}
+        return {
+            name: archive.read(name) for name in archive.namelist() if not name.endswith("/RECORD")
+        }
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +63,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_adapters_folder_is_no_package() -> None:
-    # PyPI's `adapters` owns that import name; an `__init__.py` here would shadow it from the repository root.
+    # PyPI's `adapters` owns that import name; an `__init__.py` here would shadow it from the
+    # repository root.
     assert not (REPOSITORY / "adapters" / "__init__.py").exists()
 
 
@@ -93,7 +109,9 @@ def test_wheel_declares_command_and_adapters(wheel: Path) -> None:
     assert points["console_scripts"]["cfk"] == "cfk_plugin.cli:main"
     assert dict(points["cfk_plugin"]) == {name: f"cfk_adapters.{name}" for name in ADAPTERS}
     named = points["cfk_plugin.generators"]
-    assert dict(named) == {name: f"cfk_adapters.generators:{name.replace('-', '_')}" for name in named}
+    assert dict(named) == {
+        name: f"cfk_adapters.generators:{name.replace('-', '_')}" for name in named
+    }
 
 
 def test_every_adapter_entry_point_names_a_module(wheel: Path) -> None:
@@ -119,7 +137,9 @@ def test_import_is_light_and_warns_of_nothing() -> None:
     assert done.returncode == 0, done.stderr
     loaded = set(done.stdout.split())
     assert "cfk_plugin" in loaded
-    assert loaded.isdisjoint({"mlflow", "dice_ml", "matplotlib", "pydantic", "sqlalchemy", "cfk_adapters"})
+    assert loaded.isdisjoint(
+        {"mlflow", "dice_ml", "matplotlib", "pydantic", "sqlalchemy", "cfk_adapters"}
+    )
 
 
 def repository_files() -> list[Path]:
@@ -131,7 +151,9 @@ def repository_files() -> list[Path]:
         done = subprocess.run(listing, cwd=REPOSITORY, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
         pytest.skip("needs git and a checkout")
-    return [path for name in done.stdout.split("\0") if name and (path := REPOSITORY / name).is_file()]
+    return [
+        path for name in done.stdout.split("\0") if name and (path := REPOSITORY / name).is_file()
+    ]
 
 
 def test_no_file_mentions_a_machine() -> None:

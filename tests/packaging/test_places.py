@@ -15,7 +15,8 @@ from tracking_server import tracking_server
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
-# All is read-only there, for a user who is not in /etc/passwd and may read all, with an empty environment.
+# All is read-only there, for a user who is not in /etc/passwd and may read all, with an empty
+# environment.
 BARE = """
 mount --make-rprivate / && mount -o remount,ro,bind / || exit 77
 for each in /tmp /var/tmp /dev/shm; do mount -o remount,ro,bind "$each" 2>/dev/null; done
@@ -59,11 +60,20 @@ def run(code: str, *words: str, source: Path = REPOSITORY, bare: bool = True) ->
     path = os.pathsep.join([str(source), str(source / "adapters")])
     command = [sys.executable, "-W", "ignore", "-c", code, *words]
     if bare:
-        if os.name != "posix" or os.getuid() or not (shutil.which("unshare") and shutil.which("setpriv")):
+        if (
+            os.name != "posix"
+            or os.getuid()
+            or not (shutil.which("unshare") and shutil.which("setpriv"))
+        ):
             pytest.skip("a read-only file system needs root, unshare and setpriv")
         command = ["unshare", "--mount", "sh", "-c", BARE, "sh", *command]
     done = subprocess.run(
-        command, capture_output=True, text=True, check=False, cwd=source, env={**os.environ, "PYTHONPATH": path}
+        command,
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=source,
+        env={**os.environ, "PYTHONPATH": path},
     )
     if done.returncode == 77 or "unshare failed" in done.stderr:
         pytest.skip("this container may not mount")
@@ -79,7 +89,9 @@ def test_it_protects_where_nothing_can_be_written_by_a_user_without_a_home() -> 
 @pytest.mark.slow
 def test_it_compiles_there_for_itself(tmp_path: Path) -> None:
     for name in ("cfk_plugin", "adapters"):
-        shutil.copytree(REPOSITORY / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(
+            REPOSITORY / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__")
+        )
     tmp_path.chmod(0o755)
     assert run(WRITES + PROTECTS, "reciprocal", source=tmp_path).startswith("reciprocal 3")
 
@@ -88,7 +100,9 @@ def test_a_process_that_only_protects_imports_no_mlflow() -> None:
     assert run(PROTECTS, "catalogue", "reciprocal", "nominal", bare=False).splitlines()[3] == ""
 
 
-@pytest.mark.parametrize("module", ["cfk_plugin.serving.spark", "cfk_plugin.cli", "cfk_plugin.release.recount"])
+@pytest.mark.parametrize(
+    "module", ["cfk_plugin.serving.spark", "cfk_plugin.cli", "cfk_plugin.release.recount"]
+)
 def test_workers_of_spark_and_commands_import_no_mlflow(module: str) -> None:
     assert run(f"import sys, {module}; print('mlflow' in sys.modules)", bare=False) == "False\n"
 
@@ -133,4 +147,7 @@ def test_what_mlflow_skinny_brings_suffices_to_track_to_a_server(
         run_id, uri = (line.removeprefix("logged ") for line in said if line.startswith("logged "))
         mlflow.set_tracking_uri(server.url)
         assert mlflow.get_run(run_id).data.metrics["cfk.asked"] == 3
-        assert "mlflow==" in (Path(mlflow.artifacts.download_artifacts(uri)) / "requirements.txt").read_text()
+        assert (
+            "mlflow=="
+            in (Path(mlflow.artifacts.download_artifacts(uri)) / "requirements.txt").read_text()
+        )

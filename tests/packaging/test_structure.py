@@ -17,11 +17,20 @@ ROOMS = ("data", "metrics", "records", "protection", "release", "dp", "report")
 
 def test_a_class_name_means_one_thing() -> None:
     classes = {
-        path: [node.name for node in ast.parse(path.read_text(encoding="utf-8")).body if isinstance(node, ast.ClassDef)]
+        path: [
+            node.name
+            for node in ast.parse(path.read_text(encoding="utf-8")).body
+            if isinstance(node, ast.ClassDef)
+        ]
         for path in PACKAGE.rglob("*.py")
     }
     count = Counter(name for names in classes.values() for name in names)
-    own = {name for path, names in classes.items() if path.parent.name in (*ROOMS, PACKAGE.name) for name in names}
+    own = {
+        name
+        for path, names in classes.items()
+        if path.parent.name in (*ROOMS, PACKAGE.name)
+        for name in names
+    }
     assert own
     assert not {name for name in own if count[name] > 1}
 

@@ -1,6 +1,8 @@
-"""Results stay the same bit for bit: what every method released is kept as digests, made before code was changed.
+"""Results stay the same bit for bit: what every method released is kept as digests, made before
+code was changed.
 
-Run as a script, it writes the digests anew: ``python tests/paper/test_stored_results.py ../shared/data``.
+Run as a script, it writes the digests anew: ``python tests/paper/test_stored_results.py
+../shared/data``.
 """
 
 from __future__ import annotations
@@ -20,7 +22,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cfk_plugin import Explanations, GeneralizedCounterfactual, KAnonymizer, Population, PrivacyPolicy, Region, Schema
+from cfk_plugin import (
+    Explanations,
+    GeneralizedCounterfactual,
+    KAnonymizer,
+    Population,
+    PrivacyPolicy,
+    Region,
+    Schema,
+)
 from cfk_plugin.protection import ExactProtector, GraspProtector, MondrianProtector
 
 pytestmark = pytest.mark.full_search
@@ -31,7 +41,14 @@ LEVELS = ["low", "mid", "high", "top"]
 CITIES = ["north", "north east", "south", "south west", "centre"]
 TREE = {city: ["upper" if city.startswith("n") else "lower"] for city in CITIES}
 SIZES = (2, 5, 10, 20)
-TABLES = {"heart": SIZES, "cmc": SIZES, "german": SIZES, "informs": (5,), "hospital": (20,), "adult": (10,)}
+TABLES = {
+    "heart": SIZES,
+    "cmc": SIZES,
+    "german": SIZES,
+    "informs": (5,),
+    "hospital": (20,),
+    "adult": (10,),
+}
 SHORT = ExactProtector(node_limit=400, rounds=4, cell_budget=600)
 
 
@@ -39,13 +56,23 @@ SHORT = ExactProtector(node_limit=400, rounds=4, cell_budget=600)
 class Votes:
     """A model without chance and without floats: each column votes for one of two outcomes."""
 
-    middles: dict[str, Any]  # numbers and dates vote by what is in the middle, texts by their length
+    middles: dict[
+        str, Any
+    ]  # numbers and dates vote by what is in the middle, texts by their length
     enough: int = 0  # Votes for the desired outcome
 
     @classmethod
     def of(cls, table: pd.DataFrame) -> Votes:
-        is_text = {name: table[name].dtype == object or isinstance(table[name].dtype, pd.StringDtype) for name in table}
-        found = cls({name: None if is_text[name] else table[name].quantile(interpolation="lower") for name in table})
+        is_text = {
+            name: table[name].dtype == object or isinstance(table[name].dtype, pd.StringDtype)
+            for name in table
+        }
+        found = cls(
+            {
+                name: None if is_text[name] else table[name].quantile(interpolation="lower")
+                for name in table
+            }
+        )
         return replace(found, enough=int(np.sort(found.count(table))[int(0.6 * len(table))]))
 
     def __call__(self, rows: pd.DataFrame) -> np.ndarray:
@@ -54,7 +81,11 @@ class Votes:
     def count(self, rows: pd.DataFrame) -> np.ndarray:
         votes = np.zeros(len(rows), dtype=np.int64)
         for name, middle in self.middles.items():
-            of_text = [len(str(value)) % 3 == 0 for value in rows[name]] if middle is None else rows[name] > middle
+            of_text = (
+                [len(str(value)) % 3 == 0 for value in rows[name]]
+                if middle is None
+                else rows[name] > middle
+            )
             votes += np.asarray(of_text, dtype=bool)
         return votes
 
@@ -70,17 +101,22 @@ class Table:
 
 
 def generated(*, subject: bool = False) -> Table:
-    """Return a table with every kind of column, gaps, copies, weights, and people with several rows."""
+    """Return a table with every kind of column, gaps, copies, weights, and people with several
+    rows.
+    """
     rng = np.random.default_rng(7)
     n = 90
     table = pd.DataFrame(
         {
             "age": rng.integers(18, 70, n),
             "size": rng.normal(170, 12, n).round(1),
-            "born": pd.Timestamp("1980-02-28") + pd.to_timedelta(rng.integers(0, 3000, n), unit="D"),
+            "born": pd.Timestamp("1980-02-28")
+            + pd.to_timedelta(rng.integers(0, 3000, n), unit="D"),
             "level": rng.choice(LEVELS, n).astype(object),
             "city": rng.choice(CITIES, n).astype(object),
-            "job": rng.choice(list("abcdefg"), n, p=[0.4, 0.2, 0.1, 0.1, 0.1, 0.05, 0.05]).astype(object),
+            "job": rng.choice(list("abcdefg"), n, p=[0.4, 0.2, 0.1, 0.1, 0.1, 0.05, 0.05]).astype(
+                object
+            ),
             "pay": rng.integers(0, 60, n),
             "illness": rng.choice(["a", "bb", "ccc"], n).astype(object),
         }
@@ -114,7 +150,9 @@ def published(name: str, folder: Path) -> Table:
 
 
 def described(table: pd.DataFrame, features: pd.DataFrame, schema: Schema, count: int) -> Table:
-    """Take counterfactuals from the table; every other one with values of two rows, so that it is nobody's."""
+    """Take counterfactuals from the table; every other one with values of two rows, so that it is
+    nobody's.
+    """
     rng = np.random.default_rng(3)
     wanted = Votes.of(features)(features) == 1
     found = features[wanted].sample(count, random_state=3).reset_index(drop=True)
@@ -137,11 +175,17 @@ NOMINAL: dict[str, tuple[Any, dict[str, Any]]] = {
     "exact-few-nodes": (ExactProtector(node_limit=12), {"objective": "ncp"}),
     "exact-few-cells": (ExactProtector(rounds=2, cell_budget=40, threads=2), {}),
     "grasp-pureness": (GraspProtector(iterations=1), {"objective": "pureness"}),
-    "grasp-ncp": (GraspProtector(alpha=5, iterations=2, samples=20, reuse_answers=True), {"objective": "ncp"}),
+    "grasp-ncp": (
+        GraspProtector(alpha=5, iterations=2, samples=20, reuse_answers=True),
+        {"objective": "ncp"},
+    ),
     "mondrian": ("mondrian", {}),
     "mondrian-raw": (MondrianProtector(normalise=False), {}),
 }
-RECIPROCAL: dict[str, Any] = {"guarantee": "reciprocal", "min_pureness": 0.0}  # no floor: every region is compared
+RECIPROCAL: dict[str, Any] = {
+    "guarantee": "reciprocal",
+    "min_pureness": 0.0,
+}  # no floor: every region is compared
 FIXED: dict[str, dict[str, Any]] = {
     "reciprocal": RECIPROCAL,
     "reciprocal-ncp": {**RECIPROCAL, "objective": "ncp"},
@@ -181,19 +225,30 @@ def of_entries(explanations: Explanations) -> str:
             continue
         found = entry.certificate
         gap = None if found.gap is None else found.gap.hex()
-        counts = [found.k, found.k_consistent, found.k_private, found.private_matches, found.binned, found.withheld]
+        counts = [
+            found.k,
+            found.k_consistent,
+            found.k_private,
+            found.private_matches,
+            found.binned,
+            found.withheld,
+        ]
         said = [found.optimal, gap, found.ncp.hex(), found.pureness.hex(), *counts]
         released = {name: str(value) for name, value in entry.released.items()}
         lines.append(f"{of_region(entry.region)} {said} {sorted(released.items())}")
     return digest(lines)
 
 
-def fitted(table: Table, population: Population, k: int, method: Any = "auto", **policy: Any) -> KAnonymizer:
+def fitted(
+    table: Table, population: Population, k: int, method: Any = "auto", **policy: Any
+) -> KAnonymizer:
     anonymizer = KAnonymizer(policy=PrivacyPolicy(k=k, near_native=0.0, **policy), method=method)
     return anonymizer.fit(population, model=table.model, desired=1)
 
 
-def of_searches(table: Table, sizes: tuple[int, ...], names: Iterable[str] = NOMINAL) -> dict[str, str]:
+def of_searches(
+    table: Table, sizes: tuple[int, ...], names: Iterable[str] = NOMINAL
+) -> dict[str, str]:
     """Return the digests of explanations by each search."""
     found = {}
     for name, k in product(names, sizes):
@@ -203,13 +258,17 @@ def of_searches(table: Table, sizes: tuple[int, ...], names: Iterable[str] = NOM
     return found
 
 
-def of_groups(table: Table, sizes: tuple[int, ...], settings: dict[str, dict[str, Any]]) -> dict[str, str]:
+def of_groups(
+    table: Table, sizes: tuple[int, ...], settings: dict[str, dict[str, Any]]
+) -> dict[str, str]:
     """Return the digests of explanations from a partition, and of the regions of everybody."""
     found = {}
     for (name, policy), k in product(settings.items(), sizes):
         anonymizer = fitted(table, table.population, k, **policy)
         found[f"{name}-{k}"] = of_entries(anonymizer.transform(table.counterfactuals))
-        found[f"{name}-{k}-everybody"] = digest([of_region(r) for r in anonymizer.regions_of(table.rows)])
+        found[f"{name}-{k}-everybody"] = digest(
+            [of_region(r) for r in anonymizer.regions_of(table.rows)]
+        )
     return found
 
 
@@ -222,12 +281,19 @@ def sealed(table: Table, k: int, larger: int) -> Iterator[tuple[str, str]]:
         for floor in {k, larger}:
             anonymizer = fitted(table, population, floor, **RECIPROCAL)
             yield f"sealed-{floor}", of_entries(anonymizer.transform(table.counterfactuals))
-            yield f"sealed-{floor}-everybody", digest([of_region(r) for r in anonymizer.regions_of(table.rows)])
+            yield (
+                f"sealed-{floor}-everybody",
+                digest([of_region(r) for r in anonymizer.regions_of(table.rows)]),
+            )
 
 
 def of_generated() -> dict[str, str]:
     table, people, settings = generated(), generated(subject=True), {**FIXED, **GENERATED}
-    found = {**of_searches(table, SIZES), **of_groups(table, SIZES, settings), **dict(sealed(table, 2, 20))}
+    found = {
+        **of_searches(table, SIZES),
+        **of_groups(table, SIZES, settings),
+        **dict(sealed(table, 2, 20)),
+    }
     of_people = {**of_groups(people, (2, 8), settings), **dict(sealed(people, 2, 8))}
     return {**found, **{f"people-{name}": value for name, value in of_people.items()}}
 
@@ -245,7 +311,9 @@ def stored(name: str) -> dict[str, str]:
 
 def test_of_one_size_of_a_small_published_table(shared_data: Path) -> None:
     table = published("heart", shared_data)
-    assert {**of_searches(table, (10,)), **of_groups(table, (10,), FIXED)}.items() <= stored("heart").items()
+    assert {**of_searches(table, (10,)), **of_groups(table, (10,), FIXED)}.items() <= stored(
+        "heart"
+    ).items()
 
 
 @pytest.mark.slow
@@ -261,5 +329,7 @@ def test_of_published_tables(name: str, shared_data: Path) -> None:
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
-    made = {"generated": of_generated()} | {table: of_published(table, Path(sys.argv[1])) for table in TABLES}
+    made = {"generated": of_generated()} | {
+        table: of_published(table, Path(sys.argv[1])) for table in TABLES
+    }
     STORED.write_text(json.dumps(made, indent=1) + "\n")

@@ -1,4 +1,6 @@
-"""The paper's toy example: seven numbers and one sentence, from the metrics and through the whole pipeline."""
+"""The paper's toy example: seven numbers and one sentence, from the metrics and through the whole
+pipeline.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,14 @@ import numpy as np
 import pytest
 
 import toy
-from cfk_plugin import GeneralizedCounterfactual, Interval, KAnonymizer, Phrase, PrivacyPolicy, metrics
+from cfk_plugin import (
+    GeneralizedCounterfactual,
+    Interval,
+    KAnonymizer,
+    Phrase,
+    PrivacyPolicy,
+    metrics,
+)
 from cfk_plugin.hookspecs import Proposal, Protector, Task
 from cfk_plugin.protection import ExactProtector, GraspProtector
 
@@ -31,13 +40,18 @@ def test_the_seven_numbers_from_the_metrics() -> None:
     assert (toy.model(inside.assign(**private)) == toy.DESIRED).sum() == 1  # Fiona alone
     assert metrics.k_private(inside, private) == 2
     assert metrics.ncp(toy.REGION, POPULATION) == pytest.approx(3 / 47 / 3)
-    assert metrics.ncp_by_attribute(toy.REGION, POPULATION) == pytest.approx({"Age": 3 / 47, "Gender": 0, "City": 0})
+    assert metrics.ncp_by_attribute(toy.REGION, POPULATION) == pytest.approx(
+        {"Age": 3 / 47, "Gender": 0, "City": 0}
+    )
     asked = (toy.REGION, toy.FIONA, POPULATION, toy.model, toy.DESIRED)
     assert metrics.pureness(*asked) == metrics.Pureness(0.5, 0.5, 0.5, True, 4)
     sampled = metrics.pureness(*asked, method="sample", n=3, random_state=0)
     assert (sampled.exact, sampled.low <= 0.5 <= sampled.high) == (False, True)
     assert metrics.discernibility([POPULATION.count(toy.REGION)]) == 3
-    assert [metrics.classification_metric([label], [labels]) for label in ("Accept", "Reject")] == [0, 1]
+    assert [metrics.classification_metric([label], [labels]) for label in ("Accept", "Reject")] == [
+        0,
+        1,
+    ]
     assert metrics.prosecutor_risk([3]) == metrics.Risk(1 / 3, 1 / 3, 1.0)
 
 
@@ -51,7 +65,9 @@ class PaperRegion:
 
 
 def explain(method: str | Protector, **policy: object) -> GeneralizedCounterfactual:
-    anonymizer = KAnonymizer(policy=PrivacyPolicy(guarantee="nominal", **{"k": 2, **policy}), method=method)
+    anonymizer = KAnonymizer(
+        policy=PrivacyPolicy(guarantee="nominal", **{"k": 2, **policy}), method=method
+    )
     explanations = anonymizer.fit(POPULATION, toy.model, toy.DESIRED).transform(toy.FIONA)
     assert isinstance(explanations[0], GeneralizedCounterfactual)
     return explanations[0]
@@ -70,14 +86,23 @@ def test_the_seven_numbers_of_the_certificate() -> None:
 
 def test_private_values_single_out_fiona_and_ingrid() -> None:
     certificate = explain(PaperRegion()).certificate
-    assert (certificate.k_private, certificate.private_matches) == (2, 2)  # both earn 60 and are single
+    assert (certificate.k_private, certificate.private_matches) == (
+        2,
+        2,
+    )  # both earn 60 and are single
 
 
 def test_the_sentence_of_the_paper() -> None:
     found = explain(PaperRegion())
     assert "3–6 years older" in found.text(toy.LISA)
-    phrases = {"City": Phrase("", "", "lived in {}"), "Salary": Phrase("earned ${}K more", "earned ${}K less", "${}K")}
-    said = "If you were 3–6 years older, lived in Antwerp and earned $10K more, the outcome would be the desired one."
+    phrases = {
+        "City": Phrase("", "", "lived in {}"),
+        "Salary": Phrase("earned ${}K more", "earned ${}K less", "${}K"),
+    }
+    said = (
+        "If you were 3–6 years older, lived in Antwerp and earned $10K more, the outcome would be"
+        " the desired one."
+    )
     assert found.text(toy.LISA, phrases) == said
 
 
@@ -99,7 +124,8 @@ def test_pureness_first_is_proven_pure() -> None:
 
 
 def test_grasp_constructs_the_region_of_the_paper() -> None:
-    # One neighbour to draw from and one restart: Gina joins; local search may only keep two people inside.
+    # One neighbour to draw from and one restart: Gina joins; local search may only keep two people
+    # inside.
     found = explain(GraspProtector(alpha=1, iterations=1))
     assert found.certificate.k >= 2
     assert not found.certificate.optimal

@@ -1,4 +1,6 @@
-"""The toy example of Goethals, Sörensen, Martens (2023): Table 2, and a model that agrees with every row of it."""
+"""The toy example of Goethals, Sörensen, Martens (2023): Table 2, and a model that agrees with
+every row of it.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ QUASI_IDENTIFIERS = ["Age", "Gender", "City"]
 DESIRED = "Accept"
 LISA = {"Age": 21, "Gender": "F", "City": "Brussels", "Salary": 50, "Relationship status": "Single"}
 FIONA = TABLE.loc[TABLE["Name"] == "Fiona", FEATURES]
-REGION = Region({"Age": Interval(24, 27), "Gender": frozenset({"F"}), "City": frozenset({"Antwerp"})})
+REGION = Region(
+    {"Age": Interval(24, 27), "Gender": frozenset({"F"}), "City": frozenset({"Antwerp"})}
+)
 
 
 def model(rows: pd.DataFrame) -> np.ndarray:
@@ -40,7 +44,9 @@ def model(rows: pd.DataFrame) -> np.ndarray:
 
 def schema() -> Schema:
     """Declare the roles that the paper gives the columns."""
-    return Schema.from_frame(TABLE, quasi_identifiers=QUASI_IDENTIFIERS, identifiers=["Name"], target="Credit decision")
+    return Schema.from_frame(
+        TABLE, quasi_identifiers=QUASI_IDENTIFIERS, identifiers=["Name"], target="Credit decision"
+    )
 
 
 def population() -> Population:

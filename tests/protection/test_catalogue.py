@@ -1,4 +1,6 @@
-"""The catalogue against brute force in plain pandas: which entries there are, and what answers a query."""
+"""The catalogue against brute force in plain pandas: which entries there are, and what answers a
+query.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,8 @@ def table(seed: int, n: int = 60) -> pd.DataFrame:
     train = pd.DataFrame(
         {
             "age": rng.integers(18, 70, n),
-            "born": pd.Timestamp("1980-01-01") + pd.to_timedelta(rng.integers(0, 3, n) * 900, unit="D"),
+            "born": pd.Timestamp("1980-01-01")
+            + pd.to_timedelta(rng.integers(0, 3, n) * 900, unit="D"),
             "city": rng.choice(list(TREE), n).astype(object),
             "grade": rng.choice(LEVELS, n).astype(object),
             "pay": rng.integers(10, 60, n),
@@ -68,7 +71,10 @@ def table(seed: int, n: int = 60) -> pd.DataFrame:
 def score(rows: pd.DataFrame) -> np.ndarray:
     bonus = rows["city"].map({"A": 0, "B": 6, "C": -6, "D": 3}).to_numpy(dtype=float)
     return np.asarray(
-        rows["pay"].to_numpy(dtype=float) - rows["debt"].fillna(12).to_numpy() + rows["age"].to_numpy() / 4 + bonus
+        rows["pay"].to_numpy(dtype=float)
+        - rows["debt"].fillna(12).to_numpy()
+        + rows["age"].to_numpy() / 4
+        + bonus
     )
 
 
@@ -84,7 +90,9 @@ def wants_more(labels: Any) -> Any:
     return np.isin(labels, ["mid", "high"])
 
 
-def fitted(train: pd.DataFrame, model: Any = two, desired: Any = "yes", **policy: Any) -> KAnonymizer:
+def fitted(
+    train: pd.DataFrame, model: Any = two, desired: Any = "yes", **policy: Any
+) -> KAnonymizer:
     schema = Schema.from_frame(
         train,
         quasi_identifiers=QUASI,
@@ -93,7 +101,9 @@ def fitted(train: pd.DataFrame, model: Any = two, desired: Any = "yes", **policy
         hierarchies={"city": TREE},
     )
     settings = PrivacyPolicy(**{"k": K, "guarantee": "catalogue", **policy})
-    return KAnonymizer(policy=settings).fit(Population.from_frame(train, schema), model=model, desired=desired)
+    return KAnonymizer(policy=settings).fit(
+        Population.from_frame(train, schema), model=model, desired=desired
+    )
 
 
 @dataclass
@@ -104,8 +114,11 @@ class Entry:
     loss: float
 
 
-def brute_force_entries(anonymizer: KAnonymizer, train: pd.DataFrame, model: Any, desired: Any) -> list[Entry]:
-    """Return what each group offers: private values of its members that the model is consistent with for k of them.
+def brute_force_entries(
+    anonymizer: KAnonymizer, train: pd.DataFrame, model: Any, desired: Any
+) -> list[Entry]:
+    """Return what each group offers: private values of its members that the model is consistent
+    with for k of them.
 
     Or, where there are none, those that other groups offer.
     """
@@ -116,7 +129,9 @@ def brute_force_entries(anonymizer: KAnonymizer, train: pd.DataFrame, model: Any
     for side in sides:
         mine = counted if side is None else labels == side
 
-        def offered(region: Region, parts: pd.DataFrame, mine: Any = mine, side: Any = side) -> list[Entry]:
+        def offered(
+            region: Region, parts: pd.DataFrame, mine: Any = mine, side: Any = side
+        ) -> list[Entry]:
             members, found = train[mine & [r == region for r in regions]], []
             for part in parts.drop_duplicates().to_dict("records"):
                 good = met(model, desired, side, members, part)
@@ -126,8 +141,13 @@ def brute_force_entries(anonymizer: KAnonymizer, train: pd.DataFrame, model: Any
             return found
 
         groups = {r for r, here in zip(regions, mine, strict=True) if here and r is not None}
-        own = {region: offered(region, train[mine & [r == region for r in regions]][PRIVATE]) for region in groups}
-        parts = pd.DataFrame([entry.private for of in own.values() for entry in of], columns=PRIVATE)
+        own = {
+            region: offered(region, train[mine & [r == region for r in regions]][PRIVATE])
+            for region in groups
+        }
+        parts = pd.DataFrame(
+            [entry.private for of in own.values() for entry in of], columns=PRIVATE
+        )
         entries += [entry for region, of in own.items() for entry in of or offered(region, parts)]
     return entries
 
@@ -140,14 +160,23 @@ def test_the_model_is_asked_for_twenty_rows_per_row_to_make_a_catalogue(
     train = table(4, n)
     everything = brute_force_entries(fitted(train, two, desired), train, two, desired)
     every_candidate.undo()
-    every_candidate.setattr("cfk_plugin.protection.entries._FLOOR", 0)  # it is more where the table is small
+    every_candidate.setattr(
+        "cfk_plugin.protection.entries._FLOOR", 0
+    )  # it is more where the table is small
     anonymizer = fitted(train, two, desired)
     assert anonymizer.model_.rows <= 20 * len(train)
     catalogue = anonymizer.guarantee_.catalogue
     assert catalogue is not None
     rows, private = train.iloc[catalogue.rows], catalogue.private[PRIVATE].to_dict("records")
-    offered = [(region, plain(part)) for region, part in zip(anonymizer.regions_of(rows), private, strict=True)]
-    own = [pair for pair, row in zip(offered, rows[PRIVATE].to_dict("records"), strict=True) if pair[1] == plain(row)]
+    offered = [
+        (region, plain(part))
+        for region, part in zip(anonymizer.regions_of(rows), private, strict=True)
+    ]
+    own = [
+        pair
+        for pair, row in zip(offered, rows[PRIVATE].to_dict("records"), strict=True)
+        if pair[1] == plain(row)
+    ]
     assert all(pair in [(e.region, plain(e.private)) for e in everything] for pair in own)
     assert len({region for region, _ in offered}) > 0.6 * len({e.region for e in everything})
 
@@ -156,10 +185,15 @@ def test_its_groups_are_those_of_the_reciprocal_guarantee_over_the_same_people()
     """So nobody's region loses more than there."""
     train = table(0)
     eligible, found = train[two(train) == "yes"], []
-    for settings in ({"guarantee": "catalogue"}, {"guarantee": "reciprocal", "anonymity_set": "eligible"}):
+    for settings in (
+        {"guarantee": "catalogue"},
+        {"guarantee": "reciprocal", "anonymity_set": "eligible"},
+    ):
         schema = Schema.from_frame(train, quasi_identifiers=QUASI, ordinal={"grade": LEVELS})
         population = Population.from_frame(train, schema, key=b"a key of one's own")
-        fit = KAnonymizer(policy=PrivacyPolicy(k=K, **settings)).fit(population, model=two, desired="yes")  # type: ignore[arg-type]
+        fit = KAnonymizer(policy=PrivacyPolicy(k=K, **settings)).fit(
+            population, model=two, desired="yes"
+        )  # type: ignore[arg-type]
         found.append(fit.regions_of(eligible))
     assert found[0] == found[1]
     assert None not in found[0]
@@ -167,18 +201,27 @@ def test_its_groups_are_those_of_the_reciprocal_guarantee_over_the_same_people()
 
 def combinations(region: Region, train: pd.DataFrame) -> pd.DataFrame:
     """Return all combinations of the table's values that are inside of a region."""
-    inside = [[v for v in train[name].unique() if Region({name: region[name]}).contains({name: v})] for name in QUASI]
+    inside = [
+        [v for v in train[name].unique() if Region({name: region[name]}).contains({name: v})]
+        for name in QUASI
+    ]
     return pd.DataFrame(list(itertools.product(*inside)), columns=QUASI)
 
 
-def met(model: Any, desired: Any, label: Any, points: pd.DataFrame, private: dict[str, Any]) -> np.ndarray:
+def met(
+    model: Any, desired: Any, label: Any, points: pd.DataFrame, private: dict[str, Any]
+) -> np.ndarray:
     """Say of points whether they get the outcome with some private values."""
     said = model(points.assign(**private))
-    return np.asarray(desired(said) if callable(desired) else said == (desired if label is None else label))
+    return np.asarray(
+        desired(said) if callable(desired) else said == (desired if label is None else label)
+    )
 
 
 def plain_distance(query: Any, entry: Entry, train: pd.DataFrame, entries: list[Entry]) -> float:
-    """Return region and private values against a query, value by value; of these, entries have the range."""
+    """Return region and private values against a query, value by value; of these, entries have the
+    range.
+    """
     total = entry.loss * len(QUASI) / 2
     for name, part in entry.region.items():
         value = query[name]
@@ -204,17 +247,29 @@ GOALS = [(two, "yes"), (two, "opposite"), (three, "opposite"), (three, wants_mor
 
 @pytest.mark.parametrize(("model", "desired"), GOALS)
 @pytest.mark.parametrize("seed", [0, 1])
-def test_a_counterfactual_becomes_the_entry_nearest_to_it(model: Any, desired: Any, seed: int) -> None:
+def test_a_counterfactual_becomes_the_entry_nearest_to_it(
+    model: Any, desired: Any, seed: int
+) -> None:
     train = table(seed)
     anonymizer = fitted(train, model, desired)
     entries = brute_force_entries(anonymizer, train, model, desired)
     asked = table(seed + 50)[[*QUASI, *PRIVATE]].head(30)
     asked.loc[:4, "age"] = [0, 200, 17, 90, 44]
     own = model(asked)
-    for i, (found, row) in enumerate(zip(anonymizer.transform(asked), asked.to_dict("records"), strict=True)):
-        offers = [(plain_distance(row, e, train, entries), e) for e in entries if e.label is None or e.label == own[i]]
+    for i, (found, row) in enumerate(
+        zip(anonymizer.transform(asked), asked.to_dict("records"), strict=True)
+    ):
+        offers = [
+            (plain_distance(row, e, train, entries), e)
+            for e in entries
+            if e.label is None or e.label == own[i]
+        ]
         if isinstance(found, Suppressed):
-            assert found.reason == "infeasible" if not offers else not met(model, desired, None, asked, {})[i]
+            assert (
+                found.reason == "infeasible"
+                if not offers
+                else not met(model, desired, None, asked, {})[i]
+            )
             continue
         nearest = [e for distance, e in offers if distance <= min(d for d, _ in offers) + 1e-9]
         best = [e for e in nearest if e.loss <= min(e.loss for e in nearest) + 1e-9]
@@ -236,9 +291,15 @@ def test_an_answer_is_the_nearest_true_entry_or_nearer_and_true_wherever_an_entr
     queries = pd.concat([table(50).head(20), train.head(10)], ignore_index=True)[[*QUASI, *PRIVATE]]
     queries.loc[:4, "age"] = [0, 200, 17, 90, 44]
     own, reverted = model(queries), 0
-    for i, (found, query) in enumerate(zip(anonymizer.explain(queries), queries.to_dict("records"), strict=True)):
+    for i, (found, query) in enumerate(
+        zip(anonymizer.explain(queries), queries.to_dict("records"), strict=True)
+    ):
         offers = [e for e in entries if e.label is None or e.label != own[i]]
-        true = [e for e in offers if met(model, desired, e.label, nearest_point(e.region, query, train), e.private)[0]]
+        true = [
+            e
+            for e in offers
+            if met(model, desired, e.label, nearest_point(e.region, query, train), e.private)[0]
+        ]
         if not true:
             assert found == Suppressed(i, "infeasible")
             continue
@@ -251,7 +312,8 @@ def test_an_answer_is_the_nearest_true_entry_or_nearer_and_true_wherever_an_entr
         assert any(
             met(model, desired, e.label, nearest_point(e.region, query, train), given.private)[0]
             and not (
-                met(model, desired, e.label, points, e.private) > met(model, desired, e.label, points, given.private)
+                met(model, desired, e.label, points, e.private)
+                > met(model, desired, e.label, points, given.private)
             ).any()
             for e in behind
         )
@@ -273,7 +335,9 @@ def test_an_answer_is_no_farther_than_ones_own_values_with_one_of_an_entry(
     train, queries, nearer = table(0), table(50).head(25)[[*QUASI, *PRIVATE]], 0
     anonymizer = fitted(train)
     entries = brute_force_entries(anonymizer, train, two, "yes")
-    single = {(name, e.private[name]) for e in entries for name in PRIVATE if not pd.isna(e.private[name])}
+    single = {
+        (name, e.private[name]) for e in entries for name in PRIVATE if not pd.isna(e.private[name])
+    }
     must = {region: weakest_hold(region, entries, train) for region in {e.region for e in entries}}
     loss = {e.region: e.loss for e in entries}
     for found, query in zip(anonymizer.explain(queries), queries.to_dict("records"), strict=True):
@@ -283,7 +347,11 @@ def test_an_answer_is_no_farther_than_ones_own_values_with_one_of_an_entry(
             for name, value in single:
                 part = own | {name: value}
                 if met(two, "yes", None, points, part).all():
-                    distances.append(plain_distance(query, Entry(region, part, None, loss[region]), train, entries))
+                    distances.append(
+                        plain_distance(
+                            query, Entry(region, part, None, loss[region]), train, entries
+                        )
+                    )
         if distances:
             given = Entry(found.region, plain(found.released), None, loss[found.region])
             distance = plain_distance(query, given, train, entries)
@@ -293,7 +361,9 @@ def test_an_answer_is_no_farther_than_ones_own_values_with_one_of_an_entry(
 
 
 def weakest_hold(region: Region, entries: list[Entry], train: pd.DataFrame) -> pd.DataFrame:
-    """Return the combinations of a region at which one of its entries with the fewest has the outcome."""
+    """Return the combinations of a region at which one of its entries with the fewest has the
+    outcome.
+    """
     cells = combinations(region, train)
     held = [met(two, "yes", None, cells, e.private) for e in entries if e.region == region]
     return cells[np.any([h for h in held if h.sum() == min(h.sum() for h in held)], axis=0)]
@@ -303,7 +373,9 @@ def nearest_point(region: Region, query: dict[str, Any], train: pd.DataFrame) ->
     """Return the point of a region nearest to a query: its own values where they are inside."""
     point = {}
     for name in QUASI:
-        inside = [v for v in train[name].unique() if Region({name: region[name]}).contains({name: v})]
+        inside = [
+            v for v in train[name].unique() if Region({name: region[name]}).contains({name: v})
+        ]
         if Region({name: region[name]}).contains(query) or pd.isna(query[name]):
             point[name] = query[name] if Region({name: region[name]}).contains(query) else inside[0]
         elif name in ("age", "born"):
@@ -316,8 +388,17 @@ def nearest_point(region: Region, query: dict[str, Any], train: pd.DataFrame) ->
 
 EXCLUDING: list[dict[str, Any]] = [
     {"features_to_vary": ["age", "born", "city", "pay", "debt"]},
-    {"features_to_vary": ["age", "grade", "pay", "debt"], "permitted_range": {"age": [19.5, 60.5], "debt": [2, 14]}},
-    {"permitted_range": {"pay": [30, 60], "born": ["1981-01-01", "1990-01-01"], "job": ["clerk", "nurse"]}},
+    {
+        "features_to_vary": ["age", "grade", "pay", "debt"],
+        "permitted_range": {"age": [19.5, 60.5], "debt": [2, 14]},
+    },
+    {
+        "permitted_range": {
+            "pay": [30, 60],
+            "born": ["1981-01-01", "1990-01-01"],
+            "job": ["clerk", "nurse"],
+        }
+    },
 ]
 
 
@@ -334,18 +415,28 @@ def permits(call: dict[str, Any], name: str, own: Any, value: Any) -> bool:
     return is_same or name in call.get("features_to_vary", [*QUASI, *PRIVATE])
 
 
-def permitted_point(region: Region, query: dict[str, Any], train: pd.DataFrame, call: Any) -> dict[str, Any] | None:
-    """Return the point of a region nearest to a query, of those that are permitted; None where there is none."""
+def permitted_point(
+    region: Region, query: dict[str, Any], train: pd.DataFrame, call: Any
+) -> dict[str, Any] | None:
+    """Return the point of a region nearest to a query, of those that are permitted; None where
+    there is none.
+    """
     point = {}
     for name in QUASI:
         ends = call.get("permitted_range", {}).get(name, [])
-        known = [*train[name].unique(), query[name], *(map(pd.Timestamp, ends) if name == "born" else ends)]
+        known = [
+            *train[name].unique(),
+            query[name],
+            *(map(pd.Timestamp, ends) if name == "born" else ends),
+        ]
         inside = [value for value in known if Region({name: region[name]}).contains({name: value})]
         inside = sorted((v for v in inside if permits(call, name, query[name], v)), key=str)
         if not inside:
             return None
         point[name] = inside[0]
-        if Region({name: region[name]}).contains(query) and permits(call, name, query[name], query[name]):
+        if Region({name: region[name]}).contains(query) and permits(
+            call, name, query[name], query[name]
+        ):
             point[name] = query[name]
         elif name in ("age", "born") and not pd.isna(query[name]):
             numbers = [value for value in inside if not pd.isna(value)]
@@ -370,8 +461,13 @@ def test_an_answer_is_the_nearest_true_entry_that_asks_for_no_excluded_change(
         true = []
         for entry in (e for e in entries if e.label is None or e.label != own[i]):
             point = permitted_point(entry.region, query, train, call)
-            is_permitted = point and all(permits(call, name, query[name], v) for name, v in entry.private.items())
-            if is_permitted and met(model, desired, entry.label, pd.DataFrame([point]), entry.private)[0]:
+            is_permitted = point and all(
+                permits(call, name, query[name], v) for name, v in entry.private.items()
+            )
+            if (
+                is_permitted
+                and met(model, desired, entry.label, pd.DataFrame([point]), entry.private)[0]
+            ):
                 true.append(entry)
         if not true:
             assert found == Suppressed(i, "no_actionable_answer")
@@ -384,22 +480,30 @@ def test_an_answer_is_the_nearest_true_entry_that_asks_for_no_excluded_change(
 
 
 @pytest.mark.parametrize("call", EXCLUDING)
-def test_moved_answers_are_nearer_and_more_and_ask_for_no_excluded_change(call: dict[str, Any]) -> None:
+def test_moved_answers_are_nearer_and_more_and_ask_for_no_excluded_change(
+    call: dict[str, Any],
+) -> None:
     train, queries = table(0), table(50).head(30)[[*QUASI, *PRIVATE]]
-    plainly, moved = (fitted(train, revert=revert).explain(queries, **call) for revert in (False, True))
+    plainly, moved = (
+        fitted(train, revert=revert).explain(queries, **call) for revert in (False, True)
+    )
     assert len(moved.released) >= max(len(plainly.released), 10)
     for before, entry in zip(plainly, moved, strict=True):
         assert before.status == "suppressed" or entry.status == "released"
         if entry.status == "suppressed":
             continue
         query = queries.iloc[entry.query].to_dict()
-        assert all(permits(call, name, query[name], value) for name, value in entry.released.items())
+        assert all(
+            permits(call, name, query[name], value) for name, value in entry.released.items()
+        )
         point = permitted_point(entry.region, query, train, call)
         assert two(pd.DataFrame([point]).assign(**entry.released))[0] == "yes"
         assert min(entry.certificate.k_effective or 0, entry.certificate.k_consistent) >= K
 
 
-def test_an_answer_is_a_function_of_query_entries_and_model(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_is_a_function_of_query_entries_and_model(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     train = table(5)
     anonymizer, queries = fitted(train), table(70).head(20)
     catalogue = anonymizer.guarantee_.catalogue
@@ -417,7 +521,9 @@ def test_an_answer_is_a_function_of_query_entries_and_model(monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("revert", [False, True])
-def test_what_an_explainer_found_is_answered_truly_and_with_one_region_for_everybody_in_it(revert: bool) -> None:
+def test_what_an_explainer_found_is_answered_truly_and_with_one_region_for_everybody_in_it(
+    revert: bool,
+) -> None:
     train = table(3, 90)
     anonymizer = fitted(train, revert=revert)
     regions = anonymizer.regions_of(train)
@@ -426,7 +532,10 @@ def test_what_an_explainer_found_is_answered_truly_and_with_one_region_for_every
     assert anonymizer.guarantee_.catalogue is not None
     parts, moved = anonymizer.guarantee_.catalogue.private.to_dict("records"), 0
     for entry, query, raw in zip(
-        anonymizer.transform(found, asks), asks.to_dict("records"), found.to_dict("records"), strict=True
+        anonymizer.transform(found, asks),
+        asks.to_dict("records"),
+        found.to_dict("records"),
+        strict=True,
     ):
         assert isinstance(entry, GeneralizedCounterfactual)
         assert two(nearest_point(entry.region, query, train).assign(**entry.released))[0] == "yes"
@@ -434,16 +543,21 @@ def test_what_an_explainer_found_is_answered_truly_and_with_one_region_for_every
         everybody = train[mapped].assign(**entry.released)
         again = anonymizer.transform(everybody, pd.DataFrame([query] * len(everybody)))
         assert {each.region for each in again.released} == {entry.region}
-        # Who would not get the outcome with these private values is none that could have been the counterfactual.
+        # Who would not get the outcome with these private values is none that could have been the
+        # counterfactual.
         assert K <= len(again.released) <= (entry.certificate.k_effective or 0)
         assert {each.reason for each in again.suppressed} <= {"not_desired"}
         changed = {
-            name for name in PRIVATE if plain(entry.released)[name] not in (plain(raw)[name], plain(query)[name])
+            name
+            for name in PRIVATE
+            if plain(entry.released)[name] not in (plain(raw)[name], plain(query)[name])
         }
         names, told = entry.to_dict().get("moved", []), plain(entry.released)
         kept = [name for name in PRIVATE if name not in names]
         assert any(all(told[n] == plain(source)[n] for n in kept) for source in [raw, *parts])
-        assert not names or (revert and any(told[n] != plain(raw)[n] for n in PRIVATE))  # its own values are not moved
+        assert not names or (
+            revert and any(told[n] != plain(raw)[n] for n in PRIVATE)
+        )  # its own values are not moved
         moved += revert and len(changed) < len(PRIVATE)
     assert moved > len(found) / 2 or not revert
 
@@ -453,13 +567,19 @@ def test_an_explainer_whose_answers_begin_at_the_query_is_not_asked() -> None:
         raise AssertionError
 
     train = table(5)
-    settings: dict[str, Any] = {"model": two, "desired": "yes", "population": fitted(train).population_}
+    settings: dict[str, Any] = {
+        "model": two,
+        "desired": "yes",
+        "population": fitted(train).population_,
+    }
     catalogue = PrivacyPolicy(k=K, guarantee="catalogue")
     private = protect(explainer, policy=catalogue, anchor="query", **settings)
     queries = train[two(train) == "no"].head(5)
     assert [*private.explain(queries)] == [*fitted(train).explain(queries)]
     with pytest.raises(PolicyError, match="catalogue"):
-        protect(explainer, policy=PrivacyPolicy(k=K, guarantee="reciprocal"), anchor="query", **settings)
+        protect(
+            explainer, policy=PrivacyPolicy(k=K, guarantee="reciprocal"), anchor="query", **settings
+        )
     with pytest.raises(InputError, match="anchor"):
         protect(explainer, policy=catalogue, anchor="model", **settings)
 
@@ -487,8 +607,13 @@ def test_answers_do_not_depend_on_batch_or_order_of_queries_or_table_or_on_block
     turned = [entry.to_dict() for entry in anonymizer.explain(queries.iloc[order])]
     for place, i in enumerate(order):
         assert turned[place] == {**whole[i], "query": place}
-        assert i % 5 or anonymizer.explain(queries.iloc[[i]])[0].to_dict() == {**whole[i], "query": 0}
-    monkeypatch.setattr("cfk_plugin.protection.moves.AT_ONCE", 8)  # rows that the model is asked about at once
+        assert i % 5 or anonymizer.explain(queries.iloc[[i]])[0].to_dict() == {
+            **whole[i],
+            "query": 0,
+        }
+    monkeypatch.setattr(
+        "cfk_plugin.protection.moves.AT_ONCE", 8
+    )  # rows that the model is asked about at once
     monkeypatch.setattr("cfk_plugin.protection.answers._BLOCK", 50)
     for module in ("catalogue", "entries"):
         monkeypatch.setattr(f"cfk_plugin.protection.{module}.ASKED", 40)
@@ -497,14 +622,18 @@ def test_answers_do_not_depend_on_batch_or_order_of_queries_or_table_or_on_block
 
 
 @pytest.mark.parametrize("telling", [0, 1])
-def test_no_combination_is_lost_whichever_are_tried_first(telling: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_combination_is_lost_whichever_are_tried_first(
+    telling: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("cfk_plugin.protection.catalogue._TELLING", telling)
     train, queries = table(0), table(50).head(20)
     anonymizer = fitted(train)
     catalogue = anonymizer.guarantee_.catalogue
     assert catalogue is not None
     for entry in anonymizer.explain(queries).generalized:
-        groups = [g for g, region in enumerate(catalogue.partition.regions) if region == entry.region]
+        groups = [
+            g for g, region in enumerate(catalogue.partition.regions) if region == entry.region
+        ]
         own = [tuple(plain(row).values()) for row in catalogue.private[PRIVATE].to_dict("records")]
         is_entry = tuple(plain(entry.released).values()) in [
             own[i] for i in np.flatnonzero(np.isin(catalogue.group, groups))
@@ -530,7 +659,12 @@ def test_bad_queries_cost_themselves_alone() -> None:
     queries = train.head(6).astype(object).reset_index(drop=True)
     good = anonymizer.explain(queries)
     assert len(good.released) == 6
-    for row, column, value in ((0, "age", "eighty"), (2, "city", "Atlantis"), (3, "pay", np.inf), (4, "debt", None)):
+    for row, column, value in (
+        (0, "age", "eighty"),
+        (2, "city", "Atlantis"),
+        (3, "pay", np.inf),
+        (4, "debt", None),
+    ):
         queries.loc[row, column] = value
     result = anonymizer.explain(queries)
     assert [getattr(entry, "reason", None) for entry in result] == [
@@ -547,13 +681,27 @@ def test_fewer_than_k_people_with_the_outcome_are_an_error() -> None:
         fitted(train, lambda rows: score(rows) >= score(hardly).min(), True)
 
 
-def test_a_private_value_that_decides_alone_for_few_is_no_entry(caplog: pytest.LogCaptureFixture) -> None:
-    """Only one member of the group gets the outcome with the entry's private value, so it would point at them."""
+def test_a_private_value_that_decides_alone_for_few_is_no_entry(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Only one member of the group gets the outcome with the entry's private value, so it would
+    point at them.
+    """
     ages = [20, 21, 22, 23, 24, 25]
-    train = table(0).head(1).loc[[0] * 6].assign(age=ages, pay=range(10, 16), debt=1.0).reset_index(drop=True)
-    anonymizer = fitted(train, lambda rows: (rows["pay"] - rows["age"] == -10).to_numpy(), True, k=3)
+    train = (
+        table(0)
+        .head(1)
+        .loc[[0] * 6]
+        .assign(age=ages, pay=range(10, 16), debt=1.0)
+        .reset_index(drop=True)
+    )
+    anonymizer = fitted(
+        train, lambda rows: (rows["pay"] - rows["age"] == -10).to_numpy(), True, k=3
+    )
     assert len(set(anonymizer.regions_of(train))) == 2
-    assert "6 of 6 people who could be a counterfactual are in groups without an entry" in caplog.text
+    assert (
+        "6 of 6 people who could be a counterfactual are in groups without an entry" in caplog.text
+    )
     assert {entry.reason for entry in anonymizer.explain(train).suppressed} == {"infeasible"}
 
 
@@ -567,7 +715,9 @@ def test_a_failing_model_withholds_everything() -> None:
 
     anonymizer = fitted(table(4), model, "opposite")
     broken[0] = True
-    assert [entry.reason for entry in anonymizer.explain(table(4).head(3)).suppressed] == ["model_failed"] * 3
+    assert [entry.reason for entry in anonymizer.explain(table(4).head(3)).suppressed] == [
+        "model_failed"
+    ] * 3
     with pytest.raises(ModelError):
         fitted(table(4), model, "opposite")
 
@@ -598,15 +748,22 @@ def test_a_group_offers_a_limited_number_of_private_parts(monkeypatch: pytest.Mo
 
 def test_schema_without_private_attributes() -> None:
     train = table(5)[["age", "city"]]
-    population = Population.from_frame(train, Schema.from_frame(train, quasi_identifiers=["age", "city"]))
+    population = Population.from_frame(
+        train, Schema.from_frame(train, quasi_identifiers=["age", "city"])
+    )
     anonymizer = KAnonymizer(policy=PrivacyPolicy(k=K, guarantee="catalogue"))
-    result = anonymizer.fit(population, model=lambda rows: rows["age"] > 40, desired=True).explain(train.head(5))
+    result = anonymizer.fit(population, model=lambda rows: rows["age"] > 40, desired=True).explain(
+        train.head(5)
+    )
     assert [dict(entry.released) for entry in result.released] == [{}] * 5
 
 
 def test_shows_counts_alone_and_refuses_pickle() -> None:
     guarantee = fitted(table(5)).guarantee_
     groups = len(guarantee.partition.regions)
-    assert repr(guarantee.catalogue) == f"Catalogue({len(guarantee.catalogue)} entries, {groups} groups)"
+    assert (
+        repr(guarantee.catalogue)
+        == f"Catalogue({len(guarantee.catalogue)} entries, {groups} groups)"
+    )
     with pytest.raises(PopulationError, match="pickle"):
         pickle.dumps(guarantee.catalogue)

@@ -1,4 +1,6 @@
-"""The index finds what a scan of all cells finds: small tables, and least regions, would not show what it overlooks."""
+"""The index finds what a scan of all cells finds: small tables, and least regions, would not show
+what it overlooks.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,10 @@ from reference import hull_cost
 
 def mixed_axes() -> AxisArrays:
     tree = Axis.tree([0, 0, 0, 1, 2, 3, 2], [3, 1, 0, 1, 2, 3, 3], [-1, 0, 1, 1, 6, 6, 0], 0.2)
-    ages, days = (Axis.interval(np.linspace(0, 0.3, n), 0.3, missing=gaps) for n, gaps in ((20, True), (9, False)))
+    ages, days = (
+        Axis.interval(np.linspace(0, 0.3, n), 0.3, missing=gaps)
+        for n, gaps in ((20, True), (9, False))
+    )
     return AxisArrays.of([ages, Axis.nominal(200, 0.2), tree, days])
 
 

@@ -1,4 +1,6 @@
-"""The entries of a catalogue, tried as they leave: what was admitted at fit is released, whatever the policy."""
+"""The entries of a catalogue, tried as they leave: what was admitted at fit is released, whatever
+the policy.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,12 @@ FORMS: list[dict[str, Any]] = [
     {"alpha": 0.5},
     {"private_values": "bins", "alpha": 0.4, "min_lift": 1.0},
     {"private_values": "bins", "rare_values": "withhold", "alpha": 0.5},
-    {"private_values": "bins", "rare_values": "withhold", "alpha": 0.8, "on_homogeneous": "suppress"},
+    {
+        "private_values": "bins",
+        "rare_values": "withhold",
+        "alpha": 0.8,
+        "on_homogeneous": "suppress",
+    },
     {"private_values": "bins", "rare_values": "withhold", "min_pureness": 0.6},
 ]
 
@@ -45,7 +52,9 @@ def table(seed: int, n: int = 120) -> pd.DataFrame:
             "grade": random.choice(LEVELS, n).astype(object),
             "pay": random.integers(1, 12, n) * 5,
             "debt": np.where(random.random(n) < 0.1, np.nan, random.normal(8, 3, n).round(1)),
-            "job": random.choice(["clerk", "nurse", "smith", "judge"], n, p=[0.6, 0.25, 0.14, 0.01]),
+            "job": random.choice(
+                ["clerk", "nurse", "smith", "judge"], n, p=[0.6, 0.25, 0.14, 0.01]
+            ),
         }
     )
     return pd.concat([train, train.head(n // 6)], ignore_index=True)
@@ -55,7 +64,11 @@ def score(rows: pd.DataFrame) -> np.ndarray:
     bonus = rows["city"].map({"A": 0, "B": 4, "C": -4, "D": 2}).to_numpy(dtype=float)
     job = rows["job"].map({"clerk": 0, "nurse": 3, "smith": -3, "judge": 12}).to_numpy(dtype=float)
     return np.asarray(
-        rows["pay"].to_numpy() / 2 + rows["age"].to_numpy() / 2 + bonus + job - rows["debt"].fillna(9) / 4
+        rows["pay"].to_numpy() / 2
+        + rows["age"].to_numpy() / 2
+        + bonus
+        + job
+        - rows["debt"].fillna(9) / 4
     )
 
 
@@ -67,13 +80,22 @@ def three(rows: pd.DataFrame) -> np.ndarray:
     return np.array(["low", "mid", "high"], dtype=object)[np.digitize(score(rows), [24, 44])]
 
 
-GOALS = [(two, "yes"), (two, "opposite"), (three, "opposite"), (three, lambda labels: np.isin(labels, ["mid", "high"]))]
+GOALS = [
+    (two, "yes"),
+    (two, "opposite"),
+    (three, "opposite"),
+    (three, lambda labels: np.isin(labels, ["mid", "high"])),
+]
 
 
-def fitted(train: pd.DataFrame, model: Any = two, desired: Any = "yes", **policy: Any) -> KAnonymizer:
+def fitted(
+    train: pd.DataFrame, model: Any = two, desired: Any = "yes", **policy: Any
+) -> KAnonymizer:
     schema = Schema.from_frame(train, quasi_identifiers=QUASI, ordinal={"grade": LEVELS}, bins=BINS)
     rules = PrivacyPolicy(**{"k": K, "guarantee": "catalogue", **policy})
-    return KAnonymizer(policy=rules).fit(Population.from_frame(train, schema), model=model, desired=desired)
+    return KAnonymizer(policy=rules).fit(
+        Population.from_frame(train, schema), model=model, desired=desired
+    )
 
 
 def released(anonymizer: KAnonymizer) -> list[Any]:
@@ -85,14 +107,22 @@ def released(anonymizer: KAnonymizer) -> list[Any]:
 
 @pytest.mark.parametrize("policy", [{}, *FORMS])
 @pytest.mark.parametrize(("model", "desired"), GOALS)
-def test_whatever_is_in_the_catalogue_is_released(model: Any, desired: Any, policy: dict[str, Any]) -> None:
+def test_whatever_is_in_the_catalogue_is_released(
+    model: Any, desired: Any, policy: dict[str, Any]
+) -> None:
     for seed in range(2):
-        assert {entry.status for entry in released(fitted(table(seed), model, desired, **policy))} <= {"released"}
+        assert {
+            entry.status for entry in released(fitted(table(seed), model, desired, **policy))
+        } <= {"released"}
 
 
 @pytest.mark.parametrize("policy", FORMS)
-def test_an_entry_has_the_outcome_for_enough_of_all_that_it_may_mean(policy: dict[str, Any]) -> None:
-    """Recounted in plain pandas: every value of a bin, or of a withheld attribute, with every value of the region."""
+def test_an_entry_has_the_outcome_for_enough_of_all_that_it_may_mean(
+    policy: dict[str, Any],
+) -> None:
+    """Recounted in plain pandas: every value of a bin, or of a withheld attribute, with every value
+    of the region.
+    """
     train, counted = table(2), 0
     anonymizer = fitted(train, **policy)
     for entry in released(anonymizer):
@@ -102,7 +132,10 @@ def test_an_entry_has_the_outcome_for_enough_of_all_that_it_may_mean(policy: dic
         if np.prod([len(each) for each in values.values()]) <= 5_000:
             every = pd.DataFrame(itertools.product(*values.values()), columns=[*values])
             share = (two(every.astype(train.dtypes)) == "yes").mean()
-            assert (entry.certificate.pureness, entry.certificate.exact) == (pytest.approx(share), True)
+            assert (entry.certificate.pureness, entry.certificate.exact) == (
+                pytest.approx(share),
+                True,
+            )
             assert share >= anonymizer.policy_.least_pureness
             counted += 1
     assert counted
@@ -114,17 +147,23 @@ def may_mean(part: Any, value: Any, name: str) -> bool:
         return (None if pd.isna(value) else value) in part
     if pd.isna(value) or part.low is None:
         return bool(pd.isna(value) and part.missing)
-    is_open = name in BINS and part.low != part.high and part.high < max(BINS[name])  # a bin has its lower edge alone
+    is_open = (
+        name in BINS and part.low != part.high and part.high < max(BINS[name])
+    )  # a bin has its lower edge alone
     return bool(part.low <= value < part.high if is_open else part.low <= value <= part.high)
 
 
 def others_alike(anonymizer: KAnonymizer, seed: int) -> pd.DataFrame:
-    """Return the entries' private values, each other one of the same bin, or any where nothing of it leaves."""
+    """Return the entries' private values, each other one of the same bin, or any where nothing of
+    it leaves.
+    """
     catalogue, random = anonymizer.guarantee_.catalogue, np.random.default_rng(seed)
     assert catalogue is not None
     found, every = catalogue.private.copy(), anonymizer.population_.frame
     for i, entry in enumerate(released(anonymizer)):
-        for name in {*PRIVATE} - {name for name in PRIVATE if not isinstance(entry.parts().get(name), Interval)}:
+        for name in {*PRIVATE} - {
+            name for name in PRIVATE if not isinstance(entry.parts().get(name), Interval)
+        }:
             if (part := entry.parts()[name]).low != part.high:
                 inside = [v for v in every[name] if may_mean(part, v, name)]
                 found.loc[i, name] = random.choice(np.array(inside, dtype=found[name].dtype))
@@ -138,25 +177,36 @@ def others_alike(anonymizer: KAnonymizer, seed: int) -> pd.DataFrame:
 def test_values_that_stay_behind_decide_on_no_answer(
     policy: dict[str, Any], seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Everything of the population but what leaves of the entries is replaced or out of reach: the same answers."""
+    """Everything of the population but what leaves of the entries is replaced or out of reach: the
+    same answers.
+    """
     anonymizer, asked = fitted(table(seed), **policy), table(seed + 20).head(60)
     catalogue, other = anonymizer.guarantee_.catalogue, others_alike(anonymizer, seed)
     assert catalogue is not None
     assert (other.astype(str) != catalogue.private.astype(str)).to_numpy().any()
-    queries, sides = Constraints(take_in(asked, anonymizer.population_.encoder), {}), np.ones((60, 1), dtype=bool)
+    queries, sides = (
+        Constraints(take_in(asked, anonymizer.population_.encoder), {}),
+        np.ones((60, 1), dtype=bool),
+    )
     before = answer(catalogue, queries, sides, revert=False).entry
     for read in ("rows", "members", "column", "cell_of", "people", "codes", "frame"):
         monkeypatch.setattr(Population, read, None)
-    assert (answer(replace(catalogue, private=other), queries, sides, revert=False).entry == before).all()
+    assert (
+        answer(replace(catalogue, private=other), queries, sides, revert=False).entry == before
+    ).all()
     assert (before >= 0).any()
 
 
 def away(query: Any, entry: Any, train: pd.DataFrame, entries: list[Any]) -> float:
-    """Return how far the nearest point of all that leaves is, and half of how much that is, value by value."""
+    """Return how far the nearest point of all that leaves is, and half of how much that is, value
+    by value.
+    """
     total = entry.certificate.ncp * len(QUASI) / 2
     for name in (*QUASI, *PRIVATE):
         part, value = entry.parts().get(name), query[name]
-        total += 0.1 * (name in QUASI and not part_contains(part, None if pd.isna(value) else value))
+        total += 0.1 * (
+            name in QUASI and not part_contains(part, None if pd.isna(value) else value)
+        )
         if part is None:
             total += 0.5
         elif not isinstance(part, Interval) or part.levels is not None:
@@ -173,7 +223,9 @@ def away(query: Any, entry: Any, train: pd.DataFrame, entries: list[Any]) -> flo
 
 
 @pytest.mark.parametrize("policy", FORMS)
-def test_an_answer_is_the_nearest_by_what_leaves_and_true_at_the_nearest_point_of_that(policy: dict[str, Any]) -> None:
+def test_an_answer_is_the_nearest_by_what_leaves_and_true_at_the_nearest_point_of_that(
+    policy: dict[str, Any],
+) -> None:
     train, asked = table(3), table(23).head(60)
     anonymizer, given = fitted(train, **policy), 0
     entries = released(anonymizer)
@@ -181,7 +233,9 @@ def test_an_answer_is_the_nearest_by_what_leaves_and_true_at_the_nearest_point_o
         points = nearest_points(entries, [query] * len(entries), anonymizer.population_)
         true = two(points.astype(train.dtypes)) == "yes"
         offers = [
-            (away(query, entry, train, entries), entry) for entry, fits in zip(entries, true, strict=True) if fits
+            (away(query, entry, train, entries), entry)
+            for entry, fits in zip(entries, true, strict=True)
+            if fits
         ]
         if not offers:
             assert (found.status, getattr(found, "reason", "")) == ("suppressed", "infeasible")
@@ -193,7 +247,9 @@ def test_an_answer_is_the_nearest_by_what_leaves_and_true_at_the_nearest_point_o
     assert given > 10
 
 
-def test_the_nearest_point_of_a_bin_whose_edges_are_no_whole_numbers_is_whole_where_the_attribute_is() -> None:
+def test_the_nearest_point_of_a_bin_whose_edges_are_no_whole_numbers_is_whole_where_the_attribute_is() -> (
+    None
+):
     """The answer is true there, which it need not be at the edge: nobody has that value."""
 
     def model(rows: pd.DataFrame) -> np.ndarray:
@@ -205,13 +261,16 @@ def test_the_nearest_point_of_a_bin_whose_edges_are_no_whole_numbers_is_whole_wh
     anonymizer.fit(Population.from_frame(train, schema), model=model, desired="yes")
     asks = [{"age": 0, "hours": 2}, {"age": 1, "hours": 9}]
     entries = list(anonymizer.explain(pd.DataFrame(asks)).generalized)
-    points = nearest_points(entries, [asks[entry.query] for entry in entries], anonymizer.population_)
+    points = nearest_points(
+        entries, [asks[entry.query] for entry in entries], anonymizer.population_
+    )
     assert points["hours"].tolist() == [3, 6][: len(entries)]
     assert entries
     assert (model(points) == "yes").all()
 
 
-# --- private values that are shared, or nobody's -----------------------------------------------------------------
+# --- private values that are shared, or nobody's
+# -----------------------------------------------------------------
 
 
 def people_with(train: pd.DataFrame, private: Any) -> int:
@@ -224,7 +283,9 @@ def with_people(seed: int) -> pd.DataFrame:
     return table(seed, 240).assign(person=np.random.default_rng(seed).integers(0, 200, 280))
 
 
-def shared(train: pd.DataFrame, model: Any = two, desired: Any = "yes", **policy: Any) -> KAnonymizer:
+def shared(
+    train: pd.DataFrame, model: Any = two, desired: Any = "yes", **policy: Any
+) -> KAnonymizer:
     quasi = {"quasi_identifiers": QUASI, "ordinal": {"grade": LEVELS}, "subject": "person"}
     rules = PrivacyPolicy(k=K, guarantee="catalogue", private_values="shared", **policy)
     population = Population.from_frame(train, Schema.from_frame(train, **quasi))
@@ -259,7 +320,9 @@ def test_everybody_with_the_outcome_is_in_a_group_with_an_entry_in_a_small_table
     model: Any, desired: Any, private_values: Any
 ) -> None:
     for seed in range(3):
-        catalogue = fitted(table(seed, 240), model, desired, k=5, private_values=private_values).guarantee_.catalogue
+        catalogue = fitted(
+            table(seed, 240), model, desired, k=5, private_values=private_values
+        ).guarantee_.catalogue
         assert catalogue is not None
         assert set(catalogue.group) == {*range(len(catalogue.partition.regions))}
 
@@ -270,7 +333,10 @@ def test_private_values_of_another_group_go_with_a_group_whose_own_ones_do_not()
         anonymizer = fitted(train, three, "opposite", k=10)
         catalogue, entries = anonymizer.guarantee_.catalogue, released(anonymizer)
         assert catalogue is not None
-        own, offered = train.iloc[catalogue.rows][PRIVATE].reset_index(drop=True), catalogue.private[PRIVATE]
+        own, offered = (
+            train.iloc[catalogue.rows][PRIVATE].reset_index(drop=True),
+            catalogue.private[PRIVATE],
+        )
         is_own = ((own == offered) | (own.isna() & offered.isna())).all(axis=1)
         assert {entry.status for entry in entries} == {"released"}
         assert min(entry.certificate.k_consistent for entry in entries) >= 10
@@ -291,11 +357,15 @@ def test_a_numbers_range_is_that_of_the_kth_lowest_and_highest() -> None:
 
 @pytest.mark.parametrize("anchored", [False, True])
 def test_no_answer_has_private_values_of_others_but_those_of_entries(anchored: bool) -> None:
-    """Each private value is the query's own, an entry's, or a number on the way from one to the other."""
+    """Each private value is the query's own, an entry's, or a number on the way from one to the
+    other.
+    """
     train = with_people(4)
     anonymizer = shared(train)
     asks = train[two(train) == "no"].head(25).drop(columns="person").reset_index(drop=True)
-    found = train[two(train) == "yes"].head(25).drop(columns="person").reset_index(drop=True)  # each somebody's row
+    found = (
+        train[two(train) == "yes"].head(25).drop(columns="person").reset_index(drop=True)
+    )  # each somebody's row
     answers = anonymizer.transform(found, asks) if anchored else anonymizer.explain(asks)
     parts = pd.DataFrame([dict(entry.released) for entry in released(anonymizer)])
     assert len(answers.released) > 20
@@ -306,7 +376,9 @@ def test_no_answer_has_private_values_of_others_but_those_of_entries(anchored: b
             value, offered = entry.released[name], parts[name].dropna()
             low, high = min(offered.min(), own[name]), max(offered.max(), own[name])
             assert pd.isna(value) or low <= value <= high
-        kept = pd.Series({n: value for n, value in entry.released.items() if n not in entry.certificate.moved})
+        kept = pd.Series(
+            {n: value for n, value in entry.released.items() if n not in entry.certificate.moved}
+        )
         begun = (parts[kept.index] == kept) | (parts[kept.index].isna() & kept.isna())
         assert begun.all(axis=1).any()  # all that is not named is one entry's
 
@@ -316,22 +388,32 @@ def test_whose_row_the_private_values_of_an_answer_are_is_counted_after_moves(fo
     train = table(9)
     anonymizer = fitted(train, private_values=form)
     explanations, found = anonymizer.explain(train[two(train) == "no"]), []
-    assert sum(bool(entry.certificate.moved) for entry in explanations.released) > len(explanations) / 2
+    assert (
+        sum(bool(entry.certificate.moved) for entry in explanations.released)
+        > len(explanations) / 2
+    )
     for entry in explanations.released:
         assert "moved" not in entry.text()  # of no use to who reads it; the certificate says it
         same = [train[n].isna() if v is None else train[n] == v for n, v in entry.released.items()]
         found.append(np.logical_and.reduce(same).sum())
         assert entry.certificate.private_matches == found[-1]
-    assert float([*people(explanations)][-1]) == pytest.approx(100 * np.mean(np.array(found) == 1), abs=0.05)
+    assert float([*people(explanations)][-1]) == pytest.approx(
+        100 * np.mean(np.array(found) == 1), abs=0.05
+    )
 
 
 def test_an_explainer_does_not_decide_on_answers_with_shared_private_values() -> None:
     """They are a function of the query, so that no rerun for somebody else tells anything."""
     train = with_people(5)
     anonymizer, features = shared(train), train.drop(columns="person")
-    asks, found = features[two(train) == "no"].head(8), features[two(train) == "yes"].tail(8).reset_index(drop=True)
+    asks, found = (
+        features[two(train) == "no"].head(8),
+        features[two(train) == "yes"].tail(8).reset_index(drop=True),
+    )
     behind, alone = anonymizer.transform(found, asks), anonymizer.explain(asks)
-    assert [(e.region, e.released) for e in behind.released] == [(e.region, e.released) for e in alone.released]
+    assert [(e.region, e.released) for e in behind.released] == [
+        (e.region, e.released) for e in alone.released
+    ]
 
 
 def test_a_sealed_catalogue_of_shared_private_values_answers_the_same(tmp_path: Path) -> None:
@@ -339,8 +421,12 @@ def test_a_sealed_catalogue_of_shared_private_values_answers_the_same(tmp_path: 
     anonymizer, asks = shared(train), train.drop(columns="person").head(20)
     anonymizer.seal(tmp_path / "sealed.cfk")
     alone = KAnonymizer().fit(Population.open(tmp_path / "sealed.cfk"), model=two, desired="yes")
-    said = [(getattr(e, "region", None), getattr(e, "released", None)) for e in anonymizer.explain(asks)]
-    assert said == [(getattr(e, "region", None), getattr(e, "released", None)) for e in alone.explain(asks)]
+    said = [
+        (getattr(e, "region", None), getattr(e, "released", None)) for e in anonymizer.explain(asks)
+    ]
+    assert said == [
+        (getattr(e, "region", None), getattr(e, "released", None)) for e in alone.explain(asks)
+    ]
 
 
 def test_shared_private_values_do_not_depend_on_the_order_of_rows() -> None:
@@ -357,7 +443,9 @@ def test_shared_private_values_need_a_catalogue(guarantee: Any) -> None:
 
 
 @pytest.mark.parametrize("settings", [{"rare_values": "withhold"}, {"alpha": 0.6}])
-def test_shared_private_values_are_released_in_the_form_that_the_policy_lets_them(settings: dict[str, Any]) -> None:
+def test_shared_private_values_are_released_in_the_form_that_the_policy_lets_them(
+    settings: dict[str, Any],
+) -> None:
     entries = released(shared(with_people(8), min_pureness=0.6, **settings))
     assert entries
     assert {entry.status for entry in entries} == {"released"}

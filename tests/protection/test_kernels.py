@@ -1,4 +1,6 @@
-"""Kernels are kept where they can be, compiled where they cannot, and never read from somebody else's folder."""
+"""Kernels are kept where they can be, compiled where they cannot, and never read from somebody
+else's folder.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def compiles() -> int:
-    """Run a kernel as a process would that has not run it yet; return how often the compiler was called."""
+    """Run a kernel as a process would that has not run it yet; return how often the compiler was
+    called.
+    """
     with event.install_listener("numba:compile", Count()) as count:
         assert compiled.jit(total)(1, 2) == 3
     return int(count.compiled)
@@ -59,13 +63,17 @@ def test_a_damaged_file_is_compiled_anew(folder: Path, content: bytes | None) ->
     assert [compiles(), compiles()] == [1, 0]
 
 
-def test_kernels_of_other_sources_are_compiled_anew(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernels_of_other_sources_are_compiled_anew(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     compiles()
     monkeypatch.setattr(compiled, "_stamp", lambda source: f"of a later version of {source.name}")
     assert [compiles(), compiles()] == [1, 0]
 
 
-@pytest.mark.skipif(os.name != "posix", reason="elsewhere a user's temporary files are the user's own")
+@pytest.mark.skipif(
+    os.name != "posix", reason="elsewhere a user's temporary files are the user's own"
+)
 @pytest.mark.parametrize("made", ["open to others", "a link"])
 def test_a_temporary_folder_that_others_can_write_to_is_not_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made: str
@@ -104,14 +112,21 @@ print(total(1, 2), total(1.5, 2.0))
 
 
 def test_a_process_that_can_write_nowhere_compiles_for_itself_and_says_so_once() -> None:
-    nowhere = {"NUMBA_CACHE_DIR": "/dev/null/kernels", "HOME": "/dev/null", "XDG_CACHE_HOME": "/dev/null/cache"}
+    nowhere = {
+        "NUMBA_CACHE_DIR": "/dev/null/kernels",
+        "HOME": "/dev/null",
+        "XDG_CACHE_HOME": "/dev/null/cache",
+    }
     asked = [sys.executable, "-c", READ_ONLY]
-    done = subprocess.run(asked, capture_output=True, text=True, check=True, env={**os.environ, **nowhere})
+    done = subprocess.run(
+        asked, capture_output=True, text=True, check=True, env={**os.environ, **nowhere}
+    )
     assert done.stdout.split() == ["3", "3.5"]
     assert done.stderr.count("NUMBA_CACHE_DIR") == 1
 
 
-# In processes of their own, as of a user: the first one compiles, or finds what is kept in the package's own folder.
+# In processes of their own, as of a user: the first one compiles, or finds what is kept in the
+# package's own folder.
 LATER = """
 import numpy as np, pandas as pd, sys, warnings
 from numba.core import event
@@ -175,8 +190,13 @@ print(Count.compiled, [kernel.py_func.__name__ for kernel in KERNELS if len(kern
 @pytest.mark.slow
 def test_after_warm_up_a_new_process_compiles_nothing() -> None:
     warm = subprocess.run(
-        [sys.executable, "-m", "cfk_plugin.cli", "warm-up"], capture_output=True, text=True, check=True
+        [sys.executable, "-m", "cfk_plugin.cli", "warm-up"],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert "kernels are kept in" in warm.stdout
-    later = subprocess.run([sys.executable, "-c", LATER], capture_output=True, text=True, check=True)
+    later = subprocess.run(
+        [sys.executable, "-c", LATER], capture_output=True, text=True, check=True
+    )
     assert later.stdout.split() == ["[]", "[]"]

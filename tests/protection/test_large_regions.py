@@ -1,4 +1,6 @@
-"""Regions of too many combinations to ask about: what their answers keep, and what a bundle says of people inside."""
+"""Regions of too many combinations to ask about: what their answers keep, and what a bundle says of
+people inside.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ def people(n: int, seed: int) -> pd.DataFrame:
     random = np.random.default_rng(seed)
     table = pd.DataFrame({name: random.normal(size=n).round(5) for name in QUASI})
     return table.assign(
-        pay=random.integers(0, 60, n), debt=random.normal(10, 4, n).round(1), job=random.choice(["clerk", "nurse"], n)
+        pay=random.integers(0, 60, n),
+        debt=random.normal(10, 4, n).round(1),
+        job=random.choice(["clerk", "nurse"], n),
     )
 
 
@@ -37,8 +41,12 @@ def model(rows: pd.DataFrame) -> np.ndarray:
 
 
 def fitted(train: pd.DataFrame, desired: str = "yes", **policy: Any) -> KAnonymizer:
-    population = Population.from_frame(train, Schema.from_frame(train, quasi_identifiers=QUASI), key=KEY)
-    return KAnonymizer(policy=PrivacyPolicy(k=K, **policy)).fit(population, model=model, desired=desired)
+    population = Population.from_frame(
+        train, Schema.from_frame(train, quasi_identifiers=QUASI), key=KEY
+    )
+    return KAnonymizer(policy=PrivacyPolicy(k=K, **policy)).fit(
+        population, model=model, desired=desired
+    )
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +90,10 @@ def catalogue_of(anonymizer: KAnonymizer) -> Catalogue:
 def test_nearly_all_answers_are_in_large_regions_and_keep_own_values(
     answers: list[GeneralizedCounterfactual], train: pd.DataFrame, queries: pd.DataFrame
 ) -> None:
-    sizes = [np.prod([train[n].between(e.region[n].low, e.region[n].high).sum() for n in QUASI]) for e in answers]  # type: ignore[union-attr]
+    sizes = [
+        np.prod([train[n].between(e.region[n].low, e.region[n].high).sum() for n in QUASI])
+        for e in answers
+    ]  # type: ignore[union-attr]
     kept = [[e.released[name] == queries.loc[e.query, name] for name in PRIVATE] for e in answers]
     assert len(answers) == len(queries)
     assert np.mean(np.array(sizes) > CELLS) > 0.9
@@ -90,7 +101,10 @@ def test_nearly_all_answers_are_in_large_regions_and_keep_own_values(
 
 
 def test_k_members_keep_the_outcome(
-    anonymizer: KAnonymizer, answers: list[GeneralizedCounterfactual], train: pd.DataFrame, queries: pd.DataFrame
+    anonymizer: KAnonymizer,
+    answers: list[GeneralizedCounterfactual],
+    train: pd.DataFrame,
+    queries: pd.DataFrame,
 ) -> None:
     regions, desired = anonymizer.regions_of(train), model(train) == "yes"
     for entry in answers:
@@ -99,11 +113,19 @@ def test_k_members_keep_the_outcome(
         assert held.sum() >= K
         assert mapped.sum() == entry.certificate.k_effective
         assert (model(around) == "yes").sum() == entry.certificate.k_desired
-        assert (model(around.assign(**entry.released)) == "yes").sum() == entry.certificate.k_consistent
+        assert (
+            model(around.assign(**entry.released)) == "yes"
+        ).sum() == entry.certificate.k_consistent
         own = queries.loc[entry.query, QUASI]
-        nearest = {n: own[n] if entry.region.contains({**around.iloc[0], n: own[n]}) else None for n in QUASI}
+        nearest = {
+            n: own[n] if entry.region.contains({**around.iloc[0], n: own[n]}) else None
+            for n in QUASI
+        }
         for name in (name for name in QUASI if nearest[name] is None):
-            nearest[name] = min(train[name][train[name].between(*_ends(entry, name))], key=lambda v: abs(v - own[name]))
+            nearest[name] = min(
+                train[name][train[name].between(*_ends(entry, name))],
+                key=lambda v: abs(v - own[name]),
+            )
         assert model(pd.DataFrame([{**nearest, **entry.released}])) == ["yes"]
         assert entry.certificate.pureness_low >= 0.8
 
@@ -119,7 +141,9 @@ def sets_of(bundle: Path) -> dict[int, list[dict[str, np.ndarray]]]:
     opened, found = Population.open(bundle, key=KEY), dict[int, list[dict[str, np.ndarray]]]()
     for region, number in np.unique(of, axis=0).tolist():
         columns = zip(opened.schema.quasi_identifiers, values[of[:, 1] == number].T, strict=True)
-        found.setdefault(region, []).append({n: opened.domains[n].values[np.unique(codes)] for n, codes in columns})
+        found.setdefault(region, []).append(
+            {n: opened.domains[n].values[np.unique(codes)] for n, codes in columns}
+        )
     return found
 
 
@@ -131,14 +155,19 @@ def region_numbers(anonymizer: KAnonymizer) -> list[Any]:
 
 
 def test_no_combination_of_values_of_people_inside_is_lost(
-    anonymizer: KAnonymizer, answers: list[GeneralizedCounterfactual], bundle: Path, train: pd.DataFrame
+    anonymizer: KAnonymizer,
+    answers: list[GeneralizedCounterfactual],
+    bundle: Path,
+    train: pd.DataFrame,
 ) -> None:
     sets, numbers, catalogue = sets_of(bundle), region_numbers(anonymizer), catalogue_of(anonymizer)
     for entry in answers:
         at = numbers.index(entry.region)
         if at not in sets:
             continue
-        cells = pd.concat([pd.DataFrame(itertools.product(*axes.values()), columns=[*axes]) for axes in sets[at]])
+        cells = pd.concat(
+            [pd.DataFrame(itertools.product(*axes.values()), columns=[*axes]) for axes in sets[at]]
+        )
         entries = catalogue.private[catalogue.group_at == at].to_dict("records")
         kept = model(cells.assign(**entry.released)) == "yes"
         assert any(not ((model(cells.assign(**one)) == "yes") & ~kept).any() for one in entries)
@@ -147,7 +176,9 @@ def test_no_combination_of_values_of_people_inside_is_lost(
 def test_a_bundle_says_of_people_inside_neither_outcomes_nor_which_values_go_together(
     anonymizer: KAnonymizer, bundle: Path, train: pd.DataFrame
 ) -> None:
-    """Everybody with another outcome who is inside is in one set, beside members; columns are sorted values."""
+    """Everybody with another outcome who is inside is in one set, beside members; columns are
+    sorted values.
+    """
     sets, numbers = sets_of(bundle), region_numbers(anonymizer)
     people_of: dict[int, set[int]] = {at: set() for at in sets}
     for at, some in sets.items():
@@ -156,12 +187,22 @@ def test_a_bundle_says_of_people_inside_neither_outcomes_nor_which_values_go_tog
             assert len(there) * K <= np.prod([*map(len, axes.values())])
             people_of[at] |= {*there.index}
     others = train.index[model(train) == "no"]
-    around = {i for i in others for at in sets if numbers[at].contains(train.loc[i, QUASI].to_dict())}
+    around = {
+        i for i in others for at in sets if numbers[at].contains(train.loc[i, QUASI].to_dict())
+    }
     assert around == {i for found in people_of.values() for i in found if i in {*others}}
     assert sum(map(len, people_of.values())) == len(set.union(*people_of.values()))
-    around_each = [train.index[[numbers[at].contains(row) for row in train[QUASI].to_dict("records")]] for at in sets]
-    alike = [[np.mean(~np.isin([*some], others)) for some in each] for each in (people_of.values(), around_each)]
-    assert np.mean(alike[0]) == pytest.approx(np.mean(alike[1]), abs=0.03)  # as many in sets as inside have the outcome
+    around_each = [
+        train.index[[numbers[at].contains(row) for row in train[QUASI].to_dict("records")]]
+        for at in sets
+    ]
+    alike = [
+        [np.mean(~np.isin([*some], others)) for some in each]
+        for each in (people_of.values(), around_each)
+    ]
+    assert np.mean(alike[0]) == pytest.approx(
+        np.mean(alike[1]), abs=0.03
+    )  # as many in sets as inside have the outcome
     _, arrays = read_bundle(bundle, KEY)
     values, of = arrays["catalogue.inside"], arrays["catalogue.inside_of"]
     for number in np.unique(of[:, 1]):
@@ -177,9 +218,15 @@ def test_a_bundle_answers_alike_and_one_without_the_values_moves_nothing(
     facts, arrays = read_bundle(bundle, KEY)
     before = {n: a for n, a in arrays.items() if "inside" not in n}  # as it was sealed before
     write_bundle(tmp_path / "before.cfk", facts, before, KEY)
-    server = KAnonymizer().fit(Population.open(tmp_path / "before.cfk", key=KEY), model=model, desired="yes")
+    server = KAnonymizer().fit(
+        Population.open(tmp_path / "before.cfk", key=KEY), model=model, desired="yes"
+    )
     large = set(sets_of(bundle))
-    given = [e for e in server.explain(queries).generalized if region_numbers(server).index(e.region) in large]
+    given = [
+        e
+        for e in server.explain(queries).generalized
+        if region_numbers(server).index(e.region) in large
+    ]
     offered = [*map(tuple, catalogue_of(server).private[PRIVATE].to_numpy())]
     assert given
     assert all(tuple(entry.released[name] for name in PRIVATE) in offered for entry in given)
@@ -189,7 +236,9 @@ def test_the_order_of_rows_does_not_matter(
     train: pd.DataFrame, queries: pd.DataFrame, answers: list[GeneralizedCounterfactual]
 ) -> None:
     again = fitted(train.sample(frac=1, random_state=3, ignore_index=True)).explain(queries)
-    assert [entry.to_dict() for entry in again.generalized] == [entry.to_dict() for entry in answers]
+    assert [entry.to_dict() for entry in again.generalized] == [
+        entry.to_dict() for entry in answers
+    ]
 
 
 def test_answers_are_a_function_of_query_catalogue_and_model(
@@ -200,7 +249,16 @@ def test_answers_are_a_function_of_query_catalogue_and_model(
 ) -> None:
     catalogue = catalogue_of(anonymizer)
     asked = Constraints(take_in(queries, anonymizer.population_.encoder), {})
-    for read in ("rows", "members", "column", "cell_of", "cells_inside", "people", "codes", "frame"):
+    for read in (
+        "rows",
+        "members",
+        "column",
+        "cell_of",
+        "cells_inside",
+        "people",
+        "codes",
+        "frame",
+    ):
         monkeypatch.setattr(Population, read, None)
     again = answer(replace(catalogue), asked, np.ones((len(queries), 1), dtype=bool), revert=True)
     assert again.points is not None
@@ -208,11 +266,21 @@ def test_answers_are_a_function_of_query_catalogue_and_model(
     pd.testing.assert_frame_equal(again.points.frame[PRIVATE], given[PRIVATE], check_dtype=False)
 
 
-def test_everybody_in_a_group_gets_its_region_behind_an_explainer(anonymizer: KAnonymizer, train: pd.DataFrame) -> None:
-    regions, desired, asks = anonymizer.regions_of(train), model(train) == "yes", train[model(train) == "no"].head(8)
-    entries = anonymizer.transform(people(80, 2).loc[lambda rows: model(rows) == "yes"].head(8), asks)
+def test_everybody_in_a_group_gets_its_region_behind_an_explainer(
+    anonymizer: KAnonymizer, train: pd.DataFrame
+) -> None:
+    regions, desired, asks = (
+        anonymizer.regions_of(train),
+        model(train) == "yes",
+        train[model(train) == "no"].head(8),
+    )
+    entries = anonymizer.transform(
+        people(80, 2).loc[lambda rows: model(rows) == "yes"].head(8), asks
+    )
     for entry, (_, query) in zip(entries, asks.iterrows(), strict=True):
-        everybody = train[desired & [region == entry.region for region in regions]].assign(**entry.released)
+        everybody = train[desired & [region == entry.region for region in regions]].assign(
+            **entry.released
+        )
         again = anonymizer.transform(everybody, pd.DataFrame([query] * len(everybody)))
         assert {each.region for each in again.released} == {entry.region}
         assert K <= len(again.released) <= entry.certificate.k_effective
@@ -226,18 +294,28 @@ def test_another_fit_agrees_that_answers_were_moved_as_they_may(
     moved = [entry for entry in answers if entry.certificate.moved]
     assert moved
     assert all(again.offers(entry.released, groups[entry.region]) for entry in moved)
-    assert not any(again.offers({**e.released, "pay": 0, "debt": 20.0}, groups[e.region]) for e in moved)
+    assert not any(
+        again.offers({**e.released, "pay": 0, "debt": 20.0}, groups[e.region]) for e in moved
+    )
 
 
-def test_values_that_would_say_which_go_together_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_values_that_would_say_which_go_together_are_not_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Few people have the second value, all of them the outcome: inside is a line of them."""
     for module in ("catalogue", "entries"):
         monkeypatch.setattr(f"cfk_plugin.protection.{module}.MOST_CELLS", 50)
     random = np.random.default_rng(0)
     train = pd.DataFrame(
-        {"born": np.arange(1000), "left": random.random(1000) < 0.05, "pay": random.integers(9, 60, 1000)}
+        {
+            "born": np.arange(1000),
+            "left": random.random(1000) < 0.05,
+            "pay": random.integers(9, 60, 1000),
+        }
     )
-    population = Population.from_frame(train, Schema.from_frame(train, quasi_identifiers=["born", "left"]), key=KEY)
+    population = Population.from_frame(
+        train, Schema.from_frame(train, quasi_identifiers=["born", "left"]), key=KEY
+    )
     found = KAnonymizer(policy=PrivacyPolicy(k=K)).fit(
         population, model=lambda rows: (rows["left"] & (rows["pay"] > 5)).to_numpy(), desired=True
     )

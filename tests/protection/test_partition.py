@@ -1,4 +1,6 @@
-"""The fixed partition: regions of enough people for everybody, whatever is asked, in whatever order, and by whom."""
+"""The fixed partition: regions of enough people for everybody, whatever is asked, in whatever
+order, and by whom.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ def three(rows: pd.DataFrame) -> np.ndarray:
     return np.asarray(["none", "some", "much"], dtype=object)[rows["pay"].to_numpy(dtype=int) // 2]
 
 
-def fitted(population: Population, answer: Any = model, desired: Any = 1, **policy: Any) -> KAnonymizer:
+def fitted(
+    population: Population, answer: Any = model, desired: Any = 1, **policy: Any
+) -> KAnonymizer:
     return KAnonymizer(policy=PrivacyPolicy(**{"guarantee": "reciprocal", **policy})).fit(
         population, model=answer, desired=desired
     )
@@ -52,8 +56,12 @@ SETTINGS: list[tuple[dict[str, Any], Any, Any]] = [
 
 @pytest.mark.parametrize("setting", range(len(SETTINGS)))
 @pytest.mark.parametrize(("seed", "subject"), [(0, False), (3, True), (8, True), (10, False)])
-def test_giving_every_row_leaves_k_people_per_region(seed: int, subject: bool, setting: int) -> None:
-    """What an adversary does who reruns the protection for everybody: alone, in batches, in any order."""
+def test_giving_every_row_leaves_k_people_per_region(
+    seed: int, subject: bool, setting: int
+) -> None:
+    """What an adversary does who reruns the protection for everybody: alone, in batches, in any
+    order.
+    """
     policy, answer, desired = SETTINGS[setting]
     train, labels = random_table(seed), answer(random_table(seed))
     population, k = described(train, subject=subject), k_for(train, seed, subject=subject)
@@ -78,20 +86,30 @@ def test_giving_every_row_leaves_k_people_per_region(seed: int, subject: bool, s
         assert crowd["illness"].nunique() >= policy.get("l", 1)
         assert t_closeness(crowd["illness"], train["illness"], ordered=False) <= policy.get("t", 1)
     of_record = defaultdict(set)
-    for row, region in zip(train[list(population.schema.features)].itertuples(index=False), regions, strict=True):
+    for row, region in zip(
+        train[list(population.schema.features)].itertuples(index=False), regions, strict=True
+    ):
         of_record[tuple(map(str, row))].add(region)
     assert max(map(len, of_record.values())) == 1, "equal records stay together"
     order = np.random.default_rng(seed).permutation(len(train))
     again = anonymizer.regions_of(train.iloc[order])
     assert [again[i] for i in np.argsort(order)] == regions
-    assert [anonymizer.regions_of(train.iloc[[i]])[0] for i in range(0, len(train), 9)] == regions[::9]
+    assert [anonymizer.regions_of(train.iloc[[i]])[0] for i in range(0, len(train), 9)] == regions[
+        ::9
+    ]
     assert anonymizer.regions_of(train.head(7)) + anonymizer.regions_of(train.iloc[7:]) == regions
 
 
 def test_whom_no_group_can_hide_has_no_region() -> None:
     train = random_table(1)
     assert set(fitted(described(train), k=2, l=5).regions_of(train)) == {None}
-    few = fitted(described(train), three, "much", k=int((three(train) == "much").sum()) + 1, anonymity_set="eligible")
+    few = fitted(
+        described(train),
+        three,
+        "much",
+        k=int((three(train) == "much").sum()) + 1,
+        anonymity_set="eligible",
+    )
     assert set(few.regions_of(train)) == {None}
 
 
@@ -100,22 +118,35 @@ def test_the_certificate_counts_whom_rerunning_leaves() -> None:
     anonymizer = fitted(described(train, subject=True), k=6)
     everybody = pd.Series(anonymizer.regions_of(train))
     for entry in anonymizer.transform(train.head(9).assign(pay=5)).released:
-        assert entry.certificate.k_effective == train.loc[everybody == entry.region, "person"].nunique() >= 6
+        assert (
+            entry.certificate.k_effective
+            == train.loc[everybody == entry.region, "person"].nunique()
+            >= 6
+        )
 
 
-# --- who is nobody in the table ---------------------------------------------------------------------------------
+# --- who is nobody in the table
+# ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("seed", "compared"), [(3, 0), (6, 0), (9, 0), (4, 0), (4, 999), (15, 999)])
+@pytest.mark.parametrize(
+    ("seed", "compared"), [(3, 0), (6, 0), (9, 0), (4, 0), (4, 999), (15, 999)]
+)
 def test_a_stranger_is_treated_as_one_of_the_nearest_people(
     seed: int, compared: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(partition, "_COMPARED", compared)  # of more combinations a tree tells which are near
+    monkeypatch.setattr(
+        partition, "_COMPARED", compared
+    )  # of more combinations a tree tells which are near
     train, rng = random_table(seed), np.random.default_rng(seed)
     anonymizer = fitted(described(train), k=4)
     quasi = list(anonymizer.population_.schema.quasi_identifiers)
-    mixed = pd.DataFrame({name: train[name].sample(40, replace=True, random_state=rng).array for name in quasi})
-    strangers = train.sample(40, replace=True, random_state=1, ignore_index=True).assign(pay=1000, **mixed)
+    mixed = pd.DataFrame(
+        {name: train[name].sample(40, replace=True, random_state=rng).array for name in quasi}
+    )
+    strangers = train.sample(40, replace=True, random_state=1, ignore_index=True).assign(
+        pay=1000, **mixed
+    )
     for name in {"q_whole", "q_real"} & set(quasi):
         strangers[name] += rng.choice([0, 0.5, 900], 40)
     everybody, regions = anonymizer.regions_of(train), anonymizer.regions_of(strangers)
@@ -127,7 +158,9 @@ def test_a_stranger_is_treated_as_one_of_the_nearest_people(
 
 def test_strangers_of_a_divided_cell_are_in_each_group_about_as_often_as_its_people() -> None:
     n, draws = 18, 12
-    train = pd.DataFrame({"q_whole": np.repeat([0, 1], [n, 3]), "pay": np.arange(n + 3), "illness": "a"})
+    train = pd.DataFrame(
+        {"q_whole": np.repeat([0, 1], [n, 3]), "pay": np.arange(n + 3), "illness": "a"}
+    )
     train = train.assign(person=np.arange(n + 3))
     shares, found = [], []
     for draw in range(draws):  # over keys, as whoever does not know it sees them
@@ -142,15 +175,22 @@ def test_strangers_of_a_divided_cell_are_in_each_group_about_as_often_as_its_peo
 
 
 def test_a_row_of_another_outcome_gets_a_region_of_the_people_with_its_own() -> None:
-    train = pd.DataFrame({"q_whole": np.arange(20), "pay": np.repeat([0, 1], 10), "illness": "a", "person": 0})
+    train = pd.DataFrame(
+        {"q_whole": np.arange(20), "pay": np.repeat([0, 1], 10), "illness": "a", "person": 0}
+    )
     anonymizer = fitted(
-        described(train), lambda rows: rows["pay"].to_numpy(), "opposite", k=5, anonymity_set="eligible"
+        described(train),
+        lambda rows: rows["pay"].to_numpy(),
+        "opposite",
+        k=5,
+        anonymity_set="eligible",
     )
     regions = anonymizer.regions_of(train.assign(pay=1))
     assert min(region["q_whole"].low for region in regions) == 10  # type: ignore[union-attr, index]
 
 
-# --- order and key ------------------------------------------------------------------------------------------------
+# --- order and key
+# ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("key", [None, "a secret"])
@@ -168,7 +208,9 @@ def test_the_order_of_the_table_does_not_matter(
 
 def test_the_key_decides_who_of_a_crowded_cell_goes_where(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
-    train = pd.DataFrame({"q_whole": np.repeat([0, 1, 9], [14, 3, 33]), "pay": np.arange(50), "illness": "a"})
+    train = pd.DataFrame(
+        {"q_whole": np.repeat([0, 1, 9], [14, 3, 33]), "pay": np.arange(50), "illness": "a"}
+    )
     train = train.assign(person=rng.permutation(50))
 
     def regions(key: str) -> list[Region | None]:
@@ -182,7 +224,8 @@ def test_the_key_decides_who_of_a_crowded_cell_goes_where(monkeypatch: pytest.Mo
     assert all(Counter(other) == Counter(found[0]) for other in found)
 
 
-# --- which groups -------------------------------------------------------------------------------------------------
+# --- which groups
+# -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.full_search
@@ -190,22 +233,44 @@ def test_the_key_decides_who_of_a_crowded_cell_goes_where(monkeypatch: pytest.Mo
     ("people", "k", "regions"),
     [
         ({0: 1, 1: 1, 9: 1, 10: 1}, 2, {"0–1": 2, "9–10": 2}),  # neighbours share a group
-        ({0: 2, 1: 9, 10: 8}, 5, {"0–1": 5, "1": 6, "10": 8}),  # a large cell lends people and keeps k
+        (
+            {0: 2, 1: 9, 10: 8},
+            5,
+            {"0–1": 5, "1": 6, "10": 8},
+        ),  # a large cell lends people and keeps k
         ({0: 2, 1: 2, 2: 2}, 3, {"0–1": 3, "1–2": 3}),  # a cell is split where that helps
-        ({0: 2, 3: 5, 9: 5}, 5, {"0–3": 7, "9": 5}),  # a large cell is taken whole where nobody else is left
-        ({0: 2, 1: 9, 99: 9, 100: 2}, 5, {"0–1": 5, "1": 6, "99": 6, "99–100": 5}),  # each from the large cell near by
+        (
+            {0: 2, 3: 5, 9: 5},
+            5,
+            {"0–3": 7, "9": 5},
+        ),  # a large cell is taken whole where nobody else is left
+        (
+            {0: 2, 1: 9, 99: 9, 100: 2},
+            5,
+            {"0–1": 5, "1": 6, "99": 6, "99–100": 5},
+        ),  # each from the large cell near by
         ({0: 1, 2: 2, 4: 1}, 4, {"0–4": 4}),  # as few as k people are one group
-        ({0: 1, 4: 1, np.nan: 2}, 2, {"0–4": 2, "missing": 2}),  # missing values keep apart from numbers
+        (
+            {0: 1, 4: 1, np.nan: 2},
+            2,
+            {"0–4": 2, "missing": 2},
+        ),  # missing values keep apart from numbers
     ],
 )
 def test_groups_by_hand(people: dict[float, int], k: int, regions: dict[str, int]) -> None:
-    train = pd.DataFrame({"age": np.repeat([*people], [*people.values()]), "pay": range(sum(people.values()))})
-    anonymizer = fitted(Population.from_frame(train, Schema.from_frame(train, quasi_identifiers=["age"])), k=k)
+    train = pd.DataFrame(
+        {"age": np.repeat([*people], [*people.values()]), "pay": range(sum(people.values()))}
+    )
+    anonymizer = fitted(
+        Population.from_frame(train, Schema.from_frame(train, quasi_identifiers=["age"])), k=k
+    )
     assert Counter(str(r["age"]) for r in anonymizer.regions_of(train) if r is not None) == regions
 
 
 def least_loss(population: Population, k: int) -> float:
-    """Return the mean loss of the best of all divisions into groups of k people, each priced by its least region."""
+    """Return the mean loss of the best of all divisions into groups of k people, each priced by its
+    least region.
+    """
     table, schema, n = population.frame, population.schema, population.n_rows
     best = [0.0] + [np.inf] * (2**n - 1)
     for mask in range(1, 2**n):
@@ -216,7 +281,9 @@ def least_loss(population: Population, k: int) -> float:
         for name in schema.quasi_identifiers:
             values = {plain(value) for value in table[name].iloc[members]}
             parts = parts_with(next(iter(values)), table[name])
-            price += schema[name].weight * min(loss for inside, loss in parts.items() if values <= inside)
+            price += schema[name].weight * min(
+                loss for inside, loss in parts.items() if values <= inside
+            )
         for rest in range(2**n):  # groups join in the order of their masks
             if not rest & mask and best[rest] + price * len(members) < best[rest | mask]:
                 best[rest | mask] = best[rest] + price * len(members)
@@ -231,10 +298,15 @@ def test_the_loss_is_near_the_least_of_all_partitions_of_a_few_people() -> None:
         rng = np.random.default_rng(seed)
         population = people(rng, int(rng.integers(4, 8)))
         regions = fitted(population, k=2, objective="ncp").regions_of(population.frame)
-        ours, best = np.mean([ncp(region, population) for region in regions if region]), least_loss(population, 2)
+        ours, best = (
+            np.mean([ncp(region, population) for region in regions if region]),
+            least_loss(population, 2),
+        )
         assert ours >= best - 1e-9
         ratios.append(ours / best if best else 1.0 + ours)
-    assert np.mean(np.array(ratios) < 1 + 1e-9) > 0.8, "a heuristic: mostly the optimum of so few people"
+    assert np.mean(np.array(ratios) < 1 + 1e-9) > 0.8, (
+        "a heuristic: mostly the optimum of so few people"
+    )
     assert np.mean(ratios) < 1.1
 
 
@@ -242,20 +314,28 @@ def test_the_loss_is_near_the_least_of_all_partitions_of_a_few_people() -> None:
 @pytest.mark.parametrize("k", [3, 40])
 def test_more_effort_loses_no_more_and_k_holds_whatever_it_is(k: int) -> None:
     rng = np.random.default_rng(0)
-    train = pd.DataFrame({"town": rng.integers(0, 100, 300).astype(str), "age": rng.integers(0, 60, 300), "pay": 1})
+    train = pd.DataFrame(
+        {"town": rng.integers(0, 100, 300).astype(str), "age": rng.integers(0, 60, 300), "pay": 1}
+    )
     schema, loss = Schema.from_frame(train, quasi_identifiers=["town", "age"]), {}
     for effort in ("fast", "balanced", "thorough"):
         anonymizer = KAnonymizer(policy=PrivacyPolicy(k=k, guarantee="reciprocal"), effort=effort)
         anonymizer.fit(population := Population.from_frame(train, schema), model=model, desired=1)
         regions = anonymizer.regions_of(train)
         assert min(Counter(map(str, regions)).values()) >= k
-        loss[effort] = np.mean([ncp(region, population) for region in regions if region is not None])
+        loss[effort] = np.mean(
+            [ncp(region, population) for region in regions if region is not None]
+        )
     assert max(loss["thorough"], loss["balanced"]) <= loss["fast"] + 1e-9
 
 
-def test_many_combinations_are_divided_block_by_block_whatever_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_combinations_are_divided_block_by_block_whatever_their_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     random = np.random.default_rng(4)
-    table = pd.DataFrame(random.integers(0, (40, 12, 9, 6), (1500, 4)), columns=["age", "hours", "zip", "pay"])
+    table = pd.DataFrame(
+        random.integers(0, (40, 12, 9, 6), (1500, 4)), columns=["age", "hours", "zip", "pay"]
+    )
     schema = Schema.from_frame(table, quasi_identifiers=["age", "hours", "zip"], nominal=["zip"])
 
     def regions(rows: pd.DataFrame) -> list[Region]:
@@ -270,7 +350,9 @@ def test_many_combinations_are_divided_block_by_block_whatever_their_order(monke
     monkeypatch.setattr(groups, "BLOCK", 300)
     blocks = regions(table)
     assert min(Counter(blocks).values()) >= 5
-    assert all(region.contains(row) for region, row in zip(blocks, table.to_dict("records"), strict=True))
+    assert all(
+        region.contains(row) for region, row in zip(blocks, table.to_dict("records"), strict=True)
+    )
     assert regions(table.sample(frac=1, random_state=1)[["pay", "zip", "age", "hours"]]) == blocks
     assert loss(whole) < loss(blocks) < 1.15 * loss(whole)
 
@@ -287,14 +369,18 @@ def test_people_whose_outcome_is_likely_share_a_group_unless_least_loss_is_asked
     population = Population.from_frame(train, Schema.from_frame(train, quasi_identifiers=["town"]))
     mixed = {}
     for objective in ("pureness", "ncp"):
-        anonymizer = fitted(population, lambda rows: rows["town"].isin(list("ACEG")), True, k=4, objective=objective)
+        anonymizer = fitted(
+            population, lambda rows: rows["town"].isin(list("ACEG")), True, k=4, objective=objective
+        )
         regions = {frozenset(region["town"]) for region in anonymizer.regions_of(train)}  # type: ignore[index, arg-type]
         mixed[objective] = regions != {frozenset("ACEG"), frozenset("BDFH")}
     assert mixed == {"pureness": False, "ncp": True}
 
 
 def test_groups_that_are_not_diverse_join_their_neighbours() -> None:
-    train = pd.DataFrame({"q_whole": [0, 1, 2, 3, 20, 21, 22, 23], "illness": list("aaabbbba"), "pay": 1})
+    train = pd.DataFrame(
+        {"q_whole": [0, 1, 2, 3, 20, 21, 22, 23], "illness": list("aaabbbba"), "pay": 1}
+    )
     anonymizer = fitted(described(train.assign(person=0)), k=2, l=2)
     crowds = pd.Series(map(str, anonymizer.regions_of(train))).to_numpy()
     assert all(set(train.loc[crowds == region, "illness"]) == {"a", "b"} for region in set(crowds))
@@ -319,5 +405,7 @@ def test_a_category_that_nobody_has_is_outside_of_every_region() -> None:
     population = Population.from_frame(train, Schema.from_frame(train, quasi_identifiers=["city"]))
     regions = [Region({"city": frozenset(cities)}) for cities in ("A", "BC", "ABCD")]
     codes, numbers = population.domains["city"].encode(pd.Series(["A", "C", "Z"]))
-    found = partition.RegionDistance(population, regions).between(codes[:, None], numbers[:, None], np.arange(3))
+    found = partition.RegionDistance(population, regions).between(
+        codes[:, None], numbers[:, None], np.arange(3)
+    )
     assert found.tolist() == [[0, 1.1, 0], [1.1, 0, 0], [1.1, 1.1, 1.1]]

@@ -1,4 +1,6 @@
-"""Several answers of a catalogue to one query: different, diverse, and none that can be intersected with another."""
+"""Several answers of a catalogue to one query: different, diverse, and none that can be intersected
+with another.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,12 @@ def table(seed: int, n: int = 200) -> pd.DataFrame:
 
 def model(rows: pd.DataFrame) -> np.ndarray:
     bonus = rows["city"].map({"A": 0, "B": 6, "C": -6, "D": 3}).to_numpy(dtype=float)
-    score = rows["pay"].to_numpy(dtype=float) - rows["debt"].to_numpy() + rows["age"].to_numpy() / 4 + bonus
+    score = (
+        rows["pay"].to_numpy(dtype=float)
+        - rows["debt"].to_numpy()
+        + rows["age"].to_numpy() / 4
+        + bonus
+    )
     return np.where(score > 38, "yes", "no")
 
 
@@ -58,15 +65,21 @@ def answers(anonymizer: KAnonymizer) -> Any:
 
 
 def point(entry: Any, query: dict[str, Any]) -> dict[str, Any]:
-    """Return what an answer asks for: the point of its region nearest to the query, with its private values."""
+    """Return what an answer asks for: the point of its region nearest to the query, with its
+    private values.
+    """
     low, high = entry.region["age"].low, entry.region["age"].high
     near = {"age": min(max(query["age"], low), high)}
-    near["city"] = query["city"] if query["city"] in entry.region["city"] else min(entry.region["city"])
+    near["city"] = (
+        query["city"] if query["city"] in entry.region["city"] else min(entry.region["city"])
+    )
     return near | dict(entry.released)
 
 
 def apart(one: dict[str, Any], other: dict[str, Any], private: pd.DataFrame = TRAIN) -> np.ndarray:
-    """Return how far two points are from each other, attribute by attribute; numbers in shares of their range."""
+    """Return how far two points are from each other, attribute by attribute; numbers in shares of
+    their range.
+    """
     found = []
     for name in TRAIN:
         if isinstance(one[name], str):
@@ -78,10 +91,16 @@ def apart(one: dict[str, Any], other: dict[str, Any], private: pd.DataFrame = TR
 
 
 def diversity(points: Sequence[dict[str, Any]]) -> tuple[float, float, float]:
-    """Return DiCE's three: mean distance of pairs, mean number of attributes that differ, and det 1 / (1 + d)."""
+    """Return DiCE's three: mean distance of pairs, mean number of attributes that differ, and det 1
+    / (1 + d).
+    """
     pairs = [apart(one, other) for one, other in combinations(points, 2)]
     alike = [[1 / (1 + apart(one, other).sum()) for one in points] for other in points]
-    return np.mean([p.sum() for p in pairs]), np.mean([(p > 0).sum() for p in pairs]), np.linalg.det(alike)
+    return (
+        np.mean([p.sum() for p in pairs]),
+        np.mean([(p > 0).sum() for p in pairs]),
+        np.linalg.det(alike),
+    )
 
 
 def by_query(result: Any) -> Iterator[tuple[dict[str, Any], list[Any]]]:
@@ -90,23 +109,36 @@ def by_query(result: Any) -> Iterator[tuple[dict[str, Any], list[Any]]]:
 
 
 def consistent(entries: Sequence[Any]) -> int:
-    """Count people who are in all regions and get the outcome with the private values, in plain pandas."""
+    """Count people who are in all regions and get the outcome with the private values, in plain
+    pandas.
+    """
     left = TRAIN
     for entry in entries:
         region = entry.region
-        inside = left["age"].between(region["age"].low, region["age"].high) & left["city"].isin(region["city"])
+        inside = left["age"].between(region["age"].low, region["age"].high) & left["city"].isin(
+            region["city"]
+        )
         left = left[inside]
         left = left[model(left.assign(**entry.released)) == "yes"] if len(left) else left
     return len(left)
 
 
-def test_each_query_has_so_many_answers_from_near_to_far(answers: Any, anonymizer: KAnonymizer) -> None:
+def test_each_query_has_so_many_answers_from_near_to_far(
+    answers: Any, anonymizer: KAnonymizer
+) -> None:
     entries = pd.DataFrame([dict(entry.released) for entry in anonymizer.published().generalized])
     assert [entry.query for entry in answers] == np.repeat(np.arange(len(QUERIES)), M).tolist()
     for query, some in by_query(answers):
-        outside = [sum(point(entry, query)[name] != query[name] for name in QUASI) for entry in some]
-        width = [len(QUASI) * e.certificate.ncp / 2 + 0.1 * n for e, n in zip(some, outside, strict=True)]
-        away = [apart(point(e, query), query, entries).sum() + w for e, w in zip(some, width, strict=True)]
+        outside = [
+            sum(point(entry, query)[name] != query[name] for name in QUASI) for entry in some
+        ]
+        width = [
+            len(QUASI) * e.certificate.ncp / 2 + 0.1 * n for e, n in zip(some, outside, strict=True)
+        ]
+        away = [
+            apart(point(e, query), query, entries).sum() + w
+            for e, w in zip(some, width, strict=True)
+        ]
         assert len(some) == M
         assert away == pytest.approx(sorted(away))
 
@@ -124,7 +156,9 @@ def test_no_two_answers_to_a_query_have_the_same_private_values(answers: Any) ->
         assert len({tuple(entry.released.items()) for entry in some}) == M
 
 
-def test_the_nearest_is_at_most_as_far_as_the_one_answer(anonymizer: KAnonymizer, answers: Any) -> None:
+def test_the_nearest_is_at_most_as_far_as_the_one_answer(
+    anonymizer: KAnonymizer, answers: Any
+) -> None:
     one = anonymizer.explain(QUERIES)
     for i, (query, some) in enumerate(by_query(answers)):
         near, alone = (apart(point(e, query), query) for e in (some[0], one[i]))
@@ -139,9 +173,17 @@ def test_answers_are_the_same_in_any_batch_and_order_and_process(
     anonymizer: KAnonymizer, answers: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     order = np.random.default_rng(0).permutation(len(QUERIES))
-    expected = [{**entry.to_dict(), "query": place} for place, i in enumerate(order) for entry in answers.for_query(i)]
-    assert [entry.to_dict() for entry in anonymizer.explain(QUERIES.iloc[order], answers=M)] == expected
-    assert [entry.to_dict() for entry in anonymizer.explain(QUERIES.iloc[order[:1]], answers=M)] == expected[:M]
+    expected = [
+        {**entry.to_dict(), "query": place}
+        for place, i in enumerate(order)
+        for entry in answers.for_query(i)
+    ]
+    assert [
+        entry.to_dict() for entry in anonymizer.explain(QUERIES.iloc[order], answers=M)
+    ] == expected
+    assert [
+        entry.to_dict() for entry in anonymizer.explain(QUERIES.iloc[order[:1]], answers=M)
+    ] == expected[:M]
     found = []
     for train in (TRAIN, TRAIN.sample(frac=1, random_state=3, ignore_index=True)):
         population = Population.from_frame(train, POPULATION.schema)
@@ -153,13 +195,17 @@ def test_answers_are_the_same_in_any_batch_and_order_and_process(
 
 @pytest.mark.parametrize("revert", [False, True])
 def test_answers_are_more_diverse_than_those_that_are_near_alone(revert: bool) -> None:
-    """Beside the M nearest entries with private values of their own, as an explainer that is asked M times gives."""
+    """Beside the M nearest entries with private values of their own, as an explainer that is asked
+    M times gives.
+    """
     policy = PrivacyPolicy(k=K, guarantee="catalogue", revert=revert)
     anonymizer = KAnonymizer(policy=policy).fit(POPULATION, model, "yes")
     wanted = TRAIN[model(TRAIN) == "yes"]
     chosen, alone = [], []
     for query, some in by_query(anonymizer.explain(QUERIES, answers=M)):
-        near = wanted.iloc[np.argsort([apart(row, query).sum() for row in wanted.to_dict("records")])[:M]]
+        near = wanted.iloc[
+            np.argsort([apart(row, query).sum() for row in wanted.to_dict("records")])[:M]
+        ]
         each = anonymizer.transform(near, factuals=pd.DataFrame([query] * M))
         chosen.append(diversity([point(entry, query) for entry in some]))
         alone.append(diversity([point(entry, query) for entry in each]))
@@ -169,7 +215,9 @@ def test_answers_are_more_diverse_than_those_that_are_near_alone(revert: bool) -
 def test_what_there_is_no_other_answer_for_is_withheld() -> None:
     train = TRAIN[["age", "city"]].assign(rich=TRAIN["pay"] > 30)
     population = Population.from_frame(train, Schema.from_frame(train, quasi_identifiers=QUASI))
-    few = KAnonymizer(policy=CATALOGUE).fit(population, lambda rows: rows["rich"] | (rows["age"] > 50), True)
+    few = KAnonymizer(policy=CATALOGUE).fit(
+        population, lambda rows: rows["rich"] | (rows["age"] > 50), True
+    )
     result = few.explain(train.head(6), answers=3)
     for i in range(6):
         first, second, third = result.for_query(i)
@@ -188,7 +236,12 @@ def test_without_private_attributes_answers_have_different_regions() -> None:
 
 
 def test_answers_begin_at_the_query_behind_an_explainer_that_is_not_asked(answers: Any) -> None:
-    settings: dict[str, Any] = {"model": model, "desired": "yes", "population": POPULATION, "policy": CATALOGUE}
+    settings: dict[str, Any] = {
+        "model": model,
+        "desired": "yes",
+        "population": POPULATION,
+        "policy": CATALOGUE,
+    }
     private = protect(lambda rows: rows, anchor="query", **settings)
     assert [*private.explain(QUERIES, answers=M)] == [*answers]
 
@@ -197,24 +250,33 @@ def test_answers_begin_at_the_query_behind_an_explainer_that_is_not_asked(answer
 def test_answers_are_a_whole_number_of_a_catalogue(anonymizer: KAnonymizer, number: Any) -> None:
     with pytest.raises(InputError, match="answers must be a whole number >= 1, got"):
         anonymizer.explain(QUERIES, answers=number)
-    other = KAnonymizer(policy=PrivacyPolicy(k=K, guarantee="reciprocal")).fit(POPULATION, model, "yes")
+    other = KAnonymizer(policy=PrivacyPolicy(k=K, guarantee="reciprocal")).fit(
+        POPULATION, model, "yes"
+    )
     with pytest.raises(PolicyError, match="catalogue"):
         other.explain(QUERIES, answers=2)
 
 
-# --- behind an explainer -----------------------------------------------------------------------------------------
+# --- behind an explainer
+# -----------------------------------------------------------------------------------------
 
 
-def released(anonymizer: KAnonymizer, found: Sequence[pd.DataFrame], asks: pd.DataFrame) -> list[list[Any]]:
+def released(
+    anonymizer: KAnonymizer, found: Sequence[pd.DataFrame], asks: pd.DataFrame
+) -> list[list[Any]]:
     """Release the counterfactuals of each query together, as a protected explainer does."""
     number = np.repeat(np.arange(len(found)), [len(each) for each in found])
     entries, _ = anonymizer.pipeline_.release(
-        pd.concat(found, ignore_index=True), number, factuals=asks.take(number).reset_index(drop=True)
+        pd.concat(found, ignore_index=True),
+        number,
+        factuals=asks.take(number).reset_index(drop=True),
     )
     return [[entry for entry in entries if entry.query == i] for i in range(len(found))]
 
 
-def test_the_first_counterfactual_keeps_its_answer_and_an_equal_one_takes_another(anonymizer: KAnonymizer) -> None:
+def test_the_first_counterfactual_keeps_its_answer_and_an_equal_one_takes_another(
+    anonymizer: KAnonymizer,
+) -> None:
     wanted = TRAIN[model(TRAIN) == "yes"]
     found = [wanted.iloc[[i, i, i + 1]] for i in range(len(QUERIES))]
     alone = [released(anonymizer, [each.iloc[[j]] for each in found], QUERIES) for j in range(2)]
@@ -230,7 +292,9 @@ def test_another_answer_is_given_to_everybody_of_its_group_alike(anonymizer: KAn
     regions, wanted = anonymizer.regions_of(TRAIN), model(TRAIN) == "yes"
     twice = [TRAIN[wanted].iloc[[i, i]] for i in range(6)]
     for i, (_, second) in enumerate(released(anonymizer, twice, QUERIES)):
-        members = TRAIN[wanted & [region == second.region for region in regions]].assign(**second.released)
+        members = TRAIN[wanted & [region == second.region for region in regions]].assign(
+            **second.released
+        )
         instead = [pd.concat([twice[i].head(1), members.iloc[[j]]]) for j in range(len(members))]
         again = released(anonymizer, instead, QUERIES.take([i] * len(members)))
         # A class that two groups divide is divided anew by these private values.
@@ -244,8 +308,14 @@ def test_what_dice_finds_for_one_query_leaves_as_different_answers(method: str) 
     dice_ml = pytest.importorskip("dice_ml", reason="needs the extra [dice]")
     columns = make_column_transformer((OneHotEncoder(), ["city", "job"]), remainder="passthrough")
     wanted = (model(TRAIN) == "yes").astype(int)
-    tree = make_pipeline(columns, DecisionTreeClassifier(max_depth=4, random_state=0)).fit(TRAIN, wanted)
-    data = dice_ml.Data(dataframe=TRAIN.assign(y=wanted), continuous_features=["age", "pay", "debt"], outcome_name="y")
+    tree = make_pipeline(columns, DecisionTreeClassifier(max_depth=4, random_state=0)).fit(
+        TRAIN, wanted
+    )
+    data = dice_ml.Data(
+        dataframe=TRAIN.assign(y=wanted),
+        continuous_features=["age", "pay", "debt"],
+        outcome_name="y",
+    )
     explainer = dice_ml.Dice(data, dice_ml.Model(model=tree, backend="sklearn"), method=method)
     options: dict[str, Any] = {"total_CFs": M, "posthoc_sparsity_algorithm": "binary"}
     options |= {"random_seed": 1} if method == "random" else {}
@@ -261,12 +331,18 @@ def test_what_dice_finds_for_one_query_leaves_as_different_answers(method: str) 
     assert shown == [M] * len(queries)
 
 
-def test_two_regions_with_the_same_private_values_do_not_leave_together(anonymizer: KAnonymizer) -> None:
-    """Where nobody knows who asks, each is the nearest entry by itself; the second would be intersected."""
+def test_two_regions_with_the_same_private_values_do_not_leave_together(
+    anonymizer: KAnonymizer,
+) -> None:
+    """Where nobody knows who asks, each is the nearest entry by itself; the second would be
+    intersected.
+    """
     entries = [*anonymizer.published()]
     keys = pd.Series([tuple(entry.released.items()) for entry in entries])
     assert not keys.duplicated().any() or len(set(keys)) < len(entries)
-    twice = [Counterfactual(0, row) for row in TRAIN[model(TRAIN) == "yes"].head(40).to_dict("records")]
+    twice = [
+        Counterfactual(0, row) for row in TRAIN[model(TRAIN) == "yes"].head(40).to_dict("records")
+    ]
     given: dict[tuple[Any, ...], Any] = {}
     for entry in anonymizer.transform(twice).released:
         assert given.setdefault(tuple(entry.released.items()), entry.region) == entry.region

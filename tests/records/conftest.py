@@ -35,7 +35,9 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture
 def open_ledger(url: str) -> Iterator[Open]:
-    """Return a function that makes the ledger, and then opens it once more; all are closed at the end."""
+    """Return a function that makes the ledger, and then opens it once more; all are closed at the
+    end.
+    """
     opened: list[Ledger] = []
 
     def open_one(**settings: Any) -> Ledger:

@@ -1,4 +1,6 @@
-"""Budgets: spending under a ceiling, wherever the books are kept and whoever spends at the same time."""
+"""Budgets: spending under a ceiling, wherever the books are kept and whoever spends at the same
+time.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,11 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> str | None:
     if request.param == "memory":
         return None
     sqlite = request.param == "sqlite"
-    where = f"sqlite:///{tmp_path / 'books.db'}" if sqlite else str(request.getfixturevalue("postgres_url"))
+    where = (
+        f"sqlite:///{tmp_path / 'books.db'}"
+        if sqlite
+        else str(request.getfixturevalue("postgres_url"))
+    )
     Ledger(where, create=True).close()
     return where
 
@@ -77,10 +83,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def population(key: bytes | None, rows: int = 30) -> Population:
     train = pd.DataFrame({"age": range(20, 20 + rows), "pay": 1})
-    return Population.from_frame(train, Schema.from_frame(train, quasi_identifiers=["age"]), key=key)
+    return Population.from_frame(
+        train, Schema.from_frame(train, quasi_identifiers=["age"]), key=key
+    )
 
 
-def spend(scope: str, *amounts: float, ceiling: float = 1.0, delta: float = 1e-5) -> BudgetAccountant:
+def spend(
+    scope: str, *amounts: float, ceiling: float = 1.0, delta: float = 1e-5
+) -> BudgetAccountant:
     accountant = BudgetAccountant(ceiling, delta, ledger="ledger.db", scope=scope)
     for epsilon in amounts:
         accountant.spend(None, epsilon, 1e-6 if delta else 0.0, what="tree")
@@ -95,18 +105,25 @@ def refused(*words: object) -> str:
 
 
 def shown() -> dict[str, dict[str, Any]]:
-    return {each["account"]: each for each in json.loads(cfk("budget show", "ledger.db", "--json").stdout)["accounts"]}
+    return {
+        each["account"]: each
+        for each in json.loads(cfk("budget show", "ledger.db", "--json").stdout)["accounts"]
+    }
 
 
-# --- spending --------------------------------------------------------------------------------------------------------
+# --- spending
+# --------------------------------------------------------------------------------------------------------
 
 
-def test_spends_add_up_to_the_ceiling_and_no_further(open_accountant: Open, place: str | None) -> None:
+def test_spends_add_up_to_the_ceiling_and_no_further(
+    open_accountant: Open, place: str | None
+) -> None:
     accountant = open_accountant(np.float64(1.0), 1e-5, ledger=place, scope="patients")
     accountant.spend("patients", np.float64(0.75), 6e-6, what="first")
     accountant.check("patients", 0.25, 4e-6)
     with pytest.raises(
-        BudgetError, match=r"patients has ε = 0.25, δ = 4e-06 left of ε = 1, δ = 1e-05, and ε = 0.3, δ = 0"
+        BudgetError,
+        match=r"patients has ε = 0.25, δ = 4e-06 left of ε = 1, δ = 1e-05, and ε = 0.3, δ = 0",
     ):
         accountant.spend("patients", 0.3, what="too much ε")
     with pytest.raises(BudgetError, match=r"ε = 0.1, δ = 5e-06 was asked for"):
@@ -115,7 +132,10 @@ def test_spends_add_up_to_the_ceiling_and_no_further(open_accountant: Open, plac
         accountant.check("patients", 0.3)
     assert accountant.remaining() == (0.25, 4e-6)
     accountant.spend(None, 0.25, 4e-6, what="second")
-    assert (accountant.remaining("patients"), accountant.spent("patients")) == ((0.0, 0.0), (1.0, 1e-5))
+    assert (accountant.remaining("patients"), accountant.spent("patients")) == (
+        (0.0, 0.0),
+        (1.0, 1e-5),
+    )
     first, second = accountant.spends("patients")
     assert (first.epsilon, first.delta, first.what, second.what) == (0.75, 6e-6, "first", "second")
     assert first.at <= second.at
@@ -125,7 +145,11 @@ def test_spends_add_up_to_the_ceiling_and_no_further(open_accountant: Open, plac
 def test_accounts_are_apart_and_nothing_of_a_table_decides_whose_budget_it_is(
     open_accountant: Open, place: str | None
 ) -> None:
-    accountant, one, other = open_accountant(1.0, ledger=place), population(b"key"), population(b"key", rows=31)
+    accountant, one, other = (
+        open_accountant(1.0, ledger=place),
+        population(b"key"),
+        population(b"key", rows=31),
+    )
     if place is None:  # the books of one accountant in memory are about one thing
         accountant.spend(one, 0.75, what="fit")
         assert accountant.account(one) == accountant.account(other) == accountant.account()
@@ -136,8 +160,15 @@ def test_accounts_are_apart_and_nothing_of_a_table_decides_whose_budget_it_is(
         return
     accountant.spend("patients", 1.0, what="fit")
     accountant.spend("visitors", 0.25, what="fit")
-    assert (accountant.remaining("patients").epsilon, accountant.remaining("visitors").epsilon) == (0.0, 0.75)
-    for use in (accountant.remaining, accountant.spent, lambda people: accountant.spend(people, 0.5, what="fit")):
+    assert (accountant.remaining("patients").epsilon, accountant.remaining("visitors").epsilon) == (
+        0.0,
+        0.75,
+    )
+    for use in (
+        accountant.remaining,
+        accountant.spent,
+        lambda people: accountant.spend(people, 0.5, what="fit"),
+    ):
         with pytest.raises(BudgetError, match=r"whose budget\?.*scope="):
             use(one)
     scoped = open_accountant(1.0, ledger=place, scope="guests")
@@ -147,7 +178,9 @@ def test_accounts_are_apart_and_nothing_of_a_table_decides_whose_budget_it_is(
         scoped.remaining("visitors")
 
 
-def test_nobody_spends_what_others_spent_meanwhile(open_accountant: Open, place: str | None) -> None:
+def test_nobody_spends_what_others_spent_meanwhile(
+    open_accountant: Open, place: str | None
+) -> None:
     options: dict[str, Any] = {"ledger": place, "scope": "race"}
     shared = open_accountant(1.0, **options)
 
@@ -173,26 +206,50 @@ def test_nobody_spends_what_others_spent_meanwhile(open_accountant: Open, place:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="starts its workers with fork")
 @pytest.mark.parametrize(
     ("processes", "kills"),
-    [pytest.param(3, 2, id="3-processes"), pytest.param(8, 10, id="8-processes", marks=pytest.mark.slow)],
+    [
+        pytest.param(3, 2, id="3-processes"),
+        pytest.param(8, 10, id="8-processes", marks=pytest.mark.slow),
+    ],
 )
-def test_no_more_is_spent_by_processes_that_get_killed(url: str, processes: int, kills: int, tmp_path: Path) -> None:
+def test_no_more_is_spent_by_processes_that_get_killed(
+    url: str, processes: int, kills: int, tmp_path: Path
+) -> None:
     spent = tmp_path / "spent"
     spent.mkdir()
-    command = [sys.executable, budget_workload.__file__, url, str(spent), str(processes), str(kills)]
-    environment = os.environ | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}  # fork wants no threads
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=300)
+    command = [
+        sys.executable,
+        budget_workload.__file__,
+        url,
+        str(spent),
+        str(processes),
+        str(kills),
+    ]
+    environment = os.environ | {
+        "OPENBLAS_NUM_THREADS": "1",
+        "OMP_NUM_THREADS": "1",
+    }  # fork wants no threads
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, check=False, timeout=300
+    )
     assert done.returncode == 0, done.stderr
     assert [path.read_text() for path in spent.glob("*.failed")] == []
-    allowed, killed = sum(path.read_bytes().count(b"\n") for path in spent.glob("*.txt")), int(done.stdout)
+    allowed, killed = (
+        sum(path.read_bytes().count(b"\n") for path in spent.glob("*.txt")),
+        int(done.stdout),
+    )
     # A process that was killed may have spent and not told; it never told without having spent.
     assert budget_workload.SPENDS - killed <= allowed <= budget_workload.SPENDS
-    with Ledger(url) as ledger, BudgetAccountant(15.0, ledger=ledger, scope=budget_workload.SCOPE) as account:
+    with (
+        Ledger(url) as ledger,
+        BudgetAccountant(15.0, ledger=ledger, scope=budget_workload.SCOPE) as account,
+    ):
         ledger.verify()
         assert len(account.spends()) == budget_workload.SPENDS
         assert (account.spent(), account.remaining()) == ((15.0, 0.0), (0.0, 0.0))
 
 
-# --- amounts, exactly ------------------------------------------------------------------------------------------------
+# --- amounts, exactly
+# ------------------------------------------------------------------------------------------------
 
 SHARE = Fraction(1, 2**52)  # by which a float may lie beside its decimal, at most
 epsilons = st.floats(1e-6, 3.0) | st.sampled_from([0.1, 0.2, 0.3, 1 / 3, 0.7, 1e-6])
@@ -235,17 +292,26 @@ def gaussian(accountant: BudgetAccountant, epsilon: float, delta: float, times: 
 
 @pytest.mark.parametrize(
     ("ceiling", "fit", "fits"),
-    [((1.0, 1e-5), (0.3, 1e-6), 12), ((3.0, 1e-6), (0.5, 1e-8), 40), ((0.5, 1e-9), (0.1, 1e-9), 22)],
+    [
+        ((1.0, 1e-5), (0.3, 1e-6), 12),
+        ((3.0, 1e-6), (0.5, 1e-8), 40),
+        ((0.5, 1e-9), (0.1, 1e-9), 22),
+    ],
 )
 def test_fits_with_gaussian_noise_lose_what_another_accountant_says_and_not_their_sum(
     ceiling: tuple[float, float], fit: tuple[float, float], fits: int
 ) -> None:
     accounting = pytest.importorskip("dp_accounting", reason="a second opinion on the composition")
-    accountant, other = BudgetAccountant(*ceiling), accounting.rdp.RdpAccountant(1 + np.geomspace(1e-2, 1e3, 2000))
+    accountant, other = (
+        BudgetAccountant(*ceiling),
+        accounting.rdp.RdpAccountant(1 + np.geomspace(1e-2, 1e3, 2000)),
+    )
     for number in range(1, fits + 1):
         rho = gaussian(accountant, *fit)
         other.compose(accounting.GaussianDpEvent(1 / math.sqrt(2 * rho)))
-        assert accountant.spent().epsilon >= min(other.get_epsilon(ceiling[1]) * (1 - 1e-4), number * fit[0])
+        assert accountant.spent().epsilon >= min(
+            other.get_epsilon(ceiling[1]) * (1 - 1e-4), number * fit[0]
+        )
     assert ceiling[0] * 0.95 < accountant.spent().epsilon <= ceiling[0] < fits * fit[0] / 3
     assert accountant.spent().epsilon == pytest.approx(other.get_epsilon(ceiling[1]), rel=1e-3)
     assert accountant.spent().delta == ceiling[1]
@@ -255,13 +321,17 @@ def test_fits_with_gaussian_noise_lose_what_another_accountant_says_and_not_thei
 
 
 def test_what_is_concentrated_is_added_at_one_order_and_pure_epsilons_to_it() -> None:
-    """By hand: at order alpha, rho loses alpha rho, and epsilon is what leaves delta = exp((alpha - 1)(loss - eps))."""
+    """By hand: at order alpha, rho loses alpha rho, and epsilon is what leaves delta = exp((alpha -
+    1)(loss - eps)).
+    """
     accountant = BudgetAccountant(2.0, 1e-6)
     rho = gaussian(accountant, 0.4, 1e-8, times=9)
     accountant.spend(None, 0.25, what="pure")
     alpha = Order.of(Budget(2.0, 1e-6)).alpha  # type: ignore[union-attr]
     loss = (
-        9 * alpha * rho + 0.25 + (math.log(1e6) + (alpha - 1) * math.log(1 - 1 / alpha) - math.log(alpha)) / (alpha - 1)
+        9 * alpha * rho
+        + 0.25
+        + (math.log(1e6) + (alpha - 1) * math.log(1 - 1 / alpha) - math.log(alpha)) / (alpha - 1)
     )
     assert accountant.spent().epsilon == pytest.approx(loss, rel=2e-5)
     assert accountant.spent().epsilon >= loss
@@ -308,7 +378,9 @@ def test_equal_parts_fill_a_ceiling_exactly_and_not_a_bit_more_fits(parts: int, 
         accountant.spend(None, 1e-300, what="fit")
 
 
-@pytest.mark.parametrize("epsilon", [0, -1.0, float("inf"), float("nan"), "1", None, True, 10**400, 2**53 + 1])
+@pytest.mark.parametrize(
+    "epsilon", [0, -1.0, float("inf"), float("nan"), "1", None, True, 10**400, 2**53 + 1]
+)
 def test_epsilon_must_be_finite_and_positive(epsilon: Any) -> None:
     accountant = BudgetAccountant(1.0, scope="a")
     for use in (
@@ -323,7 +395,10 @@ def test_epsilon_must_be_finite_and_positive(epsilon: Any) -> None:
 
 @pytest.mark.parametrize("delta", [-1e-9, 1.0, float("nan"), "0", None])
 def test_delta_must_be_below_1(delta: Any) -> None:
-    for use in (lambda: BudgetAccountant(1.0, delta), lambda: BudgetAccountant(1.0).spend("a", 0.5, delta, what="fit")):
+    for use in (
+        lambda: BudgetAccountant(1.0, delta),
+        lambda: BudgetAccountant(1.0).spend("a", 0.5, delta, what="fit"),
+    ):
         with pytest.raises(BudgetError, match="delta"):
             use()
 
@@ -333,7 +408,9 @@ def test_names_are_short_texts_and_no_fingerprints(name: Any) -> None:
     for use in (
         lambda: BudgetAccountant(1.0, scope=name),
         lambda: BudgetAccountant(1.0).spend(name, 0.5, what="fit"),
-        lambda: BudgetAccountant(1.0).spend("a", 0.5, what=name if isinstance(name, bytes | int) else "\n"),
+        lambda: BudgetAccountant(1.0).spend(
+            "a", 0.5, what=name if isinstance(name, bytes | int) else "\n"
+        ),
     ):
         with pytest.raises(BudgetError):
             use()
@@ -349,7 +426,8 @@ def test_other_mistakes_are_said() -> None:
             use()
 
 
-# --- the default, and copies -----------------------------------------------------------------------------------------
+# --- the default, and copies
+# -----------------------------------------------------------------------------------------
 
 
 def test_default_is_that_of_the_innermost_block_else_of_the_process() -> None:
@@ -369,8 +447,13 @@ def test_default_is_that_of_the_innermost_block_else_of_the_process() -> None:
             outer.__exit__()  # in another order than they began
             assert BudgetAccountant.default() is inner
             outer.__enter__()
-            with ThreadPoolExecutor(1) as thread, pytest.raises(BudgetError, match="several accountants"):
-                thread.submit(BudgetAccountant.default).result()  # which of the two, nobody knows there
+            with (
+                ThreadPoolExecutor(1) as thread,
+                pytest.raises(BudgetError, match="several accountants"),
+            ):
+                thread.submit(
+                    BudgetAccountant.default
+                ).result()  # which of the two, nobody knows there
             inner.__exit__()
         assert BudgetAccountant.default() is whole
     finally:
@@ -392,7 +475,11 @@ def test_one_accountant_may_be_entered_by_several_threads() -> None:
 
 def test_copy_is_the_same_accountant_and_pickle_is_refused() -> None:
     accountant = BudgetAccountant(1.0, scope="a")
-    assert copy.copy(accountant) is copy.deepcopy({"accountant": accountant})["accountant"] is accountant
+    assert (
+        copy.copy(accountant)
+        is copy.deepcopy({"accountant": accountant})["accountant"]
+        is accountant
+    )
     with pytest.raises(BudgetError, match="pickled"):
         pickle.dumps(accountant)
 
@@ -415,20 +502,29 @@ def test_fork_does_not_double_a_budget_in_memory() -> None:
 
 
 def test_a_budget_in_memory_that_is_lost_does_not_start_anew() -> None:
-    """An interrupt within a statement makes SQLAlchemy drop the connection, and the books with it."""
+    """An interrupt within a statement makes SQLAlchemy drop the connection, and the books with
+    it.
+    """
     accountant = BudgetAccountant(1.0)
     accountant.spend(None, 0.75, what="fit")
     with accountant._ledger._database._engine().connect() as connection:
         connection.invalidate()
-    for use in (accountant.remaining, accountant.spends, lambda: accountant.spend(None, 0.1, what="fit")):
+    for use in (
+        accountant.remaining,
+        accountant.spends,
+        lambda: accountant.spend(None, 0.1, what="fit"),
+    ):
         with pytest.raises(LedgerError, match="failed"):
             use()
 
 
-# --- in the database of a ledger -------------------------------------------------------------------------------------
+# --- in the database of a ledger
+# -------------------------------------------------------------------------------------
 
 
-def test_a_ledger_has_no_budget_until_the_first_spend_which_outlives_everything(folder: Path) -> None:
+def test_a_ledger_has_no_budget_until_the_first_spend_which_outlives_everything(
+    folder: Path,
+) -> None:
     with Ledger("ledger.db") as ledger:
         accountant = BudgetAccountant(1.0, ledger=ledger, scope="patients")
         assert cfk("budget show", "ledger.db").stdout == "no budget was used in this ledger\n"
@@ -454,8 +550,14 @@ def test_the_lowest_ceiling_holds_for_all_and_a_higher_one_is_refused(folder: Pa
     second.check(None, 0.5)
     first.check(None, 1.5)  # a look lowers nothing
     second.spend(None, 0.25, what="fit")
-    for use in (lambda: first.spend(None, 0.1, what="fit"), lambda: first.check(None, 0.1), first.remaining):
-        with pytest.raises(BudgetError, match=r"on record is ε = 1, .*higher: ε = 2, .*cfk budget raise"):
+    for use in (
+        lambda: first.spend(None, 0.1, what="fit"),
+        lambda: first.check(None, 0.1),
+        first.remaining,
+    ):
+        with pytest.raises(
+            BudgetError, match=r"on record is ε = 1, .*higher: ε = 2, .*cfk budget raise"
+        ):
             use()
     assert first.spent().epsilon == 0.75
     with pytest.raises(BudgetError, match="higher"):
@@ -464,7 +566,9 @@ def test_the_lowest_ceiling_holds_for_all_and_a_higher_one_is_refused(folder: Pa
         spend("patients", 0.1, ceiling=0.7)
 
 
-def test_show_lists_accounts_with_what_is_left_and_raise_says_from_where_to_where(folder: Path) -> None:
+def test_show_lists_accounts_with_what_is_left_and_raise_says_from_where_to_where(
+    folder: Path,
+) -> None:
     spend("patients", 0.25, 0.5)
     spend("[red]visitors", 1.0)
     lines = [line.split() for line in cfk("budget show", "ledger.db").stdout.splitlines()]
@@ -475,12 +579,20 @@ def test_show_lists_accounts_with_what_is_left_and_raise_says_from_where_to_wher
     patients = shown()["patients"]
     assert (patients["left"], patients["fits"]) == ({"epsilon": 0.25, "delta": 8e-06}, 2)
     assert patients["last"] == patients["spends"][1]["at"]
-    assert [(s["epsilon"], s["what"]) for s in patients["spends"]] == [(0.25, "tree"), (0.5, "tree")]
+    assert [(s["epsilon"], s["what"]) for s in patients["spends"]] == [
+        (0.25, "tree"),
+        (0.5, "tree"),
+    ]
     said = cfk("budget raise", "ledger.db", "--account", "[red]visitors", "--epsilon", 2.5).stdout
-    assert said == "raised from ε = 1, δ = 1e-05 to ε = 2.5, δ = 1e-05; ε = 1.5, δ = 9e-06 is left\n"
+    assert (
+        said == "raised from ε = 1, δ = 1e-05 to ε = 2.5, δ = 1e-05; ε = 1.5, δ = 9e-06 is left\n"
+    )
     spend("[red]visitors", 1.5, ceiling=2.5)
     ceilings = shown()["[red]visitors"]["ceilings"]  # earlier ones stay on record
-    assert [(ceiling["epsilon"], ceiling["delta"]) for ceiling in ceilings] == [(1.0, 1e-05), (2.5, 1e-05)]
+    assert [(ceiling["epsilon"], ceiling["delta"]) for ceiling in ceilings] == [
+        (1.0, 1e-05),
+        (2.5, 1e-05),
+    ]
     cfk("budget raise", "ledger.db", "--account", "patients", "--delta", 1e-4)
     assert shown()["patients"]["ceiling"] == {"epsilon": 1.0, "delta": 1e-4}
     Path("key").write_bytes(b"k" * 32)
@@ -493,7 +605,8 @@ def test_show_says_what_a_next_fit_would_lead_to_and_spends_nothing(folder: Path
     gaussian(accountant, 0.3, 1e-6, times=3)
     next_, before = ("budget show", "ledger.db", "--next", 0.3), accountant.spent()
     pure, concentrated = (
-        json.loads(cfk(*next_, *more, "--json").stdout)["accounts"][0]["next"] for more in ((), ("--delta", 1e-6))
+        json.loads(cfk(*next_, *more, "--json").stdout)["accounts"][0]["next"]
+        for more in ((), ("--delta", 1e-6))
     )
     assert pure == {
         "spent": {"epsilon": pytest.approx(before.epsilon + 0.3, rel=1e-4), "delta": 1e-5},
@@ -501,7 +614,10 @@ def test_show_says_what_a_next_fit_would_lead_to_and_spends_nothing(folder: Path
     }
     assert accountant.spent() == before
     gaussian(accountant, 0.3, 1e-6)
-    assert concentrated == {"spent": dict(zip(("epsilon", "delta"), accountant.spent(), strict=True)), "refused": False}
+    assert concentrated == {
+        "spent": dict(zip(("epsilon", "delta"), accountant.spent(), strict=True)),
+        "refused": False,
+    }
     lines = cfk("budget show", "ledger.db", "--next", 2).stdout.splitlines()
     assert lines[0].split()[-1] == "then"
     assert lines[1].split()[-1] == "refused"
@@ -523,7 +639,9 @@ def test_show_says_what_a_next_fit_would_lead_to_and_spends_nothing(folder: Path
         (["--epsilon", "2"], "Missing option"),
     ],
 )
-def test_wrong_raises_are_one_line_and_change_nothing(folder: Path, words: list[str], said: str) -> None:
+def test_wrong_raises_are_one_line_and_change_nothing(
+    folder: Path, words: list[str], said: str
+) -> None:
     spend("patients", 0.5)
     assert said in refused("raise", "ledger.db", *words)
     assert shown()["patients"]["left"]["epsilon"] == 0.5
@@ -532,9 +650,13 @@ def test_wrong_raises_are_one_line_and_change_nothing(folder: Path, words: list[
 def test_second_try_of_a_spend_spends_nothing(
     open_accountant: Open, place: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The answer to a commit can get lost; the transaction is tried again then, with the token that it had."""
+    """The answer to a commit can get lost; the transaction is tried again then, with the token that
+    it had.
+    """
     accountant = open_accountant(1.0, ledger=place, scope="patients")
-    monkeypatch.setattr("cfk_plugin.records.budget.secrets.token_hex", lambda length: "a" * 2 * length)
+    monkeypatch.setattr(
+        "cfk_plugin.records.budget.secrets.token_hex", lambda length: "a" * 2 * length
+    )
     for _ in range(2):
         accountant.spend(None, 0.75, what="fit")
     assert len(accountant.spends()) == 1
@@ -562,4 +684,6 @@ def test_books_that_were_changed_or_are_gone_are_an_error_and_no_new_start(
         accountant.spend(None, 0.1, what="canary")
     assert "canary" not in str(caught.value)
     assert caught.value.__context__ is None
-    assert ("cfk_budget_spends" in sqlalchemy.inspect(database).get_table_names()) == ("DROP" not in statement)
+    assert ("cfk_budget_spends" in sqlalchemy.inspect(database).get_table_names()) == (
+        "DROP" not in statement
+    )

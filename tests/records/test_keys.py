@@ -49,10 +49,24 @@ def file(tmp_path: Path) -> Path:
         (True, np.bool_(True), "True"),
         (None, float("nan"), np.nan, pd.NA, pd.NaT, np.datetime64("NaT", "ns")),
         ("a", np.str_("a")),
-        (date(2020, 1, 2), pd.Timestamp("2020-01-02"), np.datetime64("2020-01-02"), "2020-01-02", "2020-01-02 00:00"),
-        (pd.Timestamp("2020-01-02 01:00", tz="Europe/Brussels"), "2020-01-02T00:00:00Z", "2020-01-02 01:00:00+01:00"),
+        (
+            date(2020, 1, 2),
+            pd.Timestamp("2020-01-02"),
+            np.datetime64("2020-01-02"),
+            "2020-01-02",
+            "2020-01-02 00:00",
+        ),
+        (
+            pd.Timestamp("2020-01-02 01:00", tz="Europe/Brussels"),
+            "2020-01-02T00:00:00Z",
+            "2020-01-02 01:00:00+01:00",
+        ),
         ("2020-99-99", "2020-99-99"),
-        (datetime(2020, 1, 2, 3, 4), pd.Timestamp("2020-01-02 03:04"), "2020-01-02 03:04:00"),  # noqa: DTZ001
+        (
+            datetime(2020, 1, 2, 3, 4),  # noqa: DTZ001 - as read from a table
+            pd.Timestamp("2020-01-02 03:04"),
+            "2020-01-02 03:04:00",
+        ),
         (0.0, -0.0, 0),
     ],
     ids=lambda values: str(values[0]),
@@ -70,14 +84,21 @@ def test_encoding_is_unambiguous() -> None:
 
 
 def test_kinds_and_keys_have_unrelated_handles() -> None:
-    found = {Key(k).digest(kind, '["1"]') for k in (KEY, b"l" * 32) for kind in ("record", "region", "key")}
+    found = {
+        Key(k).digest(kind, '["1"]')
+        for k in (KEY, b"l" * 32)
+        for kind in ("record", "region", "key")
+    }
     assert handles([1]) < found
     assert len(found) == 6
 
 
 def test_handles_do_not_change_between_versions() -> None:
-    # Another result here would orphan every ledger that exists: it needs a new version of the tables.
-    assert handles([3, "a", None, 1.5]) == {"4152ca34b46e96ed529c73bd5dd9453986ce66d1be51a90fb212657e6387d0ba"}
+    # Another result here would orphan every ledger that exists: it needs a new version of the
+    # tables.
+    assert handles([3, "a", None, 1.5]) == {
+        "4152ca34b46e96ed529c73bd5dd9453986ce66d1be51a90fb212657e6387d0ba"
+    }
 
 
 def test_row_read_back_from_csv_has_the_same_handle() -> None:
@@ -86,7 +107,9 @@ def test_row_read_back_from_csv_has_the_same_handle() -> None:
             "age": [3, 4],
             "income": [0.1 + 0.2, 1e22],
             "born": pd.to_datetime(["2020-01-01", "2021-02-03"]),
-            "seen": pd.to_datetime(["2020-01-01 10:00:00", "2021-02-03 11:12:13.5"], format="ISO8601"),
+            "seen": pd.to_datetime(
+                ["2020-01-01 10:00:00", "2021-02-03 11:12:13.5"], format="ISO8601"
+            ),
             "city": ["Gent", None],
             "member": [True, False],
             "codes": pd.Series([7, None], dtype="Int64"),
@@ -135,7 +158,9 @@ def test_lost_key_file_is_not_replaced(file: Path) -> None:
     assert not Path(f"{file}.key").exists()
 
 
-@pytest.mark.parametrize(("name", "said"), [("empty", "16 to 4096 bytes"), ("no/key", "cannot be written")])
+@pytest.mark.parametrize(
+    ("name", "said"), [("empty", "16 to 4096 bytes"), ("no/key", "cannot be written")]
+)
 def test_unusable_key_file_is_refused(tmp_path: Path, name: str, said: str) -> None:
     (tmp_path / "empty").touch(0o600)
     with pytest.raises(LedgerError, match=said):
@@ -145,7 +170,9 @@ def test_unusable_key_file_is_refused(tmp_path: Path, name: str, said: str) -> N
 def test_all_that_make_the_key_file_at_once_get_the_same(tmp_path: Path) -> None:
     ids: list[str] = []
     threads = [
-        threading.Thread(target=lambda: ids.append(find_key(None, None, tmp_path / "ledger.db", create=True).id))
+        threading.Thread(
+            target=lambda: ids.append(find_key(None, None, tmp_path / "ledger.db", create=True).id)
+        )
         for _ in range(8)
     ]
     for thread in threads:
@@ -155,7 +182,9 @@ def test_all_that_make_the_key_file_at_once_get_the_same(tmp_path: Path) -> None
     assert (len(ids), len(set(ids))) == (8, 1)
 
 
-def test_argument_wins_over_file_over_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_argument_wins_over_file_over_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "key").write_bytes(b"f" * 32)
     (tmp_path / "key").chmod(0o600)
     beside = tmp_path / "ledger.db"

@@ -1,4 +1,6 @@
-"""A ledger as its users see it, in Python and on the command line, and as whoever reads its database does."""
+"""A ledger as its users see it, in Python and on the command line, and as whoever reads its
+database does.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ TRAIN = pd.DataFrame(
         "age": [20, 30, 40, 50],
         "code": ["007", "A1", "12", None],
         "income": [1.5, 2.0, 3.25, 4.0],
-        "seen": pd.to_datetime(["2020-01-01", "2020-01-02 10:00", "2020-01-03", "2020-01-04"], format="ISO8601"),
+        "seen": pd.to_datetime(
+            ["2020-01-01", "2020-01-02 10:00", "2020-01-03", "2020-01-04"], format="ISO8601"
+        ),
         "city": [CANARY] * 4,
     }
 )
@@ -38,10 +42,14 @@ def dump(url: str) -> dict[str, list[Any]]:
     with connected(url) as connection:
         names = sqlalchemy.inspect(connection).get_table_names()
         assert names
-        return {n: [tuple(row) for row in connection.execute(sqlalchemy.text(f"SELECT * FROM {n}"))] for n in names}
+        return {
+            n: [tuple(row) for row in connection.execute(sqlalchemy.text(f"SELECT * FROM {n}"))]
+            for n in names
+        }
 
 
-# --- opening ---------------------------------------------------------------------------------------------------
+# --- opening
+# ---------------------------------------------------------------------------------------------------
 
 
 def test_what_is_on_record_outlives_the_ledger(open_ledger: Open) -> None:
@@ -63,7 +71,9 @@ def test_what_is_on_record_outlives_the_ledger(open_ledger: Open) -> None:
 @pytest.mark.parametrize("version", ["3", "1", "canary", None])
 def test_other_version_is_refused(tmp_path: Path, ledger: Ledger, version: str | None) -> None:
     told = f"UPDATE cfk_ledger_meta SET value = '{version}' WHERE name = 'version'"
-    change(f"sqlite:///{tmp_path / 'ledger.db'}", told if version else "DELETE FROM cfk_ledger_meta")
+    change(
+        f"sqlite:///{tmp_path / 'ledger.db'}", told if version else "DELETE FROM cfk_ledger_meta"
+    )
     with pytest.raises(LedgerError, match="version") as caught:
         Ledger(tmp_path / "ledger.db")
     assert "canary" not in str(caught.value)
@@ -92,7 +102,14 @@ def test_of_several_that_make_a_ledger_at_once_one_does(url: str) -> None:
 
 @pytest.mark.parametrize(
     "url",
-    ["sqlite://", "sqlite:///:memory:", "sqlite:///file.db?mode=memory", "mysql://u:canary@h/d", "://canary", "x+y://"],
+    [
+        "sqlite://",
+        "sqlite:///:memory:",
+        "sqlite:///file.db?mode=memory",
+        "mysql://u:canary@h/d",
+        "://canary",
+        "x+y://",
+    ],
 )
 def test_what_is_no_ledger_is_refused_without_quoting_it(url: str) -> None:
     with pytest.raises(LedgerError) as caught:
@@ -111,7 +128,9 @@ def test_missing_folder_and_foreign_file_are_refused(tmp_path: Path) -> None:
     assert (tmp_path / "text.db").read_text() == CANARY * 100
 
 
-def test_default_place_is_the_state_folder_or_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_default_place_is_the_state_folder_or_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     with pytest.raises(LedgerError):
         Ledger()
@@ -124,7 +143,8 @@ def test_default_place_is_the_state_folder_or_the_environment(tmp_path: Path, mo
     assert "releases  0" in cfk("ledger status").stdout
 
 
-# --- failures --------------------------------------------------------------------------------------------------
+# --- failures
+# --------------------------------------------------------------------------------------------------
 
 
 def test_database_error_says_nothing_of_values(open_ledger: Open, url: str) -> None:
@@ -151,7 +171,9 @@ def test_connection_that_was_lost_is_made_again(postgres_url: str) -> None:
         settle(ledger, 1)
         cut()
         assert settle(ledger, 1) == ["again"]
-        assert settle(ledger, 1, region=OTHER, people=cut) == ["new"]  # cut in the middle of the transaction
+        assert settle(ledger, 1, region=OTHER, people=cut) == [
+            "new"
+        ]  # cut in the middle of the transaction
     assert len(asked) == 3
 
 
@@ -163,7 +185,8 @@ def test_server_that_is_away_is_an_error_without_the_password() -> None:
     assert caught.value.__context__ is None
 
 
-# --- erasure ---------------------------------------------------------------------------------------------------
+# --- erasure
+# ---------------------------------------------------------------------------------------------------
 
 
 def test_forgotten_record_is_gone_and_the_others_stay(open_ledger: Open, url: str) -> None:
@@ -209,7 +232,8 @@ def test_purge_erases_what_was_last_given_before(open_ledger: Open, url: str) ->
             ledger.purge(moment)  # type: ignore[arg-type]
 
 
-# --- what can be seen ------------------------------------------------------------------------------------------
+# --- what can be seen
+# ------------------------------------------------------------------------------------------
 
 
 def test_more_than_a_statement_or_a_page_holds_is_settled_and_exported(open_ledger: Open) -> None:
@@ -259,19 +283,35 @@ def test_neither_key_nor_password_nor_value_is_shown(
         ledger.forget(handle(ledger, 1))
         with pytest.raises(LedgerError) as caught:
             open_ledger(key=b"another key of the ledger")
-    shown = [caplog.text, repr(ledger), str(ledger), str(ledger.status()), repr(ledger._key), repr(ledger._database)]
+    shown = [
+        caplog.text,
+        repr(ledger),
+        str(ledger),
+        str(ledger.status()),
+        repr(ledger._key),
+        repr(ledger._database),
+    ]
     shown += [str(caught.value), repr(caught.value), str(dump(url)).replace(f"{CANARY}-city", "")]
-    secrets = [CANARY, key.hex(), repr(key)[2:-1], "another key of the", sqlalchemy.make_url(url).password or CANARY]
+    secrets = [
+        CANARY,
+        key.hex(),
+        repr(key)[2:-1],
+        "another key of the",
+        sqlalchemy.make_url(url).password or CANARY,
+    ]
     assert not [(secret, text) for secret in secrets for text in shown if secret in text]
     assert handle(ledger, 1) not in caplog.text
 
 
-# --- the command line ------------------------------------------------------------------------------------------
+# --- the command line
+# ------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the working folder, with a ledger that has every row of a table on record, and the table."""
+    """Return the working folder, with a ledger that has every row of a table on record, and the
+    table.
+    """
     monkeypatch.chdir(tmp_path)
     TRAIN.assign(patient=[1, 1, 2, 3]).to_csv("train.csv", index=False)
     Path("schema.json").write_text(json.dumps({"quasi_identifiers": ["age"], "subject": "patient"}))
@@ -286,9 +326,12 @@ FORGET = ("forget", "ledger.db", "-s", "schema.json", "--rows", "person.csv")
 @pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize("at", range(4))
 def test_forget_finds_a_row_however_it_is_written(at: int) -> None:
-    # Alone, a code such as 007 looks like a number; the columns stand in another order, and the subject is away.
+    # Alone, a code such as 007 looks like a number; the columns stand in another order, and the
+    # subject is away.
     TRAIN.iloc[[at]][["city", "seen", "code", "income", "age"]].to_csv("person.csv", index=False)
-    assert "forgot 1 record with 1 release\n" in cfk("ledger", *FORGET, "--train", "train.csv").stdout
+    assert (
+        "forgot 1 record with 1 release\n" in cfk("ledger", *FORGET, "--train", "train.csv").stdout
+    )
     with Ledger("ledger.db") as ledger:
         left = {row["record"] for row in ledger.export()}
         assert left == {handle(ledger, row) for row in TRAIN.drop(TRAIN.index[at]).values.tolist()}
@@ -306,7 +349,10 @@ def test_forget_without_the_training_table() -> None:
 @pytest.mark.usefixtures("folder")
 def test_errors_are_one_line_and_exit_code_2() -> None:
     for text, said in (
-        ("patient\n3\n", "age, code, income, seen, city is missing"),  # records are known by features, not by subjects
+        (
+            "patient\n3\n",
+            "age, code, income, seen, city is missing",
+        ),  # records are known by features, not by subjects
         ("age\n20\n", "code, income, seen, city is missing"),
         ("age,code,income,seen,city\n", "no rows"),
     ):

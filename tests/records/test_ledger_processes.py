@@ -1,4 +1,6 @@
-"""Processes that share a ledger and get killed: nothing leaves that breaks the rule or is not on record."""
+"""Processes that share a ledger and get killed: nothing leaves that breaks the rule or is not on
+record.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +23,23 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="starts its work
 def run(
     url: str, folder: Path, processes: int, releases: int, kills: int = 0
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Let the workload run in a process of its own, which forks; return what was released and how it went."""
+    """Let the workload run in a process of its own, which forks; return what was released and how
+    it went.
+    """
     folder.mkdir()
-    command = [sys.executable, ledger_workload.__file__, url, str(folder), str(processes), str(releases), str(kills)]
+    command = [
+        sys.executable,
+        ledger_workload.__file__,
+        url,
+        str(folder),
+        str(processes),
+        str(releases),
+        str(kills),
+    ]
     done = subprocess.run(
         command,
-        env=os.environ | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},  # fork wants no threads
+        env=os.environ
+        | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},  # fork wants no threads
         capture_output=True,
         text=True,
         check=False,
@@ -38,9 +51,14 @@ def run(
 
 @pytest.mark.parametrize(
     ("processes", "releases", "kills"),
-    [pytest.param(2, 200, 8, id="2-processes"), pytest.param(8, 1500, 60, id="8-processes", marks=pytest.mark.slow)],
+    [
+        pytest.param(2, 200, 8, id="2-processes"),
+        pytest.param(8, 1500, 60, id="8-processes", marks=pytest.mark.slow),
+    ],
 )
-def test_rule_holds_whatever_is_killed(url: str, processes: int, releases: int, kills: int, tmp_path: Path) -> None:
+def test_rule_holds_whatever_is_killed(
+    url: str, processes: int, releases: int, kills: int, tmp_path: Path
+) -> None:
     lines, report = run(url, tmp_path / "released", processes, releases, kills)
     assert not report["failed"], report["failed"][0]
     print(report | {"outcomes": Counter(line["outcome"] for line in lines)})

@@ -1,4 +1,6 @@
-"""A ledger, a budget or a spool that is gone, changed, put back as it was before, or locked lets nothing leave."""
+"""A ledger, a budget or a spool that is gone, changed, put back as it was before, or locked lets
+nothing leave.
+"""
 
 from __future__ import annotations
 
@@ -48,16 +50,22 @@ def file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def ledger(file: Path) -> Iterator[Ledger]:
-    """Return a ledger in a file with some releases; a whole copy of an earlier state is beside its folder."""
+    """Return a ledger in a file with some releases; a whole copy of an earlier state is beside its
+    folder.
+    """
     with Ledger(file, create=True, timeout=1.0) as opened:
         settle(opened, *range(5))
-        with closing(sqlite3.connect(file)) as source, closing(sqlite3.connect(file.parent.parent / "older.db")) as to:
+        with (
+            closing(sqlite3.connect(file)) as source,
+            closing(sqlite3.connect(file.parent.parent / "older.db")) as to,
+        ):
             source.backup(to)
         settle(opened, *range(5, 9))
         yield opened
 
 
-# --- a ledger that disappears ----------------------------------------------------------------------------------
+# --- a ledger that disappears
+# ----------------------------------------------------------------------------------
 
 
 def away(file: Path) -> None:
@@ -95,7 +103,9 @@ INSTEAD: dict[str, Callable[[Path], Any]] = {
 
 
 @pytest.mark.parametrize("instead", ["the folder is away", "the database alone is away", *INSTEAD])
-def test_nothing_leaves_until_the_ledger_that_was_opened_is_back(ledger: Ledger, file: Path, instead: str) -> None:
+def test_nothing_leaves_until_the_ledger_that_was_opened_is_back(
+    ledger: Ledger, file: Path, instead: str
+) -> None:
     if instead == "the folder is away":
         file.parent.rename(file.parent.parent / "away")
     elif instead not in INSTEAD:
@@ -116,8 +126,12 @@ def test_nothing_leaves_until_the_ledger_that_was_opened_is_back(ledger: Ledger,
 
 
 @pytest.mark.parametrize("suffix", BESIDE)
-def test_a_file_that_is_deleted_while_it_is_open_is_missed(ledger: Ledger, file: Path, suffix: str) -> None:
-    """What lies beside the database can be made anew by whoever still has all of it; nothing of it is lost."""
+def test_a_file_that_is_deleted_while_it_is_open_is_missed(
+    ledger: Ledger, file: Path, suffix: str
+) -> None:
+    """What lies beside the database can be made anew by whoever still has all of it; nothing of it
+    is lost.
+    """
     Path(f"{file}{suffix}").unlink()
     if not suffix:
         refused(ledger)
@@ -134,7 +148,9 @@ def test_a_file_that_was_cut_off_is_missed(ledger: Ledger, file: Path) -> None:
         Ledger(file)
 
 
-def test_a_link_is_followed_and_missed_when_it_points_elsewhere(ledger: Ledger, file: Path, tmp_path: Path) -> None:
+def test_a_link_is_followed_and_missed_when_it_points_elsewhere(
+    ledger: Ledger, file: Path, tmp_path: Path
+) -> None:
     Ledger(tmp_path / "other.db", create=True).close()
     link = tmp_path / "link.db"
     link.symlink_to(file)
@@ -148,7 +164,9 @@ def test_a_link_is_followed_and_missed_when_it_points_elsewhere(ledger: Ledger, 
         assert settle(linked, 3) == ["again"]
 
 
-def test_a_path_is_the_same_one_after_a_change_of_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_path_is_the_same_one_after_a_change_of_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     with Ledger("ledger.db", create=True) as ledger:
         (tmp_path / "elsewhere").mkdir()
@@ -157,7 +175,9 @@ def test_a_path_is_the_same_one_after_a_change_of_folder(tmp_path: Path, monkeyp
         assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
-def test_a_file_that_goes_while_it_is_decided_keeps_the_answer_back(ledger: Ledger, file: Path) -> None:
+def test_a_file_that_goes_while_it_is_decided_keeps_the_answer_back(
+    ledger: Ledger, file: Path
+) -> None:
     with pytest.raises(LedgerError, match="gone"):
         settle(ledger, "new", people=lambda: away(file) or 50)  # type: ignore[func-returns-value]
 
@@ -176,7 +196,9 @@ def bring(url: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("another", [False, True])
-def test_tables_on_a_server_that_are_gone_or_others_are_missed(postgres_url: str, another: bool) -> None:
+def test_tables_on_a_server_that_are_gone_or_others_are_missed(
+    postgres_url: str, another: bool
+) -> None:
     with Ledger(postgres_url, create=True) as ledger:
         settle(ledger, *range(5))
         change(postgres_url, *(f"DROP TABLE {name}" for name in TABLES))
@@ -185,7 +207,9 @@ def test_tables_on_a_server_that_are_gone_or_others_are_missed(postgres_url: str
         refused(ledger)
 
 
-def test_an_older_state_is_noticed_by_who_has_seen_a_later_one(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_older_state_is_noticed_by_who_has_seen_a_later_one(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It is whole in itself: only a running process, or a kept head, can tell."""
     with Ledger(url, create=True) as ledger:
         settle(ledger, 1)
@@ -210,9 +234,15 @@ def test_an_older_state_is_noticed_by_who_has_seen_a_later_one(url: str, monkeyp
     assert "another key" in output_of("ledger verify", url, code=2)
 
 
-def test_who_finds_no_ledger_makes_none(file: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_who_finds_no_ledger_makes_none(
+    file: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    for use in (lambda: Ledger(file), lambda: BudgetAccountant(1.0, ledger=file, scope="patients"), Ledger):
+    for use in (
+        lambda: Ledger(file),
+        lambda: BudgetAccountant(1.0, ledger=file, scope="patients"),
+        Ledger,
+    ):
         with pytest.raises(LedgerError, match=r"no such ledger.*cfk ledger create"):
             use()
     on_budgets = "budget show", "budget raise --account a --epsilon 2"
@@ -227,7 +257,8 @@ def test_who_finds_no_ledger_makes_none(file: Path, monkeypatch: pytest.MonkeyPa
     output_of("ledger verify", file)
 
 
-# --- rows that are deleted, moved or changed -------------------------------------------------------------------
+# --- rows that are deleted, moved or changed
+# -------------------------------------------------------------------
 
 RELEASE = "UPDATE cfk_ledger_releases SET {} WHERE seq = 3"
 OF_9 = "(SELECT {} FROM cfk_ledger_releases WHERE seq = 9)"
@@ -239,7 +270,10 @@ CHANGES: dict[str, list[str]] = {
     ],
     "deleted as if erased": [
         "DELETE FROM cfk_ledger_releases WHERE seq = 3",
-        "INSERT INTO cfk_ledger_chain SELECT seq + 1, 3, NULL, link FROM cfk_ledger_chain ORDER BY seq DESC LIMIT 1",
+        (
+            "INSERT INTO cfk_ledger_chain SELECT seq + 1, 3, NULL, link FROM cfk_ledger_chain ORDER"
+            " BY seq DESC LIMIT 1"
+        ),
     ],
     "the last ones deleted": [
         "DELETE FROM cfk_ledger_releases WHERE seq > 6",
@@ -251,14 +285,16 @@ CHANGES: dict[str, list[str]] = {
     "effective": [RELEASE.format("effective = 700")],
     "guarantee": [RELEASE.format("guarantee = 'reciprocal'")],
     "region": [RELEASE.format("region = replace(region, '40', '90')")],
-    "region and its hash": [RELEASE.format(f"region = {OF_9.format('region')}, digest = {OF_9.format('digest')}")],
+    "region and its hash": [
+        RELEASE.format(f"region = {OF_9.format('region')}, digest = {OF_9.format('digest')}")
+    ],
     "entry": ["UPDATE cfk_ledger_chain SET content = link WHERE seq = 3"],
     "identity": ["UPDATE cfk_ledger_meta SET value = 'another' WHERE name = 'identity'"],
     "head": ["DELETE FROM cfk_ledger_meta WHERE name = 'head'"],
     "added": [
         (
-            "INSERT INTO cfk_ledger_releases SELECT 99, salt, 'r', digest, policy, population, region, guarantee, k, "
-            "effective, first, last, times FROM cfk_ledger_releases WHERE seq = 3"
+            "INSERT INTO cfk_ledger_releases SELECT 99, salt, 'r', digest, policy, population, region,"
+            " guarantee, k, effective, first, last, times FROM cfk_ledger_releases WHERE seq = 3"
         )
     ],
     "swapped": [
@@ -306,10 +342,15 @@ def test_rows_on_a_server_that_are_changed_are_found(postgres_url: str) -> None:
 
 
 def test_a_changed_row_is_found_when_it_is_asked_for(ledger: Ledger, file: Path) -> None:
-    change(f"sqlite:///{file}", *CHANGES["moved"], CHANGES["region"][0].replace("seq = 3", "seq = 6"))
+    change(
+        f"sqlite:///{file}", *CHANGES["moved"], CHANGES["region"][0].replace("seq = 3", "seq = 6")
+    )
     assert settle(ledger, 1) == ["again"]
     for person in (8, 5):  # the one to whom it was moved, and the one with another region
-        for use in (settle, lambda ledger, person: ledger.earlier(ledger.handle([person]), "p" * 64, "f" * 16)):
+        for use in (
+            settle,
+            lambda ledger, person: ledger.earlier(ledger.handle([person]), "p" * 64, "f" * 16),
+        ):
             with pytest.raises(LedgerError, match="does not fit its key") as caught:
                 use(ledger, person)
             assert CANARY not in str(caught.value)
@@ -324,7 +365,9 @@ def test_the_end_of_another_history_is_found(file: Path, tmp_path: Path) -> None
         with Ledger(path) as ledger:
             settle(ledger, person)
     with closing(sqlite3.connect(other)) as database:
-        (end,) = database.execute("SELECT value FROM cfk_ledger_meta WHERE name = 'head'").fetchone()
+        (end,) = database.execute(
+            "SELECT value FROM cfk_ledger_meta WHERE name = 'head'"
+        ).fetchone()
     change(f"sqlite:///{file}", f"UPDATE cfk_ledger_meta SET value = '{end}' WHERE name = 'head'")
     with pytest.raises(LedgerError, match="does not end where it should"):
         Ledger(file)
@@ -360,7 +403,8 @@ def test_of_a_long_ledger_opening_counts_what_it_does_not_recompute(
         Ledger(file)
 
 
-# --- a database that others hold -------------------------------------------------------------------------------
+# --- a database that others hold
+# -------------------------------------------------------------------------------
 
 
 @contextmanager
@@ -380,7 +424,8 @@ def within(least: float, most: float) -> Iterator[None]:
 
 
 LIMIT = 0.3  # seconds
-SLACK = 4.0  # of a busy machine; who waited as long as by default, or for the end of a lock, would take longer
+# of a busy machine; who waited as long as by default, or for the end of a lock, would take longer
+SLACK = 4.0
 
 
 @contextmanager
@@ -390,7 +435,9 @@ def in_use(least: float = LIMIT * 0.9) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("given", ["argument", "environment", "nobody"])
-def test_a_locked_file_fails_within_the_limit(ledger: Ledger, file: Path, given: str, monkeypatch: Any) -> None:
+def test_a_locked_file_fails_within_the_limit(
+    ledger: Ledger, file: Path, given: str, monkeypatch: Any
+) -> None:
     assert seconds_of(None) == 5.0
     if given == "environment":
         monkeypatch.setenv("CFK_LEDGER_TIMEOUT", str(LIMIT))
@@ -428,7 +475,9 @@ def test_many_that_wait_at_once_all_end_within_the_limit(ledger: Ledger, file: P
 
 
 @pytest.mark.parametrize("timeout", [0, -1, "soon", float("nan"), float("inf")])
-def test_a_limit_that_is_none_is_refused(file: Path, timeout: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_limit_that_is_none_is_refused(
+    file: Path, timeout: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(LedgerError, match="CFK_LEDGER_TIMEOUT"):
         Ledger(file, create=True, timeout=timeout)
     monkeypatch.setenv("CFK_LEDGER_TIMEOUT", str(timeout))
@@ -448,7 +497,9 @@ WAITS = {  # what is locked, and who waits for it
 
 
 def impatient(url: str) -> Ledger:
-    """Open a ledger that waits for the limit and no longer; again where opening takes as long, on a busy machine."""
+    """Open a ledger that waits for the limit and no longer; again where opening takes as long, on a
+    busy machine.
+    """
     while True:
         with suppress(LedgerError):
             return Ledger(url, timeout=LIMIT)
@@ -465,7 +516,11 @@ def test_a_locked_server_fails_within_the_limit(postgres_url: str, what: str) ->
             accountant = BudgetAccountant(1.0, ledger=ledger, scope="patients")
             other.execute(sqlalchemy.text(lock))
             with in_use(LIMIT * 0.7):
-                settle(ledger, 1, "new") if who == "settle" else accountant.spend(None, 0.1, what="fit")
+                (
+                    settle(ledger, 1, "new")
+                    if who == "settle"
+                    else accountant.spend(None, 0.1, what="fit")
+                )
         assert settle(patient, 1, "new") == ["again", "new"]
         assert books.remaining().epsilon == 0.9
 
@@ -474,13 +529,19 @@ def test_a_server_that_hangs_fails_within_the_limit(postgres_url: str) -> None:
     with Ledger(postgres_url, create=True) as patient:
         settle(patient, 1)
         with impatient(postgres_url) as ledger, connected(postgres_url) as other:
-            mine = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            mine = (
+                "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <>"
+                " pg_backend_pid()"
+            )
             backends = list(other.execute(sqlalchemy.text(mine)).scalars())
             assert backends
             for backend in backends:
                 os.kill(backend, signal.SIGSTOP)
             try:
-                with within(LIMIT * 0.7, LIMIT + SLACK), pytest.raises(LedgerError, match="in use by others, or away"):
+                with (
+                    within(LIMIT * 0.7, LIMIT + SLACK),
+                    pytest.raises(LedgerError, match="in use by others, or away"),
+                ):
                     settle(ledger, 1, "new")
             finally:
                 for backend in backends:
@@ -499,7 +560,8 @@ def test_what_one_request_waits_is_counted_together(postgres_url: str) -> None:
                     ledger.earlier(ledger.handle([1]))
 
 
-# --- real servers ----------------------------------------------------------------------------------------------
+# --- real servers
+# ----------------------------------------------------------------------------------------------
 
 
 def answers(server: Server, n: int) -> Counter[tuple[int, Any]]:
@@ -523,7 +585,10 @@ def test_a_server_withholds_while_its_ledger_is_gone_or_locked(kind: str, tmp_pa
         command = by_mlflow(tmp_path, ledger=True)
         environment["CFK_LEDGER"] = str(file)
     (tmp_path / "ledger").mkdir()
-    with pytest.raises(RuntimeError, match="cfk ledger create"), serving(tmp_path, uri, command, **environment):
+    with (
+        pytest.raises(RuntimeError, match="cfk ledger create"),
+        serving(tmp_path, uri, command, **environment),
+    ):
         pass
     assert not file.exists()
     Ledger(file, key=environment["CFK_LEDGER_KEY"].encode(), create=True).close()

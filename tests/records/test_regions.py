@@ -22,8 +22,12 @@ PARTS: dict[str, Part] = {
     "large": Interval(2**60 + 1, 2**61 + 1),
     "missing alone": Interval(None, None, missing=True),
     "levels": Interval("low", "mid", levels=("low", "mid")),
-    "timestamps": Interval(pd.Timestamp("2020-01-01"), pd.Timestamp("2021-12-31 23:59:59.123456789")),
-    "zone": Interval(pd.Timestamp("2020-01-01", tz="Europe/Brussels"), pd.Timestamp("2020-07-01", tz="UTC")),
+    "timestamps": Interval(
+        pd.Timestamp("2020-01-01"), pd.Timestamp("2021-12-31 23:59:59.123456789")
+    ),
+    "zone": Interval(
+        pd.Timestamp("2020-01-01", tz="Europe/Brussels"), pd.Timestamp("2020-07-01", tz="UTC")
+    ),
     "numpy dates": Interval(np.datetime64("2020-01-01"), np.datetime64("2021-01-01T12:30")),
     "text and number": frozenset({"3", 3}),
 }
@@ -70,9 +74,16 @@ def test_equal_regions_have_one_text_and_others_another(same: bool) -> None:
         assert (len(texts) == 1) == same, (one, other)
 
 
-numbers = st.integers() | st.floats(-1e300, 1e300) | st.decimals(allow_nan=False, allow_infinity=False, places=3)
+numbers = (
+    st.integers()
+    | st.floats(-1e300, 1e300)
+    | st.decimals(allow_nan=False, allow_infinity=False, places=3)
+)
 scalars = st.one_of(numbers, st.text(), st.booleans(), st.none(), st.dates())
-parts = st.one_of(st.frozensets(scalars, min_size=1, max_size=5), st.builds(Interval, numbers, numbers, st.booleans()))
+parts = st.one_of(
+    st.frozensets(scalars, min_size=1, max_size=5),
+    st.builds(Interval, numbers, numbers, st.booleans()),
+)
 regions = st.dictionaries(st.text(), parts, min_size=1, max_size=4).map(Region)
 
 
@@ -84,30 +95,38 @@ def test_any_region_reads_back_equal_and_its_text_is_equality(one: Region, other
 
 
 def test_the_texts_are_those_that_ledgers_hold_already() -> None:
-    """Another spelling would leave what is stored unread, or take what left already for something new."""
+    """Another spelling would leave what is stored unread, or take what left already for something
+    new.
+    """
     region = Region(
         {
             "town": frozenset({"Zürich", 3.0, None}),
             "cost": Interval(Decimal("1.50"), 2, missing=True),
             "grade": Interval("low", "mid", levels=("low", "mid")),
-            "since": Interval(date(2020, 1, 1), pd.Timestamp("2020-01-01 01:00", tz="Europe/Brussels")),
+            "since": Interval(
+                date(2020, 1, 1), pd.Timestamp("2020-01-01 01:00", tz="Europe/Brussels")
+            ),
         }
     )
-    assert encode(region) == (
-        '{"town": {"kind": "set", "values": ["Z\\u00fcrich", 3.0, null]}, '
-        '"cost": {"kind": "interval", "low": {"decimal": "1.50"}, "high": 2, "missing": true}, '
-        '"grade": {"kind": "interval", "low": "low", "high": "mid", "levels": ["low", "mid"]}, '
-        '"since": {"kind": "interval", "low": {"date": "2020-01-01"}, "high": {"time": "2020-01-01T01:00:00+01:00"}}}'
+    assert (
+        encode(region)
+        == '{"town": {"kind": "set", "values": ["Z\\u00fcrich", 3.0, null]}, "cost": {"kind":'
+        ' "interval", "low": {"decimal": "1.50"}, "high": 2, "missing": true}, "grade": {"kind":'
+        ' "interval", "low": "low", "high": "mid", "levels": ["low", "mid"]}, "since": {"kind":'
+        ' "interval", "low": {"date": "2020-01-01"}, "high": {"time":'
+        ' "2020-01-01T01:00:00+01:00"}}}'
     )
-    assert identity(region) == (
-        '{"cost":{"high":2,"kind":"interval","low":1.5,"missing":true},'
+    assert (
+        identity(region) == '{"cost":{"high":2,"kind":"interval","low":1.5,"missing":true},'
         '"grade":{"high":"mid","kind":"interval","levels":["low","mid"],"low":"low"},'
         '"since":{"high":{"time":"2020-01-01T00:00:00+00:00"},"kind":"interval","low":{"date":"2020-01-01"}},'
         '"town":{"kind":"set","values":["Z\\u00fcrich",3,null]}}'
     )
 
 
-@pytest.mark.parametrize("value", [("canary",), b"canary", pd.Interval(1, 2), float("inf"), 1 + 2j, Decimal("NaN")])
+@pytest.mark.parametrize(
+    "value", [("canary",), b"canary", pd.Interval(1, 2), float("inf"), 1 + 2j, Decimal("NaN")]
+)
 def test_what_would_not_read_back_is_refused_without_its_value(value: Any) -> None:
     with pytest.raises(LedgerError, match="cannot keep") as caught:
         encode(Region({"a": frozenset({value})}))
@@ -116,7 +135,11 @@ def test_what_would_not_read_back_is_refused_without_its_value(value: Any) -> No
 
 
 def test_damaged_text_is_refused_without_it() -> None:
-    for text in ("canary", '{"a": "canary"}', '{"a": {"kind": "interval", "low": {"canary": "x"}, "high": 1}}'):
+    for text in (
+        "canary",
+        '{"a": "canary"}',
+        '{"a": {"kind": "interval", "low": {"canary": "x"}, "high": 1}}',
+    ):
         with pytest.raises(LedgerError, match="backup") as caught:
             decode(text)
         assert "canary" not in str(caught.value)
@@ -132,7 +155,8 @@ def test_a_real_population_counts_the_same_after_the_round_trip() -> None:
         }
     )
     population = Population.from_frame(
-        frame, Schema.from_frame(frame, quasi_identifiers=["born", "zip", "member"], nominal=["zip"])
+        frame,
+        Schema.from_frame(frame, quasi_identifiers=["born", "zip", "member"], nominal=["zip"]),
     )
     born = Interval(frame["born"].iloc[3], frame["born"].iloc[40])
     region = Region({"born": born, "zip": frozenset({9000, None}), "member": frozenset({True})})

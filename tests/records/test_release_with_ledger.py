@@ -45,7 +45,9 @@ AFTER = pd.concat([FRAME.iloc[20:], people(60, seed=1)], ignore_index=True)
 
 
 def population_of(frame: pd.DataFrame) -> Population:
-    return Population.from_frame(frame, Schema.from_frame(frame, quasi_identifiers=["age", "city"]), key=b"key")
+    return Population.from_frame(
+        frame, Schema.from_frame(frame, quasi_identifiers=["age", "city"]), key=b"key"
+    )
 
 
 def model(frame: pd.DataFrame) -> np.ndarray:
@@ -66,7 +68,10 @@ def release(
 ) -> Explanations:
     settings = {"k": K, "guarantee": "reciprocal", **policy}
     anonymizer = KAnonymizer(
-        policy=PrivacyPolicy(**{"guarantee": "reciprocal", **settings}), method=method, ledger=ledger, seed=seed
+        policy=PrivacyPolicy(**{"guarantee": "reciprocal", **settings}),
+        method=method,
+        ledger=ledger,
+        seed=seed,
     )
     return anonymizer.fit(population_of(frame), model, "yes").transform(wanted)
 
@@ -109,7 +114,9 @@ def test_regions_of_one_record_never_add_up(ledger: Ledger) -> None:
                 if change["guarantee"] == "nominal":
                     assert entry.certificate.k_intersection == left(kept, entry.query) >= K
     assert set(outcomes) == {"new", "again", "earlier"}
-    assert min(left(False, query) for query in seen[False]) < K, "the attack must work where nobody keeps a ledger"
+    assert min(left(False, query) for query in seen[False]) < K, (
+        "the attack must work where nobody keeps a ledger"
+    )
     assert len(seen[True]) == len(wanted)
 
 
@@ -122,15 +129,21 @@ def test_the_same_region_again_for_the_same_record_and_policy(ledger: Ledger) ->
     assert ledger.status().releases == 12
 
 
-@pytest.mark.parametrize("others", [("plan", "home", "bank"), ()])  # without them many have the same private values
+@pytest.mark.parametrize(
+    "others", [("plan", "home", "bank"), ()]
+)  # without them many have the same private values
 @pytest.mark.parametrize("revert", [True, False])
 def test_a_counterfactual_that_keeps_its_private_values_keeps_its_region(
     ledger: Ledger, others: tuple[str, ...], revert: bool
 ) -> None:
     random = np.random.default_rng(0)
-    frame = people(400).assign(**{name: random.choice(list("uvwxyz"), 400) for name in ("job", *others)})
+    frame = people(400).assign(
+        **{name: random.choice(list("uvwxyz"), 400) for name in ("job", *others)}
+    )
     frame["salary"] = frame["salary"] if others else 0
-    wanted = frame[frame["job"] < "x"].head(60)  # each answer keeps the job, and all else is the query's own
+    wanted = frame[frame["job"] < "x"].head(
+        60
+    )  # each answer keeps the job, and all else is the query's own
     left: dict[bool, dict[int, set[Region]]] = {True: defaultdict(set), False: defaultdict(set)}
     for change in ({}, {"objective": "ncp"}, {"k": K + 1}, {"k": K + 2}):
         for kept in (True, False):
@@ -139,28 +152,42 @@ def test_a_counterfactual_that_keeps_its_private_values_keeps_its_region(
             anonymizer.fit(population_of(frame), lambda rows: rows["job"] < "x", True)
             answers = anonymizer.transform(wanted, wanted.assign(job="z"))
             for entry, (_, own) in zip(answers, wanted.iterrows(), strict=True):
-                if not isinstance(entry, GeneralizedCounterfactual) or not entry.region.contains(own):
+                if not isinstance(entry, GeneralizedCounterfactual) or not entry.region.contains(
+                    own
+                ):
                     continue
                 if {name: own[name] for name in entry.released} == dict(entry.released):
                     left[kept][entry.query].add(entry.region)
-    assert max(map(len, left[False].values())) > 1, "the attack must work where nobody keeps a ledger"
+    assert max(map(len, left[False].values())) > 1, (
+        "the attack must work where nobody keeps a ledger"
+    )
     assert {len(regions) for regions in left[True].values()} == {1}
     assert len(left[True]) > 10
 
 
-def test_answers_with_a_region_on_record_are_true_for_the_person_who_asks_or_withheld(ledger: Ledger) -> None:
+def test_answers_with_a_region_on_record_are_true_for_the_person_who_asks_or_withheld(
+    ledger: Ledger,
+) -> None:
     random = np.random.default_rng(3)
-    frame = people(400).assign(job=random.choice(list("uvwxyz"), 400), plan=random.choice(list("uvwxyz"), 400))
+    frame = people(400).assign(
+        job=random.choice(list("uvwxyz"), 400), plan=random.choice(list("uvwxyz"), 400)
+    )
 
     def accepts(rows: pd.DataFrame) -> np.ndarray:
         return np.asarray(rows["salary"] / 100 + rows["age"] + 20 * (rows["job"] < "x") > 95)
 
-    queries, wanted = frame[~accepts(frame)].sample(80, random_state=1, replace=True), frame[accepts(frame)].head(80)
+    queries, wanted = (
+        frame[~accepts(frame)].sample(80, random_state=1, replace=True),
+        frame[accepts(frame)].head(80),
+    )
     recorded = 0
     for change in ({}, {"objective": "ncp"}, {"k": K + 1}):
         anonymizer = KAnonymizer(policy=PrivacyPolicy(**{"k": K, **change}), ledger=ledger)
         anonymizer.fit(population_of(frame), accepts, True)
-        for entry in [*anonymizer.transform(wanted, queries).released, *anonymizer.explain(queries).released]:
+        for entry in [
+            *anonymizer.transform(wanted, queries).released,
+            *anonymizer.explain(queries).released,
+        ]:
             point = queries.iloc[[entry.query]].assign(**entry.released)
             age, city = entry.region["age"], entry.region["city"]
             point["age"] = np.clip(point["age"], age.low, age.high)
@@ -193,15 +220,23 @@ def answers(ledger: Ledger | None) -> Counter[tuple[Region | None, ...]]:
         (FRAME, {"max_ncp": 0.4}),
         (AFTER, {"k": 2 * K}),
     ]
-    given = [regions(release(ledger, asked, frame, anonymity_set="eligible", **policy)) for frame, policy in epochs]
+    given = [
+        regions(release(ledger, asked, frame, anonymity_set="eligible", **policy))
+        for frame, policy in epochs
+    ]
     return Counter(tuple(each.get(i) for each in given) for i in range(len(asked)))
 
 
 def test_at_least_k_people_would_have_been_answered_alike_all_along(ledger: Ledger) -> None:
-    """Rerun everything for everybody: who gets the same sequence of regions, withheld ones included?"""
+    """Rerun everything for everybody: who gets the same sequence of regions, withheld ones
+    included?
+    """
     assert min(answers(None).values()) < K, "the attack must work where nobody keeps a ledger"
-    # For whom the first partition had nothing that may leave, nothing is on record: see "What it does not do".
-    recorded = {sequence: alike for sequence, alike in answers(ledger).items() if sequence[0] is not None}
+    # For whom the first partition had nothing that may leave, nothing is on record: see "What it
+    # does not do".
+    recorded = {
+        sequence: alike for sequence, alike in answers(ledger).items() if sequence[0] is not None
+    }
     assert len(recorded) > 5
     assert min(recorded.values()) >= K
     assert all(set(sequence) <= {sequence[0], None} for sequence in recorded)
@@ -212,12 +247,17 @@ def test_a_region_of_both_partitions_has_the_smaller_effective_k(ledger: Ledger)
     twice, wanted = pd.concat([FRAME, FRAME], ignore_index=True), desired()
     settings = [(FRAME, K), (twice, 2 * K)]
     small, large = (release(None, wanted, frame, k=k) for frame, k in settings)
-    same = [query for query, region in regions(small).items() if regions(large).get(query) == region]
+    same = [
+        query for query, region in regions(small).items() if regions(large).get(query) == region
+    ]
     assert same, "some region must be in both"
     for (first, least), (second, k) in (((FRAME, K), (twice, K)), (settings[1], settings[0])):
         ledger.forget(*(row["record"] for row in ledger.export()))
         release(ledger, wanted, first, k=least)
-        again = {entry.query: entry.certificate for entry in release(ledger, wanted, second, k=k).released}
+        again = {
+            entry.query: entry.certificate
+            for entry in release(ledger, wanted, second, k=k).released
+        }
         for query in same:
             assert again[query].k_effective == small.released[query].certificate.k_effective
 
@@ -233,8 +273,13 @@ def test_region_that_does_not_meet_todays_policy_is_withheld(ledger: Ledger) -> 
     assert regions(third) == regions(first)
     for one, other in zip(first.released, third.released, strict=True):
         assert (one.certificate.ledger, other.certificate.ledger) == ("new", "again")
-        for certificate in (one.certificate, other.certificate):  # of a group those who are mapped to it are left
-            assert certificate.k_intersection == certificate.k_effective == one.certificate.k_effective
+        for certificate in (
+            one.certificate,
+            other.certificate,
+        ):  # of a group those who are mapped to it are left
+            assert (
+                certificate.k_intersection == certificate.k_effective == one.certificate.k_effective
+            )
 
 
 def test_todays_partition_is_not_asked_about_a_record_with_a_region(
@@ -242,7 +287,8 @@ def test_todays_partition_is_not_asked_about_a_record_with_a_region(
 ) -> None:
     wanted = desired(FRAME.iloc[20:])
     first = regions(release(ledger, wanted))
-    # Were a record withheld because today's region of it is, who sees that could tell where today's partition puts it.
+    # Were a record withheld because today's region of it is, who sees that could tell where today's
+    # partition puts it.
     monkeypatch.setattr(Pipeline, "protect", lambda *_: pytest.fail("today's partition was asked"))
     second = release(ledger, wanted, AFTER)
     assert len(second.released) > 5
@@ -308,13 +354,21 @@ def test_protect_takes_a_ledger(ledger: Ledger) -> None:
         desired="yes",
         ledger=ledger,
     )
-    assert len(private.explain(FRAME[model(FRAME) == "no"].head(3)).released) == ledger.status().releases == 3
-    gone = ledger.forget(ledger.handle(wanted.to_numpy(dtype=object).tolist()[0]))  # known by its features, in order
+    assert (
+        len(private.explain(FRAME[model(FRAME) == "no"].head(3)).released)
+        == ledger.status().releases
+        == 3
+    )
+    gone = ledger.forget(
+        ledger.handle(wanted.to_numpy(dtype=object).tolist()[0])
+    )  # known by its features, in order
     assert (gone.records, ledger.status().records) == (1, 2)
 
 
 def test_the_database_holds_no_private_value(ledger: Ledger, tmp_path: Path) -> None:
-    frame = FRAME.assign(salary=np.random.default_rng(5).integers(10_000_000, 99_999_999, len(FRAME)))
+    frame = FRAME.assign(
+        salary=np.random.default_rng(5).integers(10_000_000, 99_999_999, len(FRAME))
+    )
     for guarantee in ("reciprocal", "nominal"):
         assert release(ledger, desired(frame), frame, guarantee=guarantee).released
     ledger.close()

@@ -24,7 +24,9 @@ Asked = dict[str, Any]
 
 
 def nominal(low: int, high: int, **changes: Any) -> Asked:
-    """Ask for the region of these ages, of which one person each has one; `only` is what today's policy accepts."""
+    """Ask for the region of these ages, of which one person each has one; `only` is what today's
+    policy accepts.
+    """
     return {
         "record": 1,
         "region": Region({"age": Interval(low, high)}),
@@ -48,14 +50,19 @@ def count(regions: Sequence[Region]) -> int:
 
 
 def candidate(ledger: Ledger, asked: Asked) -> Candidate:
-    return Candidate(**{n: v for n, v in asked.items() if n not in ("record", "only")}, record=handle(ledger, asked))
+    return Candidate(
+        **{n: v for n, v in asked.items() if n not in ("record", "only")},
+        record=handle(ledger, asked),
+    )
 
 
 def handle(ledger: Ledger, asked: Asked) -> str:
     return ledger.handle([asked["record"]])
 
 
-def settle(ledger: Ledger, *asked: Asked, count: Callable[[Sequence[Region]], int] = count) -> list[Decision]:
+def settle(
+    ledger: Ledger, *asked: Asked, count: Callable[[Sequence[Region]], int] = count
+) -> list[Decision]:
     def acceptable(i: int, region: Region) -> bool:
         only = asked[i]["only"]
         return only is None or (region["age"].low, region["age"].high) in only
@@ -85,7 +92,10 @@ STORIES: dict[str, list[tuple[Asked, str]]] = {
         (nominal(0, 19), "new 0-19, 20 left"),
         (nominal(0, 19), "again 0-19, 20 left"),
         (nominal(10, 29), "new 10-29, 10 left"),
-        (nominal(5, 14), "earlier 10-29, 10 left"),  # ten in common with each of them, five with both
+        (
+            nominal(5, 14),
+            "earlier 10-29, 10 left",
+        ),  # ten in common with each of them, five with both
         (nominal(11, 40), "earlier 10-29, 10 left"),
         (nominal(50, 69, record=2), "new 50-69, 20 left"),  # others' regions do not bind it
     ],
@@ -120,7 +130,10 @@ STORIES: dict[str, list[tuple[Asked, str]]] = {
         (group(0, 39, 10), "new 0-39, 10 left"),
     ],
     "a record keeps the region of its group": [
-        (group(0, 39, only=[]), "new 0-39, 20 left"),  # verification has accepted it; nobody is asked again
+        (
+            group(0, 39, only=[]),
+            "new 0-39, 20 left",
+        ),  # verification has accepted it; nobody is asked again
         (group(0, 39), "again 0-39 of 20, 20 left"),
         (group(0, 38, 90, policy="p2", population="f2"), "earlier 0-39 of 20, 20 left"),
         (group(0, 60, 90, guarantee="catalogue"), "earlier 0-39 of 20, 20 left"),
@@ -158,7 +171,9 @@ STORIES: dict[str, list[tuple[Asked, str]]] = {
 
 @pytest.mark.parametrize("story", STORIES)
 def test_story(ledger: Ledger, story: str) -> None:
-    assert [told(ledger, asked)[0] for asked, _ in STORIES[story]] == [answer for _, answer in STORIES[story]]
+    assert [told(ledger, asked)[0] for asked, _ in STORIES[story]] == [
+        answer for _, answer in STORIES[story]
+    ]
 
 
 def test_candidates_of_one_batch_see_each_other_and_are_counted_once(ledger: Ledger) -> None:
@@ -170,30 +185,46 @@ def test_candidates_of_one_batch_see_each_other_and_are_counted_once(ledger: Led
 
     again = [nominal(0, 19, effective=people) for people in (7, 12)]
     found = settle(ledger, nominal(0, 19, effective=9), nominal(15, 40), *again, count=noted)
-    assert list(map(in_words, found)) == [f"{how} 0-19, 20 left" for how in ("new", "earlier", "again", "again")]
+    assert list(map(in_words, found)) == [
+        f"{how} 0-19, 20 left" for how in ("new", "earlier", "again", "again")
+    ]
     assert counted == [1, 2]
     (row,) = ledger.export()
     assert (row["times"], row["effective"]) == (4, 7)
     assert row["first"] < row["last"]
-    assert told(ledger, nominal(50, 69, record=2), nominal(40, 60, only=[])) == ["new 50-69, 20 left", "refused"]
+    assert told(ledger, nominal(50, 69, record=2), nominal(40, 60, only=[])) == [
+        "new 50-69, 20 left",
+        "refused",
+    ]
 
 
-def test_members_of_a_group_are_answered_alike_wherever_a_new_partition_puts_them(ledger: Ledger) -> None:
-    """Twelve people have one region. Were ten of them given that of a new group, who sees the old one is one of two."""
+def test_members_of_a_group_are_answered_alike_wherever_a_new_partition_puts_them(
+    ledger: Ledger,
+) -> None:
+    """Twelve people have one region.
+
+    Were ten of them given that of a new group, who sees the old one is one of two.
+    """
 
     def alike(*, first: tuple[int, int], people: int, **changes: Any) -> list[str]:
         regions = [first if record < 10 else (10, 40) for record in range(12)]
-        return told(ledger, *(group(*r, people, record=i, **changes) for i, r in enumerate(regions)))
+        return told(
+            ledger, *(group(*r, people, record=i, **changes) for i, r in enumerate(regions))
+        )
 
     told(ledger, *(group(0, 11, 12, record=record) for record in range(12)))
     for policy in ("p2", "p3"):
-        assert alike(first=(0, 20), people=21, policy=policy) == ["earlier 0-11 of 12, 12 left"] * 12
+        assert (
+            alike(first=(0, 20), people=21, policy=policy) == ["earlier 0-11 of 12, 12 left"] * 12
+        )
     # The same where the new partition has the region, too, with other members.
     same = ["again 0-11 of 12, 12 left"] * 10 + ["earlier 0-11 of 12, 12 left"] * 2
     assert alike(first=(0, 11), people=15, policy="p4") == same
     assert alike(first=(0, 11), people=15, policy="p5", k=13) == ["refused"] * 12
     rows = [{**row, "record": None, "first": None, "last": None} for row in ledger.export()]
-    assert all(row == rows[0] for row in rows), "what is on record would tell them apart in the next answer"
+    assert all(row == rows[0] for row in rows), (
+        "what is on record would tell them apart in the next answer"
+    )
 
 
 def test_what_is_known_of_a_record_is_found(ledger: Ledger) -> None:
@@ -225,12 +256,17 @@ def test_an_exception_of_a_callback_surfaces_and_nothing_is_recorded(ledger: Led
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"), [({"k": 0}, "number"), ({"k": True}, "number"), ({"k": 2.5}, "number"), ({}, "handle")]
+    ("changes", "said"),
+    [({"k": 0}, "number"), ({"k": True}, "number"), ({"k": 2.5}, "number"), ({}, "handle")],
 )
 def test_an_impossible_candidate_is_refused(ledger: Ledger, changes: Asked, said: str) -> None:
     asked = {name: value for name, value in nominal(0, 19, **changes).items() if name != "only"}
     with pytest.raises(LedgerError, match=said) as caught:
-        ledger.settle([Candidate(**asked | {"record": handle(ledger, asked) if changes else "canary"})], count, bool)
+        ledger.settle(
+            [Candidate(**asked | {"record": handle(ledger, asked) if changes else "canary"})],
+            count,
+            bool,
+        )
     assert "canary" not in str(caught.value)
 
 
@@ -252,9 +288,10 @@ def test_threads_and_ledgers_see_each_other(open_ledger: Callable[..., Ledger]) 
     assert ledgers[0].status().releases == len(set(released)) > 1
 
 
-# Whatever partitions follow each other: who reruns them and the ledger for everybody is left with k people. Everybody
-# of a tiny town is asked about in the same epochs; partition, k and what the policy accepts change from one to the
-# next. The attack is brute force: rerun everything for each person, and keep who gets the same regions.
+# Whatever partitions follow each other: who reruns them and the ledger for everybody is left with k
+# people. Everybody of a tiny town is asked about in the same epochs; partition, k and what the
+# policy accepts change from one to the next. The attack is brute force: rerun everything for each
+# person, and keep who gets the same regions.
 
 ZONES = [Region({"zone": frozenset({name})}) for name in "abcdef"]
 Seen = tuple[Region | None, ...]
@@ -271,7 +308,9 @@ class Epoch:
     def candidate(self, person: int, record: str = "r") -> Candidate:
         region = self.region_of[person]
         known = {"policy": self.name, "population": "f", "guarantee": "reciprocal", "k": self.k}
-        return Candidate(record=record, region=region, effective=self.region_of.count(region), **known)
+        return Candidate(
+            record=record, region=region, effective=self.region_of.count(region), **known
+        )
 
     def is_acceptable(self, _: int, region: Region) -> bool:
         return region in self.accepts
@@ -286,13 +325,18 @@ def towns(draw: st.DrawFn) -> list[Epoch]:
     for number in range(draw(st.integers(1, 5))):
         k = rng.randint(2, max(2, people // 2))
         order = rng.sample(range(people), people)
-        cuts = sorted(rng.sample(range(1, people // k), rng.randint(0, people // k - 1))) if people // k > 1 else []
+        cuts = (
+            sorted(rng.sample(range(1, people // k), rng.randint(0, people // k - 1)))
+            if people // k > 1
+            else []
+        )
         names = rng.sample(ZONES, len(ZONES))
         region_of = [ZONES[0]] * people
         for at, (start, end) in enumerate(pairwise([0, *(cut * k for cut in cuts), people])):
             for person in order[start:end]:
                 region_of[person] = names[at % len(names)]
-        # The first policy accepts all that it has put together itself; later ones need not accept it.
+        # The first policy accepts all that it has put together itself; later ones need not accept
+        # it.
         accepted = [region for region in ZONES if number == 0 or rng.random() < 0.7]
         epochs.append(Epoch(str(number), k, tuple(region_of), frozenset(accepted)))
     return epochs
@@ -312,14 +356,19 @@ def by_nothing(epoch: Epoch, person: int, _: list[ReleasedRegion]) -> Region | N
 def sequences(epochs: Sequence[Epoch], answer: Rule = by_ledger) -> list[Seen]:
     """Return what each person sees."""
     histories: list[list[ReleasedRegion]] = [[] for _ in epochs[0].region_of]
-    return [tuple(answer(epoch, i, history) for epoch in epochs) for i, history in enumerate(histories)]
+    return [
+        tuple(answer(epoch, i, history) for epoch in epochs) for i, history in enumerate(histories)
+    ]
 
 
 def least(epochs: Sequence[Epoch], seen: Sequence[Seen]) -> int:
-    """Return how many people are left of the worst protected, over the k that they were promised."""
+    """Return how many people are left of the worst protected, over the k that they were
+    promised.
+    """
     alike = Counter(seen)
     return min(
-        alike[sequence] - max(epoch.k for epoch, region in zip(epochs, sequence, strict=True) if region is not None)
+        alike[sequence]
+        - max(epoch.k for epoch, region in zip(epochs, sequence, strict=True) if region is not None)
         for sequence in seen
         if any(sequence)
     )
@@ -328,7 +377,9 @@ def least(epochs: Sequence[Epoch], seen: Sequence[Seen]) -> int:
 @pytest.mark.full_search
 @settings(max_examples=300)
 @given(epochs=towns(), data=st.data())
-def test_at_least_k_people_are_left_whatever_was_asked_when(epochs: list[Epoch], data: st.DataObject) -> None:
+def test_at_least_k_people_are_left_whatever_was_asked_when(
+    epochs: list[Epoch], data: st.DataObject
+) -> None:
     asked = data.draw(st.sets(st.sampled_from(range(len(epochs))), min_size=1))
     epochs = [epochs[i] for i in sorted(asked)]
     seen = sequences(epochs)
@@ -342,7 +393,10 @@ def test_without_a_ledger_fewer_than_k_people_are_left() -> None:
     for _ in range(100):
         orders = [rng.sample(range(12), 12) for _ in range(3)]
         zones = [tuple(ZONES[order.index(person) // 4] for person in range(12)) for order in orders]
-        epochs = [Epoch(str(number), 4, region_of, frozenset(ZONES)) for number, region_of in enumerate(zones)]
+        epochs = [
+            Epoch(str(number), 4, region_of, frozenset(ZONES))
+            for number, region_of in enumerate(zones)
+        ]
         assert least(epochs, sequences(epochs)) >= 0
         broken += least(epochs, sequences(epochs, by_nothing)) < 0
     assert broken > 90
@@ -355,9 +409,13 @@ def test_a_ledger_on_disk_decides_as_the_rule(
 ) -> None:
     people = range(len(epochs[0].region_of))
     seen: list[list[Region | None]] = [[] for _ in people]
-    with Ledger(Path(tmp_path_factory.mktemp("ledger"), "ledger.db"), key=b"k" * 32, create=True) as ledger:
+    with Ledger(
+        Path(tmp_path_factory.mktemp("ledger"), "ledger.db"), key=b"k" * 32, create=True
+    ) as ledger:
         for epoch in epochs:
-            order = random.Random(seed).sample(people, len(people))  # the order of requests must not matter
+            order = random.Random(seed).sample(
+                people, len(people)
+            )  # the order of requests must not matter
             wanted = [epoch.candidate(person, ledger.handle([person])) for person in order]
             decisions = ledger.settle(wanted, lambda regions: 0, epoch.is_acceptable)
             for person, decision in zip(order, decisions, strict=True):

@@ -65,7 +65,14 @@ FULL: dict[str, Any] = {
 def measured(*entries: Any, **settings: Any) -> Explanations:
     """Return explanations with all that the data holder has beside them."""
     return explanations(
-        *(entries or (released(0, **FULL), Suppressed(1, "verification_failed", refused_k=3), released(2, k=10))),
+        *(
+            entries
+            or (
+                released(0, **FULL),
+                Suppressed(1, "verification_failed", refused_k=3),
+                released(2, k=10),
+            )
+        ),
         **{"about": ABOUT, "findings": ["native", None, "synthetic"], "n_people": 331, **settings},
     )
 
@@ -84,17 +91,25 @@ def files_of(run_id: str | None) -> Path:
 
 
 def parts_of(run_id: str | None, kind: str = "explanations") -> pd.DataFrame:
-    return pd.concat(map(pd.read_parquet, sorted((files_of(run_id) / kind).iterdir())), ignore_index=True)
+    return pd.concat(
+        map(pd.read_parquet, sorted((files_of(run_id) / kind).iterdir())), ignore_index=True
+    )
 
 
-# --- what a run holds ------------------------------------------------------------------------------------------
+# --- what a run holds
+# ------------------------------------------------------------------------------------------
 
 
 def test_log_writes_params_metrics_and_tags(mlflow_store: str) -> None:
     result = explanations(findings=["native", "near-native", "synthetic"])
     run, summary = run_of(result.log()), result.summary()
     assert run.info.status == "FINISHED"
-    params = {"cfk.k": "5", "cfk.method": "exact", "cfk.guarantee": "nominal", "cfk.generator": "dice"}
+    params = {
+        "cfk.k": "5",
+        "cfk.method": "exact",
+        "cfk.guarantee": "nominal",
+        "cfk.generator": "dice",
+    }
     assert run.data.params == params | {"cfk.least_pureness": "0.0"}
     tags = {name: value for name, value in run.data.tags.items() if name.startswith("cfk.")}
     assert len(tags.pop("cfk.stream")) == 16
@@ -124,17 +139,48 @@ def test_log_writes_params_metrics_and_tags(mlflow_store: str) -> None:
         "ncp": 0.75,
         "pureness": 0.5,  # of the last one, as the steps are one for each
     }
-    same = ["k.min", "k_desired.min", "k_consistent.min", "k_private.min", "ncp.p95", "pureness.min", "pureness.low"]
+    same = [
+        "k.min",
+        "k_desired.min",
+        "k_consistent.min",
+        "k_private.min",
+        "ncp.p95",
+        "pureness.min",
+        "pureness.low",
+    ]
     same += ["prosecutor_risk.max", "cm", "optimal_rate", "suppressed_rate", "released_native"]
     assert metrics == pytest.approx(own | {name: summary[name.replace(".", "_")] for name in same})
 
 
 def test_rows_and_policy_are_artifacts_and_private_counts_are_beside(mlflow_store: str) -> None:
-    run_id = explanations(released(0, k_private=31337, private_matches=41414), Suppressed(1, "infeasible")).log()
+    run_id = explanations(
+        released(0, k_private=31337, private_matches=41414), Suppressed(1, "infeasible")
+    ).log()
     rows = parts_of(run_id)
     assert list(rows.columns) == [
-        *("step", "timestamp", "query", "status", "reason", "k", "ncp", "pureness", "pureness_low", "pureness_high"),
-        *("exact", "optimal", "gap", "method", "guarantee", "policy_hash", "population", "region", "released"),
+        *(
+            "step",
+            "timestamp",
+            "query",
+            "status",
+            "reason",
+            "k",
+            "ncp",
+            "pureness",
+            "pureness_low",
+            "pureness_high",
+        ),
+        *(
+            "exact",
+            "optimal",
+            "gap",
+            "method",
+            "guarantee",
+            "policy_hash",
+            "population",
+            "region",
+            "released",
+        ),
         *(f"feature.{name}" for name in COLUMNS),
     ]
     assert list(rows["step"]) == [0, 1]
@@ -146,17 +192,41 @@ def test_rows_and_policy_are_artifacts_and_private_counts_are_beside(mlflow_stor
     assert policy == PrivacyPolicy(guarantee="nominal", k=5).to_dict()
     assert "41414" not in repr(run_of(run_id).to_dictionary())
     assert "31337" not in rows.to_csv()
-    assert parts_of(run_id, "recount").loc[0, ["k_private", "private_matches"]].tolist() == [31337, 41414]
+    assert parts_of(run_id, "recount").loc[0, ["k_private", "private_matches"]].tolist() == [
+        31337,
+        41414,
+    ]
 
 
 def test_a_row_beside_every_explanation_is_for_the_data_holder(mlflow_store: str) -> None:
     run_id = measured().by_group("sex", ["f", "m", None]).log()
-    (part,), (beside,) = (sorted((files_of(run_id) / name).iterdir()) for name in ("explanations", "recount"))
+    (part,), (beside,) = (
+        sorted((files_of(run_id) / name).iterdir()) for name in ("explanations", "recount")
+    )
     assert part.name == beside.name
     rows = pd.read_parquet(beside)
     assert list(rows.columns) == [
-        *("step", "k_desired", "k_consistent", "k_effective", "k_private", "private_matches", "l", "t", "disclosure"),
-        *("journalist_risk", "majority", "finding", "refused_k", "ledger", "k_intersection", "seconds", "group"),
+        *(
+            "step",
+            "k_desired",
+            "k_consistent",
+            "k_effective",
+            "k_private",
+            "private_matches",
+            "l",
+            "t",
+            "disclosure",
+        ),
+        *(
+            "journalist_risk",
+            "majority",
+            "finding",
+            "refused_k",
+            "ledger",
+            "k_intersection",
+            "seconds",
+            "group",
+        ),
         *("ncp.age", "ncp.city"),
     ]
     assert rows["step"].tolist() == pd.read_parquet(part)["step"].tolist() == [0, 1, 2]
@@ -179,10 +249,15 @@ def test_a_row_beside_every_explanation_is_for_the_data_holder(mlflow_store: str
     assert rows.loc[2, ["ledger", "ncp.age", "t", "k_intersection"]].isna().all()
     assert rows["group"].tolist() == ["f", "m", "missing"]
     assert run_of(run_id).data.params["cfk.groups"] == "sex"
-    refused = recount_table([measured(Suppressed(0, "intersection"), findings=["native"]).to_record()])
+    refused = recount_table(
+        [measured(Suppressed(0, "intersection"), findings=["native"]).to_record()]
+    )
     assert refused is not None
     assert refused.schema.names == list(rows.columns)
-    assert (refused["ledger"].to_pylist(), refused["finding"].to_pylist()) == (["refused"], ["native"])
+    assert (refused["ledger"].to_pylist(), refused["finding"].to_pylist()) == (
+        ["refused"],
+        ["native"],
+    )
 
 
 def test_what_a_run_says_once(mlflow_store: str, spool: Path) -> None:
@@ -193,9 +268,12 @@ def test_what_a_run_says_once(mlflow_store: str, spool: Path) -> None:
     logger.submit(measured())
     assert [record.population is None for record in kept(spool)] == [False, True]
     measured().log(run_id=run_id, model="models:/credit/3")
-    measured(about=ResultContext({**POPULATION, "people": 12}, ABOUT.environment)).log(run_id=run_id)
+    measured(about=ResultContext({**POPULATION, "people": 12}, ABOUT.environment)).log(
+        run_id=run_id
+    )
     population, environment = (
-        json.loads((files_of(run_id) / f"{name}.json").read_text("utf-8")) for name in ("population", "environment")
+        json.loads((files_of(run_id) / f"{name}.json").read_text("utf-8"))
+        for name in ("population", "environment")
     )
     assert population == POPULATION
     assert environment["packages"].pop("cfk_plugin") == __version__
@@ -222,10 +300,14 @@ def test_the_model_that_was_given_is_on_record_by_its_name() -> None:
     table = pd.DataFrame({"age": range(20, 60), "pay": range(40)})
     population = Population.from_frame(table, Schema.from_frame(table, quasi_identifiers=["age"]))
     tree = DecisionTreeClassifier().fit(table, scorecard(table))
-    pipeline = make_pipeline(StandardScaler(), DecisionTreeClassifier()).fit(table, scorecard(table))
+    pipeline = make_pipeline(StandardScaler(), DecisionTreeClassifier()).fit(
+        table, scorecard(table)
+    )
     models: dict[str, Any] = {"scorecard": scorecard, "DecisionTreeClassifier": tree}
     for name, model in {**models, "Pipeline of DecisionTreeClassifier": pipeline}.items():
-        anonymizer = KAnonymizer(policy=PrivacyPolicy(k=5, guarantee="reciprocal")).fit(population, model, True)
+        anonymizer = KAnonymizer(policy=PrivacyPolicy(k=5, guarantee="reciprocal")).fit(
+            population, model, True
+        )
         environment = anonymizer.transform(table.tail(3)).to_record().environment
         assert environment is not None
         assert environment["model"] == name
@@ -233,14 +315,22 @@ def test_the_model_that_was_given_is_on_record_by_its_name() -> None:
 
 @pytest.mark.parametrize(
     ("entries", "verdict"),
-    [([released(0, k=4)], "fail"), ([Suppressed(0, "infeasible")], "review"), ([], "review"), ([released(0)], "pass")],
+    [
+        ([released(0, k=4)], "fail"),
+        ([Suppressed(0, "infeasible")], "review"),
+        ([], "review"),
+        ([released(0)], "pass"),
+    ],
 )
 def test_verdict(entries: list[Any], verdict: str, mlflow_store: str) -> None:
-    run = run_of(Explanations(entries, policy=PrivacyPolicy(guarantee="nominal", k=5), columns=COLUMNS).log())
+    run = run_of(
+        Explanations(entries, policy=PrivacyPolicy(guarantee="nominal", k=5), columns=COLUMNS).log()
+    )
     assert (run.data.tags["cfk.verdict"], run.data.metrics["cfk.asked"]) == (verdict, len(entries))
 
 
-# --- a run that goes on ----------------------------------------------------------------------------------------
+# --- a run that goes on
+# ----------------------------------------------------------------------------------------
 
 
 def test_steps_and_summary_go_on_over_calls_loggers_and_ways(mlflow_store: str) -> None:
@@ -263,7 +353,14 @@ def test_steps_and_summary_go_on_over_calls_loggers_and_ways(mlflow_store: str) 
 def test_the_summary_of_a_run_goes_on(mlflow_store: str) -> None:
     known = {"l": 4, "t": 0.5, "disclosure": 0.125, "k_private": 2}
     one = released(0, k=5, **known, prosecutor_risk=1 / 5)
-    two = released(0, k=10, **known | {"l": 3, "t": 0.75}, majority=False, optimal=False, prosecutor_risk=1 / 10)
+    two = released(
+        0,
+        k=10,
+        **known | {"l": 3, "t": 0.75},
+        majority=False,
+        optimal=False,
+        prosecutor_risk=1 / 10,
+    )
     three = released(1, k=20, **known, k_consistent=2, prosecutor_risk=1 / 20)
     result = measured(one, Suppressed(1, "infeasible"), two, three, findings=None)
     run_id = RunLogger().log(result[:2])
@@ -271,26 +368,44 @@ def test_the_summary_of_a_run_goes_on(mlflow_store: str) -> None:
     for at in (2, 3):
         RunLogger(run_id).log(result[at : at + 1])
     metrics, summary = metrics_of(run_id), result.summary()
-    for name in ("k_consistent_min", "k_private_min", "cdm", "cm", "optimal_rate", "prosecutor_risk_max"):
+    for name in (
+        "k_consistent_min",
+        "k_private_min",
+        "cdm",
+        "cm",
+        "optimal_rate",
+        "prosecutor_risk_max",
+    ):
         head, _, tail = name.rpartition("_")
         logged = f"cfk.{head}.{tail}" if tail in ("min", "max") else f"cfk.{name}"
         assert metrics[logged] == pytest.approx(summary[name]), name
     assert metrics["cfk.marketer_risk"] == pytest.approx(summary["marketer_risk"])
     assert metrics["cfk.cdm"] == 35 + 331
-    assert (metrics["cfk.l.min"], metrics["cfk.t.max"], metrics["cfk.disclosure.max"]) == (3, 0.75, 0.125)
+    assert (metrics["cfk.l.min"], metrics["cfk.t.max"], metrics["cfk.disclosure.max"]) == (
+        3,
+        0.75,
+        0.125,
+    )
 
 
 def test_a_figure_that_is_not_known_any_more_does_not_keep_its_value(mlflow_store: str) -> None:
     run_id = RunLogger().log(measured(released(0), findings=None))
     assert (metrics_of(run_id)["cfk.cm"], metrics_of(run_id)["cfk.cdm"]) == (0, 5)
-    unknown = measured(released(0, majority=None), Suppressed(1, "infeasible"), findings=None, n_people=0)
+    unknown = measured(
+        released(0, majority=None), Suppressed(1, "infeasible"), findings=None, n_people=0
+    )
     never = RunLogger().log(unknown)
     for result in (unknown, measured(released(0), findings=None)):  # nor is it known again
         RunLogger(run_id).log(result)
         metrics = metrics_of(run_id)
-        assert {name for name, value in metrics.items() if math.isnan(value)} == {"cfk.cm", "cfk.cdm"}
+        assert {name for name, value in metrics.items() if math.isnan(value)} == {
+            "cfk.cm",
+            "cfk.cdm",
+        }
     RunLogger(never).log(measured(released(0), findings=None))
-    assert not {"cfk.cm", "cfk.cdm", "cfk.l.min", "cfk.t.max", "cfk.disclosure.max"} & set(metrics_of(never))
+    assert not {"cfk.cm", "cfk.cdm", "cfk.l.min", "cfk.t.max", "cfk.disclosure.max"} & set(
+        metrics_of(never)
+    )
     assert metrics["cfk.optimal_rate"] == metrics_of(never)["cfk.optimal_rate"] == 1
 
 
@@ -314,18 +429,23 @@ def test_records_of_before_are_logged_as_they_are(mlflow_store: str) -> None:
     assert "cfk.cm" not in metrics_of(run_id), "of the first region nothing is known"
 
 
-# --- which run -------------------------------------------------------------------------------------------------
+# --- which run
+# -------------------------------------------------------------------------------------------------
 
 
 def test_a_run_that_was_begun_without_its_floor_gets_none(mlflow_store: str) -> None:
     """What it holds from before was released without one."""
     record = explanations().to_record()
-    before = replace(record, params={name: of for name, of in record.params.items() if "pureness" not in name})
+    before = replace(
+        record, params={name: of for name, of in record.params.items() if "pureness" not in name}
+    )
     run_id = RunLogger().log(SimpleNamespace(to_record=lambda: before))
     assert run_of(explanations().log(run_id=run_id)).data.params == before.params
 
 
-def test_the_active_run_is_used_and_left_running_and_a_name_asks_for_one_nested_in_it(mlflow_store: str) -> None:
+def test_the_active_run_is_used_and_left_running_and_a_name_asks_for_one_nested_in_it(
+    mlflow_store: str,
+) -> None:
     with mlflow.start_run() as run:
         assert explanations().log() == run.info.run_id
         assert run_of(run.info.run_id).info.status == "RUNNING"
@@ -354,11 +474,14 @@ def test_other_settings_in_the_background_get_a_child_run(mlflow_store: str) -> 
         for k in (5, 4, 4):
             observe(explanations(k=k), track=True)
         assert RunLogger().flush()
-    found = mlflow.MlflowClient().search_runs([run.info.experiment_id], "tags.`mlflow.parentRunId` != ''")
+    found = mlflow.MlflowClient().search_runs(
+        [run.info.experiment_id], "tags.`mlflow.parentRunId` != ''"
+    )
     assert [(r.data.params["cfk.k"], r.data.metrics["cfk.asked"]) for r in found] == [("4", 6)]
 
 
-# --- in the background -----------------------------------------------------------------------------------------
+# --- in the background
+# -----------------------------------------------------------------------------------------
 
 
 def test_track_logs_what_is_observed_inside_the_block(mlflow_store: str) -> None:
@@ -368,7 +491,11 @@ def test_track_logs_what_is_observed_inside_the_block(mlflow_store: str) -> None
     observe(explanations())
     assert logger.flush()
     run = run_of(logger.run_id)
-    assert (run.data.metrics["cfk.asked"], run.data.tags["team"], run.info.status) == (6, "risk", "FINISHED")
+    assert (run.data.metrics["cfk.asked"], run.data.tags["team"], run.info.status) == (
+        6,
+        "risk",
+        "FINISHED",
+    )
 
 
 def test_nothing_is_tracked_unless_asked_for(own_shipper: Shipper) -> None:
@@ -415,7 +542,11 @@ def connecting(monkeypatch: pytest.MonkeyPatch) -> set[int]:
 
 
 def test_a_hanging_server_neither_delays_nor_loses(
-    hanging: str, spool: Path, own_shipper: Shipper, connecting: set[int], caplog: pytest.LogCaptureFixture
+    hanging: str,
+    spool: Path,
+    own_shipper: Shipper,
+    connecting: set[int],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     with track(tracking_uri=hanging, timeout=0.3) as logger:
         for _ in range(3):
@@ -429,13 +560,17 @@ def test_a_hanging_server_neither_delays_nor_loses(
     check_spooled(spool, 3)
     assert "does not answer" in caplog.text
     assert "`cfk spool flush` sends them" in caplog.text
-    assert len([said for said in caplog.records if "a new one is made" not in said.getMessage()]) <= 2
+    assert (
+        len([said for said in caplog.records if "a new one is made" not in said.getMessage()]) <= 2
+    )
 
 
 @pytest.mark.parametrize("server", ["nobody", "hanging"])
 def test_explicit_log_says_soon_that_the_server_is_down(server: str, hanging: str) -> None:
     with pytest.raises(TrackingError, match="tracking server does not answer"):
-        explanations().log(tracking_uri=hanging if server == "hanging" else "http://127.0.0.1:9", timeout=0.3)
+        explanations().log(
+            tracking_uri=hanging if server == "hanging" else "http://127.0.0.1:9", timeout=0.3
+        )
 
 
 def test_records_are_sent_again_when_the_server_is_back(
@@ -455,7 +590,9 @@ def test_records_are_sent_again_when_the_server_is_back(
     assert not kept(spool)
 
 
-def test_a_failed_upload_is_not_counted_twice(mlflow_store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_upload_is_not_counted_twice(
+    mlflow_store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(*_: Any) -> None:
         raise OSError("full")
 
@@ -467,7 +604,9 @@ def test_a_failed_upload_is_not_counted_twice(mlflow_store: str, monkeypatch: py
     assert metrics_of(logger.log(explanations()))["cfk.asked"] == 3
 
 
-def test_spool_folder_follows_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_spool_folder_follows_the_environment(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     assert spool_folder() == tmp_path / "spool"
     monkeypatch.delenv("CFK_SPOOL")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
@@ -479,7 +618,9 @@ def protected(track: bool | RunLogger) -> Any:
     return protect(
         lambda queries: train.head(len(queries)).set_index(queries.index),
         model=lambda rows: rows["salary"] > 50,
-        population=Population.from_frame(train, Schema.from_frame(train, quasi_identifiers=["age"])),
+        population=Population.from_frame(
+            train, Schema.from_frame(train, quasi_identifiers=["age"])
+        ),
         policy=PrivacyPolicy(guarantee="nominal", k=2),
         desired=True,
         plugins=[import_module("cfk_adapters.function")],
@@ -495,7 +636,11 @@ def test_a_protected_explainer_tracks(mlflow_store: str) -> None:
         protected(track=True).explain(QUERIES)
         assert RunLogger().flush()
     data = run_of(run.info.run_id).data
-    assert (data.metrics["cfk.asked"], data.metrics["cfk.native_rate"], data.params["cfk.k"]) == (2, 1, "2")
+    assert (data.metrics["cfk.asked"], data.metrics["cfk.native_rate"], data.params["cfk.k"]) == (
+        2,
+        1,
+        "2",
+    )
 
 
 def test_a_protected_explainer_does_not_wait_for_a_hanging_server(
@@ -518,7 +663,9 @@ observe(explanations(), track=True)
 """
 
 
-def test_a_short_script_delivers_before_it_ends(mlflow_store: str, tmp_path: Path, spool: Path) -> None:
+def test_a_short_script_delivers_before_it_ends(
+    mlflow_store: str, tmp_path: Path, spool: Path
+) -> None:
     path = [str(Path(__file__).parents[1] / "helpers"), str(Path(__file__).parents[2])]
     script = SCRIPT.format(path=path)
     env = os.environ | {"MLFLOW_TRACKING_URI": mlflow_store}

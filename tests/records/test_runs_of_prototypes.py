@@ -1,4 +1,6 @@
-"""Runs of prototypes: what is guaranteed, what was spent, and nothing that was computed from the exact table."""
+"""Runs of prototypes: what is guaranteed, what was spent, and nothing that was computed from the
+exact table.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,11 @@ def tags_of(run_id: str | None) -> dict[str, str]:
 
 
 def parts_of(run_id: str, kind: str = "explanations") -> list[Path]:
-    return sorted(Path(mlflow.artifacts.download_artifacts(run_id=run_id, artifact_path="cfk"), kind).iterdir())
+    return sorted(
+        Path(
+            mlflow.artifacts.download_artifacts(run_id=run_id, artifact_path="cfk"), kind
+        ).iterdir()
+    )
 
 
 def test_a_run_says_what_is_guaranteed_and_spent(mlflow_store: str) -> None:
@@ -83,7 +89,9 @@ def test_a_claim_asks_for_review(seeded: bool, mlflow_store: str) -> None:
     assert "cfk.epsilon_spent" not in data.metrics
 
 
-def test_no_fingerprint_of_the_population_is_logged_anywhere(mlflow_store: str, tmp_path: Path) -> None:
+def test_no_fingerprint_of_the_population_is_logged_anywhere(
+    mlflow_store: str, tmp_path: Path
+) -> None:
     with track() as logger:
         observe(prototypes())
         observe(prototypes())
@@ -126,7 +134,11 @@ def test_a_run_goes_on_over_calls_and_loggers(mlflow_store: str) -> None:
     run_id = RunLogger().log(prototypes())
     RunLogger(run_id).log(prototypes(prototype(0), epsilon_spent="2.5"))
     metrics = data_of(run_id).metrics
-    assert (metrics["cfk.asked"], metrics["cfk.prototypes"], metrics["cfk.epsilon_spent"]) == (4, 3, 2.5)
+    assert (metrics["cfk.asked"], metrics["cfk.prototypes"], metrics["cfk.epsilon_spent"]) == (
+        4,
+        3,
+        2.5,
+    )
     assert tags_of(run_id)["cfk.verdict"] == "pass"
     assert not mlflow.MlflowClient().get_metric_history(run_id, "cfk.k")
     claimed = RunLogger().log(unproven())
@@ -142,11 +154,17 @@ def test_nothing_released_asks_for_review_and_takes_any_guarantee_after(mlflow_s
     RunLogger(run_id).log(prototypes())
     assert data_of(run_id).params["cfk.guarantee"] == "dp-pure"
     with pytest.raises(TrackingError, match=r"another cfk\.guarantee"):
-        RunLogger(run_id).log(prototypes(prototype(0, of=certificate(guarantee="none", seeded=True))))
+        RunLogger(run_id).log(
+            prototypes(prototype(0, of=certificate(guarantee="none", seeded=True)))
+        )
 
 
-@pytest.mark.parametrize(("first", "other"), [(explanations, prototypes), (prototypes, explanations)])
-def test_regions_and_prototypes_need_runs_of_their_own(first: Any, other: Any, mlflow_store: str) -> None:
+@pytest.mark.parametrize(
+    ("first", "other"), [(explanations, prototypes), (prototypes, explanations)]
+)
+def test_regions_and_prototypes_need_runs_of_their_own(
+    first: Any, other: Any, mlflow_store: str
+) -> None:
     with pytest.raises(TrackingError, match="give each setting its own run"):
         other().log(run_id=first().log())
 

@@ -1,4 +1,6 @@
-"""The spool: nothing kept is lost or counted twice, whatever ends, and nothing takes more room than it may."""
+"""The spool: nothing kept is lost or counted twice, whatever ends, and nothing takes more room than
+it may.
+"""
 
 from __future__ import annotations
 
@@ -52,16 +54,22 @@ def gone() -> str:
     return f"{socket.gethostname()}:{child.pid}:1"
 
 
-def leave(folder: Path, holder: str, *records: RunRecord, stream: str = "left", **target: Any) -> None:
+def leave(
+    folder: Path, holder: str, *records: RunRecord, stream: str = "left", **target: Any
+) -> None:
     """Leave records in a spool as a process would."""
     spool = Spool(SpoolSettings(folder), holder)
     for record in records:
-        spool.append(run.RunWriter(run.RunTarget(**{"experiment": "left"} | target), stream), record)
+        spool.append(
+            run.RunWriter(run.RunTarget(**{"experiment": "left"} | target), stream), record
+        )
     spool.close()
 
 
 def delivered(folder: Path) -> dict[str, Any]:
-    """Read every run's figures, rows and history from the store; fail on anything that is there twice."""
+    """Read every run's figures, rows and history from the store; fail on anything that is there
+    twice.
+    """
     client, found = mlflow.MlflowClient(), Counter()
     for experiment in client.search_experiments():
         for each in client.search_runs([experiment.experiment_id]):
@@ -72,7 +80,9 @@ def delivered(folder: Path) -> dict[str, Any]:
             assert sorted(rows["step"]) == list(range(len(rows)))
             assert each.data.metrics["cfk.asked"] == len(rows)
             history = client.get_metric_history(each.info.run_id, "cfk.k")
-            assert sorted(m.step for m in history) == sorted(rows["step"][rows["status"] == "released"])
+            assert sorted(m.step for m in history) == sorted(
+                rows["step"][rows["status"] == "released"]
+            )
             found["rows"] += len(rows)
             found["runs"] += 1
             found[each.info.status] += 1
@@ -103,7 +113,12 @@ def ends_at(owner: Any, place: str, monkeypatch: pytest.MonkeyPatch, when: str =
 @pytest.mark.parametrize("place", ["_log_files", "_log_values", "_log_summary", "delivered"])
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_process_that_ends_while_it_sends_leaves_all_to_the_next(
-    place: str, when: str, mlflow_store: str, tmp_path: Path, spool: Path, monkeypatch: pytest.MonkeyPatch
+    place: str,
+    when: str,
+    mlflow_store: str,
+    tmp_path: Path,
+    spool: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     leave(spool, gone(), *(explanations().to_record() for _ in range(5)))
     ends_at(Spool if place == "delivered" else run, place, monkeypatch, when)
@@ -146,7 +161,9 @@ while True:
 
 
 @pytest.mark.slow
-def test_killed_processes_lose_nothing_they_kept(mlflow_store: str, tmp_path: Path, spool: Path) -> None:
+def test_killed_processes_lose_nothing_they_kept(
+    mlflow_store: str, tmp_path: Path, spool: Path
+) -> None:
     acknowledged = 0
     script = WORKLOAD.format(path=[str(HELPERS), str(ROOT)])
     for seconds in (0.05, 1.5, 3.5):  # from before MLflow is imported to far into sending
@@ -160,10 +177,14 @@ def test_killed_processes_lose_nothing_they_kept(mlflow_store: str, tmp_path: Pa
     output_of("spool flush")
     rows = delivered(tmp_path)["rows"]
     assert acknowledged > 50
-    assert 0 <= rows - 3 * acknowledged <= 3 * 3  # one may have been kept in each process and not said so
+    assert (
+        0 <= rows - 3 * acknowledged <= 3 * 3
+    )  # one may have been kept in each process and not said so
 
 
-def test_what_a_dead_server_missed_is_sent_when_it_is_there(mlflow_store: str, tmp_path: Path, spool: Path) -> None:
+def test_what_a_dead_server_missed_is_sent_when_it_is_there(
+    mlflow_store: str, tmp_path: Path, spool: Path
+) -> None:
     leave(spool, gone(), explanations().to_record(), tracking_uri="http://127.0.0.1:9", timeout=0.5)
     assert "does not answer" in output_of("spool flush", code=3)
     leave(spool, gone(), explanations().to_record(), stream="other")
@@ -172,10 +193,14 @@ def test_what_a_dead_server_missed_is_sent_when_it_is_there(mlflow_store: str, t
     assert len(kept(spool)) == 1
 
 
-def test_only_the_process_that_has_a_stream_sends_it(mlflow_store: str, tmp_path: Path, spool: Path) -> None:
+def test_only_the_process_that_has_a_stream_sends_it(
+    mlflow_store: str, tmp_path: Path, spool: Path
+) -> None:
     leave(spool, f"{this_process()}", explanations().to_record(), stream="mine")
     leave(spool, "elsewhere:1:1", explanations().to_record(), stream="theirs")
-    leave(spool, "somebody", explanations().to_record(), stream="somebody's")  # who tells no machine and number
+    leave(
+        spool, "somebody", explanations().to_record(), stream="somebody's"
+    )  # who tells no machine and number
     other = Spool(SpoolSettings(spool), "here:1:1")
     assert other.hold() == []
     with other._transaction() as db:
@@ -193,18 +218,25 @@ def test_a_process_is_gone_when_it_ended_or_another_has_its_number() -> None:
     assert not is_gone(f"another-{host}:{pid}:{started}")
     killed = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     killed.kill()
-    os.waitid(os.P_PID, killed.pid, os.WEXITED | os.WNOWAIT)  # dead, and nobody has asked for its exit code yet
+    os.waitid(
+        os.P_PID, killed.pid, os.WEXITED | os.WNOWAIT
+    )  # dead, and nobody has asked for its exit code yet
     assert is_gone(f"{host}:{killed.pid}:{started}")
     killed.wait()
 
 
 def fill(folder: Path) -> None:
     """Take all the room that a spool has."""
-    spool, record = Spool(SpoolSettings(folder, most=1_000_000), this_process()), explanations().to_record()
+    spool, record = (
+        Spool(SpoolSettings(folder, most=1_000_000), this_process()),
+        explanations().to_record(),
+    )
 
     def without_end() -> None:
         for _ in range(10_000):
-            spool.append(run.RunWriter(run.RunTarget(tracking_uri="http://127.0.0.1:9"), "filler"), record)
+            spool.append(
+                run.RunWriter(run.RunTarget(tracking_uri="http://127.0.0.1:9"), "filler"), record
+            )
 
     with pytest.raises(SpoolError, match="the spool is full"):
         without_end()
@@ -293,9 +325,16 @@ def test_a_spool_that_cannot_be_used_is_refused_before_anything_leaves(
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("CFK_SPOOL_MB", "much"), ("CFK_SPOOL_MB", "0"), ("CFK_SPOOL_FULL", "x"), ("CFK_SPOOL_FSYNC", "x")],
+    [
+        ("CFK_SPOOL_MB", "much"),
+        ("CFK_SPOOL_MB", "0"),
+        ("CFK_SPOOL_FULL", "x"),
+        ("CFK_SPOOL_FSYNC", "x"),
+    ],
 )
-def test_wrong_settings_are_refused(name: str, value: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_wrong_settings_are_refused(
+    name: str, value: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv(name, value)
     with pytest.raises(InputError, match=name):
         SpoolSettings.of()
@@ -305,7 +344,9 @@ def test_wrong_settings_are_refused(name: str, value: str, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize(("chosen", "level"), [("normal", 1), ("always", 2)])
-def test_records_are_forced_to_disk_where_asked(chosen: str, level: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_are_forced_to_disk_where_asked(
+    chosen: str, level: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("CFK_SPOOL_FSYNC", chosen)
     own = Spool(SpoolSettings.of(), this_process())
     with own._transaction() as db:
@@ -314,7 +355,9 @@ def test_records_are_forced_to_disk_where_asked(chosen: str, level: int, monkeyp
 
 
 def test_a_spool_holds_what_a_run_would_hold(spool: Path) -> None:
-    leave(spool, gone(), explanations(released(0, k_private=31337, private_matches=31337)).to_record())
+    leave(
+        spool, gone(), explanations(released(0, k_private=31337, private_matches=31337)).to_record()
+    )
     (record,) = kept(spool)
     assert "31337" not in json.dumps([record.rows, record.least, record.params, record.tags])
     assert (record.recount[0]["k_private"], record.recount[0]["private_matches"]) == (31337, 31337)
@@ -322,7 +365,9 @@ def test_a_spool_holds_what_a_run_would_hold(spool: Path) -> None:
 
 
 def test_records_come_back_as_they_went() -> None:
-    record = explanations(released(0, gap=None, k_effective=3), epsilon_spent="0.5", findings=["native"]).to_record()
+    record = explanations(
+        released(0, gap=None, k_effective=3), epsilon_spent="0.5", findings=["native"]
+    ).to_record()
     assert RunRecord.from_json(record.to_json()) == record
     assert json.loads(record.to_json())["least"] == {"k_desired": 4.0, "k_effective": 3.0}
 
@@ -346,7 +391,8 @@ def test_a_delivered_spool_is_empty(mlflow_store: str, spool: Path) -> None:
     assert spool_folder() == spool
 
 
-# --- a spool that disappears -----------------------------------------------------------------------------------
+# --- a spool that disappears
+# -----------------------------------------------------------------------------------
 
 NOBODY = "http://127.0.0.1:9"
 
@@ -354,7 +400,12 @@ NOBODY = "http://127.0.0.1:9"
 @pytest.mark.parametrize("on_full", ["suppress", "release"])
 @pytest.mark.parametrize("replaced", ["", "by an empty folder", "by another spool"])
 def test_a_spool_that_is_gone_keeps_nothing_until_it_is_back(
-    spool: Path, on_full: str, replaced: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any
+    spool: Path,
+    on_full: str,
+    replaced: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: Any,
 ) -> None:
     monkeypatch.setenv("CFK_SPOOL_FULL", on_full)
     logger = RunLogger(tracking_uri=NOBODY)
@@ -386,7 +437,9 @@ def test_what_did_not_leave_for_want_of_a_record_is_not_in_the_ledger_as_left(
     monkeypatch.setenv("MLFLOW_TRACKING_URI", NOBODY)
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({name: rng.integers(0, 40, 240) for name in ("age", "city", "salary")})
-    population = Population.from_frame(frame, Schema.from_frame(frame, quasi_identifiers=["age", "city"]), key=b"key")
+    population = Population.from_frame(
+        frame, Schema.from_frame(frame, quasi_identifiers=["age", "city"]), key=b"key"
+    )
     wanted = frame[frame["salary"] > 5]
     private = protect(
         lambda rows: wanted.head(len(rows)).set_axis(rows.index),
@@ -422,7 +475,9 @@ def test_what_a_deleted_spool_held_is_still_sent(spool: Path, mlflow_store: str)
     assert mlflow.get_run(logger.run_id or "").data.metrics["cfk.asked"] == 3
 
 
-def test_what_is_written_while_the_spool_goes_is_not_taken_as_kept(spool: Path, tmp_path: Path) -> None:
+def test_what_is_written_while_the_spool_goes_is_not_taken_as_kept(
+    spool: Path, tmp_path: Path
+) -> None:
     own = Spool(SpoolSettings(spool), this_process())
     own.check()
     with pytest.raises(SpoolError, match="is gone"), own._transaction(keeps=True):
@@ -431,7 +486,10 @@ def test_what_is_written_while_the_spool_goes_is_not_taken_as_kept(spool: Path, 
 
 
 def test_a_spool_that_cannot_be_read_for_a_while_is_sent_later(
-    spool: Path, mlflow_store: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    spool: Path,
+    mlflow_store: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     def broken(self: Spool) -> Any:
         raise SpoolError("the spool cannot be used")

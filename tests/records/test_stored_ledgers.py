@@ -1,7 +1,8 @@
-"""Ledgers and budgets that earlier code wrote: today's opens, verifies and continues them, with the same answers.
+"""Ledgers and budgets that earlier code wrote: today's opens, verifies and continues them, with the
+same answers.
 
-`ledger_1` is of version 1 of the tables. Beside each is what the code of then told of it, and what it answered to the
-questions below, asked of a copy. Neither can be made again.
+`ledger_1` is of version 1 of the tables. Beside each is what the code of then told of it, and what
+it answered to the questions below, asked of a copy. Neither can be made again.
 """
 
 from __future__ import annotations
@@ -24,7 +25,12 @@ from cfk_plugin.records.rule import Candidate
 STORED = Path(__file__).resolve().parents[1] / "stored"
 KEY = b"a key for show, of the tests alone"
 CEILINGS = {"patients": (1.0, 1e-5), "visitors": (0.75, 0.0), "nobody's": (3.0, 1e-6)}
-SPENDS = [("patients", 0.5, 0.0), ("patients", 0.11, 0.0), ("patients", 0.0999, 0.0), ("visitors", 0.4, 0.0)]
+SPENDS = [
+    ("patients", 0.5, 0.0),
+    ("patients", 0.11, 0.0),
+    ("patients", 0.0999, 0.0),
+    ("visitors", 0.4, 0.0),
+]
 
 
 def span(low: int, high: int, **others: Any) -> Region:
@@ -40,7 +46,9 @@ ODD = {
     "share": Interval(0.25, 1e-3 + 1, missing=True),
     "member": frozenset({True}),
 }
-QUESTIONS: list[tuple[int, Region, str, int, int | None]] = [  # record, region, guarantee, k, people in its group
+QUESTIONS: list[
+    tuple[int, Region, str, int, int | None]
+] = [  # record, region, guarantee, k, people in its group
     (1, span(38, 60), "nominal", 2, None),
     (1, span(35, 45), "nominal", 2, None),
     (1, span(20, 40), "reciprocal", 5, 40),
@@ -61,17 +69,27 @@ def count(regions: Any) -> int:
 def spelled(region: Region | None) -> dict[str, Any] | None:
     """Return a region as texts that depend on nothing but the region."""
     parts = {} if region is None else region
-    return {n: sorted(map(str, p)) if isinstance(p, frozenset) else str(p) for n, p in parts.items()} or None
+    return {
+        n: sorted(map(str, p)) if isinstance(p, frozenset) else str(p) for n, p in parts.items()
+    } or None
 
 
 def ask(ledger: Ledger) -> list[list[Any]]:
     answers = []
     for record, region, guarantee, k, effective in QUESTIONS:
         handle = ledger.handle([record, "somebody", None])
-        known = {"policy": "august", "population": "f" * 16, "guarantee": guarantee, "k": k, "effective": effective}
+        known = {
+            "policy": "august",
+            "population": "f" * 16,
+            "guarantee": guarantee,
+            "k": k,
+            "effective": effective,
+        }
         wanted = Candidate(record=handle, region=region, **known)
         (decision,) = ledger.settle([wanted], count, lambda i, region, k=k: count([region]) >= k)
-        answers.append([decision.outcome, spelled(decision.region), decision.effective, decision.people])
+        answers.append(
+            [decision.outcome, spelled(decision.region), decision.effective, decision.people]
+        )
     return answers
 
 
@@ -96,7 +114,9 @@ def stored(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, dict[s
     if told["status"]["version"] == 1:
         with pytest.raises(LedgerError, match="cfk ledger upgrade"):
             Ledger(file, key=KEY)
-        rows = len(told["export"]) + sum(map(len, told["spends"])) + len(told["spends"])  # a ceiling each
+        rows = (
+            len(told["export"]) + sum(map(len, told["spends"])) + len(told["spends"])
+        )  # a ceiling each
         assert Ledger.upgrade(file, key=KEY) == rows
     with pytest.raises(LedgerError, match="already"):
         Ledger.upgrade(file, key=KEY)
@@ -110,11 +130,17 @@ def test_counts_rows_and_budgets_are_those_of_then(stored: tuple[Path, dict[str,
         assert status == asdict(ledger.status())
         if told["status"]["version"] == 1:
             told["status"] |= {"version": 2, "entries": status["entries"], "head": status["head"]}
-        assert told["status"] == {name: value for name, value in status.items() if name != "database"}
+        assert told["status"] == {
+            name: value for name, value in status.items() if name != "database"
+        }
         assert told["export"] == list(ledger.export())
         assert [account.name for account in accounts(ledger)] == sorted(CEILINGS)
-        budgets = [BudgetAccountant(*CEILINGS[scope], ledger=ledger, scope=scope) for scope in CEILINGS]
-        assert told["spends"] == [[asdict(spend) for spend in budget.spends()] for budget in budgets]
+        budgets = [
+            BudgetAccountant(*CEILINGS[scope], ledger=ledger, scope=scope) for scope in CEILINGS
+        ]
+        assert told["spends"] == [
+            [asdict(spend) for spend in budget.spends()] for budget in budgets
+        ]
         assert told["left"] == [list(budget.remaining()) for budget in budgets]
         assert told["spent"] == [list(budget.spent()) for budget in budgets]
 

@@ -1,4 +1,6 @@
-"""Runs, spools and files of explanations that an earlier version made are read; they can not be made again."""
+"""Runs, spools and files of explanations that an earlier version made are read; they can not be
+made again.
+"""
 
 from __future__ import annotations
 
@@ -36,13 +38,18 @@ def imported(name: str) -> str:
 
 
 def parsed(text: str) -> Any:
-    return json.loads(text, parse_float=lambda number: round(float(number), 12))  # the last digit is the library's
+    return json.loads(
+        text, parse_float=lambda number: round(float(number), 12)
+    )  # the last digit is the library's
 
 
 def test_runs_give_the_same_report(mlflow_store: str) -> None:
     said = parsed(PrivacyReport.of_runs([imported(name) for name in KINDS]).to_json())
     kept = parsed((STORED / "report.json").read_text("utf-8"))
-    judged = kept.pop("checks") | {"k_desired_min": "review", "k_consistent_min": "pass"}  # nominal promised neither
+    judged = kept.pop("checks") | {
+        "k_desired_min": "review",
+        "k_consistent_min": "pass",
+    }  # nominal promised neither
     assert judged == {each["id"]: each["status"] for each in said["checks"]}
     assert kept == {name: said[name] for name in kept}
 
@@ -55,16 +62,27 @@ def test_a_spool_is_shipped_to_the_runs_that_it_would_have_been(
     monkeypatch.setenv("CFK_SPOOL", str(tmp_path / "stored-spool"))
     assert CliRunner().invoke(app, ["spool", "flush"]).exit_code == 0
     found = mlflow.search_runs(experiment_names=["stored"], output_format="list")
-    for name, run in zip(KINDS, sorted(found, key=lambda run: "cfk.prototypes" in run.data.metrics), strict=True):
-        last = {key: value for key, value, _, step in sorted(stored(name)["metrics"], key=lambda each: each[3])}
+    for name, run in zip(
+        KINDS, sorted(found, key=lambda run: "cfk.prototypes" in run.data.metrics), strict=True
+    ):
+        last = {
+            key: value
+            for key, value, _, step in sorted(stored(name)["metrics"], key=lambda each: each[3])
+        }
         assert run.data.metrics == last | ({"cfk.untracked": 2.0} if name == "regions" else {})
         assert run.data.params == stored(name)["params"]
-        assert run.data.tags["cfk.population_fingerprint" if name == "regions" else "cfk.dp.guarantee"]
+        assert run.data.tags[
+            "cfk.population_fingerprint" if name == "regions" else "cfk.dp.guarantee"
+        ]
         assert (run.info.status, run.data.tags.get("team")) == ("FINISHED", "credit")
         for kind in ("explanations", "recount"):
-            downloaded = mlflow.artifacts.download_artifacts(run_id=run.info.run_id, artifact_path=f"cfk/{kind}")
+            downloaded = mlflow.artifacts.download_artifacts(
+                run_id=run.info.run_id, artifact_path=f"cfk/{kind}"
+            )
             new, old = (
-                pd.concat(map(pd.read_parquet, sorted(Path(folder).glob("*.parquet"))), ignore_index=True)
+                pd.concat(
+                    map(pd.read_parquet, sorted(Path(folder).glob("*.parquet"))), ignore_index=True
+                )
                 for folder in (downloaded, STORED / name / "cfk" / kind)
             )
             times = [column for column in ("timestamp", "seconds") if column in old]
@@ -77,5 +95,7 @@ def test_a_file_of_explanations_is_verified(name: str, monkeypatch: pytest.Monke
     folder = STORED / "files"
     rows = [str(folder / "train.csv"), "--schema", str(folder / "schema.json")]
     result = CliRunner().invoke(app, ["verify", str(folder / f"{name}.json"), *rows, "--k", "5"])
-    assert result.output.startswith("pass") if name == "regions" else "prototypes" in result.output, result.output
+    assert (
+        result.output.startswith("pass") if name == "regions" else "prototypes" in result.output
+    ), result.output
     assert result.exit_code == (0 if name == "regions" else 3)

@@ -1,4 +1,6 @@
-"""Input that must end well: a clear error before anything is released, or `Suppressed` with its reason."""
+"""Input that must end well: a clear error before anything is released, or `Suppressed` with its
+reason.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,10 @@ def model(rows: pd.DataFrame) -> Any:
 
 
 def fitted(
-    answer: Any = model, desired: Any = 1, population: Population = POPULATION, policy: PrivacyPolicy = POLICY
+    answer: Any = model,
+    desired: Any = 1,
+    population: Population = POPULATION,
+    policy: PrivacyPolicy = POLICY,
 ) -> KAnonymizer:
     return KAnonymizer(policy=policy).fit(population, model=answer, desired=desired)
 
@@ -73,7 +78,8 @@ def reasons(explanations: Explanations) -> list[str | None]:
     return [getattr(entry, "reason", None) for entry in explanations]
 
 
-# --- schemas, tables and policies ------------------------------------------------------------------------------
+# --- schemas, tables and policies
+# ------------------------------------------------------------------------------
 
 
 def test_columns_that_are_doubled_or_missing_are_named() -> None:
@@ -92,7 +98,9 @@ def test_columns_that_are_doubled_or_missing_are_named() -> None:
         shared().transform(RAW[[*RAW.columns, "age"]])
     with pytest.raises(InputError, match=r"missing columns \['city'\]"):
         shared().transform(RAW.drop(columns="city"))
-    turned = RAW.set_index(pd.Index([str(RAW["age"][0])] * len(RAW))).T  # its values are names of columns
+    turned = RAW.set_index(
+        pd.Index([str(RAW["age"][0])] * len(RAW))
+    ).T  # its values are names of columns
     with pytest.raises(InputError) as caught:
         shared().transform(turned)
     assert not shows_a_row(caught.value)
@@ -183,8 +191,12 @@ def test_columns_that_cannot_be_counted_are_refused_by_name() -> None:
 def test_a_quasi_identifier_of_a_hundred_thousand_texts() -> None:
     n, rng = 100_000, np.random.default_rng(0)
     texts = np.char.add("code-", np.arange(n).astype(str))
-    train = pd.DataFrame({"code": texts, "age": rng.integers(18, 90, n), "pay": rng.integers(20, 90, n)})
-    people = Population.from_frame(train, Schema.from_frame(train, quasi_identifiers=["code", "age"]))
+    train = pd.DataFrame(
+        {"code": texts, "age": rng.integers(18, 90, n), "pay": rng.integers(20, 90, n)}
+    )
+    people = Population.from_frame(
+        train, Schema.from_frame(train, quasi_identifiers=["code", "age"])
+    )
     result = fitted(population=people).transform(train[train["pay"] > 40].head(3))
     assert len(result) == 3
     for entry in result.generalized:
@@ -193,7 +205,8 @@ def test_a_quasi_identifier_of_a_hundred_thousand_texts() -> None:
         assert inside.sum() == entry.certificate.k >= 4
 
 
-# --- values of counterfactuals -----------------------------------------------------------------------------------
+# --- values of counterfactuals
+# -----------------------------------------------------------------------------------
 
 BAD_VALUES = [
     *((name, value, "missing_value") for name in ("age", "pay") for value in (np.nan, None, pd.NA)),
@@ -212,21 +225,32 @@ def test_a_bad_value_costs_its_own_row_alone(guarantee: str) -> None:
     for i, (name, value, _) in enumerate(BAD_VALUES):
         bad.loc[i, name] = value
     numbers = ["age", "height", "pay", "rate"]
-    tree = DecisionTreeClassifier(max_depth=3).fit(TRAIN[numbers], model(TRAIN))  # refuses what is no number
-    by_tree = fitted(lambda rows: tree.predict(rows[numbers]), policy=replace(POLICY, guarantee=guarantee))
+    tree = DecisionTreeClassifier(max_depth=3).fit(
+        TRAIN[numbers], model(TRAIN)
+    )  # refuses what is no number
+    by_tree = fitted(
+        lambda rows: tree.predict(rows[numbers]), policy=replace(POLICY, guarantee=guarantee)
+    )
     for result in (shared(guarantee).transform(bad), by_tree.transform(bad)):
         assert reasons(result) == [*(reason for _, _, reason in BAD_VALUES), None]
-        assert [entry.columns for entry in result.suppressed] == [(name,) for name, _, _ in BAD_VALUES]
+        assert [entry.columns for entry in result.suppressed] == [
+            (name,) for name, _, _ in BAD_VALUES
+        ]
         assert {**result[-1].to_dict(), "query": 0} == good.to_dict()
         told = [entry.text(RAW.iloc[0].to_dict()) for entry in result.suppressed]
         assert not shows_a_row([*told, *result.suppressed, result[:-1].to_json()])
     if guarantee == "catalogue":
         assert reasons(shared(guarantee).explain(bad)) == reasons(result)
-    assert reasons(shared(guarantee).transform(RAW.assign(age=np.inf, city="Atlantis"))) == ["invalid_value"] * 4
+    assert (
+        reasons(shared(guarantee).transform(RAW.assign(age=np.inf, city="Atlantis")))
+        == ["invalid_value"] * 4
+    )
 
 
 def test_values_outside_of_declared_bounds_are_withheld() -> None:
-    schema = Schema.from_frame(TRAIN, quasi_identifiers=QUASI, bounds={"age": (81_000, 99_000), "rate": (0, 100)})
+    schema = Schema.from_frame(
+        TRAIN, quasi_identifiers=QUASI, bounds={"age": (81_000, 99_000), "rate": (0, 100)}
+    )
     changed = RAW.astype({"age": float})
     changed.loc[0, "age"], changed.loc[1, "age"] = 80_999.5, 99_000.0
     changed.loc[2, "rate"] = -1.0
@@ -235,7 +259,10 @@ def test_values_outside_of_declared_bounds_are_withheld() -> None:
 
 
 SPELLED: list[Callable[[pd.DataFrame], pd.DataFrame]] = [
-    *(lambda f, dtype=dtype: f.astype({"age": dtype}) for dtype in (str, float, "Int64", "string", "category")),
+    *(
+        lambda f, dtype=dtype: f.astype({"age": dtype})
+        for dtype in (str, float, "Int64", "string", "category")
+    ),
     lambda f: f.assign(age=f["age"].map("{:.1f}".format)),
     lambda f: f.astype({"pay": str, "rate": str, "height": str}),
     lambda f: f.astype({"city": "category"}),
@@ -246,7 +273,9 @@ SPELLED: list[Callable[[pd.DataFrame], pd.DataFrame]] = [
 ]
 
 
-def test_spelling_order_and_further_columns_make_no_difference_and_the_model_never_sees_them() -> None:
+def test_spelling_order_and_further_columns_make_no_difference_and_the_model_never_sees_them() -> (
+    None
+):
     seen: list[pd.Series] = []
 
     def watching(rows: pd.DataFrame) -> Any:
@@ -261,14 +290,17 @@ def test_spelling_order_and_further_columns_make_no_difference_and_the_model_nev
     assert all(dtypes.equals(TRAIN.dtypes) for dtypes in seen)
 
 
-# --- models and goals --------------------------------------------------------------------------------------------
+# --- models and goals
+# --------------------------------------------------------------------------------------------
 
 
 def test_what_is_no_model_of_this_table_is_refused() -> None:
     for other in (None, 7, "model", object()):
         with pytest.raises(ModelError, match="predict"):
             fitted(other)
-    regression = LinearRegression().fit(TRAIN[["age"]].rename(columns={"age": "years"}), TRAIN["pay"])
+    regression = LinearRegression().fit(
+        TRAIN[["age"]].rename(columns={"age": "years"}), TRAIN["pay"]
+    )
     with pytest.raises(ModelError, match="years"):
         fitted(regression, desired=lambda labels: labels > 50)
     tree = DecisionTreeClassifier(max_depth=2).fit(TRAIN[["age", "pay"]], model(TRAIN))
@@ -279,7 +311,17 @@ def test_what_is_no_model_of_this_table_is_refused() -> None:
 
 @pytest.mark.parametrize(
     "desired",
-    [None, np.nan, pd.NA, [1], np.array([1]), {"label": 1}, set(), lambda labels: labels, lambda labels: True],
+    [
+        None,
+        np.nan,
+        pd.NA,
+        [1],
+        np.array([1]),
+        {"label": 1},
+        set(),
+        lambda labels: labels,
+        lambda labels: True,
+    ],
 )
 def test_what_is_no_goal_is_refused(desired: Any) -> None:
     with pytest.raises(ModelError, match="desired"):
@@ -291,12 +333,16 @@ def test_an_undesired_counterfactual_is_withheld() -> None:
     result = shared().transform(mixed)
     assert reasons(result) == [None, None, "not_desired", "not_desired"]
     assert not shows_a_row([result[2:].to_json(), *result[2:]])
-    assert reasons(fitted(desired="opposite").transform(RAW, factuals=RAW)) == ["not_desired"] * len(RAW)
+    assert reasons(fitted(desired="opposite").transform(RAW, factuals=RAW)) == [
+        "not_desired"
+    ] * len(RAW)
 
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)
 def test_infeasible_may_raise(guarantee: Any) -> None:
-    anonymizer = fitted(policy=PrivacyPolicy(guarantee=guarantee, k=4, max_ncp=0.0, on_infeasible="raise"))
+    anonymizer = fitted(
+        policy=PrivacyPolicy(guarantee=guarantee, k=4, max_ncp=0.0, on_infeasible="raise")
+    )
     with pytest.raises(InfeasibleError, match="4 of 4") as caught:
         anonymizer.transform(RAW)
     assert not shows_a_row(caught.value)
@@ -310,27 +356,40 @@ def test_a_bad_value_does_not_warn(guarantee: str) -> None:
         anonymizer.transform(RAW.assign(age=["eighty", 81_001, 81_014, 81_027]))
 
 
-# --- explainers --------------------------------------------------------------------------------------------------
+# --- explainers
+# --------------------------------------------------------------------------------------------------
 
 
 def explain(answer: Any, queries: Any = RAW) -> Explanations:
-    private = protect(lambda rows: answer, model=model, population=POPULATION, policy=POLICY, desired=1)
+    private = protect(
+        lambda rows: answer, model=model, population=POPULATION, policy=POLICY, desired=1
+    )
     result: Explanations = private.explain(queries)
     return result
 
 
-@pytest.mark.parametrize("nothing", [None, [], (), pd.DataFrame(), RAW.head(0), [None] * 4, RAW.mask(RAW.notna())])
+@pytest.mark.parametrize(
+    "nothing", [None, [], (), pd.DataFrame(), RAW.head(0), [None] * 4, RAW.mask(RAW.notna())]
+)
 def test_an_explainer_may_find_nothing(nothing: Any) -> None:
     assert reasons(explain(nothing)) == ["none_found"] * len(RAW)
 
 
 def test_answers_are_told_apart_by_index_or_query() -> None:
     assert reasons(explain(RAW.iloc[[0, 2]])) == [None, "none_found", None, "none_found"]
-    assert reasons(explain(RAW.head(2).assign(query=[3, 1]))) == ["none_found", None, "none_found", None]
+    assert reasons(explain(RAW.head(2).assign(query=[3, 1]))) == [
+        "none_found",
+        None,
+        "none_found",
+        None,
+    ]
     several = explain(pd.concat([RAW, RAW]).assign(query=[0, 1, 2, 3] * 2, name="somebody"))
     assert [entry.query for entry in several] == [0, 0, 1, 1, 2, 2, 3, 3]
     assert "somebody" not in several.to_json()
-    for answer, said in ((RAW.head(2).set_index(pd.Index([70, 71])), "2 rows"), (pd.concat([RAW, RAW]), "8 rows")):
+    for answer, said in (
+        (RAW.head(2).set_index(pd.Index([70, 71])), "2 rows"),
+        (pd.concat([RAW, RAW]), "8 rows"),
+    ):
         with pytest.raises(AdapterError, match=f"{said} for 4 queries") as caught:
             explain(answer)
         assert not shows_a_row(caught.value)

@@ -1,4 +1,6 @@
-"""protect(candidates=m): the best of m counterfactuals leaves, alone, by the ordinary way; nothing else is released."""
+"""protect(candidates=m): the best of m counterfactuals leaves, alone, by the ordinary way; nothing
+else is released.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,16 @@ from sklearn.preprocessing import OneHotEncoder
 from sklearn.tree import DecisionTreeClassifier
 
 from cfk_adapters.nearest import NearestUnlikeNeighbour
-from cfk_plugin import KAnonymizer, Ledger, Population, PrivacyPolicy, Schema, Suppressed, hookimpl, protect
+from cfk_plugin import (
+    KAnonymizer,
+    Ledger,
+    Population,
+    PrivacyPolicy,
+    Schema,
+    Suppressed,
+    hookimpl,
+    protect,
+)
 from cfk_plugin.errors import AdapterError, CFKError, InputError, PolicyError
 from cfk_plugin.hookspecs import AdaptContext, CounterfactualBatch
 from cfk_plugin.plugins import load_plugins
@@ -25,7 +36,8 @@ M = 4
 KEY = b"a key of sixteen bytes or more"
 
 
-# --- the best, by its definition ---------------------------------------------------------------------------------
+# --- the best, by its definition
+# ---------------------------------------------------------------------------------
 
 
 def parity(value: Any) -> int:
@@ -35,13 +47,17 @@ def parity(value: Any) -> int:
 
 
 def accepts(rows: pd.DataFrame) -> np.ndarray:
-    """Accept by a private value and, for some, by a quasi-identifier, so that regions are not all pure."""
+    """Accept by a private value and, for some, by a quasi-identifier, so that regions are not all
+    pure.
+    """
     odd = np.array([parity(value) for value in rows.iloc[:, 0]])
     return (rows["pay"].to_numpy(dtype=float) + odd > 2.5).astype(int)
 
 
 def distance(query: pd.Series, candidate: pd.Series, train: pd.DataFrame) -> float:
-    """Return how much two rows differ: numbers by their share of the range, categories by all or nothing."""
+    """Return how much two rows differ: numbers by their share of the range, categories by all or
+    nothing.
+    """
     total = 0.0
     for name in train:
         one, other, known = query[name], candidate[name], train[name].dropna()
@@ -108,14 +124,18 @@ def test_chosen_is_the_best_by_definition(settings: dict[str, Any]) -> None:
             assert choice.chosen[asked] == best
             not_first += best != own[0]
             withheld += (1,) in keys.values() and keys[best] != (1,)
-        twice = choose_candidates(anonymizer, pd.concat([candidates] * 2), np.concatenate([query] * 2), queries)
+        twice = choose_candidates(
+            anonymizer, pd.concat([candidates] * 2), np.concatenate([query] * 2), queries
+        )
         assert twice.chosen.tolist() == choice.chosen.tolist()  # the first of equally good ones
     assert not_first  # there was something to choose
     assert withheld or "max_ncp" not in settings
 
 
 def test_bounds_are_compared_with_ncp_and_pureness_alone() -> None:
-    """A ceiling that NCP meets and distance + NCP does not keeps nothing back, and does not change who is best."""
+    """A ceiling that NCP meets and distance + NCP does not keeps nothing back, and does not change
+    who is best.
+    """
     anonymizer, candidates, query, queries = scene(5, guarantee="nominal", objective="ncp")
     choice = choose_candidates(anonymizer, candidates, query, queries)
     ceiling = max(choice.entries[i].certificate.ncp for i in choice.chosen if i >= 0)  # type: ignore[union-attr]
@@ -124,8 +144,13 @@ def test_bounds_are_compared_with_ncp_and_pureness_alone() -> None:
     again = choose_candidates(limited, candidates, query, queries)
     assert again.chosen.tolist() == choice.chosen.tolist()
     assert all(again.entries[i].status == "released" for i in again.chosen)
-    crossed = PrivacyPolicy(guarantee="reciprocal", objective="ncp", max_ncp=ceiling / 2, min_pureness=1.0)
-    assert best_of(crossed, choice.entries, choice.distances, query, len(queries)).tolist() == choice.chosen.tolist()
+    crossed = PrivacyPolicy(
+        guarantee="reciprocal", objective="ncp", max_ncp=ceiling / 2, min_pureness=1.0
+    )
+    assert (
+        best_of(crossed, choice.entries, choice.distances, query, len(queries)).tolist()
+        == choice.chosen.tolist()
+    )
     # One candidate of a query is chosen whatever becomes of it.
     strict, *_ = scene(5, guarantee="nominal", max_ncp=0.0)
     first = pd.Series(query).drop_duplicates().index.to_numpy()
@@ -134,19 +159,26 @@ def test_bounds_are_compared_with_ncp_and_pureness_alone() -> None:
     assert alone.chosen[query[first]].tolist() == list(range(len(first)))
 
 
-# --- the way of the chosen one -----------------------------------------------------------------------------------
+# --- the way of the chosen one
+# -----------------------------------------------------------------------------------
 
 
 def table(n: int = 150) -> pd.DataFrame:
     rng = np.random.default_rng(11)
     train = pd.DataFrame(
-        {"age": rng.integers(20_000, 60_000, n), "city": rng.choice(list("ABCDE"), n), "pay": rng.integers(10, 90, n)}
+        {
+            "age": rng.integers(20_000, 60_000, n),
+            "city": rng.choice(list("ABCDE"), n),
+            "pay": rng.integers(10, 90, n),
+        }
     )
     return pd.concat([train, train.head(20)], ignore_index=True)
 
 
 TRAIN = table()
-POPULATION = Population.from_frame(TRAIN, Schema.from_frame(TRAIN, quasi_identifiers=["age", "city"]))
+POPULATION = Population.from_frame(
+    TRAIN, Schema.from_frame(TRAIN, quasi_identifiers=["age", "city"])
+)
 POLICY = PrivacyPolicy(k=5, guarantee="nominal", objective="ncp")
 QUERIES = TRAIN[TRAIN["pay"] <= 50].head(6)
 ASKED: list[int] = []
@@ -154,7 +186,9 @@ ASKED: list[int] = []
 
 def model(rows: pd.DataFrame) -> np.ndarray:
     ASKED.append(len(rows))
-    return (rows["pay"].to_numpy(dtype=float) + rows["age"].to_numpy(dtype=float) / 4_000 > 60).astype(int)
+    return (
+        rows["pay"].to_numpy(dtype=float) + rows["age"].to_numpy(dtype=float) / 4_000 > 60
+    ).astype(int)
 
 
 def nearest(desired: Any = 1) -> NearestUnlikeNeighbour:
@@ -175,10 +209,19 @@ class Listener:
         self.heard.append(record)
 
 
-@pytest.mark.parametrize(("guarantee", "method"), [("nominal", "exact"), ("nominal", "grasp"), ("reciprocal", "auto")])
-def test_the_chosen_one_leaves_in_the_place_of_the_nearest(guarantee: Any, method: str, tmp_path: Path) -> None:
-    """Of the others no ledger and no plugin knows; what was found for the chosen one is not searched for again."""
-    policy, listener = PrivacyPolicy(k=5, guarantee=guarantee, objective="ncp", min_pureness=0), Listener()
+@pytest.mark.parametrize(
+    ("guarantee", "method"), [("nominal", "exact"), ("nominal", "grasp"), ("reciprocal", "auto")]
+)
+def test_the_chosen_one_leaves_in_the_place_of_the_nearest(
+    guarantee: Any, method: str, tmp_path: Path
+) -> None:
+    """Of the others no ledger and no plugin knows; what was found for the chosen one is not
+    searched for again.
+    """
+    policy, listener = (
+        PrivacyPolicy(k=5, guarantee=guarantee, objective="ncp", min_pureness=0),
+        Listener(),
+    )
     queries, m = (QUERIES.head(1), 2) if method == "grasp" else (QUERIES, M)  # it takes its time
     rows = nearest().rows(nearest().candidates(queries, m).reshape(-1))
     with Ledger(tmp_path / "ledger.db", key=KEY, create=True) as ledger:
@@ -208,7 +251,9 @@ def test_the_chosen_one_leaves_in_the_place_of_the_nearest(guarantee: Any, metho
         assert sum(cost) < sum(before) or guarantee == "reciprocal"  # whose regions are as they are
 
 
-def test_ledger_hooks_and_runs_know_of_the_chosen_ones_alone(tmp_path: Path, mlflow_store: str) -> None:
+def test_ledger_hooks_and_runs_know_of_the_chosen_ones_alone(
+    tmp_path: Path, mlflow_store: str
+) -> None:
     import mlflow
 
     listener = Listener()
@@ -251,7 +296,9 @@ def test_bad_candidates_come_after_good_ones() -> None:
             three = [{**sound, "pay": 10}, {**sound, "age": "about forty"}, dict(sound)]
             found = pd.DataFrame(three * len(queries), columns=list(TRAIN))
             back = np.arange(len(found))[::-1]  # in any order: slots say which is which
-            return CounterfactualBatch(found.iloc[back], back, np.repeat(np.arange(len(queries)), 3))
+            return CounterfactualBatch(
+                found.iloc[back], back, np.repeat(np.arange(len(queries)), 3)
+            )
 
     class Adapter:
         @hookimpl
@@ -271,12 +318,19 @@ def test_what_has_no_use_for_candidates_is_refused(tmp_path: Path) -> None:
     def richer(rows: pd.DataFrame) -> pd.DataFrame:
         return rows
 
-    with pytest.raises(AdapterError, match=r"richer cannot be asked .* NearestUnlikeNeighbour, DiCE and adapters"):
+    with pytest.raises(
+        AdapterError, match=r"richer cannot be asked .* NearestUnlikeNeighbour, DiCE and adapters"
+    ):
         protected(richer, candidates=2)
-    for options in ({"policy": PrivacyPolicy(k=5, guarantee="catalogue")}, {"method": "dp", "policy": None}):
+    for options in (
+        {"policy": PrivacyPolicy(k=5, guarantee="catalogue")},
+        {"method": "dp", "policy": None},
+    ):
         with pytest.raises(PolicyError, match="candidates"):
             protected(candidates=2, **options)
-    KAnonymizer(policy=PrivacyPolicy(guarantee="reciprocal", k=5)).fit(POPULATION, model, 1).seal(tmp_path / "sealed")
+    KAnonymizer(policy=PrivacyPolicy(guarantee="reciprocal", k=5)).fit(POPULATION, model, 1).seal(
+        tmp_path / "sealed"
+    )
     with pytest.raises(InputError, match="ranges of all features"):
         protected(population=Population.open(tmp_path / "sealed"), policy=None, candidates=2)
 
@@ -286,9 +340,15 @@ def test_dice_is_asked_for_as_many(method: str) -> None:
     dice_ml = pytest.importorskip("dice_ml", reason="needs the extra [dice]")
     labels = model(TRAIN)
     encode = make_column_transformer((OneHotEncoder(), ["city"]), remainder="passthrough")
-    fitted = make_pipeline(encode, DecisionTreeClassifier(max_depth=3, random_state=0)).fit(TRAIN, labels)
-    data = dice_ml.Data(dataframe=TRAIN.assign(y=labels), continuous_features=["age", "pay"], outcome_name="y")
-    options = {"posthoc_sparsity_algorithm": "binary"}  # the other one takes steps of 1 over the range
+    fitted = make_pipeline(encode, DecisionTreeClassifier(max_depth=3, random_state=0)).fit(
+        TRAIN, labels
+    )
+    data = dice_ml.Data(
+        dataframe=TRAIN.assign(y=labels), continuous_features=["age", "pay"], outcome_name="y"
+    )
+    options = {
+        "posthoc_sparsity_algorithm": "binary"
+    }  # the other one takes steps of 1 over the range
     options |= {"random_seed": 3} if method == "random" else {}  # type: ignore[dict-item]
     explainer = dice_ml.Dice(data, dice_ml.Model(model=fitted, backend="sklearn"), method=method)
     private = protected(explainer, model=fitted, candidates=3)
@@ -302,8 +362,13 @@ def test_dice_is_asked_for_as_many(method: str) -> None:
     choice = choose_candidates(anonymizer, batch.frame, batch.query[batch.slot], queries)
     assert [e.region for e in result] == [choice.entries[i].region for i in choice.chosen]  # type: ignore[union-attr]
     asked = {"query_instances": queries, "total_CFs": 2, "desired_class": 1, **options}
-    own = private.generate_counterfactuals(**asked)  # DiCE's own method, of which nothing is left out
+    own = private.generate_counterfactuals(
+        **asked
+    )  # DiCE's own method, of which nothing is left out
     assert [len(examples.final_cfs_df) for examples in own.cf_examples_list] == [2] * len(queries)
-    assert own.to_json() == protected(explainer, model=fitted).generate_counterfactuals(**asked).to_json()
+    assert (
+        own.to_json()
+        == protected(explainer, model=fitted).generate_counterfactuals(**asked).to_json()
+    )
     with pytest.raises(CFKError, match="leave out total_CFs"):
         private.explain(queries, total_CFs=2)

@@ -1,4 +1,6 @@
-"""Whatever the exact protector calls optimal equals the best of all regions, for every objective and floor."""
+"""Whatever the exact protector calls optimal equals the best of all regions, for every objective
+and floor.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cfk_plugin import GeneralizedCounterfactual, Interval, KAnonymizer, Population, PrivacyPolicy, Region, Schema
+from cfk_plugin import (
+    GeneralizedCounterfactual,
+    Interval,
+    KAnonymizer,
+    Population,
+    PrivacyPolicy,
+    Region,
+    Schema,
+)
 
 pytestmark = pytest.mark.full_search
 
@@ -42,7 +52,9 @@ class RandomModel:
         self.share, self.salt = rng.uniform(0.4, 0.95), int(rng.integers(1 << 30))
 
     def predict(self, rows: pd.DataFrame) -> np.ndarray:
-        drawn = pd.util.hash_pandas_object(rows.astype(str).sum(axis=1) + str(self.salt), index=False)
+        drawn = pd.util.hash_pandas_object(
+            rows.astype(str).sum(axis=1) + str(self.salt), index=False
+        )
         return (drawn.to_numpy() % 1000) < 1000 * self.share
 
 
@@ -53,14 +65,25 @@ def regions(train: pd.DataFrame, own: pd.Series) -> Iterator[tuple[Region, float
     ranges = [(a, b) for a in ages for b in ages if a <= own["age"] <= b]
     sets = {
         name: [
-            {own[name], *extra} for r in range(4) for extra in itertools.combinations(set(train[name]) - {own[name]}, r)
+            {own[name], *extra}
+            for r in range(4)
+            for extra in itertools.combinations(set(train[name]) - {own[name]}, r)
         ]
         for name in ("city", "sex")
     }
     for (low, high), cities, sexes in itertools.product(ranges, sets["city"], sets["sex"]):
         cost = (high - low) / span
-        cost += sum(len(s) / train[name].nunique() for name, s in (("city", cities), ("sex", sexes)) if len(s) > 1)
-        yield Region({"age": Interval(low, high), "city": frozenset(cities), "sex": frozenset(sexes)}), cost / 3
+        cost += sum(
+            len(s) / train[name].nunique()
+            for name, s in (("city", cities), ("sex", sexes))
+            if len(s) > 1
+        )
+        yield (
+            Region(
+                {"age": Interval(low, high), "city": frozenset(cities), "sex": frozenset(sexes)}
+            ),
+            cost / 3,
+        )
 
 
 def pureness(region: Region, train: pd.DataFrame, own: pd.Series, model: RandomModel) -> float:
@@ -80,7 +103,9 @@ def value(policy: PrivacyPolicy, ncp: float, pure: float) -> tuple[float, ...] |
 
 
 @pytest.mark.parametrize("settings", POLICIES, ids=str)
-@pytest.mark.parametrize("seed", [*range(4), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(4, 25))])
+@pytest.mark.parametrize(
+    "seed", [*range(4), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(4, 25))]
+)
 def test_what_is_called_optimal_is_optimal(seed: int, settings: dict[str, Any]) -> None:
     rng = np.random.default_rng(seed)
     train, model = table(rng), RandomModel(rng)
@@ -89,8 +114,12 @@ def test_what_is_called_optimal_is_optimal(seed: int, settings: dict[str, Any]) 
         return
     own = wanted.iloc[0]
     policy = PrivacyPolicy(guarantee="nominal", k=int(rng.integers(2, 6)), **settings)
-    population = Population.from_frame(train, Schema.from_frame(train, quasi_identifiers=["age", "city", "sex"]))
-    entry = KAnonymizer(policy=policy).fit(population, model, desired=True).transform(wanted.head(1))[0]
+    population = Population.from_frame(
+        train, Schema.from_frame(train, quasi_identifiers=["age", "city", "sex"])
+    )
+    entry = (
+        KAnonymizer(policy=policy).fit(population, model, desired=True).transform(wanted.head(1))[0]
+    )
     allowed = [
         found
         for region, ncp in regions(train, own)
@@ -105,4 +134,6 @@ def test_what_is_called_optimal_is_optimal(seed: int, settings: dict[str, Any]) 
     if entry.certificate.optimal:
         assert ours == pytest.approx(min(allowed), abs=1e-9)
     if policy.objective == "pureness" and policy.max_ncp is None and min(allowed)[0] == -1:
-        assert entry.certificate.optimal  # a pure region exists, so the best one is found and proven
+        assert (
+            entry.certificate.optimal
+        )  # a pure region exists, so the best one is found and proven

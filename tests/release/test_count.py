@@ -1,4 +1,6 @@
-"""The count: the same people are the same groups however their table is laid out, and what is printed holds them."""
+"""The count: the same people are the same groups however their table is laid out, and what is
+printed holds them.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,8 @@ from cfk_plugin.serving.records import record_of
 
 KEY = b"a key of tests"
 
-# --- The order of rows and columns, the index, the dtype, the process -----------------------------------------------
+# --- The order of rows and columns, the index, the dtype, the process
+# -----------------------------------------------
 
 
 def people(n: int, seed: int) -> pd.DataFrame:
@@ -44,7 +47,10 @@ def people(n: int, seed: int) -> pd.DataFrame:
     random = np.random.default_rng(seed)
     return pd.DataFrame(
         {
-            "born": pd.Timestamp("1960-01-01") + pd.to_timedelta(random.integers(0, 60, n) * 100, unit="D"),
+            "born": (
+                pd.Timestamp("1960-01-01")
+                + pd.to_timedelta(random.integers(0, 60, n) * 100, unit="D")
+            ),
             "age": random.integers(18, 90, n),
             "sex": random.choice(["f", "m"], n),
             "city": random.choice(["Aalst", "Brugge", "Gent", "Hasselt", "Leuven", "Namur"], n),
@@ -58,12 +64,20 @@ def people(n: int, seed: int) -> pd.DataFrame:
 
 
 QUASI = ["born", "age", "sex", "city", "zip", "grade"]
-TREE = {1000: ["Brussels"], 1050: ["Brussels"], 2000: ["Antwerp"], 2018: ["Antwerp"], 9000: ["Ghent"]}
+TREE = {
+    1000: ["Brussels"],
+    1050: ["Brussels"],
+    2000: ["Antwerp"],
+    2018: ["Antwerp"],
+    9000: ["Ghent"],
+}
 
 
 def wanted(rows: pd.DataFrame) -> np.ndarray:
     """Judge people by name of the column, whatever its dtype."""
-    debt, age = (pd.to_numeric(rows[name].astype(object)).to_numpy(dtype=float) for name in ("debt", "age"))
+    debt, age = (
+        pd.to_numeric(rows[name].astype(object)).to_numpy(dtype=float) for name in ("debt", "age")
+    )
     return (3 * debt + age) % 7 < 5
 
 
@@ -80,7 +94,9 @@ def population_of(table: pd.DataFrame, key: bytes | None = KEY) -> Population:
     return Population.from_frame(table, schema, key=key)
 
 
-def fitted(table: pd.DataFrame, guarantee: str, k: int = 4, method: str = "auto", **options: Any) -> KAnonymizer:
+def fitted(
+    table: pd.DataFrame, guarantee: str, k: int = 4, method: str = "auto", **options: Any
+) -> KAnonymizer:
     policy = PrivacyPolicy(k=k, guarantee=guarantee)  # type: ignore[arg-type]
     anonymizer = KAnonymizer(policy=policy, method=method, **options)
     return anonymizer.fit(population_of(table), model=wanted, desired=True)
@@ -97,9 +113,15 @@ def plain(region: Region | None) -> Any:
 def told(explanations: Explanations) -> list[Any]:
     """Return what is released to each person, but for how a dtype spells it."""
     return [
-        (plain(e.region), {n: str(v).removesuffix(".0") for n, v in e.released.items()}, e.certificate.public())
-        if isinstance(e, GeneralizedCounterfactual)
-        else e.reason
+        (
+            (
+                plain(e.region),
+                {n: str(v).removesuffix(".0") for n, v in e.released.items()},
+                e.certificate.public(),
+            )
+            if isinstance(e, GeneralizedCounterfactual)
+            else e.reason
+        )
         for e in explanations
     ]
 
@@ -122,7 +144,9 @@ def layouts(draw: st.DrawFn) -> tuple[pd.DataFrame, pd.DataFrame]:
     random = np.random.default_rng(draw(st.integers(0, 2**31)))
     if draw(st.booleans()):
         table["person"] = random.integers(0, 20, len(table))
-    other = table.astype({name: draw(st.sampled_from(kinds)) for name, kinds in OTHER_DTYPES.items()})
+    other = table.astype(
+        {name: draw(st.sampled_from(kinds)) for name, kinds in OTHER_DTYPES.items()}
+    )
     if isinstance(other["city"].dtype, pd.CategoricalDtype):
         levels = ["Nobody's", *random.permutation(table["city"].unique())]
         other["city"] = other["city"].cat.set_categories(levels)
@@ -158,8 +182,11 @@ def test_the_same_people_are_the_same_groups_however_their_table_is_laid_out(
 
 
 def test_without_a_key_the_order_of_columns_makes_no_difference_either() -> None:
-    # Many are alike on the quasi-identifiers: who of them joins the others follows from a number of the whole record.
-    table = people(150, 5).assign(born=pd.Timestamp("1990-01-01"), sex="f", city="Gent", zip=1000, grade="low")
+    # Many are alike on the quasi-identifiers: who of them joins the others follows from a number of
+    # the whole record.
+    table = people(150, 5).assign(
+        born=pd.Timestamp("1990-01-01"), sex="f", city="Gent", zip=1000, grade="low"
+    )
     table["age"] = np.where(np.arange(150) < 100, 30, table["age"])
     found = []
     for layout in (table, table[list(table)[::-1]]):
@@ -176,7 +203,11 @@ def test_two_releases_with_other_columns_first_leave_as_many_people_as_one() -> 
     for layout in (table, table[list(table)[::-1]]):
         anonymizer = fitted(layout, "reciprocal", 10)
         regions = anonymizer.regions_of(layout)
-        members = {region: anonymizer.population_.members(region) for region in regions if region is not None}
+        members = {
+            region: anonymizer.population_.members(region)
+            for region in regions
+            if region is not None
+        }
         releases.append([members[region] for region in regions])
     assert min(len(np.intersect1d(a, b)) for a, b in zip(*releases, strict=True)) >= 10
 
@@ -193,14 +224,21 @@ def regions_of_backwards(step: int = 1) -> str:
     table = people(60, 6)
     table = table[list(table)[::step]]
     found = [fitted(table, guarantee) for guarantee in ("nominal", "catalogue")]
-    return repr([(one.population_.fingerprint, [*map(plain, one.regions_of(table.head(12)))]) for one in found])
+    return repr(
+        [
+            (one.population_.fingerprint, [*map(plain, one.regions_of(table.head(12)))])
+            for one in found
+        ]
+    )
 
 
 @pytest.mark.full_search
 def test_the_groups_are_the_same_in_every_process() -> None:
     command = [sys.executable, "-W", "ignore", "-c", PROCESS, str(Path(__file__).parent)]
     environment = {**os.environ, "PYTHONHASHSEED": "1"}
-    said = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+    said = subprocess.run(
+        command, env=environment, capture_output=True, text=True, check=True
+    ).stdout
     assert said.strip() == regions_of_backwards()
 
 
@@ -208,9 +246,15 @@ def test_a_ledger_knows_a_record_whatever_the_order_of_columns(tmp_path: Path) -
     table = people(60, 7)
     with Ledger(tmp_path / "ledger.db", create=True) as ledger:
         releases = []
-        for layout in (table, table[list(table)[::-1]], table.astype({"age": float, "city": "category"})):
+        for layout in (
+            table,
+            table[list(table)[::-1]],
+            table.astype({"age": float, "city": "category"}),
+        ):
             releases.append(told(fitted(layout, "reciprocal", ledger=ledger).transform(layout)))
-            assert ledger.status().records == len(table.drop_duplicates()[wanted(table.drop_duplicates())])
+            assert ledger.status().records == len(
+                table.drop_duplicates()[wanted(table.drop_duplicates())]
+            )
         assert releases[0] == releases[1] == releases[2]
 
 
@@ -218,20 +262,29 @@ def test_a_ledger_of_before_does_not_lose_its_records(tmp_path: Path) -> None:
     """Its handles have the table's order in them; what left before for a record leaves again."""
     table = people(60, 8)
     record = table[wanted(table)].head(1)
-    parts: dict[str, Any] = {name: Interval(table[name].min(), table[name].max()) for name in ("born", "age")}
+    parts: dict[str, Any] = {
+        name: Interval(table[name].min(), table[name].max()) for name in ("born", "age")
+    }
     parts |= {name: frozenset(table[name].tolist()) for name in ("sex", "city", "zip")}
     whole = Region({**parts, "grade": Interval("low", "high", levels=("low", "mid", "high"))})
     with Ledger(tmp_path / "ledger.db", create=True) as ledger:
         anonymizer = fitted(table, "reciprocal", ledger=ledger)
-        handle = ledger.handle(record[list(anonymizer.population_.schema.features)].iloc[0].tolist())
-        names = {"policy": anonymizer.policy_.sha256, "population": "of before", "guarantee": "reciprocal"}
+        handle = ledger.handle(
+            record[list(anonymizer.population_.schema.features)].iloc[0].tolist()
+        )
+        names = {
+            "policy": anonymizer.policy_.sha256,
+            "population": "of before",
+            "guarantee": "reciprocal",
+        }
         candidate = Candidate(record=handle, region=whole, k=4, effective=4, **names)
         ledger.settle([candidate], lambda _: len(table), lambda *_: True)
         assert anonymizer.transform(record)[0].region == whole
         assert ledger.status().records == 1
 
 
-# --- What is printed holds the people that were certified -----------------------------------------------------------
+# --- What is printed holds the people that were certified
+# -----------------------------------------------------------
 
 
 def _fine(random: np.random.Generator, n: int) -> Any:
@@ -240,7 +293,9 @@ def _fine(random: np.random.Generator, n: int) -> Any:
 
 def _days(random: np.random.Generator, n: int, unit: str, step: str) -> pd.Series:
     start = pd.Timestamp("2020-10-25").as_unit("us")
-    return pd.Series(start + pd.to_timedelta(random.integers(0, 200, n), unit=step)).astype(f"datetime64[{unit}]")
+    return pd.Series(start + pd.to_timedelta(random.integers(0, 200, n), unit=step)).astype(
+        f"datetime64[{unit}]"
+    )
 
 
 COLUMNS: dict[str, Any] = {
@@ -260,17 +315,25 @@ COLUMNS: dict[str, Any] = {
     "subnormal": lambda r, n: r.integers(1, 60, n) * 5e-324,
     "huge": lambda r, n: (r.random(n) - 0.5) * 1e300,
     "zeros": lambda r, n: r.choice([-0.0, 0.0, 1.5, -1.5, 1e-9, -1e-9], n),
-    "cents": lambda r, n: np.array([Decimal(int(i)) / 100 for i in r.integers(0, 60, n)], dtype=object),
+    "cents": lambda r, n: np.array(
+        [Decimal(int(i)) / 100 for i in r.integers(0, 60, n)], dtype=object
+    ),
     "seconds": lambda r, n: _days(r, n, "s", "s"),
     "microseconds": lambda r, n: _days(r, n, "us", "us"),
     "hours": lambda r, n: _days(r, n, "ns", "h"),
     "whole days": lambda r, n: _days(r, n, "ns", "D"),
-    "summer time": lambda r, n: _days(r, n, "us", "min").dt.tz_localize("UTC").dt.tz_convert("Europe/Brussels"),
+    "summer time": lambda r, n: (
+        _days(r, n, "us", "min").dt.tz_localize("UTC").dt.tz_convert("Europe/Brussels")
+    ),
     "midnights": lambda r, n: _days(r, n, "us", "D").dt.tz_localize("America/Sao_Paulo"),
     "long ago and never": lambda r, n: pd.Series(
-        r.choice(np.array(["1600-01-01", "1500-06-01", "9999-12-31", "2020-01-01"], dtype="M8[us]"), n)
+        r.choice(
+            np.array(["1600-01-01", "1500-06-01", "9999-12-31", "2020-01-01"], dtype="M8[us]"), n
+        )
     ),
-    "date objects": lambda r, n: [dt.date(1990, 1, 1) + dt.timedelta(int(i)) for i in r.integers(0, 60, n)],
+    "date objects": lambda r, n: [
+        dt.date(1990, 1, 1) + dt.timedelta(int(i)) for i in r.integers(0, 60, n)
+    ],
     "ordinal": lambda r, n: r.choice(["I", "II", "III", "IV", "V"], n),
     "text of numbers": lambda r, n: r.choice(["6", "06", "6.5", "6.50", "1e3", "-0"], n),
     "nominal numbers": lambda r, n: r.choice([6.0, 0.1 + 0.2, 0.3, 1e6 + 1 / 3, 2.0**60], n),
@@ -278,13 +341,22 @@ COLUMNS: dict[str, Any] = {
 }
 
 
-def released(kind: str, seed: int, guarantee: str, asked: int) -> tuple[pd.DataFrame, Population, Explanations]:
+def released(
+    kind: str, seed: int, guarantee: str, asked: int
+) -> tuple[pd.DataFrame, Population, Explanations]:
     """Return a table with a column of a kind, and what is released of it for some people."""
     if kind == "long ago and never" and pd.__version__ < "3":
-        pytest.skip("pandas 2 reads no date before 1678 or after 2262 from an object, so that these are withheld")
+        pytest.skip(
+            "pandas 2 reads no date before 1678 or after 2262 from an object, so that these are"
+            " withheld"
+        )
     random, n = np.random.default_rng(seed), 40
-    table = pd.DataFrame({"x": COLUMNS[kind](random, n), "sex": random.choice(["f", "m"], n), "pay": 1})
-    options: dict[str, Any] = {"ordinal": {"x": ["I", "II", "III", "IV", "V"]}} if kind == "ordinal" else {}
+    table = pd.DataFrame(
+        {"x": COLUMNS[kind](random, n), "sex": random.choice(["f", "m"], n), "pay": 1}
+    )
+    options: dict[str, Any] = (
+        {"ordinal": {"x": ["I", "II", "III", "IV", "V"]}} if kind == "ordinal" else {}
+    )
     options |= {"nominal": ["x"]} if kind.startswith("nominal") else {}
     schema = Schema.from_frame(table, quasi_identifiers=["x", "sex"], **options)
     population = Population.from_frame(table, schema, key=KEY)
@@ -301,7 +373,11 @@ def on_paper(value: Any) -> Any:
         return value
     if isinstance(value, (dt.date, np.datetime64)):
         return pd.Timestamp(value)
-    return Decimal(str(float(value))) if isinstance(value, (float, np.floating)) else Decimal(str(value))
+    return (
+        Decimal(str(float(value)))
+        if isinstance(value, (float, np.floating))
+        else Decimal(str(value))
+    )
 
 
 def between(column: pd.Series, low: Any, high: Any) -> np.ndarray:
@@ -317,9 +393,9 @@ def read(text: str, column: pd.Series, kind: str) -> np.ndarray:
         return column.map(levels.index).between(low, (high or [low])[0]).to_numpy()
     if "text" in kind or "nominal" in kind:
         said = {on_paper(part) for part in text.strip("{}").split(", ")}
-        return np.array([str(value).removesuffix(".0") in said for value in column.tolist()]) | np.array(
-            [any(_alike(part, value) for part in said) for value in column.tolist()]
-        )
+        return np.array(
+            [str(value).removesuffix(".0") in said for value in column.tolist()]
+        ) | np.array([any(_alike(part, value) for part in said) for value in column.tolist()])
     ends = text.split("–")
     if pd.api.types.is_datetime64_any_dtype(column) or kind == "date objects":
         moments = [pd.Timestamp(end) for end in ends]
@@ -350,12 +426,16 @@ def in_json(part: dict[str, Any], column: pd.Series) -> np.ndarray:
 @pytest.mark.parametrize("guarantee", ["nominal", "reciprocal"])
 @pytest.mark.parametrize("kind", COLUMNS)
 def test_every_printed_form_holds_the_people_that_were_certified(kind: str, guarantee: str) -> None:
-    table, population, explanations = released(kind, 3, guarantee, 12 if guarantee == "nominal" else 40)
+    table, population, explanations = released(
+        kind, 3, guarantee, 12 if guarantee == "nominal" else 40
+    )
     shown, dumped = explanations.to_frame(), json.loads(explanations.to_json())["explanations"]
     names, domains = population.schema.features, population.domains
     read_back = pd.read_csv(StringIO(shown.to_csv(index=False)), dtype=str, keep_default_na=False)
     rows = table.to_dict("records")
-    for i in pd.Series([entry.region for entry in explanations.generalized]).drop_duplicates().index:
+    for i in (
+        pd.Series([entry.region for entry in explanations.generalized]).drop_duplicates().index
+    ):
         entry, plain_entry = explanations.generalized[i], dumped[i]
         parts, k = plain_entry["region"], entry.certificate.k
         rest = in_json(parts["sex"], table["sex"])
@@ -396,20 +476,28 @@ def test_a_sentence_that_is_applied_to_whom_it_is_told_gives_the_certified_range
     random = np.random.default_rng(4)
     for entry in explanations.generalized:
         asked = table.iloc[random.integers(len(table))]
-        said = entry.text({"x": asked["x"], "sex": asked["sex"], "pay": 1}, PHRASES).removeprefix("If you ")
+        said = entry.text({"x": asked["x"], "sex": asked["sex"], "pay": 1}, PHRASES).removeprefix(
+            "If you "
+        )
         if not said.startswith(("+", "-", "=")):
             assert entry.region.contains({"x": asked["x"], "sex": next(iter(entry.region["sex"]))})
             continue
         sign, ends = said[0], said[1:].split(" ")[0].rstrip(",").split("–")
         own = on_paper(asked["x"]) if sign != "=" else 0
-        ends = sorted(own + (-1 if sign == "-" else 1) * Decimal(end) for end in (ends[0], ends[-1]))
+        ends = sorted(
+            own + (-1 if sign == "-" else 1) * Decimal(end) for end in (ends[0], ends[-1])
+        )
         inside = between(table["x"], *ends) & table["sex"].isin(entry.region["sex"]).to_numpy()
         assert int(inside.sum()) == entry.certificate.k
 
 
 def test_a_region_from_elsewhere_counts_nobody_who_is_just_outside_of_it() -> None:
-    table = pd.DataFrame({"x": 2**53 + 2 * np.arange(8), "at": pd.date_range("2020-01-01", periods=8, freq="us")})
-    population = Population.from_frame(table, Schema.from_frame(table, quasi_identifiers=["x", "at"]))
+    table = pd.DataFrame(
+        {"x": 2**53 + 2 * np.arange(8), "at": pd.date_range("2020-01-01", periods=8, freq="us")}
+    )
+    population = Population.from_frame(
+        table, Schema.from_frame(table, quasi_identifiers=["x", "at"])
+    )
     everything = {"x": Interval(0, 2**60), "at": Interval("1990-01-01", "2030-01-01")}
     assert population.count(Region(everything)) == 8
     assert population.count(Region(everything | {"x": Interval(2**53 + 1, 2**53 + 5)})) == 2
@@ -419,7 +507,8 @@ def test_a_region_from_elsewhere_counts_nobody_who_is_just_outside_of_it() -> No
     assert population.count(Region(everything | {"x": Interval(10**400, 10**401)})) == 0
 
 
-# --- What cannot be counted is refused by name -----------------------------------------------------------------------
+# --- What cannot be counted is refused by name
+# -----------------------------------------------------------------------
 
 
 REFUSED: dict[str, tuple[Any, str]] = {
@@ -430,8 +519,14 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "objects": (np.array([2**70 + 1, 5, 6], dtype=object), "nominal="),
     "decimals": ([Decimal("0.1000000000000000000001"), Decimal("0.1"), Decimal(1)], "nominal="),
     "nanoseconds": (pd.to_datetime([1, 2, 3], unit="ns"), "floor"),
-    "far microseconds": (np.array(["9999-12-31T23:59:59.999999", "2020-01-01", "2021-01-01"], dtype="M8[us]"), "floor"),
-    "zones": (pd.Series([pd.Timestamp("2020-01-01", tz="Europe/Brussels")] * 3, dtype=object), "utc=True"),
+    "far microseconds": (
+        np.array(["9999-12-31T23:59:59.999999", "2020-01-01", "2021-01-01"], dtype="M8[us]"),
+        "floor",
+    ),
+    "zones": (
+        pd.Series([pd.Timestamp("2020-01-01", tz="Europe/Brussels")] * 3, dtype=object),
+        "utc=True",
+    ),
     "too wide": ([-1.7e308, 0.0, 1.7e308], "range"),
 }
 
@@ -458,8 +553,12 @@ def test_text_bounds_and_bins_that_are_read_as_other_numbers_are_refused_by_name
 
 
 def test_what_is_refused_can_be_a_category_and_exact_numbers_come_in_any_dtype() -> None:
-    table = pd.DataFrame({"x": [2**53, 2**53 + 1, 2**53 + 1, 2**53 + 2], "sex": ["f", "m", "f", "m"]})
-    population = Population.from_frame(table, Schema.from_frame(table, quasi_identifiers=["x"], nominal=["x"]))
+    table = pd.DataFrame(
+        {"x": [2**53, 2**53 + 1, 2**53 + 1, 2**53 + 2], "sex": ["f", "m", "f", "m"]}
+    )
+    population = Population.from_frame(
+        table, Schema.from_frame(table, quasi_identifiers=["x"], nominal=["x"])
+    )
     assert population.count(Region({"x": frozenset({2**53 + 1})})) == 2
     exact = table.assign(x=[2**53, 2**53 - 1, 10**15, 7])
     schema = Schema.from_frame(exact, quasi_identifiers=["x"])

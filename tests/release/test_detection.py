@@ -1,4 +1,6 @@
-"""Native rows are found through dtypes, order, labels, missing values and rounding; the tolerance is calibrated."""
+"""Native rows are found through dtypes, order, labels, missing values and rounding; the tolerance
+is calibrated.
+"""
 
 from __future__ import annotations
 
@@ -26,10 +28,15 @@ def table(n=400, seed=0):
             "income": rng.normal(3000, 800, n),
             "rate": rng.random(n).astype("float32"),
             "member": rng.random(n) < 0.5,
-            "visits": pd.array(np.where(rng.random(n) < 0.2, None, rng.integers(0, 30, n)), dtype="Int64"),
+            "visits": pd.array(
+                np.where(rng.random(n) < 0.2, None, rng.integers(0, 30, n)), dtype="Int64"
+            ),
             "code": rng.choice(["7", "8", "9"], n),
-            "since": pd.Timestamp("2020-01-01") + pd.to_timedelta(rng.integers(0, 900, n), unit="D"),
-            "note": pd.Series(np.where(rng.random(n) < 0.3, None, rng.choice(["p", "q"], n)), dtype=object),
+            "since": pd.Timestamp("2020-01-01")
+            + pd.to_timedelta(rng.integers(0, 900, n), unit="D"),
+            "note": pd.Series(
+                np.where(rng.random(n) < 0.3, None, rng.choice(["p", "q"], n)), dtype=object
+            ),
         }
     )
 
@@ -55,8 +62,13 @@ SPELLED = {
     "bools as numbers": lambda rows: rows.assign(member=rows["member"].astype(int)),
     "order": lambda rows: rows[rows.columns[::-1]],
     "label": lambda rows: rows.assign(outcome=1).set_index(pd.Index(range(900, 900 + len(rows)))),
-    "missing": lambda rows: rows.assign(visits=rows["visits"].astype(object).where(rows["visits"].notna(), None)),
-    **{f"{n} decimals": lambda rows, n=n: rows.round({"income": n, "rate": n + 2}) for n in range(3)},
+    "missing": lambda rows: rows.assign(
+        visits=rows["visits"].astype(object).where(rows["visits"].notna(), None)
+    ),
+    **{
+        f"{n} decimals": lambda rows, n=n: rows.round({"income": n, "rate": n + 2})
+        for n in range(3)
+    },
 }
 
 
@@ -76,11 +88,15 @@ def test_other_rows_are_not_native(train, detector):
     examined = detector.examine(rows)
     assert not examined.native.any()
     assert examined.native_qi.all()
-    assert list(detector.find(rows)) == ["near-native" if near else "native-qi" for near in examined.near]
+    assert list(detector.find(rows)) == [
+        "near-native" if near else "native-qi" for near in examined.near
+    ]
 
 
 def test_rounding_is_forgiven_only_where_the_batch_is_rounded(train):
-    population = Population.from_frame(train, Schema.from_frame(train, quasi_identifiers=["income", "city"]))
+    population = Population.from_frame(
+        train, Schema.from_frame(train, quasi_identifiers=["income", "city"])
+    )
     row = train.iloc[[3]].copy()
     shift = 0.4 if row["income"].iloc[0] % 1 < 0.5 else -0.4
     row["income"] = row["income"] + shift + 0.0001
@@ -91,7 +107,9 @@ def test_rounding_is_forgiven_only_where_the_batch_is_rounded(train):
 
 def test_rounding_is_capped_at_one_percent_of_the_range():
     frame = pd.DataFrame({"a": ["x"] * 5, "p": [0.11, 0.21, 0.31, 0.41, 0.52]})
-    detector = Detector(Population.from_frame(frame, Schema.from_frame(frame, quasi_identifiers=["a"])))
+    detector = Detector(
+        Population.from_frame(frame, Schema.from_frame(frame, quasi_identifiers=["a"]))
+    )
     found = detector.examine(pd.DataFrame({"a": ["x"], "p": [0.0]}))
     assert not found.native.any()
 
@@ -140,14 +158,18 @@ def test_given_tolerance_needs_no_calibration(train, detector):
 def test_duplicates_do_not_calibrate_to_zero():
     rows = table(300).drop(columns=["visits", "note"])
     doubled = pd.concat([rows, rows.head(200)], ignore_index=True)
-    detector = Detector(Population.from_frame(doubled, Schema.from_frame(doubled, quasi_identifiers=QUASI)))
+    detector = Detector(
+        Population.from_frame(doubled, Schema.from_frame(doubled, quasi_identifiers=QUASI))
+    )
     assert detector.tolerance.distance > 0
     assert detector.tolerance.ratio > 0
 
 
 def test_calibration_by_hand():
     frame = pd.DataFrame({"a": [0.0, 1.0, 3.0, 7.0, 15.0]})
-    detector = Detector(Population.from_frame(frame, Schema.from_frame(frame, quasi_identifiers=["a"])))
+    detector = Detector(
+        Population.from_frame(frame, Schema.from_frame(frame, quasi_identifiers=["a"]))
+    )
     distance = np.array([1, 1, 2, 4, 8]) / 15
     # the neighbour's own distance to its nearest, without the row that is left out
     ratio = np.array([1 / 2, 1 / 3, 2 / 1, 4 / 2, 8 / 4])
@@ -158,7 +180,9 @@ def test_calibration_by_hand():
 @pytest.mark.parametrize("values", [[1.0], [1.0, 1.0], [1.0, 2.0]])
 def test_tiny_populations(values):
     frame = pd.DataFrame({"a": values})
-    detector = Detector(Population.from_frame(frame, Schema.from_frame(frame, quasi_identifiers=["a"])))
+    detector = Detector(
+        Population.from_frame(frame, Schema.from_frame(frame, quasi_identifiers=["a"]))
+    )
     found = detector.find(pd.DataFrame({"a": [1.0, 5.0]}))
     assert found[0] == "native"
     assert found[1] != "native"
@@ -173,7 +197,9 @@ def test_nothing_shows_a_value_and_the_tolerance_follows_from_the_seed(train, de
 
 
 def knots(seed, n=250):
-    """Return a table of many ties, duplicates and gaps, and rows to look for: known, mixed, and beyond the table."""
+    """Return a table of many ties, duplicates and gaps, and rows to look for: known, mixed, and
+    beyond the table.
+    """
     rng = np.random.default_rng(seed)
     rows = pd.DataFrame(
         {
@@ -185,16 +211,24 @@ def knots(seed, n=250):
             "one": 1.5,
         }
     )
-    mixed = pd.DataFrame({name: rows[name].sample(60, random_state=seed + j).array for j, name in enumerate(rows)})
-    beyond = mixed.head(20).assign(age=rng.choice([5, 90, 10**9], 20), city="z", one=rng.choice([1.5, np.nan, 7], 20))
+    mixed = pd.DataFrame(
+        {name: rows[name].sample(60, random_state=seed + j).array for j, name in enumerate(rows)}
+    )
+    beyond = mixed.head(20).assign(
+        age=rng.choice([5, 90, 10**9], 20), city="z", one=rng.choice([1.5, np.nan, 7], 20)
+    )
     gaps = mixed.head(9).astype(object).where(rng.random((9, 6)) < 0.4, None)
-    return rows, pd.concat([rows.sample(20, random_state=seed), mixed, beyond, gaps], ignore_index=True)
+    return rows, pd.concat(
+        [rows.sample(20, random_state=seed), mixed, beyond, gaps], ignore_index=True
+    )
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_an_index_of_many_rows_changes_no_bit_of_what_is_found(seed, monkeypatch):
     rows, asked = knots(seed)
-    population = Population.from_frame(rows, Schema.from_frame(rows, quasi_identifiers=["age", "city"]))
+    population = Population.from_frame(
+        rows, Schema.from_frame(rows, quasi_identifiers=["age", "city"])
+    )
     plain = Detector(population)
     examined, tolerance = plain.examine(asked), plain.tolerance
     monkeypatch.setattr(partition, "_COMPARED", 0)
@@ -210,7 +244,9 @@ def test_an_index_of_many_rows_changes_no_bit_of_what_is_found(seed, monkeypatch
 def test_an_index_finds_the_distance_to_the_nearest_row(monkeypatch):
     monkeypatch.setattr(partition, "_COMPARED", 0)
     rows, asked = knots(7)
-    found = Detector(Population.from_frame(rows, Schema.from_frame(rows, quasi_identifiers=["age"]))).examine(asked)
+    found = Detector(
+        Population.from_frame(rows, Schema.from_frame(rows, quasi_identifiers=["age"]))
+    ).examine(asked)
     for i, query in asked[["age", "city", "pay", "rate", "since", "one"]].astype(object).iterrows():
         total = pd.Series(0.0, index=rows.index)
         for name, value in query.items():
@@ -222,7 +258,9 @@ def test_an_index_finds_the_distance_to_the_nearest_row(monkeypatch):
                 total += abs((rows[name] - value) / width).where(rows[name].notna(), 1)
             else:
                 total += rows[name].isna()
-        assert found.distance[i] == pytest.approx(0 if found.native[i] else total.min() / 6, abs=1e-9)
+        assert found.distance[i] == pytest.approx(
+            0 if found.native[i] else total.min() / 6, abs=1e-9
+        )
 
 
 @pytest.fixture(scope="module")
@@ -232,14 +270,18 @@ def split(shared_data):
         rows = pd.read_csv(shared_data / f"{name}.csv.gz")[meta["features"]]
         order = np.random.default_rng(0).permutation(len(rows))
         cut = int(0.6 * len(rows))
-        train, test = (rows.iloc[part].reset_index(drop=True) for part in (order[:cut], order[cut:]))
+        train, test = (
+            rows.iloc[part].reset_index(drop=True) for part in (order[:cut], order[cut:])
+        )
         schema = Schema.from_frame(train, quasi_identifiers=meta["quasi_identifiers"])
         return Population.from_frame(train, schema), train, test
 
     return read
 
 
-@pytest.mark.parametrize(("name", "distance", "ratio"), [("german", 0.07, 0.6), ("adult", 0.0011, 0.16)])
+@pytest.mark.parametrize(
+    ("name", "distance", "ratio"), [("german", 0.07, 0.6), ("adult", 0.0011, 0.16)]
+)
 def test_real_tables(split, name, distance, ratio):
     population, train, test = split(name)
     detector = Detector(population)
@@ -251,6 +293,8 @@ def test_real_tables(split, name, distance, ratio):
     assert detector.examine(train.sample(100, random_state=1)).native.all()
     honest = detector.examine(test.head(200))
     assert (honest.near & ~honest.native).mean() <= 0.3
-    mixed = pd.DataFrame({c: train[c].sample(100, random_state=i).to_numpy() for i, c in enumerate(train)})
+    mixed = pd.DataFrame(
+        {c: train[c].sample(100, random_state=i).to_numpy() for i, c in enumerate(train)}
+    )
     assert detector.examine(mixed).near.mean() <= 0.2
     assert [f == "native" for f in detector.find(mixed)] == detector.examine(mixed).native.tolist()

@@ -1,4 +1,6 @@
-"""Calls that are wrong in the ways people get them wrong: each says what came, what is expected, and what to do."""
+"""Calls that are wrong in the ways people get them wrong: each says what came, what is expected,
+and what to do.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,9 @@ HIGH = TRAIN[TRAIN["pay"] > 50]
 QUERIES = TRAIN[TRAIN["pay"] <= 50].head(2)
 
 
-def explainer(queries: pd.DataFrame, *, wealthy: bool = True, desired_class: Any = True) -> pd.DataFrame:
+def explainer(
+    queries: pd.DataFrame, *, wealthy: bool = True, desired_class: Any = True
+) -> pd.DataFrame:
     if wealthy not in (True, False):
         raise ValueError(f"somebody of {TRAIN['age'][0]}")
     return HIGH.head(len(queries["age"]))
@@ -68,12 +72,15 @@ ENTRY = EXPLAINED[0]
 
 def wrapped(**changes: Any) -> Any:
     return protect(
-        explainer, **{"model": MODEL, "population": POPULATION, "policy": POLICY, "desired": True, **changes}
+        explainer,
+        **{"model": MODEL, "population": POPULATION, "policy": POLICY, "desired": True, **changes},
     )
 
 
 def fitted(population: Any = POPULATION, desired: Any = True, **settings: Any) -> KAnonymizer:
-    return KAnonymizer(**{"policy": POLICY, **settings}).fit(population, model=MODEL, desired=desired)
+    return KAnonymizer(**{"policy": POLICY, **settings}).fit(
+        population, model=MODEL, desired=desired
+    )
 
 
 def declared(**settings: Any) -> Schema:
@@ -84,22 +91,38 @@ FRAME = "population must be a Population, got DataFrame; make one with Populatio
 NUMBER = "policy must be a PrivacyPolicy, got int; write PrivacyPolicy(k=10)"
 OBJECT = "policy must be a PrivacyPolicy, got dict; write PrivacyPolicy(k=10)"
 CLASSES = (
-    "is 'yes', not one of the model's classes: booleans (False, True); give one of them, spelled and typed as it is"
+    "is 'yes', not one of the model's classes: booleans (False, True); give one of them, spelled"
+    " and typed as it is"
 )
 MONTH = "column 'tags' holds cells of type Period; a cell is one number, date or text"
 CELLS = "column 'tags' holds cells of type list; a cell is one number, date or text"
-ARRAY = "must be a table (pandas, polars or pyarrow), got ndarray; give a row each and a column per feature"
+ARRAY = (
+    "must be a table (pandas, polars or pyarrow), got ndarray; give a row each and a column per"
+    " feature"
+)
 NO_SCHEMA = "schema must be a Schema, got list; declare one with Schema.from_frame"
-PERSON = "one person's values, a mapping or a Series by feature, got DataFrame; give one row of the queries"
+PERSON = (
+    "one person's values, a mapping or a Series by feature, got DataFrame; give one row of the"
+    " queries"
+)
 
 WRONG: Mapping[str, tuple[Callable[[], Any], str]] = {
     "protect population": (lambda: wrapped(population=TRAIN), FRAME),
     "protected population": (lambda: protected(model=MODEL, population=TRAIN)(explainer), FRAME),
     "fit population": (lambda: fitted(TRAIN), FRAME),
     "prototypes population": (lambda: DPPrototypes(epsilon=1.0).fit(TRAIN, MODEL, True), FRAME),  # type: ignore[arg-type]
-    "frontier population": (lambda: frontier(HIGH, population=TRAIN, model=MODEL, desired=True), FRAME),  # type: ignore[arg-type]
-    "logged population": (lambda: log_protected_model(explainer, model=MODEL, population=TRAIN, desired=True), FRAME),  # type: ignore[arg-type]
-    "reference": (lambda: fitted(reference=TRAIN), "reference must be a Population, got DataFrame; make one with"),
+    "frontier population": (
+        lambda: frontier(HIGH, population=TRAIN, model=MODEL, desired=True),
+        FRAME,
+    ),  # type: ignore[arg-type]
+    "logged population": (
+        lambda: log_protected_model(explainer, model=MODEL, population=TRAIN, desired=True),
+        FRAME,
+    ),  # type: ignore[arg-type]
+    "reference": (
+        lambda: fitted(reference=TRAIN),
+        "reference must be a Population, got DataFrame; make one with",
+    ),
     "protect policy 10": (lambda: wrapped(policy=10), NUMBER),
     "protect policy {}": (lambda: wrapped(policy={"k": 10}), OBJECT),
     "protect policy falsy": (lambda: wrapped(policy={}), OBJECT),
@@ -109,20 +132,34 @@ WRONG: Mapping[str, tuple[Callable[[], Any], str]] = {
         NUMBER,
     ),
     "logged policy": (
-        lambda: log_protected_model(explainer, model=MODEL, population=POPULATION, desired=True, policy={"k": 3}),  # type: ignore[arg-type]
+        lambda: log_protected_model(
+            explainer, model=MODEL, population=POPULATION, desired=True, policy={"k": 3}
+        ),  # type: ignore[arg-type]
         OBJECT,
     ),
-    "audit anonymizer": (lambda: Setting(PROTECTED, HIGH), "anonymizer must be a KAnonymizer, got ProtectedExplainer;"),  # type: ignore[arg-type]
-    "audit limit": (lambda: Setting(FITTED, HIGH, limit=0), "limit must be a whole number >= 1, got 0"),
+    "audit anonymizer": (
+        lambda: Setting(PROTECTED, HIGH),
+        "anonymizer must be a KAnonymizer, got ProtectedExplainer;",
+    ),  # type: ignore[arg-type]
+    "audit limit": (
+        lambda: Setting(FITTED, HIGH, limit=0),
+        "limit must be a whole number >= 1, got 0",
+    ),
     "audit a table": (lambda: membership(OWNER, TRAIN), "sample must be a Sample, got DataFrame;"),  # type: ignore[arg-type]
     "copy from a table": (
         lambda: extraction(OWNER, TRAIN),
         "make one of features and true outcomes",
     ),  # type: ignore[arg-type]
-    "ledger": (lambda: wrapped(ledger="ledger.db"), "ledger must be a Ledger, got str; open one with Ledger(path)"),
+    "ledger": (
+        lambda: wrapped(ledger="ledger.db"),
+        "ledger must be a Ledger, got str; open one with Ledger(path)",
+    ),
     "track": (lambda: wrapped(track="run"), "track must be True, False or a RunLogger, got str"),
     "plugins": (lambda: wrapped(plugins=7), "plugins must be a list of plugins, got int"),
-    "groups": (lambda: wrapped(groups=7), "groups must be a str, got int; name one column of the queries"),
+    "groups": (
+        lambda: wrapped(groups=7),
+        "groups must be a str, got int; name one column of the queries",
+    ),
     "seed": (lambda: fitted(seed="7"), "seed must be a whole number >= 0, got '7'"),
     "desired of protect": (lambda: wrapped(desired="yes"), CLASSES),
     "desired of fit": (lambda: fitted(desired="yes"), CLASSES),
@@ -131,15 +168,22 @@ WRONG: Mapping[str, tuple[Callable[[], Any], str]] = {
         "an outcome that is none of the model's labels (False, True)",
     ),
     "k": (lambda: PrivacyPolicy(k=2.5), "k must be a whole number >= 2, got 2.5"),  # type: ignore[arg-type]
-    "revert": (lambda: PrivacyPolicy(revert="yes"), "revert must be one of None, True, False; got 'yes'"),  # type: ignore[arg-type]
-    "k of a profile": (lambda: POPULATION.risk_profile("ten"), "k must be a whole number >= 1, got 'ten'"),  # type: ignore[arg-type]
+    "revert": (
+        lambda: PrivacyPolicy(revert="yes"),
+        "revert must be one of None, True, False; got 'yes'",
+    ),  # type: ignore[arg-type]
+    "k of a profile": (
+        lambda: POPULATION.risk_profile("ten"),
+        "k must be a whole number >= 1, got 'ten'",
+    ),  # type: ignore[arg-type]
     "lists, declared": (lambda: Schema.from_frame(LISTS, quasi_identifiers=["age"]), CELLS),
     "lists, counted": (lambda: Population.from_frame(LISTS, OLDER), CELLS),
     "months, declared": (lambda: Schema.from_frame(MONTHS, quasi_identifiers=["age"]), MONTH),
     "months, counted": (lambda: Population.from_frame(MONTHS, OLDER), MONTH),
     "a person's key": (
         lambda: Population.from_frame(
-            LISTS, Schema.from_frame(LISTS.assign(tags=1), quasi_identifiers=["age"], subject="tags")
+            LISTS,
+            Schema.from_frame(LISTS.assign(tags=1), quasi_identifiers=["age"], subject="tags"),
         ),
         "subject key 'tags' holds list; give each person one text or number",
     ),
@@ -152,34 +196,87 @@ WRONG: Mapping[str, tuple[Callable[[], Any], str]] = {
     ),  # type: ignore[arg-type]
     "a model of an identifier": (
         lambda: fitted(
-            Population.from_frame(TRAIN, Schema.from_frame(TRAIN, quasi_identifiers=["age"], identifiers=["pay"]))
+            Population.from_frame(
+                TRAIN, Schema.from_frame(TRAIN, quasi_identifiers=["age"], identifiers=["pay"])
+            )
         ),
         "the model wants ['pay'], no features of the schema; fit it without, or give",
     ),
-    "one name": (lambda: declared(nominal="city"), "nominal columns must be a list of names, not one string"),
-    "no names": (lambda: declared(sensitive=7), "sensitive columns must be a list of names, got int"),
-    "bounds": (lambda: declared(bounds=["age"]), "bounds must be a mapping, column to (low, high); got list"),
-    "a bound": (lambda: declared(bounds={"age": 7}), "column 'age': bounds must give (low, high), got int"),
-    "levels": (lambda: declared(ordinal={"city": "Ghent"}), "ordinal must give its levels in order, got str"),
-    "categories": (lambda: declared(categories={"city": 7}), "categories must give a list of its values, got int"),
-    "weights": (lambda: declared(weights={"age": "2"}), "column 'age': weights must give a number, got str"),
-    "hierarchy": (lambda: declared(hierarchies={"city": 7}), "must give a Hierarchy, or an object, value to its"),
+    "one name": (
+        lambda: declared(nominal="city"),
+        "nominal columns must be a list of names, not one string",
+    ),
+    "no names": (
+        lambda: declared(sensitive=7),
+        "sensitive columns must be a list of names, got int",
+    ),
+    "bounds": (
+        lambda: declared(bounds=["age"]),
+        "bounds must be a mapping, column to (low, high); got list",
+    ),
+    "a bound": (
+        lambda: declared(bounds={"age": 7}),
+        "column 'age': bounds must give (low, high), got int",
+    ),
+    "levels": (
+        lambda: declared(ordinal={"city": "Ghent"}),
+        "ordinal must give its levels in order, got str",
+    ),
+    "categories": (
+        lambda: declared(categories={"city": 7}),
+        "categories must give a list of its values, got int",
+    ),
+    "weights": (
+        lambda: declared(weights={"age": "2"}),
+        "column 'age': weights must give a number, got str",
+    ),
+    "hierarchy": (
+        lambda: declared(hierarchies={"city": 7}),
+        "must give a Hierarchy, or an object, value to its",
+    ),
     "explain an array": (lambda: PROTECTED.explain(QUERIES.to_numpy()), ARRAY),
     "transform an array": (lambda: FITTED.transform(HIGH.to_numpy()), ARRAY),  # type: ignore[arg-type]
     "factuals": (lambda: FITTED.transform(HIGH, factuals=HIGH.to_numpy()), ARRAY),  # type: ignore[arg-type]
     "audit an array": (lambda: Setting(FITTED, HIGH.to_numpy()), ARRAY),  # type: ignore[arg-type]
     "text of a table": (lambda: ENTRY.text(QUERIES), PERSON),  # type: ignore[arg-type]
-    "runs": (lambda: PrivacyReport.of_runs(7), "run_ids must be the id of a run or a list of them, got int;"),  # type: ignore[arg-type]
-    "runs of a result": (lambda: PrivacyReport.of_runs(EXPLAINED), "got Explanations; Explanations.log returns one"),  # type: ignore[arg-type]
-    "experiment": (lambda: PrivacyReport.of_experiment(7), "experiment must be a str, got int; give its name"),  # type: ignore[arg-type]
-    "inputs": (lambda: PrivacyReport.of_runs("x", inputs=7), "inputs must be a HumanInputs, got int; or give the path"),  # type: ignore[arg-type]
-    "source": (lambda: PrivacyReport.read({}), "source must be a path or the id of a run, got dict"),  # type: ignore[arg-type]
-    "logger": (lambda: EXPLAINED.log(7), "logger must be a RunLogger, got int; or give its settings by name"),  # type: ignore[arg-type]
+    "runs": (
+        lambda: PrivacyReport.of_runs(7),
+        "run_ids must be the id of a run or a list of them, got int;",
+    ),  # type: ignore[arg-type]
+    "runs of a result": (
+        lambda: PrivacyReport.of_runs(EXPLAINED),
+        "got Explanations; Explanations.log returns one",
+    ),  # type: ignore[arg-type]
+    "experiment": (
+        lambda: PrivacyReport.of_experiment(7),
+        "experiment must be a str, got int; give its name",
+    ),  # type: ignore[arg-type]
+    "inputs": (
+        lambda: PrivacyReport.of_runs("x", inputs=7),
+        "inputs must be a HumanInputs, got int; or give the path",
+    ),  # type: ignore[arg-type]
+    "source": (
+        lambda: PrivacyReport.read({}),
+        "source must be a path or the id of a run, got dict",
+    ),  # type: ignore[arg-type]
+    "logger": (
+        lambda: EXPLAINED.log(7),
+        "logger must be a RunLogger, got int; or give its settings by name",
+    ),  # type: ignore[arg-type]
     "logger of a block": (lambda: track("run").__enter__(), "logger must be a RunLogger, got str;"),  # type: ignore[arg-type]
-    "labels": (lambda: EXPLAINED.by_group("age", 7), "labels of 'age' must be a list, one per query, got int"),  # type: ignore[arg-type]
+    "labels": (
+        lambda: EXPLAINED.by_group("age", 7),
+        "labels of 'age' must be a list, one per query, got int",
+    ),  # type: ignore[arg-type]
     "detector": (lambda: Detector(TRAIN), FRAME),  # type: ignore[arg-type]
-    "row of a region": (lambda: ENTRY.region.contains(QUERIES), "row must be one person's values by feature"),
-    "a tree": (lambda: Hierarchy.of(7), "a hierarchy is a table or a mapping, value to its ancestors; got int"),  # type: ignore[arg-type]
+    "row of a region": (
+        lambda: ENTRY.region.contains(QUERIES),
+        "row must be one person's values by feature",
+    ),
+    "a tree": (
+        lambda: Hierarchy.of(7),
+        "a hierarchy is a table or a mapping, value to its ancestors; got int",
+    ),  # type: ignore[arg-type]
     "text without a feature": (
         lambda: ENTRY.text({"age": 1}),
         "factual: missing features ['city', 'pay']; give the person's value of each",
@@ -205,7 +302,9 @@ def test_an_explainer_that_is_called_as_its_method_is_named_once() -> None:
         raise ValueError
 
     with pytest.raises(AdapterError, match=r"^explain failed: the explainer raised ValueError"):
-        protect(explain, model=MODEL, population=POPULATION, policy=POLICY, desired=True).explain(QUERIES)
+        protect(explain, model=MODEL, population=POPULATION, policy=POLICY, desired=True).explain(
+            QUERIES
+        )
 
 
 class Own:
@@ -238,11 +337,17 @@ REFUSED: Mapping[str, tuple[Callable[[Any], Any], str]] = {
 @pytest.mark.parametrize("said", REFUSED)
 def test_a_call_that_the_explainer_refuses_raises_and_says_how_to_read_why(said: str) -> None:
     call, kind = REFUSED[said]
-    private = wrapped() if kind == "function" else protect(Own(), model=MODEL, population=POPULATION, policy=POLICY)
+    private = (
+        wrapped()
+        if kind == "function"
+        else protect(Own(), model=MODEL, population=POPULATION, policy=POLICY)
+    )
     with pytest.raises(AdapterError) as caught:
         call(private)
     assert said in str(caught.value)
-    assert "call the explainer itself, without protection, on data that may be shown" in str(caught.value)
+    assert "call the explainer itself, without protection, on data that may be shown" in str(
+        caught.value
+    )
     assert str(TRAIN["age"][0]) not in str(caught.value)
     assert caught.value.__context__ is None
 
@@ -251,13 +356,20 @@ def test_a_call_that_the_explainer_refuses_raises_and_says_how_to_read_why(said:
 def test_a_call_that_dice_refuses_names_dice(method: str) -> None:
     dice_ml = pytest.importorskip(DICE)
     table = dice_ml.Data(
-        dataframe=TRAIN.assign(rich=TRAIN["pay"] > 50), continuous_features=["age", "pay"], outcome_name="rich"
+        dataframe=TRAIN.assign(rich=TRAIN["pay"] > 50),
+        continuous_features=["age", "pay"],
+        outcome_name="rich",
     )
     dice = dice_ml.Dice(table, dice_ml.Model(model=MODEL, backend="sklearn"), method="random")
-    private = protect(dice, model=lambda rows: (rows["pay"] > 50).to_numpy(), population=POPULATION, policy=POLICY)
+    private = protect(
+        dice, model=lambda rows: (rows["pay"] > 50).to_numpy(), population=POPULATION, policy=POLICY
+    )
     with pytest.raises(
         AdapterError,
-        match=rf"^dice:DiceRandom failed in {method}, called with .*total_CF: the (explainer|adapter) raised TypeError",
+        match=(
+            rf"^dice:DiceRandom failed in {method}, called with .*total_CF: the (explainer|adapter)"
+            r" raised TypeError"
+        ),
     ):
         getattr(private, method)(QUERIES, total_CF=2)
     with pytest.raises(InputError, match=r"queries must be a table .*, got ndarray"):
@@ -266,7 +378,9 @@ def test_a_call_that_dice_refuses_names_dice(method: str) -> None:
 
 def test_numbers_of_numpy_are_numbers() -> None:
     plain = PrivacyPolicy(k=10, l=2, min_pureness=0.5, revert=True)
-    numpy = PrivacyPolicy(k=np.int64(10), l=np.int8(2), min_pureness=np.float32(0.5), revert=np.bool_(True))  # type: ignore[arg-type]
+    numpy = PrivacyPolicy(
+        k=np.int64(10), l=np.int8(2), min_pureness=np.float32(0.5), revert=np.bool_(True)
+    )  # type: ignore[arg-type]
     assert (numpy, numpy.sha256, repr(numpy)) == (plain, plain.sha256, repr(plain))
     assert PrototypePolicy(method="dp", epsilon=np.float32(1), people=np.int64(60)).people == 60  # type: ignore[arg-type]
     assert POPULATION.risk_profile(np.int64(3)) == POPULATION.risk_profile(3)  # type: ignore[arg-type]
@@ -276,5 +390,8 @@ def test_numbers_of_numpy_are_numbers() -> None:
 
 
 def test_a_mapping_and_a_phrase_make_a_sentence() -> None:
-    told = ENTRY.text({"age": 1, "city": "Ghent", "pay": 1}, {"age": Phrase("were {} older", "were {} younger", "{}")})
+    told = ENTRY.text(
+        {"age": 1, "city": "Ghent", "pay": 1},
+        {"age": Phrase("were {} older", "were {} younger", "{}")},
+    )
     assert "older" in told

@@ -1,4 +1,6 @@
-"""A result holds regions, or the prototypes of one fit; its figures are of what it holds, its groups for runs alone."""
+"""A result holds regions, or the prototypes of one fit; its figures are of what it holds, its
+groups for runs alone.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,12 @@ from spooled import explanations, kept, released
 
 def test_entries_are_told_apart() -> None:
     found = prototypes()
-    assert (len(found), len(found.released), len(found.prototypes), len(found.suppressed)) == (3, 2, 2, 1)
+    assert (len(found), len(found.released), len(found.prototypes), len(found.suppressed)) == (
+        3,
+        2,
+        2,
+        1,
+    )
     assert found.generalized == ()
     regions = explanations()
     assert regions.released == regions.generalized
@@ -64,11 +71,28 @@ def test_prototypes_of_two_fits_or_beyond_the_policy_are_refused() -> None:
 def test_a_summary_of_prototypes_has_their_budget_and_no_figure_of_regions() -> None:
     summary = prototypes().summary()
     assert summary.keys() == explanations().summary().keys()
-    counts = {"asked": 3, "released": 2, "suppressed": 1, "prototypes": 2, "epsilon": 1.0, "delta": 0.0}
+    counts = {
+        "asked": 3,
+        "released": 2,
+        "suppressed": 1,
+        "prototypes": 2,
+        "epsilon": 1.0,
+        "delta": 0.0,
+    }
     assert {name: summary[name] for name in counts} == counts
     assert summary["released_native"] == 0
     assert summary["reasons"] == {"none_found": 1}
-    of_regions = ("k_", "ncp_", "pureness_", "cdm", "cm", "optimal", "prosecutor", "marketer", "native_")
+    of_regions = (
+        "k_",
+        "ncp_",
+        "pureness_",
+        "cdm",
+        "cm",
+        "optimal",
+        "prosecutor",
+        "marketer",
+        "native_",
+    )
     assert {summary[name] for name in summary if name.startswith(of_regions)} == {None}
 
 
@@ -103,7 +127,11 @@ def test_a_slice_keeps_the_policy_and_equality_is_of_entries_and_policy() -> Non
 
 def test_a_record_for_plugins_names_no_population_of_a_prototype() -> None:
     record = release_record(prototype(), "dp", "p", "f")
-    assert (record.status, record.k, record.ncp, record.pureness, record.population) == ("released", *[None] * 3, "")
+    assert (record.status, record.k, record.ncp, record.pureness, record.population) == (
+        "released",
+        *[None] * 3,
+        "",
+    )
     assert release_record(released(), "exact", "p", "f").population == "f"
 
 
@@ -122,12 +150,17 @@ def test_json_has_no_fingerprint_of_the_population() -> None:
 def test_nothing_released_is_a_result_of_either_kind() -> None:
     nothing = prototypes(Suppressed(0, "none_found"))
     assert nothing.summary()["epsilon"] is None
-    pd.testing.assert_frame_equal(nothing.to_frame(), explanations(Suppressed(0, "none_found")).to_frame())
+    pd.testing.assert_frame_equal(
+        nothing.to_frame(), explanations(Suppressed(0, "none_found")).to_frame()
+    )
 
 
-# --- groups of those who ask --------------------------------------------------------------------------------------
+# --- groups of those who ask
+# --------------------------------------------------------------------------------------
 
-TRAIN = pd.DataFrame({"age": np.arange(60) // 2 + 20, "pay": np.arange(60) * 10 + 1_000, "sex": ["f", "m"] * 30})
+TRAIN = pd.DataFrame(
+    {"age": np.arange(60) // 2 + 20, "pay": np.arange(60) * 10 + 1_000, "sex": ["f", "m"] * 30}
+)
 SCHEMA = Schema.from_frame(
     TRAIN,
     quasi_identifiers=["age"],
@@ -191,14 +224,19 @@ def test_every_call_is_grouped_by_a_column_that_need_be_no_feature() -> None:
 def test_what_is_no_group_is_refused_before_anything_is_asked() -> None:
     many = pd.concat([QUERIES] * 20, ignore_index=True).assign(branch=range(80))
     ASKED.clear()
-    with pytest.raises(InputError, match="column 'branch' has 80 different values in one call; groups are at most 50"):
+    with pytest.raises(
+        InputError,
+        match="column 'branch' has 80 different values in one call; groups are at most 50",
+    ):
         protected(groups="branch").explain(many)
     with pytest.raises(InputError, match="the queries have 0 columns 'branch'"):
         protected(groups="branch").explain(QUERIES.drop(columns="branch"))
     assert ASKED == []
 
 
-def test_the_explainers_own_methods_are_grouped_by_features(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_explainers_own_methods_are_grouped_by_features(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("cfk_plugin.records.spool._shippers", {})
     logger = RunLogger(tracking_uri="http://127.0.0.1:9", spool=tmp_path, timeout=0.1)
     with contextlib.closing(shipper(tmp_path)):
@@ -213,7 +251,10 @@ def test_labels_are_one_per_query_and_go_by_place() -> None:
     found = result.by_group("age", pd.Series([30, 40, 30, np.nan], index=[3, 2, 1, 0]))
     assert (groups(found), found) == (["30", "40", "30", "missing"], result)
     for labels in (["f"] * 3, pd.Series([1, 2, 3], index=[7, 8, 9])):
-        with pytest.raises(InputError, match="3 labels of 'sex', and query 3 was answered; give one label per query"):
+        with pytest.raises(
+            InputError,
+            match="3 labels of 'sex', and query 3 was answered; give one label per query",
+        ):
             result.by_group("sex", labels)
 
 
@@ -228,10 +269,15 @@ def test_prototypes_are_grouped_as_well() -> None:
     assert set(record.population) == {"schema_version", "attributes"}
     assert record.environment is not None
     assert (record.environment["seed"], record.environment["generator"]) == (1, "dp")
-    assert (record.people, {name for row in record.recount for name in row}) == (0, {"seconds", "group"})
+    assert (record.people, {name for row in record.recount for name in row}) == (
+        0,
+        {"seconds", "group"},
+    )
 
 
-def test_a_feature_with_the_name_of_another_column_is_told_apart_in_the_table(tmp_path: Path) -> None:
+def test_a_feature_with_the_name_of_another_column_is_told_apart_in_the_table(
+    tmp_path: Path,
+) -> None:
     train = pd.DataFrame({"k": np.arange(40) % 4, "query": np.arange(40) % 2, "pay": np.arange(40)})
     population = Population.from_frame(train, Schema.from_frame(train, quasi_identifiers=["k"]))
     anonymizer = KAnonymizer(policy=PrivacyPolicy(k=5)).fit(
@@ -241,4 +287,6 @@ def test_a_feature_with_the_name_of_another_column_is_told_apart_in_the_table(tm
     assert list(table)[:6] == ["query", "status", "reason", "feature.k", "feature.query", "pay"]
     assert table.columns.is_unique
     assert table["query"].tolist() == [0, 1]
-    table.to_parquet(tmp_path / "released.parquet")  # which two columns of a name are not written to
+    table.to_parquet(
+        tmp_path / "released.parquet"
+    )  # which two columns of a name are not written to

@@ -1,4 +1,6 @@
-"""Whatever models, explainers, adapters, protectors and plugins do: nothing leaves but verified regions."""
+"""Whatever models, explainers, adapters, protectors and plugins do: nothing leaves but verified
+regions.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,17 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cfk_plugin import Explanations, Interval, KAnonymizer, Population, PrivacyPolicy, Region, Schema, hookimpl, protect
+from cfk_plugin import (
+    Explanations,
+    Interval,
+    KAnonymizer,
+    Population,
+    PrivacyPolicy,
+    Region,
+    Schema,
+    hookimpl,
+    protect,
+)
 from cfk_plugin.errors import AdapterError, CFKError, InputError, ModelError, PluginError
 from cfk_plugin.hookspecs import CounterfactualBatch, NoneFoundError, Proposal, ReleaseRecord, Task
 from commands import cfk
@@ -41,12 +53,16 @@ def table(n: int = 90) -> pd.DataFrame:
 
 
 TRAIN = table()
-SCHEMA = Schema.from_frame(TRAIN, quasi_identifiers=["age", "city", "education"], ordinal={"education": LEVELS})
+SCHEMA = Schema.from_frame(
+    TRAIN, quasi_identifiers=["age", "city", "education"], ordinal={"education": LEVELS}
+)
 POPULATION = Population.from_frame(TRAIN, SCHEMA)
 RAW = TRAIN[TRAIN["pay"] > 40].head(3).reset_index(drop=True)
 QUERIES = TRAIN[TRAIN["pay"] <= 40].head(3)
 SECRET = f"cannot explain {RAW.to_dict('records')}"
-POLICIES = {name: PrivacyPolicy(guarantee=name, k=K) for name in ("nominal", "reciprocal", "catalogue")}
+POLICIES = {
+    name: PrivacyPolicy(guarantee=name, k=K) for name in ("nominal", "reciprocal", "catalogue")
+}
 EVERYTHING = {
     "age": Interval(int(TRAIN["age"].min()), int(TRAIN["age"].max())),
     "city": frozenset(CITIES),
@@ -58,13 +74,17 @@ def model(rows: pd.DataFrame) -> Any:
     return (rows["pay"] > 40).to_numpy().astype(int)
 
 
-def fitted(guarantee: Any = "nominal", answer: Any = model, desired: Any = 1, **settings: Any) -> KAnonymizer:
+def fitted(
+    guarantee: Any = "nominal", answer: Any = model, desired: Any = 1, **settings: Any
+) -> KAnonymizer:
     anonymizer = KAnonymizer(policy=POLICIES[guarantee], **settings)
     return anonymizer.fit(POPULATION, model=answer, desired=desired)
 
 
 def quotes_none(*things: Any) -> None:
-    """Check that neither texts nor errors show a raw age, and errors nothing that they come from."""
+    """Check that neither texts nor errors show a raw age, and errors nothing that they come
+    from.
+    """
     shown = ""
     for thing in things:
         shown += thing if isinstance(thing, str) else repr(thing)
@@ -100,7 +120,8 @@ class Liar:
         self.protect = answer
 
 
-# A protector can be chosen for a nominal guarantee alone; a hook is asked first whatever the guarantee.
+# A protector can be chosen for a nominal guarantee alone; a hook is asked first whatever the
+# guarantee.
 WAYS = ["protector", "nominal", "reciprocal", "catalogue"]
 
 
@@ -115,7 +136,9 @@ def answering(way: str, **policy: Any) -> KAnonymizer:
         return ANSWER[-1](task)
 
     is_own = way == "protector"
-    settings: dict[str, Any] = {"method": Liar(answer)} if is_own else {"plugins": [Hook("protect", answer)]}
+    settings: dict[str, Any] = (
+        {"method": Liar(answer)} if is_own else {"plugins": [Hook("protect", answer)]}
+    )
     asked = PrivacyPolicy(guarantee="nominal" if is_own else way, k=K, **policy)  # type: ignore[arg-type]
     return KAnonymizer(policy=asked, **settings).fit(POPULATION, model=model, desired=1)
 
@@ -125,7 +148,8 @@ def run(answer: Callable[[Task], Any], way: str, **policy: Any) -> Explanations:
     return answering(way, **policy).transform(RAW)
 
 
-# --- regions that lie ------------------------------------------------------------------------------------------
+# --- regions that lie
+# ------------------------------------------------------------------------------------------
 
 
 def forged(parts: Any = None, **changes: Any) -> Region:
@@ -141,7 +165,11 @@ def raw_row(i: int) -> dict[str, Any]:
 
 def raw_parts(i: int) -> dict[str, Any]:
     age, city, level = RAW.loc[i, ["age", "city", "education"]]
-    return {"age": Interval(age, age), "city": frozenset({city}), "education": Interval(level, level, levels=(level,))}
+    return {
+        "age": Interval(age, age),
+        "city": frozenset({city}),
+        "education": Interval(level, level, levels=(level,)),
+    }
 
 
 def elsewhere(i: int) -> Region:
@@ -209,7 +237,9 @@ LIES: dict[str, Callable[[int], Any]] = {  # malformed parts, one by one: test_v
     "a set subclass": lambda i: forged(city=AgreeableSet({raw_row(i)["city"]})),
     "a text for an interval": lambda i: forged(age=str(raw_row(i))),
     "endless": lambda i: forged(age=Interval(-np.inf, np.inf)),
-    "unknown levels": lambda i: forged(education=Interval("low", "high", levels=(*LEVELS, str(raw_row(i))))),
+    "unknown levels": lambda i: forged(
+        education=Interval("low", "high", levels=(*LEVELS, str(raw_row(i))))
+    ),
     "an unknown category": lambda i: forged(city=frozenset({*CITIES, str(raw_row(i))})),
     "not even a region": lambda i: object(),
 }
@@ -219,7 +249,12 @@ LIES: dict[str, Callable[[int], Any]] = {  # malformed parts, one by one: test_v
 def test_a_region_that_lies_is_withheld(way: str) -> None:
     for made in LIES.values():
         ShiftingInterval.looks = 0
-        result = run(lambda task, made=made: [Proposal(made(i), optimal=True, gap=0.0) for i in range(len(task))], way)
+        result = run(
+            lambda task, made=made: [
+                Proposal(made(i), optimal=True, gap=0.0) for i in range(len(task))
+            ],
+            way,
+        )
         withheld(result, "verification_failed")
 
 
@@ -229,21 +264,29 @@ def test_a_lie_costs_the_others_nothing_and_random_ones_are_recounted() -> None:
     def part(name: str, i: int) -> Any:
         if name == "age":
             low, high = sorted(draw.sample(TRAIN["age"].tolist(), 2))
-            return draw.choice([Interval(low, high), Interval(raw_row(i)["age"], high), Interval(low, 10**6)])
+            return draw.choice(
+                [Interval(low, high), Interval(raw_row(i)["age"], high), Interval(low, 10**6)]
+            )
         if name == "city":
             return frozenset(draw.sample(CITIES, draw.randint(1, 4)))
         first, last = sorted(draw.choices(range(3), k=2))
         return Interval("", "", levels=tuple(LEVELS[first : last + 1]))
 
     def lies(task: Task) -> list[Proposal]:
-        return [Proposal(Region({name: part(name, i) for name in EVERYTHING})) for i in range(len(task))]
+        return [
+            Proposal(Region({name: part(name, i) for name in EVERYTHING})) for i in range(len(task))
+        ]
 
     anonymizer, n = fitted(method=Liar(lies)), 0
     for _ in range(40):
         result = anonymizer.transform(RAW)
         n += len(result.released)
         for entry in result.released:
-            assert sum(map(entry.region.contains, TRAIN.to_dict("records"))) == entry.certificate.k >= K
+            assert (
+                sum(map(entry.region.contains, TRAIN.to_dict("records")))
+                == entry.certificate.k
+                >= K
+            )
             assert entry.region.contains(raw_row(entry.query))
     assert 10 < n < 110
 
@@ -270,14 +313,17 @@ def test_a_region_cannot_be_changed_after_it_was_verified() -> None:
     assert result.to_json() == before
 
 
-# --- answers that are none, and claims --------------------------------------------------------------------------
+# --- answers that are none, and claims
+# --------------------------------------------------------------------------
 
 NO_ANSWERS: list[Callable[[Task], Any]] = [
     lambda task: [Proposal(forged())] * (len(task) - 1),
     lambda task: [Proposal(forged())] * (len(task) + 1),
     lambda task: [],
     lambda task: [forged()] * len(task),
-    lambda task: [type("Proposal", (), {"region": forged(), "optimal": True, "gap": 0.0})()] * len(task),
+    lambda task: (
+        [type("Proposal", (), {"region": forged(), "optimal": True, "gap": 0.0})()] * len(task)
+    ),
     lambda task: [type("Talking", (Proposal,), {"__slots__": ()})(forged())] * len(task),
     lambda task: [None] * len(task),
     lambda task: {i: raw_row(i) for i in range(len(task))},
@@ -297,7 +343,11 @@ def test_what_is_no_answer_is_withheld(way: str) -> None:
 
 def test_none_is_no_answer_of_a_protector_and_a_plugin_that_declines() -> None:
     withheld(run(lambda task: None, "protector"), "protector_failed")
-    for way, method in (("nominal", "exact"), ("reciprocal", "reciprocal"), ("catalogue", "catalogue")):
+    for way, method in (
+        ("nominal", "exact"),
+        ("reciprocal", "reciprocal"),
+        ("catalogue", "catalogue"),
+    ):
         declined = run(lambda task: None, way)
         assert [entry.certificate.method for entry in declined.released] == [method] * len(RAW)
 
@@ -306,19 +356,34 @@ def test_figures_are_recounted_and_claims_named_beside_who_claims() -> None:
     for way, method in (("protector", "liar"), ("nominal", "plugin")):
         result = run(lambda task: [Proposal(forged(), optimal=True, gap=0.0)] * len(task), way)
         for certificate in (entry.certificate for entry in result.released):
-            assert (certificate.k, certificate.pureness) == (len(TRAIN), 1.0)  # pay alone decides, and it stays
+            assert (certificate.k, certificate.pureness) == (
+                len(TRAIN),
+                1.0,
+            )  # pay alone decides, and it stays
             assert certificate.ncp == pytest.approx(1.0)
             assert (certificate.method, certificate.optimal, certificate.gap) == (method, True, 0.0)
     for gap in ("raw", [1], object(), float("nan"), -1.0):
-        result = run(lambda task, gap=gap: [Proposal(forged(), optimal=gap, gap=gap)] * len(task), "protector")
-        assert not any(entry.certificate.optimal or entry.certificate.gap for entry in result.released)
+        result = run(
+            lambda task, gap=gap: [Proposal(forged(), optimal=gap, gap=gap)] * len(task),
+            "protector",
+        )
+        assert not any(
+            entry.certificate.optimal or entry.certificate.gap for entry in result.released
+        )
         result.to_json()
-    withheld(run(lambda task: [Proposal(forged())] * len(task), "nominal", max_ncp=0.5), "ncp_above_ceiling")
+    withheld(
+        run(lambda task: [Proposal(forged())] * len(task), "nominal", max_ncp=0.5),
+        "ncp_above_ceiling",
+    )
 
 
 def test_a_built_in_name_is_taken_and_a_name_cannot_carry_a_row_out() -> None:
     liar = Liar(lambda task: [Proposal(forged())] * len(task))
-    for name, said in (("exact", "'exact'"), (None, "name or a protector"), (["exact"], "name or a protector")):
+    for name, said in (
+        ("exact", "'exact'"),
+        (None, "name or a protector"),
+        (["exact"], "name or a protector"),
+    ):
         liar.name = name  # type: ignore[assignment]
         with pytest.raises(InputError, match=said):
             fitted(method=liar)
@@ -336,7 +401,8 @@ def test_a_built_in_name_is_taken_and_a_name_cannot_carry_a_row_out() -> None:
     withheld(fitted(method="mine", plugins=[usurper]).transform(RAW), "verification_failed")
 
 
-# --- what they are given ---------------------------------------------------------------------------------------
+# --- what they are given
+# ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -347,7 +413,9 @@ def test_changes_to_the_task_reach_nobody(way: str) -> None:
         if task.groups is not None:
             task.groups[:] = 0
         object.__setattr__(task.policy, "k", 1)
-        return [Proposal(Region(raw_parts(0)))] + [Proposal(elsewhere(i)) for i in range(1, len(task))]
+        return [Proposal(Region(raw_parts(0)))] + [
+            Proposal(elsewhere(i)) for i in range(1, len(task))
+        ]
 
     withheld(run(vandal, way), "verification_failed")
 
@@ -397,14 +465,20 @@ def test_a_detector_changes_nothing_and_calls_no_alarm_off() -> None:
     pd.testing.assert_frame_equal(given, RAW)
     pd.testing.assert_frame_equal(POPULATION.frame, TRAIN)
     for answer in (["native"], [str(raw_row(0))] * len(RAW), [["native"]] * len(RAW), 7):
-        withheld(fitted(plugins=[Hook("detect", lambda answer=answer: answer)]).transform(RAW), "protector_failed")
+        withheld(
+            fitted(plugins=[Hook("detect", lambda answer=answer: answer)]).transform(RAW),
+            "protector_failed",
+        )
 
 
-# --- whatever is raised ----------------------------------------------------------------------------------------
+# --- whatever is raised
+# ----------------------------------------------------------------------------------------
 
 
 class PanicException(BaseException):
-    """Stands for the one of PyO3, by which libraries written in Rust end a call: it is no `Exception`."""
+    """Stands for the one of PyO3, by which libraries written in Rust end a call: it is no
+    `Exception`.
+    """
 
 
 class NotANameError(Exception):
@@ -444,7 +518,9 @@ class Source:
             setattr(self, name, part)
 
     def generate(self, queries: pd.DataFrame) -> Any:
-        return CounterfactualBatch.one_each(RAW.iloc[: len(queries)], np.ones(len(queries), dtype=bool))
+        return CounterfactualBatch.one_each(
+            RAW.iloc[: len(queries)], np.ones(len(queries), dtype=bool)
+        )
 
     def restore(self, native: Any, explanations: Explanations) -> Any:
         return explanations.to_frame()
@@ -459,10 +535,14 @@ class Explainer:
 
 def adapted(source: Any, **settings: Any) -> Any:
     settings = {"model": model, "policy": POLICIES["nominal"], "desired": 1, **settings}
-    return protect(Explainer(), population=POPULATION, plugins=[Hook("adapt", lambda: source)], **settings)
+    return protect(
+        Explainer(), population=POPULATION, plugins=[Hook("adapt", lambda: source)], **settings
+    )
 
 
-@pytest.mark.parametrize("at", ["explainer", "adapter", "model", "detect", "protect", "released", "protector"])
+@pytest.mark.parametrize(
+    "at", ["explainer", "adapter", "model", "detect", "protect", "released", "protector"]
+)
 def test_what_is_thrown_while_explaining_withholds_the_answers_or_refuses_the_call(
     caplog: pytest.LogCaptureFixture, at: str
 ) -> None:
@@ -472,8 +552,12 @@ def test_what_is_thrown_while_explaining_withholds_the_answers_or_refuses_the_ca
     def fail(*_: Any, **__: Any) -> Any:
         thrower(now[0])()
 
-    settings: dict[str, Any] = {"plugins": [Hook(at, fail)]} if at in ("detect", "protect", "released") else {}
-    settings |= {"plugins": [Hook("adapt", lambda: Source(generate=fail))]} if at == "adapter" else {}
+    settings: dict[str, Any] = (
+        {"plugins": [Hook(at, fail)]} if at in ("detect", "protect", "released") else {}
+    )
+    settings |= (
+        {"plugins": [Hook("adapt", lambda: Source(generate=fail))]} if at == "adapter" else {}
+    )
     settings |= {"method": Liar(fail)} if at == "protector" else {}
     private = protect(
         fail if at == "explainer" else lambda rows: RAW,
@@ -483,12 +567,19 @@ def test_what_is_thrown_while_explaining_withholds_the_answers_or_refuses_the_ca
         desired=1,
         **settings,
     )
-    errors = [InputError, ModelError] if at not in ("explainer", "adapter") else []  # an adapter's own may be said
+    errors = (
+        [InputError, ModelError] if at not in ("explainer", "adapter") else []
+    )  # an adapter's own may be said
     for kind in [*THROWN, *errors]:
         now[:] = [kind(SECRET)]
         caplog.clear()
-        if at in ("explainer", "adapter"):  # which refuses the whole call: nothing is left to answer
-            with pytest.raises(AdapterError, match=r"failed in explain: the (explainer|adapter) raised") as caught:
+        if at in (
+            "explainer",
+            "adapter",
+        ):  # which refuses the whole call: nothing is left to answer
+            with pytest.raises(
+                AdapterError, match=r"failed in explain: the (explainer|adapter) raised"
+            ) as caught:
                 private.explain(QUERIES)
             quotes_none(caught.value, caplog.text)
             assert ("an error" if kind is NotANameError else kind.__name__) in str(caught.value)
@@ -500,7 +591,11 @@ def test_what_is_thrown_while_explaining_withholds_the_answers_or_refuses_the_ca
             by_model = at == "model" or (at == "protector" and kind is ModelError)
             withheld(explanations, "model_failed" if by_model else "protector_failed")
         quotes_none(caplog.text)
-        if at not in ("model", "detect", "protect"):  # the operator learns what kind of failure it was
+        if at not in (
+            "model",
+            "detect",
+            "protect",
+        ):  # the operator learns what kind of failure it was
             assert ("an error" if kind is NotANameError else kind.__name__) in caplog.text
 
 
@@ -521,37 +616,62 @@ def test_what_is_thrown_by_an_explainers_own_method_is_an_adapter_error(
 
 
 def test_an_explainers_own_exception_for_none_found_reaches_the_caller() -> None:
-    private = adapted(Source(methods={"counterfactuals": thrower(NoneFoundError(LookupError("nothing found")))}))
+    private = adapted(
+        Source(methods={"counterfactuals": thrower(NoneFoundError(LookupError("nothing found")))})
+    )
     with pytest.raises(LookupError, match="nothing found") as caught:
         private.counterfactuals(QUERIES)
     assert caught.value.__context__ is None
 
 
 @pytest.mark.parametrize("at", ["model", "desired", "cfk_adapt", "cfk_register_protectors"])
-def test_what_is_thrown_while_fitting_is_an_error_of_ours(caplog: pytest.LogCaptureFixture, at: str) -> None:
+def test_what_is_thrown_while_fitting_is_an_error_of_ours(
+    caplog: pytest.LogCaptureFixture, at: str
+) -> None:
     for kind in THROWN:
         fail = thrower(kind(SECRET))
-        asked: dict[str, Any] = {"model": model, "desired": 1, "population": POPULATION, "policy": POLICIES["nominal"]}
-        asked |= {"plugins": [Hook(at.removeprefix("cfk_"), fail)]} if at.startswith("cfk_") else {at: fail}
+        asked: dict[str, Any] = {
+            "model": model,
+            "desired": 1,
+            "population": POPULATION,
+            "policy": POLICIES["nominal"],
+        }
+        asked |= (
+            {"plugins": [Hook(at.removeprefix("cfk_"), fail)]}
+            if at.startswith("cfk_")
+            else {at: fail}
+        )
         with pytest.raises(CFKError) as caught:
             protect(lambda rows: RAW, **asked)
         quotes_none(caught.value, caplog.text)
-    unsure = type("Unsure", (Source,), {"methods": property(thrower(ValueError(SECRET)), lambda *_: None)})
+    unsure = type(
+        "Unsure", (Source,), {"methods": property(thrower(ValueError(SECRET)), lambda *_: None)}
+    )
     for source in (raw_row(0), unsure()):
         with pytest.raises(PluginError) as caught:
             adapted(source)
         quotes_none(caught.value)
 
 
-def test_an_interrupt_of_the_operator_goes_through_without_its_text(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_interrupt_of_the_operator_goes_through_without_its_text(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     private = protect(
-        thrower(KeyboardInterrupt(SECRET)), model=model, population=POPULATION, policy=POLICIES["nominal"], desired=1
+        thrower(KeyboardInterrupt(SECRET)),
+        model=model,
+        population=POPULATION,
+        policy=POLICIES["nominal"],
+        desired=1,
     )
     with pytest.raises(KeyboardInterrupt) as raised:
         private.explain(QUERIES)
     quotes_none(raised.value, caplog.text)
-    # Python tells the main thread alone of the operator: in another one it is the explainer's doing.
-    with ThreadPoolExecutor(1) as pool, pytest.raises(AdapterError, match="raised KeyboardInterrupt") as caught:
+    # Python tells the main thread alone of the operator: in another one it is the explainer's
+    # doing.
+    with (
+        ThreadPoolExecutor(1) as pool,
+        pytest.raises(AdapterError, match="raised KeyboardInterrupt") as caught,
+    ):
         pool.submit(private.explain, QUERIES).result()
     quotes_none(caught.value)
 
@@ -561,17 +681,22 @@ class Panicking:
         raise PanicException(SECRET)
 
 
-def test_the_command_line_says_one_line_of_a_model_that_panics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_line_says_one_line_of_a_model_that_panics(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     joblib.dump(Panicking(), "model.joblib")
     TRAIN.to_csv("train.csv", index=False)
     RAW.to_csv("found.csv", index=False)
     Path("schema.json").write_text('{"quasi_identifiers": ["age", "city"]}')
-    done = cfk("protect train.csv found.csv -s schema.json -m model.joblib --desired 1 --k 5", code=2)
+    done = cfk(
+        "protect train.csv found.csv -s schema.json -m model.joblib --desired 1 --k 5", code=2
+    )
     assert (done.stdout, done.stderr) == ("", "cfk: the model raised PanicException on 90 rows\n")
 
 
-# --- models that answer badly -----------------------------------------------------------------------------------
+# --- models that answer badly
+# -----------------------------------------------------------------------------------
 
 BROKEN_MODELS: dict[str, Callable[[pd.DataFrame], Any]] = {
     "raises": thrower(ValueError(SECRET)),
@@ -580,7 +705,9 @@ BROKEN_MODELS: dict[str, Callable[[pd.DataFrame], Any]] = {
     "None": lambda rows: None,
     "one number": lambda rows: 1,
     "a text": lambda rows: "yes",
-    "probabilities of two classes": lambda rows: np.column_stack([1 - model(rows) / 3, model(rows) / 3]),
+    "probabilities of two classes": lambda rows: np.column_stack(
+        [1 - model(rows) / 3, model(rows) / 3]
+    ),
     "probabilities": lambda rows: 0.2 + model(rows) * 0.6,
     "missing labels": lambda rows: np.where(np.arange(len(rows)) == 0, np.nan, 1),
     "missing objects": lambda rows: np.where(np.arange(len(rows)) == 0, None, 1),
@@ -617,7 +744,9 @@ def test_a_broken_model_is_refused_and_later_withholds(
 
 
 @pytest.mark.parametrize("guarantee", POLICIES)
-def test_a_model_that_breaks_at_any_call_gives_no_explanation(guarantee: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_model_that_breaks_at_any_call_gives_no_explanation(
+    guarantee: str, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.DEBUG)
     fragile = Fragile(lambda rows: model(rows)[:-1], 10**6)
     anonymizer = fitted(guarantee, fragile)
@@ -625,7 +754,9 @@ def test_a_model_that_breaks_at_any_call_gives_no_explanation(guarantee: str, ca
     for calls in {0, fitting // 2, fitting - 1}:
         with pytest.raises(ModelError):
             fitted(guarantee, Fragile(fragile.broken, calls))
-    private = protect(lambda rows: RAW, model=fragile, population=POPULATION, policy=POLICIES[guarantee])
+    private = protect(
+        lambda rows: RAW, model=fragile, population=POPULATION, policy=POLICIES[guarantee]
+    )
     for ask in (lambda: anonymizer.transform(RAW), lambda: private.explain(QUERIES)):
         for calls in range(20):
             fragile.left = calls
@@ -639,7 +770,9 @@ def test_a_model_that_breaks_at_any_call_gives_no_explanation(guarantee: str, ca
 
 
 def test_a_label_that_is_new_is_not_desired_or_one_of_a_broken_model() -> None:
-    """Without known classes a label nobody asked for is not the desired one; with them it is a broken model."""
+    """Without known classes a label nobody asked for is not the desired one; with them it is a
+    broken model.
+    """
 
     class Classifier(Fragile):
         classes_ = np.array([0, 1])
@@ -651,10 +784,13 @@ def test_a_label_that_is_new_is_not_desired_or_one_of_a_broken_model() -> None:
     for desired in (1, "opposite"):
         with pytest.raises(ModelError, match="not one of its classes"):
             fitted(answer=Classifier(sevens, 0), desired=desired)
-        withheld(fitted(answer=Classifier(sevens, 1), desired=desired).transform(RAW), "model_failed")
+        withheld(
+            fitted(answer=Classifier(sevens, 1), desired=desired).transform(RAW), "model_failed"
+        )
 
 
-# --- adapters that answer badly ---------------------------------------------------------------------------------
+# --- adapters that answer badly
+# ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -671,7 +807,9 @@ def test_a_label_that_is_new_is_not_desired_or_one_of_a_broken_model() -> None:
         lambda queries: CounterfactualBatch(RAW.T, np.arange(4), np.arange(4)),
     ],
 )
-def test_an_adapters_unreadable_answer_is_an_error_without_a_value(answer: Callable[[pd.DataFrame], Any]) -> None:
+def test_an_adapters_unreadable_answer_is_an_error_without_a_value(
+    answer: Callable[[pd.DataFrame], Any],
+) -> None:
     private = adapted(Source(generate=answer))
     with pytest.raises((AdapterError, InputError)) as caught:
         private.explain(QUERIES)
@@ -689,6 +827,12 @@ def test_a_listener_hears_figures_and_a_proxy_shows_its_name() -> None:
     assert [record.k for record in heard] == [entry.certificate.k for entry in result.released]
     assert len(heard) == len(RAW)
     private = adapted(Source())
-    shown = [repr(private), str(private), f"{private}", f"{private!s:>200}", "%s" % private]  # noqa: UP031
+    shown = [
+        repr(private),
+        str(private),
+        f"{private}",
+        f"{private!s:>200}",
+        "%s" % private,  # noqa: UP031
+    ]
     assert all("ProtectedExplainer(third party" in text for text in shown)
     quotes_none(repr(heard), *shown)

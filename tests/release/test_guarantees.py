@@ -1,4 +1,6 @@
-"""What each guarantee promises end to end, on scikit-learn's breast cancer table; and diverse regions."""
+"""What each guarantee promises end to end, on scikit-learn's breast cancer table; and diverse
+regions.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,17 @@ import pytest
 from sklearn.datasets import load_breast_cancer
 
 from cfk_adapters.nearest import NearestUnlikeNeighbour
-from cfk_plugin import Explanations, Interval, KAnonymizer, Population, PrivacyPolicy, Region, Schema, hookimpl, protect
+from cfk_plugin import (
+    Explanations,
+    Interval,
+    KAnonymizer,
+    Population,
+    PrivacyPolicy,
+    Region,
+    Schema,
+    hookimpl,
+    protect,
+)
 from cfk_plugin.errors import InfeasibleError, NominalGuaranteeWarning, PolicyError
 from cfk_plugin.hookspecs import Proposal, Task
 from cfk_plugin.protection import ExactProtector
@@ -51,7 +63,9 @@ LABELS = risk(TRAIN)
 LOW = TRAIN[LABELS == "low"]
 
 
-def fitted(policy: PrivacyPolicy, model: Any = risk, desired: Any = "low", **options: Any) -> KAnonymizer:
+def fitted(
+    policy: PrivacyPolicy, model: Any = risk, desired: Any = "low", **options: Any
+) -> KAnonymizer:
     return KAnonymizer(policy=policy, **options).fit(POPULATION, model=model, desired=desired)
 
 
@@ -62,11 +76,15 @@ def shared(name: str) -> KAnonymizer:
 
 def inside(region: Region) -> np.ndarray:
     """Say of every row whether it is inside a region; pandas alone."""
-    return np.all([TRAIN[name].between(part.low, part.high) for name, part in region.items()], axis=0)  # type: ignore[union-attr]
+    return np.all(
+        [TRAIN[name].between(part.low, part.high) for name, part in region.items()], axis=0
+    )  # type: ignore[union-attr]
 
 
 def recount(result: Explanations, anonymizer: KAnonymizer, could_be: np.ndarray | bool) -> None:
-    """Rerun the protection for everybody: at least k people who count come out with each released region."""
+    """Rerun the protection for everybody: at least k people who count come out with each released
+    region.
+    """
     everybody = anonymizer.regions_of(TRAIN)
     assert result.released
     for entry in result.generalized:
@@ -77,7 +95,8 @@ def recount(result: Explanations, anonymizer: KAnonymizer, could_be: np.ndarray 
         assert entry.certificate.pureness > 0
 
 
-# --- defaults, refusals, warnings ------------------------------------------------------------------------------
+# --- defaults, refusals, warnings
+# ------------------------------------------------------------------------------
 
 
 def test_the_default_guarantee_is_the_catalogue_and_needs_no_method() -> None:
@@ -88,7 +107,9 @@ def test_the_default_guarantee_is_the_catalogue_and_needs_no_method() -> None:
         PrivacyPolicy(guarantee="nominal", anonymity_set="eligible")
     result = fitted(PrivacyPolicy()).transform(LOW.head(10))
     certificates = [entry.certificate for entry in result.generalized]
-    assert {(c.method, c.guarantee, c.optimal) for c in certificates} == {("catalogue", "catalogue", False)}
+    assert {(c.method, c.guarantee, c.optimal) for c in certificates} == {
+        ("catalogue", "catalogue", False)
+    }
     assert len(certificates) == 10
     assert min(c.k_effective or 0 for c in certificates) >= 10
 
@@ -99,31 +120,44 @@ def test_a_method_of_ones_own_conflicts_with_a_fixed_partition(policy: PrivacyPo
         with pytest.raises(PolicyError, match=r'needs method="auto".*needs guarantee="nominal"'):
             fitted(policy, method=method)
         with pytest.raises(PolicyError, match=f'guarantee="{policy.guarantee}"'):
-            protect(lambda rows: rows, model=risk, population=POPULATION, policy=policy, method=method)  # type: ignore[arg-type]
+            protect(
+                lambda rows: rows, model=risk, population=POPULATION, policy=policy, method=method
+            )  # type: ignore[arg-type]
 
 
 def test_only_a_nominal_guarantee_warns_of_what_it_does_not_hold_against() -> None:
     nominal = PrivacyPolicy(k=K, guarantee="nominal")
-    with pytest.warns(NominalGuaranteeWarning, match="reruns the algorithm, or asks the model.*fewer") as caught:
+    with pytest.warns(
+        NominalGuaranteeWarning, match="reruns the algorithm, or asks the model.*fewer"
+    ) as caught:
         KAnonymizer(policy=nominal).fit(POPULATION, model=risk, desired="low")
     assert 'guarantee="reciprocal"' in str(caught[0].message)
     assert '"catalogue"' in str(caught[0].message)
     assert caught[0].filename == __file__
     with pytest.warns(NominalGuaranteeWarning):
-        protect(lambda rows: rows, model=risk, population=POPULATION, policy=nominal, method="mondrian")
+        protect(
+            lambda rows: rows, model=risk, population=POPULATION, policy=nominal, method="mondrian"
+        )
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for policy in POLICIES.values():
             fitted(policy)
 
 
-# --- who is left -------------------------------------------------------------------------------------------------
+# --- who is left
+# -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", POLICIES)
 def test_k_people_who_count_are_left_wherever_the_counterfactual_is(name: str) -> None:
-    """Natives, near natives and strangers get a region of the partition; steering them makes no new one."""
-    anonymizer, rng, raw = shared(name), np.random.default_rng(2), LOW.head(40).reset_index(drop=True)
+    """Natives, near natives and strangers get a region of the partition; steering them makes no new
+    one.
+    """
+    anonymizer, rng, raw = (
+        shared(name),
+        np.random.default_rng(2),
+        LOW.head(40).reset_index(drop=True),
+    )
     for shift in (0.0, 0.01, 3.0, 500.0):  # the outcome depends on neither
         moved = raw.assign(
             **{"mean texture": raw["mean texture"] + shift * rng.random(len(raw))},
@@ -131,7 +165,9 @@ def test_k_people_who_count_are_left_wherever_the_counterfactual_is(name: str) -
         )
         result = anonymizer.transform(moved)
         assert set(result.findings) <= ({"native"} if shift == 0 else {"near-native", "synthetic"})
-        assert {entry.region for entry in result.generalized} <= set(anonymizer.guarantee_.partition.regions)  # type: ignore[union-attr]
+        assert {entry.region for entry in result.generalized} <= set(
+            anonymizer.guarantee_.partition.regions
+        )  # type: ignore[union-attr]
         recount(result, anonymizer, name == "reciprocal" or LABELS == "low")
         assert {entry.reason for entry in result.suppressed} <= {"pureness_below_floor"}
         assert len(result.released) == len(raw) or name == "reciprocal"
@@ -139,7 +175,12 @@ def test_k_people_who_count_are_left_wherever_the_counterfactual_is(name: str) -
 
 @pytest.mark.parametrize("name", ["eligible", "catalogue"])
 def test_eligible_people_have_the_outcome_of_the_answer(name: str) -> None:
-    private = protect(NearestUnlikeNeighbour(TRAIN, risk), model=risk, population=POPULATION, policy=POLICIES[name])
+    private = protect(
+        NearestUnlikeNeighbour(TRAIN, risk),
+        model=risk,
+        population=POPULATION,
+        policy=POLICIES[name],
+    )
     queries = pd.concat([TRAIN[label == LABELS].head(8) for label in ("low", "mid", "high")])
     result, own, everybody = (
         private.explain(queries),
@@ -148,7 +189,10 @@ def test_eligible_people_have_the_outcome_of_the_answer(name: str) -> None:
     )
     assert len(result.released) > 18
     for entry in result.generalized:
-        mapped, others = np.array([region == entry.region for region in everybody]), own[entry.query] != LABELS
+        mapped, others = (
+            np.array([region == entry.region for region in everybody]),
+            own[entry.query] != LABELS,
+        )
         assert max((mapped & others & (label == LABELS)).sum() for label in set(LABELS)) >= K
         assert (entry.certificate.k_effective or 0) >= K
         assert entry.certificate.k_desired == (inside(entry.region) & others).sum()
@@ -164,7 +208,9 @@ def test_an_outcome_that_fewer_than_k_people_have_is_not_explained(name: str) ->
     few = TRAIN[rare(TRAIN)]
     for desired in (True, "opposite"):
         if name == "catalogue" and desired is True:
-            with pytest.raises(PolicyError, match="fewer than k = 8 people have the desired outcome"):
+            with pytest.raises(
+                PolicyError, match="fewer than k = 8 people have the desired outcome"
+            ):
                 fitted(POLICIES[name], rare, desired)
             continue
         result = fitted(POLICIES[name], rare, desired).transform(few)
@@ -181,11 +227,15 @@ def test_a_catalogue_is_shown_and_no_more_however_often_it_is_asked() -> None:
     rows = TRAIN.iloc[anonymizer.guarantee_.catalogue.rows]  # type: ignore[union-attr]
     entries = {
         (region, *own)
-        for region, own in zip(anonymizer.regions_of(rows), rows[PRIVATE].to_numpy().tolist(), strict=True)
+        for region, own in zip(
+            anonymizer.regions_of(rows), rows[PRIVATE].to_numpy().tolist(), strict=True
+        )
     }
     rng = np.random.default_rng(6)
     asked = pd.DataFrame({name: rng.choice(TRAIN[name], 300) for name in FEATURES})
-    shown = {(entry.region, *entry.released.values()) for entry in anonymizer.explain(asked).generalized}
+    shown = {
+        (entry.region, *entry.released.values()) for entry in anonymizer.explain(asked).generalized
+    }
     assert len(shown) > 1
     assert shown <= entries
 
@@ -198,7 +248,8 @@ def test_k_people_are_left_with_and_without_a_key(monkeypatch: pytest.MonkeyPatc
         recount(anonymizer.transform(LOW.head(30)), anonymizer, LABELS == "low")
 
 
-# --- plugins in the place of the partition -----------------------------------------------------------------------
+# --- plugins in the place of the partition
+# -----------------------------------------------------------------------
 
 
 class Lying:
@@ -213,14 +264,21 @@ class Lying:
 
 
 @pytest.mark.parametrize("name", POLICIES)
-def test_a_plugin_may_answer_with_the_own_region_of_the_partition_and_with_no_other(name: str) -> None:
+def test_a_plugin_may_answer_with_the_own_region_of_the_partition_and_with_no_other(
+    name: str,
+) -> None:
     regions, raw = shared(name).guarantee_.partition.regions, LOW.head(5)  # type: ignore[union-attr]
     plain = shared(name).transform(raw)
     first = plain.generalized[0].region
     span = first["mean texture"]
     assert isinstance(span, Interval)
-    whole = Region({each: Interval(float(TRAIN[each].min()), float(TRAIN[each].max())) for each in QUASI})
-    foreign = [Region({**first.parts, "mean texture": Interval(span.low, span.high + by)}) for by in (0.1, -0.1)]
+    whole = Region(
+        {each: Interval(float(TRAIN[each].min()), float(TRAIN[each].max())) for each in QUASI}
+    )
+    foreign = [
+        Region({**first.parts, "mean texture": Interval(span.low, span.high + by)})
+        for by in (0.1, -0.1)
+    ]
     assert not {whole, *foreign} & set(regions)
     own = shared(name).regions_of(raw)
     for lie in (whole, *foreign, next(region for region in regions if region not in own)):
@@ -234,13 +292,18 @@ def test_a_plugin_may_answer_with_the_own_region_of_the_partition_and_with_no_ot
         assert [entry.reason for entry in result.suppressed] == ["verification_failed"] * len(raw)
     honest = Lying(lambda task: shared(name).pipeline_.protector.protect(task))  # noqa: PLW0108 - goes by its name
     result = fitted(POLICIES[name], plugins=[honest]).transform(raw)
-    assert [entry.region for entry in result.generalized] == [entry.region for entry in plain.generalized]
+    assert [entry.region for entry in result.generalized] == [
+        entry.region for entry in plain.generalized
+    ]
     assert {entry.certificate.method for entry in result.generalized} == {"plugin"}
 
 
-# --- diverse regions, at ages of which ten years share a diagnosis -----------------------------------------------
+# --- diverse regions, at ages of which ten years share a diagnosis
+# -----------------------------------------------
 
-PATIENTS = pd.DataFrame({"age": range(40), "diagnosis": np.repeat(["a", "b", "c", "d"], 10), "score": range(40)})
+PATIENTS = pd.DataFrame(
+    {"age": range(40), "diagnosis": np.repeat(["a", "b", "c", "d"], 10), "score": range(40)}
+)
 CLINIC = Population.from_frame(
     PATIENTS, Schema.from_frame(PATIENTS, quasi_identifiers=["age"], sensitive=["diagnosis"])
 )
@@ -248,7 +311,9 @@ CLINIC = Population.from_frame(
 
 def explained(method: str = "exact", **policy: Any) -> Explanations:
     asked = PrivacyPolicy(**{"guarantee": "nominal", "k": 4, **policy})
-    anonymizer = KAnonymizer(policy=asked, method=method).fit(CLINIC, lambda rows: rows["score"] >= 0, desired=True)
+    anonymizer = KAnonymizer(policy=asked, method=method).fit(
+        CLINIC, lambda rows: rows["score"] >= 0, desired=True
+    )
     return anonymizer.transform(PATIENTS.iloc[[5, 19, 33]])
 
 
@@ -257,7 +322,9 @@ def test_regions_grow_until_they_are_diverse_and_are_then_not_called_optimal(met
     by_k = explained(method)
     assert by_k.generalized[0].certificate.l == 1
     for policy in ({"l": 2}, {"l": 3}, {"t": 0.3}):
-        for entry, plain in zip(explained(method, **policy).generalized, by_k.generalized, strict=True):
+        for entry, plain in zip(
+            explained(method, **policy).generalized, by_k.generalized, strict=True
+        ):
             region, certificate = entry.region["age"], entry.certificate
             diagnoses = PATIENTS.loc[PATIENTS["age"].between(region.low, region.high), "diagnosis"]  # type: ignore[union-attr]
             shares = diagnoses.value_counts(normalize=True).reindex(list("abcd"), fill_value=0)
@@ -265,7 +332,10 @@ def test_regions_grow_until_they_are_diverse_and_are_then_not_called_optimal(met
             assert certificate.l == diagnoses.nunique() >= policy.get("l", 1)
             assert certificate.t == pytest.approx((shares - 0.25).abs().sum() / 2)
             assert certificate.t <= policy.get("t", 1)
-            assert entry.region == plain.region or (certificate.optimal, certificate.gap) == (False, None)
+            assert entry.region == plain.region or (certificate.optimal, certificate.gap) == (
+                False,
+                None,
+            )
 
 
 def test_what_cannot_be_diverse_is_withheld() -> None:
@@ -274,22 +344,34 @@ def test_what_cannot_be_diverse_is_withheld() -> None:
         explained(l=5, on_infeasible="raise")
 
 
-# --- the floor of a region that was fixed beforehand --------------------------------------------------------------
+# --- the floor of a region that was fixed beforehand
+# --------------------------------------------------------------
 
 
 def test_what_is_below_the_floor_is_withheld_and_zero_takes_it_away() -> None:
     raw, floors = LOW.reset_index(drop=True), {}
-    for name, changes in {"default": {}, "none": {"min_pureness": 0}, "half": {"min_pureness": 0.5}}.items():
+    for name, changes in {
+        "default": {},
+        "none": {"min_pureness": 0},
+        "half": {"min_pureness": 0.5},
+    }.items():
         policy = PrivacyPolicy(guarantee="reciprocal", k=K, **changes)
         assert policy.least_pureness == (0 if name == "none" else 0.5)
         floors[name] = fitted(policy).transform(raw)
-    pure = [entry.certificate.pureness_low if entry.status == "released" else 0 for entry in floors["none"]]
+    pure = [
+        entry.certificate.pureness_low if entry.status == "released" else 0
+        for entry in floors["none"]
+    ]
     assert 0 < min(filter(None, pure)) < 0.5
     for name in ("default", "half"):
-        assert [entry.status == "released" for entry in floors[name]] == [low >= 0.5 for low in pure]
+        assert [entry.status == "released" for entry in floors[name]] == [
+            low >= 0.5 for low in pure
+        ]
         assert {entry.reason for entry in floors[name].suppressed} == {"pureness_below_floor"}
     assert PrivacyPolicy(guarantee="nominal").least_pureness == 0
-    assert PrivacyPolicy().sha256 != PrivacyPolicy(min_pureness=0.8).sha256  # settings as they were given
+    assert (
+        PrivacyPolicy().sha256 != PrivacyPolicy(min_pureness=0.8).sha256
+    )  # settings as they were given
 
 
 def test_where_a_candidate_is_below_the_floor_the_next_one_is_released() -> None:
@@ -302,10 +384,16 @@ def test_where_a_candidate_is_below_the_floor_the_next_one_is_released() -> None
 
 @pytest.mark.parametrize("name", ["reciprocal", "eligible"])
 def test_the_floor_decides_alike_for_everybody_of_a_group(name: str) -> None:
-    """Who assumes each member in turn, with the same private values, sees it withheld for all or for none."""
+    """Who assumes each member in turn, with the same private values, sees it withheld for all or
+    for none.
+    """
     anonymizer, rng = shared(name), np.random.default_rng(4)
-    moved = {column: TRAIN[column] + rng.uniform(-0.5, 0.5, len(TRAIN)).round(3) for column in QUASI[:2]}
-    asked = pd.concat([LOW, TRAIN.assign(**moved)[LABELS == "low"]], ignore_index=True)  # rows, and numbers of no row
+    moved = {
+        column: TRAIN[column] + rng.uniform(-0.5, 0.5, len(TRAIN)).round(3) for column in QUASI[:2]
+    }
+    asked = pd.concat(
+        [LOW, TRAIN.assign(**moved)[LABELS == "low"]], ignore_index=True
+    )  # rows, and numbers of no row
     regions, everybody = anonymizer.regions_of(asked), anonymizer.regions_of(TRAIN)
     reached = set()
     for i, entry in list(enumerate(anonymizer.transform(asked)))[::5]:

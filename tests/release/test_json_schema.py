@@ -13,24 +13,42 @@ import pytest
 from jsonschema import Draft202012Validator, ValidationError
 
 from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Schema
-from cfk_plugin.data.policy import Guarantee, Objective, OnHomogeneous, OnInfeasible, PrivateForm, RareValues
+from cfk_plugin.data.policy import (
+    Guarantee,
+    Objective,
+    OnHomogeneous,
+    OnInfeasible,
+    PrivateForm,
+    RareValues,
+)
 from cfk_plugin.release.explanations import SCHEMA_VERSION
-from cfk_plugin.release.results import SUPPRESSION_REASONS, DPGuarantee, Method, ModelAccess, Suppressed
+from cfk_plugin.release.results import (
+    SUPPRESSION_REASONS,
+    DPGuarantee,
+    Method,
+    ModelAccess,
+    Suppressed,
+)
 from prototyped import certificate, policy, prototype, prototypes, unproven
 
-SCHEMA = json.loads((files("cfk_plugin") / f"schemas/explanations-{SCHEMA_VERSION}.schema.json").read_text("utf-8"))
+SCHEMA = json.loads(
+    (files("cfk_plugin") / f"schemas/explanations-{SCHEMA_VERSION}.schema.json").read_text("utf-8")
+)
 VALIDATOR = Draft202012Validator(SCHEMA)
 DEFINITIONS = SCHEMA["$defs"]
 
 
 def train() -> pd.DataFrame:
-    """Return a table with every kind of attribute, and missing values where a region can hold them."""
+    """Return a table with every kind of attribute, and missing values where a region can hold
+    them.
+    """
     n = 60
     return pd.DataFrame(
         {
             "age": [20 + i % 12 for i in range(n)],
             "weight": [None if i % 9 == 0 else 50.5 + i % 7 for i in range(n)],
-            "since": pd.to_datetime(["2020-01-01"]).repeat(n) + pd.to_timedelta([i % 5 for i in range(n)], "D"),
+            "since": pd.to_datetime(["2020-01-01"]).repeat(n)
+            + pd.to_timedelta([i % 5 for i in range(n)], "D"),
             "school": [("low", "mid", "high")[i % 3] for i in range(n)],
             "city": [("Antwerp", "Ghent", None)[i % 3] for i in range(n)],
             "zip": [("2000", "2018", "9000")[i % 3] for i in range(n)],
@@ -69,25 +87,44 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 def test_real_output_is_valid() -> None:
     Draft202012Validator.check_schema(SCHEMA)
-    outputs = {name: written(**settings) for name, settings in SETTINGS.items()} | {"plain": WRITTEN}
+    outputs = {name: written(**settings) for name, settings in SETTINGS.items()} | {
+        "plain": WRITTEN
+    }
     for content in outputs.values():
         VALIDATOR.validate(content)
-    entries = {name: [e for e in c["explanations"] if e["status"] == "released"] for name, c in outputs.items()}
+    entries = {
+        name: [e for e in c["explanations"] if e["status"] == "released"]
+        for name, c in outputs.items()
+    }
     parts = [part for entry in entries["plain"] for part in entry["region"].values()]
     assert {entry["status"] for entry in WRITTEN["explanations"]} == {"released", "suppressed"}
     assert {part["kind"] for part in parts} == {"interval", "set"}
     assert any("levels" in part for part in parts)
-    assert any(isinstance(part.get("low"), str) and "levels" not in part for part in parts)  # a date
-    assert any(part.get("missing") for entry in entries["wide regions"] for part in entry["region"].values())
-    assert any(isinstance(value, dict) for entry in entries["bins"] for value in entry["released"].values())
+    assert any(
+        isinstance(part.get("low"), str) and "levels" not in part for part in parts
+    )  # a date
+    assert any(
+        part.get("missing")
+        for entry in entries["wide regions"]
+        for part in entry["region"].values()
+    )
+    assert any(
+        isinstance(value, dict) for entry in entries["bins"] for value in entry["released"].values()
+    )
     assert any(entry.get("withheld") for entry in entries["withheld"])
 
 
-@pytest.mark.parametrize("asked", [{}, {"delta": 1e-6}, {"model_access": "dp", "model_epsilon": 2.0}])
+@pytest.mark.parametrize(
+    "asked", [{}, {"delta": 1e-6}, {"model_access": "dp", "model_epsilon": 2.0}]
+)
 def test_prototypes_are_valid(asked: dict[str, Any]) -> None:
     said = dict(asked, guarantee="approximate") if "delta" in asked else asked
-    row = prototype(0, of=certificate(**said), city=None, since=pd.Timestamp("2020-02-29"), smoker=True)
-    content = json.loads(prototypes(row, Suppressed(1, "none_found"), under=policy(**asked)).to_json())
+    row = prototype(
+        0, of=certificate(**said), city=None, since=pd.Timestamp("2020-02-29"), smoker=True
+    )
+    content = json.loads(
+        prototypes(row, Suppressed(1, "none_found"), under=policy(**asked)).to_json()
+    )
     VALIDATOR.validate(content)
     found = content["explanations"][0]["certificate"]
     assert set(found) == set(DEFINITIONS["prototypeCertificate"]["required"])
@@ -117,16 +154,22 @@ HARMS: dict[str, Callable[[dict[str, Any]], object]] = {
         salary={"low": 40, "high": 60, "exact": 41}
     ),
     "a value for a name": lambda content: released(content).update(withheld=[41]),
-    "a sentence of its own": lambda content: released(content)["certificate"].update(not_stopped=["somebody earns 41"]),
+    "a sentence of its own": lambda content: released(content)["certificate"].update(
+        not_stopped=["somebody earns 41"]
+    ),
 }
 OF_PROTOTYPES: dict[str, Callable[[dict[str, Any]], object]] = {
     "two values": lambda content: released(content)["prototype"].update(age=[31, 32]),
     "a k": lambda content: released(content)["certificate"].update(k=10),
-    "a fingerprint": lambda content: released(content)["certificate"].update(population="0000000000000000"),
+    "a fingerprint": lambda content: released(content)["certificate"].update(
+        population="0000000000000000"
+    ),
     "a region among them": lambda content: content["explanations"].append(released(WRITTEN)),
     "a policy of regions": lambda content: content.update(policy=WRITTEN["policy"]),
     "no epsilon": lambda content: content["policy"].update(epsilon=0),
-    "a sentence of its own": lambda content: released(content)["certificate"].update(mechanism="he earns 52"),
+    "a sentence of its own": lambda content: released(content)["certificate"].update(
+        mechanism="he earns 52"
+    ),
     "a wider cover": lambda content: released(content)["certificate"].update(covers="everything"),
     "a seed": lambda content: released(content)["certificate"].update(seeded=True),
 }
@@ -147,15 +190,27 @@ def test_every_object_of_fixed_keys_is_closed() -> None:
             return [found for item in node for found in objects(item)]
         if not isinstance(node, dict):
             return []
-        return [node] * ("properties" in node) + [found for item in node.values() for found in objects(item)]
+        return [node] * ("properties" in node) + [
+            found for item in node.values() for found in objects(item)
+        ]
 
-    assert all(node["additionalProperties"] is False for node in objects(SCHEMA) if node.get("type") == "object")
+    assert all(
+        node["additionalProperties"] is False
+        for node in objects(SCHEMA)
+        if node.get("type") == "object"
+    )
 
 
 def test_settings_and_reasons_are_those_of_the_code() -> None:
     settings = DEFINITIONS["policy"]
-    assert set(settings["properties"]) - {"revert"} == set(settings["required"]) == set(PrivacyPolicy().to_dict())
-    certificate, prototype = (DEFINITIONS[f"prototype{of}"]["properties"] for of in ("Certificate", "Policy"))
+    assert (
+        set(settings["properties"]) - {"revert"}
+        == set(settings["required"])
+        == set(PrivacyPolicy().to_dict())
+    )
+    certificate, prototype = (
+        DEFINITIONS[f"prototype{of}"]["properties"] for of in ("Certificate", "Policy")
+    )
     for found, told in [
         (DEFINITIONS["modelAccess"], ModelAccess),
         (prototype["method"], Method),

@@ -1,4 +1,6 @@
-"""The outcome that a call asks for is certified or refused, and what a result says is what was certified."""
+"""The outcome that a call asks for is certified or refused, and what a result says is what was
+certified.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,14 @@ import pandas as pd
 import pytest
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 
-from cfk_plugin import Explanations, GeneralizedCounterfactual, Population, PrivacyPolicy, Schema, protect
+from cfk_plugin import (
+    Explanations,
+    GeneralizedCounterfactual,
+    Population,
+    PrivacyPolicy,
+    Schema,
+    protect,
+)
 from cfk_plugin.data.policy import Outcome
 from cfk_plugin.errors import CFKError, InputError
 from cfk_plugin.hookspecs import DesiredRange
@@ -42,9 +51,13 @@ def score_of(rows: pd.DataFrame) -> np.ndarray:
 
 
 class Bands(ClassifierMixin, BaseEstimator):
-    """Says in which of several bands the score is; its labels are given, DiCE's are their positions."""
+    """Says in which of several bands the score is; its labels are given, DiCE's are their
+    positions.
+    """
 
-    def __init__(self, edges: tuple[float, ...] = (55.0,), labels: tuple[Any, ...] = (0, 1)) -> None:
+    def __init__(
+        self, edges: tuple[float, ...] = (55.0,), labels: tuple[Any, ...] = (0, 1)
+    ) -> None:
         self.edges, self.labels = edges, labels
         self.classes_ = np.array(labels)
 
@@ -69,7 +82,9 @@ class Score(RegressorMixin, BaseEstimator):
 
 
 TRAIN = table()
-POPULATION = Population.from_frame(TRAIN, Schema.from_frame(TRAIN, quasi_identifiers=["age", "city"]))
+POPULATION = Population.from_frame(
+    TRAIN, Schema.from_frame(TRAIN, quasi_identifiers=["age", "city"])
+)
 NUMBERED, NAMED = Bands(), Bands(labels=("refused", "granted"))
 THREE = Bands(edges=(45.0, 65.0), labels=("low", "middle", "high"))
 
@@ -78,10 +93,14 @@ def dice(model: Any) -> Any:
     is_number = isinstance(model, Score)
     outcome = score_of(TRAIN) if is_number else model.positions(TRAIN)
     data = dice_ml.Data(
-        dataframe=TRAIN.assign(outcome=outcome), continuous_features=["age", "income", "debt"], outcome_name="outcome"
+        dataframe=TRAIN.assign(outcome=outcome),
+        continuous_features=["age", "income", "debt"],
+        outcome_name="outcome",
     )
     kind = "regressor" if is_number else "classifier"
-    return dice_ml.Dice(data, dice_ml.Model(model=model, backend="sklearn", model_type=kind), method="kdtree")
+    return dice_ml.Dice(
+        data, dice_ml.Model(model=model, backend="sklearn", model_type=kind), method="kdtree"
+    )
 
 
 def shielded(explainer: Any, model: Any, guarantee: Any = "reciprocal", **options: Any) -> Any:
@@ -91,7 +110,9 @@ def shielded(explainer: Any, model: Any, guarantee: Any = "reciprocal", **option
 
 
 def cells_of(entry: GeneralizedCounterfactual) -> pd.DataFrame:
-    """Return every combination of values in a region, with the private values that were released."""
+    """Return every combination of values in a region, with the private values that were
+    released.
+    """
     age: Any = entry.region["age"]
     ages = sorted(set(TRAIN.loc[TRAIN["age"].between(age.low, age.high), "age"]))
     grid = pd.MultiIndex.from_product([ages, sorted(entry.region["city"])], names=["age", "city"])  # type: ignore[arg-type]
@@ -106,17 +127,25 @@ def met(outcome: Outcome, labels: np.ndarray) -> np.ndarray:
     return (labels != outcome.label) if outcome.is_other else (labels == outcome.label)
 
 
-def certified(result: Explanations, model: Any, also: Any = lambda _: True) -> list[GeneralizedCounterfactual]:
-    """Check that each certificate's pureness is that of the outcome it names; return the entries."""
+def certified(
+    result: Explanations, model: Any, also: Any = lambda _: True
+) -> list[GeneralizedCounterfactual]:
+    """Check that each certificate's pureness is that of the outcome it names; return the
+    entries.
+    """
     for entry in result.generalized:
         found = model.predict(cells_of(entry))
-        assert entry.certificate.pureness == pytest.approx((met(entry.outcome, found) & also(found)).mean())
+        assert entry.certificate.pureness == pytest.approx(
+            (met(entry.outcome, found) & also(found)).mean()
+        )
     assert result.generalized
     return [*result.generalized]
 
 
 def shown(result: Any) -> list[tuple[Any, set[Any], Any]]:
-    """Return of each query of a DiCE result: its label, the outcomes of its rows, and the one it is headed with."""
+    """Return of each query of a DiCE result: its label, the outcomes of its rows, and the one it is
+    headed with.
+    """
     return [
         (
             e.test_instance_df["outcome"].iat[0],
@@ -127,7 +156,8 @@ def shown(result: Any) -> list[tuple[Any, set[Any], Any]]:
     ]
 
 
-# --- classes ------------------------------------------------------------------------------------------------------
+# --- classes
+# ------------------------------------------------------------------------------------------------------
 
 CLASSES = [
     ("nominal", NUMBERED, 0), ("reciprocal", NAMED, 1), ("catalogue", NAMED, 0), ("catalogue", NUMBERED, 1),
@@ -145,7 +175,9 @@ def test_the_class_that_a_call_asks_for_is_certified_whatever_the_querys_own(
     assert len(entries) >= 4
     assert {entry.outcome for entry in entries} == {Outcome(model.labels[position])}
     result = private.generate_counterfactuals(queries, total_CFs=2, desired_class=position)
-    assert all(outcomes <= {position} and headed == position for _, outcomes, headed in shown(result))
+    assert all(
+        outcomes <= {position} and headed == position for _, outcomes, headed in shown(result)
+    )
 
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)
@@ -181,7 +213,8 @@ def test_another_outcome_than_is_protected_for_and_what_is_no_class_is_refused()
         function.explain(TRAIN.head(2), desired="granted")
 
 
-# --- NICE, functions and candidates -------------------------------------------------------------------------------
+# --- NICE, functions and candidates
+# -------------------------------------------------------------------------------
 
 
 def nice_of_three() -> Any:
@@ -199,7 +232,10 @@ def test_nice_names_a_class_by_its_position() -> None:
     for position in (1, 2):
         entries = certified(private.explain(queries, target_class=position), THREE)
         assert [entry.outcome for entry in entries] == [Outcome(THREE.labels[position])] * 3
-        assert private.explain(queries.to_numpy(dtype=object), target_class=[position]).shape == (3, 4)
+        assert private.explain(queries.to_numpy(dtype=object), target_class=[position]).shape == (
+            3,
+            4,
+        )
     entries = certified(private.explain(queries, target_class=[1, 2]), THREE)
     assert {entry.outcome for entry in entries} == {Outcome(labels=("high", "middle"))}
     with pytest.raises(CFKError, match="no outcome"):
@@ -216,29 +252,40 @@ def test_a_functions_own_argument_for_the_outcome_is_read() -> None:
         target: Any = None,
         target_class: Any = None,
     ) -> pd.DataFrame:
-        wanted = next(asked for asked in (desired, desired_class, target, target_class) if asked is not None)
+        wanted = next(
+            asked for asked in (desired, desired_class, target, target_class) if asked is not None
+        )
         return TRAIN[labels == wanted].head(len(queries)).set_axis(queries.index)
 
     private = shielded(explain, THREE)
     for name in ("desired", "desired_class", "target", "target_class"):
-        entries = certified(private.explain(TRAIN[labels == "high"].head(3), **{name: "low"}), THREE)
+        entries = certified(
+            private.explain(TRAIN[labels == "high"].head(3), **{name: "low"}), THREE
+        )
         assert [entry.outcome for entry in entries] == [Outcome("low")] * 3
 
 
 def test_the_outcome_of_a_call_decides_among_candidates() -> None:
     private = shielded(dice(THREE), THREE, candidates=4)
-    entries = certified(private.explain(TRAIN[THREE.positions(TRAIN) == 2].head(3), desired_class=1), THREE)
+    entries = certified(
+        private.explain(TRAIN[THREE.positions(TRAIN) == 2].head(3), desired_class=1), THREE
+    )
     assert [entry.outcome for entry in entries] == [Outcome("middle")] * 3
 
 
-# --- numbers ------------------------------------------------------------------------------------------------------
+# --- numbers
+# ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("desired", [DesiredRange(40, 90), lambda found: found > 52], ids=["range", "function"])
+@pytest.mark.parametrize(
+    "desired", [DesiredRange(40, 90), lambda found: found > 52], ids=["range", "function"]
+)
 def test_a_range_that_a_call_asks_for_is_certified(desired: Any) -> None:
     private = shielded(dice(Score()), Score(), desired=desired)
     queries = TRAIN[score_of(TRAIN) < 40].head(4)
-    entries = certified(private.explain(queries, total_CFs=2, desired_range=[50.0, 60.0]), Score(), desired)
+    entries = certified(
+        private.explain(queries, total_CFs=2, desired_range=[50.0, 60.0]), Score(), desired
+    )
     assert len(entries) >= 4
     assert {entry.outcome for entry in entries} == {Outcome(bounds=(50.0, 60.0))}
     result = private.generate_counterfactuals(queries, total_CFs=2, desired_range=[50.0, 60.0])
@@ -255,7 +302,8 @@ def test_ranges_must_not_tell_the_outcomes_of_people_who_count() -> None:
         private.explain(queries, desired_range=[50])
 
 
-# --- ranges and sets that are protected for ---------------------------------------------------------------------------
+# --- ranges and sets that are protected for
+# ---------------------------------------------------------------------------
 
 GOALS = [
     (Score(), (50, 80), Outcome(bounds=(50, 80))), (Score(), (60, None), Outcome(bounds=(60, np.inf))),
@@ -278,7 +326,9 @@ def test_the_goal_of_protect_is_certified_and_dice_is_told_of_it(
     entries = certified(private.explain(queries), model)
     assert {entry.outcome for entry in entries} == {outcome}
     headed = shown(private.generate_counterfactuals(queries, total_CFs=1))
-    assert {said for _, outcomes, _ in headed for said in outcomes} == {1 if outcome.label else str(outcome)}
+    assert {said for _, outcomes, _ in headed for said in outcomes} == {
+        1 if outcome.label else str(outcome)
+    }
 
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)
@@ -291,8 +341,12 @@ def test_nice_is_asked_for_any_class_of_the_set_that_is_protected_for(guarantee:
 def test_of_a_set_a_call_may_ask_for_a_part_unless_that_tells_who_counts() -> None:
     queries = TRAIN[THREE.positions(TRAIN) == 0].head(3)
     wide = shielded(dice(THREE), THREE, desired={"middle", "high"})
-    assert {e.outcome for e in certified(wide.explain(queries, desired_class=2), THREE)} == {Outcome("high")}
+    assert {e.outcome for e in certified(wide.explain(queries, desired_class=2), THREE)} == {
+        Outcome("high")
+    }
     with pytest.raises(InputError, match="another outcome"):
         wide.explain(queries, desired_class=0)
     with pytest.raises(InputError, match="part of the outcomes"):
-        shielded(dice(THREE), THREE, "catalogue", desired={"middle", "high"}).explain(queries, desired_class=2)
+        shielded(dice(THREE), THREE, "catalogue", desired={"middle", "high"}).explain(
+            queries, desired_class=2
+        )

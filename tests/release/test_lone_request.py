@@ -1,4 +1,6 @@
-"""A lone request asks the model once where no outcome decides on its region, else rarely; its answer is a batch's."""
+"""A lone request asks the model once where no outcome decides on its region, else rarely; its
+answer is a batch's.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,9 @@ DESIRED = {"label": "yes", "callable": lambda labels: labels == "yes", "opposite
 
 
 @pytest.mark.parametrize("desired", DESIRED)
-def test_a_lone_request_asks_the_model_once(table: pd.DataFrame, population: Population, desired: str) -> None:
+def test_a_lone_request_asks_the_model_once(
+    table: pd.DataFrame, population: Population, desired: str
+) -> None:
     model, (found, asked) = Counting(), split(table)
     anonymizer = KAnonymizer(policy=PrivacyPolicy(k=5, guarantee="reciprocal"))
     anonymizer.fit(population, model, DESIRED[desired])
@@ -68,13 +72,19 @@ def test_a_lone_request_asks_the_model_once(table: pd.DataFrame, population: Pop
 
 
 @pytest.mark.parametrize("desired", DESIRED)
-@pytest.mark.parametrize("settings", [{}, {"anonymity_set": "eligible"}, {"rare_values": "withhold"}], ids=str)
+@pytest.mark.parametrize(
+    "settings", [{}, {"anonymity_set": "eligible"}, {"rare_values": "withhold"}], ids=str
+)
 def test_a_lone_request_is_answered_as_in_a_batch(
     table: pd.DataFrame, population: Population, settings: dict[str, Any], desired: str
 ) -> None:
     found, asked = split(table)
-    found, asked = (pd.concat([rows, rows], ignore_index=True) for rows in (found, asked))  # too many to be few
-    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=5, guarantee="reciprocal", min_pureness=0, **settings))
+    found, asked = (
+        pd.concat([rows, rows], ignore_index=True) for rows in (found, asked)
+    )  # too many to be few
+    anonymizer = KAnonymizer(
+        policy=PrivacyPolicy(k=5, guarantee="reciprocal", min_pureness=0, **settings)
+    )
     anonymizer.fit(population, Counting(), DESIRED[desired])
     many = anonymizer.transform(found, asked)
     assert many.released

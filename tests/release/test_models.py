@@ -1,4 +1,6 @@
-"""Kinds of models that are protected as they are, or say in one line what is missing, and goals in every place."""
+"""Kinds of models that are protected as they are, or say in one line what is missing, and goals in
+every place.
+"""
 
 from __future__ import annotations
 
@@ -42,11 +44,18 @@ TABLE = pd.DataFrame(
         "kids": RANDOM.integers(0, 4, N),
     }
 )
-SCORE = (TABLE["age"] * 0.3 + TABLE["pay"] - 0.8 * TABLE["debt"] + RANDOM.normal(0, 8, N)).to_numpy()
-GRANTED, BAND = (SCORE > 50).astype(int), np.select([SCORE < 40, SCORE < 65], ["low", "mid"], "high")
+SCORE = (
+    TABLE["age"] * 0.3 + TABLE["pay"] - 0.8 * TABLE["debt"] + RANDOM.normal(0, 8, N)
+).to_numpy()
+GRANTED, BAND = (
+    (SCORE > 50).astype(int),
+    np.select([SCORE < 40, SCORE < 65], ["low", "mid"], "high"),
+)
 POPULATION = Population.from_frame(
     TABLE,
-    Schema.from_frame(TABLE, quasi_identifiers=["age", "kids"], bounds=dict.fromkeys(TABLE, (0, 100)), nullable=[]),
+    Schema.from_frame(
+        TABLE, quasi_identifiers=["age", "kids"], bounds=dict.fromkeys(TABLE, (0, 100)), nullable=[]
+    ),
 )
 QUERIES = TABLE[SCORE < 30].head(6)
 BACKWARDS = TABLE[TABLE.columns[::-1]]
@@ -57,9 +66,13 @@ REGRESSOR = RandomForestRegressor(20, random_state=0).fit(TABLE, SCORE)
 
 
 def answered(model: Any, desired: Any, threshold: float | None = None) -> Any:
-    """Return what leaves for queries from the default, a catalogue, and look at what it says of the outcome."""
+    """Return what leaves for queries from the default, a catalogue, and look at what it says of the
+    outcome.
+    """
     asked: dict[str, Any] = {"model": model, "desired": desired, "threshold": threshold}
-    private = protect(None, population=POPULATION, policy=PrivacyPolicy(k=5), anchor="query", **asked)
+    private = protect(
+        None, population=POPULATION, policy=PrivacyPolicy(k=5), anchor="query", **asked
+    )
     found = private.explain(QUERIES)
     assert found.released
     assert {str(entry.outcome) for entry in found.generalized} == {str(Goal(desired).outcome(None))}
@@ -67,21 +80,30 @@ def answered(model: Any, desired: Any, threshold: float | None = None) -> Any:
 
 
 def points(found: Any) -> pd.DataFrame:
-    """Return the point of each region that is nearest to who asks, with the private values that are released."""
+    """Return the point of each region that is nearest to who asks, with the private values that are
+    released.
+    """
     rows = []
     for entry in found.generalized:
         own = QUERIES.iloc[entry.query]
-        ends = {name: np.clip(own[name], part.low, part.high) for name, part in entry.region.items()}
+        ends = {
+            name: np.clip(own[name], part.low, part.high) for name, part in entry.region.items()
+        }
         rows.append({**ends, **entry.released})
     return pd.DataFrame(rows)[TABLE.columns].astype(float)
 
 
-# --- thresholds -------------------------------------------------------------------------------------------------------
+# --- thresholds
+# -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("model", [LOGISTIC, LOGISTIC.predict_proba, lambda rows: LOGISTIC.predict_proba(rows)[:, 1:]])
+@pytest.mark.parametrize(
+    "model", [LOGISTIC, LOGISTIC.predict_proba, lambda rows: LOGISTIC.predict_proba(rows)[:, 1:]]
+)
 def test_a_threshold_decides_where_an_answer_has_the_outcome(model: Any) -> None:
-    lenient, strict = (LOGISTIC.predict_proba(points(answered(model, 1, t)))[:, 1] for t in (0.3, 0.7))
+    lenient, strict = (
+        LOGISTIC.predict_proba(points(answered(model, 1, t)))[:, 1] for t in (0.3, 0.7)
+    )
     assert lenient.min() >= 0.3
     assert lenient.min() < 0.5
     assert strict.min() >= 0.7
@@ -105,18 +127,23 @@ def test_a_threshold_gives_the_models_own_classes() -> None:
         (LOGISTIC, True, "above 0 and at most 1"),
     ],
 )
-def test_a_threshold_on_what_is_no_probability_is_refused_in_one_line(model: Any, threshold: Any, said: str) -> None:
+def test_a_threshold_on_what_is_no_probability_is_refused_in_one_line(
+    model: Any, threshold: Any, said: str
+) -> None:
     with pytest.raises(ModelError, match=said) as refused:
         KAnonymizer().fit(POPULATION, model, 1, threshold=threshold)
     assert "\n" not in str(refused.value)
 
 
-# --- kinds of models --------------------------------------------------------------------------------------------------
+# --- kinds of models
+# --------------------------------------------------------------------------------------------------
 
 
 def test_boosters_of_xgboost_are_asked_in_their_own_order_of_columns() -> None:
     xgboost = pytest.importorskip("xgboost", reason="comes with the extra [dice]")
-    booster = xgboost.train({"objective": "binary:logistic", "nthread": 1}, xgboost.DMatrix(BACKWARDS, GRANTED), 20)
+    booster = xgboost.train(
+        {"objective": "binary:logistic", "nthread": 1}, xgboost.DMatrix(BACKWARDS, GRANTED), 20
+    )
     found = points(answered(booster, 1, 0.3))
     assert booster.predict(xgboost.DMatrix(found[BACKWARDS.columns])).min() >= 0.3
     with pytest.raises(ModelError, match=r"fractions; of probabilities give threshold="):
@@ -125,10 +152,14 @@ def test_boosters_of_xgboost_are_asked_in_their_own_order_of_columns() -> None:
     assert numbers.predict(xgboost.DMatrix(points(answered(numbers, (50, None))))).min() >= 50
 
 
-def test_boosters_of_lightgbm_which_compare_no_names_are_asked_in_their_own_order_of_columns() -> None:
+def test_boosters_of_lightgbm_which_compare_no_names_are_asked_in_their_own_order_of_columns() -> (
+    None
+):
     lightgbm = pytest.importorskip("lightgbm", reason="comes with the extra [dice]")
     booster = lightgbm.train(
-        {"objective": "binary", "verbose": -1, "num_threads": 1}, lightgbm.Dataset(BACKWARDS, GRANTED), 20
+        {"objective": "binary", "verbose": -1, "num_threads": 1},
+        lightgbm.Dataset(BACKWARDS, GRANTED),
+        20,
     )
     assert booster.predict(points(answered(booster, 1, 0.3))[BACKWARDS.columns]).min() >= 0.3
     named = lightgbm.LGBMClassifier(n_estimators=20, verbose=-1, n_jobs=1).fit(TABLE, BAND)
@@ -139,17 +170,27 @@ def test_models_of_catboost_are_asked_in_their_own_order_of_columns() -> None:
     catboost = pytest.importorskip("catboost", reason="needs `pip install catboost`")
     settings: Any = {"iterations": 20, "verbose": 0, "allow_writing_files": False}
     named = catboost.CatBoostClassifier(**settings).fit(BACKWARDS, BAND)
-    assert set(named.predict(points(answered(named, {"mid", "high"}))[BACKWARDS.columns])[:, 0]) <= {"mid", "high"}
+    assert set(
+        named.predict(points(answered(named, {"mid", "high"}))[BACKWARDS.columns])[:, 0]
+    ) <= {"mid", "high"}
     numbers = catboost.CatBoostRegressor(**settings).fit(TABLE, SCORE)
     assert numbers.predict(points(answered(numbers, (50, 80)))).min() >= 50
 
 
 @pytest.mark.parametrize("columns", [False, True], ids=["one tensor", "a tensor for each column"])
 def test_sessions_of_onnx_runtime_are_asked_for_their_first_output(columns: bool) -> None:
-    onnxruntime = pytest.importorskip("onnxruntime", reason="needs `pip install onnxruntime skl2onnx`")
-    to_onnx = pytest.importorskip("skl2onnx", reason="needs `pip install onnxruntime skl2onnx`").to_onnx
-    own = clone(LOGISTIC).fit(TABLE, GRANTED)  # skl2onnx takes names off the models that it converts
-    whole = make_pipeline(ColumnTransformer([("all", "passthrough", [*TABLE])]), clone(LOGISTIC)).fit(TABLE, GRANTED)
+    onnxruntime = pytest.importorskip(
+        "onnxruntime", reason="needs `pip install onnxruntime skl2onnx`"
+    )
+    to_onnx = pytest.importorskip(
+        "skl2onnx", reason="needs `pip install onnxruntime skl2onnx`"
+    ).to_onnx
+    own = clone(LOGISTIC).fit(
+        TABLE, GRANTED
+    )  # skl2onnx takes names off the models that it converts
+    whole = make_pipeline(
+        ColumnTransformer([("all", "passthrough", [*TABLE])]), clone(LOGISTIC)
+    ).fit(TABLE, GRANTED)
     made = to_onnx(whole, TABLE) if columns else to_onnx(own, TABLE.to_numpy(dtype="float32"))
     session = onnxruntime.InferenceSession(made.SerializeToString())
     assert LOGISTIC.predict(points(answered(session, 1))).all()
@@ -167,7 +208,9 @@ def test_a_torch_module_takes_the_line_that_its_refusal_names() -> None:
 
 
 def test_a_torch_module_is_refused_with_that_line() -> None:
-    module = type("Module", (), {"__module__": "torch.nn.modules.module", "__call__": lambda self, rows: rows})
+    module = type(
+        "Module", (), {"__module__": "torch.nn.modules.module", "__call__": lambda self, rows: rows}
+    )
     with pytest.raises(ModelError, match="torch module takes tensors"):
         KAnonymizer().fit(POPULATION, module(), 1)
 
@@ -195,7 +238,8 @@ def test_what_cannot_be_used_says_why_in_one_line(model: Any, desired: Any, said
     assert "\n" not in str(refused.value)
 
 
-# --- goals, part by part ----------------------------------------------------------------------------------------------
+# --- goals, part by part
+# ----------------------------------------------------------------------------------------------
 
 GOALS = [(REGRESSOR, (50, 80)), (REGRESSOR, (None, 45)), (FOREST, {"mid", "high"})]
 
@@ -245,7 +289,9 @@ TEXTS = [
 
 
 @pytest.mark.parametrize(("model", "desired", "more"), TEXTS)
-def test_commands_take_goals_as_text(model: Any, desired: str, more: list[str], tmp_path: Any) -> None:
+def test_commands_take_goals_as_text(
+    model: Any, desired: str, more: list[str], tmp_path: Any
+) -> None:
     TABLE.to_csv(tmp_path / "train.csv", index=False)
     joblib.dump(model, tmp_path / "model.joblib")
     (tmp_path / "schema.json").write_text(json.dumps({"quasi_identifiers": ["age", "kids"]}))
@@ -257,7 +303,9 @@ def test_commands_take_goals_as_text(model: Any, desired: str, more: list[str], 
     output_of("verify", out, rows, *given, "--desired", desired, "--rerun")
     if model is not LOGISTIC:
         other = "60..70" if ".." in desired else "low"
-        assert "another outcome" in output_of("verify", out, rows, *given, "--desired", other, code=1)
+        assert "another outcome" in output_of(
+            "verify", out, rows, *given, "--desired", other, code=1
+        )
 
 
 SERVED: Any = [
@@ -279,9 +327,15 @@ def sentences(guarantee: Any, found: Any, *goal: Any, threshold: Any) -> list[An
     """Return what one machine says to the queries."""
     policy = PrivacyPolicy(k=5, guarantee=guarantee)
     private = KAnonymizer(policy=policy).fit(KEYED, *goal, threshold=threshold)
-    answers = private.explain(QUERIES) if guarantee == "catalogue" else private.transform(found(QUERIES), QUERIES)
+    answers = (
+        private.explain(QUERIES)
+        if guarantee == "catalogue"
+        else private.transform(found(QUERIES), QUERIES)
+    )
     assert answers.released
-    assert {str(entry.outcome) for entry in answers.generalized} == {str(Goal(goal[1]).outcome(None))}
+    assert {str(entry.outcome) for entry in answers.generalized} == {
+        str(Goal(goal[1]).outcome(None))
+    }
     rows = QUERIES.to_dict("records")
     return [getattr(e, "text", lambda _: None)(row) for e, row in zip(answers, rows, strict=True)]
 
@@ -292,12 +346,26 @@ KEYED = Population.from_frame(TABLE, POPULATION.schema, key=KEY.encode())
 
 @pytest.mark.parametrize(("guarantee", "model", "text", "desired", "threshold"), SERVED)
 def test_a_logged_model_has_the_goal(
-    guarantee: Any, model: Any, text: str, desired: Any, threshold: Any, found: Any, mlflow_store: str, monkeypatch: Any
+    guarantee: Any,
+    model: Any,
+    text: str,
+    desired: Any,
+    threshold: Any,
+    found: Any,
+    mlflow_store: str,
+    monkeypatch: Any,
 ) -> None:
     monkeypatch.setenv("CFK_KEY", KEY)
-    asked: dict[str, Any] = {"model": model, "desired": desired, "threshold": threshold, "requirements": ["pandas"]}
+    asked: dict[str, Any] = {
+        "model": model,
+        "desired": desired,
+        "threshold": threshold,
+        "requirements": ["pandas"],
+    }
     with mlflow.start_run():
-        logged = log_protected_model(found, population=KEYED, policy=PrivacyPolicy(k=5, guarantee=guarantee), **asked)
+        logged = log_protected_model(
+            found, population=KEYED, policy=PrivacyPolicy(k=5, guarantee=guarantee), **asked
+        )
     told = mlflow.pyfunc.load_model(logged.model_uri).predict(QUERIES)
     here = sentences(guarantee, found, model, desired, threshold=threshold)
     assert [record["sentence"] for record in told] == here
@@ -305,19 +373,37 @@ def test_a_logged_model_has_the_goal(
 
 @pytest.mark.parametrize(("guarantee", "model", "text", "desired", "threshold"), SERVED)
 def test_cfk_serve_has_the_goal(
-    guarantee: Any, model: Any, text: str, desired: Any, threshold: Any, found: Any, tmp_path: Any, monkeypatch: Any
+    guarantee: Any,
+    model: Any,
+    text: str,
+    desired: Any,
+    threshold: Any,
+    found: Any,
+    tmp_path: Any,
+    monkeypatch: Any,
 ) -> None:
     monkeypatch.setenv("CFK_KEY", KEY)
-    KAnonymizer(policy=PrivacyPolicy(k=5, guarantee=guarantee)).fit(KEYED, model, desired, threshold=threshold).seal(
-        tmp_path / "bundle.cfk"
-    )
+    KAnonymizer(policy=PrivacyPolicy(k=5, guarantee=guarantee)).fit(
+        KEYED, model, desired, threshold=threshold
+    ).seal(tmp_path / "bundle.cfk")
     joblib.dump(model, tmp_path / "model.joblib")
     (tmp_path / "explainer.pkl").write_bytes(cloudpickle.dumps(found))
     answers: list[Any] = []
-    monkeypatch.setattr("cfk_plugin.serving.server.make_app", lambda answer, *_, **__: answers.append(answer))
+    monkeypatch.setattr(
+        "cfk_plugin.serving.server.make_app", lambda answer, *_, **__: answers.append(answer)
+    )
     monkeypatch.setattr("cfk_plugin.serving.server.run", lambda *_, **__: 0)
     explainer = [] if guarantee == "catalogue" else [tmp_path / "explainer.pkl"]
-    given = ["--bundle", tmp_path / "bundle.cfk", "--model", tmp_path / "model.joblib", "--desired", text]
+    given = [
+        "--bundle",
+        tmp_path / "bundle.cfk",
+        "--model",
+        tmp_path / "model.joblib",
+        "--desired",
+        text,
+    ]
     cfk("serve", *explainer, *given, *(() if threshold is None else ("--threshold", threshold)))
     told = answers[0](QUERIES.to_dict("records"))
-    assert [record["sentence"] for record in told] == sentences(guarantee, found, model, desired, threshold=threshold)
+    assert [record["sentence"] for record in told] == sentences(
+        guarantee, found, model, desired, threshold=threshold
+    )

@@ -1,4 +1,6 @@
-"""What a notebook shows: tables of what was released, in the page's colours, and nothing of a row or a query."""
+"""What a notebook shows: tables of what was released, in the page's colours, and nothing of a row
+or a query.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +64,9 @@ class Text(HTMLParser):
 def train() -> pd.DataFrame:
     random = np.random.default_rng(0)
     city = random.choice(["Antwerp", "Ghent", ODD], 200)
-    return pd.DataFrame({"age": random.integers(20, 60, 200), "city": city, "pay": random.integers(0, 100, 200)})
+    return pd.DataFrame(
+        {"age": random.integers(20, 60, 200), "city": city, "pay": random.integers(0, 100, 200)}
+    )
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +87,9 @@ def private(train: pd.DataFrame, population: Population) -> ProtectedExplainer:
         return found
 
     policy = PrivacyPolicy(k=5, guarantee="reciprocal", min_pureness=0)
-    return protect(explainer, model=lambda x: x["pay"] > 50, population=population, policy=policy, desired=True)
+    return protect(
+        explainer, model=lambda x: x["pay"] > 50, population=population, policy=policy, desired=True
+    )
 
 
 @pytest.fixture(scope="module")
@@ -91,8 +97,13 @@ def explanations(private: ProtectedExplainer, queries: pd.DataFrame) -> Explanat
     return private.explain(queries)
 
 
-def test_one_explanation_is_not_said_to_be_several(private: ProtectedExplainer, queries: pd.DataFrame) -> None:
-    assert "<b>1 explanation: 1 released, 0 suppressed</b>" in private.explain(queries.head(1))._repr_html_()
+def test_one_explanation_is_not_said_to_be_several(
+    private: ProtectedExplainer, queries: pd.DataFrame
+) -> None:
+    assert (
+        "<b>1 explanation: 1 released, 0 suppressed</b>"
+        in private.explain(queries.head(1))._repr_html_()
+    )
 
 
 def test_explanations_are_a_table_of_what_was_released(explanations: Explanations) -> None:
@@ -116,7 +127,9 @@ def test_what_was_before_is_shown_where_the_queries_are_said_to_be_public(
         if entry.status == "released":
             own = queries.loc[entry.query]
             is_new = not 50 < own["pay"] == entry.released["pay"]
-            assert row[3] == (f"{own['pay']} {entry.cells()['pay']}" if is_new else entry.cells()["pay"])
+            assert row[3] == (
+                f"{own['pay']} {entry.cells()['pay']}" if is_new else entry.cells()["pay"]
+            )
             changed += is_new
     assert changed > 0
     assert "<s>" not in explanations._repr_html_()
@@ -129,13 +142,17 @@ def test_what_was_before_is_shown_where_the_queries_are_said_to_be_public(
 
 def test_long_results_are_shortened_and_say_so(explanations: Explanations) -> None:
     policy, columns = explanations.policy, explanations.columns
-    many = Explanations([Suppressed(i, "none_found") for i in range(33)], policy=policy, columns=columns)
+    many = Explanations(
+        [Suppressed(i, "none_found") for i in range(33)], policy=policy, columns=columns
+    )
     html = many._repr_html_()
     assert len(Text(html).rows) == 21
     assert "13 more are not shown" in html
 
 
-def test_an_explanation_says_its_sentence_and_draws_every_quasi_identifier(explanations: Explanations) -> None:
+def test_an_explanation_says_its_sentence_and_draws_every_quasi_identifier(
+    explanations: Explanations,
+) -> None:
     entry = explanations.generalized[0]
     html = entry._repr_html_()
     assert entry.text() in html.replace("&lt;", "<").replace("&gt;", ">")
@@ -145,11 +162,20 @@ def test_an_explanation_says_its_sentence_and_draws_every_quasi_identifier(expla
 
 
 def test_everything_is_escaped_small_and_without_a_colour_of_its_own(
-    explanations: Explanations, queries: pd.DataFrame, private: ProtectedExplainer, population: Population
+    explanations: Explanations,
+    queries: pd.DataFrame,
+    private: ProtectedExplainer,
+    population: Population,
 ) -> None:
     anonymizer = KAnonymizer(policy=PrivacyPolicy(k=5))
-    fitted = KAnonymizer(policy=PrivacyPolicy(k=5)).fit(population, lambda x: x["pay"] > 50, desired=True)
-    things = [explanations.beside(queries), *explanations, *(e.certificate for e in explanations.generalized)]
+    fitted = KAnonymizer(policy=PrivacyPolicy(k=5)).fit(
+        population, lambda x: x["pay"] > 50, desired=True
+    )
+    things = [
+        explanations.beside(queries),
+        *explanations,
+        *(e.certificate for e in explanations.generalized),
+    ]
     for thing in (*things, private, population, anonymizer, fitted, explanations.policy):
         html = thing._repr_html_()
         Text(html)
@@ -162,29 +188,45 @@ def test_everything_is_escaped_small_and_without_a_colour_of_its_own(
 def test_prototypes_show_their_budget_and_no_people() -> None:
     result = prototypes()
     assert Text(result._repr_html_()).rows[0][-1] == "epsilon"
-    assert {"epsilon", "covers"} <= {row[0] for row in Text(result.prototypes[0]._repr_html_()).rows}
+    assert {"epsilon", "covers"} <= {
+        row[0] for row in Text(result.prototypes[0]._repr_html_()).rows
+    }
     assert "<svg" not in result.prototypes[0]._repr_html_()
 
 
-def test_what_protects_says_which_guarantee_it_gives(private: ProtectedExplainer, population: Population) -> None:
+def test_what_protects_says_which_guarantee_it_gives(
+    private: ProtectedExplainer, population: Population
+) -> None:
     assert "At least 5 people are mapped to each region" in private._repr_html_()
     assert "intersection after a change" in PrivacyPolicy(k=7)._repr_html_()
-    fitted = KAnonymizer(policy=PrivacyPolicy(k=5)).fit(population, lambda x: x["pay"] > 50, desired=True)
+    fitted = KAnonymizer(policy=PrivacyPolicy(k=5)).fit(
+        population, lambda x: x["pay"] > 50, desired=True
+    )
     rows = dict(row for row in Text(fitted._repr_html_()).rows if len(row) == 2)
     assert rows["people"] == "200"
     assert rows["answers in the catalogue"] == f"{len(fitted.published()):,}"
 
 
-def test_a_population_says_how_exposed_its_people_are(train: pd.DataFrame, population: Population) -> None:
+def test_a_population_says_how_exposed_its_people_are(
+    train: pd.DataFrame, population: Population
+) -> None:
     sizes = train.groupby(["age", "city"])["pay"].transform("size")
     rows = dict(row for row in Text(population._repr_html_()).rows if len(row) == 2)
     assert rows["people"] == "200"
     assert rows["alone with theirs"] == f"{100 * (sizes == 1).mean():.0f} %"
     assert rows["with fewer than 9 others"] == f"{100 * (sizes < 10).mean():.0f} %"
-    assert [share(x) for x in (0, 0.001, 0.5, 0.999, 1)] == ["0 %", "under 1 %", "50 %", "over 99 %", "100 %"]
+    assert [share(x) for x in (0, 0.001, 0.5, 0.999, 1)] == [
+        "0 %",
+        "under 1 %",
+        "50 %",
+        "over 99 %",
+        "100 %",
+    ]
 
 
-def brute_profile(part: Interval, groups: Sequence[Part], bars: int = 24) -> list[tuple[float, bool]]:
+def brute_profile(
+    part: Interval, groups: Sequence[Part], bars: int = 24
+) -> list[tuple[float, bool]]:
     ranges = [(g.low, g.high) for g in groups if isinstance(g, Interval)]
     least, most = min(low for low, _ in ranges), max(high for _, high in ranges)
     step, height, inside = (most - least) / bars, [0.0] * bars, []
@@ -193,21 +235,33 @@ def brute_profile(part: Interval, groups: Sequence[Part], bars: int = 24) -> lis
         for low, high in ranges:
             height[at] += max(0.0, min(high, end) - max(low, start)) / (high - low)
         inside.append(end > part.low and start <= part.high)
-    return [(np.ceil(10 * h / max(height) - 1e-9) / 10, own) for h, own in zip(height, inside, strict=True)]
+    return [
+        (np.ceil(10 * h / max(height) - 1e-9) / 10, own)
+        for h, own in zip(height, inside, strict=True)
+    ]
 
 
 def test_bars_count_every_group_once_over_its_range() -> None:
     random = np.random.default_rng(1)
     low = random.integers(0, 90, 300)
-    groups = [Interval(int(a), int(a + b)) for a, b in zip(low, random.integers(1, 20, 300), strict=True)]
+    groups = [
+        Interval(int(a), int(a + b)) for a, b in zip(low, random.integers(1, 20, 300), strict=True)
+    ]
     part = Interval(31.3, 47.7)
     assert profile(part, groups) == brute_profile(part, groups)
 
 
 def test_bars_of_sets_are_of_the_most_frequent_values_and_of_the_part() -> None:
     groups = [frozenset({"a", "b"}), frozenset({"a"}), frozenset({"c", None})]
-    assert profile(frozenset({"b", None}), groups) == [(1.0, False), (0.4, True), (0.4, True), (0.4, False)]
-    wide = profile(frozenset({"z"}), [frozenset({str(i)}) for i in range(99)] * 2 + [frozenset({"z"})])
+    assert profile(frozenset({"b", None}), groups) == [
+        (1.0, False),
+        (0.4, True),
+        (0.4, True),
+        (0.4, False),
+    ]
+    wide = profile(
+        frozenset({"z"}), [frozenset({str(i)}) for i in range(99)] * 2 + [frozenset({"z"})]
+    )
     assert len(wide) == 25
     assert [own for _, own in wide] == [False] * 24 + [True]
 

@@ -20,12 +20,17 @@ TRAIN = pl.DataFrame(
     {
         "age": RANDOM.integers(20, 70, N),
         "town": RANDOM.choice(["Ghent", "Namur", "Mons"], N),
-        "joined": [date(2020, 1, 1) + timedelta(days=int(days)) for days in RANDOM.integers(0, 900, N)],
+        "joined": [
+            date(2020, 1, 1) + timedelta(days=int(days)) for days in RANDOM.integers(0, 900, N)
+        ],
         "pay": np.round(RANDOM.normal(50, 15, N), 1),
         "owns": RANDOM.random(N) < 0.5,
     }
 )
-KINDS: dict[str, Callable[[pl.DataFrame], Any]] = {"polars": pl.DataFrame.clone, "pyarrow": pl.DataFrame.to_arrow}
+KINDS: dict[str, Callable[[pl.DataFrame], Any]] = {
+    "polars": pl.DataFrame.clone,
+    "pyarrow": pl.DataFrame.to_arrow,
+}
 pytestmark = pytest.mark.full_search  # what is made once for all tests is searched for in full
 POLICY = PrivacyPolicy(k=4, guarantee="catalogue")
 
@@ -40,7 +45,9 @@ ACCEPTED = TRAIN.filter(pl.Series(model(TRAIN.to_pandas()) == "yes")).head(6)
 
 def fitted(train: Any) -> KAnonymizer:
     schema = Schema.from_frame(train, quasi_identifiers=["age", "town", "joined"])
-    return KAnonymizer(policy=POLICY).fit(Population.from_frame(train, schema, key=b"of this test alone"), model, "yes")
+    return KAnonymizer(policy=POLICY).fit(
+        Population.from_frame(train, schema, key=b"of this test alone"), model, "yes"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -49,20 +56,28 @@ def expected() -> Explanations:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_same_is_released_whatever_kind_the_tables_are(kind: str, expected: Explanations) -> None:
+def test_the_same_is_released_whatever_kind_the_tables_are(
+    kind: str, expected: Explanations
+) -> None:
     as_kind = KINDS[kind]
     anonymizer = fitted(as_kind(TRAIN))
     found = anonymizer.explain(as_kind(REFUSED))
     assert len(found.released) >= 5
-    assert [entry.to_dict() for entry in found.released] == [entry.to_dict() for entry in expected.released]
+    assert [entry.to_dict() for entry in found.released] == [
+        entry.to_dict() for entry in expected.released
+    ]
     assert found.text(as_kind(REFUSED)) == expected.text(REFUSED.to_pandas())
     behind = anonymizer.transform(as_kind(ACCEPTED), as_kind(REFUSED))
     plain = anonymizer.transform(ACCEPTED.to_pandas(), REFUSED.to_pandas())
-    assert [entry.to_dict() for entry in behind.released] == [entry.to_dict() for entry in plain.released]
+    assert [entry.to_dict() for entry in behind.released] == [
+        entry.to_dict() for entry in plain.released
+    ]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_function_of_such_tables_is_protected_and_its_answer_comes_back_in_its_kind(kind: str) -> None:
+def test_a_function_of_such_tables_is_protected_and_its_answer_comes_back_in_its_kind(
+    kind: str,
+) -> None:
     as_kind = KINDS[kind]
 
     class Finder:

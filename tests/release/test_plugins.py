@@ -36,7 +36,9 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "cfk_test_wild.py").write_text(INSTALLED, encoding="utf-8")
     info = tmp_path / "CFK_test.wild-1.2.3.dist-info"
     info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: CFK_test.wild\nVersion: 1.2.3\n", encoding="utf-8")
+    (info / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: CFK_test.wild\nVersion: 1.2.3\n", encoding="utf-8"
+    )
     (info / "entry_points.txt").write_text("[cfk_plugin]\nwild = cfk_test_wild\n", encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "cfk_test_wild", raising=False)
@@ -89,7 +91,9 @@ def test_disabled_plugin_is_not_even_imported(
 
 def test_plugin_that_fails_to_import_is_named_and_not_quoted(installed: Path) -> None:
     (installed / "cfk_test_wild.py").write_text(f"raise OSError({CANARY!r})", encoding="utf-8")
-    with pytest.raises(PluginError, match=r"'wild' of 'CFK_test\.wild' failed to load.*OSError") as caught:
+    with pytest.raises(
+        PluginError, match=r"'wild' of 'CFK_test\.wild' failed to load.*OSError"
+    ) as caught:
         load_plugins()
     assert CANARY not in str(caught.value)
     assert caught.value.__context__ is None
@@ -134,7 +138,9 @@ def test_what_does_not_fit_the_hooks_is_refused() -> None:
 
 def test_worst_finding_counts_per_row() -> None:
     frame = pd.DataFrame({"age": [1, 2, 3]})
-    manager = passed(Detector("synthetic", None, "near-native"), Detector("near-native", None, "native-qi"))
+    manager = passed(
+        Detector("synthetic", None, "near-native"), Detector("near-native", None, "native-qi")
+    )
     assert manager.detect(frame, None) == ["near-native", None, "near-native"]  # type: ignore[arg-type]
     assert frame["age"].tolist() == [1, 2, 3]
     assert worst("native", "native-qi") == "native"
@@ -151,11 +157,20 @@ def test_an_answer_of_the_wrong_shape_stops_the_release() -> None:
     with pytest.raises(PluginError, match="no CounterfactualSource"):
         passed(Hook("adapt", lambda explainer: [explainer])).adapt(None, CONTEXT)
     with pytest.raises(PluginError, match="protector named mine"):
-        passed(*(Hook("register_protectors", lambda: {"mine": object}) for _ in range(2))).protectors()
+        passed(
+            *(Hook("register_protectors", lambda: {"mine": object}) for _ in range(2))
+        ).protectors()
 
 
-def test_failing_plugin_stops_the_release_without_its_text(caplog: pytest.LogCaptureFixture) -> None:
-    manager = passed(*(Hook(name) for name in ("detect", "protect", "adapt", "register_protectors", "raw_methods")))
+def test_failing_plugin_stops_the_release_without_its_text(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    manager = passed(
+        *(
+            Hook(name)
+            for name in ("detect", "protect", "adapt", "register_protectors", "raw_methods")
+        )
+    )
     calls: list[Callable[[], Any]] = [
         lambda: manager.detect(pd.DataFrame({"age": [1]}), None),  # type: ignore[arg-type]
         lambda: manager.protect(SimpleNamespace()),  # type: ignore[arg-type]

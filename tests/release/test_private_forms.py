@@ -1,4 +1,6 @@
-"""In which form a private value leaves: exactly, as a bin, or not at all; of people who can be counted by hand."""
+"""In which form a private value leaves: exactly, as a bin, or not at all; of people who can be
+counted by hand.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,10 @@ DECLARED: dict[str, Any] = {"quasi_identifiers": ["who"], "ordinal": {"rank": ["
 
 
 def population(frame: pd.DataFrame = TABLE, **declared: Any) -> Population:
-    given = {**(DECLARED if frame is TABLE else {"quasi_identifiers": ["who"]}), "bins": {"pay": [0, 20, 40, 60, 80]}}
+    given = {
+        **(DECLARED if frame is TABLE else {"quasi_identifiers": ["who"]}),
+        "bins": {"pay": [0, 20, 40, 60, 80]},
+    }
     return Population.from_frame(frame, Schema.from_frame(frame, **{**given, **declared}))
 
 
@@ -36,31 +41,40 @@ def policy(**settings: Any) -> PrivacyPolicy:
 PEOPLE = population()
 
 
-def entry(row: pd.DataFrame, crowd: Sequence[int], people: Population = PEOPLE, **settings: Any) -> Any:
+def entry(
+    row: pd.DataFrame, crowd: Sequence[int], people: Population = PEOPLE, **settings: Any
+) -> Any:
     """Release a row under a region that holds exactly these people."""
 
     class Theirs:
         name = "theirs"
 
         def protect(self, task: Task) -> Sequence[Proposal]:
-            return [Proposal(Region({"who": frozenset(people.frame["who"].iloc[list(crowd)])}))] * len(task)
+            return [
+                Proposal(Region({"who": frozenset(people.frame["who"].iloc[list(crowd)])}))
+            ] * len(task)
 
     anonymizer = KAnonymizer(policy=policy(**{"k": len(crowd), **settings}), method=Theirs())
     anonymizer.fit(people, model=lambda rows: np.ones(len(rows), dtype=bool), desired=True)
     return anonymizer.transform(row.assign(who=people.frame["who"].iloc[crowd[0]]))[0]
 
 
-def decided(row: pd.DataFrame, crowd: Sequence[int], people: Population = PEOPLE, **settings: Any) -> Any:
-    """Return what does not leave exactly: its bin, or None where it is withheld; or the reason of a suppression."""
+def decided(
+    row: pd.DataFrame, crowd: Sequence[int], people: Population = PEOPLE, **settings: Any
+) -> Any:
+    """Return what does not leave exactly: its bin, or None where it is withheld; or the reason of a
+    suppression.
+    """
     found = entry(row, crowd, people, **settings)
     if found.status != "released":
         return found.reason
-    return {name: part for name, part in found.released.items() if isinstance(part, Interval)} | dict.fromkeys(
-        found.withheld
-    )
+    return {
+        name: part for name, part in found.released.items() if isinstance(part, Interval)
+    } | dict.fromkeys(found.withheld)
 
 
-# --- bins ------------------------------------------------------------------------------------------------------------
+# --- bins
+# ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -94,9 +108,19 @@ def test_bins_of_a_column_that_is_never_released_are_refused(role: str) -> None:
 
 @pytest.mark.parametrize(
     ("pay", "part"),
-    [(-0.1, None), (0, (0, 20)), (19.9, (0, 20)), (20, (20, 40)), (60, (60, 80)), (80, (60, 80)), (80.1, None)],
+    [
+        (-0.1, None),
+        (0, (0, 20)),
+        (19.9, (0, 20)),
+        (20, (20, 40)),
+        (60, (60, 80)),
+        (80, (60, 80)),
+        (80.1, None),
+    ],
 )
-def test_a_bin_has_its_lower_edge_the_last_one_both_and_a_number_in_none_is_withheld(pay: float, part: Any) -> None:
+def test_a_bin_has_its_lower_edge_the_last_one_both_and_a_number_in_none_is_withheld(
+    pay: float, part: Any
+) -> None:
     found = decided(TABLE.iloc[[3]].assign(pay=float(pay)), [2, 3, 4], private_values="bins")
     assert found == {"pay": None if part is None else Interval(*part)}
 
@@ -110,7 +134,8 @@ def test_bins_of_whole_numbers_and_dates_are_of_their_kind() -> None:
     assert isinstance(found["pay"].low, int)
 
 
-# --- decisions -------------------------------------------------------------------------------------------------------
+# --- decisions
+# -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -125,7 +150,9 @@ def test_bins_of_whole_numbers_and_dates_are_of_their_kind() -> None:
         {"on_homogeneous": "raise"},
     ],
 )
-def test_settings_out_of_range_and_bins_that_are_nowhere_declared_are_refused(setting: dict[str, Any]) -> None:
+def test_settings_out_of_range_and_bins_that_are_nowhere_declared_are_refused(
+    setting: dict[str, Any],
+) -> None:
     with pytest.raises(PolicyError, match=next(iter(setting))):
         policy(**setting)
     with pytest.raises(PolicyError, match="bins"):
@@ -146,7 +173,8 @@ BINNED, RARE = {"private_values": "bins"}, {"rare_values": "withhold"}
         ({}, [2, 3, 4], RARE, {"pay": None}),
         ({}, [2, 3], BINNED | RARE, {"pay": Interval(20, 40)}),
         ({"job": "c", "pay": 31.0}, [2, 3], BINNED | RARE, {"pay": Interval(20, 40), "job": None}),
-        # Of the people 0-2 all have job a (5 of 10 everywhere) and rank low (8 of 10 everywhere): lift 2 and 1.25.
+        # Of the people 0-2 all have job a (5 of 10 everywhere) and rank low (8 of 10 everywhere):
+        # lift 2 and 1.25.
         ({}, [0, 1, 2], {"alpha": 0.8}, {"job": None}),
         ({}, [0, 1, 2], {"alpha": 0.8, "min_lift": 2.0}, {}),
         ({}, [0, 1, 2], {"alpha": 0.8, "min_lift": 1.2}, {"job": None, "rank": None}),
@@ -177,13 +205,21 @@ def test_values_are_binned_rare_or_homogeneous(
         (3, [0, 1, 60, 61], {"private_values": "bins", "alpha": 0.9}, {"pay": Interval(0, 50)}),
     ],
 )
-def test_close_numbers_tell_the_same(pay: int, crowd: list[int], settings: dict[str, Any], expected: Any) -> None:
-    frame = pd.DataFrame({"who": [f"p{i}" for i in range(100)], "pay": [0, 1, 2, 3, 4] * 8 + list(range(41, 101))})
+def test_close_numbers_tell_the_same(
+    pay: int, crowd: list[int], settings: dict[str, Any], expected: Any
+) -> None:
+    frame = pd.DataFrame(
+        {"who": [f"p{i}" for i in range(100)], "pay": [0, 1, 2, 3, 4] * 8 + list(range(41, 101))}
+    )
     people = population(frame, bins={"pay": [0, 50, 100]})
     assert decided(frame.head(1).assign(pay=pay), crowd, people, **settings) == expected
 
 
 def test_people_count_once() -> None:
-    frame = pd.DataFrame({"person": [0, 0, 0, 1, 2, 3], "who": list("uvwxyz"), "job": ["a", "a", "b", "b", "b", "b"]})
+    frame = pd.DataFrame(
+        {"person": [0, 0, 0, 1, 2, 3], "who": list("uvwxyz"), "job": ["a", "a", "b", "b", "b", "b"]}
+    )
     people = population(frame, subject="person", bins=None)
-    assert decided(frame.iloc[[0]], [0, 3, 4], people, k=2, **RARE) == {"job": None}  # one person has a
+    assert decided(frame.iloc[[0]], [0, 3, 4], people, k=2, **RARE) == {
+        "job": None
+    }  # one person has a

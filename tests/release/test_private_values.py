@@ -1,4 +1,6 @@
-"""Private values as bins or withheld, through the whole pipeline: ten rows, and numbers that can be checked by hand."""
+"""Private values as bins or withheld, through the whole pipeline: ten rows, and numbers that can be
+checked by hand.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,15 @@ from typer.testing import CliRunner, Result
 
 from cfk_adapters.function import FunctionSource
 from cfk_adapters.nice import NiceSource
-from cfk_plugin import Explanations, Interval, KAnonymizer, Population, PrivacyPolicy, Schema, protect
+from cfk_plugin import (
+    Explanations,
+    Interval,
+    KAnonymizer,
+    Population,
+    PrivacyPolicy,
+    Schema,
+    protect,
+)
 from cfk_plugin.cli import app
 from cfk_plugin.hookspecs import AdaptContext
 
@@ -30,7 +40,9 @@ BINS = {"salary": [0, 20, 40, 60, 100]}
 SCHEMA = Schema.from_frame(TRAIN, quasi_identifiers=["age"], bins=BINS)
 POPULATION = Population.from_frame(TRAIN, SCHEMA)
 ME = {"age": 50, "salary": 10, "job": "a"}
-FORM = json.loads((Path(__file__).parents[2] / "cfk_plugin/schemas/explanations-2.schema.json").read_text("utf-8"))
+FORM = json.loads(
+    (Path(__file__).parents[2] / "cfk_plugin/schemas/explanations-2.schema.json").read_text("utf-8")
+)
 
 
 def model(rows: pd.DataFrame) -> np.ndarray:
@@ -48,7 +60,14 @@ def explain(*rows: int, **settings: Any) -> Explanations:
 
 def figures(entry: Any) -> tuple[Any, ...]:
     found = entry.certificate
-    return found.pureness, found.exact, found.k_private, found.private_matches, found.optimal, found.gap
+    return (
+        found.pureness,
+        found.exact,
+        found.k_private,
+        found.private_matches,
+        found.optimal,
+        found.gap,
+    )
 
 
 def test_a_value_is_released_exactly_as_its_bin_or_not_at_all_and_measured() -> None:
@@ -56,15 +75,21 @@ def test_a_value_is_released_exactly_as_its_bin_or_not_at_all_and_measured() -> 
     assert (exact.released, exact.withheld) == ({"salary": 55, "job": "b"}, ())
     assert figures(exact)[:5] == (1.0, True, 1, 1, True)
     first, second = explain(5, 8, private_values="bins").released
-    # 40–60 stands for 45 and 55, and 45 is turned down: half of the combinations with the ages 24 to 26.
-    assert (first.region["age"], first.released) == (Interval(24, 26), {"salary": Interval(40, 60), "job": "b"})
+    # 40–60 stands for 45 and 55, and 45 is turned down: half of the combinations with the ages 24
+    # to 26.
+    assert (first.region["age"], first.released) == (
+        Interval(24, 26),
+        {"salary": Interval(40, 60), "job": "b"},
+    )
     assert figures(first) == (0.5, True, 1, 1, False, None)  # the other one has job a
     assert first.certificate.k_consistent == 3  # asked at 55
     assert (first.certificate.binned, first.certificate.withheld) == (("salary",), ())
     # 60–100 stands for 65, 75, 85 and 95.
     assert second.released["salary"] == Interval(60, 100)
     assert figures(second)[:4] == (1, True, 3, 4)
-    assert explain(5, private_values="bins", objective="ncp").released[0].certificate.optimal  # of NCP alone
+    assert (
+        explain(5, private_values="bins", objective="ncp").released[0].certificate.optimal
+    )  # of NCP alone
     rare = explain(8, rare_values="withhold").released[0]
     assert (rare.released, rare.withheld) == ({"job": "b"}, ("salary",))
     # Half of the ten salaries are above 50, whatever the age; every b fits.
@@ -75,7 +100,12 @@ def test_a_value_is_released_exactly_as_its_bin_or_not_at_all_and_measured() -> 
 
 def test_of_what_is_homogeneous_no_more_is_said() -> None:
     withheld = explain(8, alpha=0.8, on_homogeneous="suppress")[0]  # all of 27 to 29 have job b
-    assert withheld.to_dict() == {"query": 0, "status": "suppressed", "reason": "homogeneous", "columns": []}
+    assert withheld.to_dict() == {
+        "query": 0,
+        "status": "suppressed",
+        "reason": "homogeneous",
+        "columns": [],
+    }
     assert "too many people in the region share" in withheld.text(ME)
 
 
@@ -86,30 +116,39 @@ def test_a_floor_is_compared_with_what_is_measured() -> None:
 
 def test_sentences() -> None:
     entry = explain(8, private_values="bins").released[0]
-    assert entry.text(ME) == (
-        "If you were 21–23 years younger, your salary were higher by 50–90 and your job were b, "
+    assert (
+        entry.text(ME)
+        == "If you were 21–23 years younger, your salary were higher by 50–90 and your job were b, "
         "the outcome would be the desired one."
     )
     entry = explain(8, private_values="bins", alpha=0.8).released[0]
     assert entry.withheld == ("job", "salary")
-    assert entry.text(ME) == (
-        "If you were 21–23 years younger, the outcome would be the desired one (withheld: job and salary)."
+    assert (
+        entry.text(ME)
+        == "If you were 21–23 years younger, the outcome would be the desired one (withheld: job"
+        " and salary)."
     )
-    assert entry.text({**ME, "age": 28}) == (
-        "Nothing in these attributes needs to change for the desired outcome (withheld: job and salary)."
+    assert (
+        entry.text({**ME, "age": 28})
+        == "Nothing in these attributes needs to change for the desired outcome (withheld: job and"
+        " salary)."
     )
 
 
 def verified(content: dict[str, Any], folder: Path, bins: Any = BINS) -> Result:
     """Verify a file as the command line does."""
     TRAIN.to_csv(folder / "train.csv", index=False)
-    (folder / "schema.json").write_text(json.dumps({"quasi_identifiers": ["age"], "bins": bins}), encoding="utf-8")
+    (folder / "schema.json").write_text(
+        json.dumps({"quasi_identifiers": ["age"], "bins": bins}), encoding="utf-8"
+    )
     (folder / "released.json").write_text(json.dumps(content), encoding="utf-8")
     paths = [str(folder / name) for name in ("released.json", "train.csv", "schema.json")]
     return CliRunner().invoke(app, ["verify", *paths[:2], "--schema", paths[2]])
 
 
-@pytest.mark.parametrize("settings", [{"private_values": "bins"}, {"rare_values": "withhold"}, {"alpha": 0.5}])
+@pytest.mark.parametrize(
+    "settings", [{"private_values": "bins"}, {"rare_values": "withhold"}, {"alpha": 0.5}]
+)
 def test_files_are_valid_and_pass(settings: dict[str, Any], tmp_path: Path) -> None:
     result = explain(5, 8, **settings)
     content = json.loads(result.to_json())
@@ -123,7 +162,10 @@ def test_forms_in_files_and_tables() -> None:
     assert json.loads(result.to_json())["explanations"][0]["released"] == {"job": "b"}
     binned = explain(8, private_values="bins")
     entry = json.loads(binned.to_json())["explanations"][0]
-    assert (entry["released"], entry["withheld"]) == ({"salary": {"low": 60, "high": 100}, "job": "b"}, [])
+    assert (entry["released"], entry["withheld"]) == (
+        {"salary": {"low": 60, "high": 100}, "job": "b"},
+        [],
+    )
     assert binned.to_frame().loc[0, ["age", "salary", "job"]].tolist() == ["27–29", "60–100", "b"]
     assert result.to_frame().loc[0, "salary"] == "withheld"
     assert result.audit_frame().loc[0, "withheld"] == ("salary",)
@@ -153,9 +195,14 @@ def test_verify_finds_values_that_were_not_to_leave(
     assert (wrong.exit_code, "age" in wrong.output) == (2, True)
 
 
-# --- adapters --------------------------------------------------------------------------------------------------
+# --- adapters
+# --------------------------------------------------------------------------------------------------
 
-SOME_FORMS = {"private_values": "bins", "alpha": 0.8, "min_lift": 1.9}  # salary in a bin or withheld, job withheld
+SOME_FORMS = {
+    "private_values": "bins",
+    "alpha": 0.8,
+    "min_lift": 1.9,
+}  # salary in a bin or withheld, job withheld
 
 
 def both() -> Explanations:
@@ -170,14 +217,26 @@ def both() -> Explanations:
 def test_functions_get_their_own_containers_back() -> None:
     source = FunctionSource(lambda rows: rows, [], AdaptContext(("age", "salary", "job")))
     frame = source.restore(TRAIN, both())
-    assert frame.to_numpy().tolist() == [[0, "24–26", "40–60", "b"], [1, "27–29", "withheld", "withheld"]]
-    assert source.restore([], both())[1] == {"age": "27–29", "salary": "withheld", "job": "withheld"}
-    assert source.restore(TRAIN.to_numpy(), both()).tolist() == [row[1:] for row in frame.to_numpy().tolist()]
+    assert frame.to_numpy().tolist() == [
+        [0, "24–26", "40–60", "b"],
+        [1, "27–29", "withheld", "withheld"],
+    ]
+    assert source.restore([], both())[1] == {
+        "age": "27–29",
+        "salary": "withheld",
+        "job": "withheld",
+    }
+    assert source.restore(TRAIN.to_numpy(), both()).tolist() == [
+        row[1:] for row in frame.to_numpy().tolist()
+    ]
 
 
 def test_nice_gets_an_array_back() -> None:
     source = NiceSource(SimpleNamespace(), AdaptContext(("age", "salary", "job")))
-    assert source.restore(None, both()).tolist() == [["24–26", "40–60", "b"], ["27–29", "withheld", "withheld"]]
+    assert source.restore(None, both()).tolist() == [
+        ["24–26", "40–60", "b"],
+        ["27–29", "withheld", "withheld"],
+    ]
 
 
 def test_dice_gets_its_result_back() -> None:
@@ -187,7 +246,9 @@ def test_dice_gets_its_result_back() -> None:
     from sklearn.tree import DecisionTreeClassifier
 
     numbers = FunctionTransformer(lambda rows: rows[["salary"]].astype(float))
-    tree = make_pipeline(numbers, DecisionTreeClassifier(max_depth=1)).fit(TRAIN, model(TRAIN).astype(int))
+    tree = make_pipeline(numbers, DecisionTreeClassifier(max_depth=1)).fit(
+        TRAIN, model(TRAIN).astype(int)
+    )
     data = dice_ml.Data(
         dataframe=TRAIN.assign(outcome=model(TRAIN).astype(int)),
         continuous_features=["age", "salary"],
@@ -196,16 +257,21 @@ def test_dice_gets_its_result_back() -> None:
     explainer = dice_ml.Dice(data, dice_ml.Model(model=tree, backend="sklearn"), method="kdtree")
     policy = PrivacyPolicy(k=3, guarantee="nominal", private_values="bins", alpha=0.8)
     private = protect(explainer, model=tree, population=POPULATION, policy=policy)
-    native = private.generate_counterfactuals(TRAIN.head(1), total_CFs=2, posthoc_sparsity_param=None)
+    native = private.generate_counterfactuals(
+        TRAIN.head(1), total_CFs=2, posthoc_sparsity_param=None
+    )
     shown = native.cf_examples_list[0].final_cfs_df
     assert set(shown["salary"]) <= {"0–20", "20–40", "40–60", "60–100", "withheld"}
     json.loads(native.to_json())
 
 
-# --- failing closed --------------------------------------------------------------------------------------------
+# --- failing closed
+# --------------------------------------------------------------------------------------------
 
 
-def test_a_failure_or_a_decision_that_is_not_carried_out_withholds_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_or_a_decision_that_is_not_carried_out_withholds_everything(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     anonymizer = fitted(private_values="bins")
 
     def fail(*_: object) -> None:

@@ -1,4 +1,6 @@
-"""The main job: an explainer goes in, and its answers come out protected; and the manners of the doors."""
+"""The main job: an explainer goes in, and its answers come out protected; and the manners of the
+doors.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,11 @@ def granted(rows: pd.DataFrame) -> np.ndarray:
 
 
 TRAIN = table()
-OPTIONS: dict[str, Any] = {"quasi_identifiers": QUASI, "sensitive": ["pay"], "ordinal": {"education": LEVELS}}
+OPTIONS: dict[str, Any] = {
+    "quasi_identifiers": QUASI,
+    "sensitive": ["pay"],
+    "ordinal": {"education": LEVELS},
+}
 SCHEMA = Schema.from_frame(TRAIN, **OPTIONS)
 POPULATION = Population.from_frame(TRAIN, SCHEMA)
 GUARANTEES = ["nominal", "reciprocal", "catalogue"]
@@ -64,13 +70,17 @@ REFUSED = TRAIN[granted(TRAIN) == "refused"].head(6).reset_index(drop=True)
 WANTED = TRAIN[granted(TRAIN) == "granted"].head(6)
 
 
-def fitted(population: Population = POPULATION, policy: PrivacyPolicy = POLICY, **options: Any) -> KAnonymizer:
+def fitted(
+    population: Population = POPULATION, policy: PrivacyPolicy = POLICY, **options: Any
+) -> KAnonymizer:
     asked = {"model": granted, "desired": "granted", **options}
     return KAnonymizer(policy=policy).fit(population, **asked)
 
 
 def private(explainer: Any, **options: Any) -> Any:
-    return protect(explainer, **{"model": granted, "population": POPULATION, "policy": POLICY, **options})
+    return protect(
+        explainer, **{"model": granted, "population": POPULATION, "policy": POLICY, **options}
+    )
 
 
 def recount(result: Explanations, n: int | None = None) -> list[GeneralizedCounterfactual]:
@@ -94,22 +104,34 @@ def test_what_a_callers_progress_raises_reaches_the_caller(guarantee: Any) -> No
         raise OfCallerError(f"{done} of {total}")
 
     policy = PrivacyPolicy(guarantee=guarantee, k=K)
-    explainer, anonymizer = private(NearestUnlikeNeighbour(TRAIN, granted), policy=policy), fitted(policy=policy)
+    explainer, anonymizer = (
+        private(NearestUnlikeNeighbour(TRAIN, granted), policy=policy),
+        fitted(policy=policy),
+    )
     calls: list[Any] = [lambda: explainer.explain(REFUSED, progress=stop)]
     calls += [lambda: anonymizer.transform(WANTED, progress=stop)]
-    calls += [lambda: anonymizer.explain(REFUSED, progress=stop)] if guarantee == "catalogue" else []
+    calls += (
+        [lambda: anonymizer.explain(REFUSED, progress=stop)] if guarantee == "catalogue" else []
+    )
     for call in calls:
         with pytest.raises(OfCallerError, match=r"\d of \d"):
             call()
     assert len(explainer.explain(REFUSED).released) == len(REFUSED)
 
 
-# --- explainers ------------------------------------------------------------------------------------------------
+# --- explainers
+# ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("method", "objective"),
-    [("exact", "pureness"), ("exact", "ncp"), ("exact", "weighted"), ("grasp", "ncp"), ("mondrian", "pureness")],
+    [
+        ("exact", "pureness"),
+        ("exact", "ncp"),
+        ("exact", "weighted"),
+        ("grasp", "ncp"),
+        ("mondrian", "pureness"),
+    ],
 )
 def test_every_method_protects_nearest_neighbours(method: str, objective: Any) -> None:
     explainer, told = NearestUnlikeNeighbour(TRAIN, granted), []
@@ -147,15 +169,24 @@ def test_a_function_may_give_several_answers_per_query_in_any_order() -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "guarantee"), [("random", "nominal"), ("kdtree", "reciprocal"), ("kdtree", "catalogue")]
+    ("method", "guarantee"),
+    [("random", "nominal"), ("kdtree", "reciprocal"), ("kdtree", "catalogue")],
 )
 def test_dice(method: str, guarantee: Any) -> None:
     dice_ml = pytest.importorskip("dice_ml", reason="needs the extra [dice]")
-    encoder = make_column_transformer((OneHotEncoder(), ["city", "education"]), remainder="passthrough")
+    encoder = make_column_transformer(
+        (OneHotEncoder(), ["city", "education"]), remainder="passthrough"
+    )
     labels = (granted(TRAIN) == "granted").astype(int)
-    classifier = make_pipeline(encoder, RandomForestClassifier(15, random_state=0, n_jobs=1)).fit(TRAIN, labels)
-    data = dice_ml.Data(dataframe=TRAIN.assign(outcome=labels), continuous_features=NUMBERS, outcome_name="outcome")
-    explainer = dice_ml.Dice(data, dice_ml.Model(model=classifier, backend="sklearn"), method=method)
+    classifier = make_pipeline(encoder, RandomForestClassifier(15, random_state=0, n_jobs=1)).fit(
+        TRAIN, labels
+    )
+    data = dice_ml.Data(
+        dataframe=TRAIN.assign(outcome=labels), continuous_features=NUMBERS, outcome_name="outcome"
+    )
+    explainer = dice_ml.Dice(
+        data, dice_ml.Model(model=classifier, backend="sklearn"), method=method
+    )
     protected = private(explainer, model=classifier, policy=replace(POLICY, guarantee=guarantee))
     queries = TRAIN[classifier.predict(TRAIN) == 0].head(2)
     options = {"random_seed": 1} if method == "random" else {}
@@ -165,21 +196,30 @@ def test_dice(method: str, guarantee: Any) -> None:
     recount(result, len(result.released))
     assert {entry.reason for entry in result.suppressed} <= {"pureness_below_floor", "none_found"}
     assert ("native" in result.findings) == (method == "kdtree")
-    native = protected.generate_counterfactuals(queries, total_CFs=3, desired_class="opposite", **options)
-    rebuilt = [examples.final_cfs_df for examples in native.cf_examples_list if examples.final_cfs_df is not None]
+    native = protected.generate_counterfactuals(
+        queries, total_CFs=3, desired_class="opposite", **options
+    )
+    rebuilt = [
+        examples.final_cfs_df
+        for examples in native.cf_examples_list
+        if examples.final_cfs_df is not None
+    ]
     assert type(native).__module__.startswith("dice_ml")
     assert sum(map(len, rebuilt)) == len(result.released)
     pd.testing.assert_frame_equal(queries, before)
     assert random_state() == state
 
 
-# --- models and outcomes ---------------------------------------------------------------------------------------
+# --- models and outcomes
+# ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)
 def test_a_regressor_of_some_columns_with_a_callable_goal(guarantee: Any) -> None:
     numbers = TRAIN[NUMBERS[::-1]]
-    regressor = RandomForestRegressor(10, random_state=0, n_jobs=1).fit(numbers, numbers["pay"] - numbers["debt"])
+    regressor = RandomForestRegressor(10, random_state=0, n_jobs=1).fit(
+        numbers, numbers["pay"] - numbers["debt"]
+    )
 
     def enough(values: np.ndarray) -> np.ndarray:
         return np.asarray(values) > 40.5
@@ -191,7 +231,10 @@ def test_a_regressor_of_some_columns_with_a_callable_goal(guarantee: Any) -> Non
     for entry in recount(result):
         rows = numbers[[entry.region.contains(row) for row in TRAIN[QUASI].to_dict("records")]]
         assert entry.certificate.k_desired == enough(regressor.predict(rows)).sum()
-        assert entry.certificate.k_consistent == enough(regressor.predict(rows.assign(**dict(entry.released)))).sum()
+        assert (
+            entry.certificate.k_consistent
+            == enough(regressor.predict(rows.assign(**dict(entry.released)))).sum()
+        )
 
 
 @pytest.mark.parametrize("desired", [np.str_("granted"), lambda labels: labels == "granted"])
@@ -199,7 +242,9 @@ def test_forms_of_the_same_goal(desired: Any) -> None:
     raw = TRAIN.head(12)
     plain, result = fitted().transform(raw), fitted(desired=desired).transform(raw)
     told = Outcome() if callable(desired) else Outcome("granted")
-    assert [*result] == [replace(e, outcome=told) if isinstance(e, GeneralizedCounterfactual) else e for e in plain]
+    assert [*result] == [
+        replace(e, outcome=told) if isinstance(e, GeneralizedCounterfactual) else e for e in plain
+    ]
     turned = fitted(desired="opposite").transform(raw, factuals=pd.concat([REFUSED.head(1)] * 12))
     assert [entry.status for entry in turned] == [entry.status for entry in plain]
 
@@ -209,7 +254,8 @@ def test_weights_steer() -> None:
 
     def result(**weights: float) -> Explanations:
         return fitted(
-            Population.from_frame(TRAIN, Schema.from_frame(TRAIN, **OPTIONS, weights=weights)), policy
+            Population.from_frame(TRAIN, Schema.from_frame(TRAIN, **OPTIONS, weights=weights)),
+            policy,
         ).transform(WANTED)
 
     def width(result: Explanations) -> float:
@@ -224,9 +270,15 @@ def test_weights_steer() -> None:
 def test_the_model_is_asked_once_about_each_cell() -> None:
     rng = np.random.default_rng(3)
     frame = pd.DataFrame(
-        {"age": rng.integers(18, 60, 300), "city": rng.choice(CITIES, 300), "income": rng.permutation(300)}
+        {
+            "age": rng.integers(18, 60, 300),
+            "city": rng.choice(CITIES, 300),
+            "income": rng.permutation(300),
+        }
     )
-    population = Population.from_frame(frame, Schema.from_frame(frame, quasi_identifiers=["age", "city"]))
+    population = Population.from_frame(
+        frame, Schema.from_frame(frame, quasi_identifiers=["age", "city"])
+    )
     asked: list[tuple[Any, ...]] = []
 
     def model(rows: pd.DataFrame) -> Any:
@@ -234,10 +286,16 @@ def test_the_model_is_asked_once_about_each_cell() -> None:
             asked.extend(rows.itertuples(index=False, name=None))
         return (rows["income"] + 3 * rows["age"] > 180).to_numpy()
 
-    anonymizer = fitted(population, PrivacyPolicy(guarantee="nominal", k=8), model=model, desired=True)
+    anonymizer = fitted(
+        population, PrivacyPolicy(guarantee="nominal", k=8), model=model, desired=True
+    )
     raw = frame[frame["income"] + 3 * frame["age"] > 180].head(20)
     released = anonymizer.transform(raw).released
-    members = {tuple(row) for entry in released for row in frame.iloc[population.members(entry.region)].to_numpy()}
+    members = {
+        tuple(row)
+        for entry in released
+        for row in frame.iloc[population.members(entry.region)].to_numpy()
+    }
     counts = pd.Series([tuple(row) for row in asked]).value_counts()
     again = {cell for cell, n in counts.items() if n > 1}
     # A training row's own prediction is another question.
@@ -245,7 +303,8 @@ def test_the_model_is_asked_once_about_each_cell() -> None:
     assert counts.max() <= 2
 
 
-# --- what is shown ---------------------------------------------------------------------------------------------
+# --- what is shown
+# ---------------------------------------------------------------------------------------------
 
 
 def test_the_table_of_a_result_has_every_column_and_no_label() -> None:
@@ -253,7 +312,9 @@ def test_the_table_of_a_result_has_every_column_and_no_label() -> None:
     population = Population.from_frame(train, Schema.from_frame(train, **OPTIONS, target="label"))
     result = fitted(population).transform(train.head(10))
     frame, audit = result.to_frame(), result.audit_frame()
-    assert frame["status"].tolist() == audit["status"].tolist() == [entry.status for entry in result]
+    assert (
+        frame["status"].tolist() == audit["status"].tolist() == [entry.status for entry in result]
+    )
     assert list(frame.columns[3:9]) == list(TRAIN.columns)
     assert frame.loc[frame["status"] == "suppressed", list(TRAIN.columns)].isna().all(axis=None)
     certified = '"outcome": {"label": "granted"}'  # and not a person's own label
@@ -262,14 +323,24 @@ def test_the_table_of_a_result_has_every_column_and_no_label() -> None:
 
 
 def test_a_node_of_a_hierarchy_is_called_by_its_name() -> None:
-    tree = {"1000": ["10**", "1***"], "1050": ["10**", "1***"], "2000": ["20**", "2***"], "2018": ["20**", "2***"]}
+    tree = {
+        "1000": ["10**", "1***"],
+        "1050": ["10**", "1***"],
+        "2000": ["20**", "2***"],
+        "2018": ["20**", "2***"],
+    }
     frame = pd.DataFrame({"zip": [*tree, "1000"] * 3, "income": range(15)})
     schema = Schema.from_frame(frame, quasi_identifiers=["zip"], hierarchies={"zip": tree})
-    anonymizer = fitted(Population.from_frame(frame, schema), model=lambda rows: rows["income"] >= 0, desired=True)
+    anonymizer = fitted(
+        Population.from_frame(frame, schema), model=lambda rows: rows["income"] >= 0, desired=True
+    )
     entry, alone = anonymizer.transform(frame.iloc[[2, 0]]).generalized
     assert entry.region["zip"] == {"2000", "2018"}
     assert entry.cells()["zip"] == "20**"
-    assert entry.text({"zip": "1000", "income": 2}) == "If your zip were 20**, the outcome would be the desired one."
+    assert (
+        entry.text({"zip": "1000", "income": 2})
+        == "If your zip were 20**, the outcome would be the desired one."
+    )
     assert (alone.cells()["zip"], alone.labels) == ("1000", {})
 
 
@@ -277,10 +348,13 @@ def test_counterfactuals_may_come_as_objects_with_their_queries() -> None:
     objects = [Counterfactual(query, WANTED.iloc[row].to_dict()) for query, row in [(7, 2), (2, 3)]]
     given = fitted().transform(objects)
     assert [entry.query for entry in given] == [7, 2]
-    assert [entry.region for entry in given.released] == [e.region for e in fitted().transform(WANTED[2:4]).released]
+    assert [entry.region for entry in given.released] == [
+        e.region for e in fitted().transform(WANTED[2:4]).released
+    ]
 
 
-# --- manners ---------------------------------------------------------------------------------------------------
+# --- manners
+# ---------------------------------------------------------------------------------------------------
 
 
 def random_state() -> tuple[Any, ...]:
@@ -289,10 +363,14 @@ def random_state() -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize(
-    ("method", "guarantee"), [("grasp", "nominal"), ("mondrian", "nominal"), *(("auto", name) for name in GUARANTEES)]
+    ("method", "guarantee"),
+    [("grasp", "nominal"), ("mondrian", "nominal"), *(("auto", name) for name in GUARANTEES)],
 )
 def test_same_seed_same_result_and_nothing_else_changes(
-    method: str, guarantee: Any, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+    method: str,
+    guarantee: Any,
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     class Careless:
         instance_based = True
@@ -307,14 +385,23 @@ def test_same_seed_same_result_and_nothing_else_changes(
     caplog.set_level(logging.INFO)
     explainer, given, train = Careless(), REFUSED.head(3), TRAIN.copy(deep=True)
     population, before = Population.from_frame(train, SCHEMA), random_state()
-    options = {"population": population, "policy": replace(POLICY, guarantee=guarantee), "method": method, "seed": 9}
+    options = {
+        "population": population,
+        "policy": replace(POLICY, guarantee=guarantee),
+        "method": method,
+        "seed": 9,
+    }
     one, two = (private(explainer, **options) for _ in range(2))
     result = one.explain(given)
     recount(result)
-    assert one.explain(given) == two.explain(given) == two(given) == result  # decorated, it is called as before
+    assert (
+        one.explain(given) == two.explain(given) == two(given) == result
+    )  # decorated, it is called as before
     assert two.explain(given).to_json() == result.to_json()
     doubled = one.explain(pd.concat([given, given]))
-    assert [{**e.to_dict(), "query": 0} for e in doubled[:3]] == [{**e.to_dict(), "query": 0} for e in doubled[3:]]
+    assert [{**e.to_dict(), "query": 0} for e in doubled[:3]] == [
+        {**e.to_dict(), "query": 0} for e in doubled[3:]
+    ]
     if method != "grasp":  # which draws for all of a table together
         alone = [one.explain(given.iloc[[i]])[0].to_dict() for i in range(3)]
         assert alone == [{**entry.to_dict(), "query": 0} for entry in result[:3]]

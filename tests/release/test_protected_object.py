@@ -1,4 +1,6 @@
-"""The protected explainer and what it gives out: nothing but what an adapter names, however it is looked at."""
+"""The protected explainer and what it gives out: nothing but what an adapter names, however it is
+looked at.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,14 @@ import secrets
 import struct
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from types import BuiltinFunctionType, FunctionType, MappingProxyType, MethodType, ModuleType, SimpleNamespace
+from types import (
+    BuiltinFunctionType,
+    FunctionType,
+    MappingProxyType,
+    MethodType,
+    ModuleType,
+    SimpleNamespace,
+)
 from typing import Any
 
 import cloudpickle
@@ -46,7 +55,8 @@ from cfk_plugin import (
 from cfk_plugin.errors import AdapterError, CFKError, NotForwardedError
 from cfk_plugin.hookspecs import CounterfactualBatch
 
-# --- a table in which every value occurs once, and no value by chance anywhere else ---------------------------------
+# --- a table in which every value occurs once, and no value by chance anywhere else
+# ---------------------------------
 
 KEY = b"a key that nobody else has: 7d1f"
 FEATURES = ["age", "town", "pay", "note"]
@@ -82,7 +92,10 @@ def population() -> Population:
 
 
 def private_of(explainer: Any, population: Population, **options: Any) -> ProtectedExplainer:
-    return protect(explainer, **{"model": model, "population": population, "policy": POLICY, "desired": 1, **options})
+    return protect(
+        explainer,
+        **{"model": model, "population": population, "policy": POLICY, "desired": 1, **options},
+    )
 
 
 def released(result: Any) -> set[str]:
@@ -91,7 +104,11 @@ def released(result: Any) -> set[str]:
     for entry in result:
         if isinstance(entry, GeneralizedCounterfactual):
             for part in entry.parts().values():
-                shown |= {str(part.low), str(part.high)} if isinstance(part, Interval) else {str(v) for v in part}
+                shown |= (
+                    {str(part.low), str(part.high)}
+                    if isinstance(part, Interval)
+                    else {str(v) for v in part}
+                )
     return shown
 
 
@@ -110,11 +127,14 @@ def found_in(content: bytes | str, but: set[str] = frozenset()) -> int:  # type:
     return sum(any(image in data for image in images(value)) for value in values) + (KEY in data)
 
 
-# --- deny by default ------------------------------------------------------------------------------------------------
+# --- deny by default
+# ------------------------------------------------------------------------------------------------
 
 
 class Rows:
-    """An explainer that gives out training rows under every name, by every protocol, and has them as attributes."""
+    """An explainer that gives out training rows under every name, by every protocol, and has them
+    as attributes.
+    """
 
     def __init__(self) -> None:
         self.data, self.model = TRAIN.copy(), SimpleNamespace(fitted_on=TRAIN)
@@ -185,7 +205,9 @@ REFUSED = [
 ]  # fmt: skip
 
 
-def test_a_name_that_the_adapter_does_not_map_is_refused_with_what_to_do(population: Population) -> None:
+def test_a_name_that_the_adapter_does_not_map_is_refused_with_what_to_do(
+    population: Population,
+) -> None:
     private = private_of(Rows(), population)
     for name in REFUSED:
         with pytest.raises(NotForwardedError) as refused:
@@ -193,7 +215,13 @@ def test_a_name_that_the_adapter_does_not_map_is_refused_with_what_to_do(populat
         assert isinstance(refused.value, CFKError)
         assert isinstance(refused.value, AttributeError)
         said = str(refused.value)
-        for advice in (repr(name), "explainer has explain", "`methods`", "`forwarded`", "how-to/write-an-adapter.md"):
+        for advice in (
+            repr(name),
+            "explainer has explain",
+            "`methods`",
+            "`forwarded`",
+            "how-to/write-an-adapter.md",
+        ):
             assert advice in said
         assert not found_in(said)
         assert not hasattr(private, name)
@@ -208,7 +236,9 @@ def test_an_adapter_without_methods_leaves_explain_alone(population: Population)
         name, instance_based, methods = "flipper", True, MappingProxyType({})
 
         def generate(self, queries: pd.DataFrame) -> CounterfactualBatch:
-            return CounterfactualBatch.one_each(WANTED.head(len(queries)), np.ones(len(queries), dtype=bool))
+            return CounterfactualBatch.one_each(
+                WANTED.head(len(queries)), np.ones(len(queries), dtype=bool)
+            )
 
         def restore(self, native: Any, explanations: Any) -> None: ...
 
@@ -231,7 +261,9 @@ PROTOCOLS: dict[str, Callable[[Any], Any]] = {
     "contain": lambda it: WANTED["town"].iloc[0] in it,
     "context": lambda it: it.__enter__(),
     "with": lambda it: contextlib.ExitStack().enter_context(it),
-    "await": lambda it: _awaited(it).send(None),  # Not `asyncio.run`: a browser's test may have left a loop that runs.
+    "await": (
+        lambda it: _awaited(it).send(None)
+    ),  # Not `asyncio.run`: a browser's test may have left a loop that runs.
     "add": lambda it: it + 1,
     "less": lambda it: it < 1,
     "int": int,
@@ -280,14 +312,25 @@ def test_no_attribute_leads_to_a_row(population: Population, method: str) -> Non
         population, explainer = declared(), Numbers()
     private = private_of(explainer, population, method=method, policy=None)
     assert "explain" in dir(private)
-    for name in {*dir(private), *dir(explainer), *vars(explainer), "__wrapped__", "__dict__", "_self_source"}:
+    for name in {
+        *dir(private),
+        *dir(explainer),
+        *vars(explainer),
+        "__wrapped__",
+        "__dict__",
+        "_self_source",
+    }:
         value = getattr(private, name, None)
         assert value is not explainer
         assert not found_in(repr(value)), name
         if isinstance(value, (FunctionType, MethodType)):
             function = getattr(value, "__func__", value)
-            reached = [cell.cell_contents for cell in function.__closure__ or ()] + [getattr(value, "__self__", None)]
-            assert not any(one is explainer or isinstance(one, (Rows, pd.DataFrame)) for one in reached), name
+            reached = [cell.cell_contents for cell in function.__closure__ or ()] + [
+                getattr(value, "__self__", None)
+            ]
+            assert not any(
+                one is explainer or isinstance(one, (Rows, pd.DataFrame)) for one in reached
+            ), name
     assert not [one for one in gc.get_referents(private) if not isinstance(one, type)]
 
 
@@ -328,7 +371,9 @@ class TellingSource:
     forwarded = ("version", "threshold", "describe", "fail", "broken", "absent")
 
     def generate(self, queries: pd.DataFrame) -> CounterfactualBatch:
-        return CounterfactualBatch.one_each(WANTED.head(len(queries)), np.ones(len(queries), dtype=bool))
+        return CounterfactualBatch.one_each(
+            WANTED.head(len(queries)), np.ones(len(queries), dtype=bool)
+        )
 
     def restore(self, native: Any, explanations: Any) -> None: ...
 
@@ -352,7 +397,9 @@ def test_what_the_adapter_names_is_given_as_it_is_and_leads_nowhere(population: 
             getattr(private, name)
         assert not found_in(str(failed.value))
         assert failed.value.__context__ is None
-    with pytest.raises(AdapterError, match=r"fail of the explainer failed \(SystemExit\)") as failed:
+    with pytest.raises(
+        AdapterError, match=r"fail of the explainer failed \(SystemExit\)"
+    ) as failed:
         private.fail()
     assert not found_in(str(failed.value))
     with pytest.raises(NotForwardedError):
@@ -385,7 +432,8 @@ def test_an_explainer_that_is_ours_keeps_what_it_was_asked_for(population: Popul
         assert not hasattr(private, name)
 
 
-# --- what it shows --------------------------------------------------------------------------------------------------
+# --- what it shows
+# --------------------------------------------------------------------------------------------------
 
 INNER = [
     "k_desired", "k_consistent", "k_effective", "k_private", "private_matches", "prosecutor_risk", "journalist_risk",
@@ -395,7 +443,9 @@ INNER = [
 
 def in_ipython(thing: Any) -> str:
     """Return everything that IPython shows of an object."""
-    formatters = pytest.importorskip("IPython.core.formatters", reason="needs IPython, of the extra [dev]")
+    formatters = pytest.importorskip(
+        "IPython.core.formatters", reason="needs IPython, of the extra [dev]"
+    )
     shown, about = formatters.DisplayFormatter().format(thing)
     return json.dumps(shown, default=str) + json.dumps(about, default=str)
 
@@ -431,16 +481,22 @@ def test_a_protected_explainer_shows_itself(population: Population) -> None:
 
 @pytest.fixture(scope="module")
 def results(population: Population, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """Return explanations: released by the catalogue, with a ledger, and suppressed with a count that was refused."""
+    """Return explanations: released by the catalogue, with a ledger, and suppressed with a count
+    that was refused.
+    """
     private = private_of(NearestUnlikeNeighbour(TRAIN, model, 1), population)
     path = tmp_path_factory.mktemp("ledger") / "ledger.db"
     with Ledger(path, key=KEY, create=True) as ledger:
         policy = PrivacyPolicy(k=5, guarantee="reciprocal")
-        kept = private_of(NearestUnlikeNeighbour(TRAIN, model, 1), population, policy=policy, ledger=ledger)
+        kept = private_of(
+            NearestUnlikeNeighbour(TRAIN, model, 1), population, policy=policy, ledger=ledger
+        )
         return {"catalogue": private.explain(QUERIES), "ledger": kept.explain(QUERIES)}
 
 
-def test_an_entry_shows_what_may_leave_and_the_data_holder_has_every_count(results: dict[str, Any]) -> None:
+def test_an_entry_shows_what_may_leave_and_the_data_holder_has_every_count(
+    results: dict[str, Any],
+) -> None:
     withheld = Suppressed(0, "intersection", refused_k=3)
     for result in results.values():
         (first, *_), kept = result.released, released(result)
@@ -449,7 +505,11 @@ def test_an_entry_shows_what_may_leave_and_the_data_holder_has_every_count(resul
         things = (first, certificate, [first], {"certificate": certificate})
         written = [printer(thing) for printer in PRINTERS.values() for thing in things]
         # As web frameworks and serialisers do: fields of a dataclass, else attributes.
-        written += [repr(dataclasses.asdict(first)), repr(first.to_dict()), repr(certificate.public())]
+        written += [
+            repr(dataclasses.asdict(first)),
+            repr(first.to_dict()),
+            repr(certificate.public()),
+        ]
         for text in written:
             assert "pureness" in text
             assert not [name for name in INNER if name in text]
@@ -459,7 +519,10 @@ def test_an_entry_shows_what_may_leave_and_the_data_holder_has_every_count(resul
             for write in (dataclasses.asdict, vars):
                 with pytest.raises(TypeError):
                     write(thing)  # type: ignore[operator]
-        counts = {name: getattr(certificate, name) for name in inspect.signature(type(certificate)).parameters}
+        counts = {
+            name: getattr(certificate, name)
+            for name in inspect.signature(type(certificate)).parameters
+        }
         assert certificate.to_dict() == counts
         assert set(INNER) - {"refused_k"} <= set(counts) & set(result.audit_frame().columns)
         assert set(certificate.public()) < {*counts, "not_stopped"}
@@ -489,18 +552,35 @@ def test_an_entry_that_travels_leaves_inner_counts_behind(results: dict[str, Any
     assert copy.deepcopy(entry) == entry
 
 
-# --- what can be reached --------------------------------------------------------------------------------------------
+# --- what can be reached
+# --------------------------------------------------------------------------------------------
 
 HOST_ONLY = {"frame", "regions", "domains"}
-"""Rows and values of a population and regions of a partition: asked for by name, and never to leave.
+"""Rows and values of a population and regions of a partition: asked for by name, and never to
+leave.
 
-A domain itself refuses to be pickled and shows no value (below); its arrays of values are plain arrays.
+A domain itself refuses to be pickled and shows no value (below); its arrays of values are plain
+arrays.
 """
 
 
-def reachable(name: str, thing: Any, seen: dict[int, Any], depth: int = 3) -> Iterator[tuple[str, Any]]:
+def reachable(
+    name: str, thing: Any, seen: dict[int, Any], depth: int = 3
+) -> Iterator[tuple[str, Any]]:
     """Go through public attributes of public objects, and of what they lead to."""
-    plain = (ModuleType, type, FunctionType, MethodType, BuiltinFunctionType, str, int, float, bool, bytes, type(None))
+    plain = (
+        ModuleType,
+        type,
+        FunctionType,
+        MethodType,
+        BuiltinFunctionType,
+        str,
+        int,
+        float,
+        bool,
+        bytes,
+        type(None),
+    )
     if id(thing) in seen or isinstance(thing, plain):
         return
     seen[id(thing)] = thing
@@ -520,17 +600,22 @@ def reachable(name: str, thing: Any, seen: dict[int, Any], depth: int = 3) -> It
 
 
 @pytest.fixture(scope="module")
-def things(population: Population, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+def things(
+    population: Population, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, Any]]:
     folder = tmp_path_factory.mktemp("things")
     anonymizer = KAnonymizer(policy=POLICY).fit(population, model, 1)
-    with Ledger(folder / "ledger.db", key=KEY, create=True) as ledger, warnings.catch_warnings(action="ignore"):
-        recorded = KAnonymizer(policy=PrivacyPolicy(k=5, guarantee="reciprocal"), ledger=ledger).fit(
-            population, model, 1
-        )
+    with (
+        Ledger(folder / "ledger.db", key=KEY, create=True) as ledger,
+        warnings.catch_warnings(action="ignore"),
+    ):
+        recorded = KAnonymizer(
+            policy=PrivacyPolicy(k=5, guarantee="reciprocal"), ledger=ledger
+        ).fit(population, model, 1)
         recorded_result = recorded.transform(WANTED)
-        sealable = KAnonymizer(policy=PrivacyPolicy(k=5, guarantee="reciprocal", objective="ncp")).fit(
-            population, model, 1
-        )
+        sealable = KAnonymizer(
+            policy=PrivacyPolicy(k=5, guarantee="reciprocal", objective="ncp")
+        ).fit(population, model, 1)
         sealable.seal(folder / "sealed.cfk")
         private = private_of(NearestUnlikeNeighbour(TRAIN, model, 1), population)
         yield {

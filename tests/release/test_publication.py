@@ -1,4 +1,6 @@
-"""The catalogue as it is published: every entry, nothing else of the table, and a file that can be recounted."""
+"""The catalogue as it is published: every entry, nothing else of the table, and a file that can be
+recounted.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,11 @@ def people(n: int = 60) -> pd.DataFrame:
             "job": random.choice(["clerk", "nurse", "smith"], n),
         }
     )
-    table.loc[n - 1, ["age", "pay", "job"]] = [70.25, 987, "canary-job"]  # the outcome holds at this age alone
+    table.loc[n - 1, ["age", "pay", "job"]] = [
+        70.25,
+        987,
+        "canary-job",
+    ]  # the outcome holds at this age alone
     return table
 
 
@@ -53,7 +59,9 @@ TRAIN = people()
 
 def model(rows: pd.DataFrame) -> np.ndarray:
     good = rows["pay"].to_numpy(dtype=float) + rows["age"].to_numpy(dtype=float) / 4 > 38
-    return np.where(good & ((rows["job"] != "canary-job") | (rows["age"] == 70.25)).to_numpy(), "yes", "no")
+    return np.where(
+        good & ((rows["job"] != "canary-job") | (rows["age"] == 70.25)).to_numpy(), "yes", "no"
+    )
 
 
 def fitted(
@@ -83,13 +91,19 @@ def inside(region: Any, rows: pd.DataFrame) -> np.ndarray:
 
 
 def by_brute_force(anonymizer: KAnonymizer) -> list[tuple[Any, ...]]:
-    """Return what every group offers: of its members' private values those that hold for k of them, and for enough."""
+    """Return what every group offers: of its members' private values those that hold for k of them,
+    and for enough.
+    """
     labels, regions, found = model(TRAIN), anonymizer.regions_of(TRAIN), set()
-    for region in {r for r, label in zip(regions, labels, strict=True) if label == "yes" and r is not None}:
+    for region in {
+        r for r, label in zip(regions, labels, strict=True) if label == "yes" and r is not None
+    }:
         mine = TRAIN[[r == region for r in regions] & (labels == "yes")]
         within = TRAIN[inside(region, TRAIN)]
         ages = TRAIN["age"][[age in region["age"] for age in TRAIN["age"]]].unique()
-        cells = pd.MultiIndex.from_product([ages, sorted(region["city"])], names=["age", "city"]).to_frame(index=False)
+        cells = pd.MultiIndex.from_product(
+            [ages, sorted(region["city"])], names=["age", "city"]
+        ).to_frame(index=False)
         for pay, job in mine[PRIVATE].drop_duplicates().itertuples(index=False):
             consistent = mine[model(mine.assign(pay=pay, job=job)) == "yes"]["person"].nunique()
             pureness = (model(cells.assign(pay=pay, job=job)) == "yes").mean()
@@ -121,7 +135,9 @@ def test_the_table_says_to_people_what_its_entries_are(anonymizer: KAnonymizer) 
     assert table[["k_desired_at_least", "k_consistent_at_least"]].eq(K).all(axis=None)
 
 
-def test_what_is_published_does_not_depend_on_the_order_of_rows_or_columns(anonymizer: KAnonymizer) -> None:
+def test_what_is_published_does_not_depend_on_the_order_of_rows_or_columns(
+    anonymizer: KAnonymizer,
+) -> None:
     table, turned = anonymizer.catalogue_, TRAIN.sample(frac=1, random_state=1, ignore_index=True)
     assert fitted(turned).catalogue_.equals(table)
     plain = table.columns.drop(["entry", "catalogue"])
@@ -136,7 +152,9 @@ def test_nothing_of_a_row_that_is_in_no_entry_is_published(anonymizer: KAnonymiz
     page = catalogue_page(published, anonymizer.population_)
     for text in (anonymizer.catalogue_.to_csv(), published.to_json(), page):
         assert "canary" not in text
-        assert not re.search(r"\b(987|977)\b", text)  # the value, and the width of the range that it makes
+        assert not re.search(
+            r"\b(987|977)\b", text
+        )  # the value, and the width of the range that it makes
     offered = {
         (json.loads(text)["released"]["pay"], json.loads(text)["released"]["job"])
         for text in anonymizer.catalogue_["entry"]
@@ -145,8 +163,19 @@ def test_nothing_of_a_row_that_is_in_no_entry_is_published(anonymizer: KAnonymiz
 
 
 def test_exact_counts_for_the_data_holder_stay_there(anonymizer: KAnonymizer) -> None:
-    inner = {"k_desired", "k_consistent", "k_effective", "k_private", "private_matches", "majority", "disclosure"}
-    assert not inner & {*anonymizer.catalogue_.columns, *json.loads(anonymizer.catalogue_["entry"][0])["certificate"]}
+    inner = {
+        "k_desired",
+        "k_consistent",
+        "k_effective",
+        "k_private",
+        "private_matches",
+        "majority",
+        "disclosure",
+    }
+    assert not inner & {
+        *anonymizer.catalogue_.columns,
+        *json.loads(anonymizer.catalogue_["entry"][0])["certificate"],
+    }
 
 
 def test_private_values_leave_in_the_form_of_the_policy_and_alike_entries_once() -> None:
@@ -219,7 +248,10 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         for kind in ("parquet", "csv", "json"):
-            result = cfk(f"catalogue train.csv -s schema.json -m model.joblib -d yes --k {K} -o catalogue.{kind}")
+            result = cfk(
+                f"catalogue train.csv -s schema.json -m model.joblib -d yes --k {K} -o"
+                f" catalogue.{kind}"
+            )
             assert result.exit_code == 0, result.output
     return folder
 
@@ -238,7 +270,9 @@ VERIFY = "train.csv -s schema.json -m model.joblib -d yes"
 
 
 @pytest.mark.parametrize("kind", ["parquet", "csv", "json"])
-def test_a_file_passes_as_it_was_written(made: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_passes_as_it_was_written(
+    made: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(made)
     for options in ("", " --rerun"):
         result = cfk(f"verify catalogue.{kind} {VERIFY}{options}")
@@ -248,9 +282,14 @@ def test_a_file_passes_as_it_was_written(made: Path, kind: str, monkeypatch: pyt
     assert "canary-person" not in written
 
 
-def test_the_page_is_written_and_holds_nothing_else_of_the_rows(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_is_written_and_holds_nothing_else_of_the_rows(
+    made: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(made)
-    command = f"catalogue train.csv -s schema.json -m model.joblib -d yes --k {K} --html page.html --title Loans"
+    command = (
+        f"catalogue train.csv -s schema.json -m model.joblib -d yes --k {K} --html page.html"
+        " --title Loans"
+    )
     assert cfk(command).exit_code == 0
     page = Path("page.html").read_text(encoding="utf-8")
     assert "<title>Loans</title>" in page
@@ -300,9 +339,15 @@ TAMPERED: dict[str, Callable[[pd.DataFrame], pd.DataFrame]] = {
     "another catalogue beside an entry": of_cell("catalogue", "{}"),
     "k": of_entry(lambda e: e["certificate"].update(k=50)),
     "information loss": of_entry(lambda e: e["certificate"].update(ncp=0.001)),
-    "pureness": of_entry(lambda e: e["certificate"].update(pureness=0.91, pureness_low=0.91, pureness_high=0.91)),
-    "a narrower region": of_entry(lambda e: e["region"]["age"].update(high=e["region"]["age"]["low"])),
-    "a private value that few are consistent with": of_entry(lambda e: e["released"].update(pay=12)),
+    "pureness": of_entry(
+        lambda e: e["certificate"].update(pureness=0.91, pureness_low=0.91, pureness_high=0.91)
+    ),
+    "a narrower region": of_entry(
+        lambda e: e["region"]["age"].update(high=e["region"]["age"]["low"])
+    ),
+    "a private value that few are consistent with": of_entry(
+        lambda e: e["released"].update(pay=12)
+    ),
     "another outcome": of_entry(lambda e: e["outcome"].update(label="no")),
     "a note": of_entry(lambda e: e.update(note="x")),
     "an identifier": of_entry(lambda e: e["released"].update(name="x")),
@@ -316,13 +361,17 @@ TAMPERED: dict[str, Callable[[pd.DataFrame], pd.DataFrame]] = {
 @pytest.mark.parametrize(
     ("how", "kind"), [*((how, "csv") for how in TAMPERED), ("k", "parquet"), ("a note", "parquet")]
 )
-def test_a_row_that_was_tampered_with_fails(made: Path, how: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_row_that_was_tampered_with_fails(
+    made: Path, how: str, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(made)
     table = TAMPERED[how](pd.read_parquet("catalogue.parquet"))
     if kind == "csv":
         table.to_csv("changed.csv", index=False)
     else:
-        table.astype({name: str for name in table if table[name].dtype == object}).to_parquet("changed.parquet")
+        table.astype({name: str for name in table if table[name].dtype == object}).to_parquet(
+            "changed.parquet"
+        )
     result = cfk(f"verify changed.{kind} {VERIFY}")
     assert result.exit_code == 1, result.output
 
@@ -344,7 +393,9 @@ def test_people_with_the_outcome_and_with_the_values_are_counted_again(
         ('entry,catalogue\n{},{"x"\n', "not valid JSON"),
     ],
 )
-def test_a_table_of_something_else_is_refused(tmp_path: Path, content: str, said: str, made: Path) -> None:
+def test_a_table_of_something_else_is_refused(
+    tmp_path: Path, content: str, said: str, made: Path
+) -> None:
     (tmp_path / "other.csv").write_text(content, encoding="utf-8")
     result = cfk(f"verify {tmp_path / 'other.csv'} {made / 'train.csv'} -s {made / 'schema.json'}")
     assert result.exit_code == 2
@@ -353,5 +404,10 @@ def test_a_table_of_something_else_is_refused(tmp_path: Path, content: str, said
 
 def test_no_entry_is_a_fail(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(made)
-    assert cfk("catalogue train.csv -s schema.json -m model.joblib -d yes --k 29 -o none.parquet").exit_code == 2
+    assert (
+        cfk(
+            "catalogue train.csv -s schema.json -m model.joblib -d yes --k 29 -o none.parquet"
+        ).exit_code
+        == 2
+    )
     assert cfk("catalogue train.csv -s schema.json -m model.joblib -d yes").exit_code == 2

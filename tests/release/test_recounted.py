@@ -1,4 +1,6 @@
-"""Whatever the table, the policy and the method: every figure of a certificate equals a recount in plain pandas."""
+"""Whatever the table, the policy and the method: every figure of a certificate equals a recount in
+plain pandas.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cfk_plugin import Explanations, Interval, KAnonymizer, Population, PrivacyPolicy, Schema, Suppressed
+from cfk_plugin import (
+    Explanations,
+    Interval,
+    KAnonymizer,
+    Population,
+    PrivacyPolicy,
+    Schema,
+    Suppressed,
+)
 from cfk_plugin.data.model import Goal
 from cfk_plugin.errors import PolicyError
 
@@ -84,12 +94,17 @@ def cases(draw: st.DrawFn) -> Case:
         ordinal={name: LEVELS for name in names if "ordinal" in name},
         hierarchies={name: TREE for name in names if "hierarchical" in name},
         weights={name: draw(st.sampled_from([0.0, 1.0, 2.5])) for name in list(names)[1:]},
-        bins={"pay": sorted(draw(st.sets(st.integers(-5, 45), min_size=2, max_size=5))), "debt": [20.0, 40.0, 60.0]},
+        bins={
+            "pay": sorted(draw(st.sets(st.integers(-5, 45), min_size=2, max_size=5))),
+            "debt": [20.0, 40.0, 60.0],
+        },
     )
     raw = train.iloc[rng.integers(0, n, 4)].reset_index(drop=True)
     for name, kind in names.items():  # the last two are strangers: values mixed or shifted
         mixed = train[name].iloc[rng.integers(0, n, 2)].tolist()
-        raw[name] = pd.Series([*raw[name].tolist()[:2], *mixed], dtype=object).astype(train[name].dtype)
+        raw[name] = pd.Series([*raw[name].tolist()[:2], *mixed], dtype=object).astype(
+            train[name].dtype
+        )
         if kind in ("real", "whole"):
             raw.loc[3, name] = raw.loc[3, name] + int(rng.integers(-30, 30))
     raw.loc[2, "pay"] = int(rng.integers(-10, 60))
@@ -116,11 +131,17 @@ def cases(draw: st.DrawFn) -> Case:
 
 
 def model(rows: pd.DataFrame) -> np.ndarray:
-    """Return one of three outcomes, by every feature; a dtype or a value that it was not made for is noticed."""
-    score = rows["pay"].to_numpy(dtype=float) + rows["debt"].astype(float).fillna(3).round().to_numpy()
+    """Return one of three outcomes, by every feature; a dtype or a value that it was not made for
+    is noticed.
+    """
+    score = (
+        rows["pay"].to_numpy(dtype=float) + rows["debt"].astype(float).fillna(3).round().to_numpy()
+    )
     for name in rows.columns.drop(["pay", "debt"]):
         at, values = pd.factorize(rows[name], use_na_sentinel=False)
-        score += np.array([0 if pd.isna(value) else sum(map(ord, str(value))) % 5 for value in values])[at]
+        score += np.array(
+            [0 if pd.isna(value) else sum(map(ord, str(value))) % 5 for value in values]
+        )[at]
     return (score % 7 % 3).astype(int)
 
 
@@ -134,10 +155,15 @@ def inside(part: Any, values: pd.Series) -> pd.Series:
         missing, known = part.missing, pd.Series(False, index=values.index)
         if part.levels is not None:
             known = values.astype(object).isin(part.levels)
-        elif part.low is not None and values.notna().any():  # dates that are all missing have no zone to compare in
+        elif (
+            part.low is not None and values.notna().any()
+        ):  # dates that are all missing have no zone to compare in
             known = values.between(part.low, part.high)
     else:
-        missing, known = None in part, values.astype(object).isin([value for value in part if value is not None])
+        missing, known = (
+            None in part,
+            values.astype(object).isin([value for value in part if value is not None]),
+        )
     return known.astype(bool) & values.notna() | values.isna() & missing
 
 
@@ -158,12 +184,22 @@ def test_every_certificate_is_a_plain_recount(case: Case) -> None:
         return
     goal = case.desired if case.desired in (1, one_of_two) else "opposite"
     labels = model(population.frame)
-    sides = [labels == label for label in set(labels)] if goal == "opposite" else [Goal(goal).met(labels)]
-    if policy.guarantee == "catalogue" and all(population.people(np.flatnonzero(s)) < policy.k for s in sides):
+    sides = (
+        [labels == label for label in set(labels)]
+        if goal == "opposite"
+        else [Goal(goal).met(labels)]
+    )
+    if policy.guarantee == "catalogue" and all(
+        population.people(np.flatnonzero(s)) < policy.k for s in sides
+    ):
         with pytest.raises(PolicyError, match="fewer than k"):
-            KAnonymizer(policy=policy, method=case.method).fit(population, model=model, desired=goal)
+            KAnonymizer(policy=policy, method=case.method).fit(
+                population, model=model, desired=goal
+            )
         return
-    anonymizer = KAnonymizer(policy=policy, method=case.method).fit(population, model=model, desired=goal)
+    anonymizer = KAnonymizer(policy=policy, method=case.method).fit(
+        population, model=model, desired=goal
+    )
     factuals = case.factuals if case.desired == "other than the factual" else None
     result = anonymizer.transform(case.raw, factuals)
     own = model(population.conform(case.raw))
@@ -178,7 +214,9 @@ def test_every_certificate_is_a_plain_recount(case: Case) -> None:
             "other than the factual": lambda labels, i=i: labels != before[i],
         }[case.desired]
         if isinstance(entry, Suppressed):
-            assert entry.reason in (reasons(case) if judge(own)[i] else {"not_desired", "missing_value"})
+            assert entry.reason in (
+                reasons(case) if judge(own)[i] else {"not_desired", "missing_value"}
+            )
         else:
             assert judge(own)[i]
             Recount(case, population, everybody, entry, judge).check()
@@ -201,33 +239,56 @@ def reasons(case: Case) -> set[str]:
     return {reason for reason, may_be in asked.items() if may_be}
 
 
-def spelled_otherwise(case: Case, anonymizer: KAnonymizer, result: Explanations, factuals: Any) -> None:
-    """Check that order and index, further columns, dtypes, and what else is asked make no difference."""
-    raw = case.raw.astype(object)[case.raw.columns[::-1]].assign(label=1).set_index(pd.Index([9, 9, 4, 1]))
+def spelled_otherwise(
+    case: Case, anonymizer: KAnonymizer, result: Explanations, factuals: Any
+) -> None:
+    """Check that order and index, further columns, dtypes, and what else is asked make no
+    difference.
+    """
+    raw = (
+        case.raw.astype(object)[case.raw.columns[::-1]]
+        .assign(label=1)
+        .set_index(pd.Index([9, 9, 4, 1]))
+    )
     assert anonymizer.transform(raw, factuals) == result
     if case.method == "grasp":  # which draws for all of a table together
         return
-    alone = anonymizer.transform(case.raw.tail(1), None if factuals is None else factuals.tail(1))[0]
+    alone = anonymizer.transform(case.raw.tail(1), None if factuals is None else factuals.tail(1))[
+        0
+    ]
     assert alone.to_dict() == {**result[3].to_dict(), "query": 0}
 
 
 class Recount:
     """What can be counted of one released entry with the training table alone."""
 
-    def __init__(self, case: Case, population: Population, everybody: list[Any], entry: Any, judge: Any) -> None:
+    def __init__(
+        self, case: Case, population: Population, everybody: list[Any], entry: Any, judge: Any
+    ) -> None:
         self.case, self.entry, self.judge = case, entry, judge
         self.train, self.schema, self.policy = case.train, case.schema, case.policy
         self.features, self.quasi = list(case.schema.features), list(case.schema.quasi_identifiers)
-        self.conform, self.everybody, self.own = population.conform, everybody, case.raw.loc[entry.query]
+        self.conform, self.everybody, self.own = (
+            population.conform,
+            everybody,
+            case.raw.loc[entry.query],
+        )
         self.certificate = entry.certificate
-        within = pd.DataFrame({name: inside(entry.region[name], self.train[name]) for name in self.quasi})
+        within = pd.DataFrame(
+            {name: inside(entry.region[name], self.train[name]) for name in self.quasi}
+        )
         self.inside = within.all(axis=1)
-        # Of eligible people with several outcomes each has groups of its own, of which two may share a region.
+        # Of eligible people with several outcomes each has groups of its own, of which two may
+        # share a region.
         self.counts_many = self.policy.counts_eligible and case.desired not in (1, one_of_two)
         self.said = self.judge(model(self.conform(self.train)))
 
     def check(self) -> None:
-        certificate, policy, nominal = self.certificate, self.policy, self.policy.guarantee == "nominal"
+        certificate, policy, nominal = (
+            self.certificate,
+            self.policy,
+            self.policy.guarantee == "nominal",
+        )
         rows = self.train[self.inside]
         assert certificate.k == people(rows) >= policy.k
         assert certificate.prosecutor_risk == 1 / people(rows)
@@ -235,7 +296,10 @@ class Recount:
         assert certificate.majority == (2 * self.said[self.inside].sum() >= len(rows))
         crowd = self.inside if nominal else self.check_crowd()
         fits, options = self.check_private_values(crowd)
-        assert (certificate.private_matches, certificate.k_private) == (fits.sum(), fits[self.inside].sum())
+        assert (certificate.private_matches, certificate.k_private) == (
+            fits.sum(),
+            fits[self.inside].sum(),
+        )
         if not (certificate.binned or certificate.withheld):
             mine = rows[self.features].assign(**dict(self.entry.released))
             consistent = self.judge(model(self.conform(mine)))
@@ -245,7 +309,9 @@ class Recount:
                 assert self.entry.released["pay"] in self.train.loc[crowd, "pay"].tolist()
         self.check_losses()
         self.check_pureness(options)
-        jobs, everywhere = (part["job"].value_counts(normalize=True) for part in (self.train[crowd], self.train))
+        jobs, everywhere = (
+            part["job"].value_counts(normalize=True) for part in (self.train[crowd], self.train)
+        )
         assert certificate.l >= (policy.l or 1)
         assert self.counts_many or certificate.l == len(jobs)
         apart = jobs.reindex(everywhere.index, fill_value=0) - everywhere
@@ -253,11 +319,16 @@ class Recount:
         assert policy.t is None or certificate.t <= policy.t
         assert not certificate.optimal or not certificate.gap
         if nominal:
-            held = [inside(self.entry.region[name], pd.Series([self.own[name]])).all() for name in self.quasi]
+            held = [
+                inside(self.entry.region[name], pd.Series([self.own[name]])).all()
+                for name in self.quasi
+            ]
             assert all(held)
 
     def check_crowd(self) -> pd.Series:
-        """At least k people who count are mapped to the region, as many as the certificate says; return who."""
+        """At least k people who count are mapped to the region, as many as the certificate says;
+        return who.
+        """
         mapped = np.array([region == self.entry.region for region in self.everybody])
         mapped &= self.said if self.policy.counts_eligible else True
         assert not (mapped & ~self.inside).any()
@@ -267,7 +338,9 @@ class Recount:
         return pd.Series(mapped, index=self.train.index)
 
     def check_private_values(self, crowd: pd.Series) -> tuple[pd.Series, dict[str, list[Any]]]:
-        """Return who fits what is released, and the values that it stands for; nothing else than allowed leaves."""
+        """Return who fits what is released, and the values that it stands for; nothing else than
+        allowed leaves.
+        """
         entry, policy, certificate = self.entry, self.policy, self.certificate
         assert sorted([*entry.released, *entry.withheld]) == sorted(self.schema.private)
         assert certificate.withheld == entry.withheld
@@ -280,7 +353,9 @@ class Recount:
             value = entry.released[name]
             if isinstance(value, Interval):
                 assert (value.low, value.high) in list(itertools.pairwise(edges))
-                held = values.between(value.low, value.high, inclusive="both" if value.high == edges[-1] else "left")
+                held = values.between(
+                    value.low, value.high, inclusive="both" if value.high == edges[-1] else "left"
+                )
                 assert policy.guarantee == "catalogue" or value.low <= self.own[name] <= value.high
                 options[name] = distinct([*values[held], self.own[name]])
             else:
@@ -291,12 +366,20 @@ class Recount:
                     assert distinct([self.own[name], value]) == distinct([value])
             fits &= held
             assert policy.rare_values == "release" or people(self.train[held]) >= policy.k
-            assert policy.alpha is None or self.counts_many or not self.is_homogeneous(name, value, held, crowd)
+            assert (
+                policy.alpha is None
+                or self.counts_many
+                or not self.is_homogeneous(name, value, held, crowd)
+            )
         return fits, options
 
     def is_homogeneous(self, name: str, value: Any, held: pd.Series, crowd: pd.Series) -> bool:
         values = self.train[name]
-        if pd.api.types.is_numeric_dtype(values) and not isinstance(value, Interval) and value is not None:
+        if (
+            pd.api.types.is_numeric_dtype(values)
+            and not isinstance(value, Interval)
+            and value is not None
+        ):
             reach = 0.05 * (values.max() - values.min())
             held = (values - value).abs() <= reach * (1 + 1e-9) + 1e-12
         here = people(self.train[held & crowd]) / people(self.train[crowd])
@@ -317,13 +400,21 @@ class Recount:
                 return float(part.low is not None)
             if part.levels is not None:
                 return (len(part.levels) - 1) / (len(LEVELS) - 1)
-            return min((part.high - part.low) / (known.max() - known.min()), 1.0) if known.nunique() > 1 else 0.0
+            return (
+                min((part.high - part.low) / (known.max() - known.min()), 1.0)
+                if known.nunique() > 1
+                else 0.0
+            )
         if "hierarchical" in name:
             assert None in part or part in NODES
             if None in part:
                 return float(len(part) > 1)
-            return len(part) / (len(CITIES) + self.train[name].isna().any()) if len(part) > 1 else 0.0
-        return len(part) / (known.nunique() + self.train[name].isna().any()) if len(part) > 1 else 0.0
+            return (
+                len(part) / (len(CITIES) + self.train[name].isna().any()) if len(part) > 1 else 0.0
+            )
+        return (
+            len(part) / (known.nunique() + self.train[name].isna().any()) if len(part) > 1 else 0.0
+        )
 
     def check_pureness(self, options: dict[str, list[Any]]) -> None:
         certificate, axes = self.certificate, {}
@@ -341,8 +432,12 @@ class Recount:
         assert certificate.exact == (np.prod([len(axis) for axis in axes.values()]) <= 10_000)
         low, share, high = certificate.pureness_low, certificate.pureness, certificate.pureness_high
         if certificate.exact:
-            grid = pd.DataFrame(list(itertools.product(*axes.values())), columns=list(axes), dtype=object)
-            assert low == high == share == pytest.approx(self.judge(model(self.conform(grid))).mean())
+            grid = pd.DataFrame(
+                list(itertools.product(*axes.values())), columns=list(axes), dtype=object
+            )
+            assert (
+                low == high == share == pytest.approx(self.judge(model(self.conform(grid))).mean())
+            )
         assert 0 <= low <= share <= high <= 1
         assert low >= self.policy.least_pureness
         assert share > 0 or self.policy.guarantee == "nominal"

@@ -1,4 +1,6 @@
-"""The paper's six tables, end to end: every release is recounted with plain pandas, every optimum is proven."""
+"""The paper's six tables, end to end: every release is recounted with plain pandas, every optimum
+is proven.
+"""
 
 from __future__ import annotations
 
@@ -27,16 +29,24 @@ def inside(region: Region, frame: pd.DataFrame) -> pd.Series:
     for name, part in region.items():
         column = frame[name]
         if isinstance(part, Interval):
-            fits = column.between(part.low, part.high) if part.low is not None else pd.Series(False, frame.index)
+            fits = (
+                column.between(part.low, part.high)
+                if part.low is not None
+                else pd.Series(False, frame.index)
+            )
             fits |= column.isna() & part.missing
         else:
-            fits = column.isin([v for v in part if v is not None]) | (column.isna() & (None in part))
+            fits = column.isin([v for v in part if v is not None]) | (
+                column.isna() & (None in part)
+            )
         mask &= fits
     return mask
 
 
 def fitted(table: Case, method: str = "auto", **policy: Any) -> KAnonymizer:
-    anonymizer = KAnonymizer(policy=PrivacyPolicy(**{"guarantee": "reciprocal", **policy}), method=method)
+    anonymizer = KAnonymizer(
+        policy=PrivacyPolicy(**{"guarantee": "reciprocal", **policy}), method=method
+    )
     return anonymizer.fit(table.population, table.model, table.desired)
 
 
@@ -64,7 +74,9 @@ def test_every_release_holds_k_people(table: Case, k: int, objective: str) -> No
 
 
 def test_exact_is_never_above_grasp_in_ncp(table: Case) -> None:
-    ours, theirs = (explain(table, method, 4, objective="ncp").generalized for method in ("exact", "grasp"))
+    ours, theirs = (
+        explain(table, method, 4, objective="ncp").generalized for method in ("exact", "grasp")
+    )
     for mine, other in zip(ours, theirs, strict=True):
         assert mine.certificate.ncp <= other.certificate.ncp + 1e-12
 
@@ -89,12 +101,25 @@ def test_the_catalogue_leaves_k_people_who_could_have_been_it(table: Case) -> No
     anonymizer, frame = fitted(table, k=k, guarantee="catalogue"), table.population.frame
     eligible = frame[table.model.predict(frame) == table.desired]
     people = Counter(anonymizer.regions_of(eligible))
-    for explanations in (anonymizer.explain(table.queries), anonymizer.transform(table.counterfactuals)):
+    for explanations in (
+        anonymizer.explain(table.queries),
+        anonymizer.transform(table.counterfactuals),
+    ):
         assert {entry.reason for entry in explanations.suppressed} <= {"unknown_category"}
         for entry in explanations.generalized:
             members = eligible[inside(entry.region, eligible)].copy()
             for name, value in entry.released.items():
-                members[name] = pd.Series([value] * len(members), index=members.index, dtype=members[name].dtype)
+                members[name] = pd.Series(
+                    [value] * len(members), index=members.index, dtype=members[name].dtype
+                )
             consistent = int(np.sum(table.model.predict(members) == table.desired))
             certificate = entry.certificate
-            assert min(people[entry.region], consistent, certificate.k_effective, certificate.k_consistent) >= k  # type: ignore[type-var]
+            assert (
+                min(
+                    people[entry.region],
+                    consistent,
+                    certificate.k_effective,
+                    certificate.k_consistent,
+                )
+                >= k
+            )  # type: ignore[type-var]

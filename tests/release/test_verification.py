@@ -1,4 +1,6 @@
-"""Verification of single regions, against figures counted by hand; and which regions are no regions."""
+"""Verification of single regions, against figures counted by hand; and which regions are no
+regions.
+"""
 
 from __future__ import annotations
 
@@ -56,9 +58,13 @@ def verdicts(
     given: dict[str, Any] | None = None,
     **policy: Any,
 ) -> list[Verdict]:
-    """Verify one region per row of the frame; `limits` are the verifier's budget and number of samples."""
+    """Verify one region per row of the frame; `limits` are the verifier's budget and number of
+    samples.
+    """
     settings: dict[str, Any] = {"k": 2, "guarantee": "nominal", **policy}
-    verifier = Verifier(population, PrivacyPolicy(**{"guarantee": "reciprocal", **settings}), **(given or {}))
+    verifier = Verifier(
+        population, PrivacyPolicy(**{"guarantee": "reciprocal", **settings}), **(given or {})
+    )
     if limits:
         verifier.cell_budget, verifier.samples = limits
     labels = LabelModel(predict, population.schema.features)
@@ -69,20 +75,25 @@ def verdicts(
     return verifier.verify(asked, *population.encode(frame), oracle, method, foreign)
 
 
-def certificate(region: Region | Proposal, frame: pd.DataFrame = OWN, **settings: Any) -> Certificate:
+def certificate(
+    region: Region | Proposal, frame: pd.DataFrame = OWN, **settings: Any
+) -> Certificate:
     (verdict,) = verdicts([region], frame, **settings)
     assert not isinstance(verdict, Suppressed)
     return verdict.certificate
 
 
-def refusal(region: Region | Proposal | None, frame: pd.DataFrame = OWN, **settings: Any) -> tuple[str, int | None]:
+def refusal(
+    region: Region | Proposal | None, frame: pd.DataFrame = OWN, **settings: Any
+) -> tuple[str, int | None]:
     (verdict,) = verdicts([region], frame, **settings)
     assert isinstance(verdict, Suppressed)
     assert verdict.query == -1  # filled in by who knows the query
     return verdict.reason, verdict.refused_k
 
 
-# --- every figure ----------------------------------------------------------------------------------------------
+# --- every figure
+# ----------------------------------------------------------------------------------------------
 
 
 def test_every_figure_of_a_certificate() -> None:
@@ -123,7 +134,9 @@ def test_every_figure_of_a_certificate() -> None:
 
 
 def test_a_tie_is_a_majority() -> None:
-    assert certificate(Region({"age": Interval(20, 23), "city": frozenset("B")}), TABLE.iloc[[4]]).majority  # of two
+    assert certificate(
+        Region({"age": Interval(20, 23), "city": frozenset("B")}), TABLE.iloc[[4]]
+    ).majority  # of two
     assert not certificate(YOUNG).majority
     assert certificate(Region({"age": Interval(21, 24), "city": frozenset("AB")})).majority
 
@@ -148,7 +161,10 @@ def test_verdicts_stand_in_the_order_of_the_counterfactuals() -> None:
     old = Region({"age": Interval(30, 40), "city": frozenset({"A", None})})
     found = verdicts([YOUNG, None, old, YOUNG, old], TABLE.iloc[[1, 1, 6, 4, 6]])
     assert found[1] == Suppressed(-1, "infeasible")
-    ks = [None if isinstance(v, Suppressed) else (v.region, v.certificate.k, v.certificate.pureness) for v in found]
+    ks = [
+        None if isinstance(v, Suppressed) else (v.region, v.certificate.k, v.certificate.pureness)
+        for v in found
+    ]
     assert ks == [(YOUNG, 4, 0.75), None, (old, 2, 1.0), (YOUNG, 4, 1.0), (old, 2, 1.0)]
 
 
@@ -156,10 +172,14 @@ def test_more_regions_than_are_remembered_are_counted_like_any() -> None:
     regions = [Region({**YOUNG.parts, "age": Interval(20, 23 + i / 100)}) for i in range(300)]
     found = verdicts([*regions, *regions[:3]], OWN.iloc[np.zeros(303, dtype=int)])
     assert found[:3] == found[300:] == verdicts(regions[:3], OWN.iloc[[0, 0, 0]])
-    assert {v.certificate.k for v in found if not isinstance(v, Suppressed)} == {4, 5}  # one more from an end of 24 on
+    assert {v.certificate.k for v in found if not isinstance(v, Suppressed)} == {
+        4,
+        5,
+    }  # one more from an end of 24 on
 
 
-# --- what the policy asks for ----------------------------------------------------------------------------------
+# --- what the policy asks for
+# ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -170,11 +190,16 @@ def test_more_regions_than_are_remembered_are_counted_like_any() -> None:
         ({"l": 3}, ("l_diversity", None)),
         ({"t": 0.09}, ("t_closeness", None)),
         ({"min_pureness": 0.76}, ("pureness_below_floor", None)),
-        ({"alpha": 0.4, "min_lift": 1.0, "on_homogeneous": "suppress"}, ("homogeneous", None)),  # two of four: job x
+        (
+            {"alpha": 0.4, "min_lift": 1.0, "on_homogeneous": "suppress"},
+            ("homogeneous", None),
+        ),  # two of four: job x
     ],
     ids=str,
 )
-def test_what_misses_the_policy_is_refused(policy: dict[str, Any], reason: tuple[str, int | None]) -> None:
+def test_what_misses_the_policy_is_refused(
+    policy: dict[str, Any], reason: tuple[str, int | None]
+) -> None:
     assert refusal(YOUNG, **policy) == reason
 
 
@@ -198,14 +223,24 @@ def test_a_region_of_more_combinations_than_the_budget_is_sampled() -> None:
     assert not first.exact
     assert first.pureness == good / 5
     assert (first.pureness_low, first.pureness_high) == pytest.approx((interval.low, interval.high))
-    again = [certificate(YOUNG, limits=(7, 5), predict=watched, given={"seed": seed}) for seed in (0, *range(8))]
+    again = [
+        certificate(YOUNG, limits=(7, 5), predict=watched, given={"seed": seed})
+        for seed in (0, *range(8))
+    ]
     assert again[0] == first
-    drawn = {tuple(rows[["age", "city"]].itertuples(index=False, name=None)) for rows in asked if len(rows) > 5}
+    drawn = {
+        tuple(rows[["age", "city"]].itertuples(index=False, name=None))
+        for rows in asked
+        if len(rows) > 5
+    }
     assert len(drawn) > 1  # other seeds ask for other combinations
     # The floor holds for the lower end of the interval.
     floor = first.pureness_low
     assert certificate(YOUNG, limits=(7, 5), min_pureness=floor) is not None
-    assert refusal(YOUNG, limits=(7, 5), min_pureness=floor + 0.001) == ("pureness_below_floor", None)
+    assert refusal(YOUNG, limits=(7, 5), min_pureness=floor + 0.001) == (
+        "pureness_below_floor",
+        None,
+    )
 
 
 def test_what_is_sampled_for_one_does_not_depend_on_the_others() -> None:
@@ -221,7 +256,9 @@ def test_private_values_that_are_not_exact_vary_and_end_the_proof_of_a_search() 
     proposal = Proposal(YOUNG, optimal=True, gap=0.0)
     found = certificate(proposal, **bins, objective="pureness")
     assert (found.binned, found.withheld, found.optimal, found.gap) == (("pay",), (), False, None)
-    assert found.pureness == 7 / 8  # pay 2 or 3: the age 20 with pay 2 alone is not enough, in one of two ways
+    assert (
+        found.pureness == 7 / 8
+    )  # pay 2 or 3: the age 20 with pay 2 alone is not enough, in one of two ways
     assert found.k_consistent == 3  # asked with the own pay of 2
     assert (found.k_private, found.private_matches) == (1, 2)  # pay 2 or 3, and job x
     least = certificate(proposal, **bins, objective="ncp")
@@ -229,7 +266,8 @@ def test_private_values_that_are_not_exact_vary_and_end_the_proof_of_a_search() 
     assert certificate(proposal, objective="pureness").optimal
 
 
-# --- the counterfactual's own values ---------------------------------------------------------------------------
+# --- the counterfactual's own values
+# ---------------------------------------------------------------------------
 
 
 def test_an_age_that_nobody_has_is_a_combination_of_its_own() -> None:
@@ -238,7 +276,10 @@ def test_an_age_that_nobody_has_is_a_combination_of_its_own() -> None:
     assert certificate(YOUNG, own, limits=(10, 1)).exact
     assert not certificate(YOUNG, own, limits=(9, 1)).exact
     for low, high in ((21, 23), (20, 20)):
-        assert refusal(Region({**YOUNG.parts, "age": Interval(low, high)}), own) == ("verification_failed", None)
+        assert refusal(Region({**YOUNG.parts, "age": Interval(low, high)}), own) == (
+            "verification_failed",
+            None,
+        )
 
 
 @pytest.mark.parametrize("city", ["C", None])
@@ -294,7 +335,8 @@ def test_a_region_has_the_quasi_identifiers_and_no_other() -> None:
     assert refusal(WHOLE, own, **settings) == ("verification_failed", None)  # type: ignore[arg-type]
 
 
-# --- regions of a partition ------------------------------------------------------------------------------------
+# --- regions of a partition
+# ------------------------------------------------------------------------------------
 
 
 def mapped(*rows: int) -> dict[str, Any]:
@@ -306,21 +348,35 @@ GROUPS: dict[str, Any] = {"guarantee": "reciprocal"}
 
 def test_of_a_partition_those_count_who_are_mapped_to_the_region() -> None:
     found = certificate(YOUNG, **GROUPS, given=mapped(0, 1, 3))
-    assert (found.k, found.k_effective, found.guarantee, found.l) == (4, 2, "reciprocal", 1)  # all three have job x
+    assert (found.k, found.k_effective, found.guarantee, found.l) == (
+        4,
+        2,
+        "reciprocal",
+        1,
+    )  # all three have job x
     assert refusal(YOUNG, **GROUPS, k=3, given=mapped(0, 1, 3)) == ("verification_failed", 2)
-    assert refusal(YOUNG, **GROUPS, given=mapped(0, 1, 3, 6)) == ("verification_failed", None)  # row 6 is outside
+    assert refusal(YOUNG, **GROUPS, given=mapped(0, 1, 3, 6)) == (
+        "verification_failed",
+        None,
+    )  # row 6 is outside
     assert refusal(YOUNG, **GROUPS, l=2, given=mapped(0, 1, 3)) == ("l_diversity", None)
 
 
 def test_a_region_that_is_not_of_the_partition_counts_everybody_inside() -> None:
     found = certificate(YOUNG, **GROUPS, k=4, given=mapped(0, 1, 3), foreign=[0])
     assert (found.k, found.k_effective) == (4, None)
-    one, other = verdicts([YOUNG, YOUNG], TABLE.iloc[[1, 1]], **GROUPS, given=mapped(0, 1, 3), foreign=[1])
+    one, other = verdicts(
+        [YOUNG, YOUNG], TABLE.iloc[[1, 1]], **GROUPS, given=mapped(0, 1, 3), foreign=[1]
+    )
     assert not isinstance(one, Suppressed)
     assert not isinstance(other, Suppressed)
     assert (one.certificate.k_effective, other.certificate.k_effective) == (2, None)
-    one, other = verdicts([YOUNG, YOUNG], TABLE.iloc[[1, 1]], **GROUPS, k=3, given=mapped(0, 1, 3), foreign=[1])
-    assert isinstance(one, Suppressed)  # two people are too few: what is remembered of them is no answer for the other
+    one, other = verdicts(
+        [YOUNG, YOUNG], TABLE.iloc[[1, 1]], **GROUPS, k=3, given=mapped(0, 1, 3), foreign=[1]
+    )
+    assert isinstance(
+        one, Suppressed
+    )  # two people are too few: what is remembered of them is no answer for the other
     assert not isinstance(other, Suppressed)
 
 
@@ -330,7 +386,9 @@ def test_the_region_of_a_group_need_not_hold_the_counterfactual_but_some_advice(
     assert refusal(YOUNG, away) == ("verification_failed", None)
     none = OWN.assign(pay=-9)
     assert refusal(YOUNG, none, **GROUPS, given=mapped(0, 1, 3)) == ("pureness_below_floor", None)
-    assert certificate(YOUNG, none).pureness == 0.0  # who asks for no floor gets it with a nominal k
+    assert (
+        certificate(YOUNG, none).pureness == 0.0
+    )  # who asks for no floor gets it with a nominal k
 
 
 def test_k_of_those_who_are_mapped_must_have_the_outcome() -> None:
@@ -347,12 +405,18 @@ def test_of_a_catalogue_k_must_be_consistent_with_the_entry() -> None:
     # Rows 1 and 4 have the outcome; with a pay of 0 row 4 alone would.
     poor = OWN.assign(pay=0)
     assert refusal(YOUNG, poor, **catalogue, given=mapped(1, 4)) == ("verification_failed", 1)
-    assert refusal(YOUNG, **catalogue, given=mapped(1, 3)) == ("verification_failed", 1)  # row 3 has another outcome
-    floor = {"guarantee": "catalogue"}  # whose entries are at least 0.8 pure, where nothing else is asked for
+    assert refusal(YOUNG, **catalogue, given=mapped(1, 3)) == (
+        "verification_failed",
+        1,
+    )  # row 3 has another outcome
+    floor = {
+        "guarantee": "catalogue"
+    }  # whose entries are at least 0.8 pure, where nothing else is asked for
     assert refusal(YOUNG, **floor, given=mapped(1, 4)) == ("pureness_below_floor", None)
 
 
-# --- a proposal made anew of the population's own values --------------------------------------------------------
+# --- a proposal made anew of the population's own values
+# --------------------------------------------------------
 
 
 def rebuilt(**changes: Any) -> Any:
@@ -381,7 +445,10 @@ def test_a_proposal_is_made_anew() -> None:
         ({"age": Interval(20, 23, missing=True)}, Interval(20, 23)),  # no age is missing
         ({"city": frozenset({"B"})}, frozenset({"B"})),
         ({"city": frozenset({None})}, frozenset({None})),
-        ({"grade": Interval("x", "y", False, ("mid", "high"))}, Interval("mid", "high", False, ("mid", "high"))),
+        (
+            {"grade": Interval("x", "y", False, ("mid", "high"))},
+            Interval("mid", "high", False, ("mid", "high")),
+        ),
         ({"grade": Interval("low", "low", True, ("low",))}, Interval("low", "low", True, ("low",))),
         ({"grade": Interval(None, None, True, ())}, Interval(None, None, True, ())),
         (
@@ -397,7 +464,11 @@ def test_parts_are_spelled_as_the_population_spells_them(given: dict[str, Any], 
     assert part == own
     assert type(part) is type(own)
     if isinstance(own, Interval):
-        assert (type(part.low), type(part.high), part.levels) == (type(own.low), type(own.high), own.levels)
+        assert (type(part.low), type(part.high), part.levels) == (
+            type(own.low),
+            type(own.high),
+            own.levels,
+        )
 
 
 class OtherInterval(Interval):
@@ -414,22 +485,42 @@ class OtherTuple(tuple[Any, ...]):
 
 NO_PARTS: dict[str, list[Any]] = {
     "age": [
-        *(frozenset({20, 21}), Interval(20, None), Interval(None, 40), Interval("20", "40"), Interval(20, "40")),
+        *(
+            frozenset({20, 21}),
+            Interval(20, None),
+            Interval(None, 40),
+            Interval("20", "40"),
+            Interval(20, "40"),
+        ),
         *(Interval(20, 40, levels=("low",)), None),
     ],
     "city": [Interval("A", "B"), frozenset({"A", "B", "C"})],
-    "grade": [Interval("low", "high", True), Interval("low", "high", True, ("low", "mid", "high", "top"))],
+    "grade": [
+        Interval("low", "high", True),
+        Interval("low", "high", True, ("low", "mid", "high", "top")),
+    ],
 }
 NOT_REBUILT: dict[str, list[Any]] = {  # nor these, of which the verifier never hears
     "age": [
-        *(OtherInterval(20, 40), Interval(20, 40, levels=()), Interval(True, 40), Interval("20", 40)),
+        *(
+            OtherInterval(20, 40),
+            Interval(20, 40, levels=()),
+            Interval(True, 40),
+            Interval("20", 40),
+        ),
         *(Interval(20, float("inf")), Interval(float("nan"), 40)),
     ],
     "city": [OtherSet({"A"}), frozenset({"A", "C"}), frozenset()],
     "grade": [
         *(Interval("low", "high"), Interval("low", "top", levels=("high", "top"))),
-        *(Interval("low", "high", levels=OtherTuple(("low", "mid"))), Interval("low", "high", levels=["low", "mid"])),  # type: ignore[arg-type]
-        *(Interval("low", "high", levels=levels) for levels in (("low", "high"), ("mid", "low"), ("low", "low"))),
+        *(
+            Interval("low", "high", levels=OtherTuple(("low", "mid"))),
+            Interval("low", "high", levels=["low", "mid"]),
+        ),  # type: ignore[arg-type]
+        *(
+            Interval("low", "high", levels=levels)
+            for levels in (("low", "high"), ("mid", "low"), ("low", "low"))
+        ),
     ],
 }
 
@@ -448,7 +539,10 @@ def test_only_a_region_over_the_quasi_identifiers_is_rebuilt() -> None:
     class OtherRegion(Region):
         pass
 
-    missing, more = Region({n: p for n, p in WHOLE.items() if n != "age"}), Region({**WHOLE, "pay": Interval(0, 9)})
+    missing, more = (
+        Region({n: p for n, p in WHOLE.items() if n != "age"}),
+        Region({**WHOLE, "pay": Interval(0, 9)}),
+    )
     renamed = Region({**{n: p for n, p in WHOLE.items() if n != "age"}, "pay": Interval(0, 9)})
     other = Region(WHOLE)
     object.__setattr__(other, "parts", type("OtherDict", (dict,), {})(WHOLE))

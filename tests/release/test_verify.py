@@ -1,4 +1,6 @@
-"""What `cfk verify` lets pass: nothing that was put into a file, and only what it says that it cannot know."""
+"""What `cfk verify` lets pass: nothing that was put into a file, and only what it says that it
+cannot know.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,15 @@ from cfk_plugin.errors import SignatureError, WrongSignatureError
 from cfk_plugin.release import signing
 
 CANARY = "secret-7f3a"
-ROW = {"name": CANARY, "age": 34, "sex": 1, "zip": "2018", "school": "low", "salary": 31337, "job": "spy"}
+ROW = {
+    "name": CANARY,
+    "age": 34,
+    "sex": 1,
+    "zip": "2018",
+    "school": "low",
+    "salary": 31337,
+    "job": "spy",
+}
 FEATURES = ["age", "sex", "zip", "school", "salary", "job"]
 SCHEMA: dict[str, Any] = {
     "quasi_identifiers": ["age", "sex", "zip", "school"],
@@ -47,18 +57,35 @@ POLICIES: dict[str, dict[str, Any]] = {
     "nominal": {"k": 5, "guarantee": "nominal"},
     "reciprocal": {"k": 5},
     "catalogue": {"k": 5, "guarantee": "catalogue"},
-    "coarse": {"k": 5, "private_values": "bins", "rare_values": "withhold", "alpha": 0.6, "l": 2, "t": 0.9}
-    | {"min_pureness": 0.5},  # so that some are less pure than 1
+    "coarse": (
+        {
+            "k": 5,
+            "private_values": "bins",
+            "rare_values": "withhold",
+            "alpha": 0.6,
+            "l": 2,
+            "t": 0.9,
+        }
+        | {"min_pureness": 0.5}
+    ),  # so that some are less pure than 1
 }
 OTHER_NUMBER = {"a value of a row in its place", "one more", "a bit more", "less", "negative"}
 
 
 def is_own_claim(how: str, path: tuple[Any, ...]) -> bool:
-    """Say whether who has file and table alone cannot tell what is there now from what was; a signature does."""
+    """Say whether who has file and table alone cannot tell what is there now from what was; a
+    signature does.
+    """
     within, at = path[-2:] if len(path) > 1 else ("", *path)
-    if within in ("released", "prototype"):  # another number in place of a private one, or of what noise has drawn
+    if within in (
+        "released",
+        "prototype",
+    ):  # another number in place of a private one, or of what noise has drawn
         return how in OTHER_NUMBER
-    if within == "values" and how in ("as text", "less"):  # of a category 1 and "1", 0 and 0.0 are the same
+    if within == "values" and how in (
+        "as text",
+        "less",
+    ):  # of a category 1 and "1", 0 and 0.0 are the same
         return True
     if path == ("least_pureness",) and how == "taken out":  # files of before do not say
         return True
@@ -112,13 +139,19 @@ def write_releases() -> None:
     model = make_pipeline(numbers, DecisionTreeClassifier(max_depth=4, random_state=0))
     joblib.dump(model.fit(rows[FEATURES], rows["outcome"]), "model.joblib")
     label = model.predict(rows[FEATURES])
-    pd.concat([rows[label == "yes"].head(2), rows[label == "no"].head(1)])[FEATURES].to_csv("cf.csv", index=False)
+    pd.concat([rows[label == "yes"].head(2), rows[label == "no"].head(1)])[FEATURES].to_csv(
+        "cf.csv", index=False
+    )
     Path("schema.json").write_text(json.dumps(SCHEMA), encoding="utf-8")
     rows[["age", "salary", "job"]].to_csv("people.csv", index=False)
     Path("public.json").write_text(json.dumps(PUBLIC), encoding="utf-8")
     for name, policy in POLICIES.items():
         Path(f"{name}.policy").write_text(json.dumps(policy), encoding="utf-8")
-        cfk(f"protect train.csv cf.csv -s schema.json -m model.joblib -d yes --policy {name}.policy -o {name}.json", 3)
+        cfk(
+            f"protect train.csv cf.csv -s schema.json -m model.joblib -d yes --policy {name}.policy"
+            f" -o {name}.json",
+            3,
+        )
     Path("prototypes.json").write_text(prototypes(rows), encoding="utf-8")
 
 
@@ -128,7 +161,9 @@ def prototypes(rows: pd.DataFrame) -> str:
 
     table = rows[["age", "salary", "job"]]
     population = Population.from_frame(table, Schema.from_frame(table, **PUBLIC))
-    fitted = DPPrototypes(epsilon=1.0, rows=500).fit(population, model=lambda x: x["salary"] > 60, desired=True)
+    fitted = DPPrototypes(epsilon=1.0, rows=500).fit(
+        population, model=lambda x: x["salary"] > 60, desired=True
+    )
     text: str = fitted.explain(table[table["salary"] <= 60].head(2)).to_json()
     return text
 
@@ -160,7 +195,9 @@ def verify(content: Any, options: str = "") -> Result:
 
 
 def mutations(content: dict[str, Any]) -> Iterator[tuple[str, tuple[Any, ...], dict[str, Any]]]:
-    """Yield what somebody could do to a file at each place of it: how, where, and the file that results."""
+    """Yield what somebody could do to a file at each place of it: how, where, and the file that
+    results.
+    """
     for path in places(content):
         if path[:2] == ("explanations", 1):  # released as the first one is
             continue
@@ -176,7 +213,13 @@ def mutations(content: dict[str, Any]) -> Iterator[tuple[str, tuple[Any, ...], d
 
 def places(node: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     yield path
-    inner = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
+    inner = (
+        node.items()
+        if isinstance(node, dict)
+        else enumerate(node)
+        if isinstance(node, list)
+        else ()
+    )
     for step, value in inner:
         yield from places(value, (*path, step))
 
@@ -241,14 +284,18 @@ PASS = {"prototypes": 3}  # a person has to look: no people can be counted for t
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("step", [29, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.usefixtures("folder")
-def test_what_is_written_passes_and_whatever_is_put_into_a_file_is_noticed(kind: str, step: int) -> None:
+def test_what_is_written_passes_and_whatever_is_put_into_a_file_is_noticed(
+    kind: str, step: int
+) -> None:
     as_it_is, tried = verify(content_of(kind)), 0
     assert as_it_is.exit_code == PASS.get(kind, 0), as_it_is.output
     assert "not checked: " in as_it_is.output
     for how, path, changed in list(mutations(content_of(kind)))[::step]:
         tried += 1
         result = verify(changed)
-        passed = result.exit_code == PASS.get(kind, 0) and (kind not in PASS or result.output == as_it_is.output)
+        passed = result.exit_code == PASS.get(kind, 0) and (
+            kind not in PASS or result.output == as_it_is.output
+        )
         assert not passed or is_own_claim(how, path), (how, path)
         assert "unexpected" not in result.output, (how, path, result.output)
     assert tried > (12 if step > 1 else 300)
@@ -261,29 +308,62 @@ def entry(content: dict[str, Any], i: int = 0) -> dict[str, Any]:
 
 PURENESS = ("pureness", "pureness_low", "pureness_high")
 RAW: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
-    "a row under values of a withheld one": (lambda c: entry(c, 2).update(values=ROW), "explanation 2"),
+    "a row under values of a withheld one": (
+        lambda c: entry(c, 2).update(values=ROW),
+        "explanation 2",
+    ),
     "a note": (lambda c: entry(c).update(note=f"this is {CANARY}"), "explanation 0"),
     "a note at the top": (lambda c: c.update(note=CANARY), "top"),
     "labels": (lambda c: entry(c).update(labels={"zip": CANARY}), "explanation 0"),
-    "an inner count": (lambda c: entry(c)["certificate"].update(k_private=1), "explanation 0, certificate"),
-    "an undeclared column": (lambda c: entry(c)["released"].update(iban=CANARY), "not in the schema"),
+    "an inner count": (
+        lambda c: entry(c)["certificate"].update(k_private=1),
+        "explanation 0, certificate",
+    ),
+    "an undeclared column": (
+        lambda c: entry(c)["released"].update(iban=CANARY),
+        "not in the schema",
+    ),
     "an identifier": (lambda c: entry(c)["released"].update(name=CANARY), "releases name exactly"),
     "an entry taken out": (lambda c: c["explanations"].pop(1), "are 2, and 3 were asked for"),
-    "a withheld entry taken out": (lambda c: c["explanations"].pop(2), "are 2, and 3 were asked for"),
-    "an entry taken out, and counted out": (lambda c: (c["explanations"].pop(1), c["asked"].pop(1)), "a part of what"),
-    "a name in a set": (lambda c: entry(c)["region"]["sex"]["values"].append(CANARY), "region of sex"),
-    "a name as a level": (lambda c: entry(c)["region"]["school"]["levels"].append(CANARY), "region of school"),
+    "a withheld entry taken out": (
+        lambda c: c["explanations"].pop(2),
+        "are 2, and 3 were asked for",
+    ),
+    "an entry taken out, and counted out": (
+        lambda c: (c["explanations"].pop(1), c["asked"].pop(1)),
+        "a part of what",
+    ),
+    "a name in a set": (
+        lambda c: entry(c)["region"]["sex"]["values"].append(CANARY),
+        "region of sex",
+    ),
+    "a name as a level": (
+        lambda c: entry(c)["region"]["school"]["levels"].append(CANARY),
+        "region of school",
+    ),
     "a name as an end": (lambda c: entry(c)["region"]["age"].update(low=CANARY), "region of age"),
     "a name as a category": (lambda c: entry(c)["released"].update(job=CANARY), "releases job"),
-    "a name for a number": (lambda c: entry(c)["released"].update(salary=CANARY), "releases salary"),
-    "a name as the method": (lambda c: [entry(c, i)["certificate"].update(method=CANARY) for i in (0, 1)], "method"),
+    "a name for a number": (
+        lambda c: entry(c)["released"].update(salary=CANARY),
+        "releases salary",
+    ),
+    "a name as the method": (
+        lambda c: [entry(c, i)["certificate"].update(method=CANARY) for i in (0, 1)],
+        "method",
+    ),
     "a name as a column at fault": (
         lambda c: entry(c, 2).update(reason="missing_value", columns=[CANARY]),
         "names a column that is no feature",
     ),
     "another outcome of the policy": (lambda c: c["policy"].update(k=2), "policy_hash"),
-    "a better certificate": (lambda c: entry(c)["certificate"].update(k=500), "the certificate says something else"),
-    "purer than it is": (lambda c: entry(c)["certificate"].update(dict.fromkeys(PURENESS, 0.987654321)), "pureness"),
+    "a better certificate": (
+        lambda c: entry(c)["certificate"].update(k=500),
+        "the certificate says something else",
+    ),
+    "purer than it is": (
+        lambda c: entry(c)["certificate"].update(dict.fromkeys(PURENESS, 0.987654321)),
+        "pureness",
+    ),
     "a lower floor": (lambda c: c.update(least_pureness=0.1), "least_pureness"),
     "fewer attacks left": (lambda c: entry(c)["certificate"]["not_stopped"].pop(), "not_stopped"),
 }
@@ -306,14 +386,29 @@ def twice(text: str) -> str:
 
 TEXTS: dict[str, tuple[Callable[[str], str], str]] = {
     "a key twice": (twice, "a key twice"),
-    "a number that is none": (lambda t: t.replace('"pureness_weight": 1.0', '"pureness_weight": NaN'), "not finite"),
-    "a number too large": (lambda t: t.replace('"pureness_weight": 1.0', '"pureness_weight": 1e999'), "not finite"),
+    "a number that is none": (
+        lambda t: t.replace('"pureness_weight": 1.0', '"pureness_weight": NaN'),
+        "not finite",
+    ),
+    "a number too large": (
+        lambda t: t.replace('"pureness_weight": 1.0', '"pureness_weight": 1e999'),
+        "not finite",
+    ),
     "a number without end": (lambda t: t.replace('"k": 5', '"k": ' + "5" * 5000), "digits"),
     "nested without end": (lambda t: '{"a":' * 100_000, "RecursionError"),
     "half a file": (lambda t: t[: len(t) // 2], "line"),
-    "an earlier version": (lambda t: t.replace('"schema_version": 2', '"schema_version": 1'), "earlier release"),
-    "a later version": (lambda t: t.replace('"schema_version": 2', '"schema_version": 3'), "schema_version is not 2"),
-    "a name as the version": (lambda t: t.replace('"schema_version": 2', f'"schema_version": "{CANARY}"'), "not 2"),
+    "an earlier version": (
+        lambda t: t.replace('"schema_version": 2', '"schema_version": 1'),
+        "earlier release",
+    ),
+    "a later version": (
+        lambda t: t.replace('"schema_version": 2', '"schema_version": 3'),
+        "schema_version is not 2",
+    ),
+    "a name as the version": (
+        lambda t: t.replace('"schema_version": 2', f'"schema_version": "{CANARY}"'),
+        "not 2",
+    ),
     "text after the end": (lambda t: t + CANARY, "line"),
 }
 
@@ -344,7 +439,11 @@ def test_a_release_is_what_comes_out_again(kind: str) -> None:
 
 @pytest.mark.usefixtures("folder")
 def test_a_model_that_says_otherwise_is_noticed() -> None:
-    cfk("protect train.csv train.csv -s schema.json -m model.joblib -d yes --policy coarse.policy -o many.json", 3)
+    cfk(
+        "protect train.csv train.csv -s schema.json -m model.joblib -d yes --policy coarse.policy"
+        " -o many.json",
+        3,
+    )
     content = content_of("many")
     told = [e["certificate"] for e in content["explanations"] if e["status"] == "released"]
     next(each for each in told if each["pureness"] < 1).update(dict.fromkeys(PURENESS, 1.0))
@@ -359,10 +458,19 @@ def test_a_region_that_the_guarantee_does_not_have_is_noticed(kind: str, code: i
     content = content_of(kind)
     train = pd.read_csv("train.csv")
     wide = {
-        "age": {"kind": "interval", "low": int(train["age"].min()), "high": int(train["age"].max())},
+        "age": {
+            "kind": "interval",
+            "low": int(train["age"].min()),
+            "high": int(train["age"].max()),
+        },
         "sex": {"kind": "set", "values": [0, 1]},
         "zip": {"kind": "set", "values": [2000, 2018, 9000, 9050]},
-        "school": {"kind": "interval", "low": "low", "high": "high", "levels": ["low", "mid", "high"]},
+        "school": {
+            "kind": "interval",
+            "low": "low",
+            "high": "high",
+            "levels": ["low", "mid", "high"],
+        },
     }
     first = entry(content)
     first["region"] = wide
@@ -379,13 +487,20 @@ def test_a_region_that_the_guarantee_does_not_have_is_noticed(kind: str, code: i
     assert verify(content, MODEL).exit_code == 0
     result = verify(content, f"{MODEL} --rerun")
     assert result.exit_code == code
-    assert ("is none that the guarantee" in " ".join(result.output.replace("│", " ").split())) == bool(code)
+    assert (
+        "is none that the guarantee" in " ".join(result.output.replace("│", " ").split())
+    ) == bool(code)
 
 
 @pytest.mark.usefixtures("folder")
 def test_private_values_that_the_catalogue_does_not_have_are_noticed() -> None:
-    Path("unmoved.policy").write_text(json.dumps(POLICIES["catalogue"] | {"revert": False}), encoding="utf-8")
-    protect = "protect train.csv cf.csv -s schema.json -m model.joblib -d yes --policy unmoved.policy -o unmoved.json"
+    Path("unmoved.policy").write_text(
+        json.dumps(POLICIES["catalogue"] | {"revert": False}), encoding="utf-8"
+    )
+    protect = (
+        "protect train.csv cf.csv -s schema.json -m model.joblib -d yes --policy unmoved.policy -o"
+        " unmoved.json"
+    )
     cfk(protect, 3)
     content = content_of("unmoved")
     entry(content)["released"]["salary"] += 0.5
@@ -402,7 +517,11 @@ def test_a_policy_that_was_not_agreed_on_is_noticed() -> None:
 
 
 def test_a_release_for_the_opposite_outcome_comes_out_again(folder: Path) -> None:
-    cfk("protect train.csv cf.csv -s schema.json -m model.joblib --guarantee catalogue --k 5 -o opposite.json", 0)
+    cfk(
+        "protect train.csv cf.csv -s schema.json -m model.joblib --guarantee catalogue --k 5 -o"
+        " opposite.json",
+        0,
+    )
     assert verify(content_of("opposite"), "-m model.joblib --rerun").exit_code == 0
 
 
@@ -420,19 +539,27 @@ def few(queries: list[int], folder: Path) -> Any:
     anonymizer = KAnonymizer(policy=PrivacyPolicy(guarantee="reciprocal", k=5))
     anonymizer.fit(population, model=lambda rows: rows["salary"] > 0, desired=True)
     rows = train.head(len(queries)).to_dict("records")
-    return anonymizer.transform([Counterfactual(query, row) for query, row in zip(queries, rows, strict=True)])
+    return anonymizer.transform(
+        [Counterfactual(query, row) for query, row in zip(queries, rows, strict=True)]
+    )
 
 
 @pytest.mark.parametrize(
     ("queries", "code", "asked"),
     [
         ([0, 0, 1, 2], 0, [(0, 2), (1, 1), (2, 1)]),
-        ([2, 0, 1, 0], 0, [(0, 2), (1, 1), (2, 1)]),  # written by query, whatever order they came in
+        (
+            [2, 0, 1, 0],
+            0,
+            [(0, 2), (1, 1), (2, 1)],
+        ),  # written by query, whatever order they came in
         ([1, 3], 3, [(1, 1), (3, 1)]),
         ([10**9], 3, [(10**9, 1)]),
     ],
 )
-def test_a_file_says_how_many_were_asked_for(queries: list[int], code: int, asked: Any, folder: Path) -> None:
+def test_a_file_says_how_many_were_asked_for(
+    queries: list[int], code: int, asked: Any, folder: Path
+) -> None:
     content = json.loads(few(queries, folder).to_json())
     assert content["asked"] == [{"query": query, "explanations": n} for query, n in asked]
     assert [e["query"] for e in content["explanations"]] == sorted(queries)
@@ -466,9 +593,18 @@ def test_a_signed_file_passes_with_the_table_and_without() -> None:
 def test_any_byte_of_a_signed_file_counts(signed: Path) -> None:
     content, random = (signed / "signed.json").read_bytes(), np.random.default_rng(0)
     at = [0, len(content) - 1, *random.integers(0, len(content), 100).tolist()]
-    changed = [content[:i] + bytes([content[i] ^ (1 << int(random.integers(8)))]) + content[i + 1 :] for i in at]
+    changed = [
+        content[:i] + bytes([content[i] ^ (1 << int(random.integers(8)))]) + content[i + 1 :]
+        for i in at
+    ]
     changed += [content[:i] + content[i + 1 :] for i in at[:20]]
-    others = [b"", content + b"\n", content.replace(b"\n", b"\r\n"), content[:-1], b"\xef\xbb\xbf" + content]
+    others = [
+        b"",
+        content + b"\n",
+        content.replace(b"\n", b"\r\n"),
+        content[:-1],
+        b"\xef\xbb\xbf" + content,
+    ]
     for other in changed + others:
         (signed / "signed.json").write_bytes(other)
         with pytest.raises(WrongSignatureError):
@@ -484,7 +620,15 @@ def test_any_byte_of_a_signature_counts(signed: Path) -> None:
     signature = signed / "signed.json.sig"
     made = signature.read_bytes()
     others = [made[:i] + bytes([made[i] ^ 1]) + made[i + 1 :] for i in range(len(made))]
-    others += [b"", made[:-1], made[: len(made) // 2], made + b"\n", made * 2, made.replace(b"\n", b"\r\n"), b"\0" * 64]
+    others += [
+        b"",
+        made[:-1],
+        made[: len(made) // 2],
+        made + b"\n",
+        made * 2,
+        made.replace(b"\n", b"\r\n"),
+        b"\0" * 64,
+    ]
     for other in others:
         signature.write_bytes(other)
         with pytest.raises(WrongSignatureError):
@@ -495,7 +639,10 @@ def test_any_byte_of_a_signature_counts(signed: Path) -> None:
 
 
 def test_a_signature_is_of_one_file_and_one_key(signed: Path) -> None:
-    assert "signed with another key" in cfk(SIGNED.replace("release.key.pub", "other.key.pub"), 1).output
+    assert (
+        "signed with another key"
+        in cfk(SIGNED.replace("release.key.pub", "other.key.pub"), 1).output
+    )
     (signed / "nominal.json.sig").write_bytes((signed / "signed.json.sig").read_bytes())
     assert "not what was signed" in cfk(SIGNED.replace("signed.json", "nominal.json"), 1).output
     (signed / "elsewhere.sig").write_bytes((signed / "signed.json.sig").read_bytes())
@@ -544,8 +691,14 @@ WRONG_KEYS = {
     "nothing to sign": ("sign nope.json --key release.key", "nope.json: cannot be read"),
     "no folder": ("sign --new-key nowhere/release.key", "cannot be written"),
     "both at once": ("sign signed.json --new-key third.key", "signs nothing"),
-    "a signature alone": ("verify signed.json train.csv -s schema.json --signature x", "--signature needs --key"),
-    "a count without a table": ("verify signed.json --key release.key.pub --k 5", "need the training rows"),
+    "a signature alone": (
+        "verify signed.json train.csv -s schema.json --signature x",
+        "--signature needs --key",
+    ),
+    "a count without a table": (
+        "verify signed.json --key release.key.pub --k 5",
+        "need the training rows",
+    ),
 }
 
 
@@ -562,7 +715,9 @@ def test_signing_in_python(tmp_path: Path) -> None:
     file = tmp_path / "released.json"
     file.write_bytes(b"{}")
     public = signing.new_key(tmp_path / "release.key", passphrase="one")
-    assert signing.sign(file, tmp_path / "release.key", passphrase="one").name == "released.json.sig"
+    assert (
+        signing.sign(file, tmp_path / "release.key", passphrase="one").name == "released.json.sig"
+    )
     assert signing.verify(file, public) == b"{}"
     with pytest.raises(SignatureError, match="encrypted"):
         signing.sign(file, tmp_path / "release.key")
@@ -587,20 +742,33 @@ def test_what_comes_of_dates_gaps_and_numbers_that_no_row_has_passes(
     random, n = np.random.default_rng(1), 120
     days = pd.Timestamp("2020-01-01") + pd.to_timedelta(random.integers(0, 300, n), "D")
     train = people().head(n).drop(columns=["name", "outcome"])
-    train["weight"] = np.where(random.random(n) < 0.1, np.nan, np.round(50 + 30 * random.random(n), 2))
-    train["since"], train["until"] = days.strftime("%Y-%m-%d"), (days + pd.Timedelta(days=9)).strftime("%Y-%m-%d")
+    train["weight"] = np.where(
+        random.random(n) < 0.1, np.nan, np.round(50 + 30 * random.random(n), 2)
+    )
+    train["since"], train["until"] = (
+        days.strftime("%Y-%m-%d"),
+        (days + pd.Timedelta(days=9)).strftime("%Y-%m-%d"),
+    )
     train["note"] = random.choice(["x", "y", None], n)
     numbers = train[["age", "salary"]].sum(axis=1)
     model = make_pipeline(
-        make_column_transformer(("passthrough", ["age", "salary"])), DecisionTreeClassifier(max_depth=4, random_state=0)
+        make_column_transformer(("passthrough", ["age", "salary"])),
+        DecisionTreeClassifier(max_depth=4, random_state=0),
     ).fit(train, np.digitize(numbers, [90, 120]))
     joblib.dump(model, "model.joblib")
     train.to_csv("train.csv", index=False)
     native = train.sample(5, random_state=0)
-    synthetic = native.assign(age=native["age"] + 0.5, weight=native["weight"] + 0.011, salary=native["salary"] + 0.25)
+    synthetic = native.assign(
+        age=native["age"] + 0.5, weight=native["weight"] + 0.011, salary=native["salary"] + 0.25
+    )
     pd.concat([native, synthetic]).to_csv("cf.csv", index=False)
-    quasi = {"quasi_identifiers": ["age", "weight", "since", "school", "zip"], "weights": {"age": 2.0}}
-    kept = {name: SCHEMA[name] for name in ("ordinal", "hierarchies", "bins", "sensitive", "nominal")}
+    quasi = {
+        "quasi_identifiers": ["age", "weight", "since", "school", "zip"],
+        "weights": {"age": 2.0},
+    }
+    kept = {
+        name: SCHEMA[name] for name in ("ordinal", "hierarchies", "bins", "sensitive", "nominal")
+    }
     Path("schema.json").write_text(json.dumps(quasi | kept), encoding="utf-8")
     Path("policy.json").write_text(json.dumps(policy), encoding="utf-8")
     given = f"-s schema.json -m model.joblib -d {desired} --policy policy.json"

@@ -1,4 +1,6 @@
-"""No answer asks for a change that is excluded: recounted in plain pandas, for every guarantee and way to ask."""
+"""No answer asks for a change that is excluded: recounted in plain pandas, for every guarantee and
+way to ask.
+"""
 
 from __future__ import annotations
 
@@ -11,21 +13,43 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cfk_plugin import Explanations, KAnonymizer, Ledger, Population, PrivacyPolicy, Region, Schema, protect
+from cfk_plugin import (
+    Explanations,
+    KAnonymizer,
+    Ledger,
+    Population,
+    PrivacyPolicy,
+    Region,
+    Schema,
+    protect,
+)
 from cfk_plugin.errors import InputError
 
 QUASI, LEVELS = ["age", "grade", "sex", "zip"], ["low", "mid", "high"]
 FEATURES = ["age", "sex", "grade", "zip", "pay", "hours", "job"]
 K = 5
-SCHEMA = {"immutable": ["sex"], "monotone": {"age": "increase", "grade": "increase", "hours": "decrease"}}
+SCHEMA = {
+    "immutable": ["sex"],
+    "monotone": {"age": "increase", "grade": "increase", "hours": "decrease"},
+}
 CALLS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "two features fixed": ({}, {"features_to_vary": ["age", "grade", "zip", "pay", "hours"]}),
     "the schema": (SCHEMA, {}),
     "ranges": (
         {},
-        {"permitted_range": {"age": [30, 50], "pay": [20, 60], "zip": [1000, 2000], "grade": ["mid", "high"]}},
+        {
+            "permitted_range": {
+                "age": [30, 50],
+                "pay": [20, 60],
+                "zip": [1000, 2000],
+                "grade": ["mid", "high"],
+            }
+        },
     ),
-    "all of it": (SCHEMA, {"features_to_vary": ["age", "grade", "pay", "sex"], "permitted_range": {"age": [25, 66]}}),
+    "all of it": (
+        SCHEMA,
+        {"features_to_vary": ["age", "grade", "pay", "sex"], "permitted_range": {"age": [25, 66]}},
+    ),
 }
 
 
@@ -47,17 +71,25 @@ def table(seed: int, n: int = 300) -> pd.DataFrame:
 def model(rows: pd.DataFrame) -> np.ndarray:
     pay, hours, age = (rows[name].to_numpy(dtype=float) for name in ("pay", "hours", "age"))
     return np.where(
-        pay + hours / 4 + age / 5 + 4 * (rows["sex"] == "m") + 3 * (rows["grade"] == "high") > 62, "yes", "no"
+        pay + hours / 4 + age / 5 + 4 * (rows["sex"] == "m") + 3 * (rows["grade"] == "high") > 62,
+        "yes",
+        "no",
     )
 
 
-def fitted(train: pd.DataFrame, changes: dict[str, Any] | None = None, **settings: Any) -> KAnonymizer:
+def fitted(
+    train: pd.DataFrame, changes: dict[str, Any] | None = None, **settings: Any
+) -> KAnonymizer:
     policy = PrivacyPolicy(**{"k": K, "guarantee": "catalogue", **settings})
-    return KAnonymizer(policy=policy).fit(population_of(train, **changes or {}), model=model, desired="yes")
+    return KAnonymizer(policy=policy).fit(
+        population_of(train, **changes or {}), model=model, desired="yes"
+    )
 
 
 def population_of(train: pd.DataFrame, **options: Any) -> Population:
-    schema = Schema.from_frame(train, quasi_identifiers=QUASI, ordinal={"grade": LEVELS}, nominal=["zip"], **options)
+    schema = Schema.from_frame(
+        train, quasi_identifiers=QUASI, ordinal={"grade": LEVELS}, nominal=["zip"], **options
+    )
     return Population.from_frame(train, schema, key=b"key")
 
 
@@ -71,22 +103,34 @@ def refused(n: int) -> pd.DataFrame:
 
 def permits(changes: dict[str, Any], call: dict[str, Any], name: str, own: Any, value: Any) -> bool:
     """Say in plain words whether somebody with a value may be told to have another one."""
-    change = changes.get("monotone", {}).get(name, "never" if name in changes.get("immutable", []) else "any")
+    change = changes.get("monotone", {}).get(
+        name, "never" if name in changes.get("immutable", []) else "any"
+    )
     change = change if name in call.get("features_to_vary", FEATURES) else "never"
     within = call.get("permitted_range", {}).get(name)
-    if within is not None and not (within[0] <= value <= within[1] if name in ("age", "pay") else value in within):
+    if within is not None and not (
+        within[0] <= value <= within[1] if name in ("age", "pay") else value in within
+    ):
         return False
     own, value = (LEVELS.index(each) if name == "grade" else each for each in (own, value))
-    return {"any": True, "never": value == own, "increase": value >= own, "decrease": value <= own}[change]
+    return {"any": True, "never": value == own, "increase": value >= own, "decrease": value <= own}[
+        change
+    ]
 
 
-def values_of(train: pd.DataFrame, call: dict[str, Any], name: str, part: Any, own: Any) -> list[Any]:
-    """Return the values inside of a part that may decide: the table's, the own one, and ends of what is asked for."""
+def values_of(
+    train: pd.DataFrame, call: dict[str, Any], name: str, part: Any, own: Any
+) -> list[Any]:
+    """Return the values inside of a part that may decide: the table's, the own one, and ends of
+    what is asked for.
+    """
     known = [*train[name].unique(), own, *call.get("permitted_range", {}).get(name, [])]
     return [value for value in dict.fromkeys(known) if Region({name: part}).contains({name: value})]
 
 
-def faults(entry: Any, query: Mapping[str, Any], train: pd.DataFrame, changes: Any, call: Any) -> list[str]:
+def faults(
+    entry: Any, query: Mapping[str, Any], train: pd.DataFrame, changes: Any, call: Any
+) -> list[str]:
     """Return the attributes of an answer that leave nothing that is permitted."""
     parts = entry.parts()
     return [
@@ -99,12 +143,20 @@ def faults(entry: Any, query: Mapping[str, Any], train: pd.DataFrame, changes: A
     ]
 
 
-def share_permitted(entry: Any, query: Mapping[str, Any], train: pd.DataFrame, changes: Any, call: Any) -> float:
-    """Return the share of what is permitted of a region, own values of who asks included, that has the outcome."""
+def share_permitted(
+    entry: Any, query: Mapping[str, Any], train: pd.DataFrame, changes: Any, call: Any
+) -> float:
+    """Return the share of what is permitted of a region, own values of who asks included, that has
+    the outcome.
+    """
     inside = []
     for name in QUASI:
         known = [*train[name].unique(), query[name]]
-        part = [v for v in dict.fromkeys(known) if Region({name: entry.region[name]}).contains({name: v})]
+        part = [
+            v
+            for v in dict.fromkeys(known)
+            if Region({name: entry.region[name]}).contains({name: v})
+        ]
         here = [v for v in part if permits(changes, call, name, query[name], v)]
         if not here:  # only numbers that nobody has: the one nearest to the query
             some = values_of(train, call, name, entry.region[name], query[name])
@@ -128,13 +180,17 @@ def test_no_answer_of_a_catalogue_asks_for_an_excluded_change(case: Any, revert:
     assert len(answers.released) > 30
     assert {entry.reason for entry in answers.suppressed} <= {"no_actionable_answer"}
     fixed = [
-        n for n in FEATURES if n not in call.get("features_to_vary", FEATURES) or n in changes.get("immutable", [])
+        n
+        for n in FEATURES
+        if n not in call.get("features_to_vary", FEATURES) or n in changes.get("immutable", [])
     ]
     for entry in answers.released:
         query = asks.loc[entry.query]
         assert not faults(entry, query, train, changes, call)
         assert all(entry.released[name] == query[name] for name in fixed if name not in QUASI)
-        assert all(Region({name: entry.region[name]}).contains(query) for name in fixed if name in QUASI)
+        assert all(
+            Region({name: entry.region[name]}).contains(query) for name in fixed if name in QUASI
+        )
         said = entry.text(query)
         assert not any(name in said.partition("(")[0] for name in fixed if name != "age")
         assert entry.certificate.k_consistent >= K
@@ -161,10 +217,14 @@ def test_other_guarantees_withhold_what_asks_for_an_excluded_change_and_nothing_
     train, changes, call = case
     asks, found = refused(60), train[model(train) == "yes"].head(60).reset_index(drop=True)
     for name in ("sex", "job", "hours", "zip"):  # an explainer that changes little
-        found[name] = np.where(model(found.assign(**{name: asks[name]})) == "yes", asks[name], found[name])
+        found[name] = np.where(
+            model(found.assign(**{name: asks[name]})) == "yes", asks[name], found[name]
+        )
     free = fitted(train, **settings).transform(found, asks)
     options = {"model": model, "desired": "yes", "policy": PrivacyPolicy(k=K, **settings)}
-    held = protect(lambda _: found, population=population_of(train, **changes), **options).explain(asks, **call)
+    held = protect(lambda _: found, population=population_of(train, **changes), **options).explain(
+        asks, **call
+    )
     reasons = []
     for before, entry in zip(free, held, strict=True):
         query, reason = asks.loc[entry.query], getattr(before, "reason", None)
@@ -182,20 +242,38 @@ def test_other_guarantees_withhold_what_asks_for_an_excluded_change_and_nothing_
 
 @pytest.mark.parametrize("form", ["bins", "withheld"])
 def test_where_a_private_value_is_not_said_no_refusal_tells_of_it(form: str) -> None:
-    """Two counterfactuals that are released alike are refused alike, however narrow the range that is asked for."""
+    """Two counterfactuals that are released alike are refused alike, however narrow the range that
+    is asked for.
+    """
     train = table(0).assign(pay=lambda rows: rows["pay"] + np.arange(300) / 1000)
     bins = {"bins": {"pay": [0, 60, 66, 100]}} if form == "bins" else {}
     policy = {"private_values": "bins"} if form == "bins" else {"rare_values": "withhold"}
-    options = {"model": model, "desired": "yes", "policy": PrivacyPolicy(k=K, guarantee="reciprocal", **policy)}
-    asks, found = refused(40), train[train["pay"].between(60, 66) & (model(train) == "yes")].head(40)
+    options = {
+        "model": model,
+        "desired": "yes",
+        "policy": PrivacyPolicy(k=K, guarantee="reciprocal", **policy),
+    }
+    asks, found = (
+        refused(40),
+        train[train["pay"].between(60, 66) & (model(train) == "yes")].head(40),
+    )
     found = found.reset_index(drop=True)
     alike = found.assign(pay=found["pay"].to_numpy()[::-1])
-    privates = [protect(lambda _, t=t: t, population=population_of(train, **bins), **options) for t in (found, alike)]
+    privates = [
+        protect(lambda _, t=t: t, population=population_of(train, **bins), **options)
+        for t in (found, alike)
+    ]
     pairs = list(zip(*(private.explain(asks) for private in privates), strict=True))
-    same = [i for i, (one, other) in enumerate(pairs) if one.to_dict() == other.to_dict() and one.status == "released"]
+    same = [
+        i
+        for i, (one, other) in enumerate(pairs)
+        if one.to_dict() == other.to_dict() and one.status == "released"
+    ]
     assert len(same) > 10
     for within in ((10, 59), (60.2, 60.4), (63, 65), (65.5, 80), (70, 71)):
-        one, other = (private.explain(asks, permitted_range={"pay": within}) for private in privates)
+        one, other = (
+            private.explain(asks, permitted_range={"pay": within}) for private in privates
+        )
         assert [one[i].to_dict() for i in same] == [other[i].to_dict() for i in same]
         meets = form == "bins" and max(within[0], 60) <= min(within[1], 66)
         assert meets == any(one[i].status == "released" for i in same)
@@ -213,7 +291,10 @@ def test_of_several_candidates_one_that_changes_nothing_excluded_is_chosen() -> 
             from cfk_plugin.hookspecs import CounterfactualBatch
 
             assert set(options) == {"features_to_vary"}
-            other = rows[rows["sex"] == "m"].head(len(queries)), rows[rows["sex"] == "f"].head(len(queries))
+            other = (
+                rows[rows["sex"] == "m"].head(len(queries)),
+                rows[rows["sex"] == "f"].head(len(queries)),
+            )
             frame = pd.concat(other, ignore_index=True)
             slot = np.concatenate([np.arange(len(queries)) * m, np.arange(len(queries)) * m + 1])
             return CounterfactualBatch(frame[FEATURES], slot, np.repeat(np.arange(len(queries)), m))
@@ -240,9 +321,13 @@ def test_of_several_candidates_one_that_changes_nothing_excluded_is_chosen() -> 
         plugins=[Plugin()],
         candidates=2,
     )
-    released = private.explain(asks, features_to_vary=[name for name in FEATURES if name != "sex"]).released
+    released = private.explain(
+        asks, features_to_vary=[name for name in FEATURES if name != "sex"]
+    ).released
     assert len(released) > 6
-    assert all(Region({"sex": entry.region["sex"]}).contains(asks.loc[entry.query]) for entry in released)
+    assert all(
+        Region({"sex": entry.region["sex"]}).contains(asks.loc[entry.query]) for entry in released
+    )
 
 
 def test_what_is_withheld_for_its_change_is_on_record_as_left(tmp_path: Path) -> None:
@@ -271,8 +356,12 @@ def test_who_asks_must_be_known_where_the_schema_says_what_cannot_change() -> No
     assert len(anonymizer.transform(found, asks)) == 5
 
 
-@pytest.mark.parametrize("asked", [{"features_to_vary": ["heigth"]}, {"permitted_range": {"pay": [9, 1]}}])
-def test_a_call_that_cannot_be_meant_is_refused_before_the_explainer_is_asked(asked: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "asked", [{"features_to_vary": ["heigth"]}, {"permitted_range": {"pay": [9, 1]}}]
+)
+def test_a_call_that_cannot_be_meant_is_refused_before_the_explainer_is_asked(
+    asked: dict[str, Any],
+) -> None:
     train = table(0)
 
     def explain(queries: pd.DataFrame, **options: Any) -> pd.DataFrame:
@@ -293,7 +382,9 @@ def test_a_sealed_population_holds_answers_to_the_same(tmp_path: Path) -> None:
     KAnonymizer(policy=policy).fit(people, model=model, desired="yes").seal(tmp_path / "people.cfk")
     opened = Population.open(tmp_path / "people.cfk", key=b"key")
     here, there = (
-        protect(lambda _: found, model=model, population=population, policy=policy, desired="yes").explain(asks)
+        protect(
+            lambda _: found, model=model, population=population, policy=policy, desired="yes"
+        ).explain(asks)
         for population in (people, opened)
     )
     assert [entry.to_dict() for entry in here] == [entry.to_dict() for entry in there]
@@ -309,25 +400,42 @@ def test_nothing_changes_where_nothing_is_said() -> None:
         return [entry.to_dict() for entry in answers]
 
     free = anonymizer.explain(asks)
-    assert plain(free) == plain(anonymizer.explain(asks, features_to_vary="all", permitted_range={}))
+    assert plain(free) == plain(
+        anonymizer.explain(asks, features_to_vary="all", permitted_range={})
+    )
     assert {entry.certificate.permitted_pureness for entry in free.released} == {None}
 
 
 @pytest.mark.parametrize("form", [{}, {"private_values": "bins"}, {"rare_values": "withhold"}])
 @pytest.mark.parametrize("guarantee", ["catalogue", "reciprocal"])
-def test_a_private_category_that_is_written_as_a_number_is_a_category(guarantee: str, form: dict[str, Any]) -> None:
+def test_a_private_category_that_is_written_as_a_number_is_a_category(
+    guarantee: str, form: dict[str, Any]
+) -> None:
     numbers = {"clerk": 1, "nurse": 2, "smith": 10}
     train = table(0).assign(job=lambda rows: rows["job"].map(numbers))
     schema = Schema.from_frame(
-        train, quasi_identifiers=QUASI, ordinal={"grade": LEVELS}, nominal=["zip", "job"], bins={"pay": [20, 40, 70]}
+        train,
+        quasi_identifiers=QUASI,
+        ordinal={"grade": LEVELS},
+        nominal=["zip", "job"],
+        bins={"pay": [20, 40, 70]},
     )
     policy = PrivacyPolicy(k=K, guarantee=guarantee, min_pureness=0, **form)  # type: ignore[arg-type]
     asks = refused(30).assign(job=lambda rows: rows["job"].map(numbers))
-    found = train[model(train) == "yes"].head(len(asks)).reset_index(drop=True).assign(job=asks["job"])
+    found = (
+        train[model(train) == "yes"].head(len(asks)).reset_index(drop=True).assign(job=asks["job"])
+    )
     people = Population.from_frame(train, schema, key=b"key")
     private = protect(lambda _: found, model=model, population=people, policy=policy, desired="yes")
     answers = private.explain(asks, features_to_vary=[name for name in FEATURES if name != "job"])
     assert answers.released
-    assert {entry.reason for entry in answers.suppressed} <= {"no_actionable_answer", "pureness_below_minimum"}
-    shown = [(entry.query, entry.released["job"]) for entry in answers.generalized if "job" in entry.released]
+    assert {entry.reason for entry in answers.suppressed} <= {
+        "no_actionable_answer",
+        "pureness_below_minimum",
+    }
+    shown = [
+        (entry.query, entry.released["job"])
+        for entry in answers.generalized
+        if "job" in entry.released
+    ]
     assert all(int(value) == asks["job"][query] for query, value in shown)

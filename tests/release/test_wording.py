@@ -45,10 +45,13 @@ def test_sets_levels_and_dates():
         "level": Interval("mid", "high", levels=("mid", "high")),
         "day": Interval(pd.Timestamp("2020-01-01"), pd.Timestamp("2021-01-01")),
     }
-    told = sentence(parts, {"city": "Namur", "home_type": "flat", "level": "low", "day": pd.Timestamp("2019-01-01")})
-    assert told == (
-        "If your city were Antwerp or Ghent, your home type were missing, your level were mid–high and "
-        f"your day were between 2020-01-01 and 2021-01-01{END}"
+    told = sentence(
+        parts,
+        {"city": "Namur", "home_type": "flat", "level": "low", "day": pd.Timestamp("2019-01-01")},
+    )
+    assert (
+        told == "If your city were Antwerp or Ghent, your home type were missing, your level were"
+        f" mid–high and your day were between 2020-01-01 and 2021-01-01{END}"
     )
 
 
@@ -60,12 +63,15 @@ def test_what_fits_is_left_out_in_any_dtype():
 
 def test_what_is_withheld_is_named_at_the_end():
     told = {"home_type": frozenset({"flat"}), "age": Interval(20, 30)}
-    assert sentence(told, {"home_type": "house", "age": 21}, withheld=("net_pay",)) == (
-        "If your home type were flat, the outcome would be the desired one (withheld: net pay)."
+    assert (
+        sentence(told, {"home_type": "house", "age": 21}, withheld=("net_pay",))
+        == "If your home type were flat, the outcome would be the desired one (withheld: net pay)."
     )
     fits = sentence(told, {"home_type": "flat", "age": 21}, withheld=("net_pay", "job", "debt"))
-    assert fits == (
-        "Nothing in these attributes needs to change for the desired outcome (withheld: net pay, job and debt)."
+    assert (
+        fits
+        == "Nothing in these attributes needs to change for the desired outcome (withheld: net pay,"
+        " job and debt)."
     )
 
 
@@ -87,26 +93,39 @@ def test_without_the_person_all_of_it_is_said():
     assert sentence(parts, None) == f"If you were 20–30 years of age and your city were Ghent{END}"
 
 
-@pytest.mark.parametrize("given", [Phrase("", "", "lived in {}"), "lived in {}", {"equal": "lived in {}"}])
+@pytest.mark.parametrize(
+    "given", [Phrase("", "", "lived in {}"), "lived in {}", {"equal": "lived in {}"}]
+)
 def test_the_schema_says_how_a_change_is_said(given):
     table = pd.DataFrame({"city": ["Ghent", "Namur"] * 4, "visits": [0, 1] * 4})
     visits = {"more": "came {} {time|times} more"}
-    schema = Schema.from_frame(table, quasi_identifiers=["city"], phrases={"city": given, "visits": visits})
+    schema = Schema.from_frame(
+        table, quasi_identifiers=["city"], phrases={"city": given, "visits": visits}
+    )
     population = Population.from_frame(table, schema)
-    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=2)).fit(population, lambda rows: rows["visits"] > 0, desired=True)
+    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=2)).fit(
+        population, lambda rows: rows["visits"] > 0, desired=True
+    )
     explanations = anonymizer.transform(table.iloc[[1, 1]], factuals=table.iloc[[0, 1]])
     told = f"If you lived in Namur and came 1 time more{END}"
-    assert explanations.text(table) == [told, "Nothing in these attributes needs to change for the desired outcome."]
+    assert explanations.text(table) == [
+        told,
+        "Nothing in these attributes needs to change for the desired outcome.",
+    ]
     assert explanations[0].text(table.loc[0]) == told
     assert explanations.text()[0] == f"If you lived in Namur and your visits were 1{END}"
     assert (
-        explanations[0].text(table.loc[0], {"city": Phrase("", "", "moved to {}")}).startswith("If you moved to Namur")
+        explanations[0]
+        .text(table.loc[0], {"city": Phrase("", "", "moved to {}")})
+        .startswith("If you moved to Namur")
     )
 
 
 def test_what_the_schema_says_is_sealed_and_pickled_and_groups_are_not(tmp_path):
     table = pd.DataFrame({"age": range(20, 60), "pay": range(40)})
-    schema = Schema.from_frame(table, quasi_identifiers=["age"], phrases={"pay": {"more": "earned {} more"}})
+    schema = Schema.from_frame(
+        table, quasi_identifiers=["age"], phrases={"pay": {"more": "earned {} more"}}
+    )
     population = Population.from_frame(table, schema)
     anonymizer = KAnonymizer(policy=PrivacyPolicy(k=5, guarantee="reciprocal"))
     anonymizer.fit(population, lambda rows: rows["pay"] > 4, desired=True)
@@ -117,7 +136,11 @@ def test_what_the_schema_says_is_sealed_and_pickled_and_groups_are_not(tmp_path)
     anonymizer.seal(tmp_path / "sealed.cfk")
     opened = Population.open(tmp_path / "sealed.cfk")
     assert opened.schema == schema
-    again = KAnonymizer().fit(opened, lambda rows: rows["pay"] > 4, desired=True).transform(table.tail(1))[0]
+    again = (
+        KAnonymizer()
+        .fit(opened, lambda rows: rows["pay"] > 4, desired=True)
+        .transform(table.tail(1))[0]
+    )
     assert again.text({"age": 59, "pay": 0}) == entry.text({"age": 59, "pay": 0})
     assert "earned 39 more" in again.text({"age": 59, "pay": 0})
 
@@ -131,7 +154,8 @@ def test_the_script_that_is_type_checked_also_runs():
 
 
 @pytest.mark.parametrize(
-    "wrong", ["in {0}", "in {", "blood pressure", {"equal": "lower"}, {"same": "x"}, {}, 3, {"more": 1}]
+    "wrong",
+    ["in {0}", "in {", "blood pressure", {"equal": "lower"}, {"same": "x"}, {}, 3, {"more": 1}],
 )
 def test_a_phrase_that_cannot_be_filled_is_refused(wrong):
     table = pd.DataFrame({"city": ["a", "b"]})

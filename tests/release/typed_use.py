@@ -24,7 +24,9 @@ def accepts(rows: pd.DataFrame) -> np.ndarray:
 
 
 def letters(train: pd.DataFrame, queries: pd.DataFrame) -> list[str]:
-    schema = Schema.from_frame(train, quasi_identifiers=["age"], phrases={"pay": {"more": "earned {} more"}})
+    schema = Schema.from_frame(
+        train, quasi_identifiers=["age"], phrases={"pay": {"more": "earned {} more"}}
+    )
     private = protect(
         lambda rows: train[train["pay"] > 50].iloc[: len(rows)],
         model=accepts,

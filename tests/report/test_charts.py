@@ -1,4 +1,6 @@
-"""Numbers with bars, and curves: as long, and where, as their numbers say; told apart without colour."""
+"""Numbers with bars, and curves: as long, and where, as their numbers say; told apart without
+colour.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,18 @@ from reported import amount, bare
 
 def chart(name: str, labels: list[str], series: dict[str, list[Any]], **of: Any) -> dict[str, Any]:
     """Return a distribution; a number stands for its amount, None for what was not measured."""
-    told = {key: [each if isinstance(each, dict) else amount(each) for each in found] for key, found in series.items()}
-    return {"id": name, "section": 5, "labels": labels, "series": told, "marks": {}, "note": ""} | of
+    told = {
+        key: [each if isinstance(each, dict) else amount(each) for each in found]
+        for key, found in series.items()
+    }
+    return {
+        "id": name,
+        "section": 5,
+        "labels": labels,
+        "series": told,
+        "marks": {},
+        "note": "",
+    } | of
 
 
 def page(*charts: dict[str, Any], **changes: Any) -> Element:
@@ -29,7 +41,11 @@ def page(*charts: dict[str, Any], **changes: Any) -> Element:
 
 def table(found: dict[str, Any]) -> Element:
     """Return the table of a distribution."""
-    (made,) = [each for each in page(found).all("table") if each.attributes.get("id") == f"chart-{found['id']}"]
+    (made,) = [
+        each
+        for each in page(found).all("table")
+        if each.attributes.get("id") == f"chart-{found['id']}"
+    ]
     return made
 
 
@@ -46,8 +62,14 @@ def _share(style: str | None) -> float | None:
 
 def test_bars_are_as_long_as_their_values_and_differ_by_series() -> None:
     before, after = [0.9, 0.06, amount(band="not told apart")], [0.0, 0.25, None]
-    found = table(chart("class_sizes", ["under 12", "12–23", "24–59"], {"before": before, "after": after}))
-    assert [cell.text for cell in found.all("thead")[0].all("th")] == ["People in the class", "before", "after"]
+    found = table(
+        chart("class_sizes", ["under 12", "12–23", "24–59"], {"before": before, "after": after})
+    )
+    assert [cell.text for cell in found.all("thead")[0].all("th")] == [
+        "People in the class",
+        "before",
+        "after",
+    ]
     assert bars(found) == [
         *(("90 %", "tone0", 0.9), ("0 %", "tone1", 0.0)),
         *(("6 %", "tone0", 0.06), ("25 %", "tone1", 0.25)),
@@ -61,7 +83,9 @@ def test_bars_of_counts_are_shares_of_the_longest() -> None:
 
 
 def test_what_is_asked_stands_above_the_numbers() -> None:
-    found = table(chart("risk", ["0.2"], {"share of releases": [0.5]}, marks={"1 / k": 0.1, "floor": 0.99996}))
+    found = table(
+        chart("risk", ["0.2"], {"share of releases": [0.5]}, marks={"1 / k": 0.1, "floor": 0.99996})
+    )
     assert "Asked: 1 / k: 0.1, floor: 0.999." in found.all("caption")[0].text
 
 
@@ -76,7 +100,10 @@ def test_of_many_percentiles_a_few_are_in_the_page_and_all_in_the_data() -> None
 # --- curves of attacks, on logarithmic axes ---
 
 ROC = [f"{10 ** (power / 10):.3g}" for power in range(-30, 1)]
-CURVES = {"membership_cfd": [float(x) ** 0.98 for x in ROC], "membership_loss": [float(x) ** 0.4 for x in ROC]}
+CURVES = {
+    "membership_cfd": [float(x) ** 0.98 for x in ROC],
+    "membership_loss": [float(x) ** 0.4 for x in ROC],
+}
 CURVES |= {"membership_other": [0.0 if float(x) < 0.01 else float(x) for x in ROC]}
 BOUNDS = {
     "bound_tight": [min(1.0, 2.7 * float(x)) for x in ROC],
@@ -94,14 +121,27 @@ def texts(ax: Any) -> set[str]:
     """Return what axes in a notebook say."""
     ax.figure.canvas.draw()
     found = {text.get_text() for text in ax.findobj(Text) if text.get_visible()}
-    return found - {"", *(tick.get_text() for tick in (*ax.get_xticklabels(), *ax.get_yticklabels()))}
+    return found - {
+        "",
+        *(tick.get_text() for tick in (*ax.get_xticklabels(), *ax.get_yticklabels())),
+    }
 
 
 def test_curves_are_those_of_a_notebook_on_logarithmic_axes() -> None:
-    curves = {name: Curve(tuple(map(float, ROC)), tuple(found)) for name, found in (CURVES | BOUNDS).items()}
+    curves = {
+        name: Curve(tuple(map(float, ROC)), tuple(found))
+        for name, found in (CURVES | BOUNDS).items()
+    }
     said = [text.text for text in picture("roc", ROC, CURVES | BOUNDS).all("text")]
     assert texts(plot_roc(curves)) <= {*said}
-    assert {"CFD", "Loss", "other", "a coin", "most that epsilon admits", "the same, as published"} <= {*said}
+    assert {
+        "CFD",
+        "Loss",
+        "other",
+        "a coin",
+        "most that epsilon admits",
+        "the same, as published",
+    } <= {*said}
     assert said[:4] == ["0.001", "0.01", "0.1", "1"]
 
 
@@ -114,8 +154,16 @@ def test_few_points_are_drawn_on_whole_powers_of_ten_below_the_legend() -> None:
 def test_what_k_costs_is_drawn_as_in_a_notebook() -> None:
     found = {"NCP": [0.1, 0.2], "pureness": [1.0, 0.9], "withheld": [0.0, 0.5]}
     said = {text.text for text in picture("frontier", ["5", "10"], found).all("text")}
-    assert {"information loss, NCP 0.20", "pureness 0.90", "withheld, of all asked 0.50", "5", "10"} <= said
-    assert not any("withheld" in text.text for text in picture("frontier", ["5"], {"NCP": [0.1]}).all("text"))
+    assert {
+        "information loss, NCP 0.20",
+        "pureness 0.90",
+        "withheld, of all asked 0.50",
+        "5",
+        "10",
+    } <= said
+    assert not any(
+        "withheld" in text.text for text in picture("frontier", ["5"], {"NCP": [0.1]}).all("text")
+    )
 
 
 def test_a_picture_leads_nowhere_and_what_a_curve_is_called_is_only_text() -> None:
@@ -123,17 +171,26 @@ def test_a_picture_leads_nowhere_and_what_a_curve_is_called_is_only_text() -> No
     (svg,) = [figure.all("svg")[0] for figure in made.all("figure") if figure.all("svg")]
     assert "<b>$x$" in {text.text for text in svg.all("text")}
     held = {name: value for each in svg.walk() for name, value in each.attributes.items()}
-    assert not any(name.startswith("xmlns") or "//" in (value or "") for name, value in held.items())
+    assert not any(
+        name.startswith("xmlns") or "//" in (value or "") for name, value in held.items()
+    )
 
 
-@pytest.mark.parametrize(("name", "labels"), [("frontier", []), ("ncp_by_attribute", ["a"]), ("roc", ROC)])
+@pytest.mark.parametrize(
+    ("name", "labels"), [("frontier", []), ("ncp_by_attribute", ["a"]), ("roc", ROC)]
+)
 def test_nothing_measured_can_be_drawn(name: str, labels: list[str]) -> None:
-    series = {"membership_cfd": [None] * len(labels), "other": [amount(band="hidden")] * len(labels)}
+    series = {
+        "membership_cfd": [None] * len(labels),
+        "other": [amount(band="hidden")] * len(labels),
+    }
     assert table(chart(name, labels, series)).all("caption")[0].text
 
 
 def test_a_legend_says_what_an_attack_reached(store: str) -> None:
-    audit = json.loads(reported.membership({"membership_cfd": 1.0}, 300, **reported.OF_POLICY).to_json())
+    audit = json.loads(
+        reported.membership({"membership_cfd": 1.0}, 300, **reported.OF_POLICY).to_json()
+    )
     report = PrivacyReport.of_runs(reported.run(audits=[audit]))
     (attack,) = report.data.attacks
     assert re.search(rf"CFD: AUC {str(attack.main.value)[:4]}", report.to_html())

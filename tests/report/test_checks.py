@@ -31,8 +31,12 @@ CRITERIA = ("singling out", "linkability", "inference")
 def judge(answers: Path, tmp_path: Path) -> Any:
     """Return a function that makes the report of a run, with every question answered."""
 
-    def of(table: pd.DataFrame | None = None, *, said: Mapping[str, Any] | None = None, **changes: Any) -> ReportData:
-        options = {name: changes.pop(name) for name in ("preset", "since", "edition") if name in changes}
+    def of(
+        table: pd.DataFrame | None = None, *, said: Mapping[str, Any] | None = None, **changes: Any
+    ) -> ReportData:
+        options = {
+            name: changes.pop(name) for name in ("preset", "since", "edition") if name in changes
+        }
         inputs = answers if said is None else reported.inputs(tmp_path / "inputs.yaml", **said)
         return PrivacyReport.of_runs(reported.run(table, **changes), inputs=inputs, **options).data
 
@@ -53,7 +57,8 @@ def test_everything_passes_when_nothing_is_wrong(judge: Any) -> None:
     assert {found.id for found in data.checks} == ALL
     assert (found(data), data.verdict) == ({}, "pass")
     assert {row["criterion"]: row["status"] for row in data.criteria} == {
-        "singling out": "review",  # whoever knows a salary finds the row by it: a person has to judge
+        # whoever knows a salary finds the row by it: a person has to judge
+        "singling out": "review",
         "linkability": "pass",
         "inference": "review",
     }
@@ -72,17 +77,25 @@ def test_everything_passes_when_nothing_is_wrong(judge: Any) -> None:
         ({"pureness": 0.6, "pureness_low": 0.4}, {"pureness": "review"}),
     ],
 )
-def test_one_wrong_explanation_is_found_and_named(columns: dict[str, Any], says: dict[str, str], judge: Any) -> None:
+def test_one_wrong_explanation_is_found_and_named(
+    columns: dict[str, Any], says: dict[str, str], judge: Any
+) -> None:
     table = reported.rows()
     table.loc[5, list(columns)] = list(columns.values())
     data = judge(table)
     assert (found(data), data.verdict) == (says, verdict(says))
-    steps = {each.id: [name.split("/")[1] for name in each.evidence] for each in data.checks if each.id in says}
+    steps = {
+        each.id: [name.split("/")[1] for name in each.evidence]
+        for each in data.checks
+        if each.id in says
+    }
     assert steps == {name: ["5"] for name in says}
 
 
 def test_a_region_that_the_recount_refused_fails_its_protector(judge: Any) -> None:
-    table = reported.withheld(reported.rows(), 0, "verification_failed").assign(refused_k=[3.0, *[np.nan] * 99])
+    table = reported.withheld(reported.rows(), 0, "verification_failed").assign(
+        refused_k=[3.0, *[np.nan] * 99]
+    )
     data = judge(table)
     line = next(check for check in data.checks if check.id == "verification")
     assert found(data) == {"verification": "fail"}
@@ -90,7 +103,9 @@ def test_a_region_that_the_recount_refused_fails_its_protector(judge: Any) -> No
 
 
 STRICT = dataclasses.replace(reported.POLICY, l=3, t=0.2)
-TEN = PrivacyPolicy(guarantee="reciprocal", k=10, anonymity_set="eligible", min_pureness=0.5, max_ncp=0.5)
+TEN = PrivacyPolicy(
+    guarantee="reciprocal", k=10, anonymity_set="eligible", min_pureness=0.5, max_ncp=0.5
+)
 TENS = dict.fromkeys(("k", "k_desired", "k_effective", "k_intersection"), 10)
 NOMINAL = PrivacyPolicy(k=12, guarantee="nominal", min_pureness=0.5, max_ncp=0.5)
 NO_FLOOR = PrivacyPolicy(guarantee="reciprocal", k=12, anonymity_set="eligible", min_pureness=0)
@@ -108,18 +123,30 @@ TABLES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, str]]] = {
         {"l_diversity": "not_measured", "t_closeness": "not_measured"},
     ),
     "nobody counted the eligible": ({"k_desired": np.nan}, {}, {"k_desired_min": "not_measured"}),
-    "nobody counted who is left": ({"k_effective": np.nan}, {}, {"k_effective_min": "not_measured"}),
+    "nobody counted who is left": (
+        {"k_effective": np.nan},
+        {},
+        {"k_effective_min": "not_measured"},
+    ),
     "some were not counted": (
         {"k_effective": np.where(np.arange(100) == 7, np.nan, 12)},
         {},
         {"k_effective_min": "not_measured"},
     ),
     "some were not counted, and one is low": (
-        {"k_effective": np.where(np.arange(100) == 7, np.nan, np.where(np.arange(100) == 8, 2, 12))},
+        {
+            "k_effective": np.where(
+                np.arange(100) == 7, np.nan, np.where(np.arange(100) == 8, 2, 12)
+            )
+        },
         {},
         {"k_effective_min": "fail"},
     ),
-    "nobody counted private values": ({"disclosure": np.nan}, {}, {"attribute_disclosure": "not_measured"}),
+    "nobody counted private values": (
+        {"disclosure": np.nan},
+        {},
+        {"attribute_disclosure": "not_measured"},
+    ),
     "no groups": ({"group": np.nan}, {}, {"group_gap": "not_measured"}),
     "some without a group": (
         {"group": np.where(np.arange(100) < 21, None, reported.rows()["group"])},
@@ -127,7 +154,11 @@ TABLES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, str]]] = {
         {"group_gap": "review"},
     ),
     "no ledger": ({"ledger": np.nan, "k_intersection": np.nan}, {}, {"k_intersection": "review"}),
-    "a ledger that counts nothing": ({"k_intersection": np.nan}, {}, {"k_intersection": "not_measured"}),
+    "a ledger that counts nothing": (
+        {"k_intersection": np.nan},
+        {},
+        {"k_intersection": "not_measured"},
+    ),
     "a mean loss above the ceiling": ({"ncp": 0.51}, {}, {"ncp": "fail"}),
     "a group above the ceiling": (
         {"ncp": np.where(WOMEN, 0.6, 0.1)},
@@ -198,11 +229,23 @@ RUNS: dict[str, tuple[dict[str, Any], dict[str, str], str]] = {
         {"attribute_disclosure": "review"},
         "No sensitive attribute",
     ),
-    "edited": ({"policy.json": {**reported.POLICY.to_dict(), "min_pureness": 0.6}}, {"records": "fail"}, "policy"),
+    "edited": (
+        {"policy.json": {**reported.POLICY.to_dict(), "min_pureness": 0.6}},
+        {"records": "fail"},
+        "policy",
+    ),
     "summary": ({"metrics": {"k.min": 40}}, {"records": "review"}, "summary"),
-    "partly in the period": ({"metrics": {"k.min": 40}, "since": "2026-01-01"}, {"records": "review"}, "summary"),
+    "partly in the period": (
+        {"metrics": {"k.min": 40}, "since": "2026-01-01"},
+        {"records": "review"},
+        "summary",
+    ),
     "untracked": ({"metrics": {"untracked": 3}}, {"untracked": "review"}, "without a record"),
-    "recipients": ({"said": {"answers": {"recipients_pool": "unknown"}}}, {"k_intersection": "review"}, "pools"),
+    "recipients": (
+        {"said": {"answers": {"recipients_pool": "unknown"}}},
+        {"k_intersection": "review"},
+        "pools",
+    ),
     "questions": ({"said": {"sign_off": {}}}, {"human_inputs": "review"}, "What people say"),
 }
 
@@ -218,17 +261,26 @@ def test_what_is_wrong_with_a_run_is_said_by_its_check(
 
 
 def test_pureness_is_judged_by_the_floor_that_held(judge: Any) -> None:
-    """The guarantee's own where the policy names none; what was released before there was one is not judged by it."""
+    """The guarantee's own where the policy names none; what was released before there was one is
+    not judged by it.
+    """
     named_none = dataclasses.replace(reported.POLICY, min_pureness=None)
-    impure = reported.rows(policy=named_none, **dict.fromkeys(("pureness", "pureness_low", "pureness_high"), 0.4))
-    now, before = (judge(impure, policy=named_none, params={"least_pureness": floor}) for floor in (0.5, None))
+    impure = reported.rows(
+        policy=named_none, **dict.fromkeys(("pureness", "pureness_low", "pureness_high"), 0.4)
+    )
+    now, before = (
+        judge(impure, policy=named_none, params={"least_pureness": floor}) for floor in (0.5, None)
+    )
     assert (found(now), found(before)) == ({"pureness": "fail"}, {"pureness": "review"})
     lines = [next(line for line in data.checks if line.id == "pureness") for data in (now, before)]
     assert [line.threshold.value for line in lines] == [0.5, None]
     assert "No floor is set" in lines[1].text
     told = [data.policy["policies"][0]["settings"] for data in (now, before)]
     assert [settings.get("least_pureness") for settings in told] == [0.5, None]
-    runs = [reported.run(impure, named_none, params={"least_pureness": None}), reported.run(policy=named_none)]
+    runs = [
+        reported.run(impure, named_none, params={"least_pureness": None}),
+        reported.run(policy=named_none),
+    ]
     line = reported.check(PrivacyReport.of_runs(runs), "pureness")
     assert (line.status, line.threshold.value) == ("review", 0.5)
     assert "some of the releases" in line.text
@@ -256,18 +308,30 @@ def test_a_threshold_says_who_asks_for_it(judge: Any) -> None:
     for floor, needed in ((0.99, "368 draws"), (0.999, "3688 draws")):
         limits = {"pureness": floor, "attribute_disclosure": 0.5, "group_gap": 0.3, "k": 15}
         asked = {line.id: line for line in judge(draws, said={"thresholds": limits}).checks}
-        assert (asked["pureness"].threshold.value, asked["pureness"].source) == (floor, "inputs.yaml")
+        assert (asked["pureness"].threshold.value, asked["pureness"].source) == (
+            floor,
+            "inputs.yaml",
+        )
         assert needed in asked["pureness"].text
-        assert (asked["k_min"].threshold.value, asked["attack_extraction"].source[:12]) == (15, "house choice")
+        assert (asked["k_min"].threshold.value, asked["attack_extraction"].source[:12]) == (
+            15,
+            "house choice",
+        )
 
 
 # --- attacks ---
 
 
-def coin(main: float, control: Any = None, name: str = "membership_cfd", **figures: float) -> dict[str, Any]:
+def coin(
+    main: float, control: Any = None, name: str = "membership_cfd", **figures: float
+) -> dict[str, Any]:
     """Return an audit of an attack whose chance level is 0.5."""
     made = audit(name, main=main)
-    made["results"][0] |= {"control": control, "figures": figures, "baseline": {**reported.rate(0.5), "high": 0.5}}
+    made["results"][0] |= {
+        "control": control,
+        "figures": figures,
+        "baseline": {**reported.rate(0.5), "high": 0.5},
+    }
     return made
 
 
@@ -280,7 +344,10 @@ def extraction(main: float, baseline: float, **more: Any) -> dict[str, Any]:
 
 def zip_code(main: float) -> dict[str, Any]:
     """Return an audit of all attributes together, and of one of them."""
-    whole, part = audit("attribute_inference_linkage"), audit("attribute_inference_linkage/zip code", main=main)
+    whole, part = (
+        audit("attribute_inference_linkage"),
+        audit("attribute_inference_linkage/zip code", main=main),
+    )
     return {**whole, "results": [*whole["results"], *part["results"]]}
 
 
@@ -317,7 +384,10 @@ FINDINGS: dict[str, tuple[list[dict[str, Any]], dict[str, str]]] = {
     ),
     "a later audit of the same": ([audit("membership_cfd", main=main) for main in (0.3, 0.02)], {}),
     "a faithful copy": ([extraction(0.93, 0.92)], {}),
-    "a gain that is not sure": ([extraction(0.93, 0.92, figures=GAIN)], {"attack_extraction_known_250": "review"}),
+    "a gain that is not sure": (
+        [extraction(0.93, 0.92, figures=GAIN)],
+        {"attack_extraction_known_250": "review"},
+    ),
     "a gain over queries": (
         [extraction(0.93, 0.8, control=ASKED_ELSEWHERE)],
         {"attack_extraction_known_250": "fail"},
@@ -325,14 +395,23 @@ FINDINGS: dict[str, tuple[list[dict[str, Any]], dict[str, str]]] = {
     "one attribute that leaks": ([zip_code(0.3)], {"attack_attribute_inference_linkage": "fail"}),
     "one attribute by chance": ([zip_code(0.075)], {}),
     "linkage by chance": ([audit("linkage", main=1 / 12 - 0.011, control=0.0)], {}),
-    "linkage of more than one in k": ([audit("linkage", main=1 / 12 + 0.02, control=0.0)], {"attack_linkage": "fail"}),
+    "linkage of more than one in k": (
+        [audit("linkage", main=1 / 12 + 0.02, control=0.0)],
+        {"attack_linkage": "fail"},
+    ),
     "another policy": (
         [audit("linkage", policy=PrivacyPolicy(guarantee="reciprocal", k=2).to_dict())],
         {"attack_linkage": "review"},
     ),
     "another population": ([audit("linkage", population="0" * 64)], {"attack_linkage": "review"}),
-    "no explainer in use": ([audit("extraction", main=0.9, **RAW)], {"attack_extraction": "review"}),
-    "no policy": ([audit("attribute_inference", policy=None)], {"attack_attribute_inference": "review"}),
+    "no explainer in use": (
+        [audit("extraction", main=0.9, **RAW)],
+        {"attack_extraction": "review"},
+    ),
+    "no policy": (
+        [audit("attribute_inference", policy=None)],
+        {"attack_attribute_inference": "review"},
+    ),
     "an explainer in use beside another": (
         [audit("membership_cfd", main=0.9, **RAW), audit("membership_cfd", subject="protected")],
         {},
@@ -357,7 +436,11 @@ def test_an_attack_is_judged_by_what_it_adds_on_what_is_released(
 
 def test_an_attack_says_what_it_is_measured_by(judge: Any) -> None:
     def line(name: str, *ran: dict[str, Any], **changes: Any) -> Any:
-        return next(check for check in judge(audits=audits(*ran), **changes).checks if check.id == f"attack_{name}")
+        return next(
+            check
+            for check in judge(audits=audits(*ran), **changes).checks
+            if check.id == f"attack_{name}"
+        )
 
     assert line("membership_cfd", coin(0.6, NOISE)).measured.value == pytest.approx(0.1)
     assert line("membership_cfd", coin(0.61, DRIFT)).measured.value == pytest.approx(0.01)
@@ -371,10 +454,14 @@ def test_an_attack_says_what_it_is_measured_by(judge: Any) -> None:
 
 
 def test_what_a_guarantee_promises_of_an_attack_is_judged_as_the_audit_does(judge: Any) -> None:
-    """By the people left and the k of the policy, whatever the interval; what it does not promise never fails."""
+    """By the people left and the k of the policy, whatever the interval; what it does not promise
+    never fails.
+    """
 
     def line(name: str, least: float, needed: int = 12, **changes: Any) -> Any:
-        kept = [{"name": f"{name}/k_min", "value": least, "needed": needed, "holds": least >= needed}]
+        kept = [
+            {"name": f"{name}/k_min", "value": least, "needed": needed, "holds": least >= needed}
+        ]
         data = judge(audits=audits(audit(name, main=1 / 12, control=0.0, checks=kept)), **changes)
         return next(check for check in data.checks if check.id == f"attack_{name}")
 
@@ -385,7 +472,11 @@ def test_what_a_guarantee_promises_of_an_attack_is_judged_as_the_audit_does(judg
     ]
     assert line("linkage", 10, needed=10).status == "fail"  # the report's own k is larger
     assert line("linkage", 13, edition="external").measured.band == "12–23"
-    loose = {"audits": audits(*(audit(name, main=0.9, control=0.0) for name in ("model_filter", "uniqueness")))}
+    loose = {
+        "audits": audits(
+            *(audit(name, main=0.9, control=0.0) for name in ("model_filter", "uniqueness"))
+        )
+    }
     said = {check.id: check for check in judge(**loose).checks}
     for name in ("attack_model_filter", "attack_uniqueness"):
         assert said[name].status == "review"
@@ -399,8 +490,16 @@ def test_attacks_that_nobody_ran_were_not_measured(judge: Any) -> None:
 
 
 def test_an_audit_of_an_explainer_without_protection_stands_beside_the_other(judge: Any) -> None:
-    data = judge(audits=audits(audit("membership_cfd", main=0.9, **RAW), audit("membership_cfd", subject="protected")))
-    shown = {(a.subject, a.judged, a.concerns, a.covers) for a in data.attacks if a.id == "membership_cfd"}
+    data = judge(
+        audits=audits(
+            audit("membership_cfd", main=0.9, **RAW), audit("membership_cfd", subject="protected")
+        )
+    )
+    shown = {
+        (a.subject, a.judged, a.concerns, a.covers)
+        for a in data.attacks
+        if a.id == "membership_cfd"
+    }
     assert shown == {("nice", False, False, False), ("protected", True, True, True)}
     assert "For comparison, and judged by no check" in PrivacyReport(data).to_html()
 
@@ -410,21 +509,32 @@ def test_an_audit_of_an_explainer_without_protection_stands_beside_the_other(jud
 
 def test_no_criterion_passes_without_one_of_its_checks(judge: Any) -> None:
     facts = reported.population()
-    facts["attributes"][2]["role"] = "quasi-identifier"  # so that no private value is released as it is
+    facts["attributes"][2]["role"] = (
+        "quasi-identifier"  # so that no private value is released as it is
+    )
     names = ("linkage", "membership_cfd", "attribute_inference_linkage", "extraction_known_250")
     ran = {name: audit(name) for name in names}
     whole = judge(population=facts, audits=[*ran.values()])
-    assert {row["criterion"]: row["status"] for row in whole.criteria} == dict.fromkeys(CRITERIA, "pass")
+    assert {row["criterion"]: row["status"] for row in whole.criteria} == dict.fromkeys(
+        CRITERIA, "pass"
+    )
     asked = {row["criterion"]: row["evidence"].split(", ") for row in whole.criteria}
     assert "attack_membership_cfd" in asked["linkability"]
     assert "attack_attribute_inference_linkage" in asked["inference"]
     for name in ran:
         lost = judge(population=facts, audits=[one for other, one in ran.items() if other != name])
-        worse = judge(population=facts, audits=[audit(name, main=0.9), *(o for n, o in ran.items() if n != name)])
+        worse = judge(
+            population=facts,
+            audits=[audit(name, main=0.9), *(o for n, o in ran.items() if n != name)],
+        )
         for criterion, checks in asked.items():
             concerned = f"attack_{name}" in checks
-            statuses = [{row["criterion"]: row["status"] for row in data.criteria} for data in (lost, worse)]
-            assert [status[criterion] for status in statuses] == (["review", "fail"] if concerned else ["pass"] * 2)
+            statuses = [
+                {row["criterion"]: row["status"] for row in data.criteria} for data in (lost, worse)
+            ]
+            assert [status[criterion] for status in statuses] == (
+                ["review", "fail"] if concerned else ["pass"] * 2
+            )
     assert found(judge(audits=())).keys() == {f"attack_{name}" for name in ATTACKS}
     by_k = {row["criterion"]: row["status"] for row in judge(population=facts, audits=()).criteria}
     assert {by_k["linkability"], by_k["inference"]} == {"review"}  # k alone speaks of neither

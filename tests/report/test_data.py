@@ -1,4 +1,6 @@
-"""The JSON of a report is read back or refused with the place that is wrong, and says what changed since another."""
+"""The JSON of a report is read back or refused with the place that is wrong, and says what changed
+since another.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ from cfk_plugin.errors import InputError
 from cfk_plugin.report.data import json_schema
 from reported import HOSTILE, amount, content, example, line
 
-SCHEMA = json.loads((files("cfk_plugin") / "schemas" / "report-1.schema.json").read_text(encoding="utf-8"))
+SCHEMA = json.loads(
+    (files("cfk_plugin") / "schemas" / "report-1.schema.json").read_text(encoding="utf-8")
+)
 
 
 def read(text: str, folder: Path) -> PrivacyReport:
@@ -39,22 +43,56 @@ def at(made: Any, path: list[Any]) -> Any:
         (["schema_version"], True, "schema_version"),
         (["more"], 1, "unknown key more"),
         (["checks", 0, "more"], 1, r"unknown key checks\[0\]\.more"),
-        (["checks", 1, "measured", "value"], "canary", r"checks\[1\]\.measured\.value in the report must be a number"),
-        (["checks", 0, "status"], "canary", r"checks\[0\]\.status in the report must be one of pass, review, fail"),
-        (["checks", 0, "section"], True, r"checks\[0\]\.section in the report must be a whole number"),
+        (
+            ["checks", 1, "measured", "value"],
+            "canary",
+            r"checks\[1\]\.measured\.value in the report must be a number",
+        ),
+        (
+            ["checks", 0, "status"],
+            "canary",
+            r"checks\[0\]\.status in the report must be one of pass, review, fail",
+        ),
+        (
+            ["checks", 0, "section"],
+            True,
+            r"checks\[0\]\.section in the report must be a whole number",
+        ),
         (["checks"], {"canary": 1}, "checks in the report must be a list"),
         (["groups", 0], "canary", r"groups\[0\] in the report must be an object"),
-        (["report", "edition"], None, r"report\.edition in the report must be one of internal, external"),
-        (["definitions", "k_min", "name"], 3, r"definitions\.k_min\.name in the report must be text"),
+        (
+            ["report", "edition"],
+            None,
+            r"report\.edition in the report must be one of internal, external",
+        ),
+        (
+            ["definitions", "k_min", "name"],
+            3,
+            r"definitions\.k_min\.name in the report must be text",
+        ),
         (["metrics", 0, "amount", "value"], float("inf"), "must be a finite number|holds Infinity"),
-        (["policy", "thresholds", 0, "value"], "canary", r"policy\.thresholds\[0\]\.value .* must be a number"),
-        (["releases", "reasons", "x"], "canary", r"releases\.reasons\.x in the report must be an object"),
+        (
+            ["policy", "thresholds", 0, "value"],
+            "canary",
+            r"policy\.thresholds\[0\]\.value .* must be a number",
+        ),
+        (
+            ["releases", "reasons", "x"],
+            "canary",
+            r"releases\.reasons\.x in the report must be an object",
+        ),
         (["report", "id"], "canary", r"report\.id in the report must be 16 hexadecimal digits"),
-        (["report", "not_covered"], ["canary"], r"report\.not_covered in the report must be a list of another length"),
+        (
+            ["report", "not_covered"],
+            ["canary"],
+            r"report\.not_covered in the report must be a list of another length",
+        ),
         (["runs", 0, "asked"], 1.5, r"runs\[0\]\.asked in the report must be a whole number"),
     ],
 )
-def test_what_is_wrong_is_named_and_not_shown(path: list[Any], value: Any, said: str, tmp_path: Path) -> None:
+def test_what_is_wrong_is_named_and_not_shown(
+    path: list[Any], value: Any, said: str, tmp_path: Path
+) -> None:
     damaged = content()
     at(damaged, path[:-1])[path[-1]] = value
     with pytest.raises(InputError, match=said) as caught:
@@ -65,8 +103,13 @@ def test_what_is_wrong_is_named_and_not_shown(path: list[Any], value: Any, said:
 def test_what_is_missing_is_named(tmp_path: Path) -> None:
     for name in set(content()) - {"schema_version", "picture"}:
         with pytest.raises(InputError, match=f"has no {name}$"):
-            read(json.dumps({key: value for key, value in content().items() if key != name}), tmp_path)
-    before = {key: value for key, value in content().items() if key != "picture"}  # which earlier reports lack
+            read(
+                json.dumps({key: value for key, value in content().items() if key != name}),
+                tmp_path,
+            )
+    before = {
+        key: value for key, value in content().items() if key != "picture"
+    }  # which earlier reports lack
     assert read(json.dumps(before), tmp_path).data.picture is None
     for name in ("verdict", "edition", "as_of", "period"):
         damaged = content()
@@ -94,28 +137,49 @@ def test_reports_follow_the_schema_that_is_shipped(store: str) -> None:
     assert json_schema() == SCHEMA
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
     troubled = reported.withheld(reported.rows(80), 8, "verification_failed")
-    attacked = json.loads(reported.membership({"membership_cfd": 1.0}, epsilon=1.0, **reported.OF_POLICY).to_json())
-    for changes in ({}, {"table": troubled}, {"population": None, "environment": None}, {"audits": [attacked]}):
+    attacked = json.loads(
+        reported.membership({"membership_cfd": 1.0}, epsilon=1.0, **reported.OF_POLICY).to_json()
+    )
+    for changes in (
+        {},
+        {"table": troubled},
+        {"population": None, "environment": None},
+        {"audits": [attacked]},
+    ):
         run_id = reported.run(**changes)
         for edition in ("internal", "external"):
             data = PrivacyReport.of_runs(run_id, edition=edition).data  # type: ignore[arg-type]
-            jsonschema.validate(json.loads(data.to_json()), SCHEMA, cls=jsonschema.Draft202012Validator)
-            shown = {c.id for c in data.checks} | {m.id for m in data.metrics} | {a.id for a in data.attacks}
+            jsonschema.validate(
+                json.loads(data.to_json()), SCHEMA, cls=jsonschema.Draft202012Validator
+            )
+            shown = (
+                {c.id for c in data.checks}
+                | {m.id for m in data.metrics}
+                | {a.id for a in data.attacks}
+            )
             assert shown <= set(data.definitions)
             assert all(found.does_not_say.strip() for found in data.definitions.values())
 
 
 def test_the_name_of_a_report_follows_from_its_content(store: str) -> None:
     run_id = reported.run()
-    ids = [PrivacyReport.of_runs(run_id, preset=preset).data.report["id"] for preset in (None, None, "k20")]
+    ids = [
+        PrivacyReport.of_runs(run_id, preset=preset).data.report["id"]
+        for preset in (None, None, "k20")
+    ]
     assert ids[0] == ids[1] != ids[2]
 
 
 # --- what changed ---
 
 
-def changes(after: PrivacyReport, before: PrivacyReport | None = None) -> dict[str, tuple[str, str]]:
-    return {change["what"]: (change["before"], change["after"]) for change in after.compare(before or example())}
+def changes(
+    after: PrivacyReport, before: PrivacyReport | None = None
+) -> dict[str, tuple[str, str]]:
+    return {
+        change["what"]: (change["before"], change["after"])
+        for change in after.compare(before or example())
+    }
 
 
 def test_the_same_report_has_not_changed() -> None:
@@ -124,17 +188,21 @@ def test_the_same_report_has_not_changed() -> None:
     nearly = [
         each | {"amount": each["amount"] | {"value": each["amount"]["value"] * 1.000001}}
         for each in metrics
-        if isinstance(each["amount"]["value"], float) and each["amount"]["low"] != each["amount"]["value"]
+        if isinstance(each["amount"]["value"], float)
+        and each["amount"]["low"] != each["amount"]["value"]
         if not each["amount"]["value"].is_integer()  # whole counts are shown to the last digit
     ]
     same = {each["id"] for each in nearly}
     kept = [each for each in content()["metrics"] if each["id"] not in same]
-    assert changes(example(metrics=[*kept, *nearly])) == {}  # what three digits do not show is no change
+    assert (
+        changes(example(metrics=[*kept, *nearly])) == {}
+    )  # what three digits do not show is no change
 
 
 def test_checks_thresholds_and_the_verdict_are_compared() -> None:
     before = example(
-        checks=[line("k_min"), line("pureness"), line("ncp", "not_measured", amount())], report={"verdict": "fail"}
+        checks=[line("k_min"), line("pureness"), line("ncp", "not_measured", amount())],
+        report={"verdict": "fail"},
     )
     after = example(
         checks=[line("k_min", "fail", 7), line("pureness", needed=10), line("l_diversity")],
@@ -158,7 +226,9 @@ def test_checks_thresholds_and_the_verdict_are_compared() -> None:
         (amount(7, band="1–10"), "", "1–10"),
     ],
 )
-def test_figures_say_whether_intervals_overlap(after: Mapping[str, Any], overlap: str, text: str) -> None:
+def test_figures_say_whether_intervals_overlap(
+    after: Mapping[str, Any], overlap: str, text: str
+) -> None:
     def of(found: Mapping[str, Any]) -> PrivacyReport:
         attack = content()["attacks"][0] | {"id": "linkage", "main": found}
         metric = {"id": "pureness_mean", "amount": found, "section": 7, "method": ""}
@@ -183,8 +253,17 @@ def test_policy_population_schema_answers_and_software_are_compared() -> None:
         "python": "3.11.9",
         "model": "m-1",
     }
-    before = example(policy={"policies": policies({"k": 12, "l": None})}, attributes=[column], environment=software)
-    software = {"packages": {"numpy": "2.1"}, "plugins": ["dice 0.2.0"], "python": "3.12.1", "model": "m-2"}
+    before = example(
+        policy={"policies": policies({"k": 12, "l": None})},
+        attributes=[column],
+        environment=software,
+    )
+    software = {
+        "packages": {"numpy": "2.1"},
+        "plugins": ["dice 0.2.0"],
+        "python": "3.12.1",
+        "model": "m-2",
+    }
     after = example(
         policy={"policies": policies({"k": 10, "l": 2}), "preset": "paper"},
         population={"fingerprint": "beef", "people": amount(band="1–10")},
@@ -213,7 +292,9 @@ def test_policy_population_schema_answers_and_software_are_compared() -> None:
 
 
 def test_editions_are_not_compared() -> None:
-    with pytest.raises(InputError, match="the internal and the external edition cannot be compared"):
+    with pytest.raises(
+        InputError, match="the internal and the external edition cannot be compared"
+    ):
         example(report={"edition": "external"}).compare(example())
 
 
@@ -225,7 +306,9 @@ def test_changes_stand_in_the_next_report_and_on_a_page_as_text(store: str, tmp_
     before, after = tmp_path / "before.json", tmp_path / "after.json"
     example().save(before)
     example(system={"purpose": HOSTILE}, report={"title": HOSTILE, "verdict": "review"}).save(after)
-    result = CliRunner().invoke(app, ["report", "--compare", str(before), str(after), "-o", str(tmp_path / "c.md")])
+    result = CliRunner().invoke(
+        app, ["report", "--compare", str(before), str(after), "-o", str(tmp_path / "c.md")]
+    )
     assert result.exit_code == 3, result.output
     page = (tmp_path / "c.md").read_text("utf-8")
     assert "<script>" not in page

@@ -1,4 +1,6 @@
-"""A report in every form and place: saved, printed, logged, in a registry, and asked for by a command."""
+"""A report in every form and place: saved, printed, logged, in a registry, and asked for by a
+command.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,9 @@ def test_every_form_is_saved_by_its_suffix(report: PrivacyReport, tmp_path: Path
             report.save(name)
 
 
-def test_a_failed_write_leaves_the_earlier_file(report: PrivacyReport, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_write_leaves_the_earlier_file(
+    report: PrivacyReport, monkeypatch: pytest.MonkeyPatch
+) -> None:
     report.save("report.json")
     before = Path("report.json").read_bytes()
 
@@ -73,13 +77,17 @@ def test_a_failed_write_leaves_the_earlier_file(report: PrivacyReport, monkeypat
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Path, "write_bytes", full)
-    with pytest.raises(InputError, match=r"report\.json: cannot be written \(No space left on device\)"):
+    with pytest.raises(
+        InputError, match=r"report\.json: cannot be written \(No space left on device\)"
+    ):
         report.save("report.json")
     assert Path("report.json").read_bytes() == before
     assert [path.name for path in Path().iterdir()] == ["report.json"]
 
 
-def test_the_command_in_a_report_makes_it_again_byte_by_byte(report: PrivacyReport, run_id: str) -> None:
+def test_the_command_in_a_report_makes_it_again_byte_by_byte(
+    report: PrivacyReport, run_id: str
+) -> None:
     command = report.data.report["command"]
     assert command == f"cfk report --run {run_id} --edition internal"
     lines = cfk(f"{command.removeprefix('cfk ')} -o a.html -o a.json", 3).stdout.splitlines()
@@ -92,10 +100,12 @@ def test_the_command_in_a_report_makes_it_again_byte_by_byte(report: PrivacyRepo
         assert check.id in line.split()
     cfk("report --template inputs.yaml", 0)
     inputs, earlier = Path("inputs.yaml").resolve(), Path("a.json").resolve()
-    again = PrivacyReport.of_runs(run_id, until="2999-01-01", preset="paper", inputs=inputs, previous=earlier)
+    again = PrivacyReport.of_runs(
+        run_id, until="2999-01-01", preset="paper", inputs=inputs, previous=earlier
+    )
     assert again.data.report["command"] == (  # without folders
-        f"cfk report --run {run_id} --until 2999-01-01 --edition internal --preset paper --inputs inputs.yaml "
-        "--previous a.json"
+        f"cfk report --run {run_id} --until 2999-01-01 --edition internal --preset paper --inputs"
+        " inputs.yaml --previous a.json"
     )
 
 
@@ -105,10 +115,14 @@ def test_a_failed_check_is_exit_code_1_and_says_what_to_do(run_id: str, here: Pa
     assert "k_min: " in failed.stdout
 
 
-def test_on_paper_everything_is_open_and_links_need_an_address(report: PrivacyReport, run_id: str) -> None:
+def test_on_paper_everything_is_open_and_links_need_an_address(
+    report: PrivacyReport, run_id: str
+) -> None:
     cfk(f"report --run {run_id} -o screen.html --address https://mlflow.example", 3)
     cfk(f"report --run {run_id} -o paper.html --print", 3)
-    screen, paper = (Path(f"{name}.html").read_text(encoding="utf-8") for name in ("screen", "paper"))
+    screen, paper = (
+        Path(f"{name}.html").read_text(encoding="utf-8") for name in ("screen", "paper")
+    )
     assert "<details>" in screen
     assert not re.search(r"<details(?![^>]*\bopen\b)", paper)
     assert ("https://mlflow.example" in screen, "https://" in paper) == (True, False)
@@ -120,7 +134,10 @@ def test_files_and_runs_are_compared(here: Path, store: str) -> None:
     run_id = reported.run()
     PrivacyReport.of_runs(run_id).save("first.json")
     PrivacyReport.of_runs(run_id, preset="k20").log()
-    assert "nothing that a report compares changed" in cfk("report --compare first.json first.json", 0).stdout
+    assert (
+        "nothing that a report compares changed"
+        in cfk("report --compare first.json first.json", 0).stdout
+    )
     worse = cfk(f"report --compare first.json {run_id} -o changes.md", 1).stdout
     assert "verdict: review → fail" in worse
     assert "check k_min: pass (" in worse
@@ -146,11 +163,15 @@ WRONG = {
     "report --run {run} -o no/r.json": "no/r.json: the folder does not exist",
     "report --run {run} --pdf r.html": "r.html: the name must end in .pdf",
     "report --run {run} --card r.html": "r.html: the name must end in .md",
-    "report --run nobody --edition public --tracking-uri http://127.0.0.1:9": "edition must be internal or external",
+    "report --run nobody --edition public --tracking-uri http://127.0.0.1:9": (
+        "edition must be internal or external"
+    ),
     "report --run {run} --preset GDPR": "GDPR",
     "report --run {run} --inputs no.yaml": "no.yaml",
     "report --run {run} --previous no.json": "no.json: no such file",
-    "report --run {run} --previous damaged.json": "damaged.json: the report is not valid JSON (line 1, column 1)",
+    "report --run {run} --previous damaged.json": (
+        "damaged.json: the report is not valid JSON (line 1, column 1)"
+    ),
     "report --run {run} --since yesterday": "since must be a day",
     "report --run {run} --since 2999-01-01": "choose another period",
     "report --run {run} --address ftp://x": "must begin with http:// or https://",
@@ -159,7 +180,9 @@ WRONG = {
     "report --run {run} --tracking-uri http://127.0.0.1:9": "does not answer",
     "report --run nobody --tracking-uri sqlite:///none.db": "there is no MLflow store none.db",
     "report --experiment nobody --tracking-uri none": "there is no MLflow store none",
-    "report --compare {run} {run} --tracking-uri sqlite:///none.db": "there is no MLflow store none.db",
+    "report --compare {run} {run} --tracking-uri sqlite:///none.db": (
+        "there is no MLflow store none.db"
+    ),
     "report --compare a.json": "requires 2 arguments",
     "report --compare no.json damaged.json": "no.json: no such file",
     "report --compare {run} {run}": "holds no report",
@@ -216,8 +239,15 @@ def test_a_report_of_several_runs_is_logged_to_a_run_of_its_own(store: str) -> N
     assert own not in runs
     assert (found.info.status, bool(found.info.end_time)) == ("FINISHED", True)
     assert found.info.experiment_id == MlflowClient().get_run(runs[0]).info.experiment_id
-    assert (found.data.tags[SOURCES].split(","), found.data.tags[VERDICT]) == (sorted(runs), "review")
-    assert PrivacyReport.read(own).to_json() == PrivacyReport.of_runs(runs).to_json() == report.to_json()
+    assert (found.data.tags[SOURCES].split(","), found.data.tags[VERDICT]) == (
+        sorted(runs),
+        "review",
+    )
+    assert (
+        PrivacyReport.read(own).to_json()
+        == PrivacyReport.of_runs(runs).to_json()
+        == report.to_json()
+    )
 
 
 # --- a registry ---
@@ -231,7 +261,9 @@ def version(here: Path, store: str) -> str:
     client = MlflowClient()
     if not client.search_registered_models(f"name = '{NAME.replace(' ', '-')}'"):
         client.create_registered_model(NAME.replace(" ", "-"))
-    made = client.create_model_version(NAME.replace(" ", "-"), source="runs:/none/model", description=CARD)
+    made = client.create_model_version(
+        NAME.replace(" ", "-"), source="runs:/none/model", description=CARD
+    )
     return f"{made.name}/{made.version}"
 
 
@@ -262,7 +294,10 @@ def test_the_card_stays_and_the_last_report_stands_below(version: str) -> None:
 def test_a_mark_without_its_end_takes_nothing_with_it(run_id: str, version: str) -> None:
     command = f"report --run {run_id} --model {version}"
     cfk(command, 3)
-    description(version, description(version)[:3_000].replace("<!-- end of cfk report -->", "") + "\nOur note.")
+    description(
+        version,
+        description(version)[:3_000].replace("<!-- end of cfk report -->", "") + "\nOur note.",
+    )
     for _ in range(2):
         cfk(command, 3)
     assert "Our note." in description(version)
@@ -271,7 +306,9 @@ def test_a_mark_without_its_end_takes_nothing_with_it(run_id: str, version: str)
 
 
 @pytest.mark.parametrize("left", [5_000, 2_000, 800])
-def test_a_report_takes_the_room_that_a_description_leaves(run_id: str, version: str, left: int) -> None:
+def test_a_report_takes_the_room_that_a_description_leaves(
+    run_id: str, version: str, left: int
+) -> None:
     own = description(version, "n" * (LONGEST - left))
     cfk(f"report --run {run_id} --model {version}", 3)
     text = description(version)
@@ -299,7 +336,9 @@ def program(path: Path, script: str) -> str:
     return str(path)
 
 
-def test_without_a_browser_it_is_said_what_to_install(report: PrivacyReport, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_browser_it_is_said_what_to_install(
+    report: PrivacyReport, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("CFK_CHROMIUM", "no-such-browser")
     with pytest.raises(MissingDependencyError, match="no-such-browser is no program"):
         report.save("report.pdf")
@@ -322,7 +361,9 @@ def test_a_browser_gets_a_new_profile_and_no_network_and_leaves_what_was_there(
     options = said.read_text().splitlines()
     assert "--proxy-server=127.0.0.1:9" in options
     assert ("--no-sandbox" in options) == (os.geteuid() == 0)
-    (profile,) = [option.split("=")[1] for option in options if option.startswith("--user-data-dir=")]
+    (profile,) = [
+        option.split("=")[1] for option in options if option.startswith("--user-data-dir=")
+    ]
     assert not Path(profile).parent.exists()
 
 
@@ -331,11 +372,16 @@ def test_a_browser_that_hangs_is_ended_with_its_children(
 ) -> None:
     monkeypatch.setattr("cfk_plugin.report.delivery._SECONDS", 0.5)
     child = tmp_path / "child"
-    monkeypatch.setenv("CFK_CHROMIUM", program(tmp_path / "browser", f"sleep 600 & echo $! > {child}; wait"))
+    monkeypatch.setenv(
+        "CFK_CHROMIUM", program(tmp_path / "browser", f"sleep 600 & echo $! > {child}; wait")
+    )
     with pytest.raises(ReportError, match="no answer"):
         report.save("report.pdf")
     number = int(child.read_text())
-    while Path(f"/proc/{number}").exists() and "Z" not in Path(f"/proc/{number}/stat").read_text().split():
+    while (
+        Path(f"/proc/{number}").exists()
+        and "Z" not in Path(f"/proc/{number}/stat").read_text().split()
+    ):
         time.sleep(0.01)
     assert not Path("report.pdf").exists()
 
@@ -354,10 +400,17 @@ def test_over_http_and_on_paper_as_from_a_file(here: Path, mlflow_store: str) ->
         client.create_registered_model("loans")
         client.create_model_version("loans", source=f"runs:/{runs[0]}/model", run_id=runs[0])
         where = f"--tracking-uri {server.url}"
-        result = cfk(f"report --experiment served {where} --log --model loans/1 -o report.json --pdf report.pdf")
+        result = cfk(
+            f"report --experiment served {where} --log --model loans/1 -o report.json --pdf"
+            " report.pdf"
+        )
         assert result.stdout.startswith("verdict: ")
         assert Path("report.pdf").read_bytes().startswith(b"%PDF-")
-        (own,) = client.search_runs([client.get_run(runs[0]).info.experiment_id], f"tags.`{VERDICT}` LIKE '%'")
+        (own,) = client.search_runs(
+            [client.get_run(runs[0]).info.experiment_id], f"tags.`{VERDICT}` LIKE '%'"
+        )
         assert own.data.tags[SOURCES].split(",") == runs
-        assert f"MLflow run {own.info.run_id}" in str(client.get_model_version("loans", "1").description)
+        assert f"MLflow run {own.info.run_id}" in str(
+            client.get_model_version("loans", "1").description
+        )
         cfk(f"report --compare report.json {own.info.run_id} {where}", 0)

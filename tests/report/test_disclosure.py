@@ -43,34 +43,63 @@ def said(report: PrivacyReport) -> Iterator[str]:
         (50, "50 or more", "at most 0.02"),
     ],
 )
-def test_class_sizes_and_risks_are_banded_outside_and_exact_inside(k: int, band: str, risk: str) -> None:
+def test_class_sizes_and_risks_are_banded_outside_and_exact_inside(
+    k: int, band: str, risk: str
+) -> None:
     run_id = reported.run(reported.rows(policy=TEN, k=k), TEN)
-    inside, outside = (PrivacyReport.of_runs(run_id, edition=e).data for e in ("internal", "external"))  # type: ignore[arg-type]
+    inside, outside = (
+        PrivacyReport.of_runs(run_id, edition=e).data for e in ("internal", "external")
+    )  # type: ignore[arg-type]
     assert (inside.metric("k_min").value, inside.metric("prosecutor_risk_max").value) == (k, 1 / k)
-    assert (outside.metric("k_min").band, outside.metric("prosecutor_risk_max").band) == (band, risk)
+    assert (outside.metric("k_min").band, outside.metric("prosecutor_risk_max").band) == (
+        band,
+        risk,
+    )
     assert (outside.metric("k_min").value, outside.metric("cdm").band) == (None, HIDDEN)
     assert "metrics.k_min" in outside.suppressed_cells
 
 
 @pytest.mark.parametrize("edition", ["internal", "external"])
 def test_people_are_banded_in_every_edition(edition: Any) -> None:
-    bands = {0: None, 7: FEW, 11: "11–19", 99: "90–99", 1_234: "1,000–1,999", 20_000: "20,000–29,999"}
+    bands = {
+        0: None,
+        7: FEW,
+        11: "11–19",
+        99: "90–99",
+        1_234: "1,000–1,999",
+        20_000: "20,000–29,999",
+    }
     column = reported.population()["attributes"][0]
-    facts = reported.population(attributes=[column | {"name": f"a{n}", "distinct": n} for n in bands])
+    facts = reported.population(
+        attributes=[column | {"name": f"a{n}", "distinct": n} for n in bands]
+    )
     data = PrivacyReport.of_runs(reported.run(population=facts), edition=edition).data
     assert [attribute["distinct"].band for attribute in data.attributes] == list(bands.values())
 
 
 @pytest.mark.parametrize(
     ("people", "band"),
-    [(0, None), (7, "1–10 people"), (11, None), (995, "all but 1–10 people"), (1_000, None), ("1–10", "1–10 people")],
+    [
+        (0, None),
+        (7, "1–10 people"),
+        (11, None),
+        (995, "all but 1–10 people"),
+        (1_000, None),
+        ("1–10", "1–10 people"),
+    ],
 )
 def test_a_share_of_people_needs_eleven_on_both_sides(people: Any, band: str | None) -> None:
-    report = PrivacyReport.of_runs(reported.run(population=reported.population(unique=people, below_k=people)))
+    report = PrivacyReport.of_runs(
+        reported.run(population=reported.population(unique=people, below_k=people))
+    )
     for amount in (report.data.population["unique"], report.data.metric("below_k")):
         assert (amount.band, amount.n) == (band, None)
     if isinstance(people, int) and band:
-        assert not any(told in text for text in said(report) for told in (f"{people / 1_000}", f"{people / 10:g} %"))
+        assert not any(
+            told in text
+            for text in said(report)
+            for told in (f"{people / 1_000}", f"{people / 10:g} %")
+        )
         assert {"population.unique", "metrics.below_k"} <= set(report.data.suppressed_cells)
 
 
@@ -79,13 +108,38 @@ def possible(shown: dict[str, Any], total: int) -> dict[str, set[int]]:
     names = [name for name, amount in shown.items() if amount.band]
     left = total - sum(int(amount.value) for amount in shown.values() if amount.band is None)
     few = FEW in [amount.band for amount in shown.values()]  # else a hidden one may be any
-    choices = [range(1, 11) if shown[name].band == FEW else range(11 if few else 1, left + 1) for name in names]
-    fitting = [combination for combination in itertools.product(*choices) if sum(combination) == left]
-    return {name: {combination[place] for combination in fitting} for place, name in enumerate(names)}
+    choices = [
+        range(1, 11) if shown[name].band == FEW else range(11 if few else 1, left + 1)
+        for name in names
+    ]
+    fitting = [
+        combination for combination in itertools.product(*choices) if sum(combination) == left
+    ]
+    return {
+        name: {combination[place] for combination in fitting} for place, name in enumerate(names)
+    }
 
 
-CELLS = [(0, 0, 0), (0, 0, 1), (7, 0, 0), (9, 10, 0), (1, 1, 0), (1, 1, 1), (1, 25, 0), (7, 25, 25), (10, 11, 0)]
-CELLS += [(10, 11, 11), (1, 7, 25), (11, 11, 25), (7, 10, 11), (9, 10, 10), (10, 10, 0), (11, 1, 11)]
+CELLS = [
+    (0, 0, 0),
+    (0, 0, 1),
+    (7, 0, 0),
+    (9, 10, 0),
+    (1, 1, 0),
+    (1, 1, 1),
+    (1, 25, 0),
+    (7, 25, 25),
+    (10, 11, 0),
+]
+CELLS += [
+    (10, 11, 11),
+    (1, 7, 25),
+    (11, 11, 25),
+    (7, 10, 11),
+    (9, 10, 10),
+    (10, 10, 0),
+    (11, 1, 11),
+]
 
 
 @pytest.mark.parametrize("counts", CELLS)
@@ -97,7 +151,9 @@ def test_no_small_count_follows_from_the_total(counts: tuple[int, int, int]) -> 
         table = reported.withheld(table, len(reasons) - 1)
         table.loc[: len(reasons) - 1, "reason"] = reasons
     releases = external(table).data.releases
-    shown = {name: releases["reasons"][name] for name, count in zip(names, counts, strict=True) if count}
+    shown = {
+        name: releases["reasons"][name] for name, count in zip(names, counts, strict=True) if count
+    }
     exact = dict(zip(names, counts, strict=True))
     known = releases["suppressed"].value
     small = any(0 < count < 11 for count in counts)
@@ -106,7 +162,9 @@ def test_no_small_count_follows_from_the_total(counts: tuple[int, int, int]) -> 
     else:
         assert all(amount.band == FEW for name, amount in shown.items() if 0 < exact[name] < 11)
     if known is None:  # of the reasons nobody knows the sum; of what was asked for everybody may
-        of_all = {name: releases[name] for name in ("exact", "generalised", "prototypes", "suppressed")}  # type: ignore[literal-required]
+        of_all = {
+            name: releases[name] for name in ("exact", "generalised", "prototypes", "suppressed")
+        }  # type: ignore[literal-required]
         assert (releases["suppressed"].band, releases["released"].band) == (FEW, HIDDEN)
         shown, known = of_all, None if releases["asked"].band else len(table)
     if known is not None:
@@ -132,7 +190,11 @@ def test_of_few_explanations_not_even_their_number_is_told_outside() -> None:
     assert [releases[name].value for name in ("asked", "released", "suppressed")] == [None] * 3  # type: ignore[literal-required]
     report = external(reported.rows(7))  # nothing is withheld, which may be told
     releases = report.data.releases
-    assert [releases[name].band for name in ("asked", "released", "generalised")] == [FEW, HIDDEN, FEW]  # type: ignore[literal-required]
+    assert [releases[name].band for name in ("asked", "released", "generalised")] == [
+        FEW,
+        HIDDEN,
+        FEW,
+    ]  # type: ignore[literal-required]
     assert releases["suppressed"].value == 0
     assert {metric.amount.n for metric in report.data.metrics} == {None}
     assert "1–10 asked" in report.to_html()
@@ -167,15 +229,23 @@ def test_outside_no_run_and_no_class_size_is_named(answers: Any) -> None:
         assert run_id not in text
         assert not re.search(r"(?<![\d.])4[137](?![\d.,–])", text)
     data = report.data
-    assert (data.runs, data.certificates, {check.evidence for check in data.checks}) == ((), (), {()})
+    assert (data.runs, data.certificates, {check.evidence for check in data.checks}) == (
+        (),
+        (),
+        {()},
+    )
     assert {group.mean.band for group in data.groups if group.metric == "k"} == {"24–59"}
     assert "cfk report" not in report.to_json()
 
 
 def test_figures_of_attacks_on_few_people_are_nowhere_outside() -> None:
-    audit = json.loads(reported.membership(SHIFTS, 1_367, **reported.OF_POLICY, subject="protected").to_json())
+    audit = json.loads(
+        reported.membership(SHIFTS, 1_367, **reported.OF_POLICY, subject="protected").to_json()
+    )
     run_id = reported.run(audits=[audit])
-    inside, outside = (PrivacyReport.of_runs(run_id, edition=edition) for edition in ("internal", "external"))  # type: ignore[arg-type]
+    inside, outside = (
+        PrivacyReport.of_runs(run_id, edition=edition) for edition in ("internal", "external")
+    )  # type: ignore[arg-type]
     told = ("tpr_at_0_1", "tpr_at_0_01", "tpr_at_0_001_high")
     exact = {repr(attack.figures[name].value) for attack in inside.data.attacks for name in told}
     exact |= {repr(attack.main.value) for attack in inside.data.attacks}
@@ -202,7 +272,9 @@ def amounts(value: object) -> Iterator[float]:
 
 @pytest.mark.parametrize("edition", ["internal", "external"])
 def test_a_class_of_seven_people_cannot_be_told(edition: Any) -> None:
-    """Seven people are in a class of fewer than k, before protection: neither they nor the other 193 are counted."""
+    """Seven people are in a class of fewer than k, before protection: neither they nor the other
+    193 are counted.
+    """
     table = pd.DataFrame({"age": [30] * 7 + [40] * 93 + [50] * 100, "salary": range(200)})
     population = Population.from_frame(table, Schema.from_frame(table, quasi_identifiers=["age"]))
     anonymizer = KAnonymizer(policy=PrivacyPolicy(guarantee="reciprocal", k=20)).fit(
@@ -211,14 +283,19 @@ def test_a_class_of_seven_people_cannot_be_told(edition: Any) -> None:
     run_id = anonymizer.transform(table.tail(60)).log(experiment="tests")
     report = PrivacyReport.of_runs(run_id, edition=edition)
     assert report.data.population["below_k"].band == "1–10 people"
-    assert set(amounts(json.loads(report.to_json()))).isdisjoint({7, 193, 7 / 200, 193 / 200, 0.035, 0.965})
+    assert set(amounts(json.loads(report.to_json()))).isdisjoint(
+        {7, 193, 7 / 200, 193 / 200, 0.035, 0.965}
+    )
     assert not any(re.search(r"3\.5 %|0\.035", text) for text in said(report))
 
 
 # --- what stays unprotected is said, and no more is promised than holds ---
 
 FOR = {
-    "nominal": ({"inversion", "model filter", "query steering"}, PrivacyPolicy(k=12, guarantee="nominal")),
+    "nominal": (
+        {"inversion", "model filter", "query steering"},
+        PrivacyPolicy(k=12, guarantee="nominal"),
+    ),
     "reciprocal": ({"model filter", "query steering"}, PrivacyPolicy(guarantee="reciprocal", k=12)),
     "eligible": (
         {"model filter", "query steering"},
@@ -242,8 +319,14 @@ def test_every_attack_that_a_guarantee_does_not_stop_is_named(
     data = PrivacyReport.of_runs(reported.run(policy=policy, environment=environment)).data
     text = " ".join(data.limits)
     assert {attack for attack, words in WORDS.items() if words in text} == open_to
-    assert ("knows the outcomes" in text) == (policy.guarantee != "catalogue" and policy.anonymity_set != "eligible")
-    begins = {"sqlite": "The ledger connects", "none": "No ledger was kept", None: "It is not known whether a ledger"}
+    assert ("knows the outcomes" in text) == (
+        policy.guarantee != "catalogue" and policy.anonymity_set != "eligible"
+    )
+    begins = {
+        "sqlite": "The ledger connects",
+        "none": "No ledger was kept",
+        None: "It is not known whether a ledger",
+    }
     assert any(sentence.startswith(begins[ledger]) for sentence in data.limits)
     assert_plain(data)
 
@@ -252,7 +335,9 @@ def test_every_attack_that_a_guarantee_does_not_stop_is_named(
 def test_private_values_that_are_released_as_they_are_are_named(private: list[str] | None) -> None:
     columns = [("age", "quasi-identifier"), *((name, "other") for name in private or ())]
     column = reported.population()["attributes"][0]
-    facts = reported.population(attributes=[column | {"name": name, "role": role} for name, role in columns])
+    facts = reported.population(
+        attributes=[column | {"name": name, "role": role} for name, role in columns]
+    )
     data = PrivacyReport.of_runs(reported.run(population=None if private is None else facts)).data
     text = " ".join((*data.limits, *data.report["not_covered"]))
     assert ("released as they are" in text) == (private != [])
@@ -264,7 +349,9 @@ def test_private_values_that_are_released_as_they_are_are_named(private: list[st
 
 
 def assert_plain(data: ReportData) -> None:
-    """Assert that what is not covered are three sentences, and limits whole ones, each said once."""
+    """Assert that what is not covered are three sentences, and limits whole ones, each said
+    once.
+    """
     assert len(data.report["not_covered"]) == 3
     for sentence in (*data.limits, *data.report["not_covered"]):
         assert re.fullmatch(r"\S[^{\n]*\.", sentence), sentence
@@ -274,7 +361,8 @@ def assert_plain(data: ReportData) -> None:
 def test_techniques_are_said_in_words_of_the_standard() -> None:
     nominal = PrivacyPolicy(k=12, guarantee="nominal")
     (local, groups) = (
-        PrivacyReport.of_runs(reported.run(policy=policy)).data.policy["techniques"] for policy in (nominal, TEN)
+        PrivacyReport.of_runs(reported.run(policy=policy)).data.policy["techniques"]
+        for policy in (nominal, TEN)
     )
     assert [text.split(":")[0] for text in local] == [
         "record suppression",
@@ -286,7 +374,12 @@ def test_techniques_are_said_in_words_of_the_standard() -> None:
 
 @pytest.mark.parametrize(
     ("settings", "attributes"),
-    [({}, False), ({"rare_values": "withhold"}, True), ({"private_values": "bins"}, True), ({"alpha": 0.5}, True)],
+    [
+        ({}, False),
+        ({"rare_values": "withhold"}, True),
+        ({"private_values": "bins"}, True),
+        ({"alpha": 0.5}, True),
+    ],
 )
 def test_that_single_attributes_are_withheld_is_the_policys_and_not_of_withheld_explanations(
     settings: dict[str, Any], attributes: bool

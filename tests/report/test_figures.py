@@ -17,12 +17,19 @@ from cfk_plugin.metrics import group_gap
 from cfk_plugin.report.data import ReportData
 
 pytestmark = pytest.mark.usefixtures("store")
-SHIFTS = {"membership_cfd": 0.0, "membership_cfd_lrt": 0.4, "membership_loss": 1.0, "membership_loss_lrt": 1.5}
+SHIFTS = {
+    "membership_cfd": 0.0,
+    "membership_cfd_lrt": 0.4,
+    "membership_loss": 1.0,
+    "membership_loss_lrt": 1.5,
+}
 OF = {**reported.OF_POLICY, "subject": "protected"}
 
 
 def table(n: int = 120) -> pd.DataFrame:
-    """Return records of all kinds: some withheld, some exact, some drawn, of three groups of which one is small."""
+    """Return records of all kinds: some withheld, some exact, some drawn, of three groups of which
+    one is small.
+    """
     random = np.random.default_rng(7)
     pureness = random.choice([0.5, 0.8, 0.95, 1.0], n)
     columns = {
@@ -69,8 +76,14 @@ def test_every_metric_is_that_of_the_records(report: ReportData) -> None:
         "near_native_rate": (rows["finding"] == "near-native").mean(),
         "native_qi_rate": (rows["finding"] == "native-qi").mean(),
         "near_native_tolerance": 0.05,
-        **{f"{name}_min": released[name].min() for name in ("k_consistent", "k_effective", "k_private", "l")},
-        **{f"{name}_min": released[name].min() for name in ("k", "k_desired", "private_matches", "k_intersection")},
+        **{
+            f"{name}_min": released[name].min()
+            for name in ("k_consistent", "k_effective", "k_private", "l")
+        },
+        **{
+            f"{name}_min": released[name].min()
+            for name in ("k", "k_desired", "private_matches", "k_intersection")
+        },
         "k_mean": k.mean(),
         "k_p05": np.percentile(k, 5),
         "k_median": k.median(),
@@ -97,7 +110,10 @@ def test_every_metric_is_that_of_the_records(report: ReportData) -> None:
     }
     found = {metric.id: metric.amount for metric in report.metrics}
     assert {name: found[name].value for name in expected} == pytest.approx(expected)
-    assert {name for name in found if found[name].value is not None} - set(expected) == {"below_k", "unique"}
+    assert {name for name in found if found[name].value is not None} - set(expected) == {
+        "below_k",
+        "unique",
+    }
     for name, n in (("flips", 105), ("suppressed_rate", 120)):
         low, high = stats.binomtest(round(expected[name] * n), n).proportion_ci(method="wilson")
         assert (found[name].low, found[name].high) == pytest.approx((low, high))
@@ -112,10 +128,16 @@ def test_every_metric_is_that_of_the_records(report: ReportData) -> None:
 def test_groups_are_compared_with_the_rest_and_small_ones_pooled(report: ReportData) -> None:
     rows = table()
     for metric in ("k", "ncp", "pureness", "suppressed"):
-        values = (rows["status"] == "suppressed").astype(float) if metric == "suppressed" else rows[metric]
+        values = (
+            (rows["status"] == "suppressed").astype(float)
+            if metric == "suppressed"
+            else rows[metric]
+        )
         gaps = group_gap(values.to_numpy(dtype=float), rows["group"].to_numpy())
         found = [group for group in report.groups if group.metric == metric]
-        assert [(group.group, group.n.value) for group in found] == [(gap.group, gap.n) for gap in gaps]
+        assert [(group.group, group.n.value) for group in found] == [
+            (gap.group, gap.n) for gap in gaps
+        ]
         for group, gap in zip(found, gaps, strict=True):
             assert (group.mean.value, group.gap.value) == pytest.approx((gap.mean, gap.gap))
             assert (group.gap.low, group.gap.high) == pytest.approx((gap.low, gap.high))
@@ -126,7 +148,9 @@ def test_groups_are_compared_with_the_rest_and_small_ones_pooled(report: ReportD
 def test_every_chart_is_that_of_the_records(report: ReportData) -> None:
     released = table().query("status == 'released'")
     charts = {chart.id: chart for chart in report.distributions}
-    sizes = pd.cut(released["k"], [0, 11, 23, 59, 119, np.inf]).value_counts(normalize=True, sort=False)
+    sizes = pd.cut(released["k"], [0, 11, 23, 59, 119, np.inf]).value_counts(
+        normalize=True, sort=False
+    )
     assert values(charts["class_sizes"], "released explanations") == pytest.approx(sizes.tolist())
     assert values(charts["class_sizes"], "people before protection")[:2] == [0.9, 0.06]
     above = [(1 / released["k"] > float(at) * 1.001).mean() for at in charts["risk"].labels]
@@ -134,7 +158,9 @@ def test_every_chart_is_that_of_the_records(report: ReportData) -> None:
     assert {"0.09", "0.0833"} < set(charts["risk"].labels)
     assert charts["risk"].marks["1 / k"] == pytest.approx(1 / 12)
     assert charts["ncp_by_attribute"].labels == ("age", "city")
-    assert values(charts["ncp_by_attribute"], "mean NCP") == pytest.approx([released["ncp.age"].mean(), 0.3])
+    assert values(charts["ncp_by_attribute"], "mean NCP") == pytest.approx(
+        [released["ncp.age"].mean(), 0.3]
+    )
     expected = released["pureness"].quantile(np.arange(0, 101, 5) / 100, interpolation="nearest")
     assert np.mean(np.array(values(charts["pureness"], "pureness")) == expected.to_numpy()) > 0.9
     assert charts["pureness"].marks == {"floor": 0.5}
@@ -145,14 +171,26 @@ def values(chart: Any, series: str) -> list[float | None]:
 
 
 def test_certificates_are_the_worst_of_the_releases(report: ReportData) -> None:
-    worst = table().query("status == 'released'").sort_values(["k", "pureness_low", "pureness"], kind="stable").head(50)
+    worst = (
+        table()
+        .query("status == 'released'")
+        .sort_values(["k", "pureness_low", "pureness"], kind="stable")
+        .head(50)
+    )
     (run,) = report.runs
-    assert [line["id"] for line in report.certificates] == [f"{run['run']}/{step}" for step in worst["step"]]
+    assert [line["id"] for line in report.certificates] == [
+        f"{run['run']}/{step}" for step in worst["step"]
+    ]
     assert [line["k"].value for line in report.certificates] == worst["k"].tolist()
     drawn = [line["pureness"].low is not None for line in report.certificates]
     assert drawn == (~worst["exact"].astype(bool)).tolist()
     assert {line["optimality"] for line in report.certificates} == {"proved", "heuristic"}
-    assert (run["asked"], run["name"], run["experiment"], run["audits"]) == (120, "release", "tests", reported.ATTACKS)
+    assert (run["asked"], run["name"], run["experiment"], run["audits"]) == (
+        120,
+        "release",
+        "tests",
+        reported.ATTACKS,
+    )
 
 
 def test_quantiles_need_fifty_releases_and_few_people_no_chart_of_quantiles(store: str) -> None:
@@ -161,12 +199,17 @@ def test_quantiles_need_fifty_releases_and_few_people_no_chart_of_quantiles(stor
     assert "pureness" not in {chart.id for chart in few.distributions}
 
 
-def test_several_policies_are_listed_and_each_explanation_is_judged_by_its_own(store: str, answers: Any) -> None:
+def test_several_policies_are_listed_and_each_explanation_is_judged_by_its_own(
+    store: str, answers: Any
+) -> None:
     other = dataclasses.replace(reported.POLICY, k=20)
     later = reported.rows(policy=other, k=25, k_desired=25, k_effective=25, k_intersection=25)
     ids = [reported.run(), reported.run(later, other, params={"method": "exact"})]
     report = PrivacyReport.of_runs(ids, inputs=answers).data
-    assert [(one["settings"]["k"], one["asked"].value) for one in report.policy["policies"]] == [(12, 100), (20, 100)]
+    assert [(one["settings"]["k"], one["asked"].value) for one in report.policy["policies"]] == [
+        (12, 100),
+        (20, 100),
+    ]
     assert report.policy["deviations"] == (
         "2 different policies were in force.",
         "2 different methods: exact, reciprocal.",
@@ -176,10 +219,19 @@ def test_several_policies_are_listed_and_each_explanation_is_judged_by_its_own(s
 
 def test_costs_of_other_k_are_those_that_an_audit_logged(store: str) -> None:
     names = ("common_ncp_mean", "common_pureness_mean")
-    points = [{"k": k, **{name: {"value": k / 100, "low": 0.0, "high": 0.5} for name in names}} for k in (2, 12)]
-    way = {"name": "policy", **{name: reported.rate(0.3) for name in ("ncp_mean", "nearest", "nearest_5")}}
+    points = [
+        {"k": k, **{name: {"value": k / 100, "low": 0.0, "high": 0.5} for name in names}}
+        for k in (2, 12)
+    ]
+    way = {
+        "name": "policy",
+        **{name: reported.rate(0.3) for name in ("ncp_mean", "nearest", "nearest_5")},
+    }
     frontier = {"schema_version": 1, "points": points, "baselines": [way]}
-    charts = {chart.id: chart for chart in PrivacyReport.of_runs(reported.run(frontier=frontier)).data.distributions}
+    charts = {
+        chart.id: chart
+        for chart in PrivacyReport.of_runs(reported.run(frontier=frontier)).data.distributions
+    }
     assert charts["frontier"].labels == ("2", "12")
     (_, found) = charts["frontier"].series["NCP"]
     assert (found.value, found.low, found.high) == (0.12, 0.0, 0.5)
@@ -190,7 +242,9 @@ def test_costs_of_other_k_are_those_that_an_audit_logged(store: str) -> None:
 # --- curves of membership ---
 
 
-def attacked(n: int = 1_000, epsilon: float | None = None, edition: Any = "internal", **more: float) -> PrivacyReport:
+def attacked(
+    n: int = 1_000, epsilon: float | None = None, edition: Any = "internal", **more: float
+) -> PrivacyReport:
     audit = json.loads(reported.membership({**SHIFTS, **more}, n, epsilon=epsilon, **OF).to_json())
     return PrivacyReport.of_runs(reported.run(audits=[audit]), edition=edition)
 
@@ -207,16 +261,23 @@ def test_a_curve_is_what_was_logged_and_its_numbers_what_was_measured(store: str
     for name, amounts in found.series.items():
         curve, figures = logged.curves[name], logged[name].figures
         for rate in ("0.02", "0.501"):
-            reached = max(t for f, t in zip(curve.fpr, curve.tpr, strict=True) if f <= float(rate) + 1e-9)
+            reached = max(
+                t for f, t in zip(curve.fpr, curve.tpr, strict=True) if f <= float(rate) + 1e-9
+            )
             assert amounts[place[rate]].value == pytest.approx(reached)
         for rate, figure in (("0.1", "tpr_at_0_1"), ("0.001", "tpr_at_0_001")):
             told = amounts[place[rate]]
-            assert (told.value, told.low, told.high) == tuple(figures[figure + end] for end in ("", "_low", "_high"))
+            assert (told.value, told.low, told.high) == tuple(
+                figures[figure + end] for end in ("", "_low", "_high")
+            )
 
 
 def test_a_chart_has_four_curves_at_most_none_of_a_coin_and_what_epsilon_admits(store: str) -> None:
     first, second = curves(attacked(200, membership_random=0.0, membership_surrogate_threshold=0.2))
-    assert [list(chart.series) for chart in (first, second)] == [list(SHIFTS), ["membership_surrogate_threshold"]]
+    assert [list(chart.series) for chart in (first, second)] == [
+        list(SHIFTS),
+        ["membership_surrogate_threshold"],
+    ]
     claimed = attacked(epsilon=1.0)
     (found,) = curves(claimed)
     assert list(found.series) == [*SHIFTS, "bound_tight", "bound_paper"]
@@ -224,7 +285,10 @@ def test_a_chart_has_four_curves_at_most_none_of_a_coin_and_what_epsilon_admits(
     assert at == pytest.approx(0.0272, abs=1e-4)  # e times the rate
     assert "most that epsilon admits" in claimed.to_html()
     few = curves(attacked(60))[0]
-    assert [few.series["membership_cfd"][few.labels.index(at)].measured for at in ("0.1", "0.01", "0.001")] == [
+    assert [
+        few.series["membership_cfd"][few.labels.index(at)].measured
+        for at in ("0.1", "0.01", "0.001")
+    ] == [
         *(True, False, False),
     ]
 
@@ -232,12 +296,18 @@ def test_a_chart_has_four_curves_at_most_none_of_a_coin_and_what_epsilon_admits(
 @pytest.mark.parametrize("n", [15, 60, 400])
 def test_no_step_of_an_external_curve_is_of_few_people(n: int, store: str) -> None:
     found = curves(attacked(n, edition="external"))
-    for name, amounts in ((name, amounts) for chart in found for name, amounts in chart.series.items()):
+    for name, amounts in (
+        (name, amounts) for chart in found for name, amounts in chart.series.items()
+    ):
         known = [round(a.value * n) for a in amounts if a.value is not None]
         # The last point, (1, 1), is no step of the curve; rates are rounded to three digits.
         assert all(step <= 0 or step >= 10 for step in np.diff([0, *known])[:-1]), name
         assert all(a.low is a.high is a.n is None for a in amounts)
-        alarms = [round(float(label) * n) for label, a in zip(found[0].labels, amounts, strict=True) if a.value]
+        alarms = [
+            round(float(label) * n)
+            for label, a in zip(found[0].labels, amounts, strict=True)
+            if a.value
+        ]
         assert all(not 0 < alarm < 11 and not 0 < n - alarm < 11 for alarm in alarms)
     assert bool(found) == (n > 15)
 
@@ -248,4 +318,6 @@ def test_without_the_number_of_people_there_is_no_curve_outside(store: str) -> N
         del audit["results"][0]["figures"][name]
     run_id = reported.run(audits=[audit])
     editions: tuple[Any, ...] = ("internal", "external")
-    assert [len(curves(PrivacyReport.of_runs(run_id, edition=edition))) for edition in editions] == [1, 0]
+    assert [
+        len(curves(PrivacyReport.of_runs(run_id, edition=edition))) for edition in editions
+    ] == [1, 0]

@@ -1,4 +1,6 @@
-"""The first page: one verdict with its reason, tiles whose figures are the data's, and what to do next."""
+"""The first page: one verdict with its reason, tiles whose figures are the data's, and what to do
+next.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,12 @@ from cfk_plugin.report.data import Amount
 from parsed import Element, Tree
 from reported import GAP, amount, content, example, failed, line
 
-TILES = ("Explanations released", "For whom (edition)", "People behind each (k)", "Worst risk measured")
+TILES = (
+    "Explanations released",
+    "For whom (edition)",
+    "People behind each (k)",
+    "Worst risk measured",
+)
 TILES += ("Truth (pureness)", "Cost (NCP)")
 
 
@@ -30,12 +37,16 @@ def of_class(root: Element, name: str) -> list[Element]:
 def tiles(report: PrivacyReport) -> dict[str, tuple[str, str]]:
     """Return figure and words of every tile, by its name."""
     (box,) = of_class(header(report), "tiles")
-    cells = [(each.all("dt")[0].text, [cell.text for cell in each.all("dd")]) for each in box.all("div")]
+    cells = [
+        (each.all("dt")[0].text, [cell.text for cell in each.all("dd")]) for each in box.all("div")
+    ]
     return {name: (figure, " ".join(said)) for name, (figure, *said) in cells}
 
 
 def share(found: Amount) -> str:
-    """Write a share as a reader would, in percent with three digits; what is not all is not said to be."""
+    """Write a share as a reader would, in percent with three digits; what is not all is not said to
+    be.
+    """
     assert found.value is not None
     percent = 100.0 if found.value == 1 else min(100 * found.value, 99.9)
     return f"{np.format_float_positional(percent, 3, fractional=False, trim='-')} %"
@@ -72,7 +83,9 @@ def test_every_figure_of_a_tile_is_that_of_the_data() -> None:
     assert shown[TILES[4]][0] == share(data.metric("pureness_mean"))
     assert f"at least {share(data.metric('pureness_min'))}" in shown[TILES[4]][1]
     assert f"person who asks: {share(data.metric('true_rate'))}." in shown[TILES[4]][1]
-    unverified = example(metrics=[each for each in content()["metrics"] if each["id"] != "true_rate"])
+    unverified = example(
+        metrics=[each for each in content()["metrics"] if each["id"] != "true_rate"]
+    )
     audited = f"person who asks: {share(compared.series['true for who asks'][ours])}."
     assert audited in tiles(unverified)[TILES[4]][1]
     assert shown[TILES[5]][0] == share(data.metric("ncp_mean"))
@@ -82,7 +95,12 @@ def test_every_figure_of_a_tile_is_that_of_the_data() -> None:
 
 def test_tiles_say_what_nobody_measured_or_said() -> None:
     made = content()
-    silent = {"distributions": [], "attacks": [], "system": dict.fromkeys(made["system"]), "picture": None}
+    silent = {
+        "distributions": [],
+        "attacks": [],
+        "system": dict.fromkeys(made["system"]),
+        "picture": None,
+    }
     silent["metrics"] = [each for each in made["metrics"] if each["id"] != "true_rate"]
     silent["environment"] = {"model": None}
     said = tiles(example(**silent))
@@ -111,11 +129,16 @@ def test_where_no_attack_was_logged_the_annex_says_so() -> None:
 
 
 def test_the_worst_risk_is_of_what_is_released_and_needs_an_explanation() -> None:
-    (attack, *_) = content()["attacks"]
+    attack, *_ = content()["attacks"]
     better = attack | {"main": amount(0.9), "baseline": amount(0.2), "control": amount(0.1)}
-    others = [better | {"id": "linkage", "concerns": False}, better | {"id": "model_filter", "judged": False}]
+    others = [
+        better | {"id": "linkage", "concerns": False},
+        better | {"id": "model_filter", "judged": False},
+    ]
     others += [better | {"id": "membership_loss", "family": "membership"}]
-    assert tiles(example(attacks=[attack, *others]))[TILES[3]][0] == share(example().data.attacks[0].main)
+    assert tiles(example(attacks=[attack, *others]))[TILES[3]][0] == share(
+        example().data.attacks[0].main
+    )
     assert tiles(example(attacks=[attack, better]))[TILES[3]][0] == "90 %"
 
 
@@ -136,10 +159,16 @@ def reason(report: PrivacyReport) -> str:
 def test_the_verdict_has_one_reason() -> None:
     assert reason(example(failed(content()))) == f"Group gap fails: {GAP}"
     two = [line("ncp", "fail"), line("k_min", "fail"), line("pureness")]
-    assert reason(example(checks=two)) == "Information loss fails: The ncp check found it. So does 1 more."
+    assert (
+        reason(example(checks=two))
+        == "Information loss fails: The ncp check found it. So does 1 more."
+    )
     review = {"verdict": "review"}
     open_ = [line("k_min"), line("ncp", "review"), line("records", "not_measured")]
-    said = "No check fails; of 3, 1 was not measured and 1 needs a decision by people. Unmeasured is never a pass."
+    said = (
+        "No check fails; of 3, 1 was not measured and 1 needs a decision by people. Unmeasured is"
+        " never a pass."
+    )
     assert reason(example(checks=open_, report=review)) == said
     passed = reason(example(checks=[line("k_min")], report={"verdict": "pass"}))
     assert passed == "Every check passed, and people have answered what only they can."
@@ -154,12 +183,20 @@ def actions(report: PrivacyReport) -> list[tuple[str, str]]:
 def test_what_to_do_next_is_in_order_and_each_leads_to_its_place() -> None:
     report = example(failed(content()))
     found = actions(report)
-    assert [target for target, _ in found] == ["#check-group_gap", "#check-attack_membership", "#section-12"]
-    assert found[1][1].startswith("Measure: membership inference, model extraction, attribute inference. ")
+    assert [target for target, _ in found] == [
+        "#check-group_gap",
+        "#check-attack_membership",
+        "#section-12",
+    ]
+    assert found[1][1].startswith(
+        "Measure: membership inference, model extraction, attribute inference. "
+    )
     assert found[2][1].startswith(f"Answer {len(report.data.placeholders)} open questions")
     ids = {each.attributes.get("id") for each in Tree(report.to_html()).root.walk()}
     assert {target[1:] for target, _ in found} <= ids
-    ready = example(checks=[line("k_min")], report={"verdict": "pass"}, system={"next_review": "2027-01-31"})
+    ready = example(
+        checks=[line("k_min")], report={"verdict": "pass"}, system={"next_review": "2027-01-31"}
+    )
     assert actions(ready) == [("#section-13", "Make this report again by 2027-01-31.")]
 
 
@@ -167,19 +204,27 @@ def test_what_to_do_next_is_in_order_and_each_leads_to_its_place() -> None:
 
 
 def rows(report: PrivacyReport, table: str) -> list[list[str]]:
-    (found,) = [each for each in Tree(report.to_html()).root.all("table") if each.attributes.get("id") == table]
+    (found,) = [
+        each
+        for each in Tree(report.to_html()).root.all("table")
+        if each.attributes.get("id") == table
+    ]
     return [[cell.text for cell in row.all("th", "td")] for row in found.all("tr")[1:]]
 
 
 def test_open_checks_say_what_they_mean_and_passed_ones_take_a_line() -> None:
     report = example()
     order = ("fail", "review", "not_measured")
-    open_ = sorted((c for c in report.data.checks if c.status != "pass"), key=lambda c: order.index(c.status))
+    open_ = sorted(
+        (c for c in report.data.checks if c.status != "pass"), key=lambda c: order.index(c.status)
+    )
     found = rows(report, "table-open")
     assert [row[0] for row in found] == [report.data.definitions[check.id].name for check in open_]
     assert all(check.text in row[-1] for check, row in zip(open_, found, strict=True))
     passed = [check for check in report.data.checks if check.status == "pass"]
-    assert [row[0] for row in rows(report, "table-passed")] == [report.data.definitions[c.id].name for c in passed]
+    assert [row[0] for row in rows(report, "table-passed")] == [
+        report.data.definitions[c.id].name for c in passed
+    ]
     assert all(len(" ".join(row)) < 100 for row in rows(report, "table-passed"))
 
 
@@ -190,7 +235,11 @@ def test_what_people_must_say_is_asked_in_one_place() -> None:
     assert len(asked) == len(report.data.placeholders)
     assert all(row[2] for row in asked)
     page = Tree(report.to_html()).root.text
-    assert all(page.count(each.question) == 1 for each in report.data.placeholders if "signature" not in each.question)
+    assert all(
+        page.count(each.question) == 1
+        for each in report.data.placeholders
+        if "signature" not in each.question
+    )
 
 
 # --- the picture: widths and people, no value ---
@@ -208,7 +257,10 @@ def test_the_picture_is_of_the_release_of_median_loss(store: str) -> None:
     widths = {each["attribute"]: each["share"].value for each in report.data.picture["attributes"]}
     assert (report.data.picture["k"].value, widths) == (22, {"age": 0.25, "city": 0.3})
     (picture,) = of_class(header(report), "picture")
-    assert [cell.text for cell in picture.all("td") if cell.text.endswith("%")] == ["30 %", "25 %"]  # widest first
+    assert [cell.text for cell in picture.all("td") if cell.text.endswith("%")] == [
+        "30 %",
+        "25 %",
+    ]  # widest first
     lengths = [bar.attributes["style"] for bar in picture.all("i")]
     assert lengths == ["width:30%", "width:25%"]
     assert "a range that 22 people fit" in picture.text
@@ -227,11 +279,15 @@ def test_outside_the_picture_is_rough_and_there_is_none_of_few(store: str) -> No
 # --- definitions ---
 
 
-def test_names_lead_to_the_page_of_definitions_where_it_is_known_and_to_the_annex_otherwise() -> None:
+def test_names_lead_to_the_page_of_definitions_where_it_is_known_and_to_the_annex_otherwise() -> (
+    None
+):
     docs = "https://docs.example.org/definitions"
     page = example().to_html(docs=docs)
     links = re.findall(rf'href="{re.escape(docs)}#(\w+)"', page)
-    guide = (Path(__file__).resolve().parents[2] / "docs/governance/definitions.md").read_text("utf-8")
+    guide = (Path(__file__).resolve().parents[2] / "docs/governance/definitions.md").read_text(
+        "utf-8"
+    )
     assert len(set(links)) > 25
     assert all(f"\n### {name}\n" in guide for name in links)
     alone = example().to_html()

@@ -1,4 +1,6 @@
-"""What every k costs: against single runs, against brute force, and what it must never hold or do."""
+"""What every k costs: against single runs, against brute force, and what it must never hold or
+do.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,9 @@ def population() -> Population:
     return Population.from_frame(TABLE, Schema.from_frame(TABLE, quasi_identifiers=["age", "town"]))
 
 
-def measured(population: Population, ks: Any = (2, 7, 20), raw: pd.DataFrame = RAW, **settings: Any) -> Frontier:
+def measured(
+    population: Population, ks: Any = (2, 7, 20), raw: pd.DataFrame = RAW, **settings: Any
+) -> Frontier:
     return frontier(
         raw,
         population=population,
@@ -70,7 +74,9 @@ POLICIES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("settings", POLICIES.values(), ids=POLICIES.keys())
-def test_every_point_is_what_a_single_run_releases(settings: dict[str, Any], population: Population) -> None:
+def test_every_point_is_what_a_single_run_releases(
+    settings: dict[str, Any], population: Population
+) -> None:
     found = measured(population, **settings)
     assert [point.k for point in found] == [2, 7, 20]
     assert all(point.k_min is None or point.k_min >= point.k for point in found)
@@ -80,7 +86,11 @@ def test_every_point_is_what_a_single_run_releases(settings: dict[str, Any], pop
         anonymizer = KAnonymizer(policy=asked).fit(population, model, True)
         results.append(anonymizer.transform(RAW))
         summary = results[-1].summary()
-        assert (point.asked, point.released, point.k_min) == (12, summary["released"], summary["k_min"])
+        assert (point.asked, point.released, point.k_min) == (
+            12,
+            summary["released"],
+            summary["k_min"],
+        )
         assert point.reasons == summary["reasons"]
         assert point.suppressed_rate.value == summary["suppressed_rate"]
         assert point.released + sum(point.reasons.values()) == point.asked
@@ -95,7 +105,9 @@ def test_every_point_is_what_a_single_run_releases(settings: dict[str, Any], pop
     assert found.common == len(both)
     for point, result in zip(found, results, strict=True):
         assert point.common_ncp_mean.n == len(both)
-        assert point.common_ncp_mean.value == pytest.approx(np.mean([result[at].certificate.ncp for at in both]))
+        assert point.common_ncp_mean.value == pytest.approx(
+            np.mean([result[at].certificate.ncp for at in both])
+        )
         assert point.common_pureness_mean.value == pytest.approx(
             np.mean([result[at].certificate.pureness for at in both])
         )
@@ -109,14 +121,18 @@ def cheapest(anchor: pd.Series, k: int) -> float:
     others = [town for town in range(len(towns)) if town != own]
     best = math.inf
     for low, high in itertools.product(range(here + 1), range(here, len(ages))):
-        for more in itertools.chain.from_iterable(itertools.combinations(others, n) for n in range(len(towns))):
+        for more in itertools.chain.from_iterable(
+            itertools.combinations(others, n) for n in range(len(towns))
+        ):
             if counts[low : high + 1, [own, *more]].sum() >= k:
                 wide = (ages[high] - ages[low]) / (ages[-1] - ages[0])
                 best = min(best, (wide + ((len(more) + 1) / len(towns) if more else 0.0)) / 2)
     return best
 
 
-def test_nominal_optima_cost_what_brute_force_finds_and_more_for_more_people(population: Population) -> None:
+def test_nominal_optima_cost_what_brute_force_finds_and_more_for_more_people(
+    population: Population,
+) -> None:
     found = measured(population, ks=(2, 3, 9, 30), raw=RAW.head(2), **SEARCHED)
     for point in found:
         costs = [cheapest(row, point.k) for _, row in RAW.head(2).iterrows()]
@@ -124,7 +140,10 @@ def test_nominal_optima_cost_what_brute_force_finds_and_more_for_more_people(pop
 
 
 def test_the_least_loss_never_falls_with_k(population: Population) -> None:
-    loss = [point.common_ncp_mean.value for point in measured(population, ks=(2, 3, 4, 6, 9, 13), **SEARCHED)]
+    loss = [
+        point.common_ncp_mean.value
+        for point in measured(population, ks=(2, 3, 4, 6, 9, 13), **SEARCHED)
+    ]
     assert loss == sorted(loss)
     assert loss[0] < loss[-1]
 
@@ -134,17 +153,23 @@ def test_ks_are_sorted_once_each_and_may_be_of_numpy(population: Population) -> 
     settings: dict[str, Any] = {"population": population, "model": model, "desired": True}
     found = frontier(RAW, **settings, ks=[5, 2], progress=lambda *done: told.append(done))
     assert (told, [point.k for point in found]) == ([(1, 2), (2, 2)], [2, 5])
-    assert found.to_json() == frontier(RAW, **settings, ks=[2, 5]).to_json()  # the same seed, the same figures
+    assert (
+        found.to_json() == frontier(RAW, **settings, ks=[2, 5]).to_json()
+    )  # the same seed, the same figures
     assert [point.k for point in measured(population, ks=np.array([9, 2, 9]), **SEARCHED)] == [2, 9]
     assert [point.k for point in measured(population, ks=None, **SEARCHED)] == list(KS)
-    small = Population.from_frame(TABLE.head(12), Schema.from_frame(TABLE, quasi_identifiers=["age", "town"]))
+    small = Population.from_frame(
+        TABLE.head(12), Schema.from_frame(TABLE, quasi_identifiers=["age", "town"])
+    )
     assert [point.k for point in measured(small, ks=None, **SEARCHED)] == [2, 3, 5, 10]
 
 
-def test_a_sealed_population_is_tried_from_its_own_k(population: Population, tmp_path: Path) -> None:
-    anonymizer = KAnonymizer(policy=PrivacyPolicy(guarantee="reciprocal", k=12, objective="ncp")).fit(
-        population, model, True
-    )
+def test_a_sealed_population_is_tried_from_its_own_k(
+    population: Population, tmp_path: Path
+) -> None:
+    anonymizer = KAnonymizer(
+        policy=PrivacyPolicy(guarantee="reciprocal", k=12, objective="ncp")
+    ).fit(population, model, True)
     anonymizer.seal(tmp_path / "bundle")
     sealed = Population.open(tmp_path / "bundle")
     found = frontier(RAW, population=sealed, model=model, desired=True)
@@ -154,11 +179,17 @@ def test_a_sealed_population_is_tried_from_its_own_k(population: Population, tmp
         frontier(RAW, population=sealed, model=model, desired=True, ks=[5])
 
 
-def test_the_policy_is_kept_but_for_k_and_nothing_is_raised_for_what_is_withheld(population: Population) -> None:
+def test_the_policy_is_kept_but_for_k_and_nothing_is_raised_for_what_is_withheld(
+    population: Population,
+) -> None:
     found = measured(population, ks=[2, 40], k=7, max_ncp=0.05, on_infeasible="raise")
     assert (found.policy["k"], found.policy["on_infeasible"]) == (7, "raise")
     last = found.points[-1]
-    assert (last.released, last.k_min, last.reasons) == (0, None, {"ncp_above_ceiling": 10, "not_desired": 2})
+    assert (last.released, last.k_min, last.reasons) == (
+        0,
+        None,
+        {"ncp_above_ceiling": 10, "not_desired": 2},
+    )
     assert last.suppressed_rate.low > 0.7
     assert last.suppressed_rate.value == last.suppressed_rate.high == 1
     assert math.isnan(last.ncp_mean.value)
@@ -168,7 +199,12 @@ def test_the_policy_is_kept_but_for_k_and_nothing_is_raised_for_what_is_withheld
 def test_json_and_table_are_whole_and_have_no_value_of_a_row(population: Population) -> None:
     found = measured(population, ks=[2, 40], max_ncp=0.05)
     content = json.loads(found.to_json())
-    assert (content["schema_version"], content["kind"], content["asked"], content["common"]) == (1, "frontier", 12, 0)
+    assert (content["schema_version"], content["kind"], content["asked"], content["common"]) == (
+        1,
+        "frontier",
+        12,
+        0,
+    )
     assert content["points"][1]["ncp_mean"] == {"value": None, "low": None, "high": None, "n": 0}
     assert content["points"][0]["suppressed_rate"]["n"] == 12
     assert content["population"] == population.fingerprint
@@ -180,14 +216,22 @@ def test_json_and_table_are_whole_and_have_no_value_of_a_row(population: Populat
     assert set(Point.__slots__) <= set(frame.columns) | {"reasons"}
     said = found.to_json() + repr(found) + frame.to_csv()
     assert "CANARY" not in said
-    assert not [value for name in ("age", "pay") for value in TABLE[name].astype(str) if value in said]
+    assert not [
+        value for name in ("age", "pay") for value in TABLE[name].astype(str) if value in said
+    ]
 
 
 def test_opposite_asks_the_factuals(population: Population) -> None:
     factuals = TABLE[~model(TABLE)].head(12).reset_index(drop=True)
     policy = PrivacyPolicy(guarantee="reciprocal", k=5)
     found = frontier(
-        RAW, population=population, model=model, desired="opposite", policy=policy, ks=[5], factuals=factuals
+        RAW,
+        population=population,
+        model=model,
+        desired="opposite",
+        policy=policy,
+        ks=[5],
+        factuals=factuals,
     )
     anonymizer = KAnonymizer(policy=policy).fit(population, model, "opposite")
     assert found.points[0].reasons == anonymizer.transform(RAW, factuals).summary()["reasons"]
@@ -199,12 +243,21 @@ def test_a_nominal_guarantee_warns_once_where_it_was_asked_for(population: Popul
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         frontier(
-            RAW.head(1), population=population, model=model, desired=True, policy=PrivacyPolicy(**SEARCHED), ks=[2, 3]
+            RAW.head(1),
+            population=population,
+            model=model,
+            desired=True,
+            policy=PrivacyPolicy(**SEARCHED),
+            ks=[2, 3],
         )
-    assert [(found.category, found.filename) for found in caught] == [(NominalGuaranteeWarning, __file__)]
+    assert [(found.category, found.filename) for found in caught] == [
+        (NominalGuaranteeWarning, __file__)
+    ]
 
 
-def test_plugins_are_not_told_of_releases(population: Population, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plugins_are_not_told_of_releases(
+    population: Population, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from cfk_plugin.release import anonymizer
 
     class Listening:
@@ -216,7 +269,9 @@ def test_plugins_are_not_told_of_releases(population: Population, monkeypatch: p
 
     load = anonymizer.load_plugins
     monkeypatch.setattr(anonymizer, "load_plugins", lambda plugins: load([*plugins, Listening()]))
-    KAnonymizer(policy=PrivacyPolicy(guarantee="reciprocal", k=3)).fit(population, model, True).transform(RAW.head(2))
+    KAnonymizer(policy=PrivacyPolicy(guarantee="reciprocal", k=3)).fit(
+        population, model, True
+    ).transform(RAW.head(2))
     assert Listening.told == 2
     measured(population, ks=[3])
     assert Listening.told == 2
@@ -238,12 +293,24 @@ WRONG: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "half a person": ({"ks": [2.5]}, InputError, "ks must be whole numbers"),
     "text": ({"ks": "2,5"}, InputError, "ks must be whole numbers"),
     "one person": ({"ks": [1, 5]}, PolicyError, "k must be a whole number >= 2, got 1"),
-    "more than there are": ({"ks": [2, N + 1]}, PolicyError, f"k = {N + 1} is above the number of people, {N}"),
+    "more than there are": (
+        {"ks": [2, N + 1]},
+        PolicyError,
+        f"k = {N + 1} is above the number of people, {N}",
+    ),
     "a method of another guarantee": ({"method": "exact"}, PolicyError, 'needs method="auto"'),
     "a column short": ({"counterfactuals": RAW[["age"]]}, InputError, "missing columns"),
-    "factuals of another length": ({"factuals": TABLE.head(2)}, InputError, "2 factuals for 12 counterfactuals"),
+    "factuals of another length": (
+        {"factuals": TABLE.head(2)},
+        InputError,
+        "2 factuals for 12 counterfactuals",
+    ),
     "no model": ({"model": 3}, ModelError, "a model needs a predict method"),
-    "no population": ({"population": TABLE}, InputError, "population must be a Population, got DataFrame"),
+    "no population": (
+        {"population": TABLE},
+        InputError,
+        "population must be a Population, got DataFrame",
+    ),
 }
 
 
@@ -259,7 +326,9 @@ def test_wrong_input_is_refused_before_anything_runs(
 
 # --- beside Mondrian and no protection ---
 
-TEN = pd.DataFrame({"age": [20, 22, 24, 26, 40, 44, 48, 52, 60, 80], "pay": [1, 9, 2, 8, 3, 7, 4, 6, 5, 10]})
+TEN = pd.DataFrame(
+    {"age": [20, 22, 24, 26, 40, 44, 48, 52, 60, 80], "pay": [1, 9, 2, 8, 3, 7, 4, 6, 5, 10]}
+)
 OF_AGE = Schema.from_frame(TEN, quasi_identifiers=["age"])
 NOMINAL = PrivacyPolicy(k=2, guarantee="nominal", objective="ncp")
 
@@ -275,7 +344,15 @@ RICH = TEN[rich(TEN)]
 def found() -> dict[str, Baseline]:
     population = Population.from_frame(TEN, OF_AGE)
     with pytest.warns(UserWarning, match="nominal"):
-        costs = frontier(RICH, population=population, model=rich, desired=True, policy=NOMINAL, ks=[2, 3], compare=True)
+        costs = frontier(
+            RICH,
+            population=population,
+            model=rich,
+            desired=True,
+            policy=NOMINAL,
+            ks=[2, 3],
+            compare=True,
+        )
     json.dumps(costs.to_dict(), allow_nan=False)
     return {baseline.name: baseline for baseline in costs.baselines}
 
@@ -283,7 +360,9 @@ def found() -> dict[str, Baseline]:
 @pytest.mark.filterwarnings("ignore:.*nominal")
 @pytest.mark.parametrize(("name", "method"), [("policy", "auto"), ("mondrian", "mondrian")])
 def test_ways_are_those_of_single_runs(found: dict[str, Baseline], name: str, method: str) -> None:
-    anonymizer = KAnonymizer(policy=NOMINAL, method=method).fit(Population.from_frame(TEN, OF_AGE), rich, True)
+    anonymizer = KAnonymizer(policy=NOMINAL, method=method).fit(
+        Population.from_frame(TEN, OF_AGE), rich, True
+    )
     summary = anonymizer.transform(RICH).summary()
     assert found[name].released == summary["released"]
     assert found[name].ncp_mean.value == pytest.approx(summary["ncp_mean"])
@@ -296,7 +375,12 @@ def test_mondrian_loses_more_than_the_search(found: dict[str, Baseline]) -> None
 
 def test_no_protection_is_a_training_row(found: dict[str, Baseline]) -> None:
     raw = found["raw"]
-    assert (raw.released, raw.ncp_mean.value, raw.pureness_mean.value, raw.nearest.value) == (len(RICH), 0, 1, 0)
+    assert (raw.released, raw.ncp_mean.value, raw.pureness_mean.value, raw.nearest.value) == (
+        len(RICH),
+        0,
+        1,
+        0,
+    )
     assert raw.nearest_5.value > 0
     assert found["policy"].nearest.value > 0  # values of others with one's own private value
 
@@ -310,10 +394,15 @@ def test_distance_and_truth_are_those_of_the_nearest_point_to_who_asks() -> None
     costs = frontier(RICH, population=population, model=rich, desired=True, factuals=asking, **told)
     found = {baseline.name: baseline for baseline in costs.baselines}
     widths = TEN.max() - TEN.min()
-    entries = KAnonymizer(policy=NOMINAL).fit(population, rich, True).transform(RICH, asking).generalized
+    entries = (
+        KAnonymizer(policy=NOMINAL).fit(population, rich, True).transform(RICH, asking).generalized
+    )
     points = pd.DataFrame([{**entry.released, "age": entry.region["age"]} for entry in entries])
     own = asking.iloc[[entry.query for entry in entries]].reset_index(drop=True)
-    points["age"] = [min(max(age, part.low), part.high) for age, part in zip(own["age"], points["age"], strict=True)]
+    points["age"] = [
+        min(max(age, part.low), part.high)
+        for age, part in zip(own["age"], points["age"], strict=True)
+    ]
     away = (points[list(TEN)].astype(float) - own).abs().div(widths).mean(axis=1)
     policy, raw = found["policy"], found["raw"]
     assert policy.distance is not None
@@ -334,7 +423,9 @@ def test_a_raw_counterfactual_that_does_not_flip_is_not_pure() -> None:
     population = Population.from_frame(TEN, OF_AGE)
     mixed = pd.concat([RICH.head(3), TEN[~rich(TEN)].head(1)])
     policy = PrivacyPolicy(guarantee="reciprocal", k=2)
-    costs = frontier(mixed, population=population, model=rich, desired=True, policy=policy, ks=[2], compare=True)
+    costs = frontier(
+        mixed, population=population, model=rich, desired=True, policy=policy, ks=[2], compare=True
+    )
     assert costs.baselines[-1].pureness_mean.value == 0.75
 
 

@@ -1,4 +1,6 @@
-"""Answers of people: what they write stands in the report, or an error names the key and shows nothing of it."""
+"""Answers of people: what they write stands in the report, or an error names the key and shows
+nothing of it.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,10 @@ from cfk_plugin.errors import InputError
 CANARY = "canary-7731"
 GUIDE = Path(__file__).resolve().parents[2] / "docs" / "governance" / "inputs.md"
 ACCEPTABLE = set(
-    re.findall(r"`(attack_\w+|k_\w+_min)`", "\n".join(re.findall(r"^\| `.*", GUIDE.read_text("utf-8"), re.M)))
+    re.findall(
+        r"`(attack_\w+|k_\w+_min)`",
+        "\n".join(re.findall(r"^\| `.*", GUIDE.read_text("utf-8"), re.M)),
+    )
 )
 
 
@@ -45,7 +50,9 @@ def report(run_id: str, tmp_path: Path) -> Any:
     return made
 
 
-def test_the_template_asks_everything_and_answers_nothing(report: Any, template: str, run_id: str) -> None:
+def test_the_template_asks_everything_and_answers_nothing(
+    report: Any, template: str, run_id: str
+) -> None:
     made, none = report(template), PrivacyReport.of_runs(run_id)
     assert made.data.placeholders == none.data.placeholders
     asked = [place.id for place in made.data.placeholders]
@@ -65,7 +72,11 @@ def test_a_filled_template_leaves_nothing_open(report: Any, template: str) -> No
     assert data.placeholders == ()
     assert (data.system["system"], data.report["reason"]) == ("the system", "the reason")
     assert data.report["title"] == "Privacy report: the system"
-    assert data.sign_off[0] == {"role": "data protection officer", "name": "the name", "date": "2026-11-20"}
+    assert data.sign_off[0] == {
+        "role": "data protection officer",
+        "name": "the name",
+        "date": "2026-11-20",
+    }
 
 
 def test_answers_stay_as_they_were_written(report: Any) -> None:
@@ -80,11 +91,17 @@ def test_answers_stay_as_they_were_written(report: Any) -> None:
         "purpose": "x",
         "access": "y",
     }
-    assert data.sign_off[0] == {"role": "data protection officer", "name": "A. Person", "date": None}
+    assert data.sign_off[0] == {
+        "role": "data protection officer",
+        "name": "A. Person",
+        "date": None,
+    }
     assert "sign_off.dpo" in {place.id for place in data.placeholders}  # half a signature is open
 
 
-@pytest.mark.parametrize("text", ["", "# nothing\n", "answers:\nthresholds: ~\n", "answers: {system: null}"])
+@pytest.mark.parametrize(
+    "text", ["", "# nothing\n", "answers:\nthresholds: ~\n", "answers: {system: null}"]
+)
 def test_nothing_said_is_no_error(text: str, report: Any) -> None:
     assert set(report(text).data.system.values()) == {None}
 
@@ -98,12 +115,18 @@ def test_nothing_said_is_no_error(text: str, report: Any) -> None:
         (f"answers: {CANARY}", "answers must hold keys and values, got str"),
         (f"- {CANARY}", "must hold keys and values"),
         (f"answers: {{system: [{CANARY}]}}", r"answers\.system must be text, got list"),
-        (f"answers: {{recipients_pool: {CANARY}}}", r"answers\.recipients_pool must be one of yes, no, unknown"),
+        (
+            f"answers: {{recipients_pool: {CANARY}}}",
+            r"answers\.recipients_pool must be one of yes, no, unknown",
+        ),
         (f"answers: {{next_review: {CANARY}}}", r"answers\.next_review must be a date, YYYY-MM-DD"),
         ("answers: {next_review: 2026-02-30}", r"answers\.next_review must be a date"),
         ("answers: {next_review: 20260230}", r"answers\.next_review must be a date"),
         (f"sign_off: {{dpo: {{name: A, date: {CANARY}}}}}", r"sign_off\.dpo\.date must be a date"),
-        (f"sign_off: {{dpo: {{title: {CANARY}}}}}", r"sign_off\.dpo\.title is unknown; known: name, date"),
+        (
+            f"sign_off: {{dpo: {{title: {CANARY}}}}}",
+            r"sign_off\.dpo\.title is unknown; known: name, date",
+        ),
         (f"sign_off: {{dpo: {CANARY}}}", r"sign_off\.dpo must hold keys and values"),
         (f"thresholds: {{k: {CANARY}}}", r"thresholds\.k must be a whole number >= 2"),
         ("thresholds: {k: 1}", r"thresholds\.k must be a whole number"),
@@ -114,7 +137,10 @@ def test_nothing_said_is_no_error(text: str, report: Any) -> None:
         ("thresholds: {epsilon: 0}", r"thresholds\.epsilon must be a finite number above 0"),
         ("thresholds: {risk: 0.5}", r"thresholds\.risk is unknown"),
         ("thresholds: {k: 11}", r"thresholds\.k is below that of the preset ema-0070"),
-        (f"accepted_risks: {{k_min: {CANARY}}}", r"accepted_risks\.k_min is unknown; known: k_desired_min"),
+        (
+            f"accepted_risks: {{k_min: {CANARY}}}",
+            r"accepted_risks\.k_min is unknown; known: k_desired_min",
+        ),
         (f"reason: {CANARY}\nreason: again", r"reason stands there twice \(line 2\)"),
         (f"answers: {{system: '{CANARY}", "no valid YAML"),
         (f"answers: {{system: {CANARY}: b: c}}", "no valid YAML"),
@@ -126,11 +152,16 @@ def test_nothing_said_is_no_error(text: str, report: Any) -> None:
         (f'answers: {{system: "{CANARY}\\u202e"}}', "cannot be printed"),
         (f'answers: {{system: "{CANARY}\\ud800"}}', "cannot be printed"),
         (b"\xff\xfe" + CANARY.encode(), "not UTF-8"),
-        ("answers: {system: " + "x" * 2_001 + "}", r"answers\.system has 2,001 characters; say it in 2,000"),
+        (
+            "answers: {system: " + "x" * 2_001 + "}",
+            r"answers\.system has 2,001 characters; say it in 2,000",
+        ),
         ("#" * 200_001, "larger than 200,000 bytes"),
     ],
 )
-def test_wrong_answers_are_named_and_not_shown_before_any_run_is_read(text: Any, message: str, report: Any) -> None:
+def test_wrong_answers_are_named_and_not_shown_before_any_run_is_read(
+    text: Any, message: str, report: Any
+) -> None:
     with pytest.raises(InputError, match=message) as caught:
         report(text, run="nobody", preset="ema-0070")
     assert CANARY not in str(caught.value)
@@ -158,7 +189,11 @@ def test_a_preset_asks_for_its_k_and_says_who_does(preset: str, run_id: str) -> 
     assert asked["k"]["value"] == k
     assert 1 / k <= asked["risk"]["value"] < 1 / (k - 1)  # the least k that the risk allows
     assert len(asked["k"]["source"]) > 20
-    assert ("pureness" in asked, asked["group_gap"]["value"], asked["attack_over_control"]["value"]) == (
+    assert (
+        "pureness" in asked,
+        asked["group_gap"]["value"],
+        asked["attack_over_control"]["value"],
+    ) == (
         False,
         0.1,
         0.05,
@@ -167,7 +202,9 @@ def test_a_preset_asks_for_its_k_and_says_who_does(preset: str, run_id: str) -> 
 
 
 def test_people_come_before_preset_and_house(report: Any, run_id: str) -> None:
-    data = report("thresholds: {k: 15, pureness: .9, group_gap: 0.2, ncp: ''}", preset="cms-11").data
+    data = report(
+        "thresholds: {k: 15, pureness: .9, group_gap: 0.2, ncp: ''}", preset="cms-11"
+    ).data
     asked = {line["id"]: line for line in data.policy["thresholds"]}
     assert [asked[name]["value"] for name in ("k", "pureness", "group_gap")] == [15, 0.9, 0.2]
     assert {asked[name]["source"] for name in ("k", "pureness", "group_gap")} == {"inputs.yaml"}
@@ -187,7 +224,10 @@ RERUNS = {"k_effective_min", "attack_inversion_own", "attack_inversion_released"
     [
         (PrivacyPolicy(k=12, guarantee="nominal"), set()),
         (PrivacyPolicy(guarantee="reciprocal", k=12), RERUNS),
-        (PrivacyPolicy(guarantee="reciprocal", k=12, anonymity_set="eligible"), RERUNS | {"k_desired_min"}),
+        (
+            PrivacyPolicy(guarantee="reciprocal", k=12, anonymity_set="eligible"),
+            RERUNS | {"k_desired_min"},
+        ),
         (PrivacyPolicy(k=12, guarantee="catalogue"), RERUNS | ASKS | {"k_desired_min"}),
     ],
 )
@@ -196,10 +236,15 @@ def test_a_risk_is_accepted_unless_the_policy_promised_that_there_is_none(
 ) -> None:
     assert len(ACCEPTABLE) == 14
     accepted = "\n".join(f"  {name}: outcomes are secret" for name in sorted(ACCEPTABLE))
-    attacks = [name.removeprefix("attack_") for name in sorted(ACCEPTABLE) if name.startswith("attack")]
+    attacks = [
+        name.removeprefix("attack_") for name in sorted(ACCEPTABLE) if name.startswith("attack")
+    ]
     ran = [reported.audit(name, main=0.9, policy=policy.to_dict()) for name in attacks]
     table = reported.rows(policy=policy, k_desired=3, k_effective=3, k_consistent=3)
     run_id = reported.run(table, policy, audits=ran)
-    found = {line.id: line.status for line in report(f"accepted_risks:\n{accepted}", run=run_id).data.checks}
+    found = {
+        line.id: line.status
+        for line in report(f"accepted_risks:\n{accepted}", run=run_id).data.checks
+    }
     assert {name for name in ACCEPTABLE if found[name] == "fail"} == kept
     assert {found[name] for name in ACCEPTABLE - kept} == {"review"}

@@ -38,8 +38,16 @@ from reported import membership
 @pytest.fixture(scope="module")
 def population() -> Population:
     random = np.random.default_rng(0)
-    rows = pd.DataFrame({"age": random.integers(20, 60, 80), "city": random.choice(list("AB"), 80), "pay": range(80)})
-    return Population.from_frame(rows, Schema.from_frame(rows, quasi_identifiers=["age", "city"], weights={"age": 3}))
+    rows = pd.DataFrame(
+        {
+            "age": random.integers(20, 60, 80),
+            "city": random.choice(list("AB"), 80),
+            "pay": range(80),
+        }
+    )
+    return Population.from_frame(
+        rows, Schema.from_frame(rows, quasi_identifiers=["age", "city"], weights={"age": 3})
+    )
 
 
 @pytest.fixture(scope="module")
@@ -89,10 +97,12 @@ def test_sizes_and_risks_add_up(explanations: Explanations) -> None:
     assert table["people"].min() >= 7
     assert table["releases"].sum() == len(explanations.released)
     assert table["share_up_to"].iloc[-1] == 1
-    assert (table["releases"] * table["prosecutor_risk"]).sum() / table["releases"].sum() == pytest.approx(
-        explanations.summary()["marketer_risk"]
+    assert (table["releases"] * table["prosecutor_risk"]).sum() / table[
+        "releases"
+    ].sum() == pytest.approx(explanations.summary()["marketer_risk"])
+    pd.testing.assert_frame_equal(
+        risk_by_group_size([e.certificate.k for e in explanations.released]), table
     )
-    pd.testing.assert_frame_equal(risk_by_group_size([e.certificate.k for e in explanations.released]), table)
     assert risk_by_group_size([10, 12, 10, 20]).to_dict("list") == {
         "people": [10, 12, 20],
         "releases": [2, 1, 1],
@@ -101,10 +111,14 @@ def test_sizes_and_risks_add_up(explanations: Explanations) -> None:
     }
 
 
-def test_losses_of_attributes_add_up_to_the_loss(explanations: Explanations, population: Population) -> None:
+def test_losses_of_attributes_add_up_to_the_loss(
+    explanations: Explanations, population: Population
+) -> None:
     table = ncp_table(explanations, population)
     assert set(table["attribute"]) == {"age", "city"}
-    assert (table["weight"] * table["ncp_mean"]).sum() == pytest.approx(explanations.summary()["ncp_mean"])
+    assert (table["weight"] * table["ncp_mean"]).sum() == pytest.approx(
+        explanations.summary()["ncp_mean"]
+    )
     assert table["ncp_mean"].is_monotonic_decreasing
     assert table[["ncp_mean", "ncp_p95", "exact"]].stack().between(0, 1).all()
 
@@ -132,7 +146,10 @@ def test_axes_have_names_and_units(explanations: Explanations, population: Popul
     loss = plot_ncp_by_attribute(explanations, population, ax=Figure().add_subplot())
     assert loss.get_xlabel().startswith("information loss NCP")
     assert loss.get_ylabel() == "quasi-identifier"
-    assert sorted(label.get_text() for label in loss.get_yticklabels()) == ["age\nweight 0.75", "city\nweight 0.25"]
+    assert sorted(label.get_text() for label in loss.get_yticklabels()) == [
+        "age\nweight 0.75",
+        "city\nweight 0.25",
+    ]
 
 
 def test_without_axes_a_figure_of_its_own_is_made_in_grey(
@@ -141,28 +158,47 @@ def test_without_axes_a_figure_of_its_own_is_made_in_grey(
     import matplotlib.pyplot as plt
 
     plt.switch_backend("agg")
-    drawn = [plot_risk(explanations), plot_ncp_by_attribute(explanations, population), plot_frontier(costs)]
+    drawn = [
+        plot_risk(explanations),
+        plot_ncp_by_attribute(explanations, population),
+        plot_frontier(costs),
+    ]
     drawn.append(plot_groups(gaps(), tolerance=0.1)[0])
     assert len({id(ax.figure) for ax in drawn}) == len(drawn)
     for ax in drawn:
         assert ax.has_data()
         ax.figure.canvas.draw()
         plt.close(ax.figure)
-        shown = [*(bar.get_facecolor() for bar in ax.patches), *(line.get_color() for line in ax.lines)]
-        shown += [colour for found in ax.collections for colour in (*found.get_facecolor(), *found.get_edgecolor())]
+        shown = [
+            *(bar.get_facecolor() for bar in ax.patches),
+            *(line.get_color() for line in ax.lines),
+        ]
+        shown += [
+            colour
+            for found in ax.collections
+            for colour in (*found.get_facecolor(), *found.get_edgecolor())
+        ]
         assert all(len(set(mpl.colors.to_rgb(colour))) == 1 for colour in shown)
 
 
 @pytest.mark.parametrize("entries", [[], None])
-def test_nothing_released_says_so(entries: Any, explanations: Explanations, population: Population, ax: Axes) -> None:
+def test_nothing_released_says_so(
+    entries: Any, explanations: Explanations, population: Population, ax: Axes
+) -> None:
     nothing = Explanations([], policy=explanations.policy, columns=explanations.columns)
-    assert texts(plot_risk(nothing if entries is None else entries, ax=ax)) == ["nothing was released"]
-    assert texts(plot_ncp_by_attribute(nothing, population, ax=Figure().add_subplot())) == ["nothing was released"]
+    assert texts(plot_risk(nothing if entries is None else entries, ax=ax)) == [
+        "nothing was released"
+    ]
+    assert texts(plot_ncp_by_attribute(nothing, population, ax=Figure().add_subplot())) == [
+        "nothing was released"
+    ]
     assert risk_by_group_size(nothing).empty
     assert ncp_table(nothing, population)["ncp_mean"].isna().all()
 
 
-def test_displays_draw_what_the_functions_draw(explanations: Explanations, costs: Frontier, ax: Axes) -> None:
+def test_displays_draw_what_the_functions_draw(
+    explanations: Explanations, costs: Frontier, ax: Axes
+) -> None:
     risk = RiskDisplay.from_explanations(explanations, ax=ax)
     assert risk.ax_ is ax
     assert risk.figure_ is ax.figure
@@ -173,12 +209,16 @@ def test_displays_draw_what_the_functions_draw(explanations: Explanations, costs
     assert texts(frontier) == texts(plot_frontier(costs, ax=Figure().add_subplot()))
 
 
-def test_an_explanation_is_drawn_among_all_groups(explanations: Explanations, population: Population, ax: Axes) -> None:
+def test_an_explanation_is_drawn_among_all_groups(
+    explanations: Explanations, population: Population, ax: Axes
+) -> None:
     entry = explanations.generalized[0]
     ExplanationDisplay.from_explanations(explanations, ax=ax)
     assert [label.get_text() for label in ax.get_yticklabels()] == ["age", "city", "pay"]
     assert texts(ax) == list(entry.cells().values())
-    anonymizer = KAnonymizer(policy=explanations.policy).fit(population, model=accepts, desired=True)
+    anonymizer = KAnonymizer(policy=explanations.policy).fit(
+        population, model=accepts, desired=True
+    )
     groups = [region["age"] for region in {*anonymizer.regions_of(population.frame)}]
     bars = [bar for bar in ax.patches if bar.get_y() == 1.0]
     assert len(groups) > 5
@@ -186,14 +226,18 @@ def test_an_explanation_is_drawn_among_all_groups(explanations: Explanations, po
         height for height, _ in profile(entry.region["age"], groups)
     ]
     dark = mpl.colors.to_rgba("0.1")
-    assert [bar.get_facecolor() == dark for bar in bars] == [own for _, own in profile(entry.region["age"], groups)]
+    assert [bar.get_facecolor() == dark for bar in bars] == [
+        own for _, own in profile(entry.region["age"], groups)
+    ]
 
 
 def test_what_was_before_is_drawn_only_where_the_queries_are_given(
     explanations: Explanations, population: Population
 ) -> None:
     queries = population.frame.head(30).assign(pay=5)
-    shown = ExplanationDisplay.from_explanations(explanations, 0, queries=queries, ax=Figure().add_subplot())
+    shown = ExplanationDisplay.from_explanations(
+        explanations, 0, queries=queries, ax=Figure().add_subplot()
+    )
     said = dict(zip(("age", "city", "pay"), texts(shown.ax_), strict=True))
     assert said["pay"] == f"5 → {explanations[0].released['pay']}"
     with pytest.raises(InputError, match="29 queries, and query 29 was answered"):
@@ -203,7 +247,9 @@ def test_what_was_before_is_drawn_only_where_the_queries_are_given(
 
 
 def test_a_nominal_explanation_is_drawn_without_groups(population: Population, ax: Axes) -> None:
-    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=5, guarantee="nominal")).fit(population, accepts, True)
+    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=5, guarantee="nominal")).fit(
+        population, accepts, True
+    )
     found = anonymizer.transform(population.frame.tail(1))
     ExplanationDisplay.from_explanations(found, ax=ax)
     assert not ax.patches
@@ -220,7 +266,10 @@ def test_prototypes_have_no_people_to_plot(population: Population) -> None:
     import matplotlib.pyplot as plt
 
     before = plt.get_fignums()
-    for refused in (lambda: plot_risk(prototypes()), lambda: plot_ncp_by_attribute(prototypes(), population)):
+    for refused in (
+        lambda: plot_risk(prototypes()),
+        lambda: plot_ncp_by_attribute(prototypes(), population),
+    ):
         with pytest.raises(InputError, match="prototypes stand for nobody"):
             refused()
     with pytest.raises(InputError, match="prototypes stand for nobody"):
@@ -233,7 +282,11 @@ def test_the_frontier_shows_what_compares(costs: Frontier, ax: Axes) -> None:
     assert 0 < costs.common < costs.points[0].released
     frame = costs.to_frame()
     pureness, loss, withheld, _ = ax.lines
-    for line, column in ((pureness, "common_pureness_mean"), (loss, "common_ncp_mean"), (withheld, "suppressed_rate")):
+    for line, column in (
+        (pureness, "common_pureness_mean"),
+        (loss, "common_ncp_mean"),
+        (withheld, "suppressed_rate"),
+    ):
         assert line.get_xydata().tolist() == frame[["k", column]].to_numpy().tolist()
     last = costs.points[-1]
     assert texts(ax)[-1] == " policy: k = 7"
@@ -247,7 +300,9 @@ def test_the_frontier_shows_what_compares(costs: Frontier, ax: Axes) -> None:
 
 
 def test_names_of_lines_do_not_lie_on_each_other(costs: Frontier, ax: Axes) -> None:
-    table = costs.to_frame().assign(common_pureness_mean=0.5, common_ncp_mean=0.5, suppressed_rate=0.5)
+    table = costs.to_frame().assign(
+        common_pureness_mean=0.5, common_ncp_mean=0.5, suppressed_rate=0.5
+    )
     plot_frontier(table, ax=ax)
     heights = sorted(text.xy[1] for text in ax.texts)
     assert heights == pytest.approx([0.5, 0.56, 0.62])
@@ -264,7 +319,9 @@ def test_without_a_common_counterfactual_the_axis_says_so(population: Population
 
 
 def test_where_nothing_is_withheld_no_line_says_so(costs: Frontier, ax: Axes) -> None:
-    many = pd.concat([costs.to_frame().head(1)] * 29).assign(k=range(2, 31), suppressed_rate=0.0, common=20)
+    many = pd.concat([costs.to_frame().head(1)] * 29).assign(
+        k=range(2, 31), suppressed_rate=0.0, common=20
+    )
     plot_frontier(many, ax=ax)
     assert len(ax.lines) == 2
     assert ax.get_ylabel().endswith("over all 20 counterfactuals")
@@ -272,8 +329,12 @@ def test_where_nothing_is_withheld_no_line_says_so(costs: Frontier, ax: Axes) ->
 
 
 def test_a_frontier_without_a_release_says_so(population: Population, ax: Axes) -> None:
-    assert texts(plot_frontier(measured(population, [70], max_ncp=0.1), ax=ax)) == ["nothing was released"]
-    with pytest.raises(InputError, match=r"no frontier: columns asked, common, ncp_mean, .* are missing"):
+    assert texts(plot_frontier(measured(population, [70], max_ncp=0.1), ax=ax)) == [
+        "nothing was released"
+    ]
+    with pytest.raises(
+        InputError, match=r"no frontier: columns asked, common, ncp_mean, .* are missing"
+    ):
         plot_frontier(pd.DataFrame({"k": [2], "released": [3]}))
 
 
@@ -296,7 +357,11 @@ def test_groups_have_dots_intervals_and_sizes(costs: Frontier) -> None:
     assert people.get_title() == "people who fit, k"
     assert (texts(people), texts(loss)) == ([], ["accepted: ±0.1"])
     names = ("group", "n", "gap", "low", "high")
-    rows = [{"metric": m, **{n: getattr(gap, n) for n in names}} for m, of in found.items() for gap in of]
+    rows = [
+        {"metric": m, **{n: getattr(gap, n) for n in names}}
+        for m, of in found.items()
+        for gap in of
+    ]
     people, loss = plot_groups(pd.DataFrame(rows), tolerance={"k": 2}, ax=Figure().subplots(2))
     assert (texts(people), texts(loss)) == (["accepted: ±2"], [])
 
@@ -304,7 +369,9 @@ def test_groups_have_dots_intervals_and_sizes(costs: Frontier) -> None:
 def test_small_groups_are_never_shown_alone_and_one_has_nothing_to_differ_from() -> None:
     groups = np.repeat(["large", "tiny", "small"], [40, 4, 8])
     for n, expected in ((52, ["large\nn = 40", f"{POOLED}\nn = 12"]), (44, ["large\nn = 40"])):
-        (panel,) = plot_groups({"ncp": group_gap(np.arange(n) / n, groups[:n])}, ax=Figure().add_subplot())
+        (panel,) = plot_groups(
+            {"ncp": group_gap(np.arange(n) / n, groups[:n])}, ax=Figure().add_subplot()
+        )
         assert [label.get_text() for label in panel.get_yticklabels()] == expected
     (panel,) = plot_groups({"ncp": group_gap([0.1] * 20, ["all"] * 20)}, ax=Figure().add_subplot())
     assert texts(panel) == ["fewer than two groups\nof 11 or more"]
@@ -327,16 +394,23 @@ def test_groups_that_cannot_be_drawn_are_refused(given: Any, axes: int, message:
 
 
 def test_group_gaps_are_those_of_the_entries(population: Population) -> None:
-    anonymizer = KAnonymizer(policy=PrivacyPolicy(guarantee="reciprocal", k=7)).fit(population, accepts, True)
+    anonymizer = KAnonymizer(policy=PrivacyPolicy(guarantee="reciprocal", k=7)).fit(
+        population, accepts, True
+    )
     found = anonymizer.transform(population.frame)
     groups = np.repeat(["first", "second"], 40)
     result = group_gaps(found, groups, ["k", "suppressed"])
     released = [entry.status == "released" for entry in found]
     assert 0 < sum(released) < 80
     sizes = [entry.certificate.k if entry.status == "released" else np.nan for entry in found]
-    assert result == {"k": group_gap(sizes, groups), "suppressed": group_gap(1 - np.array(released), groups)}
+    assert result == {
+        "k": group_gap(sizes, groups),
+        "suppressed": group_gap(1 - np.array(released), groups),
+    }
     assert sum(gap.n for gap in result["k"]) == sum(released)
-    with pytest.raises(InputError, match="unknown metric magic; known: k, ncp, pureness, suppressed"):
+    with pytest.raises(
+        InputError, match="unknown metric magic; known: k, ncp, pureness, suppressed"
+    ):
         group_gaps(found, groups, ["magic"])
     with pytest.raises(InputError, match="one group per value"):
         group_gaps(found, groups[:3])
@@ -351,7 +425,9 @@ def test_importing_the_module_does_not_import_matplotlib() -> None:
 
 @functools.cache
 def attacked() -> AttackReport:
-    return membership({"membership_cfd": 0.0, "membership_cfd_lrt": 1.0}, subject="protected", epsilon=1.0)
+    return membership(
+        {"membership_cfd": 0.0, "membership_cfd_lrt": 1.0}, subject="protected", epsilon=1.0
+    )
 
 
 def line(ax: Axes, name: str) -> np.ndarray:
@@ -374,10 +450,16 @@ def test_curves_of_attacks_start_at_one_person(ax: Axes) -> None:
         reached = max(t for f, t in zip(curve.fpr, curve.tpr, strict=True) if f <= rate + 1e-9)
         assert np.interp(rate, *points.T) == pytest.approx(reached)
     assert (line(ax, "a coin")[:, 0] == line(ax, "a coin")[:, 1]).all()
-    areas = [f"{attacked()[name].main.value:.2f}" for name in ("membership_cfd", "membership_cfd_lrt")]
+    areas = [
+        f"{attacked()[name].main.value:.2f}" for name in ("membership_cfd", "membership_cfd_lrt")
+    ]
     assert legend(ax)[3:] == [f"CFD, AUC {areas[0]}", f"CFD-LRT, AUC {areas[1]}"]
-    # In grey they differ by width and dashes; of the two bounds only the dashes do, which is all "--" to matplotlib.
-    assert len({(str(each.get_linestyle()), each.get_linewidth()) for each in ax.lines}) == len(ax.lines) - 1
+    # In grey they differ by width and dashes; of the two bounds only the dashes do, which is all
+    # "--" to matplotlib.
+    assert (
+        len({(str(each.get_linestyle()), each.get_linewidth()) for each in ax.lines})
+        == len(ax.lines) - 1
+    )
 
 
 def test_what_epsilon_admits_is_the_tight_bound(ax: Axes) -> None:
@@ -386,7 +468,10 @@ def test_what_epsilon_admits_is_the_tight_bound(ax: Axes) -> None:
     right = np.minimum(1 - np.exp(-0.5) * (0.99 - x), 1)
     assert y == pytest.approx(np.minimum(np.exp(0.5) * x + 0.01, right), abs=1e-9)
     held = plot_roc(attacked(), ax=Figure().add_subplot())
-    bound, points = attacked().curves["bound_tight"], line(held, "most that epsilon admits")  # the claim of the report
+    bound, points = (
+        attacked().curves["bound_tight"],
+        line(held, "most that epsilon admits"),
+    )  # the claim of the report
     assert points[:, 1] == pytest.approx(np.interp(points[:, 0], bound.fpr, bound.tpr))
     with pytest.raises(InputError, match="epsilon"):
         plot_roc(attacked(), epsilon=-1.0, ax=Figure().add_subplot())
@@ -395,15 +480,27 @@ def test_what_epsilon_admits_is_the_tight_bound(ax: Axes) -> None:
 def test_several_reports_are_told_apart_and_few_people_are_named(ax: Axes) -> None:
     few = membership({"membership_cfd": 2.0}, 150, subject="nice")
     plot_roc([attacked(), few], ax=ax)
-    assert [name.split(",")[0] for name in legend(ax)[3:]] == ["protected: CFD", "protected: CFD-LRT", "nice: CFD"]
-    assert line(ax, "nice: CFD")[0][0] == pytest.approx(1 / 150)  # nothing is drawn that was not seen
+    assert [name.split(",")[0] for name in legend(ax)[3:]] == [
+        "protected: CFD",
+        "protected: CFD-LRT",
+        "nice: CFD",
+    ]
+    assert line(ax, "nice: CFD")[0][0] == pytest.approx(
+        1 / 150
+    )  # nothing is drawn that was not seen
     assert "150 people who are no members" in ax.get_xlabel()
 
 
 def test_curves_by_name_and_linear_axes(ax: Axes) -> None:
     plot_roc(attacked().curves, log=False, ax=ax)
     assert (ax.get_xscale(), ax.get_ylim()[0]) == ("linear", 0.0)
-    assert legend(ax) == ["a coin", "most that epsilon admits", "the same, as published", "CFD", "CFD-LRT"]
+    assert legend(ax) == [
+        "a coin",
+        "most that epsilon admits",
+        "the same, as published",
+        "CFD",
+        "CFD-LRT",
+    ]
     assert texts(plot_roc({}, ax=Figure().add_subplot())) == ["no attack with a curve"]
     for wrong in ({"a": (0, 1)}, [1]):
         with pytest.raises(InputError, match=r"Curve|AttackReport"):

@@ -1,4 +1,6 @@
-"""Runs as a store really holds them: what is of the period and what counts, and what is damaged or gone is named."""
+"""Runs as a store really holds them: what is of the period and what counts, and what is damaged or
+gone is named.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ CANARY = "CANARY-7731"
 def experiment(store: str) -> Iterator[str]:
     """Give the test an experiment of its own, which is the one in use."""
     name = f"tests {datetime.now(UTC).timestamp()}"
-    mlflow.create_experiment(name, artifact_location=mlflow.get_experiment_by_name("tests").artifact_location)  # type: ignore[union-attr]
+    mlflow.create_experiment(
+        name, artifact_location=mlflow.get_experiment_by_name("tests").artifact_location
+    )  # type: ignore[union-attr]
     yield name
     mlflow.delete_experiment(mlflow.get_experiment_by_name(name).experiment_id)  # type: ignore[union-attr]
 
@@ -74,18 +78,24 @@ def put(run_id: str, name: str, content: Any) -> Path:
 
 def public(k: list[int], first: int = 0, moments: list[str] | None = None) -> pd.DataFrame:
     table = reported.rows(len(k), k=k).assign(step=np.arange(first, first + len(k)))
-    table["timestamp"] = pd.to_datetime(moments or ["2026-10-02"] * len(k), utc=True, format="ISO8601")
+    table["timestamp"] = pd.to_datetime(
+        moments or ["2026-10-02"] * len(k), utc=True, format="ISO8601"
+    )
     return table[[name for name in table if name in reported.PUBLIC_COLUMNS]]
 
 
 def add(run_id: str, k: list[int], first: int = 0, *days: str, counted: bool = True) -> str:
-    """Add explanations to a run, as a logger does: a file and, unless it breaks off, the summary that counts it."""
+    """Add explanations to a run, as a logger does: a file and, unless it breaks off, the summary
+    that counts it.
+    """
     table = public(k, first, list(days) or None)
     name = f"part-{len(list((folder_of(run_id) / 'explanations').iterdir())):013d}.parquet"
     put(run_id, f"explanations/{name}", table)
     if counted:
         last = int(table["timestamp"].iloc[-1].timestamp() * 1000)
-        mlflow.MlflowClient().log_metric(run_id, "cfk.asked", first + len(k), timestamp=last, step=first + len(k))
+        mlflow.MlflowClient().log_metric(
+            run_id, "cfk.asked", first + len(k), timestamp=last, step=first + len(k)
+        )
     return name
 
 
@@ -104,11 +114,19 @@ def seen(report: PrivacyReport) -> list[int]:
 
 def test_a_report_is_of_what_was_released(store: str) -> None:
     random = np.random.default_rng(3)
-    rows = pd.DataFrame({"age": random.integers(20, 60, 90), "city": random.choice(list("ABC"), 90), "pay": range(90)})
-    population = Population.from_frame(rows, Schema.from_frame(rows, quasi_identifiers=["age", "city"]))
-    anonymizer = KAnonymizer(policy=PrivacyPolicy(guarantee="reciprocal", k=5, max_ncp=0.15), seed=2).fit(
-        population, lambda f: f["pay"] > 9, True
+    rows = pd.DataFrame(
+        {
+            "age": random.integers(20, 60, 90),
+            "city": random.choice(list("ABC"), 90),
+            "pay": range(90),
+        }
     )
+    population = Population.from_frame(
+        rows, Schema.from_frame(rows, quasi_identifiers=["age", "city"])
+    )
+    anonymizer = KAnonymizer(
+        policy=PrivacyPolicy(guarantee="reciprocal", k=5, max_ncp=0.15), seed=2
+    ).fit(population, lambda f: f["pay"] > 9, True)
     found = anonymizer.transform(rows.tail(30))
     run_id = found.log(experiment="tests")
     found.log(run_id=run_id)
@@ -116,7 +134,14 @@ def test_a_report_is_of_what_was_released(store: str) -> None:
     assert 0 < summary["suppressed"] < 30
     counts = [report.data.metric(name).value for name in ("asked", "released", "suppressed")]
     assert counts == [60, 2 * summary["released"], 2 * summary["suppressed"]]
-    for name in ("k_min", "k_effective_min", "ncp_mean", "pureness_mean", "pureness_min", "optimal_rate"):
+    for name in (
+        "k_min",
+        "k_effective_min",
+        "ncp_mean",
+        "pureness_mean",
+        "pureness_min",
+        "optimal_rate",
+    ):
         assert report.data.metric(name).value == pytest.approx(summary[name]), name
     assert (check(report, "records").status, report.data.runs[0]["experiment"]) == ("pass", "tests")
     assert repr(report).startswith("<PrivacyReport: ")
@@ -125,7 +150,11 @@ def test_a_report_is_of_what_was_released(store: str) -> None:
 def test_a_recount_is_joined_row_by_row_and_may_be_missing(experiment: str) -> None:
     run_id = start(experiment)
     name = add(run_id, [15, 14])
-    put(run_id, f"recount/{name}", pd.DataFrame({"step": [0, 1], "k_desired": [13.0, 12.0], "status": "?"}))
+    put(
+        run_id,
+        f"recount/{name}",
+        pd.DataFrame({"step": [0, 1], "k_desired": [13.0, 12.0], "status": "?"}),
+    )
     report = PrivacyReport.of_runs(run_id)
     assert (report.data.metric("k_desired_min").value, seen(report)) == (12, [15, 14])
     add(run_id, [16], 2)
@@ -133,7 +162,10 @@ def test_a_recount_is_joined_row_by_row_and_may_be_missing(experiment: str) -> N
     assert (check(report, "k_desired_min").status, seen(report)) == ("not_measured", [15, 14, 16])
     for recount, said in (
         (pd.DataFrame({"k_desired": [4.0]}), "it has 2 rows, and its recount 1"),
-        (pd.DataFrame({"step": [1, 2], "k_desired": 4}), "its recount is of explanations with other numbers"),
+        (
+            pd.DataFrame({"step": [1, 2], "k_desired": 4}),
+            "its recount is of explanations with other numbers",
+        ),
     ):
         put(run_id, f"recount/{name}", recount)
         with pytest.raises(TrackingError, match=f"{run_id}, cfk/explanations/{name}: {said}"):
@@ -162,9 +194,17 @@ def test_prototypes_come_with_the_certificate_that_they_share(store: str) -> Non
         ("2026-10-31T12:30Z", "2026-10-31T12:30", "2026-10-31T12:30"),
         ("2026-10-31 12:30+01:00", "2026-10-31T11:30", "2026-10-31T11:30"),
         (datetime(2026, 10, 31, 12), "2026-10-31T12:00", "2026-10-31T12:00"),  # noqa: DTZ001
-        (datetime(2026, 10, 31, 12, tzinfo=timezone(timedelta(hours=-2))), "2026-10-31T14:00", "2026-10-31T14:00"),
+        (
+            datetime(2026, 10, 31, 12, tzinfo=timezone(timedelta(hours=-2))),
+            "2026-10-31T14:00",
+            "2026-10-31T14:00",
+        ),
         # Parts of a millisecond are not rounded into the period.
-        (datetime(2026, 10, 31, 12, 0, 0, 1, tzinfo=UTC), "2026-10-31T12:00:00.001", "2026-10-31T12:00:00.001"),
+        (
+            datetime(2026, 10, 31, 12, 0, 0, 1, tzinfo=UTC),
+            "2026-10-31T12:00:00.001",
+            "2026-10-31T12:00:00.001",
+        ),
     ],
 )
 def test_a_day_is_in_the_period_up_to_its_end_and_a_time_is_not(
@@ -200,18 +240,35 @@ def test_what_is_no_period_is_refused(period: dict[str, Any], said: str, store: 
         PrivacyReport.of_runs("nobody", **period)
 
 
-def test_audits_are_of_the_period_by_the_start_of_their_run_and_explanations_by_their_own_time(experiment: str) -> None:
-    early, late = start(experiment, "2026-09-01", audit=True), start(experiment, "2026-10-31T12:00", audit=True)
+def test_audits_are_of_the_period_by_the_start_of_their_run_and_explanations_by_their_own_time(
+    experiment: str,
+) -> None:
+    early, late = (
+        start(experiment, "2026-09-01", audit=True),
+        start(experiment, "2026-10-31T12:00", audit=True),
+    )
     after = start(experiment, "2026-11-01", audit=True)
     add(early, [15, 16], 0, "2026-10-01", "2026-10-31T23:59:59.999")
     add(late, [17], 0, "2026-11-01")
     report = PrivacyReport.of_experiment(experiment, **OCTOBER)
-    assert [(run["run"], run["asked"], len(run["audits"])) for run in report.data.runs] == [(early, 2, 0), (late, 0, 1)]
+    assert [(run["run"], run["asked"], len(run["audits"])) for run in report.data.runs] == [
+        (early, 2, 0),
+        (late, 0, 1),
+    ]
     period = report.data.report["period"]
     assert list(period.values()) == [
-        *("2026-10-01T00:00:00Z", "2026-10-31T23:59:59Z", "2026-10-01T00:00:00Z", "2026-11-01T00:00:00Z"),
+        *(
+            "2026-10-01T00:00:00Z",
+            "2026-10-31T23:59:59Z",
+            "2026-10-01T00:00:00Z",
+            "2026-11-01T00:00:00Z",
+        ),
     ]
-    assert [run["run"] for run in PrivacyReport.of_experiment(experiment).data.runs] == [early, late, after]
+    assert [run["run"] for run in PrivacyReport.of_experiment(experiment).data.runs] == [
+        early,
+        late,
+        after,
+    ]
 
 
 def test_runs_are_in_the_order_of_their_start_however_they_are_named(experiment: str) -> None:
@@ -222,7 +279,10 @@ def test_runs_are_in_the_order_of_their_start_however_they_are_named(experiment:
     told: list[tuple[int, int]] = []
     by_name = PrivacyReport.of_experiment(experiment, progress=lambda *done: told.append(done))
     number = mlflow.get_run(ids[0]).info.experiment_id
-    others = PrivacyReport.of_experiment(f"id:{number}"), PrivacyReport.of_runs([*reversed(ids), ids[0]])
+    others = (
+        PrivacyReport.of_experiment(f"id:{number}"),
+        PrivacyReport.of_runs([*reversed(ids), ids[0]]),
+    )
     expected = [ids[1], *sorted(ids[2:]), ids[0]]
     for report in (by_name, *others):
         assert list(report.run_ids) == expected
@@ -230,7 +290,9 @@ def test_runs_are_in_the_order_of_their_start_however_they_are_named(experiment:
     assert told == [(done, 4) for done in range(5)]
 
 
-def test_reports_deleted_runs_and_other_runs_are_left_out(experiment: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reports_deleted_runs_and_other_runs_are_left_out(
+    experiment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     kept, deleted, other, about = (start(experiment) for _ in range(4))
     for run_id in (kept, deleted):
         add(run_id, [15])
@@ -267,7 +329,9 @@ def test_what_no_summary_counts_is_said_and_left_out(experiment: str) -> None:
     assert check(PrivacyReport.of_runs(run_id, since="2026-10-04"), "records").measured.value == 0
     waiting = start(experiment)
     add(waiting, [15, 15], counted=False)
-    with pytest.raises(InputError, match="its 2 explanations are in files that no summary counts yet"):
+    with pytest.raises(
+        InputError, match="its 2 explanations are in files that no summary counts yet"
+    ):
         PrivacyReport.of_runs(waiting)
 
 
@@ -290,7 +354,9 @@ def test_a_run_that_is_not_there_or_holds_nothing_is_named(experiment: str) -> N
 
 
 def test_an_experiment_that_is_not_there_is_told_from_a_few_that_are(mlflow_store: str) -> None:
-    with pytest.raises(InputError, match=r"no experiment 'credits' in this store; it has 'tests', 'Default'$"):
+    with pytest.raises(
+        InputError, match=r"no experiment 'credits' in this store; it has 'tests', 'Default'$"
+    ):
         PrivacyReport.of_experiment("credits")
     for number in range(8):
         mlflow.create_experiment(f"credit-{number}")
@@ -308,10 +374,11 @@ def test_nothing_in_the_period_says_what_was_searched(experiment: str) -> None:
     add(start(experiment), [15, 15], 0, "2026-09-01", "2026-09-30T10:00")
     with pytest.raises(InputError) as caught:
         PrivacyReport.of_experiment(experiment, **OCTOBER)
-    assert str(caught.value) == (
-        f"nothing to report on in experiment {experiment!r}: its 1 runs with explanations or audits have none from "
-        "2026-10-01 00:00 UTC until before 2026-11-01 00:00 UTC, but from 2026-09-01 00:00 UTC to 2026-09-30 10:00 "
-        "UTC; choose another period"
+    assert (
+        str(caught.value)
+        == f"nothing to report on in experiment {experiment!r}: its 1 runs with explanations or"
+        " audits have none from 2026-10-01 00:00 UTC until before 2026-11-01 00:00 UTC, but"
+        " from 2026-09-01 00:00 UTC to 2026-09-30 10:00 UTC; choose another period"
     )
 
 
@@ -319,7 +386,10 @@ def test_a_file_that_is_gone_is_missed(experiment: str) -> None:
     run_id = start(experiment)
     names = add(run_id, [15, 16, 17]), add(run_id, [18, 19, 20], 3)
     (folder_of(run_id) / "explanations" / names[1]).unlink()
-    with pytest.raises(TrackingError, match=f"{run_id}, .*counts 6 explanations, and there is no file with number 3"):
+    with pytest.raises(
+        TrackingError,
+        match=f"{run_id}, .*counts 6 explanations, and there is no file with number 3",
+    ):
         PrivacyReport.of_runs(run_id)
     (folder_of(run_id) / "explanations" / names[0]).unlink()
     (folder_of(run_id) / "explanations").rmdir()
@@ -362,7 +432,9 @@ DAMAGED: dict[str, Callable[[pd.DataFrame], Any]] = {
     "column status holds numbers, expected text": lambda frame: frame.assign(status=1),
     "column ncp holds something else, expected numbers": lambda frame: frame.assign(ncp=[[1]] * 3),
     "column step does not hold whole numbers": lambda frame: frame.assign(step=[0.0, 0.5, 2.0]),
-    "a row has no timestamp": lambda frame: frame.assign(timestamp=[pd.NaT, *frame["timestamp"][1:]]),
+    "a row has no timestamp": lambda frame: frame.assign(
+        timestamp=[pd.NaT, *frame["timestamp"][1:]]
+    ),
     "step does not count its rows": lambda frame: pd.concat([frame, frame]),
     "column certificate is damaged": lambda frame: frame.assign(certificate=CANARY),
 }
@@ -406,7 +478,9 @@ def test_a_newer_run_and_columns_that_change_their_type_are_refused(experiment: 
         put(run_id, f"recount/{name}", pd.DataFrame({"ledger": [value]}))
     refused(run_id, "explanations", "a column is of one type")
     mlflow.MlflowClient().set_tag(run_id, "cfk.schema_version", "2")
-    with pytest.raises(TrackingError, match=rf"run {run_id}: tag cfk\.schema_version is 2, expected 1"):
+    with pytest.raises(
+        TrackingError, match=rf"run {run_id}: tag cfk\.schema_version is 2, expected 1"
+    ):
         PrivacyReport.of_runs(run_id)
 
 
@@ -447,24 +521,44 @@ def test_a_store_that_hangs_is_given_up_and_keeps_no_process_alive(
 
 
 @pytest.mark.slow
-def test_a_server_is_read_as_a_local_store_and_what_it_lost_is_named(tmp_path: Path, mlflow_store: str) -> None:
+def test_a_server_is_read_as_a_local_store_and_what_it_lost_is_named(
+    tmp_path: Path, mlflow_store: str
+) -> None:
     with tracking_server(tmp_path) as server:
         server.start()
         told = []
         for uri in (mlflow_store, server.url):
-            ids = [made.log(experiment="both", tracking_uri=uri) for made in (explanations(), prototypes())]
+            ids = [
+                made.log(experiment="both", tracking_uri=uri)
+                for made in (explanations(), prototypes())
+            ]
             reported.membership({"membership_cfd": 0.0}, 100).log(ids[0], tracking_uri=uri)
             report = PrivacyReport.of_experiment("both", tracking_uri=uri)
             assert set(report.run_ids) == set(ids)
-            told.append((report.data.releases, report.data.attacks[0].main, report.data.dp, report.data.metrics))
+            told.append(
+                (
+                    report.data.releases,
+                    report.data.attacks[0].main,
+                    report.data.dp,
+                    report.data.metrics,
+                )
+            )
         assert told[0] == told[1]
         with pytest.raises(InputError, match="there is no run " + "f" * 32):
             PrivacyReport.of_runs("f" * 32, tracking_uri=server.url)
-        with pytest.raises(InputError, match=r"no experiment 'credit' in this store; it has .*'Default'"):
+        with pytest.raises(
+            InputError, match=r"no experiment 'credit' in this store; it has .*'Default'"
+        ):
             PrivacyReport.of_experiment("credit", tracking_uri=server.url)
-        (path,) = (path for path in (server.folder / "served").rglob("explanations/*.parquet") if ids[0] in str(path))
+        (path,) = (
+            path
+            for path in (server.folder / "served").rglob("explanations/*.parquet")
+            if ids[0] in str(path)
+        )
         path.write_bytes(CANARY.encode())
-        with pytest.raises(TrackingError, match=f"run {ids[0]}, cfk/explanations/{path.name}: it is damaged") as caught:
+        with pytest.raises(
+            TrackingError, match=f"run {ids[0]}, cfk/explanations/{path.name}: it is damaged"
+        ) as caught:
             PrivacyReport.of_runs(ids[0], tracking_uri=server.url)
         assert CANARY not in str(caught.value)
         path.unlink()

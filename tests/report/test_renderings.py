@@ -35,9 +35,28 @@ NAMES = {
     "kind",
     "labels",
 }
-NAMES |= {"marks", "as_of", "first", "last", "started", "sha256", "command", "since", "until", "checked_on", "run"}
+NAMES |= {
+    "marks",
+    "as_of",
+    "first",
+    "last",
+    "started",
+    "sha256",
+    "command",
+    "since",
+    "until",
+    "checked_on",
+    "run",
+}
 UNSEEN = (  # in the data alone, as what stands in the page is to be read
-    *(".environment.ledger", ".policy.preset", ".policy.methods.0", ".definitions.", ".controls.", ".certificates."),
+    *(
+        ".environment.ledger",
+        ".policy.preset",
+        ".policy.methods.0",
+        ".definitions.",
+        ".controls.",
+        ".certificates.",
+    ),
     *(".attacks.", ".checks.", ".criteria.", ".placeholders.", ".metrics."),
 )
 READ = (
@@ -49,17 +68,26 @@ READ = (
 
 
 def hostile(value: Any, where: str = "") -> Any:
-    """Return content in which every text of a person or a library is hostile, and says where it stands."""
+    """Return content in which every text of a person or a library is hostile, and says where it
+    stands.
+    """
     if isinstance(value, dict):
-        return {name: each if name in NAMES else hostile(each, f"{where}.{name}") for name, each in value.items()}
+        return {
+            name: each if name in NAMES else hostile(each, f"{where}.{name}")
+            for name, each in value.items()
+        }
     if isinstance(value, list):
         return [hostile(each, f"{where}.{place}") for place, each in enumerate(value)]
-    return f"at{where.replace('_', '-')} end {HOSTILE}" if isinstance(value, str) and value else value
+    return (
+        f"at{where.replace('_', '-')} end {HOSTILE}" if isinstance(value, str) and value else value
+    )
 
 
 @pytest.fixture(scope="module")
 def attacked() -> PrivacyReport:
-    """Return the example with every text hostile, every question answered or open, and something changed."""
+    """Return the example with every text hostile, every question answered or open, and something
+    changed.
+    """
     made = content()
     made["changes"] = [{"what": "verdict", "before": "pass", "after": "review"}]
     made["report"]["reason"] = "a complaint"
@@ -79,7 +107,9 @@ def root(html: str) -> Element:
 
 
 def tokens(text: str) -> Iterator[Any]:
-    for token in MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"]).parse(text):
+    for token in (
+        MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"]).parse(text)
+    ):
         yield token
         yield from token.children or ()
 
@@ -89,15 +119,29 @@ def told(report: PrivacyReport) -> set[str]:
     return set(re.findall(r"at(\.[\w.\- ]+) end", report.to_json()))
 
 
-def test_every_text_is_in_the_page_and_in_the_markdown_and_is_text_alone(attacked: PrivacyReport) -> None:
-    expected = {where for where in told(attacked) if not where.startswith((".policy.policies", ".environment.model"))}
+def test_every_text_is_in_the_page_and_in_the_markdown_and_is_text_alone(
+    attacked: PrivacyReport,
+) -> None:
+    expected = {
+        where
+        for where in told(attacked)
+        if not where.startswith((".policy.policies", ".environment.model"))
+    }
     html = attacked.to_html()
-    assert [problem for problem in problems(html) if not problem.startswith("address")] == []  # words look like one
-    assert all(str(a.attributes["href"]).startswith(("#", "data:")) for a in Tree(html).root.all("a"))
+    assert [
+        problem for problem in problems(html) if not problem.startswith("address")
+    ] == []  # words look like one
+    assert all(
+        str(a.attributes["href"]).startswith(("#", "data:")) for a in Tree(html).root.all("a")
+    )
     page = re.sub(r"\s+", " ", Tree(html).root.text)
     markdown = attacked.to_markdown()
     kinds = {token.type for token in tokens(markdown)}
-    words = re.sub(r"\s+", " ", "".join(token.content or " " for token in tokens(markdown) if token.type != "inline"))
+    words = re.sub(
+        r"\s+",
+        " ",
+        "".join(token.content or " " for token in tokens(markdown) if token.type != "inline"),
+    )
     shown = re.sub(r"[\n\x07]", lambda found: " " if found[0] == "\n" else "", HOSTILE)
     for text in (page, words):
         missing = {where for where in expected if f"at{where} end" not in text}
@@ -106,7 +150,9 @@ def test_every_text_is_in_the_page_and_in_the_markdown_and_is_text_alone(attacke
         assert shown in text
     assert "\x07" not in html + markdown
     assert kinds.isdisjoint({"image", "html_block", "s_open", "code_inline", "fence", "code_block"})
-    assert {token.content for token in tokens(markdown) if token.type == "html_inline"} <= anchors(markdown)
+    assert {token.content for token in tokens(markdown) if token.type == "html_inline"} <= anchors(
+        markdown
+    )
     links = [token.attrs["href"] for token in tokens(markdown) if token.type == "link_open"]
     assert all(target.startswith("#") for target in links)
 
@@ -121,7 +167,9 @@ def test_the_page_has_no_problem_and_loads_nothing(edition: str, print_edition: 
     page = example(report={"edition": edition}).to_html(print_edition=print_edition, address=RUNS)
     assert problems(page, outside=(RUNS,)) == []
     root = Tree(page).root
-    policies = [meta.attributes["content"] for meta in root.all("meta") if "http-equiv" in meta.attributes]
+    policies = [
+        meta.attributes["content"] for meta in root.all("meta") if "http-equiv" in meta.attributes
+    ]
     assert (policies, root.all("html")[0].attributes["lang"]) == ([POLICY], "en")
     assert all(("open" in fold.attributes) == print_edition for fold in root.all("details"))
     assert len(root.all("details")) > 3
@@ -140,30 +188,46 @@ def test_problems_are_found(html: str) -> None:
         ("<footer>", "<footer>https://example.com", "address"),
     ]:
         assert old in html
-        assert any(word in problem for problem in problems(html.replace(old, new), outside=(RUNS,))), word
+        assert any(
+            word in problem for problem in problems(html.replace(old, new), outside=(RUNS,))
+        ), word
 
 
 def test_the_first_page_comes_before_everything_else(root: Element) -> None:
     order = [element for element in root.walk() if element.tag in {"header", "section", "nav"}]
     assert [element.tag for element in order[:3]] == ["header", "nav", "section"]
     data, header = example().data, order[0].text
-    said = ("Internal edition", data.report["title"], "Review", "Not covered", *data.report["not_covered"], "Why this")
+    said = (
+        "Internal edition",
+        data.report["title"],
+        "Review",
+        "Not covered",
+        *data.report["not_covered"],
+        "Why this",
+    )
     assert [words for words in said if words not in header] == []
     assert header.index("Internal edition") < header.index("Review") < header.index("Not covered")
     assert root.all("title")[0].text == f"{data.report['title']} – Internal edition – Review"
-    marks = {cell.text for cell in root.all("span") if "shape" in (cell.attributes.get("class") or "")}
+    marks = {
+        cell.text for cell in root.all("span") if "shape" in (cell.attributes.get("class") or "")
+    }
     assert marks <= {"Pass", "Review", "Fail", "Not measured", "Open"}
 
 
 def test_the_data_can_be_downloaded_from_the_page(root: Element) -> None:
     (link,) = [link for link in root.all("a") if "download" in link.attributes]
     kind, _, data = str(link.attributes["href"]).partition(",")
-    assert (link.attributes["download"], kind) == ("cfk-report.json", "data:application/json;base64")
+    assert (link.attributes["download"], kind) == (
+        "cfk-report.json",
+        "data:application/json;base64",
+    )
     assert base64.b64decode(data).decode() == example().to_json()
 
 
 def test_a_title_cannot_leave_the_style_sheet() -> None:
-    html = example(report={"title": 'a"; } </style><script>alert(1)</script> \\ { @import "x'}).to_html()
+    html = example(
+        report={"title": 'a"; } </style><script>alert(1)</script> \\ { @import "x'}
+    ).to_html()
     assert len(re.findall(r"</style>", html)) == 1
     (running,) = re.findall(r'@top-left \{ content: "([^"]*)" \}', html)
     assert re.fullmatch(r"(?:[0-9A-Za-z]|\\[0-9a-f]{6})*", running)
@@ -179,7 +243,11 @@ def test_long_names_break_at_joints() -> None:
 
 def test_links_to_runs_are_written_out_on_paper(html: str, root: Element) -> None:
     run = example().data.runs[0]["run"]
-    links = [str(link.attributes["href"]) for link in root.all("a") if str(link.attributes["href"]).startswith(RUNS)]
+    links = [
+        str(link.attributes["href"])
+        for link in root.all("a")
+        if str(link.attributes["href"]).startswith(RUNS)
+    ]
     assert run in links[0]
     assert [item.text for item in root.all("li") if item.text.endswith(links[0])]
     assert f"]({links[0]})" not in example().to_markdown()
@@ -190,8 +258,13 @@ def test_links_to_runs_are_written_out_on_paper(html: str, root: Element) -> Non
 
 def luminance(colour: str) -> float:
     channels = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
-    linear = [value / 12.92 if value <= 0.04045 else ((value + 0.055) / 1.055) ** 2.4 for value in channels]
-    return sum(weight * value for weight, value in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+    linear = [
+        value / 12.92 if value <= 0.04045 else ((value + 0.055) / 1.055) ** 2.4
+        for value in channels
+    ]
+    return sum(
+        weight * value for weight, value in zip((0.2126, 0.7152, 0.0722), linear, strict=True)
+    )
 
 
 def contrast(one: str, other: str) -> float:
@@ -209,12 +282,22 @@ def test_texts_and_marks_have_the_contrast_that_wcag_asks_for_in_both_schemes(ht
     assert not [name for name in dark if dark[name] == light[name]]
     for colours in (light, light | dark):
         for name in ("ink", "quiet", "link", "pass", "review", "fail", "unknown"):
-            assert min(contrast(colours[name], colours[ground]) for ground in ("paper", "sheet")) >= 4.5, name
+            assert (
+                min(contrast(colours[name], colours[ground]) for ground in ("paper", "sheet"))
+                >= 4.5
+            ), name
         for name in ("bar", "bar-second"):
-            assert min(contrast(colours[name], colours[ground]) for ground in ("paper", "track")) >= 3, name
+            assert (
+                min(contrast(colours[name], colours[ground]) for ground in ("paper", "track")) >= 3
+            ), name
         assert contrast(colours["edge"], colours["paper"]) >= 3
         assert contrast(colours["bar"], colours["bar-second"]) > 1.5  # series differ in grey
-    rules = re.sub(r":root \{.*?\}", "", re.findall(r"<style>(.*?)</style>", html, re.DOTALL)[0], flags=re.DOTALL)
+    rules = re.sub(
+        r":root \{.*?\}",
+        "",
+        re.findall(r"<style>(.*?)</style>", html, re.DOTALL)[0],
+        flags=re.DOTALL,
+    )
     # Margins of a page know no custom properties; theirs is the quiet colour of paper.
     assert set(re.findall(r"#[0-9a-f]{3,8}\b", rules)) == {light["quiet"]}
 
@@ -224,7 +307,9 @@ def test_texts_and_marks_have_the_contrast_that_wcag_asks_for_in_both_schemes(ht
 
 def written(name: str, **of: Any) -> str:
     """Return how a metric is written, in the table of its section."""
-    metrics = [metric | {"amount": amount(**of)} for metric in content()["metrics"] if metric["id"] == name]
+    metrics = [
+        metric | {"amount": amount(**of)} for metric in content()["metrics"] if metric["id"] == name
+    ]
     report = bare(metrics=metrics)
     rows = [row.all("th", "td") for row in Tree(report.to_html()).root.all("tr")]
     return next(row[1].text for row in rows if row[0].text == report.data.definitions[name].name)
@@ -248,8 +333,16 @@ def written(name: str, **of: Any) -> str:
         ("pureness_mean", {"value": 0.4, "high": 0.5}, "0.4 (at most 0.5)"),
         ("pureness_mean", {"value": 1.0, "low": 1.0, "high": 1.0}, "1"),
         ("pureness_mean", {"value": 0.999999, "low": 0.999, "high": 1.0}, "0.999 (0.999–1)"),
-        ("native_rate", {"value": 0.99999}, "99.9 %"),  # what is short of all is never written as all
-        ("pureness_mean", {"value": 0.5, "low": 0.12345, "high": 0.98761}, "0.5 (0.123–0.988)"),  # outwards
+        (
+            "native_rate",
+            {"value": 0.99999},
+            "99.9 %",
+        ),  # what is short of all is never written as all
+        (
+            "pureness_mean",
+            {"value": 0.5, "low": 0.12345, "high": 0.98761},
+            "0.5 (0.123–0.988)",
+        ),  # outwards
         ("k_min", {"value": 7, "low": 6.0, "n": 77, "band": "1–10"}, "1–10"),
         ("native_rate", {}, "not measured"),
     ],
@@ -276,15 +369,29 @@ def checked(value: float) -> str:
 def test_where_a_band_is_shown_no_number_is_in_any_form() -> None:
     def banded(value: Any) -> Any:
         if isinstance(value, dict):
-            hidden = {"value": 31_337.25, "low": 31_336.25, "high": 31_338.25, "n": None, "band": "1–10"}
-            return hidden if "band" in value else {name: banded(each) for name, each in value.items()}
+            hidden = {
+                "value": 31_337.25,
+                "low": 31_336.25,
+                "high": 31_338.25,
+                "n": None,
+                "band": "1–10",
+            }
+            return (
+                hidden if "band" in value else {name: banded(each) for name, each in value.items()}
+            )
         return [banded(each) for each in value] if isinstance(value, list) else value
 
     made = banded(content())
     made["distributions"] = []  # whose numbers are those that may be shown
     made["metrics"] = [metric for metric in made["metrics"] if metric["id"] != "pureness_mean"]
     report = PrivacyReport(ReportData.from_dict(made))
-    forms = (report.to_html(), report.to_markdown(), report.to_csv(), report.to_junit(), report.model_card())
+    forms = (
+        report.to_html(),
+        report.to_markdown(),
+        report.to_csv(),
+        report.to_junit(),
+        report.model_card(),
+    )
     for text in (*forms, report._repr_html_()):
         assert not re.search(r"31,?33[0-9]", re.sub(r"data:[^\"]*", "", text))
         assert "1–10" in text
@@ -294,8 +401,10 @@ def test_where_a_band_is_shown_no_number_is_in_any_form() -> None:
 
 ALLOWED = {
     "testsuites": "name time tests failures disabled errors testsuite",
-    "testsuite": "name tests failures errors time disabled skipped timestamp hostname id package properties testcase "
-    "system-out system-err",
+    "testsuite": (
+        "name tests failures errors time disabled skipped timestamp hostname id package properties"
+        " testcase system-out system-err"
+    ),
     "properties": "property",
     "property": "name value",
     "testcase": "name assertions time classname status skipped error failure system-out",
@@ -311,14 +420,24 @@ def rows(report: PrivacyReport) -> list[dict[str, str]]:
 
 def test_checks_as_csv_are_read_back() -> None:
     low = amount(0.96, 0.93, 0.98, n=100)
-    checks = [line("pureness", "review", low, 0.95), line("group_gap", measured=-0.05), line("ncp", measured=amount())]
+    checks = [
+        line("pureness", "review", low, 0.95),
+        line("group_gap", measured=-0.05),
+        line("ncp", measured=amount()),
+    ]
     report = example(checks=checks)
     text = report.to_csv()
     assert text.count("\r\n") == text.count("\n") == 4
     assert rows(report)[0] == {
         "id": "pureness",
         "status": "review",
-        **dict(zip(("value", "low", "high", "band", "threshold"), ("0.96", "0.93", "0.98", "", "0.95"), strict=True)),
+        **dict(
+            zip(
+                ("value", "low", "high", "band", "threshold"),
+                ("0.96", "0.93", "0.98", "", "0.95"),
+                strict=True,
+            )
+        ),
         "source": "policy",
         "section": "5",
         "text": "The pureness check found it.",
@@ -338,16 +457,28 @@ def test_no_text_is_a_formula(text: str) -> None:
 def test_checks_as_junit_are_what_a_ci_shows() -> None:
     source = f"{HOSTILE}\x00\ufffe"
     review = line("pureness", "review", amount(0.96, 0.93, 0.98), 0.95)
-    checks = [line("k_min"), review, line("l_diversity", "not_measured"), line("ncp", "fail", 0.4, 0.3, source=source)]
+    checks = [
+        line("k_min"),
+        review,
+        line("l_diversity", "not_measured"),
+        line("ncp", "fail", 0.4, 0.3, source=source),
+    ]
     text = example(checks=[*checks, line("attack_x", "fail", text=HOSTILE)]).to_junit()
     assert not re.search(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe]", text)
     root = ET.fromstring(text)
     for element in root.iter():
-        assert {*element.attrib, *(child.tag for child in element)} <= set(ALLOWED[element.tag].split())
+        assert {*element.attrib, *(child.tag for child in element)} <= set(
+            ALLOWED[element.tag].split()
+        )
     (suite,) = root
     states = {case.get("name"): [child.tag for child in case] for case in suite.iter("testcase")}
     assert list(states.values()) == [[], ["skipped"], ["skipped"], ["failure"], ["failure"]]
-    assert [suite.get(name) for name in ("tests", "failures", "errors", "skipped")] == ["5", "2", "0", "2"]
+    assert [suite.get(name) for name in ("tests", "failures", "errors", "skipped")] == [
+        "5",
+        "2",
+        "0",
+        "2",
+    ]
     skipped = [element.get("message", "") for element in suite.iter("skipped")]
     assert skipped[0].startswith("review: The pureness check")
     assert skipped[0].endswith("(measured: 0.96 (0.93–0.98); threshold: 0.95)")
@@ -360,22 +491,33 @@ def test_checks_as_junit_are_what_a_ci_shows() -> None:
 
 
 def test_the_card_says_what_a_reader_of_a_registry_needs() -> None:
-    checks = [line("k_min"), line("pureness", "review", amount(0.96, 0.93, 0.98), 0.95), line("ncp", "fail", 0.4, 0.3)]
+    checks = [
+        line("k_min"),
+        line("pureness", "review", amount(0.96, 0.93, 0.98), 0.95),
+        line("ncp", "fail", 0.4, 0.3),
+    ]
     report = example(checks=checks, report={"verdict": "review"})
     card = report.model_card(where="artifact cfk/report.html of MLflow run run1")
     data = report.data
     for said in (
         "# Privacy report: review\n",
-        f"Internal edition, as of {data.report['as_of']}. Whole report: artifact cfk/report.html of MLflow run run1.",
+        (
+            f"Internal edition, as of {data.report['as_of']}. Whole report: artifact"
+            " cfk/report.html of MLflow run run1."
+        ),
         f"## Not covered\n\n* {data.report['not_covered'][0]}",
         "0.96 (0.93–0.98), asked 0.95. The pureness check",
         "## Limits",
     ):
         assert said in card
-    assert card.split("## Checks that did not pass\n\n")[1].startswith("* **fail** ")  # a failure comes first
+    assert card.split("## Checks that did not pass\n\n")[1].startswith(
+        "* **fail** "
+    )  # a failure comes first
     assert f"Whole report: id {data.report['id']}." in report.model_card()
     long = "x" * 10_000
-    many = example(checks=[line(f"k_{place}", "fail", text=long) for place in range(40)], limits=[long] * 9)
+    many = example(
+        checks=[line(f"k_{place}", "fail", text=long) for place in range(40)], limits=[long] * 9
+    )
     card = many.model_card(where=long)
     assert len(card) <= 5_000
     assert "and 30 more" in card
@@ -384,7 +526,9 @@ def test_the_card_says_what_a_reader_of_a_registry_needs() -> None:
 
 def test_nothing_in_a_card_or_a_notebook_is_markup(attacked: PrivacyReport) -> None:
     card = attacked.model_card(where=HOSTILE)
-    assert {token.type for token in tokens(card)}.isdisjoint({"html_block", "html_inline", "link_open", "image"})
+    assert {token.type for token in tokens(card)}.isdisjoint(
+        {"html_block", "html_inline", "link_open", "image"}
+    )
     assert "\x07" not in card
     cell = attacked._repr_html_()
     assert "<script>" not in cell
@@ -399,6 +543,8 @@ def test_what_was_written_is_read_back_and_rendered_alike() -> None:
     report = example()
     again = PrivacyReport(ReportData.from_json(report.to_json()))
     assert again.data == report.data
-    assert {(a.subject, a.concerns, a.judged) for a in again.data.attacks} == {("", True, True)}  # of an older report
+    assert {(a.subject, a.concerns, a.judged) for a in again.data.attacks} == {
+        ("", True, True)
+    }  # of an older report
     for form in ("to_json", "to_html", "to_markdown", "to_csv", "to_junit", "model_card"):
         assert getattr(again, form)() == getattr(report, form)()

@@ -1,4 +1,6 @@
-"""Reports of what was really released and logged: the toy example, a lie, lost evidence, prototypes, attacks."""
+"""Reports of what was really released and logged: the toy example, a lie, lost evidence,
+prototypes, attacks.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,15 @@ import pytest
 
 import reported
 import toy
-from cfk_plugin import KAnonymizer, Ledger, Population, PrivacyPolicy, PrivacyReport, Schema, protect
+from cfk_plugin import (
+    KAnonymizer,
+    Ledger,
+    Population,
+    PrivacyPolicy,
+    PrivacyReport,
+    Schema,
+    protect,
+)
 from cfk_plugin.audit import Setting, run_linkage_audit
 from cfk_plugin.audit.result import AttackReport
 from cfk_plugin.data.region import Interval, Region
@@ -26,7 +36,9 @@ from reported import check
 
 pytestmark = pytest.mark.usefixtures("store")
 FORMATS = ("to_json", "to_html", "to_markdown", "to_csv", "to_junit", "model_card")
-ALONE = Region({"Age": Interval(24, 24), "Gender": frozenset({"F"}), "City": frozenset({"Antwerp"})})
+ALONE = Region(
+    {"Age": Interval(24, 24), "Gender": frozenset({"F"}), "City": frozenset({"Antwerp"})}
+)
 
 
 class Proposing:
@@ -44,7 +56,9 @@ class Proposing:
 def logged(method: Protector, k: int) -> str:
     """Log the explanation of the toy example; return the run."""
     policy = PrivacyPolicy(k=k, guarantee="nominal")
-    anonymizer = KAnonymizer(policy=policy, method=method).fit(toy.population(), toy.model, toy.DESIRED)
+    anonymizer = KAnonymizer(policy=policy, method=method).fit(
+        toy.population(), toy.model, toy.DESIRED
+    )
     return anonymizer.transform(pd.DataFrame(toy.FIONA)).log(experiment="tests")
 
 
@@ -60,7 +74,9 @@ def test_the_golden_toy_report(fiona: str) -> None:
     found = {name: report.data.metric(name).value for name in names}
     assert found == dict(zip(names, (3, 2, 0.5, 3, 0, 1), strict=True))
     assert round(report.data.metric("ncp_mean").value or 0, 3) == 0.021
-    assert [check(report, name).status for name in ("k_min", "k_desired_min", "k_effective_min")] == [
+    assert [
+        check(report, name).status for name in ("k_min", "k_desired_min", "k_effective_min")
+    ] == [
         *("pass", "pass", "not_measured"),  # nominal: nobody counted who is left after a rerun
     ]
     assert "0.0213" in report.to_html()
@@ -77,7 +93,9 @@ def test_a_protector_that_lies_fails_and_the_recount_is_the_evidence(store: str)
 
 def test_every_format_says_the_same_twice_and_nothing_of_the_table(fiona: str) -> None:
     first, second = (PrivacyReport.of_runs(fiona) for _ in range(2))
-    values = {str(value) for name in ("Name", "City", "Relationship status") for value in toy.TABLE[name]}
+    values = {
+        str(value) for name in ("Name", "City", "Relationship status") for value in toy.TABLE[name]
+    }
     for name in FORMATS:
         text = getattr(first, name)()
         assert text == getattr(second, name)(), name
@@ -85,7 +103,11 @@ def test_every_format_says_the_same_twice_and_nothing_of_the_table(fiona: str) -
     lines = list(csv.DictReader(io.StringIO(first.to_csv())))
     cases = ET.fromstring(first.to_junit()).iter("testcase")
     checks = json.loads(first.to_json())["checks"]
-    assert [line["id"] for line in lines] == [c["id"] for c in checks] == [case.get("name") for case in cases]
+    assert (
+        [line["id"] for line in lines]
+        == [c["id"] for c in checks]
+        == [case.get("name") for case in cases]
+    )
 
 
 def test_a_report_of_many_explanations_is_small(store: str) -> None:
@@ -93,7 +115,9 @@ def test_a_report_of_many_explanations_is_small(store: str) -> None:
     assert report.data.releases["asked"].value == 25_000
     mean = report.data.metric("ncp_mean")
     half = 1.96 * reported.rows(25_000)["ncp"].std() / 25_000**0.5  # normal, of so many
-    assert [mean.low, mean.high] == pytest.approx([(mean.value or 0) - half, (mean.value or 0) + half], rel=1e-4)
+    assert [mean.low, mean.high] == pytest.approx(
+        [(mean.value or 0) - half, (mean.value or 0) + half], rel=1e-4
+    )
     assert len(report.to_html().encode()) < 1_000_000
 
 
@@ -102,7 +126,8 @@ def test_a_report_of_many_explanations_is_small(store: str) -> None:
 
 @pytest.mark.filterwarnings("ignore:the noise is seeded")
 @pytest.mark.parametrize(
-    ("settings", "status"), [({"model_access": "public"}, "pass"), ({}, "review"), ({"seed": 1}, "fail")]
+    ("settings", "status"),
+    [({"model_access": "public"}, "pass"), ({}, "review"), ({"seed": 1}, "fail")],
 )
 def test_prototypes_are_judged_by_their_guarantee(
     settings: dict[str, Any], status: str, store: str, tmp_path: Path
@@ -120,7 +145,9 @@ def test_prototypes_are_judged_by_their_guarantee(
     assert check(report, "dp_guarantee").status == status
     assert report.data.dp is not None
     assert (report.data.dp["total"] is None) == (status != "pass")
-    assert {line.id for line in report.data.checks}.isdisjoint({"k_min", "verification", "attack_linkage"})
+    assert {line.id for line in report.data.checks}.isdisjoint(
+        {"k_min", "verification", "attack_linkage"}
+    )
     assert report.data.population["fingerprint"] is None  # no epsilon covers it
     assert ("No guarantee; see the audit." in report.to_html()) == (status == "fail")
     limits = " ".join(report.data.limits)
@@ -141,7 +168,13 @@ def test_prototypes_are_judged_by_their_guarantee(
     ],
 )
 def test_an_epsilon_is_judged_by_its_audit_and_its_budget(
-    low: float, ceiling: float, epsilon: float, budget: float | None, says: Any, store: str, tmp_path: Path
+    low: float,
+    ceiling: float,
+    epsilon: float,
+    budget: float | None,
+    says: Any,
+    store: str,
+    tmp_path: Path,
 ) -> None:
     from prototyped import prototypes
 
@@ -150,18 +183,35 @@ def test_an_epsilon_is_judged_by_its_audit_and_its_budget(
     assert check(PrivacyReport.of_runs(run_id), "dp_budget").status in ("review", "not_measured")
     client.log_metric(run_id, "cfk.epsilon_spent", 1.0)
     figures = {"epsilon_low": low, "ceiling": ceiling, "claimed": epsilon}
-    audit = {"schema_version": 1, "kind": "epsilon", "scenario": "s", "relation": "r", "claimed": epsilon, "delta": 0.0}
-    result = {"attack": "epsilon", "scenario": "s", "main": reported.rate(0.5), "figures": figures, "worked": False}
+    audit = {
+        "schema_version": 1,
+        "kind": "epsilon",
+        "scenario": "s",
+        "relation": "r",
+        "claimed": epsilon,
+        "delta": 0.0,
+    }
+    result = {
+        "attack": "epsilon",
+        "scenario": "s",
+        "main": reported.rate(0.5),
+        "figures": figures,
+        "worked": False,
+    }
     result |= {"baseline": reported.rate(0.5), "control": None, "seed": 0, "n": 100}
     client.log_dict(run_id, audit | {"results": [result]}, "cfk/audit-epsilon.json")
     thresholds = {"epsilon": budget} if budget else {"group_gap": 0.3}
-    report = PrivacyReport.of_runs(run_id, inputs=reported.inputs(tmp_path / "inputs.yaml", thresholds))
+    report = PrivacyReport.of_runs(
+        run_id, inputs=reported.inputs(tmp_path / "inputs.yaml", thresholds)
+    )
     assert (check(report, "attack_epsilon").status, check(report, "dp_budget").status) == says
 
 
 # --- from a release and logged attacks to a verdict ---
 
-POLICY = PrivacyPolicy(guarantee="reciprocal", k=12, anonymity_set="eligible", min_pureness=0.5, max_ncp=0.9)
+POLICY = PrivacyPolicy(
+    guarantee="reciprocal", k=12, anonymity_set="eligible", min_pureness=0.5, max_ncp=0.9
+)
 CANARY = 61_803.5
 
 
@@ -173,24 +223,39 @@ def people(n: int, seed: int) -> pd.DataFrame:
     random = np.random.default_rng(seed)
     pay = random.integers(20, 30, n) * 1_000.0
     pay[:3] = CANARY
-    return pd.DataFrame({"age": random.integers(20, 60, n), "town": random.choice(list("ABC"), n), "pay": pay})
+    return pd.DataFrame(
+        {"age": random.integers(20, 60, n), "town": random.choice(list("ABC"), n), "pay": pay}
+    )
 
 
 @pytest.fixture(scope="module")
 def released(tmp_path_factory: pytest.TempPathFactory, store: str) -> str:
-    """Return a run with what a policy releases, and with every attack on it that reaches next to nothing."""
+    """Return a run with what a policy releases, and with every attack on it that reaches next to
+    nothing.
+    """
     from cfk_adapters.nearest import NearestUnlikeNeighbour
 
     train = people(400, 0)
     bounds, towns = {"age": (18, 80), "pay": (0, 100_000)}, {"town": ["A", "B", "C"]}
     roles = {"quasi_identifiers": ["age", "town"], "sensitive": ["pay"]}
-    population = Population.from_frame(train, Schema.from_frame(train, **roles, bounds=bounds, categories=towns))
-    settings: dict[str, Any] = {"population": population, "model": accepts, "desired": 1, "policy": POLICY}
+    population = Population.from_frame(
+        train, Schema.from_frame(train, **roles, bounds=bounds, categories=towns)
+    )
+    settings: dict[str, Any] = {
+        "population": population,
+        "model": accepts,
+        "desired": 1,
+        "policy": POLICY,
+    }
     explainer = NearestUnlikeNeighbour(train, accepts, desired=1)
     asking = people(200, 2)
     asking = asking[accepts(asking) == 0].head(60)
     with Ledger(tmp_path_factory.mktemp("ledger") / "ledger.db", create=True) as ledger:
-        run_id = protect(explainer, **settings, ledger=ledger, groups="town").explain(asking).log(experiment="tests")
+        run_id = (
+            protect(explainer, **settings, ledger=ledger, groups="town")
+            .explain(asking)
+            .log(experiment="tests")
+        )
     anonymizer = KAnonymizer(policy=POLICY).fit(population, model=accepts, desired=1)
     setting = Setting(anonymizer, explainer.explain(asking), holdout=people(200, 1))
     run_linkage_audit(setting, ["linkage"]).log(run_id)
@@ -200,21 +265,35 @@ def released(tmp_path_factory: pytest.TempPathFactory, store: str) -> str:
 def attacks(shift: float = 0.02, **of: Any) -> list[AttackReport]:
     """Return reports of attacks on the model, as they are logged."""
     of = {"policy": POLICY.to_dict(), "subject": "protected"} | of
-    found = [reported.membership({"membership_cfd": shift, "membership_cfd_lrt": 0.03}, 2_000, **of)]
-    for kind, name in (("extraction", "extraction_known_500"), ("attribute_inference", "attribute_inference_linkage")):
+    found = [
+        reported.membership({"membership_cfd": shift, "membership_cfd_lrt": 0.03}, 2_000, **of)
+    ]
+    for kind, name in (
+        ("extraction", "extraction_known_500"),
+        ("attribute_inference", "attribute_inference_linkage"),
+    ):
         rates = reported.rate(0.31, 2_000), reported.rate(0.305, 2_000)
         found.append(reported.attack_report(kind, name, *rates, **of))
     return found
 
 
-def test_with_every_attack_within_tolerance_the_verdict_is_pass(released: str, answers: Path, tmp_path: Path) -> None:
-    inputs = reported.inputs(tmp_path / "inputs.yaml", {"attribute_disclosure": 0.9, "group_gap": 0.9})
+def test_with_every_attack_within_tolerance_the_verdict_is_pass(
+    released: str, answers: Path, tmp_path: Path
+) -> None:
+    inputs = reported.inputs(
+        tmp_path / "inputs.yaml", {"attribute_disclosure": 0.9, "group_gap": 0.9}
+    )
     runs = [released, *(attack.log(experiment="tests") for attack in attacks())]
     report = PrivacyReport.of_runs(runs, inputs=inputs)
     assert {line.id: line.status for line in report.data.checks if line.status != "pass"} == {}
     assert report.verdict == "pass"
     assert {line.id for line in report.data.checks if line.id.startswith("attack_")} == {
-        *("attack_linkage", "attack_membership_cfd", "attack_membership_cfd_lrt", "attack_extraction_known_500"),
+        *(
+            "attack_linkage",
+            "attack_membership_cfd",
+            "attack_membership_cfd_lrt",
+            "attack_extraction_known_500",
+        ),
         "attack_attribute_inference_linkage",
     }
     assert check(report, "attack_membership_cfd").evidence == (report.run_ids[1],)
@@ -234,11 +313,20 @@ def test_attacks_of_one_kind_stand_beside_each_other_in_one_run(store: str) -> N
     run_id = reported.run(audits=())
     rates = reported.rate(0.3), reported.rate(0.3)
     copied = reported.attack_report("attribute_inference", "attribute_inference_surrogate", *rates)
-    for attack in (*attacks(), reported.membership({"membership_surrogate_threshold": 0.0}, 300), copied):
+    for attack in (
+        *attacks(),
+        reported.membership({"membership_surrogate_threshold": 0.0}, 300),
+        copied,
+    ):
         attack.log(run_id)
     names = {attack.id for attack in PrivacyReport.of_runs(run_id).data.attacks}
     assert names == {
-        *("membership_cfd", "membership_cfd_lrt", "membership_surrogate_threshold", "extraction_known_500"),
+        *(
+            "membership_cfd",
+            "membership_cfd_lrt",
+            "membership_surrogate_threshold",
+            "extraction_known_500",
+        ),
         *("attribute_inference_linkage", "attribute_inference_surrogate"),
     }
 
@@ -249,13 +337,17 @@ def test_what_a_catalogue_verified_for_each_person_is_the_share_that_is_true(sto
     def model(rows: pd.DataFrame) -> Any:
         return ((rows["age"] < 40) | (rows["pay"] > 27_000)).to_numpy()
 
-    population = Population.from_frame(table, Schema.from_frame(table, quasi_identifiers=["age", "town"]))
+    population = Population.from_frame(
+        table, Schema.from_frame(table, quasi_identifiers=["age", "town"])
+    )
     anonymizer = KAnonymizer(policy=PrivacyPolicy(k=5)).fit(population, model, desired=True)
     queries = table[~model(table)].head(20).reset_index(drop=True)
     found = anonymizer.explain(queries)
     nearest = [  # the own value where it is inside, else the nearer end
         {
-            name: (part if not isinstance(part, Interval) else min(max(own[name], part.low), part.high))
+            name: (
+                part if not isinstance(part, Interval) else min(max(own[name], part.low), part.high)
+            )
             if not isinstance(part, frozenset)
             else (own[name] if own[name] in part else min(part))
             for name, part in entry.parts().items()
@@ -264,9 +356,18 @@ def test_what_a_catalogue_verified_for_each_person_is_the_share_that_is_true(sto
         for own in [queries.loc[entry.query]]
     ]
     told = PrivacyReport.of_runs(found.log(experiment="tests")).data.metric("true_rate")
-    assert (told.value, told.n) == (model(pd.DataFrame(nearest)).mean(), len(nearest)) == (1.0, len(found.released))
+    assert (
+        (told.value, told.n)
+        == (model(pd.DataFrame(nearest)).mean(), len(nearest))
+        == (1.0, len(found.released))
+    )
     nobody = anonymizer.transform(table[model(table)].head(3))  # for whom is not known
-    reciprocal = KAnonymizer(policy=PrivacyPolicy(k=5, guarantee="reciprocal")).fit(population, model, desired=True)
+    reciprocal = KAnonymizer(policy=PrivacyPolicy(k=5, guarantee="reciprocal")).fit(
+        population, model, desired=True
+    )
     for other in (nobody, reciprocal.transform(table[model(table)].head(3), queries.head(3))):
         assert other.released
-        assert PrivacyReport.of_runs(other.log(experiment="tests")).data.metric("true_rate").value is None
+        assert (
+            PrivacyReport.of_runs(other.log(experiment="tests")).data.metric("true_rate").value
+            is None
+        )

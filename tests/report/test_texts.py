@@ -1,4 +1,6 @@
-"""The texts of reports: complete, said where they hold, and without a word that promises more than figures do."""
+"""The texts of reports: complete, said where they hold, and without a word that promises more than
+figures do.
+"""
 
 from __future__ import annotations
 
@@ -45,13 +47,29 @@ DIRECTIONS = (
 
 def test_every_figure_check_and_attack_is_defined_once() -> None:
     summary = Explanations([], policy=PrivacyPolicy(guarantee="nominal"), columns=[]).summary()
-    told_elsewhere = {"method", "policy", "reasons", "released_native", "unproven", "k", "guarantee", "examined"}
+    told_elsewhere = {
+        "method",
+        "policy",
+        "reasons",
+        "released_native",
+        "unproven",
+        "k",
+        "guarantee",
+        "examined",
+    }
     assert set(summary) - told_elsewhere <= set(DEFINITIONS)
-    assert {*ATTACKS, *(f"attack_{name}" for name in ATTACKS), *get_args(Attack)} <= set(DEFINITIONS)
-    charts = {block["chart"] for section in load("sections") for block in section["blocks"] if "chart" in block}
-    assert charts | {name for s in load("sections") for b in s["blocks"] for name in b.get("metrics", ())} <= set(
+    assert {*ATTACKS, *(f"attack_{name}" for name in ATTACKS), *get_args(Attack)} <= set(
         DEFINITIONS
     )
+    charts = {
+        block["chart"]
+        for section in load("sections")
+        for block in section["blocks"]
+        if "chart" in block
+    }
+    assert charts | {
+        name for s in load("sections") for b in s["blocks"] for name in b.get("metrics", ())
+    } <= set(DEFINITIONS)
     names = re.findall(r"^  (\w+):", (ROOM / "texts" / "definitions.yaml").read_text("utf-8"), re.M)
     assert sorted(names) == sorted(set(names))
 
@@ -78,14 +96,22 @@ STATUSES = ("in force", "final", "voluntary", "practice", "rescinded", "withdraw
 
 def test_entries_of_the_control_map_are_complete_and_looked_up() -> None:
     entries = load("controls")
-    assert len({entry["control"] for entry in entries}) == len(entries) == len(content()["controls"])
+    assert (
+        len({entry["control"] for entry in entries}) == len(entries) == len(content()["controls"])
+    )
     for entry in entries:
         assert set(entry) == {"control", "requires", "sections", "status", "verified", "checked_on"}
         assert all(str(value).strip() for value in entry.values())
         assert entry["status"].startswith(STATUSES)
-        assert entry["verified"] in ("text", "secondary sources", "recalled, to be checked by counsel")
+        assert entry["verified"] in (
+            "text",
+            "secondary sources",
+            "recalled, to be checked by counsel",
+        )
         assert {*map(str, entry["sections"])} <= {*map(str, range(14)), "A", "B", "C"}
-        assert dt.datetime.strptime(entry["checked_on"], "%Y-%m").replace(tzinfo=dt.UTC).year >= 2026
+        assert (
+            dt.datetime.strptime(entry["checked_on"], "%Y-%m").replace(tzinfo=dt.UTC).year >= 2026
+        )
 
 
 @pytest.mark.parametrize(
@@ -130,16 +156,46 @@ def said(report: PrivacyReport) -> str:
 
 def test_every_text_is_said_where_it_holds_alone() -> None:
     attack = content()["attacks"][0]
-    guaranteed = {**DP, "guarantee": "pure", "total": [2.0, 0.0], "membership_bound": 0.6, "inferred": []}
-    empty = ("attributes", "distributions", "groups", "attacks", "certificates", "runs", "suppressed_cells", "metrics")
+    guaranteed = {
+        **DP,
+        "guarantee": "pure",
+        "total": [2.0, 0.0],
+        "membership_bound": 0.6,
+        "inferred": [],
+    }
+    empty = (
+        "attributes",
+        "distributions",
+        "groups",
+        "attacks",
+        "certificates",
+        "runs",
+        "suppressed_cells",
+        "metrics",
+    )
     withheld = {"reasons": {"infeasible": content()["releases"]["suppressed"]}}
     settings = {"policies": [], "deviations": ["It changed."], "seed": [], "generators": []}
     reports = [
         example(),
-        example(dp=DP, changes=[], report={"verdict": "review"}, attacks=[attack, {**attack, "judged": False}]),
-        example(dp=guaranteed, changes=[{"what": "verdict", "before": "pass", "after": "fail"}], releases=withheld),
-        example(**{name: [] for name in empty}, releases={"reasons": {}, "latency": {}}, policy=settings),
-        example(population={"populations": 2, "subject_key": None}, report={"verdict": "pass"}, suppressed_cells=["a"]),
+        example(
+            dp=DP,
+            changes=[],
+            report={"verdict": "review"},
+            attacks=[attack, {**attack, "judged": False}],
+        ),
+        example(
+            dp=guaranteed,
+            changes=[{"what": "verdict", "before": "pass", "after": "fail"}],
+            releases=withheld,
+        ),
+        example(
+            **{name: [] for name in empty}, releases={"reasons": {}, "latency": {}}, policy=settings
+        ),
+        example(
+            population={"populations": 2, "subject_key": None},
+            report={"verdict": "pass"},
+            suppressed_cells=["a"],
+        ),
         example(checks=[{**check, "status": "not_measured"} for check in content()["checks"]]),
     ]
     texts = [said(report) for report in reports]
@@ -157,7 +213,10 @@ def test_every_text_is_said_where_it_holds_alone() -> None:
 
 
 def test_what_is_stated_of_prototypes_says_whether_it_is_a_guarantee() -> None:
-    claimed, guaranteed = said(example(dp=DP)), said(example(dp={**DP, "guarantee": "pure", "total": [2.0, 0.25]}))
+    claimed, guaranteed = (
+        said(example(dp=DP)),
+        said(example(dp={**DP, "guarantee": "pure", "total": [2.0, 0.25]})),
+    )
     for words in ("not stated: nothing is guaranteed", "no bound", "yes", "1.5, 1e-06"):
         assert words in claimed
     assert "What is guaranteed: the answers." in guaranteed
@@ -167,17 +226,28 @@ def test_what_is_stated_of_prototypes_says_whether_it_is_a_guarantee() -> None:
 
 FITS = "The explanation gives age, sex and bmi in a form that at least 12 records in the data fit"
 PURE = {
-    "sampled": ((0.97, 0.9377, 0.99), "; at least 93 % of the combinations of values inside (an estimate) lead to"),
-    "exact": ((0.99999, None, None), "; at least 99 % of the combinations of values inside lead to"),
+    "sampled": (
+        (0.97, 0.9377, 0.99),
+        "; at least 93 % of the combinations of values inside (an estimate) lead to",
+    ),
+    "exact": (
+        (0.99999, None, None),
+        "; at least 99 % of the combinations of values inside lead to",
+    ),
     "a share whose float is below it": ((0.29, 0.29, 0.29), "; at least 29 % of the"),
-    "all": ((1.0, 1.0, 1.0), "; all combinations of values inside lead to the decision that it names."),
+    "all": (
+        (1.0, 1.0, 1.0),
+        "; all combinations of values inside lead to the decision that it names.",
+    ),
     "not known": ((None, None, None), "."),
 }
 
 
 @pytest.mark.parametrize(("pureness", "says"), PURE.values(), ids=PURE)
 def test_who_receives_an_explanation_is_told_what_holds_for_each(pureness: Any, says: str) -> None:
-    """The least pureness, rounded down, and k; nothing of private values, which may be somebody's."""
+    """The least pureness, rounded down, and k; nothing of private values, which may be
+    somebody's.
+    """
     metrics = [each for each in content()["metrics"] if each["id"] == "pureness_min"]
     metrics[0]["amount"] = amount(*pureness)
     told = said(example(metrics=metrics))
@@ -185,14 +255,21 @@ def test_who_receives_an_explanation_is_told_what_holds_for_each(pureness: Any, 
     assert "another customer" not in told
 
 
-def test_who_receives_an_explanation_is_told_of_attributes_only_where_they_are_those_of_all() -> None:
+def test_who_receives_an_explanation_is_told_of_attributes_only_where_they_are_those_of_all() -> (
+    None
+):
     told = said(example(population={"populations": 2}))
-    assert "“The explanation gives the values that others may know in a form that at least 12 records" in told
+    assert (
+        "“The explanation gives the values that others may know in a form that at least 12 records"
+        in told
+    )
     assert FITS not in told
 
 
 def test_who_receives_an_explanation_is_told_nothing_where_it_does_not_hold() -> None:
-    few = [each | {"status": "fail"} if each["id"] == "k_min" else each for each in content()["checks"]]
+    few = [
+        each | {"status": "fail"} if each["id"] == "k_min" else each for each in content()["checks"]
+    ]
     for report in (example(checks=few), example(releases={"prototypes": amount(3)})):
         assert "What may be told" not in said(report)
 
@@ -219,21 +296,37 @@ def forbidden(text: str) -> list[str]:
 
 
 def texts_of(path: Path) -> list[str]:
-    """Return the texts of a file; of a module its strings that are no documentation, column or key."""
+    """Return the texts of a file; of a module its strings that are no documentation, column or
+    key.
+    """
     text = path.read_text("utf-8")
     if path.suffix != ".py":
         return [CODE.sub(" ", text) if path.suffix == ".j2" else text]
     tree = ast.parse(text)
     documentation = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    found = (node for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str))
-    return [str(node.value) for node in found if id(node) not in documentation and node.value != "optimal"]
+    found = (
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    )
+    return [
+        str(node.value)
+        for node in found
+        if id(node) not in documentation and node.value != "optimal"
+    ]
 
 
 def test_no_text_of_a_report_promises_more_than_its_figures() -> None:
     places = {ROOM: ("*.yaml", "*.j2", "*.py"), GOVERNANCE: ("*.md",)}
-    found = {path for folder, names in places.items() for name in names for path in folder.rglob(name)}
+    found = {
+        path for folder, names in places.items() for name in names for path in folder.rglob(name)
+    }
     assert {path.suffix for path in found} == {".yaml", ".j2", ".py", ".md"}
-    assert {path.name: words for path in found if (words := [w for t in texts_of(path) for w in forbidden(t)])} == {}
+    assert {
+        path.name: words
+        for path in found
+        if (words := [w for t in texts_of(path) for w in forbidden(t)])
+    } == {}
 
 
 @pytest.mark.parametrize(
@@ -248,7 +341,10 @@ def test_no_text_of_a_report_promises_more_than_its_figures() -> None:
         ("Opinion on anonymisation techniques; non-compliance; differential privacy", []),
         ("guaranteed\nprivacy at zero risk", ["guaranteed privacy", "zero risk"]),
         ("People cannot be reidentified, can't be re-identified", ["cannot be re-identified"]),
-        ("differentially private rows of the optimal region", ["differentially private", "optimal"]),
+        (
+            "differentially private rows of the optimal region",
+            ["differentially private", "optimal"],
+        ),
     ],
 )
 def test_a_word_is_found_where_it_stands_alone(text: str, found: list[str]) -> None:

@@ -1,4 +1,6 @@
-"""From a made table to figures: what is prepared, and what each method gives, recounted from rows and regions here."""
+"""From a made table to figures: what is prepared, and what each method gives, recounted from rows
+and regions here.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,8 @@ def nice() -> None:
     pytest.importorskip("nice", reason="needs NICEx, which is installed apart")
 
 
-# --- what is prepared ------------------------------------------------------------------------------------------
+# --- what is prepared
+# ------------------------------------------------------------------------------------------
 
 
 def test_split_is_60_to_40_and_queries_are_undesired_test_rows(
@@ -68,7 +71,9 @@ def test_split_is_60_to_40_and_queries_are_undesired_test_rows(
     assert found.below_10 == pytest.approx(sizes[sizes < 10].sum() / len(frame))
 
 
-def test_counterfactuals_are_nearest_rows_that_have_and_are_predicted_the_outcome(prepared: Prepared) -> None:
+def test_counterfactuals_are_nearest_rows_that_have_and_are_predicted_the_outcome(
+    prepared: Prepared,
+) -> None:
     train, model, heom = prepared.train, prepared.model, Heom.fit(prepared.train)
     justified = train[(model.predict(train) == "absent") & (prepared.labels == "absent")]
     own = heom.parts(prepared.queries, prepared.counterfactuals).mean(axis=1)
@@ -81,7 +86,9 @@ def test_counterfactuals_are_nearest_rows_that_have_and_are_predicted_the_outcom
     assert repr(prepared) == "Prepared(heart, 12 queries)"
 
 
-def test_the_same_setting_gives_the_same_and_a_known_summary_is_not_tuned_again(prepared: Prepared) -> None:
+def test_the_same_setting_gives_the_same_and_a_known_summary_is_not_tuned_again(
+    prepared: Prepared,
+) -> None:
     again = prepare(reproduced.table(), reproduced.config(), prepared.summary)
     pd.testing.assert_frame_equal(again.counterfactuals, prepared.counterfactuals)
     assert again.summary is prepared.summary
@@ -98,15 +105,22 @@ def test_tuning_takes_the_best_mean_of_five_folds(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setitem(GRIDS, "small", {**GRIDS["small"], "n_estimators": [7]})  # type: ignore[arg-type]
     size, scores = tune(features, labels, "small", 0, 1)
     assert list(scores) == ["7,10", "7,100", "7,500", "7,unlimited"]
-    by_hand = cross_val_score(RandomForestClassifier(7, max_leaf_nodes=10, random_state=0), features, labels, cv=5)
+    by_hand = cross_val_score(
+        RandomForestClassifier(7, max_leaf_nodes=10, random_state=0), features, labels, cv=5
+    )
     assert scores["7,10"] == pytest.approx(by_hand.mean())
     assert scores[str(size)] == max(scores.values())
-    assert GRIDS["paper"]["max_leaf_nodes"] == GRIDS["small"]["max_leaf_nodes"] == [10, 100, 500, None]
+    assert (
+        GRIDS["paper"]["max_leaf_nodes"] == GRIDS["small"]["max_leaf_nodes"] == [10, 100, 500, None]
+    )
 
 
 def test_real_nice_finds_the_same_rows_and_none_where_nobody_has_the_outcome(nice: None) -> None:
     frame = reproduced.rows(600, seed=3)
-    train, queries = frame.iloc[:400].reset_index(drop=True), frame.iloc[400:].reset_index(drop=True)
+    train, queries = (
+        frame.iloc[:400].reset_index(drop=True),
+        frame.iloc[400:].reset_index(drop=True),
+    )
     rows, labels = train[FEATURES], train["disease"].to_numpy()
     model = forest(rows, Size(20, 10), 0).fit(rows, labels)
     asking = queries[model.predict(queries[FEATURES]) == "present"][FEATURES]
@@ -128,13 +142,16 @@ def test_real_nice_finds_the_same_rows_and_none_where_nobody_has_the_outcome(nic
         ([], "age", "cured", "no row of disease has the desired outcome"),
     ],
 )
-def test_a_table_must_fit_its_description(lost: list[str], quasi_identifier: str, desired: str, said: str) -> None:
+def test_a_table_must_fit_its_description(
+    lost: list[str], quasi_identifier: str, desired: str, said: str
+) -> None:
     rows = reproduced.rows().drop(columns=lost)
     with pytest.raises(InputError, match=said):
         Table("heart", rows, ("age",), (quasi_identifier,), "sex", "disease", desired, "")
 
 
-# --- methods ---------------------------------------------------------------------------------------------------
+# --- methods
+# ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("method", list(METHODS))
@@ -157,25 +174,39 @@ def test_figures_are_those_of_the_released_regions(prepared: Prepared, method: s
 
 def test_methods_are_what_they_are_called_and_settings_reach_them(prepared: Prepared) -> None:
     found = {name: measure(prepared, name, 8) for name in METHODS}
-    mean = {name: np.mean([v for v in o.figures["ncp"] if v is not None]) for name, o in found.items()}
-    pure = {name: np.mean([v for v in o.figures["pureness"] if v is not None]) for name, o in found.items()}
+    mean = {
+        name: np.mean([v for v in o.figures["ncp"] if v is not None]) for name, o in found.items()
+    }
+    pure = {
+        name: np.mean([v for v in o.figures["pureness"] if v is not None])
+        for name, o in found.items()
+    }
     assert all(mean["exact-ncp"] <= value + 1e-12 for value in mean.values())
-    assert all(pure["exact-pureness"] >= pure[name] for name in ("exact-ncp", "exact-weighted", "grasp"))
+    assert all(
+        pure["exact-pureness"] >= pure[name] for name in ("exact-ncp", "exact-weighted", "grasp")
+    )
     assert mean["mondrian"] < mean["mondrian-raw"]
-    cost = {name: mean[name] + WEIGHT * (1 - pure[name]) for name in ("exact-ncp", "exact-weighted", "exact-pureness")}
+    cost = {
+        name: mean[name] + WEIGHT * (1 - pure[name])
+        for name in ("exact-ncp", "exact-weighted", "exact-pureness")
+    }
     assert min(cost.values()) == pytest.approx(cost["exact-weighted"])
     assert set(found["exact-ncp"].figures["proven"]) == {1.0}
     assert min(found["reciprocal"].figures["k_effective"]) >= 8  # type: ignore[type-var]
     light = measure(prepared, "exact-weighted", 8, options={"weight": 0.0})
     assert light.figures["ncp"] == pytest.approx(found["exact-ncp"].figures["ncp"])
     assert light.options == {"weight": 0.0}
-    once, thrice = (measure(prepared, "grasp", 8, asked=2, options={"iterations": i}) for i in (1, 3))
+    once, thrice = (
+        measure(prepared, "grasp", 8, asked=2, options={"iterations": i}) for i in (1, 3)
+    )
     assert once.model_calls < thrice.model_calls
 
 
 @pytest.mark.parametrize("kind", ["certificates", "distances"])
 def test_what_is_asked_must_make_sense(prepared: Prepared, kind: str) -> None:
-    with pytest.raises(InputError, match=r"unknown method 'magic'; known: grasp, .*, nice-plausibility"):
+    with pytest.raises(
+        InputError, match=r"unknown method 'magic'; known: grasp, .*, nice-plausibility"
+    ):
         measure(prepared, "magic", 5, kind=kind)
     with pytest.raises(InputError, match="exact-ncp has no setting alpha"):
         measure(prepared, "exact-ncp", 5, kind=kind, options={"alpha": 3})
@@ -189,19 +220,30 @@ def test_what_is_asked_must_make_sense(prepared: Prepared, kind: str) -> None:
         choose_explainer("dice")
 
 
-# --- distances -------------------------------------------------------------------------------------------------
+# --- distances
+# -------------------------------------------------------------------------------------------------
 
 
 def mean_distances(rows: pd.DataFrame, train: pd.DataFrame) -> tuple[float, float]:
-    """Return mean distances to the nearest and the five nearest training rows, summed over the four features."""
+    """Return mean distances to the nearest and the five nearest training rows, summed over the four
+    features.
+    """
     sorted_ones = np.sort(4 * Heom.fit(train).distances(rows, train), axis=1)
     return sorted_ones[:, 0].mean(), sorted_ones[:, :5].mean()
 
 
-def combinations(region: Region, counterfactual: pd.Series[Any], train: pd.DataFrame) -> pd.DataFrame:
-    """Return every combination of training values that a region allows, with the counterfactual's other values."""
+def combinations(
+    region: Region, counterfactual: pd.Series[Any], train: pd.DataFrame
+) -> pd.DataFrame:
+    """Return every combination of training values that a region allows, with the counterfactual's
+    other values.
+    """
     values = [
-        [v for v in train[name].unique() if (part.low <= v <= part.high if isinstance(part, Interval) else v in part)]
+        [
+            v
+            for v in train[name].unique()
+            if (part.low <= v <= part.high if isinstance(part, Interval) else v in part)
+        ]
         for name, part in region.parts.items()
     ]
     rows = pd.DataFrame(list(itertools.product(*values)), columns=list(region.parts))
@@ -209,7 +251,10 @@ def combinations(region: Region, counterfactual: pd.Series[Any], train: pd.DataF
 
 
 def test_a_region_is_as_far_as_its_value_combinations_are_on_average(prepared: Prepared) -> None:
-    found, usual = measure(prepared, "exact-ncp", 5, kind="distances", asked=6), measure(prepared, "exact-ncp", 5)
+    found, usual = (
+        measure(prepared, "exact-ncp", 5, kind="distances", asked=6),
+        measure(prepared, "exact-ncp", 5),
+    )
     entries = reproduced.protect(prepared, "exact-ncp", 5, prepared.counterfactuals.head(6))
     for i, entry in enumerate(entries):
         rows = combinations(entry.region, prepared.counterfactuals.iloc[i], prepared.train)
@@ -217,12 +262,16 @@ def test_a_region_is_as_far_as_its_value_combinations_are_on_average(prepared: P
         near = found.figures["nearest"][i], found.figures["nearest_5"][i]
         assert near == pytest.approx(mean_distances(rows, prepared.train))
     assert any(value > 0 for value in found.figures["nearest"])
-    assert {name: found.figures[name] for name in usual.figures} == {n: v[:6] for n, v in usual.figures.items()}
+    assert {name: found.figures[name] for name in usual.figures} == {
+        n: v[:6] for n, v in usual.figures.items()
+    }
     assert (found.asked, found.groups, found.k) == (6, usual.groups[:6], 5)
     assert Measurement.from_json(found.to_json()) == found
 
 
-def test_nice_returns_training_rows_and_when_it_optimises_made_up_ones(prepared: Prepared, nice: None) -> None:
+def test_nice_returns_training_rows_and_when_it_optimises_made_up_ones(
+    prepared: Prepared, nice: None
+) -> None:
     found = measure(prepared, "nice-none", 0, kind="distances")
     assert found.figures["nearest"] == (0.0,) * 12
     by_hand = [
@@ -238,10 +287,14 @@ def test_nice_returns_training_rows_and_when_it_optimises_made_up_ones(prepared:
         if method != "nice-none":
             figures = measure(prepared, method, 0, kind="distances", asked=4).figures
             assert max(figures["nearest"]) > 0
-            assert all(a <= b for a, b in zip(figures["nearest"], figures["nearest_5"], strict=True))
+            assert all(
+                a <= b for a, b in zip(figures["nearest"], figures["nearest_5"], strict=True)
+            )
 
 
-def test_without_nice_it_says_how_to_install_it(prepared: Prepared, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_nice_it_says_how_to_install_it(
+    prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "nice", None)  # as where it is not installed
     with pytest.raises(InputError, match="pip install --no-deps NICEx"):
         measure(prepared, "nice-sparsity", 0, kind="distances")
@@ -250,7 +303,9 @@ def test_without_nice_it_says_how_to_install_it(prepared: Prepared, monkeypatch:
 def test_an_auto_encoder_knows_rows_like_those_it_was_trained_on() -> None:
     random = np.random.default_rng(0)
     kind = random.integers(0, 3, 120)
-    rows = np.column_stack([kind, (kind + 1) % 3, 10 * kind + random.normal(0, 0.1, 120)]).astype(float)
+    rows = np.column_stack([kind, (kind + 1) % 3, 10 * kind + random.normal(0, 0.1, 120)]).astype(
+        float
+    )
     rows[:3, 2] = np.nan
     judge = AutoEncoder(rows, [0, 1], seed=0)
     mixed = np.column_stack([random.permutation(column) for column in rows.T])
@@ -264,11 +319,15 @@ def test_an_auto_encoder_knows_rows_like_those_it_was_trained_on() -> None:
     assert AutoEncoder(alone, [], seed=0)(alone).shape == (50,)
 
 
-# --- candidates, against a choice made here one at a time ------------------------------------------------------
+# --- candidates, against a choice made here one at a time
+# ------------------------------------------------------
 
 
 def test_one_candidate_is_the_ordinary_outcome(prepared: Prepared) -> None:
-    usual, one = measure(prepared, "exact-pureness", 5), reproduced.choose(prepared, "exact-pureness", 5, 1)
+    usual, one = (
+        measure(prepared, "exact-pureness", 5),
+        reproduced.choose(prepared, "exact-pureness", 5, 1),
+    )
     assert {name: one.figures[name] for name in usual.figures} == usual.figures
     assert (one.groups, one.groups_asking, one.asked) == (usual.groups, usual.groups_asking, 12)
     own = Heom.fit(prepared.train).parts(prepared.queries, prepared.counterfactuals).mean(axis=1)
@@ -279,8 +338,13 @@ def test_one_candidate_is_the_ordinary_outcome(prepared: Prepared) -> None:
 def test_the_best_of_the_nearest_is_chosen(prepared: Prepared) -> None:
     found = reproduced.choose(prepared, "exact-ncp", 5, 4, asked=4)
     train = prepared.train
-    may = train[(prepared.model.predict(train) == "absent") & (prepared.labels == "absent")].drop_duplicates()
-    better, total = 0, [a + b for a, b in zip(found.figures["distance"], found.figures["ncp"], strict=True)]
+    may = train[
+        (prepared.model.predict(train) == "absent") & (prepared.labels == "absent")
+    ].drop_duplicates()
+    better, total = (
+        0,
+        [a + b for a, b in zip(found.figures["distance"], found.figures["ncp"], strict=True)],
+    )
     for i, away in enumerate(Heom.fit(train).distances(prepared.queries.head(4), may)):
         nearest = np.argsort(away, kind="stable")[:4]
         entries = reproduced.protect(prepared, "exact-ncp", 5, may.iloc[nearest])
@@ -290,17 +354,24 @@ def test_the_best_of_the_nearest_is_chosen(prepared: Prepared) -> None:
     assert better  # else the first would have done
     assert (found.groups, len(found.groups_asking), found.asked) == ((), 4, 4)
     assert Measurement.from_json(found.to_json()) == found
-    every = reproduced.choose(prepared, "exact-ncp", 5, len(train) + 1, asked=1).figures  # more than there are
+    every = reproduced.choose(
+        prepared, "exact-ncp", 5, len(train) + 1, asked=1
+    ).figures  # more than there are
     assert every["distance"][0] + every["ncp"][0] <= total[0]
 
 
-# --- what the paper concludes from its Table 8 and Figure 4, on its table german --------------------------------
+# --- what the paper concludes from its Table 8 and Figure 4, on its table german
+# --------------------------------
 
 
 @pytest.mark.slow
-def test_what_the_paper_concludes_of_plausibility_and_of_candidates(nice: None, shared_data: Any) -> None:
+def test_what_the_paper_concludes_of_plausibility_and_of_candidates(
+    nice: None, shared_data: Any
+) -> None:
     (table,) = load(["german"], shared_data)
-    known = replace(reproduced.SUMMARY, n_estimators=30, max_leaf_nodes=None)  # so that nothing is tuned
+    known = replace(
+        reproduced.SUMMARY, n_estimators=30, max_leaf_nodes=None
+    )  # so that nothing is tuned
     german = prepare(table, reproduced.config(table="german", limit=15), known)
     asked = [("nice-none", 0), ("nice-sparsity", 0), ("exact-pureness", 5), ("exact-pureness", 10)]
     found = {f"{method} {k}": measure(german, method, k, kind="distances") for method, k in asked}
@@ -308,7 +379,9 @@ def test_what_the_paper_concludes_of_plausibility_and_of_candidates(nice: None, 
     none, sparse, small, large = (row["nearest"] for row in rows)
     assert none == 0
     assert 0 < small < large < sparse
-    assert rows[1]["nearest_5"] == pytest.approx(3.73, abs=0.5)  # the paper's own number, on another split
+    assert rows[1]["nearest_5"] == pytest.approx(
+        3.73, abs=0.5
+    )  # the paper's own number, on another split
     choices = {str(m): reproduced.choose(german, "exact-pureness", 10, m) for m in (1, 10)}
     one, many = STUDIES["candidates"].rows(choices)
     assert many["ncp"] < one["ncp"]

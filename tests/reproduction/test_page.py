@@ -1,4 +1,6 @@
-"""The page on the experiments: it says what its results say, and claims nothing that was not run."""
+"""The page on the experiments: it says what its results say, and claims nothing that was not
+run.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ from cfk_plugin.reproduction.tables import NAMES as TABLES
 from reproduced import outcome
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-PAGE, SAID, KEPT = (DOCS / "explanation" / f"reproduction.{ending}" for ending in ("md", "md.j2", "json"))
+PAGE, SAID, KEPT = (
+    DOCS / "explanation" / f"reproduction.{ending}" for ending in ("md", "md.j2", "json")
+)
 FIGURES = "../assets/reproduction/"
 
 
@@ -44,7 +48,9 @@ def rows_of(page: str, heading: str) -> list[list[str]]:
     after = page[page.index(f"\n{heading}\n") :]
     lines = re.search(r"(?:^\|.*\|$\n?)+", after, re.M)
     assert lines is not None
-    return [[cell.strip() for cell in line.split(" | ")] for line in lines[0].strip().splitlines()[2:]]
+    return [
+        [cell.strip() for cell in line.split(" | ")] for line in lines[0].strip().splitlines()[2:]
+    ]
 
 
 def test_results_come_back_from_json(results: Results, page: str) -> None:
@@ -80,7 +86,9 @@ def test_every_verdict_has_its_row_and_every_miss_its_amount(results: Results, p
     said = {(row[0].strip("| "), int(row[1])): row[-1] for row in rows}
     for verdict in verdicts:
         if not verdict.is_reached:
-            assert f"NCP missed by {100 * verdict.ncp_by:.2f} points" in said[verdict.table, verdict.k]
+            assert (
+                f"NCP missed by {100 * verdict.ncp_by:.2f} points" in said[verdict.table, verdict.k]
+            )
 
 
 def test_verdicts_change_with_the_numbers() -> None:
@@ -93,7 +101,10 @@ def test_verdicts_change_with_the_numbers() -> None:
 
 
 def test_what_somebody_says_stands_where_it_belongs() -> None:
-    page = render(some(), template='{% extends "page.md.j2" %}{% block missed %}\nSaid by hand.\n{% endblock %}')
+    page = render(
+        some(),
+        template='{% extends "page.md.j2" %}{% block missed %}\nSaid by hand.\n{% endblock %}',
+    )
     after = page[page.index("### Against what the paper prints") :]
     assert "Said by hand." in after[: after.index("### Against the paper's method")]
     assert page.replace("Said by hand.\n\n", "") == render(some())
@@ -106,14 +117,25 @@ def test_every_figure_has_its_run(results: Results, page: str) -> None:
 
 
 def test_runs_of_studies_are_listed() -> None:
-    row = {"table": "cmc", "k": 5, "m": 1, "distance": 0.1, "ncp": 0.1, "pureness": 1.0, "k_mean": 5.0, "n": 3}
+    row = {
+        "table": "cmc",
+        "k": 5,
+        "m": 1,
+        "distance": 0.1,
+        "ncp": 0.1,
+        "pureness": 1.0,
+        "k_mean": 5.0,
+        "n": 3,
+    }
     found = Results.of({}, command="", studies={"candidates": [{**row, "run_id": "abc"}]})
     assert "| candidates | cmc | – | `abc` |" in render(found)
 
 
 @pytest.mark.parametrize("name", STUDIES)
 def test_a_study_that_was_not_run_is_said_to_be_so(results: Results, page: str, name: str) -> None:
-    without = render(replace(results, studies={k: rows for k, rows in results.studies.items() if k != name}))
+    without = render(
+        replace(results, studies={k: rows for k, rows in results.studies.items() if k != name})
+    )
     assert without.count("_Not run._") == 1 + page.count("_Not run._")
     assert (f"figures/{name}.svg" in page) == (name in PLOTS)
     assert f"figures/{name}.svg" not in without
@@ -155,10 +177,29 @@ def test_tables_are_whole(page: str) -> None:
 
 
 def test_numbers_are_not_rounded_to_what_they_are_not() -> None:
-    shares = {0: "0.00", 1: "100.00", 0.00001: "<0.01", 0.99999: ">99.99", 0.1234567: "12.35", None: "–"}
+    shares = {
+        0: "0.00",
+        1: "100.00",
+        0.00001: "<0.01",
+        0.99999: ">99.99",
+        0.1234567: "12.35",
+        None: "–",
+    }
     assert {share: percent(share) for share in shares} == shares
-    assert [points(share) for share in (0.0, -0.0123, 0.00002, None)] == ["0", "−1.23", "+0.002", "–"]
-    times = {12.34: "12.3 s", 0.5: "500 ms", 0.0123: "12 ms", 0.00012: "0.12 ms", 0.0: "0 ms", None: "–"}
+    assert [points(share) for share in (0.0, -0.0123, 0.00002, None)] == [
+        "0",
+        "−1.23",
+        "+0.002",
+        "–",
+    ]
+    times = {
+        12.34: "12.3 s",
+        0.5: "500 ms",
+        0.0123: "12 ms",
+        0.00012: "0.12 ms",
+        0.0: "0 ms",
+        None: "–",
+    }
     assert {time: seconds(time) for time in times} == times
 
 
@@ -192,7 +233,14 @@ def test_plots_have_titles_axes_and_a_series_per_method(results: Results) -> Non
 
 def test_weights_that_beat_the_paper_are_bold() -> None:
     rows = [
-        {"table": "cmc", "k": 10, "weight": weight, "ncp": ncp, "pureness": pureness, "beats": beats}
+        {
+            "table": "cmc",
+            "k": 10,
+            "weight": weight,
+            "ncp": ncp,
+            "pureness": pureness,
+            "beats": beats,
+        }
         for weight, ncp, pureness, beats in ((0.05, 0.03, 0.95, 1), (0.1, 0.05, 1.0, 0))
     ]
     page = render(Results.of({}, command="", studies={"weights": rows}))
@@ -200,13 +248,14 @@ def test_weights_that_beat_the_paper_are_bold() -> None:
     assert (bold, plain.rstrip(" |")) == ("**3.00 / 95.00**", "5.00 / 100.00")
 
 
-# --- the page of the documentation -----------------------------------------------------------------------------
+# --- the page of the documentation
+# -----------------------------------------------------------------------------
 
 
 def test_page_is_rendered_from_its_results(results: Results) -> None:
-    assert PAGE.read_text(encoding="utf-8") == render(results, FIGURES, SAID.read_text(encoding="utf-8")), (
-        "run python docs/explanation/make_reproduction.py"
-    )
+    assert PAGE.read_text(encoding="utf-8") == render(
+        results, FIGURES, SAID.read_text(encoding="utf-8")
+    ), "run python docs/explanation/make_reproduction.py"
 
 
 def test_every_figure_is_there(results: Results) -> None:
@@ -216,14 +265,19 @@ def test_every_figure_is_there(results: Results) -> None:
 
 
 @pytest.mark.slow
-def test_figures_are_drawn_from_the_results_and_the_same_twice(results: Results, tmp_path: Path) -> None:
+def test_figures_are_drawn_from_the_results_and_the_same_twice(
+    results: Results, tmp_path: Path
+) -> None:
     once, twice = (draw(results, tmp_path / name) for name in ("a", "b"))
     assert set(once) == set(PLOTS)
     for name, path in once.items():
         assert path.read_bytes() == twice[name].read_bytes()
         kept = (DOCS / "assets" / "reproduction" / path.name).read_text(encoding="utf-8")
-        # Coordinates may differ in their last digits between releases of matplotlib; what is written may not.
-        assert re.findall(r"<!-- (.*) -->", path.read_text(encoding="utf-8")) == re.findall(r"<!-- (.*) -->", kept)
+        # Coordinates may differ in their last digits between releases of matplotlib; what is
+        # written may not.
+        assert re.findall(r"<!-- (.*) -->", path.read_text(encoding="utf-8")) == re.findall(
+            r"<!-- (.*) -->", kept
+        )
 
 
 def test_everything_was_run_and_every_number_has_a_run(results: Results) -> None:
@@ -239,7 +293,9 @@ def test_everything_was_run_and_every_number_has_a_run(results: Results) -> None
 
 
 def test_counts_hold_together(results: Results) -> None:
-    """What can be checked without the tables: k, the order of methods, the definitions of C_DM and of shares."""
+    """What can be checked without the tables: k, the order of methods, the definitions of C_DM and
+    of shares.
+    """
     for a in results.aggregates:
         assert a.released == a.n
         assert a.k_min is not None
@@ -279,64 +335,105 @@ def quality(found: Aggregate | Verdict) -> str:
 
 
 def test_what_was_reached_and_what_was_missed_is_as_said(results: Results, said: str) -> None:
-    of_paper, of_grasp = (verdicts(results, "exact-pureness", against) for against in ("paper", "grasp"))
-    assert f"both are reached in {sum(v.is_reached for v in of_paper)} of {len(of_paper)} combinations" in said
-    assert f"both are reached in {sum(v.is_reached for v in of_grasp)} of {len(of_grasp)} combinations" in said
+    of_paper, of_grasp = (
+        verdicts(results, "exact-pureness", against) for against in ("paper", "grasp")
+    )
+    assert (
+        f"both are reached in {sum(v.is_reached for v in of_paper)} of {len(of_paper)} combinations"
+        in said
+    )
+    assert (
+        f"both are reached in {sum(v.is_reached for v in of_grasp)} of {len(of_grasp)} combinations"
+        in said
+    )
     missed = [v for v in of_paper if not v.is_reached]
     assert {v.table for v in missed} == {"cmc"}
     assert said.count("NCP missed by") == len(missed)
     assert [v for v in of_grasp if not v.is_reached] == []
     for v in missed:
-        (weighted,) = (w for w in verdicts(results, "exact-weighted", "paper") if (w.table, w.k) == (v.table, v.k))
-        least, grasp = find(results, v.table, "exact-ncp", v.k), find(results, v.table, "grasp", v.k)
+        (weighted,) = (
+            w
+            for w in verdicts(results, "exact-weighted", "paper")
+            if (w.table, w.k) == (v.table, v.k)
+        )
+        least, grasp = (
+            find(results, v.table, "exact-ncp", v.k),
+            find(results, v.table, "grasp", v.k),
+        )
         assert weighted.is_reached
         assert (least.proven, least.released) == (1, v.n)
         assert least.ncp < v.their_ncp
         assert (
-            f"**{v.table}, k = {v.k}**: NCP missed by {100 * v.ncp_by:.2f} points. With the objective of “exact, "
-            f"weighted” both are reached: {quality(weighted)}. Of that NCP, {percent(least.ncp)} % is the least "
-            "possible mean at any pureness; the rest is the price of pureness. The paper's own method gives "
-            f"{quality(grasp)} on this model (first {grasp.n} explanations)." in said
+            f"**{v.table}, k = {v.k}**: NCP missed by {100 * v.ncp_by:.2f} points. With the"
+            f" objective of “exact, weighted” both are reached: {quality(weighted)}. Of that NCP,"
+            f" {percent(least.ncp)} % is the least possible mean at any pureness; the rest is the"
+            f" price of pureness. The paper's own method gives {quality(grasp)} on this model"
+            f" (first {grasp.n} explanations)." in said
         )
 
 
 def test_findings_on_mondrian_and_on_k_are_as_said(results: Results, said: str) -> None:
     for method, other, name in (
         ("grasp", "mondrian-raw", "CF-K (GRASP) has lower NCP than Mondrian with raw widths"),
-        ("exact-pureness", "mondrian", "“Exact, purest” has lower NCP than Mondrian with normalised widths"),
+        (
+            "exact-pureness",
+            "mondrian",
+            "“Exact, purest” has lower NCP than Mondrian with normalised widths",
+        ),
     ):
         found = verdicts(results, method, other)
-        less, pure = (sum(v.ncp_word == "reached" for v in found), sum(v.pureness_word != "missed" for v in found))
+        less, pure = (
+            sum(v.ncp_word == "reached" for v in found),
+            sum(v.pureness_word != "missed" for v in found),
+        )
         assert f"{name} in {less} of {len(found)}" in said
-        assert f"and at least its pureness in {pure} of {len(found)}." in said[said.index(name) :][:200]
+        assert (
+            f"and at least its pureness in {pure} of {len(found)}."
+            in said[said.index(name) :][:200]
+        )
     assert "From k = 5 to 20, mean NCP of" in said
     for method, name in NAMES.items():
         chains = [[find(results, table, method, k) for k in (5, 10, 20)] for table in TABLES]
         rises = sum(all(a.ncp <= b.ncp for a, b in pairwise(chain)) for chain in chains)
         falls = sum(all(a.pureness >= b.pureness for a, b in pairwise(chain)) for chain in chains)
         sentence = (
-            f"mean NCP of {name} never falls on {rises} of 6 tables, and mean pureness never rises on {falls} of 6"
+            f"mean NCP of {name} never falls on {rises} of 6 tables, and mean pureness never rises"
+            f" on {falls} of 6"
         )
         assert sentence in said
     found = verdicts(results, "grasp", "paper")
-    ncp, pure = (max(found, key=lambda v: abs(v.ncp_by)), max(found, key=lambda v: abs(v.pureness_by)))
+    ncp, pure = (
+        max(found, key=lambda v: abs(v.ncp_by)),
+        max(found, key=lambda v: abs(v.pureness_by)),
+    )
     assert (
-        f"farthest from what the paper prints by {points(ncp.ncp_by)} points of NCP ({ncp.table}, k = {ncp.k}) and "
-        f"{points(pure.pureness_by)} points of pureness ({pure.table}, k = {pure.k})." in said
+        f"farthest from what the paper prints by {points(ncp.ncp_by)} points of NCP ({ncp.table}, k"
+        f" = {ncp.k}) and {points(pure.pureness_by)} points of pureness ({pure.table}, k ="
+        f" {pure.k})." in said
     )
     ratios = {
         (table, k): find(results, table, "mondrian-raw", k).ncp / printed.ncp
         for (method, k, table), printed in published().results.items()
         if method == "mondrian"
     }
-    ends = [(number(ratios[at]), *at) for at in (min(ratios, key=ratios.get), max(ratios, key=ratios.get))]
+    ends = [
+        (number(ratios[at]), *at)
+        for at in (min(ratios, key=ratios.get), max(ratios, key=ratios.get))
+    ]
     low, high = (f"{ratio} ({table}, k = {k})" for ratio, table, k in ends)
-    assert f"Mondrian with raw widths has {low} to {high} times the NCP that the paper prints for Mondrian." in said
+    assert (
+        f"Mondrian with raw widths has {low} to {high} times the NCP that the paper prints for"
+        " Mondrian." in said
+    )
 
 
 def test_findings_of_the_studies_are_as_said(results: Results, said: str) -> None:
     for name, sign in (("k", "k"), ("alpha", "α"), ("iterations", "iterations")):
-        rows = [r for r in results.rows("parameters") if (r["method"], r["parameter"]) == ("grasp", name)]
+        rows = [
+            r
+            for r in results.rows("parameters")
+            if (r["method"], r["parameter"]) == ("grasp", name)
+        ]
         a, b = min(rows, key=lambda r: r["value"]), max(rows, key=lambda r: r["value"])
         assert (a["table"], a["n"]) == ("german", b["n"])
         assert f"on german, over {a['n']} explanations" in said
@@ -357,22 +454,30 @@ def test_findings_of_the_studies_are_as_said(results: Results, said: str) -> Non
         own = [r for r in minority if r["method"] == method]
         for metric in ("ncp", "pureness"):
             shown = [r for r in own if (r["metric"], r["k"]) == (metric, 10)]
-            assert f"{sum(r['difference'] > 0 for r in shown)} of {len(shown)}" in part(said, metric, name)
+            assert f"{sum(r['difference'] > 0 for r in shown)} of {len(shown)}" in part(
+                said, metric, name
+            )
             clear[method, metric] = [
-                r for r in shown if (r["difference_low"] or 0) > 0 or (r["difference_high"] or 0) < 0
+                r
+                for r in shown
+                if (r["difference_low"] or 0) > 0 or (r["difference_high"] or 0) < 0
             ]
         at = {(r["table"], r["k"]): r["difference"] for r in own if r["metric"] == "ncp"}
         tables = [table for table in TABLES if {(table, 5), (table, 20)} <= set(at)]
         wider = sum(at[table, 20] > at[table, 5] for table in tables)
         assert f"on {wider} of {len(tables)}" in part(said, "growth", name)
     (grasp,), (exact,) = clear["grasp", "ncp"], clear["exact-pureness", "ncp"]
-    assert f"leaves out 0 on {grasp['table']} alone, with both: {gap(grasp)} and {gap(exact)}." in said
+    assert (
+        f"leaves out 0 on {grasp['table']} alone, with both: {gap(grasp)} and {gap(exact)}." in said
+    )
     assert exact["table"] == grasp["table"]
     assert clear["grasp", "pureness"] == []
     (exact,) = clear["exact-pureness", "pureness"]
     assert f"leaves out 0 on none, and on {exact['table']}: {gap(exact)}." in said
     rows = results.rows("plausibility")
-    best = min(r["nearest"] for r in rows if r["method"].startswith("nice") and r["method"] != "nice-none")
+    best = min(
+        r["nearest"] for r in rows if r["method"].startswith("nice") and r["method"] != "nice-none"
+    )
     for method in NAMES:
         assert [r["nearest"] < best for r in rows if r["method"] == method] == [True] * 3
     assert "at 3 of 3 k, both CF-K (GRASP) and “exact, purest” are nearer" in said
@@ -380,7 +485,10 @@ def test_findings_of_the_studies_are_as_said(results: Results, said: str) -> Non
 
 
 def gap(row: Row) -> str:
-    return f"{points(row['difference'])} ({points(row['difference_low'])} to {points(row['difference_high'])})"
+    return (
+        f"{points(row['difference'])} ({points(row['difference_low'])} to"
+        f" {points(row['difference_high'])})"
+    )
 
 
 def part(said: str, what: str, method: str) -> str:
@@ -402,7 +510,13 @@ def test_data_are_other_than_the_papers_where_it_is_said(results: Results, said:
         assert (f"**{name}**:" in said) != same
         if not same:
             sentence = said[said.index(f"**{name}**:") :]
-            assert f"{percent(scene.unique)} % of rows are unique instead of {percent(paper.unique)} %" in sentence
+            assert (
+                f"{percent(scene.unique)} % of rows are unique instead of {percent(paper.unique)} %"
+                in sentence
+            )
     paper, scene = published().data["hospital"], results.scenes["hospital"]
     assert f"{scene.rows_train + scene.rows_test:,} rows instead of {paper.rows:,}" in said
-    assert f"{percent(scene.below_10)} % in classes below 10 instead of {percent(paper.below_10)} %" in said
+    assert (
+        f"{percent(scene.below_10)} % in classes below 10 instead of {percent(paper.below_10)} %"
+        in said
+    )

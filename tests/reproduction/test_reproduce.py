@@ -39,7 +39,9 @@ def done(data: Path, tmp_path_factory: pytest.TempPathFactory, _empty_mlflow_sto
     (output / "mlflow.db").write_bytes(_empty_mlflow_store.read_bytes())
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(GRIDS, "small", {"n_estimators": [5], "max_leaf_nodes": [10, None]})  # type: ignore[arg-type]
-        result = reproduce(f"--data {data} --tables heart {ASKED} -o {output} --tracking-uri {uri(output)}")
+        result = reproduce(
+            f"--data {data} --tables heart {ASKED} -o {output} --tracking-uri {uri(output)}"
+        )
     assert "heart is measured; about less than a second left" in result.stderr
     return output
 
@@ -64,7 +66,11 @@ def test_page_results_and_plots_are_written(done: Path) -> None:
     assert results.command.startswith("cfk reproduce --data FOLDER --tables heart --methods grasp")
     page = (done / "reproduction.md").read_text()
     assert "heart" in page
-    for name in [line.split("](figures/")[1].split(")")[0] for line in page.splitlines() if "](figures/" in line]:
+    for name in [
+        line.split("](figures/")[1].split(")")[0]
+        for line in page.splitlines()
+        if "](figures/" in line
+    ]:
         assert (done / "figures" / name).read_text().startswith("<?xml")
 
 
@@ -74,14 +80,19 @@ def test_every_number_of_the_page_is_a_metric_of_a_run(done: Path) -> None:
     for found in results.aggregates:
         assert found.run_id is not None
         for name in ("ncp", "pureness", "cdm", "seconds", "k_desired", "pure"):
-            logged = {metric.step: metric.value for metric in client.get_metric_history(found.run_id, name)}
+            logged = {
+                metric.step: metric.value
+                for metric in client.get_metric_history(found.run_id, name)
+            }
             assert logged[found.k] == getattr(found, name)
         run = client.get_run(found.run_id)
         assert run.info.status == "FINISHED"
         assert run.data.params["setting.table"] == "heart"
         assert run.data.params["scene.max_leaf_nodes"] in {"10", "100", "500", "null"}
         assert run.data.tags["cfk.method"] == found.method
-        artifacts = [Path(file.path).name for file in client.list_artifacts(found.run_id, "outcomes")]
+        artifacts = [
+            Path(file.path).name for file in client.list_artifacts(found.run_id, "outcomes")
+        ]
         assert len(artifacts) == {"exact-weighted": 2 + 5 * 3}.get(found.method, 2)
     assert len({a.run_id for a in results.aggregates}) == 4
     weights = {row["run_id"] for row in results.rows("weights")}
@@ -97,7 +108,10 @@ def test_nothing_is_measured_or_logged_twice(done: Path, data: Path) -> None:
     runs = len(MlflowClient(uri(done)).search_runs(["1"]))
     reproduce(f"--data {data} --tables heart {ASKED} -o {done} --tracking-uri {uri(done)}")
     assert {path: path.stat().st_mtime_ns for path in (done / "kept").rglob("*.json")} == before
-    assert ((done / "reproduction.md").read_text(), (done / "results.json").read_text()) == (page, text)
+    assert ((done / "reproduction.md").read_text(), (done / "results.json").read_text()) == (
+        page,
+        text,
+    )
     assert len(MlflowClient(uri(done)).search_runs(["1"])) == runs == 4
 
 
@@ -109,19 +123,29 @@ def test_no_row_is_anywhere(done: Path) -> None:
 
 def _group(leader: int) -> list[str]:
     """Return the processes of a group that still run."""
-    found = subprocess.run(["ps", "-o", "pgid=,stat=", "-A"], capture_output=True, text=True, check=True).stdout
+    found = subprocess.run(
+        ["ps", "-o", "pgid=,stat=", "-A"], capture_output=True, text=True, check=True
+    ).stdout
     rows = [line.split() for line in found.splitlines()]
     return [stat for group, stat in rows if int(group) == leader and not stat.startswith("Z")]
 
 
 @pytest.mark.slow
 def test_a_killed_run_goes_on_where_it_stopped(data: Path, tmp_path: Path) -> None:
-    options = f"--data {data} --tables heart,cmc --jobs 2 {ASKED} -o {tmp_path} --tracking-uri {uri(tmp_path)}"
+    options = (
+        f"--data {data} --tables heart,cmc --jobs 2 {ASKED} -o {tmp_path} --tracking-uri"
+        f" {uri(tmp_path)}"
+    )
     command = [sys.executable, "-m", "cfk_plugin.cli", "reproduce", *options.split()]
     with subprocess.Popen(command, stderr=subprocess.DEVNULL, start_new_session=True) as process:
-        while len(list((tmp_path / "kept" / "outcomes").glob("*.json"))) < 3 and process.poll() is None:
+        while (
+            len(list((tmp_path / "kept" / "outcomes").glob("*.json"))) < 3
+            and process.poll() is None
+        ):
             time.sleep(0.05)
-        os.kill(process.pid, signal.SIGKILL)  # nobody is told: workers have to see for themselves that it is gone
+        os.kill(
+            process.pid, signal.SIGKILL
+        )  # nobody is told: workers have to see for themselves that it is gone
     end = time.monotonic() + 30
     while (left := _group(process.pid)) and time.monotonic() < end:
         time.sleep(0.05)
@@ -165,7 +189,8 @@ def test_wrong_input_is_one_line(
     assert not Path("reproduction").exists()
 
 
-# --- what is kept, and how long it will take -------------------------------------------------------------------
+# --- what is kept, and how long it will take
+# -------------------------------------------------------------------
 
 JOB = Job(table="heart", method="exact-ncp", k=5, asked=3)
 
@@ -196,9 +221,13 @@ def test_time_left_is_what_the_method_took_so_far() -> None:
     fast = [Job(table="cmc", method="exact-ncp", k=k) for k in (5, 10)]
     forecast = Forecast([*slow, *fast], limit=100, at_once=2)
     assert forecast.left == pytest.approx((30 * 1.0 + 200 * 0.05) / 2)  # guesses
-    forecast.done(Event(slow[0], 8, 40.0))  # the table has only 8, and the other one is taken to be like it
+    forecast.done(
+        Event(slow[0], 8, 40.0)
+    )  # the table has only 8, and the other one is taken to be like it
     assert forecast.left == pytest.approx((16 * 5.0 + 16 * 0.05) / 2)
-    forecast.done(Event(slow[1], 8, None))  # known before: it took no time and says nothing of the others
+    forecast.done(
+        Event(slow[1], 8, None)
+    )  # known before: it took no time and says nothing of the others
     assert forecast.left == pytest.approx((8 * 5.0 + 16 * 0.05) / 2)
     forecast.done(Event(fast[0], 50, 1.0))
     assert forecast.left == pytest.approx((8 * 5.0 + 50 * 0.02) / 2)

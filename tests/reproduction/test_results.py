@@ -21,7 +21,8 @@ from reproduced import outcome
 Values = list[float | None]
 
 
-# --- aggregates and verdicts -----------------------------------------------------------------------------------
+# --- aggregates and verdicts
+# -----------------------------------------------------------------------------------
 
 
 def test_figures_are_over_what_was_released() -> None:
@@ -48,15 +49,30 @@ def test_figures_are_over_what_was_released() -> None:
     assert (found.k_consistent, found.k_consistent_min) == (2, 1)
     assert (found.k_effective, found.k_effective_min, found.k_effective_n) == (4, 4, 1)
     assert (found.proven, found.pure) == pytest.approx((2 / 3, 1 / 3))
-    assert (found.seconds, found.search_seconds, found.model_seconds, found.fit_seconds) == (0.5, 0.375, 0.125, 0.5)
+    assert (found.seconds, found.search_seconds, found.model_seconds, found.fit_seconds) == (
+        0.5,
+        0.375,
+        0.125,
+        0.5,
+    )
 
 
 @pytest.mark.parametrize("values", [[None, None], []])
 def test_nothing_released_is_none_and_not_zero(values: list[float | None]) -> None:
-    every = dict.fromkeys(("ncp", "pureness", "people", "k_desired", "k_consistent", "proven", "agrees"), values)
+    every = dict.fromkeys(
+        ("ncp", "pureness", "people", "k_desired", "k_consistent", "proven", "agrees"), values
+    )
     found = aggregate(outcome(**every))
     assert (found.n, found.released) == (len(values), 0)
-    empty = (found.ncp, found.ncp_low, found.pureness, found.cdm, found.cdm_per_explanation, found.cm, found.k_desired)
+    empty = (
+        found.ncp,
+        found.ncp_low,
+        found.pureness,
+        found.cdm,
+        found.cdm_per_explanation,
+        found.cm,
+        found.k_desired,
+    )
     assert set(empty) == {None}
     assert (found.proven, found.pure, found.k_min, found.k_effective_n) == (None, None, None, 0)
 
@@ -64,17 +80,23 @@ def test_nothing_released_is_none_and_not_zero(values: list[float | None]) -> No
 def test_other_settings_are_left_out_and_runs_found() -> None:
     usual = outcome(ncp=[0.1])
     found = Results.of(
-        {"a": usual, "b": replace(usual, options={"alpha": 40})}, command="", runs={"a": "a1", "b": "b1"}
+        {"a": usual, "b": replace(usual, options={"alpha": 40})},
+        command="",
+        runs={"a": "a1", "b": "b1"},
     )
     assert [a.run_id for a in found.aggregates] == ["a1"]
 
 
-def judged(ncp: Values, pureness: Values, grasp: tuple[Values, Values] | None = None, **ours: Values) -> Verdict:
+def judged(
+    ncp: Values, pureness: Values, grasp: tuple[Values, Values] | None = None, **ours: Values
+) -> Verdict:
     """Return the verdict on our method against GRASP; against the paper without one."""
     mine = outcome(ncp=ncp, pureness=pureness, **{"proven": [0.0] * len(ncp), **ours})
     theirs = [outcome(method="grasp", ncp=grasp[0], pureness=grasp[1])] if grasp else []
     against = "grasp" if grasp else "paper"
-    (found,) = [v for v in verdicts([mine, *theirs]) if (v.method, v.against) == ("exact-pureness", against)]
+    (found,) = [
+        v for v in verdicts([mine, *theirs]) if (v.method, v.against) == ("exact-pureness", against)
+    ]
     return found
 
 
@@ -83,15 +105,27 @@ VERDICTS: dict[str, tuple[Verdict, tuple[str, str, bool]]] = {
     "worse than the paper": (judged([0.05, 0.0468], [0.9, 0.95]), ("missed", "missed", False)),
     "NCP alone": (judged([0.03], [0.9]), ("reached", "missed", False)),
     "pureness alone": (judged([0.05], [0.99]), ("missed", "reached", False)),
-    "equal at the bound": (judged([0.0, 0.2], [1.0, 1.0], ([0.1, 0.2], [1.0, 1.0])), ("reached", "equal", True)),
+    "equal at the bound": (
+        judged([0.0, 0.2], [1.0, 1.0], ([0.1, 0.2], [1.0, 1.0])),
+        ("reached", "equal", True),
+    ),
     "equal at the other": (judged([0.0], [1.0], ([0.0], [0.9])), ("equal", "reached", True)),
     "a tie elsewhere": (judged([0.1], [0.9], ([0.2], [0.9])), ("reached", "tied", False)),
-    "a tie that is proven": (judged([0.1], [1.0], ([0.1], [1.0]), proven=[1.0]), ("equal", "equal", True)),
+    "a tie that is proven": (
+        judged([0.1], [1.0], ([0.1], [1.0]), proven=[1.0]),
+        ("equal", "equal", True),
+    ),
     **{
-        f"a tie, {how}": (judged([0.1] * 2, [1.0] * 2, ([0.1] * 2, [1.0] * 2), proven=proven), ("tied", "equal", False))
+        f"a tie, {how}": (
+            judged([0.1] * 2, [1.0] * 2, ([0.1] * 2, [1.0] * 2), proven=proven),
+            ("tied", "equal", False),
+        )
         for how, proven in {"half proven": [1.0, 0.0], "not measured": [1.0, None]}.items()
     },
-    "nothing in common": (judged([None], [None], ([0.1], [1.0])), ("not measured", "not measured", False)),
+    "nothing in common": (
+        judged([None], [None], ([0.1], [1.0])),
+        ("not measured", "not measured", False),
+    ),
     # GRASP was asked for two, and ours withheld the first: one is common.
     "one in common": (
         judged([None, 0.1, 0.9], [None, 1.0, 0.0], ([0.9, 0.2], [0.0, 0.8])),
@@ -117,7 +151,10 @@ def test_a_verdict_says_by_how_much() -> None:
     assert found.ncp_low <= 0.01 <= found.ncp_high
     found = VERDICTS["one in common"][0]
     assert (found.n, found.ncp, found.their_ncp) == (1, 0.1, 0.2)
-    assert (VERDICTS["nothing in common"][0].n, VERDICTS["nothing in common"][0].is_measured) == (0, False)
+    assert (VERDICTS["nothing in common"][0].n, VERDICTS["nothing in common"][0].is_measured) == (
+        0,
+        False,
+    )
 
 
 def test_different_explanations_do_not_compare() -> None:
@@ -133,7 +170,10 @@ def test_a_k_that_the_paper_does_not_print_has_no_verdict_against_it() -> None:
 
 def test_mondrian_is_a_yardstick_of_both() -> None:
     found = verdicts(
-        [outcome(method=method, ncp=[0.1]) for method in ("grasp", "mondrian-raw", "mondrian", "exact-pureness")]
+        [
+            outcome(method=method, ncp=[0.1])
+            for method in ("grasp", "mondrian-raw", "mondrian", "exact-pureness")
+        ]
     )
     assert {(v.method, v.against) for v in found} == {
         ("exact-pureness", "paper"),
@@ -144,21 +184,57 @@ def test_mondrian_is_a_yardstick_of_both() -> None:
     }
 
 
-# --- studies ---------------------------------------------------------------------------------------------------
+# --- studies
+# ---------------------------------------------------------------------------------------------------
 
 INTERVALS = {
-    name: [name, f"{name}_low", f"{name}_high"] for name in ("ncp", "pureness", "nearest", "nearest_5", "distance")
+    name: [name, f"{name}_low", f"{name}_high"]
+    for name in ("ncp", "pureness", "nearest", "nearest_5", "distance")
 }
 COLUMNS = {
-    "parameters": ["table", "parameter", "value", "method", *INTERVALS["ncp"], *INTERVALS["pureness"], "seconds", "n"],
+    "parameters": [
+        "table",
+        "parameter",
+        "value",
+        "method",
+        *INTERVALS["ncp"],
+        *INTERVALS["pureness"],
+        "seconds",
+        "n",
+    ],
     "fairness": [
         *["table", "k", "method", "by", "group", "metric", "mean", "low", "high", "n"],
         *["difference", "difference_low", "difference_high"],
     ],
-    "plausibility": ["table", "method", "k", *INTERVALS["nearest"], *INTERVALS["nearest_5"], "n", "unit"],
-    "frontier": ["table", "k", "method", *INTERVALS["ncp"], *INTERVALS["pureness"], "released", "n"],
+    "plausibility": [
+        "table",
+        "method",
+        "k",
+        *INTERVALS["nearest"],
+        *INTERVALS["nearest_5"],
+        "n",
+        "unit",
+    ],
+    "frontier": [
+        "table",
+        "k",
+        "method",
+        *INTERVALS["ncp"],
+        *INTERVALS["pureness"],
+        "released",
+        "n",
+    ],
     "candidates": [
-        *["table", "k", "m", *INTERVALS["distance"], *INTERVALS["ncp"], *INTERVALS["pureness"], "k_mean", "n"],
+        *[
+            "table",
+            "k",
+            "m",
+            *INTERVALS["distance"],
+            *INTERVALS["ncp"],
+            *INTERVALS["pureness"],
+            "k_mean",
+            "n",
+        ],
     ],
     "weights": ["table", "k", "weight", *INTERVALS["ncp"], *INTERVALS["pureness"], "n", "beats"],
 }
@@ -167,8 +243,12 @@ PURE = (1.0, 1.0, 1.0, 1.0, 0.4, 1.0, None, 1.0, 1.0, 0.8, 1.0, 1.0)
 GROUPS = ("minority",) * 5 + ("other",) + ("majority",) * 6
 
 
-def studied(method: str = "exact-pureness", k: int = 10, table: str = "german", **changes: Any) -> Measurement:
-    """Return an outcome whose means can be added up: 2.6 of NCP and 10.2 of pureness over eleven explanations."""
+def studied(
+    method: str = "exact-pureness", k: int = 10, table: str = "german", **changes: Any
+) -> Measurement:
+    """Return an outcome whose means can be added up: 2.6 of NCP and 10.2 of pureness over eleven
+    explanations.
+    """
     figures = {
         "ncp": NCP,
         "pureness": PURE,
@@ -177,7 +257,12 @@ def studied(method: str = "exact-pureness", k: int = 10, table: str = "german", 
         "nearest_5": tuple(None if value is None else 4 * value for value in NCP),
         "distance": tuple(None if value is None else value / 2 for value in NCP),
     }
-    usual = {"seconds": 6.0, "figures": figures, "groups": GROUPS, "groups_asking": tuple(reversed(GROUPS))}
+    usual = {
+        "seconds": 6.0,
+        "figures": figures,
+        "groups": GROUPS,
+        "groups_asking": tuple(reversed(GROUPS)),
+    }
     return replace(outcome(table, method, k, ncp=[None] * 12), **{**usual, **changes})
 
 
@@ -227,7 +312,11 @@ def test_a_weight_beats_the_paper_with_both_figures_or_not_at_all() -> None:
         figures = {**studied().figures, "ncp": (ncp,) * 12, "pureness": (pureness,) * 12}
         weighted = studied("exact-weighted", 10, table, figures=figures, options={"weight": 0.05})
         (row,) = STUDIES["weights"].rows({"key": weighted})
-        assert (row["weight"], row["ncp"], row["pureness"]) == (0.05, pytest.approx(ncp), pytest.approx(pureness))
+        assert (row["weight"], row["ncp"], row["pureness"]) == (
+            0.05,
+            pytest.approx(ncp),
+            pytest.approx(pureness),
+        )
         return int(row["beats"])
 
     assert beats("cmc", 0.0383, 0.9316) == 1
@@ -248,14 +337,23 @@ def test_a_mean_is_over_what_was_released() -> None:
 def test_nothing_released_is_no_figure() -> None:
     nothing = dict.fromkeys(studied().figures, (None,) * 12)
     (row,) = STUDIES["frontier"].rows({"key": studied(figures=nothing)})
-    assert (row["ncp"], row["ncp_low"], row["pureness_high"], row["released"], row["n"]) == (None, None, None, 0, 0)
+    assert (row["ncp"], row["ncp_low"], row["pureness_high"], row["released"], row["n"]) == (
+        None,
+        None,
+        None,
+        0,
+        0,
+    )
 
 
 def test_groups_are_compared_by_hand() -> None:
     found = STUDIES["fairness"].rows({"key": studied()})
     by = {(row["by"], row["group"], row["metric"]): row for row in found}
     assert len(by) == len(found) == 8
-    minority, majority = by["counterfactual", "minority", "ncp"], by["counterfactual", "majority", "ncp"]
+    minority, majority = (
+        by["counterfactual", "minority", "ncp"],
+        by["counterfactual", "majority", "ncp"],
+    )
     assert (minority["mean"], minority["n"]) == (pytest.approx(0.3), 5)
     assert (majority["mean"], majority["n"]) == (pytest.approx(0.1), 5)  # one of six was withheld
     assert minority["difference"] == majority["difference"] == pytest.approx(0.2)
@@ -267,7 +365,9 @@ def test_groups_are_compared_by_hand() -> None:
 
 def test_groups_too_small_for_an_interval_have_none() -> None:
     groups = ("minority",) * 4 + ("majority",) * 8
-    found = STUDIES["fairness"].rows({"key": studied(groups=groups, groups_asking=("majority",) * 12)})
+    found = STUDIES["fairness"].rows(
+        {"key": studied(groups=groups, groups_asking=("majority",) * 12)}
+    )
     by = {(row["by"], row["group"], row["metric"]): row for row in found}
     few, many = by["counterfactual", "minority", "ncp"], by["counterfactual", "majority", "ncp"]
     assert (few["mean"], few["low"], few["high"]) == (pytest.approx(0.25), None, None)
@@ -275,7 +375,12 @@ def test_groups_too_small_for_an_interval_have_none() -> None:
     assert few["difference"] == pytest.approx(0.25 - 1.6 / 7)
     assert few["difference_low"] is None
     nobody = by["asking", "minority", "ncp"]
-    assert (nobody["mean"], nobody["low"], nobody["n"], nobody["difference"]) == (None, None, 0, None)
+    assert (nobody["mean"], nobody["low"], nobody["n"], nobody["difference"]) == (
+        None,
+        None,
+        0,
+        None,
+    )
 
 
 def test_fairness_measures_what_the_main_tables_do() -> None:
@@ -301,7 +406,8 @@ def test_candidates_say_what_was_paid_for_what() -> None:
     assert row["distance"] == pytest.approx(1.3 / 11)
 
 
-# --- what the paper prints -------------------------------------------------------------------------------------
+# --- what the paper prints
+# -------------------------------------------------------------------------------------
 
 PAPER = "goethals-2023-explanation-linkage-attacks.txt"
 FIGURES = ("ncp", "pureness", "seconds", "cdm", "cdm_per_explanation", "cm")
@@ -316,12 +422,16 @@ def text(shared_data: Path) -> str:
 
 
 def numbers(line: str) -> list[float]:
-    """Return the six numbers that a row of the paper's tables ends with; nothing of another line."""
+    """Return the six numbers that a row of the paper's tables ends with; nothing of another
+    line.
+    """
     found = re.search(r"((?:\s|^)[\d.,]+(?:%|s|(?=\s|$))){6}$", line.strip())
     if found is None:
         return []
     # 87,181 is a number of thousands, and 35,85 is one misprinted decimal.
-    words = [re.sub(r",(?=\d{3}$)", "", word.rstrip("%s")).replace(",", ".") for word in found[0].split()]
+    words = [
+        re.sub(r",(?=\d{3}$)", "", word.rstrip("%s")).replace(",", ".") for word in found[0].split()
+    ]
     return [float(word) for word in words]
 
 
@@ -333,7 +443,14 @@ def rows_after(text: str, heading: str) -> list[list[float]]:
 
 @pytest.mark.parametrize(
     ("method", "k", "number"),
-    [("cf-k", 10, 6), ("mondrian", 10, 7), ("cf-k", 5, 9), ("mondrian", 5, 10), ("cf-k", 20, 11), ("mondrian", 20, 12)],
+    [
+        ("cf-k", 10, 6),
+        ("mondrian", 10, 7),
+        ("cf-k", 5, 9),
+        ("mondrian", 5, 10),
+        ("cf-k", 20, 11),
+        ("mondrian", 20, 12),
+    ],
 )
 def test_tables_are_the_papers(text: str, method: str, k: int, number: int) -> None:
     heading = re.search(rf"^Table {number}\. Results of .*$", text, re.M)
@@ -358,7 +475,9 @@ def test_distances_are_the_papers(text: str) -> None:
     for name, number in (("nearest", "1NN"), ("nearest_5", "5NN")):
         line = re.search(rf"^{number} (.+)$", text, re.M)
         assert line is not None
-        assert [getattr(found, name) for found in published().plausibility] == [float(word) for word in line[1].split()]
+        assert [getattr(found, name) for found in published().plausibility] == [
+            float(word) for word in line[1].split()
+        ]
     order = [(found.method, found.k) for found in published().plausibility]
     nice = [f"nice-{how}" for how in ("none", "sparsity", "proximity", "plausibility")]
     assert order == [*((method, None) for method in nice), ("cf-k", 5), ("cf-k", 10), ("cf-k", 20)]
@@ -374,8 +493,17 @@ def test_shares_are_shares() -> None:
 
 def test_both_forms_of_cdm_imply_one_number_of_explanations_per_table() -> None:
     # The same ones were explained at every k by both methods; a slip in either form would show.
-    explained = {"adult": 787, "cmc": 406, "german": 60, "heart": 56, "hospital": 746, "informs": 661}
+    explained = {
+        "adult": 787,
+        "cmc": 406,
+        "german": 60,
+        "heart": 56,
+        "hospital": 746,
+        "informs": 661,
+    }
     off = {
-        key for key, r in published().results.items() if abs(r.cdm / explained[key[2]] - r.cdm_per_explanation) > 0.02
+        key
+        for key, r in published().results.items()
+        if abs(r.cdm / explained[key[2]] - r.cdm_per_explanation) > 0.02
     }
     assert off == {("mondrian", 5, "german")}  # printed as 6.07, where 402 / 60 is 6.70

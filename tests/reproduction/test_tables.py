@@ -1,4 +1,6 @@
-"""Tables from a folder and from OpenML: types, roles, and errors that name file and column but no value."""
+"""Tables from a folder and from OpenML: types, roles, and errors that name file and column but no
+value.
+"""
 
 from __future__ import annotations
 
@@ -66,16 +68,31 @@ def message_of(read: Callable[[], object]) -> str:
     return message
 
 
-# --- a folder --------------------------------------------------------------------------------------------------
+# --- a folder
+# --------------------------------------------------------------------------------------------------
 
 
-def test_numbers_are_numbers_all_else_is_text_and_roles_are_the_descriptions(tmp_path: Path) -> None:
+def test_numbers_are_numbers_all_else_is_text_and_roles_are_the_descriptions(
+    tmp_path: Path,
+) -> None:
     table = read_table("made", write(tmp_path))
-    assert list(table.frame) == ["age", "zip", "level", "faith", "pay"]  # The features' order is the description's.
+    assert list(table.frame) == [
+        "age",
+        "zip",
+        "level",
+        "faith",
+        "pay",
+    ]  # The features' order is the description's.
     assert table.frame["age"].dtype == float
     assert table.frame["zip"].dropna().tolist() == ["012", "013"]
     assert table.frame["level"].tolist() == ["1", "2", "1"]
-    assert table.frame.isna().sum().to_dict() == {"age": 1, "zip": 1, "level": 0, "faith": 0, "pay": 0}
+    assert table.frame.isna().sum().to_dict() == {
+        "age": 1,
+        "zip": 1,
+        "level": 0,
+        "faith": 0,
+        "pay": 0,
+    }
     assert (table.features, table.quasi_identifiers) == (("age", "zip", "level"), ("age", "zip"))
     assert (table.sensitive, table.target, table.desired) == ("faith", "pay", "high")
     assert table.source == "A made table, of three rows"
@@ -85,7 +102,9 @@ def test_numbers_are_numbers_all_else_is_text_and_roles_are_the_descriptions(tmp
 def test_codes_as_outcomes_are_text_and_long_provenance_is_cut_to_one_line(tmp_path: Path) -> None:
     rows = ROWS.replace("low", "0").replace("high", "1")
     source = {"original": "words and " * 200, "licence": "terms and " * 200}
-    table = read_table("made", write(tmp_path, {**ABOUT, "desired_outcome": 1, "source": source}, rows))
+    table = read_table(
+        "made", write(tmp_path, {**ABOUT, "desired_outcome": 1, "source": source}, rows)
+    )
     assert table.desired == "1"
     assert len(table.source) <= 210
 
@@ -113,13 +132,19 @@ def test_a_key_that_the_description_lacks_is_named(tmp_path: Path) -> None:
         ([ABOUT], "holds no JSON object"),
         ({**ABOUT, "features": "age"}, "'features' is no list of column names"),
         ({**ABOUT, "quasi_identifiers": []}, "'quasi_identifiers' is no list of column names"),
-        ({**ABOUT, "quasi_identifiers": ["weight"]}, "quasi-identifiers that are no features: weight"),
+        (
+            {**ABOUT, "quasi_identifiers": ["weight"]},
+            "quasi-identifiers that are no features: weight",
+        ),
         ({**ABOUT, "target": ["pay"]}, "'target' is no text"),
         ({**ABOUT, "source": "UCI"}, "'source' is no object"),
         ({**ABOUT, "source": {"licence": "none"}}, "lacks the key 'original'"),
         ({**ABOUT, "columns": ABOUT["columns"][1:]}, "'columns' does not describe zip"),
         ({**ABOUT, "columns": ["zip"]}, "'columns' is no list of objects"),
-        ({**ABOUT, "columns": [{"name": "zip", "type": "postal"}]}, "the type of zip is none of numeric"),
+        (
+            {**ABOUT, "columns": [{"name": "zip", "type": "postal"}]},
+            "the type of zip is none of numeric",
+        ),
         ({**ABOUT, "desired_outcome": CANARY}, "no row of pay has the desired outcome"),
     ],
 )
@@ -134,7 +159,10 @@ def test_a_description_that_is_wrong(about: object, expected: str, tmp_path: Pat
         (ROWS.replace("zip", "code").replace("faith", "creed"), "asks for: faith, zip"),
         (ROWS.replace("30", CANARY), "column age is described as numeric"),
         (f"{ROWS}1,2,3,4,5,6,{CANARY}\n", "cannot be read as a gzipped CSV file"),
-        (f"zip,age,level,weight,faith,pay\n1,2,3,4,5,{CANARY},7\n", "rows have more fields than the header"),
+        (
+            f"zip,age,level,weight,faith,pay\n1,2,3,4,5,{CANARY},7\n",
+            "rows have more fields than the header",
+        ),
         (f"{ROWS}014,20,1,6,{CANARY}\n", "the target, column pay, has missing values"),
         (ROWS.encode(), "cannot be read as a gzipped CSV file"),
         (gzip.compress(ROWS.encode(), mtime=0)[:-12], "cannot be read as a gzipped CSV file"),
@@ -189,14 +217,21 @@ def test_each_table_is_read_when_it_is_its_turn_and_one_that_is_missing_is_told_
         next(tables)
     with pytest.raises(InputError, match="has no table census"):
         load(["heart", "census"], shared_data)
-    with pytest.raises(InputError, match="no copy of hospital, informs; give a folder that has the tables: --data"):
+    with pytest.raises(
+        InputError, match="no copy of hospital, informs; give a folder that has the tables: --data"
+    ):
         load(["heart", "hospital", "informs"])
 
 
-# --- OpenML: made tables with its headers, read by the real scikit-learn from the files that it keeps -----------
+# --- OpenML: made tables with its headers, read by the real scikit-learn from the files that it
+# keeps -----------
 
-COPIES = yaml.BaseLoader((files("cfk_plugin.reproduction") / "openml.yaml").read_text("utf-8")).get_single_data()
-Header = dict[str, tuple[str, ...] | None]  # columns, each with the categories that OpenML declares; None for a number
+COPIES = yaml.BaseLoader(
+    (files("cfk_plugin.reproduction") / "openml.yaml").read_text("utf-8")
+).get_single_data()
+Header = dict[
+    str, tuple[str, ...] | None
+]  # columns, each with the categories that OpenML declares; None for a number
 
 
 def header_of(name: str) -> Header:
@@ -215,23 +250,51 @@ def made(header: Header, rows: int = 120) -> pd.DataFrame:
     columns = {}
     for name, categories in header.items():
         values: list[Any] = list(categories) if categories else [0, 1, 2, 3]
-        columns[name] = [values[place] for place in random.permutation(np.arange(rows) % len(values))]
+        columns[name] = [
+            values[place] for place in random.permutation(np.arange(rows) % len(values))
+        ]
     return pd.DataFrame(columns, dtype=object)
 
 
 def keep(name: str, header: Header, frame: pd.DataFrame, home: Path) -> Path:
-    """Write a table as if scikit-learn had loaded it to the folder `home`; return the file with its rows."""
-    number, target = COPIES[name]["data_id"], COPIES[name]["columns"][COPIES[name]["target"]]["text"]
+    """Write a table as if scikit-learn had loaded it to the folder `home`; return the file with its
+    rows.
+    """
+    number, target = (
+        COPIES[name]["data_id"],
+        COPIES[name]["columns"][COPIES[name]["target"]]["text"],
+    )
 
     def quoted(value: object) -> str:
         return "?" if pd.isna(value) else f"'{value}'" if " " in str(value) else str(value)
 
-    kinds = {column: "{" + ",".join(map(quoted, of)) + "}" if of else "REAL" for column, of in header.items()}
-    lines = [f"@RELATION {name}", *(f"@ATTRIBUTE '{column}' {kind}" for column, kind in kinds.items()), "@DATA"]
+    kinds = {
+        column: "{" + ",".join(map(quoted, of)) + "}" if of else "REAL"
+        for column, of in header.items()
+    }
+    lines = [
+        f"@RELATION {name}",
+        *(f"@ATTRIBUTE '{column}' {kind}" for column, kind in kinds.items()),
+        "@DATA",
+    ]
     lines += [",".join(map(quoted, row)) for row in frame[list(header)].itertuples(index=False)]
-    arff, url = "\n".join([*lines, ""]), f"https://api.openml.org/data/v1/download/{number}/{name}.arff"
-    about = {"id": number, "name": name, "version": "1", "format": "ARFF", "licence": "Public", "status": "active"}
-    about |= {"description": "A made table.", "url": url, "md5_checksum": hashlib.md5(arff.encode()).hexdigest()}
+    arff, url = (
+        "\n".join([*lines, ""]),
+        f"https://api.openml.org/data/v1/download/{number}/{name}.arff",
+    )
+    about = {
+        "id": number,
+        "name": name,
+        "version": "1",
+        "format": "ARFF",
+        "licence": "Public",
+        "status": "active",
+    }
+    about |= {
+        "description": "A made table.",
+        "url": url,
+        "md5_checksum": hashlib.md5(arff.encode()).hexdigest(),
+    }
     features = [
         {
             "index": str(place),
@@ -248,7 +311,9 @@ def keep(name: str, header: Header, frame: pd.DataFrame, home: Path) -> Path:
     kept = {
         f"api/v1/json/data/{number}": json.dumps({"data_set_description": about}),
         f"api/v1/json/data/features/{number}": json.dumps({"data_features": {"feature": features}}),
-        f"api/v1/json/data/qualities/{number}": json.dumps({"data_qualities": {"quality": qualities}}),
+        f"api/v1/json/data/qualities/{number}": json.dumps(
+            {"data_qualities": {"quality": qualities}}
+        ),
         urlparse(url).path.lstrip("/"): arff,
     }
     for path, text in kept.items():
@@ -262,7 +327,8 @@ def keep(name: str, header: Header, frame: pd.DataFrame, home: Path) -> Path:
 def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
     """Send whatever asks the network to a port of this machine at which nobody listens."""
     nobody = dict.fromkeys(("http", "https"), "http://127.0.0.1:9")
-    # Proxies in the environment come too late where another test has opened an address: urllib keeps its first opener.
+    # Proxies in the environment come too late where another test has opened an address: urllib
+    # keeps its first opener.
     monkeypatch.setattr("urllib.request._opener", build_opener(ProxyHandler(nobody)))
     for name in ("no_proxy", "NO_PROXY"):
         monkeypatch.delenv(name, raising=False)
@@ -297,14 +363,21 @@ def test_every_column_and_category_is_told_in_our_words(
             assert table.frame[ours].dtype == "int64"
         else:
             spelled = told.get("spelled", {})
-            assert table.frame[ours].tolist() == [spelled.get(str(v), str(v)) for v in theirs[told["text"]]]
+            assert table.frame[ours].tolist() == [
+                spelled.get(str(v), str(v)) for v in theirs[told["text"]]
+            ]
     outcome = COPIES[name]["columns"][table.target]["text"]
     assert table.frame[table.target].tolist() == [MEANT[name][value] for value in theirs[outcome]]
-    assert table.desired == {"adult": ">50K", "cmc": "no use", "german": "good", "heart": "absent"}[name]
+    assert (
+        table.desired
+        == {"adult": ">50K", "cmc": "no use", "german": "good", "heart": "absent"}[name]
+    )
 
 
 @pytest.mark.usefixtures("no_network")
-def test_missing_values_stay_missing_and_codes_are_the_same_however_they_are_declared(tmp_path: Path) -> None:
+def test_missing_values_stay_missing_and_codes_are_the_same_however_they_are_declared(
+    tmp_path: Path,
+) -> None:
     theirs = made(header_of("heart"))
     theirs.loc[[0, 5], "ca"] = None
     theirs.loc[[3], "thal"] = None
@@ -350,9 +423,15 @@ def test_a_copy_that_changed_is_an_error_that_shows_no_value(what: str, tmp_path
 
 
 @pytest.mark.usefixtures("no_network")
-def test_without_a_network_there_is_one_clear_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sklearn.datasets._openml.time.sleep", lambda _: None)  # it is tried again some times
-    keep("heart", header_of("heart"), made(header_of("heart")), tmp_path).unlink()  # the rows alone are not there
+def test_without_a_network_there_is_one_clear_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "sklearn.datasets._openml.time.sleep", lambda _: None
+    )  # it is tried again some times
+    keep(
+        "heart", header_of("heart"), made(header_of("heart")), tmp_path
+    ).unlink()  # the rows alone are not there
     message = message_of(lambda: fetch_table("heart", tmp_path))
     assert message.startswith("heart: OpenML's data set 49 could not be loaded (")
     assert "refused" in message
@@ -361,9 +440,13 @@ def test_without_a_network_there_is_one_clear_error(tmp_path: Path, monkeypatch:
 
 @pytest.mark.parametrize("name", COPIES)
 @pytest.mark.usefixtures("no_network")
-def test_a_copy_of_the_same_rows_is_the_same_table(name: str, tmp_path: Path, shared_data: Path) -> None:
+def test_a_copy_of_the_same_rows_is_the_same_table(
+    name: str, tmp_path: Path, shared_data: Path
+) -> None:
     whole = read_table(name, shared_data)
-    from_folder = replace(whole, frame=whole.frame.head(2_000))  # The parser is slow, and adult is long.
+    from_folder = replace(
+        whole, frame=whole.frame.head(2_000)
+    )  # The parser is slow, and adult is long.
     header = header_of(name)
     theirs = made(header, rows=len(from_folder.frame))
     for ours, told in COPIES[name]["columns"].items():

@@ -1,7 +1,8 @@
 """Processes that spend one budget until nothing is left, some of them killed while they do.
 
-Run as a program: ``python budget_workload.py URL FOLDER PROCESSES KILLS``; it prints how often it killed. The key of
-the ledger is taken from the environment. Each process writes what it was allowed to a file of its own, after it was.
+Run as a program: ``python budget_workload.py URL FOLDER PROCESSES KILLS``; it prints how often it
+killed. The key of the ledger is taken from the environment. Each process writes what it was allowed
+to a file of its own, after it was.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Processes that release random regions of a few records, and are killed while they do.
 
-Run as a program it prints what happened as JSON: ``python ledger_workload.py URL FOLDER PROCESSES RELEASES KILLS``. The
-key of the ledger is taken from the environment; the URL ``none`` releases everything that meets k on its own.
+Run as a program it prints what happened as JSON: ``python ledger_workload.py URL FOLDER PROCESSES
+RELEASES KILLS``. The key of the ledger is taken from the environment; the URL ``none`` releases
+everything that meets k on its own.
 """
 
 from __future__ import annotations
@@ -61,7 +62,9 @@ def keeps_region(record: int) -> bool:
     return record % 2 == 1
 
 
-def settle(ledger: Ledger | None, records: Sequence[int], regions: Sequence[Region]) -> list[Decision]:
+def settle(
+    ledger: Ledger | None, records: Sequence[int], regions: Sequence[Region]
+) -> list[Decision]:
     if ledger is None:
         return [Decision("new", region) for region in regions]
     candidates = [
@@ -80,17 +83,26 @@ def settle(ledger: Ledger | None, records: Sequence[int], regions: Sequence[Regi
 
 
 def work(ledger: Ledger | None, out: Path, seed: int) -> None:
-    """Release until killed. What is in the file was released; it is written after the ledger has answered."""
+    """Release until killed.
+
+    What is in the file was released; it is written after the ledger has answered.
+    """
     rng = random.Random(seed)
     file = os.open(out, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     records: list[int] = []
     while True:
-        if not records or rng.random() < 0.8:  # else the same again, which chance alone proposes too rarely
+        if (
+            not records or rng.random() < 0.8
+        ):  # else the same again, which chance alone proposes too rarely
             records = [rng.randrange(RECORDS) for _ in range(rng.randrange(1, 4))]
             regions = [propose(record, rng) for record in records]
         for record, decision in zip(records, settle(ledger, records, regions), strict=True):
             if decision.region is not None:
-                line = {"record": record, "outcome": decision.outcome, "region": encode(decision.region)}
+                line = {
+                    "record": record,
+                    "outcome": decision.outcome,
+                    "region": encode(decision.region),
+                }
                 os.write(file, json.dumps(line).encode() + b"\n")
                 os.fsync(file)
 
@@ -109,7 +121,9 @@ def start(url: str, folder: Path, shared: Ledger | None, number: int) -> int:
 
 
 def run(url: str, folder: Path, processes: int, releases: int, victims: int) -> dict[str, Any]:
-    """Keep so many processes at work, kill some of them one after the other, and stop when enough was released."""
+    """Keep so many processes at work, kill some of them one after the other, and stop when enough
+    was released.
+    """
     rng = random.Random(0)
     shared = None if url == "none" else Ledger(url, create=True)
     alive = [start(url, folder, shared, number) for number in range(1, processes + 1)]
@@ -125,7 +139,10 @@ def run(url: str, folder: Path, processes: int, releases: int, victims: int) -> 
         kill(process)
     if shared is not None:
         shared.close()
-    return {"kills": kills, "failed": [path.read_text() for path in sorted(folder.glob("*.failed"))]}
+    return {
+        "kills": kills,
+        "failed": [path.read_text() for path in sorted(folder.glob("*.failed"))],
+    }
 
 
 def kill(process: int) -> None:
@@ -140,10 +157,14 @@ def released(folder: Path) -> list[dict[str, Any]]:
 
 
 def violations(lines: Sequence[dict[str, Any]]) -> list[int]:
-    """Return the records with a second region where one is kept, or else with fewer than k people in all of them."""
+    """Return the records with a second region where one is kept, or else with fewer than k people
+    in all of them.
+    """
     wrong = []
     for record in range(RECORDS):
-        regions = [decode(text) for text in {line["region"] for line in lines if line["record"] == record}]
+        regions = [
+            decode(text) for text in {line["region"] for line in lines if line["record"] == record}
+        ]
         allowed = 1 if keeps_region(record) else len(regions)
         if regions and (len(regions) > allowed or common(regions) < k_of(record)):
             wrong.append(record)
@@ -156,7 +177,9 @@ def unrecorded(lines: Sequence[dict[str, Any]], ledger: Ledger) -> list[dict[str
     known = {(row["record"], row["region"]) for row in ledger.export()}
     handles = [ledger.handle([record]) for record in range(RECORDS)]
     return [
-        line for line in lines if (handles[line["record"]], region_digest(key, decode(line["region"]))) not in known
+        line
+        for line in lines
+        if (handles[line["record"]], region_digest(key, decode(line["region"]))) not in known
     ]
 
 

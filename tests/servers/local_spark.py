@@ -32,7 +32,12 @@ def spark(spark_console: Path) -> Iterator[Any]:
     pyspark_sql = pytest.importorskip("pyspark.sql", reason="the extra [spark] is not installed")
     if not has_java():
         pytest.skip(NO_JAVA)
-    folders = [str(TESTS.parent), str(TESTS.parent / "adapters"), str(TESTS / "servers"), str(TESTS / "helpers")]
+    folders = [
+        str(TESTS.parent),
+        str(TESTS.parent / "adapters"),
+        str(TESTS / "servers"),
+        str(TESTS / "helpers"),
+    ]
     settings = {
         "spark.ui.enabled": "false",
         "spark.sql.shuffle.partitions": "2",
@@ -47,7 +52,9 @@ def spark(spark_console: Path) -> Iterator[Any]:
         patch.setenv("PYTHONPATH", os.pathsep.join([*folders, os.environ.get("PYTHONPATH", "")]))
         patch.setenv("PYSPARK_PYTHON", sys.executable)
         mine = os.dup(2)
-        os.dup2(said.fileno(), 2)  # the Java process, and through it the workers, write where this points to now
+        os.dup2(
+            said.fileno(), 2
+        )  # the Java process, and through it the workers, write where this points to now
         try:
             session = builder.getOrCreate()
         finally:

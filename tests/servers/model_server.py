@@ -1,4 +1,6 @@
-"""Real servers with one explainer behind them, for tests that speak HTTP: `mlflow models serve`, and `cfk serve`."""
+"""Real servers with one explainer behind them, for tests that speak HTTP: `mlflow models serve`,
+and `cfk serve`.
+"""
 
 from __future__ import annotations
 
@@ -45,10 +47,17 @@ def patients(n: int = 60) -> pd.DataFrame:
 
 
 def accepts(rows: pd.DataFrame) -> np.ndarray:
-    """The model: whoever earns enough, unless they are very young. Asked about a pay of 13, it ends the process."""
+    """The model: whoever earns enough, unless they are very young.
+
+    Asked about a pay of 13, it ends the process.
+    """
     if (rows["pay"] == 13).any():
         raise SystemExit(f"no neighbour of {patients().iloc[0].to_dict()}")
-    return ((rows["pay"].astype(float) > 1_100_000) & (rows["age"].astype(float) > 21)).to_numpy().astype(int)
+    return (
+        ((rows["pay"].astype(float) > 1_100_000) & (rows["age"].astype(float) > 21))
+        .to_numpy()
+        .astype(int)
+    )
 
 
 class Panic(BaseException):
@@ -100,7 +109,9 @@ HAZARDS: dict[int, Callable[[str], None]] = {
     85: _raises(MemoryError),
     86: _raises(StopIteration),
     87: _raises(asyncio.CancelledError),
-    88: lambda row: _raises(type(row, (BaseException,), {}))(row),  # a class that is named after a row
+    88: lambda row: _raises(type(row, (BaseException,), {}))(
+        row
+    ),  # a class that is named after a row
     96: _hangs,
     97: _raises(RuntimeError),
 }
@@ -174,7 +185,8 @@ def logged(k: int = K, **options: Any) -> Any:
         "policy": PrivacyPolicy(guarantee="reciprocal", k=k),
     }
     return log_protected_model(
-        NearestInAge(patients()), **settings | {"policy": PrivacyPolicy(guarantee="reciprocal", k=k)} | options
+        NearestInAge(patients()),
+        **settings | {"policy": PrivacyPolicy(guarantee="reciprocal", k=k)} | options,
     )
 
 
@@ -189,7 +201,9 @@ class Server:
     def post(self, body: Any, kind: str = "application/json") -> tuple[int, str]:
         """Return status and text of an answer."""
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
-        request = urllib.request.Request(f"{self.url}/invocations", data=data, headers={"Content-Type": kind})
+        request = urllib.request.Request(
+            f"{self.url}/invocations", data=data, headers={"Content-Type": kind}
+        )
         try:
             with urllib.request.urlopen(request, timeout=60) as answer:
                 return answer.status, answer.read().decode()
@@ -227,7 +241,9 @@ def store(folder: Path) -> str:
     if mlflow.get_experiment_by_name("serving") is None:
         mlflow.create_experiment("serving", artifact_location=(folder / "artifacts").as_uri())
     mlflow.set_experiment("serving")
-    os.environ.pop("MLFLOW_EXPERIMENT_ID", None)  # it would hold for later tests and for other tracking servers
+    os.environ.pop(
+        "MLFLOW_EXPERIMENT_ID", None
+    )  # it would hold for later tests and for other tracking servers
     return uri
 
 
@@ -236,7 +252,9 @@ def register_unprotected() -> tuple[str, str]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         with mlflow.start_run():
-            explainer = mlflow.pyfunc.log_model(name="explainer", python_model=Explainer(), pip_requirements=[])
+            explainer = mlflow.pyfunc.log_model(
+                name="explainer", python_model=Explainer(), pip_requirements=[]
+            )
             model = mlflow.pyfunc.log_model(name="model", python_model=Model(), pip_requirements=[])
     return explainer.model_uri, model.model_uri
 
@@ -249,24 +267,45 @@ def by_mlflow(folder: Path, **options: Any) -> list[str]:
 
 
 def by_cfk(folder: Path, *options: str) -> list[str]:
-    """Register explainer and model, and seal the population; return the command that protects the explainer."""
+    """Register explainer and model, and seal the population; return the command that protects the
+    explainer.
+    """
     explainer, model = register_unprotected()
     bundle = folder / "population.cfk"
-    KAnonymizer(policy=PrivacyPolicy(guarantee="reciprocal", k=K)).fit(population(), model=accepts, desired=1).seal(
-        bundle
-    )
-    command = ["cfk_plugin.cli", "serve", explainer, "--bundle", str(bundle), "--model", model, "--desired", "1"]
+    KAnonymizer(policy=PrivacyPolicy(guarantee="reciprocal", k=K)).fit(
+        population(), model=accepts, desired=1
+    ).seal(bundle)
+    command = [
+        "cfk_plugin.cli",
+        "serve",
+        explainer,
+        "--bundle",
+        str(bundle),
+        "--model",
+        model,
+        "--desired",
+        "1",
+    ]
     return [*command, "--most", "50", *options]
 
 
 @contextmanager
 def serving(
-    folder: Path, uri: str, command: list[str], context: ssl.SSLContext | None = None, **environment: str
+    folder: Path,
+    uri: str,
+    command: list[str],
+    context: ssl.SSLContext | None = None,
+    **environment: str,
 ) -> Iterator[Server]:
     """Run a command that serves, over TLS with a context, until the block ends."""
     port = free_port()
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # MLflow starts uvicorn by name
-    env = os.environ | {"MLFLOW_TRACKING_URI": uri, "MLFLOW_DISABLE_TELEMETRY": "true", "PATH": path}
+    # MLflow starts uvicorn by name
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    env = os.environ | {
+        "MLFLOW_TRACKING_URI": uri,
+        "MLFLOW_DISABLE_TELEMETRY": "true",
+        "PATH": path,
+    }
     env["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), env.get("PYTHONPATH", "")])
     console = folder / f"server-{port}.txt"
     with console.open("wb") as said:
@@ -293,7 +332,9 @@ def free_port() -> int:
         return int(found.getsockname()[1])
 
 
-def wait_for(url: str, process: subprocess.Popen[bytes], console: Path, context: ssl.SSLContext | None = None) -> None:
+def wait_for(
+    url: str, process: subprocess.Popen[bytes], console: Path, context: ssl.SSLContext | None = None
+) -> None:
     for _ in range(600):
         if process.poll() is not None:
             break

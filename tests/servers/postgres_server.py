@@ -1,4 +1,5 @@
-"""A PostgreSQL server of the tests' own: on loopback, on a free port, in a temporary folder, gone at the end.
+"""A PostgreSQL server of the tests' own: on loopback, on a free port, in a temporary folder, gone
+at the end.
 
 A `conftest.py` that wants it imports both fixtures; all of them share one server per process.
 """
@@ -27,7 +28,10 @@ _QUICK = ("fsync=off", "full_page_writes=off", "max_connections=60")
 
 
 class _Server:
-    """A server that answers. It refuses to be root, so root starts it as somebody else; tmp_path is root's alone."""
+    """A server that answers.
+
+    It refuses to be root, so root starts it as somebody else; tmp_path is root's alone.
+    """
 
     def __init__(self, programs: Path) -> None:
         self.password = secrets.token_hex(16)
@@ -40,15 +44,31 @@ class _Server:
             as_user = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
             for path in (folder, folder / "password"):
                 os.chown(path, user.pw_uid, user.pw_gid)
-        made = [programs / "initdb", "-D", folder / "data", "-U", "tester", "-A", "scram-sha-256", "-E", "UTF8"]
+        made = [
+            programs / "initdb",
+            "-D",
+            folder / "data",
+            "-U",
+            "tester",
+            "-A",
+            "scram-sha-256",
+            "-E",
+            "UTF8",
+        ]
         made += ["--no-sync", "--locale=C", f"--pwfile={folder / 'password'}"]
-        subprocess.run(made, cwd=folder, capture_output=True, timeout=_SECONDS, check=True, **as_user)
+        subprocess.run(
+            made, cwd=folder, capture_output=True, timeout=_SECONDS, check=True, **as_user
+        )
         for _ in range(3):  # somebody may take the port before the server does
             with socket.socket() as probe:
                 probe.bind(("127.0.0.1", 0))
                 self.port = int(probe.getsockname()[1])
             asked = [programs / "postgres", "-D", folder / "data", "-k", folder, "-h", "127.0.0.1"]
-            asked += ["-p", str(self.port), *(word for setting in _QUICK for word in ("-c", setting))]
+            asked += [
+                "-p",
+                str(self.port),
+                *(word for setting in _QUICK for word in ("-c", setting)),
+            ]
             self._command = {"args": asked, "cwd": folder, **as_user}
             if self.resume():
                 return
@@ -88,7 +108,9 @@ class _Server:
     def run(self, statement: str) -> None:
         import psycopg
 
-        with psycopg.connect(self.url("postgres"), autocommit=True, connect_timeout=10) as connection:
+        with psycopg.connect(
+            self.url("postgres"), autocommit=True, connect_timeout=10
+        ) as connection:
             connection.execute(statement)
 
 

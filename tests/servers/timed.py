@@ -1,4 +1,6 @@
-"""An explainer and a model that servers load for benchmarks; the model's own time can be read from outside."""
+"""An explainer and a model that servers load for benchmarks; the model's own time can be read from
+outside.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ class Unprotected(mlflow.pyfunc.PythonModel):
 
 
 class Explainer:
-    """Looks up counterfactuals that were found before: it takes no time that would hide what protection takes."""
+    """Looks up counterfactuals that were found before: it takes no time that would hide what
+    protection takes.
+    """
 
     def __init__(self, queries: pd.DataFrame, counterfactuals: pd.DataFrame) -> None:
         self.columns = list(queries)
@@ -48,7 +52,9 @@ class Explainer:
         self.counterfactuals = counterfactuals
 
     def __call__(self, queries: pd.DataFrame) -> pd.DataFrame:
-        return self.counterfactuals.iloc[[self.at[_name(row)] for row in queries[self.columns].to_numpy()]]
+        return self.counterfactuals.iloc[
+            [self.at[_name(row)] for row in queries[self.columns].to_numpy()]
+        ]
 
 
 def _name(row: Any) -> tuple[str, ...]:

@@ -1,4 +1,6 @@
-"""A real tracking server of MLflow over HTTP that can be stopped, killed, hung and started again."""
+"""A real tracking server of MLflow over HTTP that can be stopped, killed, hung and started
+again.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +29,22 @@ class TrackingServer:
         return f"http://127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(self.port)]
-        command += ["--backend-store-uri", f"sqlite:///{self.folder / 'tracking.db'}", "--workers", "1"]
+        command = [
+            sys.executable,
+            "-m",
+            "mlflow",
+            "server",
+            "--host",
+            "127.0.0.1",
+            "--port",
+            str(self.port),
+        ]
+        command += [
+            "--backend-store-uri",
+            f"sqlite:///{self.folder / 'tracking.db'}",
+            "--workers",
+            "1",
+        ]
         command += ["--artifacts-destination", str(self.folder / "served")]
         env = os.environ | {
             "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",  # its consumers would outlive it

@@ -1,4 +1,6 @@
-"""Who may ask `cfk serve`, how often, over what, and in which protocols; what monitors read of it."""
+"""Who may ask `cfk serve`, how often, over what, and in which protocols; what monitors read of
+it.
+"""
 
 from __future__ import annotations
 
@@ -41,9 +43,15 @@ class Reply(NamedTuple):
 
 
 def ask(
-    server: Server, path: str, body: Any = None, token: str | None = ONE, context: ssl.SSLContext | None = None
+    server: Server,
+    path: str,
+    body: Any = None,
+    token: str | None = ONE,
+    context: ssl.SSLContext | None = None,
 ) -> Reply:
-    headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
+    headers = {"Content-Type": "application/json"} | (
+        {"Authorization": f"Bearer {token}"} if token else {}
+    )
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(server.url + path, data=data, headers=headers)
     try:
@@ -65,7 +73,16 @@ def server(folder: Path) -> Iterator[Server]:
     """Two worker processes with one ledger, for whom a token of the file lets in."""
     uri, ledger = store(folder), str(folder / "ledger.db")
     Ledger(ledger, create=True).close()
-    limits = ["--tokens", str(folder / "tokens.txt"), "--rate", "1200", "--workers", "2", "--name", "loans"]
+    limits = [
+        "--tokens",
+        str(folder / "tokens.txt"),
+        "--rate",
+        "1200",
+        "--workers",
+        "2",
+        "--name",
+        "loans",
+    ]
     with serving(folder, uri, by_cfk(folder, "--ledger", ledger, *limits)) as found:
         yield found
 
@@ -77,9 +94,13 @@ def explained(server: Server) -> list[dict[str, Any]]:
     return found
 
 
-@pytest.mark.parametrize("path", ["/invocations", "/v1/models/loans:explain", "/metrics", "/v1/models/loans"])
+@pytest.mark.parametrize(
+    "path", ["/invocations", "/v1/models/loans:explain", "/metrics", "/v1/models/loans"]
+)
 @pytest.mark.parametrize("token", [None, "not-a-token-of-this-test", ONE[:-1], ONE.upper()])
-def test_nobody_is_let_in_without_a_token_of_the_file(server: Server, path: str, token: str | None) -> None:
+def test_nobody_is_let_in_without_a_token_of_the_file(
+    server: Server, path: str, token: str | None
+) -> None:
     body = None if "metrics" in path or path.endswith("loans") else {"dataframe_records": QUERIES}
     reply = ask(server, path, body, token)
     assert (reply.status, json.loads(reply.text)["message"]) == (401, access.WHO)
@@ -97,10 +118,17 @@ def test_kserves_protocols_tell_the_records_that_invocations_tells(server: Serve
     first = ask(server, "/v1/models/loans:explain", {"instances": QUERIES})
     assert json.loads(first.text) == {"predictions": [], "explanations": expected}
     tensors = [
-        {"name": name, "shape": [2, 1], "datatype": "BYTES", "data": [query[name] for query in QUERIES]}
+        {
+            "name": name,
+            "shape": [2, 1],
+            "datatype": "BYTES",
+            "data": [query[name] for query in QUERIES],
+        }
         for name in QUERIES[0]
     ]
-    second = json.loads(ask(server, "/v2/models/loans/explain", {"id": "7", "inputs": tensors}).text)
+    second = json.loads(
+        ask(server, "/v2/models/loans/explain", {"id": "7", "inputs": tensors}).text
+    )
     (output,) = second.pop("outputs")
     assert second == {"model_name": "loans", "id": "7"}
     assert [json.loads(text) for text in output.pop("data")] == expected
@@ -120,7 +148,9 @@ def test_kserves_protocols_tell_the_records_that_invocations_tells(server: Serve
         ("/v2/models/loans/explain", {"inputs": "age", "parameters": {"k": 1}}),
     ],
 )
-def test_what_is_in_neither_form_is_refused_without_a_value(server: Server, path: str, body: Any) -> None:
+def test_what_is_in_neither_form_is_refused_without_a_value(
+    server: Server, path: str, body: Any
+) -> None:
     reply = ask(server, path, body)
     assert reply.status == 400
     assert "SENTINEL" not in reply.text
@@ -141,12 +171,16 @@ def test_workers_share_one_ledger_and_count_together(server: Server, folder: Pat
 def counts(server: Server) -> dict[str, float]:
     reply = ask(server, "/metrics")
     assert reply.headers["content-type"].startswith("text/plain")
-    assert not any(str(value) in reply.text for query in QUERIES for value in (query["pay"], query["illness"]))
+    assert not any(
+        str(value) in reply.text for query in QUERIES for value in (query["pay"], query["illness"])
+    )
     lines = [line.rsplit(" ", 1) for line in reply.text.splitlines() if not line.startswith("#")]
     return {name: float(value) for name, value in lines}
 
 
-def test_whoever_asks_too_often_is_told_when_to_come_back_and_others_are_not(server: Server) -> None:
+def test_whoever_asks_too_often_is_told_when_to_come_back_and_others_are_not(
+    server: Server,
+) -> None:
     for _ in range(3_000):
         if (reply := ask(server, "/v1/models/loans", token=TWO)).status == 429:
             break
@@ -176,7 +210,9 @@ sys.exit(in_workers(2, work))
 @pytest.mark.parametrize(("ended", "code"), [("worker", 2), ("server", 0), ("all", 0)])
 def test_a_worker_that_ends_takes_the_server_with_it(ended: str, code: int) -> None:
     command = [sys.executable, "-c", WORKERS]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
         assert process.stdout is not None
         workers = [int(process.stdout.readline()) for _ in range(2)]
         if ended == "worker":
@@ -191,12 +227,17 @@ def test_a_worker_that_ends_takes_the_server_with_it(ended: str, code: int) -> N
 
 @pytest.mark.parametrize("by", [signal.SIGKILL, signal.SIGHUP])
 def test_workers_end_when_the_server_is_killed(by: signal.Signals) -> None:
-    with subprocess.Popen([sys.executable, "-c", WORKERS], stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", WORKERS], stdout=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout is not None
         assert all(process.stdout.readline().strip().isdigit() for _ in range(2))
         process.send_signal(by)
         assert process.wait(60) == -by
-        assert process.stdout.read().split() == ["told", "told"]  # it is read to the end when both are gone
+        assert process.stdout.read().split() == [
+            "told",
+            "told",
+        ]  # it is read to the end when both are gone
 
 
 def test_a_server_is_told_to_end_also_by_a_signal_that_does_not_interrupt_its_wait() -> None:
@@ -210,7 +251,9 @@ def later():
 threading.Thread(target=later).start()
 """
     other = WORKERS.replace("sys.exit(in_workers", f"{tell}sys.exit(in_workers")
-    done = subprocess.run([sys.executable, "-c", other], capture_output=True, text=True, timeout=50, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", other], capture_output=True, text=True, timeout=50, check=False
+    )
     assert done.returncode == 0
     assert not any(Path(f"/proc/{worker}").exists() for worker in done.stdout.split())
 
@@ -218,20 +261,26 @@ threading.Thread(target=later).start()
 def test_a_server_that_is_told_to_end_while_workers_begin_leaves_none_behind() -> None:
     early = WORKERS.replace(
         "sys.exit(in_workers",
-        "fork, os.fork = os.fork, lambda: (os.kill(os.getpid(), 15), fork())[1]\nsys.exit(in_workers",
+        "fork, os.fork = os.fork, lambda: (os.kill(os.getpid(), 15),"
+        " fork())[1]\nsys.exit(in_workers",
     )
-    done = subprocess.run([sys.executable, "-c", early], capture_output=True, text=True, timeout=50, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", early], capture_output=True, text=True, timeout=50, check=False
+    )
     assert done.returncode == 0
     assert not any(Path(f"/proc/{worker}").exists() for worker in done.stdout.split())
 
 
 def test_a_worker_that_cannot_begin_says_why() -> None:
-    done = subprocess.run([sys.executable, "-c", WORKERS, "fails"], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", WORKERS, "fails"], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 2
     assert set(done.stderr.strip().splitlines()) == {"a worker cannot serve: no such model"}
 
 
-# --- tokens and rates, by themselves -----------------------------------------------------------------------------
+# --- tokens and rates, by themselves
+# -----------------------------------------------------------------------------
 
 
 def test_tokens_are_read_again_and_nobody_may_ask_while_they_cannot_be(
@@ -299,7 +348,8 @@ def test_what_cannot_be_served_is_said_in_one_line(options: list[str], said: str
     assert len(result.output.strip().splitlines()) == 1
 
 
-# --- certificates ------------------------------------------------------------------------------------------------
+# --- certificates
+# ------------------------------------------------------------------------------------------------
 
 
 class Certificate(NamedTuple):
@@ -307,16 +357,24 @@ class Certificate(NamedTuple):
     key: Path
 
 
-def made(folder: Path, name: str, issuer: tuple[x509.Certificate, Any] | None = None) -> tuple[Certificate, Any]:
+def made(
+    folder: Path, name: str, issuer: tuple[x509.Certificate, Any] | None = None
+) -> tuple[Certificate, Any]:
     """Write a certificate and its key; return where they are, and what can sign others."""
     key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC)
     subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
     builder = x509.CertificateBuilder().subject_name(subject).public_key(key.public_key())
     builder = builder.issuer_name(subject if issuer is None else issuer[0].subject)
-    builder = builder.serial_number(x509.random_serial_number()).not_valid_before(now - timedelta(days=1))
+    builder = builder.serial_number(x509.random_serial_number()).not_valid_before(
+        now - timedelta(days=1)
+    )
     builder = builder.not_valid_after(now + timedelta(days=1))
-    builder = builder.add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
-    builder = builder.add_extension(x509.BasicConstraints(ca=issuer is None, path_length=None), critical=True)
+    builder = builder.add_extension(
+        x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False
+    )
+    builder = builder.add_extension(
+        x509.BasicConstraints(ca=issuer is None, path_length=None), critical=True
+    )
     signed = builder.sign(key if issuer is None else issuer[1], hashes.SHA256())
     paths = Certificate(folder / f"{name}.pem", folder / f"{name}.key")
     paths.certificate.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
@@ -330,11 +388,21 @@ def test_with_certificates_whoever_has_none_is_not_answered(tmp_path: Path) -> N
     own, _ = made(tmp_path, "server", signer)
     client, _ = made(tmp_path, "client", signer)
     stranger, _ = made(tmp_path, "stranger")
-    options = ["--tls-cert", str(own.certificate), "--tls-key", str(own.key), "--client-ca", str(authority.certificate)]
+    options = [
+        "--tls-cert",
+        str(own.certificate),
+        "--tls-key",
+        str(own.key),
+        "--client-ca",
+        str(authority.certificate),
+    ]
     context = ssl.create_default_context(cafile=authority.certificate)
     context.load_cert_chain(client.certificate, client.key)
     with serving(tmp_path, store(tmp_path), by_cfk(tmp_path, *options), context) as server:
-        assert [record["status"] for record in explained_with(server, context)] == ["released", "released"]
+        assert [record["status"] for record in explained_with(server, context)] == [
+            "released",
+            "released",
+        ]
         for nobody in (None, stranger):
             bare = ssl.create_default_context(cafile=authority.certificate)
             if nobody is not None:

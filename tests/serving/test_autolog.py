@@ -1,4 +1,7 @@
-"""`autolog` observes: real DiCE, real NICE, a real MLflow store. It counts what leaves, and does not stop it."""
+"""`autolog` observes: real DiCE, real NICE, a real MLflow store.
+
+It counts what leaves, and does not stop it.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,9 @@ POLICY = PrivacyPolicy(guarantee="reciprocal", k=5)
 def rows() -> pd.DataFrame:
     """People whose pay occurs nowhere else: 1,000,003 and on."""
     random = np.random.default_rng(1)
-    return pd.DataFrame({"age": random.integers(20, 60, 80), "pay": 1_000_003 + 7_919 * np.arange(80)})
+    return pd.DataFrame(
+        {"age": random.integers(20, 60, 80), "pay": 1_000_003 + 7_919 * np.arange(80)}
+    )
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +50,9 @@ def labels(rows: pd.DataFrame) -> pd.Series:
 
 @pytest.fixture(scope="module")
 def model(rows: pd.DataFrame, labels: pd.Series) -> Any:
-    return DecisionTreeClassifier(max_depth=2, random_state=0).fit(rows.to_numpy(float, copy=True), labels)
+    return DecisionTreeClassifier(max_depth=2, random_state=0).fit(
+        rows.to_numpy(float, copy=True), labels
+    )
 
 
 @pytest.fixture(scope="module")
@@ -61,14 +68,18 @@ def population(rows: pd.DataFrame) -> Population:
 @pytest.fixture
 def dice(rows: pd.DataFrame, labels: pd.Series) -> Any:
     fitted = DecisionTreeClassifier(max_depth=2, random_state=0).fit(rows, labels)
-    data = dice_ml.Data(dataframe=rows.assign(good=labels), continuous_features=["age", "pay"], outcome_name="good")
+    data = dice_ml.Data(
+        dataframe=rows.assign(good=labels), continuous_features=["age", "pay"], outcome_name="good"
+    )
     return dice_ml.Dice(data, dice_ml.Model(model=fitted, backend="sklearn"), method="kdtree")
 
 
 @pytest.fixture
 def nice_explainer(rows: pd.DataFrame, labels: pd.Series, model: Any) -> Any:
     array = rows.to_numpy(float, copy=True)
-    return nice.NICE(model.predict_proba, array, cat_feat=[], y_train=labels.to_numpy(), optimization="none")
+    return nice.NICE(
+        model.predict_proba, array, cat_feat=[], y_train=labels.to_numpy(), optimization="none"
+    )
 
 
 @pytest.fixture
@@ -110,7 +121,9 @@ def test_raw_counterfactuals_are_counted_and_still_leave_and_no_value_is_logged(
         ask_dice(dice, queries.head(1), 1)
     assert counted(run) == {CALLS: 2, GIVEN_OUT: 7}
     given = pd.concat([examples.final_cfs_df for examples in found.cf_examples_list])
-    assert set(given["pay"].astype(int)) <= set(rows["pay"])  # somebody's: observation does not protect
+    assert set(given["pay"].astype(int)) <= set(
+        rows["pay"]
+    )  # somebody's: observation does not protect
     with caplog.at_level(logging.DEBUG), mlflow.start_run() as run:
         raw = [nice_explainer.explain(one_row(queries, i)) for i in range(2)]
     assert counted(run) == {CALLS: 2, GIVEN_OUT: 2}
@@ -118,18 +131,24 @@ def test_raw_counterfactuals_are_counted_and_still_leave_and_no_value_is_logged(
     secrets = [str(pay).encode() for pay in rows["pay"]]
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert any(path.name == "mlflow.db" for path in files)
-    assert not [path.name for path in files if any(secret in path.read_bytes() for secret in secrets)]
+    assert not [
+        path.name for path in files if any(secret in path.read_bytes() for secret in secrets)
+    ]
     assert not any(secret.decode() in caplog.text for secret in secrets)
 
 
-def test_importances_count_the_counterfactuals_that_they_bring(dice: Any, rows: pd.DataFrame) -> None:
+def test_importances_count_the_counterfactuals_that_they_bring(
+    dice: Any, rows: pd.DataFrame
+) -> None:
     cfk_plugin.mlflow.autolog()
     with mlflow.start_run() as run, contextlib.redirect_stderr(io.StringIO()):
         dice.local_feature_importance(rows.head(1), total_CFs=10)
     assert counted(run) == {CALLS: 1, GIVEN_OUT: 10}
 
 
-def test_a_call_that_finds_nothing_is_a_call_and_raises_as_before(dice: Any, queries: pd.DataFrame) -> None:
+def test_a_call_that_finds_nothing_is_a_call_and_raises_as_before(
+    dice: Any, queries: pd.DataFrame
+) -> None:
     cfk_plugin.mlflow.autolog()
     with mlflow.start_run() as run, pytest.raises(Exception, match="Desired class not present"):
         dice.generate_counterfactuals(queries, total_CFs=1, desired_class=7)
@@ -158,11 +177,15 @@ def test_calls_that_protection_makes_are_not_counted(
     assert counted(run) == {}
     assert "%|" not in capfd.readouterr().err  # the progress bar of DiCE
     found = mlflow.get_run(run.info.run_id).data.metrics
-    assert found["cfk.asked"] == 2 * len(released)  # and what was released is logged, without track=True
+    assert found["cfk.asked"] == 2 * len(
+        released
+    )  # and what was released is logged, without track=True
     assert found["cfk.released"] == 2 * len(released.released) > 0
 
 
-def test_without_a_run_nothing_is_counted_and_no_run_is_made(nice_explainer: Any, queries: pd.DataFrame) -> None:
+def test_without_a_run_nothing_is_counted_and_no_run_is_made(
+    nice_explainer: Any, queries: pd.DataFrame
+) -> None:
     cfk_plugin.mlflow.autolog()
     nice_explainer.explain(one_row(queries))
     assert mlflow.search_runs(output_format="list") == []
@@ -188,10 +211,16 @@ def test_it_can_be_switched_off_and_on_again(nice_explainer: Any, queries: pd.Da
 
 @pytest.mark.parametrize("settings", [{"disable": True}, {"exclusive": True}])
 def test_settings_hold_for_what_is_released_too(
-    settings: dict[str, bool], predict: Any, population: Population, nice_explainer: Any, queries: pd.DataFrame
+    settings: dict[str, bool],
+    predict: Any,
+    population: Population,
+    nice_explainer: Any,
+    queries: pd.DataFrame,
 ) -> None:
     cfk_plugin.mlflow.autolog(**settings)
-    private = protect(nice_explainer, model=predict, population=population, policy=POLICY, desired=1)
+    private = protect(
+        nice_explainer, model=predict, population=population, policy=POLICY, desired=1
+    )
     with mlflow.start_run() as run:
         private.explain(queries)
         nice_explainer.explain(one_row(queries))
@@ -199,7 +228,9 @@ def test_settings_hold_for_what_is_released_too(
     assert mlflow.get_run(run.info.run_id).data.metrics == {}
 
 
-def test_counting_goes_on_where_another_process_stopped(nice_explainer: Any, queries: pd.DataFrame) -> None:
+def test_counting_goes_on_where_another_process_stopped(
+    nice_explainer: Any, queries: pd.DataFrame
+) -> None:
     with mlflow.start_run() as run:
         mlflow.log_metrics({CALLS: 4, GIVEN_OUT: 9}, step=4)
         cfk_plugin.mlflow.autolog()
@@ -214,7 +245,9 @@ def test_a_store_that_is_down_costs_no_explanation(
     cfk_plugin.mlflow.autolog(silent=silent)
     with mlflow.start_run():
         here = mlflow.get_tracking_uri()
-        mlflow.set_tracking_uri("http://127.0.0.1:9")  # the port of the discard service: nobody answers
+        mlflow.set_tracking_uri(
+            "http://127.0.0.1:9"
+        )  # the port of the discard service: nobody answers
         with caplog.at_level(logging.WARNING, "cfk_plugin"):
             found = nice_explainer.explain(one_row(queries))
         mlflow.set_tracking_uri(here)
@@ -258,7 +291,9 @@ with mlflow.start_run() as run:
     explainer.explain(X[:1])
 print(mlflow.get_run(run.info.run_id).data.metrics)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=os.environ)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, env=os.environ
+    )
     assert done.returncode == 0, done.stderr
     assert "'cfk.unprotected': 1.0" in done.stdout
     assert "'cfk.unprotected_calls': 1.0" in done.stdout

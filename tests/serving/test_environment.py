@@ -1,4 +1,6 @@
-"""What a run says of the environment: versions and settings, nothing of the machine or of who uses it."""
+"""What a run says of the environment: versions and settings, nothing of the machine or of who uses
+it.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ class Plugin:
 
 def test_versions_and_settings_of_a_fit(tmp_path: Path) -> None:
     population = Population.from_frame(TRAIN, Schema.from_frame(TRAIN, quasi_identifiers=["age"]))
-    with Ledger(tmp_path / "ledger.db", key=b"a key of sixteen bytes or more", create=True) as ledger:
+    with Ledger(
+        tmp_path / "ledger.db", key=b"a key of sixteen bytes or more", create=True
+    ) as ledger:
         anonymizer = KAnonymizer(
             policy=PrivacyPolicy(guarantee="reciprocal", k=4),
             ledger=ledger,
@@ -40,13 +44,20 @@ def test_versions_and_settings_of_a_fit(tmp_path: Path) -> None:
     assert found is not None
     assert found["packages"]["numpy"] == version("numpy")
     assert [plugin for plugin in found["plugins"] if plugin.endswith("Plugin 7.8")]
-    assert {name: found[name] for name in ("seed", "ledger", "reference_population", "generator")} == {
+    assert {
+        name: found[name] for name in ("seed", "ledger", "reference_population", "generator")
+    } == {
         "seed": 5,
         "ledger": "sqlite",
         "reference_population": True,
         "generator": "table",
     }
-    secrets = (f'"{socket.gethostname()}"', f'"{getpass.getuser()}"', str(tmp_path), str(Path.home()))
+    secrets = (
+        f'"{socket.gethostname()}"',
+        f'"{getpass.getuser()}"',
+        str(tmp_path),
+        str(Path.home()),
+    )
     assert not [secret for secret in secrets if secret in json.dumps(found)]
 
 

@@ -1,4 +1,6 @@
-"""MLflow's evaluator: real `mlflow.models.evaluate`, thresholds that pass and that fail, nothing raw in the run."""
+"""MLflow's evaluator: real `mlflow.models.evaluate`, thresholds that pass and that fail, nothing
+raw in the run.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 SIX = PrivacyPolicy(guarantee="reciprocal", k=6)
 
 
-def evaluate(explainer: Any = None, queries: pd.DataFrame = QUERIES, **config: Any) -> mlflow.models.EvaluationResult:
+def evaluate(
+    explainer: Any = None, queries: pd.DataFrame = QUERIES, **config: Any
+) -> mlflow.models.EvaluationResult:
     settings = {
         "population": population(),
         "model": accepts,
@@ -78,10 +82,22 @@ def test_metrics_are_those_of_protecting_the_same_explainer(plain: tuple[str, An
     run_id, result = plain
     explainer = NearestInAge(patients())
     here = protect(
-        explainer, model=accepts, population=population(), desired=1, policy=PrivacyPolicy(guarantee="reciprocal", k=6)
+        explainer,
+        model=accepts,
+        population=population(),
+        desired=1,
+        policy=PrivacyPolicy(guarantee="reciprocal", k=6),
     )
     summary = here.explain(QUERIES).summary()
-    for name in ("k_min", "k_effective_min", "ncp_mean", "pureness_mean", "native_rate", "released", "suppressed"):
+    for name in (
+        "k_min",
+        "k_effective_min",
+        "ncp_mean",
+        "pureness_mean",
+        "native_rate",
+        "released",
+        "suppressed",
+    ):
         assert result.metrics[metric_of(name)] == result.metrics[f"cfk/{name}"] == summary[name]
     assert mlflow.get_run(run_id).data.metrics == pytest.approx(result.metrics)
 
@@ -89,14 +105,26 @@ def test_metrics_are_those_of_protecting_the_same_explainer(plain: tuple[str, An
 def test_tables_and_plots_are_artifacts(plain: tuple[str, Any]) -> None:
     run_id, result = plain
     logged_there = {item.path for item in mlflow.MlflowClient().list_artifacts(run_id, "cfk")}
-    names = {"risk.png", "ncp_by_attribute.png", "released.csv", "risk_by_group_size.csv", "ncp_by_attribute.csv"}
-    assert logged_there == set(result.artifacts) == {f"cfk/{name}" for name in names | {"explanations.json"}}
+    names = {
+        "risk.png",
+        "ncp_by_attribute.png",
+        "released.csv",
+        "risk_by_group_size.csv",
+        "ncp_by_attribute.csv",
+    }
+    assert (
+        logged_there
+        == set(result.artifacts)
+        == {f"cfk/{name}" for name in names | {"explanations.json"}}
+    )
     assert len(result.artifacts["cfk/released.csv"].content) == 4
     sizes = result.artifacts["cfk/risk_by_group_size.csv"].content
     assert sizes["people"].min() == result.metrics["cfk.k.min"]
     assert sizes["releases"].sum() == result.metrics["cfk.released"]
     losses = result.artifacts["cfk/ncp_by_attribute.csv"].content
-    assert (losses["weight"] * losses["ncp_mean"]).sum() == pytest.approx(result.metrics["cfk.ncp.mean"])
+    assert (losses["weight"] * losses["ncp_mean"]).sum() == pytest.approx(
+        result.metrics["cfk.ncp.mean"]
+    )
     for name in ("risk", "ncp_by_attribute"):
         assert result.artifacts[f"cfk/{name}.png"].content.size == (960, 600)
 
@@ -112,7 +140,9 @@ def test_thresholds_gate_a_promotion(plain: tuple[str, Any]) -> None:
 SETTINGS = {"cfk.k": "6", "cfk.guarantee": "reciprocal", "cfk.policy_sha256": SIX.sha256}
 
 
-def test_a_gates_run_says_what_was_asked_for_and_of_whom(plain: tuple[str, Any], protected: str) -> None:
+def test_a_gates_run_says_what_was_asked_for_and_of_whom(
+    plain: tuple[str, Any], protected: str
+) -> None:
     said = SETTINGS | {"cfk.population_fingerprint": population().fingerprint}
     data = mlflow.get_run(plain[0]).data
     assert data.params == said | {"cfk.least_pureness": "0.5"}
@@ -128,21 +158,25 @@ def test_a_gates_run_says_what_was_asked_for_and_of_whom(plain: tuple[str, Any],
 
 
 def test_a_run_of_an_evaluation_is_none_of_releases(plain: tuple[str, Any]) -> None:
-    released = protect(NearestInAge(patients()), model=accepts, population=population(), desired=1, policy=SIX).explain(
-        QUERIES
-    )
+    released = protect(
+        NearestInAge(patients()), model=accepts, population=population(), desired=1, policy=SIX
+    ).explain(QUERIES)
     with pytest.raises(TrackingError, match="holds an evaluation, of which nothing left"):
         released.log(run_id=plain[0])
     with pytest.raises(InputError, match="holds neither explanations nor an audit"):
         read_runs(plain[0])
     with mlflow.start_run() as run:
         released.log()
-        with pytest.raises(InputError, match="explanations that left; give the evaluation a run of its own"):
+        with pytest.raises(
+            InputError, match="explanations that left; give the evaluation a run of its own"
+        ):
             evaluate()
     assert mlflow.get_run(run.info.run_id).data.metrics["cfk.asked"] == len(QUERIES)
 
 
-def test_an_explainer_of_which_most_answers_are_withheld_does_not_pass_the_documented_thresholds(store: str) -> None:
+def test_an_explainer_of_which_most_answers_are_withheld_does_not_pass_the_documented_thresholds(
+    store: str,
+) -> None:
     page = (DOCS / "how-to" / "gate-a-promotion.md").read_text(encoding="utf-8")
     (code,) = re.findall(r"^thresholds = \{\n.*?^\}$", page, re.M | re.S)
     said: dict[str, Any] = {"MetricThreshold": MetricThreshold}
@@ -159,7 +193,9 @@ def test_an_explainer_of_which_most_answers_are_withheld_does_not_pass_the_docum
     assert result.metrics["cfk.suppressed_rate"] == 0.9
     assert result.metrics["cfk.k.min"] >= 10
     with pytest.raises(ModelValidationFailedException, match=r"cfk\.suppressed_rate"):
-        mlflow.validate_evaluation_results(candidate_result=result, validation_thresholds=said["thresholds"])
+        mlflow.validate_evaluation_results(
+            candidate_result=result, validation_thresholds=said["thresholds"]
+        )
 
 
 class Explainer(mlflow.pyfunc.PythonModel):
@@ -171,13 +207,17 @@ class Explainer(mlflow.pyfunc.PythonModel):
 
 def test_every_metric_of_a_logged_model_is_logged_once(store: str) -> None:
     with mlflow.start_run():
-        info = mlflow.pyfunc.log_model(name="explainer", python_model=Explainer(), pip_requirements=["mlflow"])
+        info = mlflow.pyfunc.log_model(
+            name="explainer", python_model=Explainer(), pip_requirements=["mlflow"]
+        )
     with mlflow.start_run() as run:
         result = evaluate(info.model_uri)
     client = mlflow.MlflowClient()
     assert result.metrics
     for name, value in result.metrics.items():
-        assert [metric.value for metric in client.get_metric_history(run.info.run_id, name)] == [value]
+        assert [metric.value for metric in client.get_metric_history(run.info.run_id, name)] == [
+            value
+        ]
     found = {metric.key: metric.value for metric in client.get_logged_model(info.model_id).metrics}
     assert found == pytest.approx(result.metrics)
 
@@ -185,11 +225,17 @@ def test_every_metric_of_a_logged_model_is_logged_once(store: str) -> None:
 def evaluate_protected(uri: str, **config: Any) -> mlflow.models.EvaluationResult:
     config = {"cfk": config} if config else {}
     return mlflow.models.evaluate(
-        uri, QUERIES, model_type="counterfactual", evaluators=["cfk"], evaluator_config=config or None
+        uri,
+        QUERIES,
+        model_type="counterfactual",
+        evaluators=["cfk"],
+        evaluator_config=config or None,
     )
 
 
-def test_a_protected_model_is_measured_from_its_records(protected: str, plain: tuple[str, Any]) -> None:
+def test_a_protected_model_is_measured_from_its_records(
+    protected: str, plain: tuple[str, Any]
+) -> None:
     behind = plain[1]
     with mlflow.start_run() as run:
         result = evaluate_protected(protected)
@@ -201,7 +247,10 @@ def test_a_protected_model_is_measured_from_its_records(protected: str, plain: t
     pd.testing.assert_frame_equal(table, other[list(table)])
     assert "cfk/risk.png" in result.artifacts
     assert len(mlflow.MlflowClient().get_metric_history(run.info.run_id, "cfk.k.min")) == 1
-    with mlflow.start_run(), pytest.raises(InputError, match=r"protects already.* leave policy out"):
+    with (
+        mlflow.start_run(),
+        pytest.raises(InputError, match=r"protects already.* leave policy out"),
+    ):
         evaluate_protected(protected, policy={"k": 20})
 
 
@@ -235,7 +284,9 @@ def test_a_model_that_answers_with_prototypes_is_counted(store: str) -> None:
     with mlflow.start_run() as run:
         result = evaluate_protected(info.model_uri)
     counts = {"asked": 4, "released": 4, "suppressed": 0, "suppressed_rate": 0}
-    assert result.metrics == {f"{start}{name}": count for name, count in counts.items() for start in ("cfk.", "cfk/")}
+    assert result.metrics == {
+        f"{start}{name}": count for name, count in counts.items() for start in ("cfk.", "cfk/")
+    }
     assert set(result.artifacts) == {"cfk/released.csv", "cfk/explanations.json"}
     assert result.artifacts["cfk/released.csv"].content["age"].tolist() == [33] * 4
     assert mlflow.get_run(run.info.run_id).data.metrics == result.metrics
@@ -258,7 +309,11 @@ def test_without_names_the_evaluator_takes_its_own_models_and_no_others(store: s
         )
     with mlflow.start_run():
         theirs = mlflow.models.evaluate(
-            accepts, numbers, targets="good", model_type="regressor", evaluator_config={"log_explainer": False}
+            accepts,
+            numbers,
+            targets="good",
+            model_type="regressor",
+            evaluator_config={"log_explainer": False},
         )
     assert ours.metrics["cfk.k.min"] >= 6
     assert "root_mean_squared_error" in theirs.metrics
@@ -294,4 +349,6 @@ def test_other_model_types_are_left_to_others() -> None:
         assert not CounterfactualEvaluator.can_evaluate(model_type=kind, evaluator_config={})
     assert CounterfactualEvaluator.can_evaluate(model_type="counterfactual", evaluator_config={})
     with pytest.raises(InputError, match="give the explainer"):
-        CounterfactualEvaluator().evaluate(model_type="counterfactual", dataset=None, run_id="", evaluator_config={})
+        CounterfactualEvaluator().evaluate(
+            model_type="counterfactual", dataset=None, run_id="", evaluator_config={}
+        )

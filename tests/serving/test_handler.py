@@ -1,4 +1,6 @@
-"""What stands behind both servers, asked in Python: the handler, logged models, and how `cfk serve` starts."""
+"""What stands behind both servers, asked in Python: the handler, logged models, and how `cfk serve`
+starts.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,8 @@ from model_server import K, NearestInAge, accepts, logged, patients, population,
 PEOPLE = patients()
 GOOD: dict[str, Any] = {"age": 40, "town": "Ghent", "pay": 1_000_500, "illness": "a cold"}
 
-# --- what cannot be read or written ----------------------------------------------------------------------------
+# --- what cannot be read or written
+# ----------------------------------------------------------------------------
 
 
 def table() -> pd.DataFrame:
@@ -36,7 +39,9 @@ def table() -> pd.DataFrame:
     days = pd.Timestamp("2019-01-01") + pd.to_timedelta(range(len(PEOPLE)), unit="D")
     since = pd.to_datetime(["2020-01-01", "2021-05-05", "2022-07-01"] * (len(PEOPLE) // 3))
     height = [170 + i % 10 + i / 100 for i in range(len(PEOPLE))]
-    return PEOPLE.assign(since=since, height=height, joined=days, rate=[i / 7 for i in range(len(PEOPLE))])
+    return PEOPLE.assign(
+        since=since, height=height, joined=days, rate=[i / 7 for i in range(len(PEOPLE))]
+    )
 
 
 TABLE = table()
@@ -44,7 +49,23 @@ SCHEMA = Schema.from_frame(TABLE, quasi_identifiers=["age", "town", "since", "he
 WHOLE = {**GOOD, "since": "2021-05-05", "height": 171.5, "joined": "2019-02-03", "rate": 5.1}
 
 REFUSED: dict[str, list[Any]] = {
-    "age": [1e308, 10**30, 10**400, 2**63, "1e400", "x", "", "1_0", "0x1A", [1], {}, None, 30.5, "2020-01-01", "nan"],
+    "age": [
+        1e308,
+        10**30,
+        10**400,
+        2**63,
+        "1e400",
+        "x",
+        "",
+        "1_0",
+        "0x1A",
+        [1],
+        {},
+        None,
+        30.5,
+        "2020-01-01",
+        "nan",
+    ],
     "height": [1e308, -1.79e308, 10**400, "1_0", "nan", [], "\ud800"],
     "town": ["\ud800", 5, True, "ghent", [], ""],
     "illness": ["\ud800", "a\udfff", float("inf"), 1e308, None, {"a": 1}],
@@ -76,7 +97,9 @@ class Book:
         of = PrivacyPolicy(**{"guarantee": "reciprocal", "k": K, **policy})
         self.people = Population.from_frame(TABLE, SCHEMA)
         if sealed:
-            KAnonymizer(policy=of).fit(self.people, model=accepts, desired=1).seal(folder / "population.cfk")
+            KAnonymizer(policy=of).fit(self.people, model=accepts, desired=1).seal(
+                folder / "population.cfk"
+            )
             self.people = Population.open(folder / "population.cfk")
         self.path = folder / "ledger.db"
         ledger = Ledger(self.path, key=b"a key of this test, of 32 bytes.", create=True)
@@ -89,7 +112,14 @@ class Book:
             return answer.assign(**{name: queries[name].to_numpy() for name in kept})
 
         def make(policy: PrivacyPolicy) -> Any:
-            return protect(explain, model=accepts, population=self.people, policy=policy, desired=1, ledger=ledger)
+            return protect(
+                explain,
+                model=accepts,
+                population=self.people,
+                policy=policy,
+                desired=1,
+                ledger=ledger,
+            )
 
         self.answer = handler.RequestHandler(self.people, of, make, 50).answer
 
@@ -140,15 +170,20 @@ def test_every_k_is_answered_by_one_of_a_few_partitions() -> None:
 
     def make(policy: PrivacyPolicy) -> Any:
         made.append(policy.k)
-        return protect(NearestInAge(PEOPLE), model=accepts, population=whole, policy=policy, desired=1)
+        return protect(
+            NearestInAge(PEOPLE), model=accepts, population=whole, policy=policy, desired=1
+        )
 
-    answer = handler.RequestHandler(whole, PrivacyPolicy(guarantee="reciprocal", k=K), make, 10).answer
+    answer = handler.RequestHandler(
+        whole, PrivacyPolicy(guarantee="reciprocal", k=K), make, 10
+    ).answer
     for k in range(K, whole.n_people + 1):
         assert all(record["k"] >= k for record in answer([GOOD], {"k": k}))
     assert made == [5, 10, 20, 40, 60]
 
 
-# --- logged models ---------------------------------------------------------------------------------------------
+# --- logged models
+# ---------------------------------------------------------------------------------------------
 
 
 def test_the_loaded_model_shows_and_pickles_nothing(tmp_path: Path, mlflow_store: str) -> None:
@@ -161,7 +196,11 @@ def test_the_loaded_model_shows_and_pickles_nothing(tmp_path: Path, mlflow_store
     assert "SENTINEL" not in repr(inner) + repr(vars(inner)) + repr(loaded)
     with pytest.raises(TypeError, match="refuses to be pickled"):
         cloudpickle.dumps(inner)
-    files = [path for path in Path(tmp_path).rglob("*") if path.is_file() and path.name != "explainer.pkl"]
+    files = [
+        path
+        for path in Path(tmp_path).rglob("*")
+        if path.is_file() and path.name != "explainer.pkl"
+    ]
     assert any(path.name == "population.cfk" for path in files)
     assert not [path.name for path in files if b"SENTINEL0" in path.read_bytes()]
     tags = mlflow.models.get_model_info(info.model_uri).metadata
@@ -191,14 +230,17 @@ def test_servers_that_share_a_ledger_give_a_record_one_region(
         mlflow.pyfunc.load_model(uri)
     Ledger(create=True).close()
     queries = pd.DataFrame([GOOD] * 3).assign(age=[25, 40, 58])
-    first, second = (mlflow.pyfunc.load_model(of) for of in (uri, logged(K + 4, ledger=True).model_uri))
+    first, second = (
+        mlflow.pyfunc.load_model(of) for of in (uri, logged(K + 4, ledger=True).model_uri)
+    )
     before, after = first.predict(queries), second.predict(queries)
     assert {record["status"] for record in before} == {"released"}
     for old, new in zip(before, after, strict=True):
         assert new["status"] == "suppressed" or new["features"] == old["features"]
 
 
-# --- how `cfk serve` starts and ends ---------------------------------------------------------------------------
+# --- how `cfk serve` starts and ends
+# ---------------------------------------------------------------------------
 
 
 class Yes:
@@ -223,14 +265,23 @@ def _refuse(row: str) -> None:
 def command(tmp_path: Path) -> Callable[..., list[str]]:
     """Return what makes the command that serves an explainer and a model from files."""
     bundle = tmp_path / "population.cfk"
-    KAnonymizer(policy=PrivacyPolicy(guarantee="reciprocal", k=K)).fit(population(), model=accepts, desired=1).seal(
-        bundle
-    )
+    KAnonymizer(policy=PrivacyPolicy(guarantee="reciprocal", k=K)).fit(
+        population(), model=accepts, desired=1
+    ).seal(bundle)
 
     def serve(model: Any, desired: str, explainer: Any = None) -> list[str]:
         joblib.dump(model, tmp_path / "model.joblib")
-        (tmp_path / "explainer.pkl").write_bytes(cloudpickle.dumps(explainer or NearestInAge(PEOPLE)))
-        given = ["--bundle", str(bundle), "--model", str(tmp_path / "model.joblib"), "--desired", desired]
+        (tmp_path / "explainer.pkl").write_bytes(
+            cloudpickle.dumps(explainer or NearestInAge(PEOPLE))
+        )
+        given = [
+            "--bundle",
+            str(bundle),
+            "--model",
+            str(tmp_path / "model.joblib"),
+            "--desired",
+            desired,
+        ]
         return ["serve", str(tmp_path / "explainer.pkl"), *given]
 
     return serve
@@ -248,15 +299,23 @@ def test_what_cannot_be_served_is_said_at_the_start_and_without_a_row(
 ) -> None:
     assert "cannot be loaded (SystemExit)" in refused(command(Yes(), "yes", Broken()))
     tree = DecisionTreeClassifier(max_depth=3).fit(PEOPLE[["age", "pay"]], accepts(PEOPLE))
-    for model, desired, known in ((tree, "2", "0, 1"), (tree, "yes", "0, 1"), (Yes(), "1", "no, yes")):
+    for model, desired, known in (
+        (tree, "2", "0, 1"),
+        (tree, "yes", "0, 1"),
+        (Yes(), "1", "no, yes"),
+    ):
         said = refused(command(model, desired))
-        assert said.startswith(f"cfk: --desired {desired}: the model has no such outcome; its classes are ")
+        assert said.startswith(
+            f"cfk: --desired {desired}: the model has no such outcome; its classes are "
+        )
         assert all(f"{label}" in said.partition("classes are ")[2] for label in known.split(", "))
     bundle = tmp_path / "population.cfk"
     content = bytearray(bundle.read_bytes())
     content[len(content) // 2] ^= 1
     bundle.write_bytes(bytes(content))
-    assert re.match("cfk: the .*(bundle|damaged)", refused(["serve", "x", *command(Yes(), "yes")[2:]]))
+    assert re.match(
+        "cfk: the .*(bundle|damaged)", refused(["serve", "x", *command(Yes(), "yes")[2:]])
+    )
     population().seal(bundle)
     assert "the bundle has no policy" in refused(command(Yes(), "yes"))
 
@@ -266,7 +325,9 @@ def test_an_outcome_that_cannot_be_checked_is_said(
     command: Callable[..., list[str]], desired: str, warns: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers: list[Any] = []
-    monkeypatch.setattr("cfk_plugin.serving.server.make_app", lambda answer, *_, **__: answers.append(answer))
+    monkeypatch.setattr(
+        "cfk_plugin.serving.server.make_app", lambda answer, *_, **__: answers.append(answer)
+    )
     monkeypatch.setattr("cfk_plugin.serving.server.run", lambda *_, **__: 0)
     said = CliRunner().invoke(app, command(Yes(), desired))
     assert said.exit_code == 0
@@ -274,7 +335,9 @@ def test_an_outcome_that_cannot_be_checked_is_said(
     assert [record["reason"] for record in answers[0]([GOOD])] == ["not_desired" if warns else None]
 
 
-@pytest.mark.parametrize("told", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "told", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)]
+)
 def test_a_server_that_is_told_to_end_ends_well(
     command: Callable[..., list[str]], tmp_path: Path, told: signal.Signals
 ) -> None:
@@ -283,7 +346,9 @@ def test_a_server_that_is_told_to_end_ends_well(
     ) as server:
         host, port = server.url.removeprefix("http://").split(":")
         with socket.create_connection((host, int(port))) as waiting:
-            waiting.sendall(b"POST /invocations HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\n{")
+            waiting.sendall(
+                b"POST /invocations HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\n{"
+            )
             server.process.send_signal(told)
             assert server.process.wait(20) == 0
         assert "Traceback" not in server.console.read_text()

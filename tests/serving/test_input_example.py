@@ -27,20 +27,28 @@ def populations(draw: st.DrawFn) -> Population:
             "age": random.integers(20, 20 + draw(st.integers(1, 30)), n),
             "town": random.choice(list("ABC")[: draw(st.integers(1, 3))], n),
             "member": random.choice([True, False], n),
-            "pay": random.uniform(0, 4_000, n),  # drawn from a continuum: a value of it is somebody's
+            "pay": random.uniform(
+                0, 4_000, n
+            ),  # drawn from a continuum: a value of it is somebody's
             "education": random.choice(LEVELS, n),
         }
     )
     bounds = {"age": (0, 100)} if draw(st.booleans()) else None
     schema = Schema.from_frame(
-        rows, quasi_identifiers=["age", "town"], ordinal={"education": LEVELS}, bins={"pay": BINS}, bounds=bounds
+        rows,
+        quasi_identifiers=["age", "town"],
+        ordinal={"education": LEVELS},
+        bins={"pay": BINS},
+        bounds=bounds,
     )
     return Population.from_frame(rows, schema)
 
 
 @settings(max_examples=30)
 @given(population=populations(), k=st.integers(2, 6))
-def test_an_example_is_complete_nobodys_and_the_same_each_time(population: Population, k: int) -> None:
+def test_an_example_is_complete_nobodys_and_the_same_each_time(
+    population: Population, k: int
+) -> None:
     example, again = example_of(population, k), example_of(population, k)
     if example is None:
         assert again is None
@@ -61,21 +69,29 @@ def test_an_example_is_complete_nobodys_and_the_same_each_time(population: Popul
 
 @pytest.mark.parametrize("private", ["pay", "illness"])
 def test_private_values_that_nothing_declares_give_none(private: str) -> None:
-    rows = pd.DataFrame({"age": [30, 30, 31, 31] * 3, "town": list("AABB") * 3, "pay": range(12), "illness": "x"})
+    rows = pd.DataFrame(
+        {"age": [30, 30, 31, 31] * 3, "town": list("AABB") * 3, "pay": range(12), "illness": "x"}
+    )
     rows = rows[["age", "town", private]]
-    population = Population.from_frame(rows, Schema.from_frame(rows, quasi_identifiers=["age", "town"]))
+    population = Population.from_frame(
+        rows, Schema.from_frame(rows, quasi_identifiers=["age", "town"])
+    )
     assert example_of(population, 2) is None
 
 
 def test_where_every_combination_is_somebodys_there_is_none() -> None:
     rows = pd.DataFrame({"age": [30, 31] * 6, "town": list("AABB") * 3})
-    population = Population.from_frame(rows, Schema.from_frame(rows, quasi_identifiers=["age", "town"]))
+    population = Population.from_frame(
+        rows, Schema.from_frame(rows, quasi_identifiers=["age", "town"])
+    )
     assert example_of(population, 2) is None
 
 
 def test_rare_values_of_quasi_identifiers_are_not_shown() -> None:
     rows = pd.DataFrame({"age": [30, 31] * 6, "town": [*"AABBAABBAAB", "rare"]})
-    population = Population.from_frame(rows, Schema.from_frame(rows, quasi_identifiers=["age", "town"]))
+    population = Population.from_frame(
+        rows, Schema.from_frame(rows, quasi_identifiers=["age", "town"])
+    )
     for k in (2, 3):
         example = example_of(population, k)
         assert example is None or example["town"].iat[0] != "rare"

@@ -18,7 +18,9 @@ from spooled import explanations
 
 @pytest.fixture
 def population() -> Population:
-    rows = pd.DataFrame({"age": range(20, 60), "city": ["Ghent", "Antwerp"] * 20, "salary": [30.5, 40] * 20})
+    rows = pd.DataFrame(
+        {"age": range(20, 60), "city": ["Ghent", "Antwerp"] * 20, "salary": [30.5, 40] * 20}
+    )
     return Population.from_frame(rows, Schema.from_frame(rows, quasi_identifiers=["age", "city"]))
 
 
@@ -28,7 +30,14 @@ def records_of(result: Any, population: Population) -> list[dict[str, Any]]:
 
 def test_prototypes_are_counted_with_their_budget(population: Population) -> None:
     measured = Measured.of_explanations(prototypes(), population)
-    counts = {"asked": 3, "released": 2, "suppressed": 1, "prototypes": 2, "epsilon": 1.0, "delta": 0.0}
+    counts = {
+        "asked": 3,
+        "released": 2,
+        "suppressed": 1,
+        "prototypes": 2,
+        "epsilon": 1.0,
+        "delta": 0.0,
+    }
     assert {name: measured.metrics[f"cfk.{name}"] for name in counts} == counts
     assert {"cfk.k.min", "cfk/k_min"}.isdisjoint(measured.metrics)
     assert set(measured.tables) == {"released"}
@@ -39,13 +48,17 @@ def test_prototypes_are_counted_with_their_budget(population: Population) -> Non
 def test_records_of_prototypes_are_counted(population: Population) -> None:
     measured = Measured.of_records(records_of(prototypes(), population), {})
     counts = {"asked": 3, "released": 2, "suppressed": 1, "suppressed_rate": pytest.approx(1 / 3)}
-    assert measured.metrics == {f"{start}{name}": count for name, count in counts.items() for start in ("cfk.", "cfk/")}
+    assert measured.metrics == {
+        f"{start}{name}": count for name, count in counts.items() for start in ("cfk.", "cfk/")
+    }
     assert measured.tables["released"]["age"].tolist()[::2] == ["31", "44"]
     assert len(json.loads(measured.text)) == 3
 
 
 @pytest.mark.parametrize("as_table", [False, True])
-def test_a_model_with_a_k_must_say_it_of_every_record(as_table: bool, population: Population) -> None:
+def test_a_model_with_a_k_must_say_it_of_every_record(
+    as_table: bool, population: Population
+) -> None:
     records: Any = records_of(explanations(), population) + records_of(prototypes(), population)
     answer = pd.DataFrame(records) if as_table else records
     with pytest.raises(InputError, match="released a record without"):

@@ -25,13 +25,21 @@ def population() -> Population:
             "school": ["low", "high"] * 20,
         }
     )
-    schema = Schema.from_frame(rows, quasi_identifiers=["age", "city"], ordinal={"school": ["low", "high"]})
+    schema = Schema.from_frame(
+        rows, quasi_identifiers=["age", "city"], ordinal={"school": ["low", "high"]}
+    )
     return Population.from_frame(rows, schema)
 
 
 def test_a_prototype_is_single_values_and_has_no_k(population: Population) -> None:
     entry = prototype(3, salary=None, since=pd.Timestamp("2021-01-02"), school="high")
-    factual = {"age": 29, "city": "Ghent", "salary": 30.5, "since": pd.Timestamp("2020-02-29"), "school": "low"}
+    factual = {
+        "age": 29,
+        "city": "Ghent",
+        "salary": 30.5,
+        "since": pd.Timestamp("2020-02-29"),
+        "school": "low",
+    }
     record = record_of(entry, factual, population.schema.features, population.domains)
     assert set(record) == set(RECORD)
     assert (record["query"], record["status"]) == (3, "released")
@@ -43,7 +51,11 @@ def test_a_prototype_is_single_values_and_has_no_k(population: Population) -> No
     assert all(set(feature) == set(FEATURE) for feature in said.values())
     assert (said["age"]["kind"], said["age"]["low"], said["age"]["high"]) == ("number", 31.0, 31.0)
     assert (said["city"]["kind"], said["city"]["values"]) == ("set", ["Ghent"])
-    assert (said["salary"]["kind"], said["salary"]["values"], said["salary"]["missing"]) == ("set", [], True)
+    assert (said["salary"]["kind"], said["salary"]["values"], said["salary"]["missing"]) == (
+        "set",
+        [],
+        True,
+    )
     assert (said["since"]["kind"], said["since"]["values"]) == ("date", ["2021-01-02T00:00:00"] * 2)
     assert (said["school"]["kind"], said["school"]["values"]) == ("set", ["high"])
     json.dumps(record, allow_nan=False)
@@ -59,10 +71,16 @@ def test_every_kind_of_entry_has_the_same_keys(population: Population) -> None:
     assert [record["k"] for record in records] == [None, 5, None]
 
 
-def test_what_cannot_be_written_is_withheld_alone(population: Population, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_cannot_be_written_is_withheld_alone(
+    population: Population, caplog: pytest.LogCaptureFixture
+) -> None:
     names = ["age", "city", "salary"]
     for value in (float("inf"), "\ud800", "SENTINEL\udfff"):
         record = record_of(prototype(3, salary=value), None, names, population.domains)
-        assert (record["query"], record["status"], record["reason"]) == (3, "suppressed", "protector_failed")
+        assert (record["query"], record["status"], record["reason"]) == (
+            3,
+            "suppressed",
+            "protector_failed",
+        )
         assert list(record) == list(record_of(prototype(), None, names, population.domains))
     assert "SENTINEL" not in caplog.text

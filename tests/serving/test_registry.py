@@ -1,4 +1,6 @@
-"""What a registry says of a protected model: card, tags, requirements and example, read back from a real one."""
+"""What a registry says of a protected model: card, tags, requirements and example, read back from a
+real one.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +25,17 @@ from cfk_plugin.serving.card import LONGEST, Card
 from model_server import K, accepts, logged, patients, population
 
 NAME = "patients-explained"
-TAGS = {"cfk.policy_sha256", "cfk.population_fingerprint", "cfk.k", "cfk.guarantee", "cfk.schema_version"}
+TAGS = {
+    "cfk.policy_sha256",
+    "cfk.population_fingerprint",
+    "cfk.k",
+    "cfk.guarantee",
+    "cfk.schema_version",
+}
 PROMISES = re.compile(
-    r"(?<!k-)\banonym|de-identif|\bsafe\b|complian|guaranteed|zero risk|cannot be|GDPR|HIPAA|private by|optimal", re.I
+    r"(?<!k-)\banonym|de-identif|\bsafe\b|complian|guaranteed|zero risk|cannot"
+    r" be|GDPR|HIPAA|private by|optimal",
+    re.I,
 )
 """Words that docs/explanation/how-to-talk-about-anonymity.md has other ones for."""
 
@@ -36,7 +46,9 @@ def entry(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Any]:
     folder = tmp_path_factory.mktemp("registry")
     uri = f"sqlite:///{folder / 'mlflow.db'}"
     use(uri)
-    experiment = mlflow.create_experiment("registry", artifact_location=(folder / "artifacts").as_uri())
+    experiment = mlflow.create_experiment(
+        "registry", artifact_location=(folder / "artifacts").as_uri()
+    )
     with mlflow.start_run(experiment_id=experiment):
         return uri, logged(registered_model_name=NAME)
 
@@ -81,7 +93,9 @@ def test_description_and_readme_are_the_card(registry: Any) -> None:
         f"models:/{NAME}/1",
     ):
         assert said in text
-    readme = Path(mlflow.artifacts.download_artifacts(registry.model_uri), "README.md").read_text(encoding="utf-8")
+    readme = Path(mlflow.artifacts.download_artifacts(registry.model_uri), "README.md").read_text(
+        encoding="utf-8"
+    )
     assert readme == client.get_logged_model(registry.model_id).tags["mlflow.note.content"]
     assert text.split("## Use")[0].splitlines()[1:] == readme.split("## Use")[0].splitlines()[1:]
 
@@ -99,7 +113,10 @@ def test_nothing_of_a_row_is_in_registry_or_readme(registry: Any) -> None:
     client = MlflowClient()
     entry, model = client.get_model_version(NAME, "1"), client.get_registered_model(NAME)
     folder = Path(mlflow.artifacts.download_artifacts(registry.model_uri))
-    said = f"{entry.description} {entry.tags} {model.tags} {model.description} {(folder / 'README.md').read_text()}"
+    said = (
+        f"{entry.description} {entry.tags} {model.tags} {model.description}"
+        f" {(folder / 'README.md').read_text()}"
+    )
     assert "SENTINEL" not in said
     assert not [pay for pay in patients()["pay"] if str(pay) in said]
     assert not [town for town in patients()["town"].unique() if town in said]
@@ -158,10 +175,20 @@ def test_the_explainer_of_a_logged_model_brings_its_requirements(mlflow_store: s
         inner = mlflow.pyfunc.log_model(
             name="explainer", python_model=Inner(), pip_requirements=[f"scipy=={version('scipy')}"]
         )
-        told = {"model": accepts, "population": population(), "desired": 1, "code_paths": [model_server.__file__]}
-        info = log_protected_model(inner.model_uri, policy=PrivacyPolicy(guarantee="reciprocal"), **told)
+        told = {
+            "model": accepts,
+            "population": population(),
+            "desired": 1,
+            "code_paths": [model_server.__file__],
+        }
+        info = log_protected_model(
+            inner.model_uri, policy=PrivacyPolicy(guarantee="reciprocal"), **told
+        )
     folder = Path(mlflow.artifacts.download_artifacts(info.model_uri))
-    assert f"scipy=={version('scipy')}" in (folder / "requirements.txt").read_text(encoding="utf-8").split()
+    assert (
+        f"scipy=={version('scipy')}"
+        in (folder / "requirements.txt").read_text(encoding="utf-8").split()
+    )
 
 
 @pytest.mark.parametrize("guarantee", ["nominal", "reciprocal", "catalogue"])
@@ -178,8 +205,13 @@ def test_every_card_is_plain_and_promises_nothing(guarantee: Any, ledger: bool) 
 
 
 def test_a_card_fits_into_a_registry_whatever_the_table() -> None:
-    rows = pd.DataFrame(np.arange(600).reshape(2, 300), columns=[f"a column with a long name {i}" for i in range(300)])
-    schema = Schema.from_frame(rows, quasi_identifiers=list(rows)[:150], sensitive=list(rows)[150:160])
+    rows = pd.DataFrame(
+        np.arange(600).reshape(2, 300),
+        columns=[f"a column with a long name {i}" for i in range(300)],
+    )
+    schema = Schema.from_frame(
+        rows, quasi_identifiers=list(rows)[:150], sensitive=list(rows)[150:160]
+    )
     policy = PrivacyPolicy(k=2, min_pureness=0.9, max_ncp=0.5, l=2, t=0.3, guarantee="nominal")
     card = Card(Population.from_frame(rows, schema), policy, "an outcome", 1_000, ledger=False)
     text = card.text("n" * 200, f"models:/{'n' * 200}/1")
@@ -197,13 +229,21 @@ def test_logging_leaves_no_release_in_a_ledger(
     assert not (tmp_path / "ledger.db").exists()
 
 
-def test_another_process_loads_the_model_from_what_was_logged(registry: Any, entry: tuple[str, Any]) -> None:
+def test_another_process_loads_the_model_from_what_was_logged(
+    registry: Any, entry: tuple[str, Any]
+) -> None:
     code = f"""
 import mlflow, pandas
 queries = pandas.DataFrame({{"age": [30], "town": ["Ghent"], "pay": [1], "illness": ["x"]}})
 print(len(mlflow.pyfunc.load_model({registry.model_uri!r}).predict(queries)))
 """
-    paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if not path.endswith("servers")]
+    paths = [
+        path
+        for path in os.environ.get("PYTHONPATH", "").split(os.pathsep)
+        if not path.endswith("servers")
+    ]
     env = os.environ | {"MLFLOW_TRACKING_URI": entry[0], "PYTHONPATH": os.pathsep.join(paths)}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=env)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, env=env
+    )
     assert done.stdout.strip() == "1", done.stderr

@@ -29,7 +29,9 @@ def by_value(text: str) -> Any:
 
 
 def table() -> pd.DataFrame:
-    return pd.DataFrame({"age": [20, 30, 40, 50], "requests": ["yaml", "rich", "dice_ml", "xgboost"]})
+    return pd.DataFrame(
+        {"age": [20, 30, 40, 50], "requests": ["yaml", "rich", "dice_ml", "xgboost"]}
+    )
 
 
 def modules_of(thing: Any) -> set[str]:
@@ -40,7 +42,13 @@ def test_modules_are_those_that_loading_imports() -> None:
     fitted = LogisticRegression().fit([[0], [1]], [0, 1])
     pickle, found = pickled({"model": fitted, "rows": table()})
     assert {"sklearn.linear_model._logistic", "pandas"} <= found
-    assert not {name.split(".")[0] for name in found} & {"requests", "yaml", "rich", "dice_ml", "xgboost"}
+    assert not {name.split(".")[0] for name in found} & {
+        "requests",
+        "yaml",
+        "rich",
+        "dice_ml",
+        "xgboost",
+    }
     assert cloudpickle.loads(pickle)["rows"].equals(table())
 
 
@@ -58,8 +66,12 @@ def test_functions_stored_by_value_are_read_down_to_their_import_statements() ->
 
 
 def test_an_import_far_behind_many_names_is_found() -> None:
-    lines = [f"    name{i} = queries.name{i}" for i in range(400)]  # arguments above 255 take a prefix
-    explain = by_value("\n".join(["def explain(queries):", *lines, "    import yaml", "    return yaml"]))
+    lines = [
+        f"    name{i} = queries.name{i}" for i in range(400)
+    ]  # arguments above 255 take a prefix
+    explain = by_value(
+        "\n".join(["def explain(queries):", *lines, "    import yaml", "    return yaml"])
+    )
     assert "yaml" in modules_of(explain)
 
 
@@ -74,12 +86,17 @@ def test_what_a_thing_is_rebuilt_with_is_needed() -> None:
 def test_a_plain_explainer_needs_neither_dice_nor_xgboost() -> None:
     explain = by_value("def explain(queries):\n    return queries.assign(age=30)\n")
     pins = requirements_of([modules_of(explain), modules_of(LogisticRegression())])
-    assert pins == [*OURS, *(f"{name}=={version(name)}" for name in ("cloudpickle", "scikit-learn"))]
+    assert pins == [
+        *OURS,
+        *(f"{name}=={version(name)}" for name in ("cloudpickle", "scikit-learn")),
+    ]
 
 
 def test_a_dice_explainer_needs_dice_and_leaves_the_rest_to_pip() -> None:
     dice_ml = pytest.importorskip("dice_ml", reason="needs the extra [dice]")
-    rows = pd.DataFrame({"age": np.arange(20, 60), "pay": np.arange(40.0)}).assign(good=np.arange(40) % 2)
+    rows = pd.DataFrame({"age": np.arange(20, 60), "pay": np.arange(40.0)}).assign(
+        good=np.arange(40) % 2
+    )
     data = dice_ml.Data(dataframe=rows, continuous_features=["age", "pay"], outcome_name="good")
     fitted = LogisticRegression().fit(rows[["age", "pay"]], rows["good"])
     explainer = dice_ml.Dice(data, dice_ml.Model(model=fitted, backend="sklearn"), method="random")
@@ -91,14 +108,21 @@ def test_a_dice_explainer_needs_dice_and_leaves_the_rest_to_pip() -> None:
 def test_xgboost_is_pinned_for_a_model_of_its_own() -> None:
     with warnings.catch_warnings(action="ignore"):  # of the machine's C library
         xgboost = pytest.importorskip("xgboost", reason="comes with the extra [dice]")
-        fitted = xgboost.XGBClassifier(n_estimators=1).fit(np.arange(8).reshape(8, 1), np.arange(8) % 2)
+        fitted = xgboost.XGBClassifier(n_estimators=1).fit(
+            np.arange(8).reshape(8, 1), np.arange(8) % 2
+        )
     assert requirements_of([modules_of(fitted)]) == [*OURS, f"xgboost=={version('xgboost')}"]
 
 
 def test_what_the_user_gives_stands_in_the_place_of_what_was_found() -> None:
-    pins = requirements_of([modules_of(LogisticRegression())], ["scikit_learn>=1.5", "lightgbm==4.6.0"])
+    pins = requirements_of(
+        [modules_of(LogisticRegression())], ["scikit_learn>=1.5", "lightgbm==4.6.0"]
+    )
     assert pins == [*OURS, "lightgbm==4.6.0", "scikit_learn>=1.5"]
-    assert requirements_of([], ["cfk_plugin @ file:///wheel"]) == ["cfk_plugin @ file:///wheel", OURS[1]]
+    assert requirements_of([], ["cfk_plugin @ file:///wheel"]) == [
+        "cfk_plugin @ file:///wheel",
+        OURS[1],
+    ]
 
 
 @pytest.fixture
@@ -123,7 +147,9 @@ def test_a_module_of_no_distribution_is_named(local: Any, tmp_path: Path) -> Non
 
 
 def test_code_is_read_for_absolute_imports(tmp_path: Path) -> None:
-    (tmp_path / "a.py").write_text("import numpy as np, yaml.reader\nfrom . import b\nfrom scipy import stats\n")
+    (tmp_path / "a.py").write_text(
+        "import numpy as np, yaml.reader\nfrom . import b\nfrom scipy import stats\n"
+    )
     assert modules_of_code(tmp_path) == {"numpy", "yaml.reader", "scipy"}
 
 

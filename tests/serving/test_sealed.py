@@ -40,7 +40,16 @@ def facts(entry: Any) -> Any:
     if not isinstance(entry, GeneralizedCounterfactual):
         return entry
     c = entry.certificate
-    return entry.region, dict(entry.released), c.k, c.k_effective, c.k_consistent, c.ncp, c.pureness, c.policy_hash
+    return (
+        entry.region,
+        dict(entry.released),
+        c.k,
+        c.k_effective,
+        c.k_consistent,
+        c.ncp,
+        c.pureness,
+        c.policy_hash,
+    )
 
 
 def strangers(train: pd.DataFrame, seed: int) -> pd.DataFrame:
@@ -52,11 +61,14 @@ def strangers(train: pd.DataFrame, seed: int) -> pd.DataFrame:
 @pytest.mark.filterwarnings("ignore::cfk_plugin.errors.NominalGuaranteeWarning")
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
 @pytest.mark.parametrize("seed", [1, 4])
-def test_releases_are_the_same_row_for_row(seed: int, settings: dict[str, Any], tmp_path: Path) -> None:
+def test_releases_are_the_same_row_for_row(
+    seed: int, settings: dict[str, Any], tmp_path: Path
+) -> None:
     train = random_table(seed)
     if seed % 2:  # crowded cells are divided
         train = pd.concat(
-            [train] + [train.head(1).assign(pay=pay, person=1000 + pay) for pay in range(12)], ignore_index=True
+            [train] + [train.head(1).assign(pay=pay, person=1000 + pay) for pay in range(12)],
+            ignore_index=True,
         )
     anonymizer = fitted(described(train), k=4, **settings)
     anonymizer.seal(tmp_path / "population.cfk")
@@ -130,7 +142,9 @@ def test_a_policy_cannot_be_weakened(change: dict[str, Any], message: str, tmp_p
 
 
 @pytest.mark.parametrize(
-    "settings", [{"guarantee": "catalogue", "alpha": 0.5}, {"alpha": 0.5}, {"rare_values": "withhold"}], ids=str
+    "settings",
+    [{"guarantee": "catalogue", "alpha": 0.5}, {"alpha": 0.5}, {"rare_values": "withhold"}],
+    ids=str,
 )
 def test_what_needs_rows_is_not_sealed(settings: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(PolicyError, match="cannot hold"):
@@ -166,7 +180,9 @@ def test_no_private_value_and_no_pickle_is_in_the_file(key: bytes | None, tmp_pa
     import zipfile
 
     train = canaries()
-    population = Population.from_frame(train, Schema.from_frame(train, quasi_identifiers=["age"]), key=key)
+    population = Population.from_frame(
+        train, Schema.from_frame(train, quasi_identifiers=["age"]), key=key
+    )
     fitted(population, k=5).seal(tmp_path / "population.cfk")
     with zipfile.ZipFile(tmp_path / "population.cfk") as file:
         content = b"".join(file.read(name) for name in file.namelist())
@@ -186,11 +202,15 @@ def test_opened_in_another_process_with_the_key_of_the_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     train = canaries()
-    population = Population.from_frame(train, Schema.from_frame(train, quasi_identifiers=["age"]), key=b"a secret")
+    population = Population.from_frame(
+        train, Schema.from_frame(train, quasi_identifiers=["age"]), key=b"a secret"
+    )
     anonymizer = fitted(population, k=5)
     anonymizer.seal(tmp_path / "population.cfk")
     monkeypatch.delenv("CFK_KEY", raising=False)
-    with pytest.raises(BundleError, match="the bundle was sealed with a key; give it, or set CFK_KEY"):
+    with pytest.raises(
+        BundleError, match="the bundle was sealed with a key; give it, or set CFK_KEY"
+    ):
         Population.open(tmp_path / "population.cfk")
     train.to_pickle(tmp_path / "train.pkl")
     script = """
@@ -202,8 +222,12 @@ for region in anonymizer.regions_of(pd.read_pickle("train.pkl")):
     print(region["age"])
 """
     env, command = {**os.environ, "CFK_KEY": "a secret"}, [sys.executable, "-c", script]
-    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=True)
-    assert done.stdout.split() == [str(region["age"]) for region in anonymizer.regions_of(train) if region]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=env, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == [
+        str(region["age"]) for region in anonymizer.regions_of(train) if region
+    ]
 
 
 def test_a_damaged_bundle_protects_nobody(tmp_path: Path) -> None:

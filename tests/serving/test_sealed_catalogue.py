@@ -1,4 +1,6 @@
-"""A sealed catalogue answers as the one that was sealed, and its file tells no more than all answers together."""
+"""A sealed catalogue answers as the one that was sealed, and its file tells no more than all
+answers together.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,8 @@ def people(n: int = 120, seed: int = 3) -> pd.DataFrame:
             "age": rng.integers(18, 60, n),
             "town": rng.choice(["Ghent", "Namur", "Arlon"], n).astype(object),
             "grade": rng.choice(LEVELS, n).astype(object),
-            "since": pd.Timestamp("2001-01-01") + pd.to_timedelta(rng.integers(0, 4, n) * 500, unit="D"),
+            "since": pd.Timestamp("2001-01-01")
+            + pd.to_timedelta(rng.integers(0, 4, n) * 500, unit="D"),
             "pay": 1_000_003 + 7_919 * rng.permutation(n),
             "debt": rng.normal(10, 4, n).round(1),
             "job": rng.choice(["clerk", "nurse", "smith"], n).astype(object),
@@ -61,7 +64,11 @@ def people(n: int = 120, seed: int = 3) -> pd.DataFrame:
 
 def score(rows: pd.DataFrame) -> np.ndarray:
     pay = (rows["pay"].to_numpy(dtype=float) - 1_000_003) / 7_919
-    return np.asarray(pay - 2 * rows["debt"].fillna(12).to_numpy(dtype=float) + rows["age"].to_numpy(dtype=float) / 2)
+    return np.asarray(
+        pay
+        - 2 * rows["debt"].fillna(12).to_numpy(dtype=float)
+        + rows["age"].to_numpy(dtype=float) / 2
+    )
 
 
 def two(rows: pd.DataFrame) -> np.ndarray:
@@ -94,7 +101,9 @@ def population(train: pd.DataFrame, key: bytes | None = b"a secret") -> Populati
     return Population.from_frame(train, schema, key=key)
 
 
-def fitted(train: pd.DataFrame, model: Any = two, desired: Any = "yes", **policy: Any) -> KAnonymizer:
+def fitted(
+    train: pd.DataFrame, model: Any = two, desired: Any = "yes", **policy: Any
+) -> KAnonymizer:
     settings = PrivacyPolicy(k=K, guarantee="catalogue", **policy)
     return KAnonymizer(policy=settings).fit(population(train), model=model, desired=desired)
 
@@ -128,7 +137,9 @@ def both(
     return whole, KAnonymizer().fit(opened(path), model=model, desired=desired), path
 
 
-def test_answers_and_the_publication_are_the_same_bit_for_bit(both: tuple[KAnonymizer, KAnonymizer, Path]) -> None:
+def test_answers_and_the_publication_are_the_same_bit_for_bit(
+    both: tuple[KAnonymizer, KAnonymizer, Path],
+) -> None:
     whole, alone, path = both
     here, there = whole.explain(queries()), alone.explain(queries())
     assert there.to_json() == here.to_json()
@@ -139,7 +150,9 @@ def test_answers_and_the_publication_are_the_same_bit_for_bit(both: tuple[KAnony
     assert path.with_name("again.cfk").read_bytes() == path.read_bytes()
 
 
-def test_answers_to_who_cannot_change_everything_are_the_same(both: tuple[KAnonymizer, KAnonymizer, Path]) -> None:
+def test_answers_to_who_cannot_change_everything_are_the_same(
+    both: tuple[KAnonymizer, KAnonymizer, Path],
+) -> None:
     whole, alone, _ = both
     asked, answered = queries().head(60), 0
     for kept in (["age", "job"], ["debt", "town"], ["code"]):
@@ -154,11 +167,18 @@ def test_figures_without_rows_are_what_was_sealed_and_floors(
     both: tuple[KAnonymizer, KAnonymizer, Path], train: pd.DataFrame
 ) -> None:
     whole, alone, _ = both
-    for exact, found in zip(whole.explain(queries()).generalized, alone.explain(queries()).generalized, strict=True):
+    for exact, found in zip(
+        whole.explain(queries()).generalized, alone.explain(queries()).generalized, strict=True
+    ):
         inside = train[[exact.region.contains(row) for row in train.to_dict("records")]]
         more, less = exact.certificate, found.certificate
         assert less.k == more.k == len(inside)
-        assert less.k_consistent == less.k_effective == K <= min(more.k_consistent, more.k_effective or 0)
+        assert (
+            less.k_consistent
+            == less.k_effective
+            == K
+            <= min(more.k_consistent, more.k_effective or 0)
+        )
         assert (less.k_desired, less.k_private, less.private_matches) == (None, None, None)
 
 
@@ -183,13 +203,19 @@ def test_the_file_has_private_values_of_entries_alone_and_nobodys_quasi_identifi
     for secret in (b"NOBODY", b"KEY0", b"a secret", b"\x80\x04"):
         assert secret not in found
     with zipfile.ZipFile(path) as file:
-        arrays = {name: np.load(io.BytesIO(file.read(name))) for name in file.namelist() if name.endswith(".npy")}
+        arrays = {
+            name: np.load(io.BytesIO(file.read(name)))
+            for name in file.namelist()
+            if name.endswith(".npy")
+        }
     assert not {"cells.npy", "people.npy"} & {*arrays}
     told = {(str(e.outcome), e.region): e.certificate.k for e in whole.published().generalized}
     assert sorted(arrays["catalogue.people.npy"]) == sorted(told.values())
 
 
-def test_the_file_does_not_depend_on_the_order_of_the_table(train: pd.DataFrame, tmp_path: Path) -> None:
+def test_the_file_does_not_depend_on_the_order_of_the_table(
+    train: pd.DataFrame, tmp_path: Path
+) -> None:
     for name, table in {"here": train, "there": train.sample(frac=1, random_state=5)}.items():
         fitted(table.reset_index(drop=True)).seal(tmp_path / f"{name}.cfk")
     assert (tmp_path / "here.cfk").read_bytes() == (tmp_path / "there.cfk").read_bytes()
@@ -202,7 +228,10 @@ def test_what_a_catalogue_alone_cannot_do_is_refused(train: pd.DataFrame, tmp_pa
     for asked in (answering.transform, answering.regions_of):
         with pytest.raises(PolicyError, match="use explain"):
             asked(train)
-    for count in (alone.risk_profile, lambda: alone.count(answering.explain(queries().head(1)).generalized[0].region)):
+    for count in (
+        alone.risk_profile,
+        lambda: alone.count(answering.explain(queries().head(1)).generalized[0].region),
+    ):
         with pytest.raises(PopulationError, match="who is where"):
             count()
     with pytest.raises(PolicyError, match='anchor="query"'):
@@ -215,9 +244,11 @@ def test_what_a_catalogue_alone_cannot_do_is_refused(train: pd.DataFrame, tmp_pa
         with pytest.raises(PolicyError, match=said):
             KAnonymizer(policy=PrivacyPolicy(**settings)).fit(alone, model=two, desired="yes")
     with pytest.raises(PolicyError, match="ledger"):
-        KAnonymizer(ledger=Ledger(tmp_path / "ledger.db", key=b"the key of a ledger, long enough", create=True)).fit(
-            alone, model=two, desired="yes"
-        )
+        KAnonymizer(
+            ledger=Ledger(
+                tmp_path / "ledger.db", key=b"the key of a ledger, long enough", create=True
+            )
+        ).fit(alone, model=two, desired="yes")
     with pytest.raises(PolicyError, match="opposite"):
         KAnonymizer().fit(alone, model=two, desired="opposite")
     with pytest.raises(PolicyError, match="cannot hold"):
@@ -229,7 +260,10 @@ def test_another_model_is_refused_or_gives_no_answer_that_fewer_than_k_people_fi
 ) -> None:
     fitted(train).seal(tmp_path / "catalogue.cfk")
     alone = opened(tmp_path / "catalogue.cfk")
-    for model, desired in ((lambda rows: np.where(score(rows) > 75, "yes", "no"), "yes"), (two, "no")):
+    for model, desired in (
+        (lambda rows: np.where(score(rows) > 75, "yes", "no"), "yes"),
+        (two, "no"),
+    ):
         with pytest.raises(ModelError, match="sealed with"):
             KAnonymizer().fit(alone, model=model, desired=desired)
     catalogue = KAnonymizer().fit(alone, model=two, desired="yes").guarantee_.catalogue
@@ -238,11 +272,15 @@ def test_another_model_is_refused_or_gives_no_answer_that_fewer_than_k_people_fi
 
     def changed(rows: pd.DataFrame) -> np.ndarray:
         """Say of entries' points what was sealed, and of nearly all else something else."""
-        is_known = np.array([tuple(row) in known for row in rows[FEATURES].astype(str).to_numpy()], dtype=bool)
+        is_known = np.array(
+            [tuple(row) in known for row in rows[FEATURES].astype(str).to_numpy()], dtype=bool
+        )
         return np.where(is_known | (score(rows) > 95), two(rows), "no")
 
     moved = 0
-    for entry in KAnonymizer().fit(alone, model=changed, desired="yes").explain(queries()).generalized:
+    for entry in (
+        KAnonymizer().fit(alone, model=changed, desired="yes").explain(queries()).generalized
+    ):
         if entry.certificate.moved:
             inside = train[[entry.region.contains(row) for row in train.to_dict("records")]]
             assert (changed(inside.assign(**entry.released)) == "yes").sum() >= K
@@ -250,7 +288,9 @@ def test_another_model_is_refused_or_gives_no_answer_that_fewer_than_k_people_fi
     assert moved
 
 
-def test_a_handler_answers_from_a_bundle_for_its_k_alone(train: pd.DataFrame, tmp_path: Path) -> None:
+def test_a_handler_answers_from_a_bundle_for_its_k_alone(
+    train: pd.DataFrame, tmp_path: Path
+) -> None:
     whole = fitted(train)
     whole.seal(tmp_path / "catalogue.cfk")
     alone, asked = opened(tmp_path / "catalogue.cfk"), queries().astype({"since": str}).head(20)
@@ -258,7 +298,9 @@ def test_a_handler_answers_from_a_bundle_for_its_k_alone(train: pd.DataFrame, tm
     given: dict[str, Any] = {"most": 50, "model": two, "desired": "yes"}
     answer = handler_for(alone, alone.policy, None, **given).answer
     told = answer(asked.where(asked.notna(), None).to_dict("records"))
-    assert [each["status"] for each in told] == [entry.status for entry in whole.explain(queries().head(20))]
+    assert [each["status"] for each in told] == [
+        entry.status for entry in whole.explain(queries().head(20))
+    ]
     with pytest.raises(RequestError, match=FIXED):
         answer(asked, {"k": K + 1})
     with pytest.raises(InputError, match="leave out the explainer"):
@@ -267,12 +309,15 @@ def test_a_handler_answers_from_a_bundle_for_its_k_alone(train: pd.DataFrame, tm
         handler_for(whole.population_, whole.policy_, None, **given)
 
 
-# --- real servers ----------------------------------------------------------------------------------------------
+# --- real servers
+# ----------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def tree(train: pd.DataFrame) -> Any:
-    texts = make_column_transformer((OneHotEncoder(handle_unknown="ignore"), ["job"]), remainder="passthrough")
+    texts = make_column_transformer(
+        (OneHotEncoder(handle_unknown="ignore"), ["job"]), remainder="passthrough"
+    )
     tree = make_pipeline(texts, DecisionTreeClassifier(max_depth=4, random_state=0))
     return tree.fit(train[["age", "pay", "job"]], two(train))
 
@@ -286,15 +331,27 @@ def test_a_logged_model_answers_without_explainer_and_rows(
     explainer: Any, train: pd.DataFrame, tree: Any, tmp_path: Path
 ) -> None:
     store(tmp_path)
-    settings: dict[str, Any] = {"model": tree, "desired": "yes", "policy": PrivacyPolicy(k=K, guarantee="catalogue")}
-    whole = KAnonymizer(policy=settings["policy"]).fit(people_alone(train), model=tree, desired="yes")
+    settings: dict[str, Any] = {
+        "model": tree,
+        "desired": "yes",
+        "policy": PrivacyPolicy(k=K, guarantee="catalogue"),
+    }
+    whole = KAnonymizer(policy=settings["policy"]).fit(
+        people_alone(train), model=tree, desired="yes"
+    )
     with mlflow.start_run():
         logged = log_protected_model(explainer, population=people_alone(train), **settings)
-    found = mlflow.pyfunc.load_model(logged.model_uri).predict(queries().drop(columns=["since"]).head(20))
-    assert [each["status"] for each in found] == [entry.status for entry in whole.explain(queries().head(20))]
+    found = mlflow.pyfunc.load_model(logged.model_uri).predict(
+        queries().drop(columns=["since"]).head(20)
+    )
+    assert [each["status"] for each in found] == [
+        entry.status for entry in whole.explain(queries().head(20))
+    ]
     assert "released" in {each["status"] for each in found}
     others = train[~train["code"].isin(whole.catalogue_["code"])]
-    files = [path for path in tmp_path.rglob("*") if path.is_file() and "mlflow.db" not in path.name]
+    files = [
+        path for path in tmp_path.rglob("*") if path.is_file() and "mlflow.db" not in path.name
+    ]
     assert "explainer.pkl" not in {path.name for path in files}
     for path in files:
         kept = content(path) if path.suffix == ".cfk" else path.read_bytes()
@@ -303,7 +360,9 @@ def test_a_logged_model_answers_without_explainer_and_rows(
         log_protected_model(None, population=people_alone(train), ledger=True, **settings)
     with pytest.raises(CFKError, match="explainer"):
         log_protected_model(
-            None, population=people_alone(train), **settings | {"policy": PrivacyPolicy(k=K, guarantee="reciprocal")}
+            None,
+            population=people_alone(train),
+            **settings | {"policy": PrivacyPolicy(k=K, guarantee="reciprocal")},
         )
 
 
@@ -315,7 +374,9 @@ def people_alone(train: pd.DataFrame) -> Population:
     )
 
 
-def test_cfk_serve_answers_over_http_from_bundle_and_model(train: pd.DataFrame, tree: Any, tmp_path: Path) -> None:
+def test_cfk_serve_answers_over_http_from_bundle_and_model(
+    train: pd.DataFrame, tree: Any, tmp_path: Path
+) -> None:
     uri, policy = store(tmp_path), PrivacyPolicy(k=K, guarantee="catalogue")
     whole = KAnonymizer(policy=policy).fit(people_alone(train), model=tree, desired="yes")
     whole.seal(tmp_path / "catalogue.cfk")
@@ -325,7 +386,16 @@ def test_cfk_serve_answers_over_http_from_bundle_and_model(train: pd.DataFrame, 
         ).model_uri
     asked = queries().drop(columns="since").head(20)
     records = json.loads(asked.to_json(orient="records"))
-    command = ["cfk_plugin.cli", "serve", "--bundle", str(tmp_path / "catalogue.cfk"), "--model", model, "-d", "yes"]
+    command = [
+        "cfk_plugin.cli",
+        "serve",
+        "--bundle",
+        str(tmp_path / "catalogue.cfk"),
+        "--model",
+        model,
+        "-d",
+        "yes",
+    ]
     with serving(tmp_path, uri, command) as server:
         status, text = server.post({"dataframe_records": records})
         told = json.loads(text)["predictions"]

@@ -1,4 +1,6 @@
-"""`mlflow models serve` and `cfk serve`: whatever comes in, protected records or an error without a row go out."""
+"""`mlflow models serve` and `cfk serve`: whatever comes in, protected records or an error without a
+row go out.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,9 @@ THREADS, READING = 4, 1.0  # of `cfk serve`, and the seconds that it gives a cli
 
 @pytest.fixture(scope="module", autouse=True)
 def one_key() -> Iterator[None]:
-    """Let the servers and this process divide people alike, also where several ways are equally good."""
+    """Let the servers and this process divide people alike, also where several ways are equally
+    good.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CFK_KEY", "of these servers and this test")
         yield
@@ -75,7 +79,9 @@ def cfk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 def mlflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("mlflow")
     uri = store(folder)
-    with serving(folder, uri, by_mlflow(folder), SERVING_MODEL_CONFIG='{"k": 1, "policy": {"k": 1}}') as found:
+    with serving(
+        folder, uri, by_mlflow(folder), SERVING_MODEL_CONFIG='{"k": 1, "policy": {"k": 1}}'
+    ) as found:
         yield found
 
 
@@ -86,7 +92,9 @@ def server(request: pytest.FixtureRequest) -> Server:
 
 
 def split(frame: pd.DataFrame = QUERIES, **changes: Any) -> dict[str, Any]:
-    return {"dataframe_split": json.loads(frame.assign(**changes).to_json(orient="split", index=False))}
+    return {
+        "dataframe_split": json.loads(frame.assign(**changes).to_json(orient="split", index=False))
+    }
 
 
 def asked(*ages: object) -> dict[str, Any]:
@@ -98,14 +106,19 @@ def records(server: Server, body: Any) -> list[dict[str, Any]]:
     status, text = server.post(body)
     assert status == 200, text
     found: list[dict[str, Any]] = json.loads(text)["predictions"]
-    assert all(record["status"] == "suppressed" or K <= record["k"] == len(inside(record)) for record in found)
+    assert all(
+        record["status"] == "suppressed" or K <= record["k"] == len(inside(record))
+        for record in found
+    )
     return found
 
 
 def inside(record: dict[str, Any]) -> set[int]:
     """Return who fits a record."""
     said = {feature["name"]: feature for feature in record["features"]}
-    fit = PEOPLE["age"].between(said["age"]["low"], said["age"]["high"]) & PEOPLE["town"].isin(said["town"]["values"])
+    fit = PEOPLE["age"].between(said["age"]["low"], said["age"]["high"]) & PEOPLE["town"].isin(
+        said["town"]["values"]
+    )
     return set(PEOPLE.index[fit])
 
 
@@ -117,18 +130,32 @@ def is_well(server: Server) -> bool:
     """Say whether a server still answers, and there is neither a row nor a trace in its log."""
     log = server.console.read_text()
     said_nothing = not quoted(log) and "Traceback" not in log and 'File "' not in log
-    return said_nothing and [record["status"] for record in records(server, asked(40))] == ["released"]
+    return said_nothing and [record["status"] for record in records(server, asked(40))] == [
+        "released"
+    ]
 
 
-# --- what is asked as it should be -----------------------------------------------------------------------------
+# --- what is asked as it should be
+# -----------------------------------------------------------------------------
 
 
 def test_the_server_releases_what_the_library_releases_as_records(server: Server) -> None:
     policy = PrivacyPolicy(guarantee="reciprocal", k=K)
-    here = protect(NearestInAge(PEOPLE), model=accepts, population=population(), policy=policy, desired=1)
+    here = protect(
+        NearestInAge(PEOPLE), model=accepts, population=population(), policy=policy, desired=1
+    )
     found = records(server, split())
     for record, entry in zip(found, here.explain(QUERIES).released, strict=True):
-        assert list(record) == ["query", "status", "reason", "sentence", "k", "ncp", "pureness", "features"]
+        assert list(record) == [
+            "query",
+            "status",
+            "reason",
+            "sentence",
+            "k",
+            "ncp",
+            "pureness",
+            "features",
+        ]
         assert [f["name"] for f in record["features"]] == list(QUERIES)
         assert record["sentence"].startswith("If you")
         age, town = record["features"][:2]
@@ -157,12 +184,15 @@ def test_concurrent_requests_get_the_answers_of_single_ones(server: Server) -> N
         assert list(pool.map(lambda body: records(server, body), bodies)) == single
 
 
-# --- what an explainer or a model raises and answers -----------------------------------------------------------
+# --- what an explainer or a model raises and answers
+# -----------------------------------------------------------
 
 RAISED = [age for age in HAZARDS if age != 96]
 
 
-def test_whatever_an_explainer_raises_its_queries_are_withheld_and_the_server_goes_on(server: Server) -> None:
+def test_whatever_an_explainer_raises_its_queries_are_withheld_and_the_server_goes_on(
+    server: Server,
+) -> None:
     for age in RAISED:  # more of them than `cfk serve` has threads
         found = records(server, asked(age, 40))
         assert {record["status"] for record in found} == {"suppressed"}, age
@@ -181,7 +211,10 @@ def test_what_is_no_answer_withholds_all_queries(server: Server) -> None:
     for age in RUBBISH:
         found = records(server, asked(age, 40))
         reasons = {"model_failed", "protector_failed"} if age == 79 else {"explainer_failed"}
-        assert [(record["query"], record["status"]) for record in found] == [(0, "suppressed"), (1, "suppressed")]
+        assert [(record["query"], record["status"]) for record in found] == [
+            (0, "suppressed"),
+            (1, "suppressed"),
+        ]
         assert {record["reason"] for record in found} <= reasons, age
         assert not quoted(json.dumps(found))
     assert is_well(server)
@@ -191,11 +224,16 @@ def test_a_cell_that_is_no_value_withholds_its_own_query_alone(server: Server) -
     for age in SPOILED:
         spoiled, good = records(server, asked(age, 40))
         reason = "missing_value" if age == 66 else "invalid_value"
-        assert (spoiled["status"], spoiled["reason"], good["status"]) == ("suppressed", reason, "released"), age
+        assert (spoiled["status"], spoiled["reason"], good["status"]) == (
+            "suppressed",
+            reason,
+            "released",
+        ), age
     assert is_well(server)
 
 
-# --- requests that are wrong, by mistake or not ----------------------------------------------------------------
+# --- requests that are wrong, by mistake or not
+# ----------------------------------------------------------------
 
 WRONG: dict[str, tuple[Any, str | None]] = {
     "a column is missing": (split(QUERIES.drop(columns="pay")), handler.COLUMNS),
@@ -225,15 +263,23 @@ def test_wrong_requests_get_a_4xx_that_says_what_is_wrong(server: Server) -> Non
 
 
 numbers = st.one_of(
-    st.integers(-(10**30), 10**30), st.floats(), st.sampled_from([0, -1, 25.5, 1e308, -0.0, 2**63, 10**400, True])
+    st.integers(-(10**30), 10**30),
+    st.floats(),
+    st.sampled_from([0, -1, 25.5, 1e308, -0.0, 2**63, 10**400, True]),
 )
 scalars = st.one_of(
-    st.none(), numbers, st.text(max_size=20), st.sampled_from(["", "NaN", "40", "Atlantis", "\x00", "\ud800", "\u202e"])
+    st.none(),
+    numbers,
+    st.text(max_size=20),
+    st.sampled_from(["", "NaN", "40", "Atlantis", "\x00", "\ud800", "\u202e"]),
 )
 values = st.recursive(
-    scalars, lambda of: st.one_of(st.lists(of, max_size=3), st.dictionaries(st.text(), of, max_size=3))
+    scalars,
+    lambda of: st.one_of(st.lists(of, max_size=3), st.dictionaries(st.text(), of, max_size=3)),
 )
-names = st.one_of(st.sampled_from([*PEOPLE, "", "query", "__class__", "age ", "AGE", "k"]), st.text(max_size=8))
+names = st.one_of(
+    st.sampled_from([*PEOPLE, "", "query", "__class__", "age ", "AGE", "k"]), st.text(max_size=8)
+)
 
 
 def often(usual: Any, *others: Any) -> Any:
@@ -260,19 +306,29 @@ def spoiled_rows(draw: st.DrawFn) -> Any:
 
 
 params = st.one_of(
-    values, st.fixed_dictionaries({"k": st.one_of(numbers, values)}), st.just({"k": 1, "policy": {"k": 1}})
+    values,
+    st.fixed_dictionaries({"k": st.one_of(numbers, values)}),
+    st.just({"k": 1, "policy": {"k": 1}}),
 )
 bodies = often(
     spoiled_rows(),
     st.builds(lambda rows, given: {**rows, "params": given}, spoiled_rows(), params),
-    st.dictionaries(st.sampled_from(["inputs", "instances", "dataframe_split", "dataframe_records", "params"]), values),
+    st.dictionaries(
+        st.sampled_from(["inputs", "instances", "dataframe_split", "dataframe_records", "params"]),
+        values,
+    ),
     values,
 )
 # Numbers that no library writes, and a key twice, in the place of an age.
-SPELLED = ['"age": ' + number for number in ("1e400", "NaN", "Infinity", "1" * 5_000, "0x10", "007", '1, "age": 2')]
+SPELLED = [
+    '"age": ' + number
+    for number in ("1e400", "NaN", "Infinity", "1" * 5_000, "0x10", "007", '1, "age": 2')
+]
 encoded = st.builds(
     lambda body, plain, age: (
-        json.dumps(body, ensure_ascii=plain).replace('"age": 40', age).encode("utf-8", "surrogatepass")
+        json.dumps(body, ensure_ascii=plain)
+        .replace('"age": 40', age)
+        .encode("utf-8", "surrogatepass")
     ),
     bodies,
     st.booleans(),
@@ -287,7 +343,9 @@ requests = often(
 )
 kinds = often(
     st.just("application/json"),
-    st.sampled_from(["application/json; charset=utf-16", "text/csv", "", "a/b", "application/octet-stream"]),
+    st.sampled_from(
+        ["application/json; charset=utf-16", "text/csv", "", "a/b", "application/octet-stream"]
+    ),
 )
 
 
@@ -307,7 +365,9 @@ def check_answer(status: int | None, text: str) -> None:
 def test_hostile_requests(server: Server) -> None:
     seen, memory = Counter[int](), server.memory()
 
-    @settings(max_examples=120, derandomize=True, suppress_health_check=list(HealthCheck), database=None)
+    @settings(
+        max_examples=120, derandomize=True, suppress_health_check=list(HealthCheck), database=None
+    )
     @given(requests, kinds)
     def sent(content: bytes, kind: str) -> None:
         status, text = server.post(LONG.get(content, content), kind)
@@ -320,7 +380,8 @@ def test_hostile_requests(server: Server) -> None:
     assert is_well(server)
 
 
-# --- requests as they go over the wire -------------------------------------------------------------------------
+# --- requests as they go over the wire
+# -------------------------------------------------------------------------
 
 HEAD = b"POST /invocations HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
 CONTENT = json.dumps(asked(40)).encode()
@@ -330,22 +391,44 @@ def wire(head: bytes = HEAD, *, more: bytes = b"", content: bytes = CONTENT) -> 
     return head + more + b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(content) + content
 
 
-PIECES = b"".join(b"%x\r\n%s\r\n" % (len(CONTENT[i : i + 7]), CONTENT[i : i + 7]) for i in range(0, len(CONTENT), 7))
+PIECES = b"".join(
+    b"%x\r\n%s\r\n" % (len(CONTENT[i : i + 7]), CONTENT[i : i + 7])
+    for i in range(0, len(CONTENT), 7)
+)
 ODD = [
     HEAD + b"Connection: close\r\nTransfer-Encoding: chunked\r\n\r\n" + PIECES + b"0\r\n\r\n",
-    *[wire(HEAD.replace(b"POST", way)) for way in (b"GET", b"PUT", b"HEAD", b"OPTIONS", b"TRACE", b"BREW")],
+    *[
+        wire(HEAD.replace(b"POST", way))
+        for way in (b"GET", b"PUT", b"HEAD", b"OPTIONS", b"TRACE", b"BREW")
+    ],
     *[
         wire(HEAD.replace(b"/invocations", path))
-        for path in (b"/", b"/invocations/", b"/invocations?k=1", b"//invocations", b"/..%2f..%2fetc", b"/a" * 2_000)
+        for path in (
+            b"/",
+            b"/invocations/",
+            b"/invocations?k=1",
+            b"//invocations",
+            b"/..%2f..%2fetc",
+            b"/a" * 2_000,
+        )
     ],
     *[
         wire(more=header + b"\r\n")
-        for header in (b"X: " + b"x" * 20_000, b"\r\n".join([b"X: 1"] * 300), b"Upgrade: websocket", b"X: \x01")
+        for header in (
+            b"X: " + b"x" * 20_000,
+            b"\r\n".join([b"X: 1"] * 300),
+            b"Upgrade: websocket",
+            b"X: \x01",
+        )
     ],
     wire(more=b"Content-Encoding: gzip\r\n", content=gzip.compress(CONTENT)),
     wire(content=CONTENT.decode().encode("utf-16")),
-    wire(HEAD.replace(b"application/json", b"application/vnd.apache.parquet"), content=b"PAR1" * 10),
-    wire(HEAD.replace(b"application/json", b"text/csv"), content=QUERIES.to_csv(index=False).encode()),
+    wire(
+        HEAD.replace(b"application/json", b"application/vnd.apache.parquet"), content=b"PAR1" * 10
+    ),
+    wire(
+        HEAD.replace(b"application/json", b"text/csv"), content=QUERIES.to_csv(index=False).encode()
+    ),
 ]
 
 
@@ -357,7 +440,9 @@ def test_odd_requests_on_the_wire(server: Server) -> None:
         answer = http.client.HTTPResponse(client, method=request.split()[0].decode())
         try:
             answer.begin()
-            check_answer(answer.status if request.startswith(b"POST") else None, answer.read().decode())
+            check_answer(
+                answer.status if request.startswith(b"POST") else None, answer.read().decode()
+            )
         except (ConnectionError, http.client.HTTPException):
             pass
         finally:
@@ -372,7 +457,11 @@ def connected(server: Server) -> socket.socket:
 
 def test_slow_clients_and_those_that_go_cost_no_memory_no_trace_and_no_place(cfk: Server) -> None:
     assert is_well(cfk)
-    before, started, lines = cfk.memory(), time.monotonic(), len(cfk.console.read_text().splitlines())
+    before, started, lines = (
+        cfk.memory(),
+        time.monotonic(),
+        len(cfk.console.read_text().splitlines()),
+    )
     gone = connected(cfk)
     gone.sendall(HEAD + b"Content-Length: 1000\r\n\r\n{")
     gone.close()
@@ -397,7 +486,9 @@ def sent_but_for_the_end(client: socket.socket) -> None:
 
 
 def ended(client: socket.socket) -> bytes:
-    """Return the status that a client was answered with before it was hung up on; none where it was not."""
+    """Return the status that a client was answered with before it was hung up on; none where it was
+    not.
+    """
     text = b""
     try:
         while part := client.recv(65_536):

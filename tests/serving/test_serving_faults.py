@@ -1,4 +1,6 @@
-"""Servers while things break: nothing raw leaves, and after recovery no record is lost or there twice."""
+"""Servers while things break: nothing raw leaves, and after recovery no record is lost or there
+twice.
+"""
 
 from __future__ import annotations
 
@@ -29,16 +31,23 @@ from tracking_server import TrackingServer, tracking_server
 pytestmark = pytest.mark.slow
 
 PATIENT = {"MLFLOW_HTTP_REQUEST_TIMEOUT": "3", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1"}
-SECRETS = tuple(f"SENTINEL{i:03d}" for i in range(60)) + tuple(str(pay) for pay in patients()["pay"])
+SECRETS = tuple(f"SENTINEL{i:03d}" for i in range(60)) + tuple(
+    str(pay) for pay in patients()["pay"]
+)
 
 
 def body(*ages: int) -> dict[str, Any]:
-    rows = [{"age": age, "town": "Ghent", "pay": 1_000_500, "illness": "a cold"} for age in ages or (40,)]
+    rows = [
+        {"age": age, "town": "Ghent", "pay": 1_000_500, "illness": "a cold"}
+        for age in ages or (40,)
+    ]
     return {"dataframe_records": rows}
 
 
 def answered(server: Server, *ages: int) -> list[dict[str, Any]]:
-    """Ask, check that nothing raw is in the answer, and return the records; none when it was refused."""
+    """Ask, check that nothing raw is in the answer, and return the records; none when it was
+    refused.
+    """
     status, text = server.post(body(*ages))
     records = json.loads(text).get("predictions", [])
     released = [record for record in records if record["status"] == "released"]
@@ -51,7 +60,9 @@ def answered(server: Server, *ages: int) -> list[dict[str, Any]]:
 
 @contextmanager
 def tracked(folder: Path, tracking: TrackingServer) -> Iterator[Server]:
-    """Serve a protected model from its files, with the tracking server's address in the environment."""
+    """Serve a protected model from its files, with the tracking server's address in the
+    environment.
+    """
     uri = store(folder)
     with mlflow.start_run():
         local = mlflow.artifacts.download_artifacts(
@@ -66,7 +77,9 @@ def tracked(folder: Path, tracking: TrackingServer) -> Iterator[Server]:
 
 def spool(command: str, folder: Path) -> int:
     env = os.environ | PATIENT | {"CFK_SPOOL": str(folder / "spool")}
-    return subprocess.run([sys.executable, "-m", "cfk_plugin.cli", "spool", command], env=env, check=False).returncode
+    return subprocess.run(
+        [sys.executable, "-m", "cfk_plugin.cli", "spool", command], env=env, check=False
+    ).returncode
 
 
 def wait_until_empty(folder: Path) -> None:
@@ -96,7 +109,9 @@ def rows_in(tracking: TrackingServer, folder: Path) -> int:
     return count
 
 
-def test_a_tracking_server_that_is_down_dies_and_hangs_and_a_model_server_that_is_killed(tmp_path: Path) -> None:
+def test_a_tracking_server_that_is_down_dies_and_hangs_and_a_model_server_that_is_killed(
+    tmp_path: Path,
+) -> None:
     given = 0
     with tracking_server(tmp_path) as tracking, tracked(tmp_path, tracking) as server:
         given += sum(len(answered(server, 25 + i, 40)) for i in range(5))  # it was never there
@@ -125,7 +140,9 @@ def test_a_tracking_server_that_is_down_dies_and_hangs_and_a_model_server_that_i
         tracking.go_on()
         assert spool("flush", tmp_path) == 0
         assert known >= 60
-        assert given + known <= rows_in(tracking, tmp_path) <= given + known + 4  # kept, and killed before it left
+        assert (
+            given + known <= rows_in(tracking, tmp_path) <= given + known + 4
+        )  # kept, and killed before it left
 
 
 def answered_or_gone(server: Server, age: int) -> int:
@@ -165,7 +182,10 @@ def test_an_explainer_that_hangs_is_answered_with_a_constant(by: Any, tmp_path: 
     with serving(tmp_path, uri, command, MLFLOW_SCORING_SERVER_REQUEST_TIMEOUT="2") as server:
         status, text = server.post(body(96))
         assert status == 504
-        assert "Request processing time exceeded limit" in text or json.loads(text)["message"] == TIMEOUT
+        assert (
+            "Request processing time exceeded limit" in text
+            or json.loads(text)["message"] == TIMEOUT
+        )
         assert len(answered(server, 40)) == 1
         if by is by_cfk:
             with ThreadPoolExecutor(8) as pool:
@@ -184,7 +204,10 @@ def test_a_ledger_that_is_down_withholds_and_two_servers_share_one(
     Ledger(postgres_url, key=ledger["CFK_LEDGER_KEY"].encode(), create=True).close()
     uri = store(tmp_path)
     first, second = by_mlflow(tmp_path, ledger=True), by_mlflow(tmp_path, k=K + 4, ledger=True)
-    with serving(tmp_path, uri, first, **ledger) as one, serving(tmp_path, uri, second, **ledger) as other:
+    with (
+        serving(tmp_path, uri, first, **ledger) as one,
+        serving(tmp_path, uri, second, **ledger) as other,
+    ):
         before = answered(one, *range(25, 45))
         assert {record["status"] for record in before} == {"released"}
         for old, new in zip(before, answered(other, *range(25, 45)), strict=True):

@@ -1,8 +1,10 @@
-"""Made the bundles beside it, with the code of commit 1c2909d (bundle format 2), catalogues with the first that seals
-them. Run: python make_sealed.py
+"""Made the bundles beside it, with the code of commit 1c2909d (bundle format 2), catalogues with
+the first that seals them.
 
-What each of them protects is in ``sealed.json``; `tests/data/test_sealing.py` opens them and compares. Only a
-new format needs new files: what is there is kept.
+Run: python make_sealed.py
+
+What each of them protects is in ``sealed.json``; `tests/data/test_sealing.py` opens them and
+compares. Only a new format needs new files: what is there is kept.
 """
 
 from __future__ import annotations
@@ -44,7 +46,8 @@ def people(n: int, seed: int) -> pd.DataFrame:
         {
             "age": rng.integers(20, 45, n),
             "height": np.round(rng.normal(1.7, 0.1, n), 2),
-            "since": pd.Timestamp("2019-01-01") + pd.to_timedelta(rng.integers(0, 30, n) * 40, unit="D"),
+            "since": pd.Timestamp("2019-01-01")
+            + pd.to_timedelta(rng.integers(0, 30, n) * 40, unit="D"),
             "city": rng.choice(list(CITIES), n),
             "degree": rng.choice(["none", "school", "master"], n),
             "sex": rng.choice(["m", "f", None], n, p=[0.5, 0.4, 0.1]),
@@ -82,7 +85,10 @@ def protected(opened: Population) -> dict[str, Any]:
     alone = anonymizer.policy_.guarantee == "catalogue"
     entries = anonymizer.explain(raw.assign(pay=20)) if alone else anonymizer.transform(raw)
     regions = [] if alone else anonymizer.regions_of(raw)
-    told = [{n: v for n, v in entry.certificate.to_dict().items() if v is not None} for entry in entries.generalized]
+    told = [
+        {n: v for n, v in entry.certificate.to_dict().items() if v is not None}
+        for entry in entries.generalized
+    ]
     for certificate in told:
         if not certificate["moved"]:  # there was no such field when the first bundles were made
             del certificate["moved"]
@@ -92,7 +98,8 @@ def protected(opened: Population) -> dict[str, Any]:
         "policy": anonymizer.policy_.to_dict(),
         "regions": [None if region is None else region.to_dict() for region in regions],
         "released": [
-            {**entry.to_dict(), "certificate": found} for entry, found in zip(entries.generalized, told, strict=True)
+            {**entry.to_dict(), "certificate": found}
+            for entry, found in zip(entries.generalized, told, strict=True)
         ],
         "suppressed": [entry.to_dict() for entry in entries.suppressed],
     }
@@ -107,7 +114,9 @@ def main() -> None:
                 continue
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                fitted = KAnonymizer(policy=PrivacyPolicy(**settings)).fit(population(key), model=model, desired=1)
+                fitted = KAnonymizer(policy=PrivacyPolicy(**settings)).fit(
+                    population(key), model=model, desired=1
+                )
             fitted.seal(path)
             found[path.stem] = protected(Population.open(path, key=key))
     lines = [f'"{name}": {json.dumps(facts, sort_keys=True)}' for name, facts in found.items()]
