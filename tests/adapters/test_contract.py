@@ -66,8 +66,7 @@ def test_the_contract_is_kept_with_the_real_library(name: str) -> None:
         assert len(ranked.frame) > len(queries)
 
 
-# --- a good adapter, and others that break one rule
-# --------------------------------------------------------------
+# --- a good adapter, and others that break one rule -----------------------------------------------
 
 ASKED = pd.DataFrame({"age": [2511, 4022, 6133], "income": [3044, 9055, 5566]})
 NAMES = ["age", "income"]

@@ -234,8 +234,7 @@ def test_nothing_reachable_from_the_rebuilt_result_is_a_training_row(
     assert len(pickle.dumps(result)) < len(pickle.dumps(native))
 
 
-# --- behind protection, as its notebooks use it
-# ------------------------------------------------------------------
+# --- behind protection, as its notebooks use it ---------------------------------------------------
 
 PEOPLE = Population.from_frame(
     ROWS, Schema.from_frame(ROWS, quasi_identifiers=["age", "job"], target="approved")

@@ -162,8 +162,7 @@ def test_seven_thousand_numbers_are_answered(method: type[Any]) -> None:
     assert (model.predict(answers) == 1).all()
 
 
-# --- tables as arrays, and back
-# --------------------------------------------------------------------------------------
+# --- tables as arrays, and back -------------------------------------------------------------------
 
 
 def test_rows_come_back_as_they_were() -> None:
@@ -241,8 +240,7 @@ def test_nothing_of_a_row_is_shown() -> None:
     assert CANARY not in repr(encoding.encode(loans()))
 
 
-# --- FACE
-# ------------------------------------------------------------------------------------------------------------
+# --- FACE -----------------------------------------------------------------------------------------
 
 
 def by_definition(
@@ -352,8 +350,7 @@ def test_equal_rows_are_one_and_the_model_is_asked_for_them_once() -> None:
     assert asked.count(5) == 1
 
 
-# --- Growing Spheres
-# -------------------------------------------------------------------------------------------------
+# --- Growing Spheres ------------------------------------------------------------------------------
 
 
 def test_a_shell_is_filled_evenly_by_volume() -> None:
@@ -439,8 +436,7 @@ def test_nothing_is_found_beyond_the_limit() -> None:
     )
 
 
-# --- C-CHVAE
-# ---------------------------------------------------------------------------------------------------------
+# --- C-CHVAE --------------------------------------------------------------------------------------
 
 
 def along_a_line(n: int = 600, seed: int = 0) -> pd.DataFrame:
@@ -525,8 +521,7 @@ def test_a_category_that_no_training_row_has_can_be_asked_with() -> None:
     assert set(answers["job"].dropna()) <= {*train["job"].dropna(), "pilot"}
 
 
-# --- CADEX and REVISE
-# ----------------------------------------------------------------------------------------------
+# --- CADEX and REVISE -----------------------------------------------------------------------------
 
 
 def changed(answers: pd.DataFrame, queries: pd.DataFrame) -> pd.Series:

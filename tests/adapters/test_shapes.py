@@ -56,8 +56,7 @@ def richer(rows: Any) -> Any:
     return rows
 
 
-# --- what the libraries have
-# ---------------------------------------------------------------------------------------
+# --- what the libraries have ----------------------------------------------------------------------
 
 
 @of("alibi.api.interfaces")
@@ -238,8 +237,7 @@ class TreeExplainer:
         return X
 
 
-# --- the contract, on all of them
-# ----------------------------------------------------------------------------------
+# --- the contract, on all of them -----------------------------------------------------------------
 
 FOUND = pd.DataFrame(richer(ROWS), columns=NAMES)
 ONE = QUERIES.to_numpy(dtype=float)[:1]
@@ -321,8 +319,7 @@ def test_own_results_are_rebuilt_from_what_is_released(name: str) -> None:
         assert list(answer) == NAMES
 
 
-# --- goals, constraints, categories
-# --------------------------------------------------------------------------------
+# --- goals, constraints, categories ---------------------------------------------------------------
 
 
 def source_of(explainer: Any, context: AdaptContext = CONTEXT) -> Any:

@@ -178,8 +178,7 @@ def attack(
     return attribute_inference(Owner(explainer), sample, **{"quasi_identifiers": QUASI, **settings})
 
 
-# --- guesses, recounted
-# ----------------------------------------------------------------------------------------------
+# --- guesses, recounted ---------------------------------------------------------------------------
 
 Person = Mapping[str, Any]
 Said = tuple[Callable[[Person], bool], Mapping[str, Any]]
@@ -301,8 +300,7 @@ def test_the_baseline_learns_from_quasi_identifiers_at_the_width_of_the_guesses(
     assert found[f"{LINKAGE}/ill"].baseline.value < 0.4
 
 
-# --- what kinds of answers tell
-# --------------------------------------------------------------------------------------
+# --- what kinds of answers tell -------------------------------------------------------------------
 
 
 def test_rows_tell_more_of_people_in_the_table_than_of_others() -> None:

@@ -152,8 +152,7 @@ def run_of(experiment: str, result: Result) -> Any:
     return run
 
 
-# --- linkage
-# ---------------------------------------------------------------------------------------------------------
+# --- linkage --------------------------------------------------------------------------------------
 
 OF_MODEL = "-s schema.json -m model.joblib"
 LINKAGE = f"linkage train.csv cf.csv {OF_MODEL} --desired yes --k 5"
@@ -250,8 +249,7 @@ def test_the_report_judges_what_the_audit_judges_as_it_does(
         assert (line.status, line.measured.value, line.threshold.value) == ("pass", least, 5)
 
 
-# --- epsilon
-# ---------------------------------------------------------------------------------------------------------
+# --- epsilon --------------------------------------------------------------------------------------
 
 EPSILON = "epsilon towns.csv -s towns.json --claimed 1 --canary canary.json --runs 40"
 FIT = f"{EPSILON} --fit audited_functions"
@@ -309,8 +307,7 @@ def test_our_own_prototypes_are_audited_by_name() -> None:
     assert report()["figures"]["epsilon_low"] < 1
 
 
-# --- all
-# -------------------------------------------------------------------------------------------------------------
+# --- all ------------------------------------------------------------------------------------------
 
 ALL = "all people.csv -s people.json -d yes -m fresh.joblib"
 
@@ -412,8 +409,7 @@ def test_a_table_of_few_hundred_people_is_audited() -> None:
     }
 
 
-# --- frontier and utility
-# --------------------------------------------------------------------------------------------
+# --- frontier and utility -------------------------------------------------------------------------
 
 FRONTIER = f"frontier train.csv cf.csv {OF_MODEL} --desired yes --ks 2,5,12"
 UTILITY = f"utility train.csv facts.csv cf.csv {OF_MODEL}"
@@ -521,8 +517,7 @@ def test_training_rows_as_answers_of_a_published_table(shared_data: Path) -> Non
     assert found.chance.copies_holdout.value < 0.1
 
 
-# --- wrong input
-# -----------------------------------------------------------------------------------------------------
+# --- wrong input ----------------------------------------------------------------------------------
 
 NO_CANARY = f"{EPSILON.replace('--canary canary.json', '')} --fit audited_functions:noisy"
 WRONG = {

@@ -51,8 +51,7 @@ def one_run_ceiling(guesses: int) -> float:
     return -math.log(0.05 ** (-1 / guesses) - 1)
 
 
-# --- bounds from scores
-# ----------------------------------------------------------------------------------------------
+# --- bounds from scores ---------------------------------------------------------------------------
 
 
 @given(
@@ -134,8 +133,7 @@ def test_scores_may_be_infinite_show_one_tail_and_are_as_many_in_both_worlds() -
         epsilon_from_scores([1.0] * 8, [0.0] * 7)
 
 
-# --- a canary in many runs
-# -------------------------------------------------------------------------------------------
+# --- a canary in many runs ------------------------------------------------------------------------
 
 LEVELS = ["w", "x", "y", "z"]
 
@@ -377,8 +375,7 @@ def test_errors_quote_no_row(where: str) -> None:
         audited(lambda rows: object(), runs=20)
 
 
-# --- many canaries in one run
-# ----------------------------------------------------------------------------------------
+# --- many canaries in one run ---------------------------------------------------------------------
 
 
 def guessing(

@@ -41,8 +41,7 @@ def attack(owner: Any = None, people: int = 1600, **settings: Any) -> AttackRepo
     )
 
 
-# --- copies
-# ----------------------------------------------------------------------------------------------------------
+# --- copies ---------------------------------------------------------------------------------------
 
 
 def test_counterfactuals_on_the_boundary_copy_the_model_and_those_that_say_nothing_do_not() -> None:
@@ -341,8 +340,7 @@ def test_unusable_settings_are_refused(settings: dict[str, Any], said: str) -> N
         attack(**settings)
 
 
-# --- what a copy tells
-# -----------------------------------------------------------------------------------------------
+# --- what a copy tells ----------------------------------------------------------------------------
 
 
 def test_people_whom_a_model_remembers_are_found_through_its_copy_and_others_are_not() -> None:

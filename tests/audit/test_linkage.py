@@ -201,8 +201,7 @@ def test_people_outside_of_the_table_are_the_control() -> None:
     assert inversion(one, "released").control.value == 0.0  # type: ignore[union-attr] # 25 and 26 go elsewhere
 
 
-# --- against plain loops
-# ---------------------------------------------------------------------------------------------
+# --- against plain loops --------------------------------------------------------------------------
 
 QUASI = ["age", "town", "level"]
 
@@ -356,8 +355,7 @@ def test_a_fixed_partition_leaves_k_for_everybody(method: str, policy: dict[str,
         assert found["everyone_mapped"] == pytest.approx(GOOD.mean())
 
 
-# --- repeated and random releases
-# ------------------------------------------------------------------------------------
+# --- repeated and random releases -----------------------------------------------------------------
 
 
 class Coin:
@@ -456,8 +454,7 @@ def test_intersection_through_a_release_of_ones_own(exact: Setting) -> None:
     assert found.figures["k_after_4_min"] >= 5
 
 
-# --- who and what is attacked
-# ----------------------------------------------------------------------------------------
+# --- who and what is attacked ---------------------------------------------------------------------
 
 
 def test_several_rows_of_one_person_count_once() -> None:

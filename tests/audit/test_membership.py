@@ -87,8 +87,7 @@ def attack(sample: Sample, owner: Any = OWNER, **settings: Any) -> AttackReport:
     return membership(owner, sample, **{"n_train": 200, "distance": "l1", **settings})
 
 
-# --- scores, recounted
-# -----------------------------------------------------------------------------------------------
+# --- scores, recounted ----------------------------------------------------------------------------
 
 SHADOWS = 3
 
@@ -310,8 +309,7 @@ def test_l1_is_for_numbers_and_another_distance_is_brought() -> None:
     assert brought[CFD].main == attack(sample, Scripted(), n_train=100, n_shadows=SHADOWS)[CFD].main
 
 
-# --- linear models, whose counterfactuals are exact
-# ------------------------------------------------------------------
+# --- linear models, whose counterfactuals are exact -----------------------------------------------
 
 FEW = HypercubePopulation(d=10)
 LEAKING = HypercubePopulation(d=800).draw(2000, seed=1)
@@ -417,8 +415,7 @@ def test_at_the_size_of_the_paper_leaks_grow_with_features_and_the_ratio_test_le
     assert few[CFD_LRT].main.high < 0.53
 
 
-# --- made-up populations, and the game
-# -------------------------------------------------------------------------------
+# --- made-up populations, and the game ------------------------------------------------------------
 
 
 @pytest.mark.parametrize("d", [2, 150])
@@ -509,8 +506,7 @@ def test_a_game_about_nobody_is_refused() -> None:
         play(OWNER, WIDE.draw, lambda person, answer: True, n_train=20, rounds=0)
 
 
-# --- a second opinion
-# ------------------------------------------------------------------------------------------------
+# --- a second opinion -----------------------------------------------------------------------------
 
 
 def art(name: str) -> Any:

@@ -87,8 +87,7 @@ def assert_no_canary(text: str) -> None:
     assert not [value for value in VALUES if value in text]
 
 
-# --- rates and results
-# -----------------------------------------------------------------------------------------------
+# --- rates and results ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -145,8 +144,7 @@ def test_a_result_says_when_the_attack_did_not_work_cannot_be_changed_and_travel
     assert {"main", "main_low", "main_high", "baseline", "worked", "n"} <= set(frame)
 
 
-# --- a report of attacks on regions
-# ----------------------------------------------------------------------------------
+# --- a report of attacks on regions ---------------------------------------------------------------
 
 
 def test_all_attacks_run_hold_no_value_and_are_the_same_with_the_same_seed(
@@ -236,8 +234,7 @@ def test_nothing_released_or_not_tested_is_review_and_a_broken_promise_is_fail()
     assert [check.holds for check in found.checks] == [True, False, False]
 
 
-# --- MLflow
-# ----------------------------------------------------------------------------------------------------------
+# --- MLflow ---------------------------------------------------------------------------------------
 
 
 def test_a_report_is_logged_under_its_own_names(report: AuditReport, mlflow_store: str) -> None:

@@ -106,8 +106,7 @@ def asked(name: str) -> tuple[Any, Any, pd.DataFrame]:
     return answered(OWNERS[name])
 
 
-# --- owners
-# ----------------------------------------------------------------------------------------------------------
+# --- owners ---------------------------------------------------------------------------------------
 
 
 @every
@@ -181,8 +180,7 @@ def test_what_cannot_be_trained_is_said_without_a_value() -> None:
         )
 
 
-# --- how answers are read
-# --------------------------------------------------------------------------------------------
+# --- how answers are read -------------------------------------------------------------------------
 
 
 def gaps(n: int = 160) -> Sample:
@@ -284,8 +282,7 @@ def test_several_or_fewer_answers_are_refused_and_suppressed_ones_are_missing() 
     assert answers.rows.iloc[1].isna().all()
 
 
-# --- the same attack on several
-# --------------------------------------------------------------------------------------
+# --- the same attack on several -------------------------------------------------------------------
 
 
 def owners(**settings: Any) -> list[Target]:
@@ -360,8 +357,7 @@ def test_one_attack_runs_on_all_with_the_same_people_and_seed_and_is_read_side_b
     ]
 
 
-# --- what answers tell of who was trained on
-# -------------------------------------------------------------------------
+# --- what answers tell of who was trained on ------------------------------------------------------
 
 MANY = people(2400)
 

@@ -179,8 +179,7 @@ def test_it_shows_no_row_and_refuses_pickling() -> None:
         population.codes[0, 0] = 1
 
 
-# --- the rows behind the cells
-# ------------------------------------------------------------------------------------
+# --- the rows behind the cells --------------------------------------------------------------------
 
 
 def test_what_numbers_records_travels_to_workers_alone_and_does_not_show_its_key() -> None:

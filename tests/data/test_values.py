@@ -170,8 +170,7 @@ def test_conform_changes_no_value(values: Any, dtype: Any) -> None:
     assert cast.astype(object).tolist() == values
 
 
-# --- regions
-# ----------------------------------------------------------------------------------------------------
+# --- regions --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("value", [None, np.nan, np.float32("nan"), pd.NA, pd.NaT, Decimal("NaN")])

@@ -164,8 +164,7 @@ def test_wrong_declarations_are_refused(changes: dict[str, Any], said: str) -> N
         domain(**changes)
 
 
-# --- the encoding
-# ----------------------------------------------------------------------------------------------------
+# --- the encoding ---------------------------------------------------------------------------------
 
 ROWS = pd.DataFrame(
     {

@@ -74,8 +74,7 @@ def joined(canary: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([TABLE, canary], ignore_index=True)
 
 
-# --- audits
-# ----------------------------------------------------------------------------------------------------------
+# --- audits ---------------------------------------------------------------------------------------
 
 
 def audited(odd: str, epsilon: float, runs: int) -> EpsilonAudit:
@@ -257,8 +256,7 @@ def test_an_audit_of_all_that_leaves_of_a_fit_finds_nothing(canary: dict[str, An
     assert report.epsilon_low <= 0.5 < report.ceiling
 
 
-# --- the dtype of a table, and values that nobody declared
-# -----------------------------------------------------------
+# --- the dtype of a table, and values that nobody declared ----------------------------------------
 
 
 @pytest.mark.filterwarnings("ignore::cfk_plugin.errors.PrivacyLeakWarning")
@@ -384,8 +382,7 @@ def test_a_row_of_nobody_and_a_table_without_rows_refuse_nothing() -> None:
         assert found.forest_.people == pytest.approx(expected, abs=1)
 
 
-# --- copies keep their account
-# ---------------------------------------------------------------------------------------
+# --- copies keep their account --------------------------------------------------------------------
 
 
 def pickled(one: DPPrototypes) -> DPPrototypes:
@@ -509,8 +506,7 @@ def test_what_was_spent_is_the_same_for_tables_that_differ_by_one_person(
     assert texts[0] == texts[1]
 
 
-# --- a surrogate that was fitted elsewhere
-# ---------------------------------------------------------------------------
+# --- a surrogate that was fitted elsewhere --------------------------------------------------------
 
 LABELLED = TABLE.assign(outcome=rich(TABLE))
 WITH_OUTCOME = Population.from_frame(

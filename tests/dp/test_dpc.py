@@ -106,8 +106,7 @@ def published(model: Pipeline) -> DPC:
     return DPC(0.025, **FAST).fit(PEOPLE, model, "granted")
 
 
-# --- answers
-# ---------------------------------------------------------------------------------------------------------
+# --- answers --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -208,8 +207,7 @@ def test_a_function_of_gradients_serves_any_model(queries: pd.DataFrame) -> None
     assert rich(method.generate(queries)).mean() > 0.9
 
 
-# --- no guarantee, and no value
-# --------------------------------------------------------------------------------------
+# --- no guarantee, and no value -------------------------------------------------------------------
 
 
 def test_every_answer_says_that_nothing_is_guaranteed(
@@ -296,8 +294,7 @@ def test_a_wrong_function_of_gradients_is_refused_without_a_value(
     assert CANARY not in "".join(traceback.format_exception(caught.value))
 
 
-# --- wrong input
-# -----------------------------------------------------------------------------------------------------
+# --- wrong input ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -391,8 +388,7 @@ def test_undeclared_domains_sealed_populations_and_wrong_queries_are_refused(
             published.generate(asked, **options)
 
 
-# --- gradients
-# -------------------------------------------------------------------------------------------------------
+# --- gradients ------------------------------------------------------------------------------------
 
 
 def numerical(

@@ -30,8 +30,7 @@ def rows(n: int = 300, columns: int = 3) -> np.ndarray:
     return np.random.default_rng(0).integers(0, 4, (n, columns)).astype(np.int32)
 
 
-# --- noise
-# -----------------------------------------------------------------------------------------------------------
+# --- noise ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("delta", [0.0, 1e-6])
@@ -121,8 +120,7 @@ def test_without_opendp_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPat
         PrivateRows(rows(), 1.0, 0.0, shares(3))
 
 
-# --- the noised model
-# ------------------------------------------------------------------------------------------------
+# --- the noised model -----------------------------------------------------------------------------
 
 
 def linked(n: int = 4000, seed: int = 0) -> np.ndarray:

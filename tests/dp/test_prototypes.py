@@ -97,8 +97,7 @@ def reasons(result: Any) -> set[str]:
     return {entry.reason for entry in result if isinstance(entry, Suppressed)}
 
 
-# --- answers
-# ---------------------------------------------------------------------------------------------------------
+# --- answers --------------------------------------------------------------------------------------
 
 
 def test_every_answer_is_a_declared_row_with_the_desired_outcome_and_the_certificate_of_the_fit(
@@ -271,8 +270,7 @@ def test_where_no_row_has_the_outcome_or_the_model_fails_answers_are_suppressed(
     assert reasons(fitted(model=moody, desired="opposite").explain(QUERIES)) == {"model_failed"}
 
 
-# --- moves towards who asks
-# -------------------------------------------------------------------------------------------
+# --- moves towards who asks -----------------------------------------------------------------------
 
 
 def test_rows_are_moved_unless_the_model_is_private_and_then_with_a_warning_where_that_is_asked_for() -> (
@@ -376,8 +374,7 @@ def test_own_values_that_are_not_declared_are_not_taken_over() -> None:
     assert rows.dtypes.tolist() == patients().dtypes.tolist()
 
 
-# --- what is guaranteed
-# ----------------------------------------------------------------------------------------------
+# --- what is guaranteed ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -503,8 +500,7 @@ def test_a_surrogate_learns_from_the_rows_and_the_private_model_is_never_asked()
         fitted(rows=100, model_access="surrogate", model=tree)
 
 
-# --- what is kept
-# ----------------------------------------------------------------------------------------------------
+# --- what is kept ---------------------------------------------------------------------------------
 
 
 def test_what_is_fitted_holds_no_row_of_the_table_and_can_be_pickled() -> None:
@@ -544,8 +540,7 @@ def test_what_is_set_after_a_fit_changes_no_answer_and_no_claim() -> None:
         one.explain(QUERIES)
 
 
-# --- wrong input
-# -----------------------------------------------------------------------------------------------------
+# --- wrong input ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -91,8 +91,7 @@ QUERIES = TRAIN.loc[TRAIN["pay"] <= CUT, FEATURES].head(4)
 WANTED = TRAIN.loc[TRAIN["pay"] > CUT, FEATURES].head(4)
 
 
-# --- looking for them
-# ------------------------------------------------------------------------------------------
+# --- looking for them -----------------------------------------------------------------------------
 
 
 def spellings(value: Any) -> set[str]:
@@ -292,8 +291,7 @@ def test_sentinels_are_found() -> None:
     assert_clean("730000018 CANARY-TOWN 2011-07-03")
 
 
-# --- results
-# ---------------------------------------------------------------------------------------------------
+# --- results --------------------------------------------------------------------------------------
 
 
 def nearest() -> NearestUnlikeNeighbour:
@@ -431,8 +429,7 @@ def test_binned_and_rare_private_values(watch: Watch) -> None:
     assert not own & released_values([result])
 
 
-# --- failures
-# --------------------------------------------------------------------------------------------------
+# --- failures -------------------------------------------------------------------------------------
 
 
 def quote(*_: Any, **__: Any) -> Any:
@@ -680,8 +677,7 @@ def test_wrong_schemas_policies_and_tables(watch: Watch) -> None:
     assert len(watch.results) == 2
 
 
-# --- objects
-# ---------------------------------------------------------------------------------------------------
+# --- objects --------------------------------------------------------------------------------------
 
 
 class Spy(ExactProtector):
@@ -739,8 +735,7 @@ def test_nothing_shows_or_pickles_rows(watch: Watch) -> None:
             assert_clean(everything(caught.value))
 
 
-# --- files
-# -----------------------------------------------------------------------------------------------------
+# --- files ----------------------------------------------------------------------------------------
 
 
 def answer(rows: pd.DataFrame) -> pd.DataFrame:

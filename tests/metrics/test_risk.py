@@ -128,8 +128,7 @@ def test_k_private_reads_any_dtype() -> None:
         metrics.k_private(rows, {"other": 1})
 
 
-# --- how many people private values single out
-# ------------------------------------------------------------------
+# --- how many people private values single out ----------------------------------------------------
 
 TABLE = pd.DataFrame(
     {
@@ -208,8 +207,7 @@ def test_unique_private_values_of_published_tables(
     assert (profile.unique, profile.unique_binned) == pytest.approx((unique, binned), abs=0.0051)
 
 
-# --- gaps between groups of people
-# --------------------------------------------------------------------------------
+# --- gaps between groups of people ----------------------------------------------------------------
 
 
 def test_gap_of_two_groups() -> None:

@@ -269,8 +269,7 @@ def test_the_nearest_point_of_a_bin_whose_edges_are_no_whole_numbers_is_whole_wh
     assert (model(points) == "yes").all()
 
 
-# --- private values that are shared, or nobody's
-# -----------------------------------------------------------------
+# --- private values that are shared, or nobody's --------------------------------------------------
 
 
 def people_with(train: pd.DataFrame, private: Any) -> int:

@@ -125,8 +125,7 @@ def test_the_certificate_counts_whom_rerunning_leaves() -> None:
         )
 
 
-# --- who is nobody in the table
-# ---------------------------------------------------------------------------------
+# --- who is nobody in the table -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -189,8 +188,7 @@ def test_a_row_of_another_outcome_gets_a_region_of_the_people_with_its_own() -> 
     assert min(region["q_whole"].low for region in regions) == 10  # type: ignore[union-attr, index]
 
 
-# --- order and key
-# ------------------------------------------------------------------------------------------------
+# --- order and key --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("key", [None, "a secret"])
@@ -224,8 +222,7 @@ def test_the_key_decides_who_of_a_crowded_cell_goes_where(monkeypatch: pytest.Mo
     assert all(Counter(other) == Counter(found[0]) for other in found)
 
 
-# --- which groups
-# -------------------------------------------------------------------------------------------------
+# --- which groups ---------------------------------------------------------------------------------
 
 
 @pytest.mark.full_search

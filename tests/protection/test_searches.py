@@ -221,8 +221,7 @@ def test_no_small_change_of_what_grasp_finds_costs_less(seed: int) -> None:
     assert check(seed, GraspProtector(iterations=1, samples=5), 1.0, objective="ncp") == 0
 
 
-# --- tables that are too large for all regions
-# --------------------------------------------------------------------
+# --- tables that are too large for all regions ----------------------------------------------------
 
 
 def always(rows: pd.DataFrame) -> np.ndarray:
@@ -315,8 +314,7 @@ def test_codes_that_the_population_lacks_are_refused() -> None:
             ExactProtector().protect(wrong)
 
 
-# --- what is claimed
-# ------------------------------------------------------------------------------------------------
+# --- what is claimed ------------------------------------------------------------------------------
 
 
 def ages(*given: float, **columns: Any) -> Population:
@@ -378,8 +376,7 @@ def test_what_is_proven_is_claimed_and_nothing_else(
         assert found.region["age"] == Interval(22, 30)
 
 
-# --- what GRASP joins, with one neighbour to draw from
-# --------------------------------------------------------------
+# --- what GRASP joins, with one neighbour to draw from --------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -257,8 +257,7 @@ def test_answers_are_a_whole_number_of_a_catalogue(anonymizer: KAnonymizer, numb
         other.explain(QUERIES, answers=2)
 
 
-# --- behind an explainer
-# -----------------------------------------------------------------------------------------
+# --- behind an explainer --------------------------------------------------------------------------
 
 
 def released(

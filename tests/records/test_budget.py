@@ -111,8 +111,7 @@ def shown() -> dict[str, dict[str, Any]]:
     }
 
 
-# --- spending
-# --------------------------------------------------------------------------------------------------------
+# --- spending -------------------------------------------------------------------------------------
 
 
 def test_spends_add_up_to_the_ceiling_and_no_further(
@@ -248,8 +247,7 @@ def test_no_more_is_spent_by_processes_that_get_killed(
         assert (account.spent(), account.remaining()) == ((15.0, 0.0), (0.0, 0.0))
 
 
-# --- amounts, exactly
-# ------------------------------------------------------------------------------------------------
+# --- amounts, exactly -----------------------------------------------------------------------------
 
 SHARE = Fraction(1, 2**52)  # by which a float may lie beside its decimal, at most
 epsilons = st.floats(1e-6, 3.0) | st.sampled_from([0.1, 0.2, 0.3, 1 / 3, 0.7, 1e-6])
@@ -426,8 +424,7 @@ def test_other_mistakes_are_said() -> None:
             use()
 
 
-# --- the default, and copies
-# -----------------------------------------------------------------------------------------
+# --- the default, and copies ----------------------------------------------------------------------
 
 
 def test_default_is_that_of_the_innermost_block_else_of_the_process() -> None:
@@ -518,8 +515,7 @@ def test_a_budget_in_memory_that_is_lost_does_not_start_anew() -> None:
             use()
 
 
-# --- in the database of a ledger
-# -------------------------------------------------------------------------------------
+# --- in the database of a ledger ------------------------------------------------------------------
 
 
 def test_a_ledger_has_no_budget_until_the_first_spend_which_outlives_everything(

@@ -48,8 +48,7 @@ def dump(url: str) -> dict[str, list[Any]]:
         }
 
 
-# --- opening
-# ---------------------------------------------------------------------------------------------------
+# --- opening --------------------------------------------------------------------------------------
 
 
 def test_what_is_on_record_outlives_the_ledger(open_ledger: Open) -> None:
@@ -143,8 +142,7 @@ def test_default_place_is_the_state_folder_or_the_environment(
     assert "releases  0" in cfk("ledger status").stdout
 
 
-# --- failures
-# --------------------------------------------------------------------------------------------------
+# --- failures -------------------------------------------------------------------------------------
 
 
 def test_database_error_says_nothing_of_values(open_ledger: Open, url: str) -> None:
@@ -185,8 +183,7 @@ def test_server_that_is_away_is_an_error_without_the_password() -> None:
     assert caught.value.__context__ is None
 
 
-# --- erasure
-# ---------------------------------------------------------------------------------------------------
+# --- erasure --------------------------------------------------------------------------------------
 
 
 def test_forgotten_record_is_gone_and_the_others_stay(open_ledger: Open, url: str) -> None:
@@ -232,8 +229,7 @@ def test_purge_erases_what_was_last_given_before(open_ledger: Open, url: str) ->
             ledger.purge(moment)  # type: ignore[arg-type]
 
 
-# --- what can be seen
-# ------------------------------------------------------------------------------------------
+# --- what can be seen -----------------------------------------------------------------------------
 
 
 def test_more_than_a_statement_or_a_page_holds_is_settled_and_exported(open_ledger: Open) -> None:
@@ -303,8 +299,7 @@ def test_neither_key_nor_password_nor_value_is_shown(
     assert handle(ledger, 1) not in caplog.text
 
 
-# --- the command line
-# ------------------------------------------------------------------------------------------
+# --- the command line -----------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -64,8 +64,7 @@ def ledger(file: Path) -> Iterator[Ledger]:
         yield opened
 
 
-# --- a ledger that disappears
-# ----------------------------------------------------------------------------------
+# --- a ledger that disappears ---------------------------------------------------------------------
 
 
 def away(file: Path) -> None:
@@ -257,8 +256,7 @@ def test_who_finds_no_ledger_makes_none(
     output_of("ledger verify", file)
 
 
-# --- rows that are deleted, moved or changed
-# -------------------------------------------------------------------
+# --- rows that are deleted, moved or changed ------------------------------------------------------
 
 RELEASE = "UPDATE cfk_ledger_releases SET {} WHERE seq = 3"
 OF_9 = "(SELECT {} FROM cfk_ledger_releases WHERE seq = 9)"
@@ -403,8 +401,7 @@ def test_of_a_long_ledger_opening_counts_what_it_does_not_recompute(
         Ledger(file)
 
 
-# --- a database that others hold
-# -------------------------------------------------------------------------------
+# --- a database that others hold ------------------------------------------------------------------
 
 
 @contextmanager
@@ -560,8 +557,7 @@ def test_what_one_request_waits_is_counted_together(postgres_url: str) -> None:
                     ledger.earlier(ledger.handle([1]))
 
 
-# --- real servers
-# ----------------------------------------------------------------------------------------------
+# --- real servers ---------------------------------------------------------------------------------
 
 
 def answers(server: Server, n: int) -> Counter[tuple[int, Any]]:

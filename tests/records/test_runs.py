@@ -96,8 +96,7 @@ def parts_of(run_id: str | None, kind: str = "explanations") -> pd.DataFrame:
     )
 
 
-# --- what a run holds
-# ------------------------------------------------------------------------------------------
+# --- what a run holds -----------------------------------------------------------------------------
 
 
 def test_log_writes_params_metrics_and_tags(mlflow_store: str) -> None:
@@ -329,8 +328,7 @@ def test_verdict(entries: list[Any], verdict: str, mlflow_store: str) -> None:
     assert (run.data.tags["cfk.verdict"], run.data.metrics["cfk.asked"]) == (verdict, len(entries))
 
 
-# --- a run that goes on
-# ----------------------------------------------------------------------------------------
+# --- a run that goes on ---------------------------------------------------------------------------
 
 
 def test_steps_and_summary_go_on_over_calls_loggers_and_ways(mlflow_store: str) -> None:
@@ -429,8 +427,7 @@ def test_records_of_before_are_logged_as_they_are(mlflow_store: str) -> None:
     assert "cfk.cm" not in metrics_of(run_id), "of the first region nothing is known"
 
 
-# --- which run
-# -------------------------------------------------------------------------------------------------
+# --- which run ------------------------------------------------------------------------------------
 
 
 def test_a_run_that_was_begun_without_its_floor_gets_none(mlflow_store: str) -> None:
@@ -480,8 +477,7 @@ def test_other_settings_in_the_background_get_a_child_run(mlflow_store: str) -> 
     assert [(r.data.params["cfk.k"], r.data.metrics["cfk.asked"]) for r in found] == [("4", 6)]
 
 
-# --- in the background
-# -----------------------------------------------------------------------------------------
+# --- in the background ----------------------------------------------------------------------------
 
 
 def test_track_logs_what_is_observed_inside_the_block(mlflow_store: str) -> None:

@@ -391,8 +391,7 @@ def test_a_delivered_spool_is_empty(mlflow_store: str, spool: Path) -> None:
     assert spool_folder() == spool
 
 
-# --- a spool that disappears
-# -----------------------------------------------------------------------------------
+# --- a spool that disappears ----------------------------------------------------------------------
 
 NOBODY = "http://127.0.0.1:9"
 

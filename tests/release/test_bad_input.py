@@ -78,8 +78,7 @@ def reasons(explanations: Explanations) -> list[str | None]:
     return [getattr(entry, "reason", None) for entry in explanations]
 
 
-# --- schemas, tables and policies
-# ------------------------------------------------------------------------------
+# --- schemas, tables and policies -----------------------------------------------------------------
 
 
 def test_columns_that_are_doubled_or_missing_are_named() -> None:
@@ -205,8 +204,7 @@ def test_a_quasi_identifier_of_a_hundred_thousand_texts() -> None:
         assert inside.sum() == entry.certificate.k >= 4
 
 
-# --- values of counterfactuals
-# -----------------------------------------------------------------------------------
+# --- values of counterfactuals --------------------------------------------------------------------
 
 BAD_VALUES = [
     *((name, value, "missing_value") for name in ("age", "pay") for value in (np.nan, None, pd.NA)),
@@ -290,8 +288,7 @@ def test_spelling_order_and_further_columns_make_no_difference_and_the_model_nev
     assert all(dtypes.equals(TRAIN.dtypes) for dtypes in seen)
 
 
-# --- models and goals
-# --------------------------------------------------------------------------------------------
+# --- models and goals -----------------------------------------------------------------------------
 
 
 def test_what_is_no_model_of_this_table_is_refused() -> None:
@@ -356,8 +353,7 @@ def test_a_bad_value_does_not_warn(guarantee: str) -> None:
         anonymizer.transform(RAW.assign(age=["eighty", 81_001, 81_014, 81_027]))
 
 
-# --- explainers
-# --------------------------------------------------------------------------------------------------
+# --- explainers -----------------------------------------------------------------------------------
 
 
 def explain(answer: Any, queries: Any = RAW) -> Explanations:

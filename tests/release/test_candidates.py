@@ -36,8 +36,7 @@ M = 4
 KEY = b"a key of sixteen bytes or more"
 
 
-# --- the best, by its definition
-# ---------------------------------------------------------------------------------
+# --- the best, by its definition ------------------------------------------------------------------
 
 
 def parity(value: Any) -> int:
@@ -159,8 +158,7 @@ def test_bounds_are_compared_with_ncp_and_pureness_alone() -> None:
     assert alone.chosen[query[first]].tolist() == list(range(len(first)))
 
 
-# --- the way of the chosen one
-# -----------------------------------------------------------------------------------
+# --- the way of the chosen one --------------------------------------------------------------------
 
 
 def table(n: int = 150) -> pd.DataFrame:

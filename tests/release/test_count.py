@@ -38,8 +38,7 @@ from cfk_plugin.serving.records import record_of
 
 KEY = b"a key of tests"
 
-# --- The order of rows and columns, the index, the dtype, the process
-# -----------------------------------------------
+# --- The order of rows and columns, the index, the dtype, the process -----------------------------
 
 
 def people(n: int, seed: int) -> pd.DataFrame:
@@ -283,8 +282,7 @@ def test_a_ledger_of_before_does_not_lose_its_records(tmp_path: Path) -> None:
         assert ledger.status().records == 1
 
 
-# --- What is printed holds the people that were certified
-# -----------------------------------------------------------
+# --- What is printed holds the people that were certified -----------------------------------------
 
 
 def _fine(random: np.random.Generator, n: int) -> Any:
@@ -507,8 +505,7 @@ def test_a_region_from_elsewhere_counts_nobody_who_is_just_outside_of_it() -> No
     assert population.count(Region(everything | {"x": Interval(10**400, 10**401)})) == 0
 
 
-# --- What cannot be counted is refused by name
-# -----------------------------------------------------------------------
+# --- What cannot be counted is refused by name ----------------------------------------------------
 
 
 REFUSED: dict[str, tuple[Any, str]] = {

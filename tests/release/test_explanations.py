@@ -155,8 +155,7 @@ def test_nothing_released_is_a_result_of_either_kind() -> None:
     )
 
 
-# --- groups of those who ask
-# --------------------------------------------------------------------------------------
+# --- groups of those who ask ----------------------------------------------------------------------
 
 TRAIN = pd.DataFrame(
     {"age": np.arange(60) // 2 + 20, "pay": np.arange(60) * 10 + 1_000, "sex": ["f", "m"] * 30}

@@ -148,8 +148,7 @@ def run(answer: Callable[[Task], Any], way: str, **policy: Any) -> Explanations:
     return answering(way, **policy).transform(RAW)
 
 
-# --- regions that lie
-# ------------------------------------------------------------------------------------------
+# --- regions that lie -----------------------------------------------------------------------------
 
 
 def forged(parts: Any = None, **changes: Any) -> Region:
@@ -313,8 +312,7 @@ def test_a_region_cannot_be_changed_after_it_was_verified() -> None:
     assert result.to_json() == before
 
 
-# --- answers that are none, and claims
-# --------------------------------------------------------------------------
+# --- answers that are none, and claims ------------------------------------------------------------
 
 NO_ANSWERS: list[Callable[[Task], Any]] = [
     lambda task: [Proposal(forged())] * (len(task) - 1),
@@ -401,8 +399,7 @@ def test_a_built_in_name_is_taken_and_a_name_cannot_carry_a_row_out() -> None:
     withheld(fitted(method="mine", plugins=[usurper]).transform(RAW), "verification_failed")
 
 
-# --- what they are given
-# ---------------------------------------------------------------------------------------
+# --- what they are given --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -471,8 +468,7 @@ def test_a_detector_changes_nothing_and_calls_no_alarm_off() -> None:
         )
 
 
-# --- whatever is raised
-# ----------------------------------------------------------------------------------------
+# --- whatever is raised ---------------------------------------------------------------------------
 
 
 class PanicException(BaseException):
@@ -695,8 +691,7 @@ def test_the_command_line_says_one_line_of_a_model_that_panics(
     assert (done.stdout, done.stderr) == ("", "cfk: the model raised PanicException on 90 rows\n")
 
 
-# --- models that answer badly
-# -----------------------------------------------------------------------------------
+# --- models that answer badly ---------------------------------------------------------------------
 
 BROKEN_MODELS: dict[str, Callable[[pd.DataFrame], Any]] = {
     "raises": thrower(ValueError(SECRET)),
@@ -789,8 +784,7 @@ def test_a_label_that_is_new_is_not_desired_or_one_of_a_broken_model() -> None:
         )
 
 
-# --- adapters that answer badly
-# ---------------------------------------------------------------------------------
+# --- adapters that answer badly -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

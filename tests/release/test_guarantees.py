@@ -95,8 +95,7 @@ def recount(result: Explanations, anonymizer: KAnonymizer, could_be: np.ndarray 
         assert entry.certificate.pureness > 0
 
 
-# --- defaults, refusals, warnings
-# ------------------------------------------------------------------------------
+# --- defaults, refusals, warnings -----------------------------------------------------------------
 
 
 def test_the_default_guarantee_is_the_catalogue_and_needs_no_method() -> None:
@@ -144,8 +143,7 @@ def test_only_a_nominal_guarantee_warns_of_what_it_does_not_hold_against() -> No
             fitted(policy)
 
 
-# --- who is left
-# -------------------------------------------------------------------------------------------------
+# --- who is left ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", POLICIES)
@@ -248,8 +246,7 @@ def test_k_people_are_left_with_and_without_a_key(monkeypatch: pytest.MonkeyPatc
         recount(anonymizer.transform(LOW.head(30)), anonymizer, LABELS == "low")
 
 
-# --- plugins in the place of the partition
-# -----------------------------------------------------------------------
+# --- plugins in the place of the partition --------------------------------------------------------
 
 
 class Lying:
@@ -298,8 +295,7 @@ def test_a_plugin_may_answer_with_the_own_region_of_the_partition_and_with_no_ot
     assert {entry.certificate.method for entry in result.generalized} == {"plugin"}
 
 
-# --- diverse regions, at ages of which ten years share a diagnosis
-# -----------------------------------------------
+# --- diverse regions, at ages of which ten years share a diagnosis --------------------------------
 
 PATIENTS = pd.DataFrame(
     {"age": range(40), "diagnosis": np.repeat(["a", "b", "c", "d"], 10), "score": range(40)}
@@ -344,8 +340,7 @@ def test_what_cannot_be_diverse_is_withheld() -> None:
         explained(l=5, on_infeasible="raise")
 
 
-# --- the floor of a region that was fixed beforehand
-# --------------------------------------------------------------
+# --- the floor of a region that was fixed beforehand ----------------------------------------------
 
 
 def test_what_is_below_the_floor_is_withheld_and_zero_takes_it_away() -> None:

@@ -156,8 +156,7 @@ def shown(result: Any) -> list[tuple[Any, set[Any], Any]]:
     ]
 
 
-# --- classes
-# ------------------------------------------------------------------------------------------------------
+# --- classes --------------------------------------------------------------------------------------
 
 CLASSES = [
     ("nominal", NUMBERED, 0), ("reciprocal", NAMED, 1), ("catalogue", NAMED, 0), ("catalogue", NUMBERED, 1),
@@ -213,8 +212,7 @@ def test_another_outcome_than_is_protected_for_and_what_is_no_class_is_refused()
         function.explain(TRAIN.head(2), desired="granted")
 
 
-# --- NICE, functions and candidates
-# -------------------------------------------------------------------------------
+# --- NICE, functions and candidates ---------------------------------------------------------------
 
 
 def nice_of_three() -> Any:
@@ -273,8 +271,7 @@ def test_the_outcome_of_a_call_decides_among_candidates() -> None:
     assert [entry.outcome for entry in entries] == [Outcome("middle")] * 3
 
 
-# --- numbers
-# ------------------------------------------------------------------------------------------------------
+# --- numbers --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -302,8 +299,7 @@ def test_ranges_must_not_tell_the_outcomes_of_people_who_count() -> None:
         private.explain(queries, desired_range=[50])
 
 
-# --- ranges and sets that are protected for
-# ---------------------------------------------------------------------------
+# --- ranges and sets that are protected for -------------------------------------------------------
 
 GOALS = [
     (Score(), (50, 80), Outcome(bounds=(50, 80))), (Score(), (60, None), Outcome(bounds=(60, np.inf))),

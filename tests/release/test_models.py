@@ -93,8 +93,7 @@ def points(found: Any) -> pd.DataFrame:
     return pd.DataFrame(rows)[TABLE.columns].astype(float)
 
 
-# --- thresholds
-# -------------------------------------------------------------------------------------------------------
+# --- thresholds -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -135,8 +134,7 @@ def test_a_threshold_on_what_is_no_probability_is_refused_in_one_line(
     assert "\n" not in str(refused.value)
 
 
-# --- kinds of models
-# --------------------------------------------------------------------------------------------------
+# --- kinds of models ------------------------------------------------------------------------------
 
 
 def test_boosters_of_xgboost_are_asked_in_their_own_order_of_columns() -> None:
@@ -238,8 +236,7 @@ def test_what_cannot_be_used_says_why_in_one_line(model: Any, desired: Any, said
     assert "\n" not in str(refused.value)
 
 
-# --- goals, part by part
-# ----------------------------------------------------------------------------------------------
+# --- goals, part by part --------------------------------------------------------------------------
 
 GOALS = [(REGRESSOR, (50, 80)), (REGRESSOR, (None, 45)), (FOREST, {"mid", "high"})]
 

@@ -195,8 +195,7 @@ def test_verify_finds_values_that_were_not_to_leave(
     assert (wrong.exit_code, "age" in wrong.output) == (2, True)
 
 
-# --- adapters
-# --------------------------------------------------------------------------------------------------
+# --- adapters -------------------------------------------------------------------------------------
 
 SOME_FORMS = {
     "private_values": "bins",
@@ -265,8 +264,7 @@ def test_dice_gets_its_result_back() -> None:
     json.loads(native.to_json())
 
 
-# --- failing closed
-# --------------------------------------------------------------------------------------------
+# --- failing closed -------------------------------------------------------------------------------
 
 
 def test_a_failure_or_a_decision_that_is_not_carried_out_withholds_everything(

@@ -119,8 +119,7 @@ def test_what_a_callers_progress_raises_reaches_the_caller(guarantee: Any) -> No
     assert len(explainer.explain(REFUSED).released) == len(REFUSED)
 
 
-# --- explainers
-# ------------------------------------------------------------------------------------------------
+# --- explainers -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -210,8 +209,7 @@ def test_dice(method: str, guarantee: Any) -> None:
     assert random_state() == state
 
 
-# --- models and outcomes
-# ---------------------------------------------------------------------------------------
+# --- models and outcomes --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)
@@ -303,8 +301,7 @@ def test_the_model_is_asked_once_about_each_cell() -> None:
     assert counts.max() <= 2
 
 
-# --- what is shown
-# ---------------------------------------------------------------------------------------------
+# --- what is shown --------------------------------------------------------------------------------
 
 
 def test_the_table_of_a_result_has_every_column_and_no_label() -> None:
@@ -353,8 +350,7 @@ def test_counterfactuals_may_come_as_objects_with_their_queries() -> None:
     ]
 
 
-# --- manners
-# ---------------------------------------------------------------------------------------------------
+# --- manners --------------------------------------------------------------------------------------
 
 
 def random_state() -> tuple[Any, ...]:

@@ -55,8 +55,7 @@ from cfk_plugin import (
 from cfk_plugin.errors import AdapterError, CFKError, NotForwardedError
 from cfk_plugin.hookspecs import CounterfactualBatch
 
-# --- a table in which every value occurs once, and no value by chance anywhere else
-# ---------------------------------
+# --- a table in which every value occurs once, and no value by chance anywhere else ---------------
 
 KEY = b"a key that nobody else has: 7d1f"
 FEATURES = ["age", "town", "pay", "note"]
@@ -127,8 +126,7 @@ def found_in(content: bytes | str, but: set[str] = frozenset()) -> int:  # type:
     return sum(any(image in data for image in images(value)) for value in values) + (KEY in data)
 
 
-# --- deny by default
-# ------------------------------------------------------------------------------------------------
+# --- deny by default ------------------------------------------------------------------------------
 
 
 class Rows:
@@ -432,8 +430,7 @@ def test_an_explainer_that_is_ours_keeps_what_it_was_asked_for(population: Popul
         assert not hasattr(private, name)
 
 
-# --- what it shows
-# --------------------------------------------------------------------------------------------------
+# --- what it shows --------------------------------------------------------------------------------
 
 INNER = [
     "k_desired", "k_consistent", "k_effective", "k_private", "private_matches", "prosecutor_risk", "journalist_risk",
@@ -552,8 +549,7 @@ def test_an_entry_that_travels_leaves_inner_counts_behind(results: dict[str, Any
     assert copy.deepcopy(entry) == entry
 
 
-# --- what can be reached
-# --------------------------------------------------------------------------------------------
+# --- what can be reached --------------------------------------------------------------------------
 
 HOST_ONLY = {"frame", "regions", "domains"}
 """Rows and values of a population and regions of a partition: asked for by name, and never to

@@ -92,8 +92,7 @@ def refusal(
     return verdict.reason, verdict.refused_k
 
 
-# --- every figure
-# ----------------------------------------------------------------------------------------------
+# --- every figure ---------------------------------------------------------------------------------
 
 
 def test_every_figure_of_a_certificate() -> None:
@@ -178,8 +177,7 @@ def test_more_regions_than_are_remembered_are_counted_like_any() -> None:
     }  # one more from an end of 24 on
 
 
-# --- what the policy asks for
-# ----------------------------------------------------------------------------------
+# --- what the policy asks for ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -266,8 +264,7 @@ def test_private_values_that_are_not_exact_vary_and_end_the_proof_of_a_search() 
     assert certificate(proposal, objective="pureness").optimal
 
 
-# --- the counterfactual's own values
-# ---------------------------------------------------------------------------
+# --- the counterfactual's own values --------------------------------------------------------------
 
 
 def test_an_age_that_nobody_has_is_a_combination_of_its_own() -> None:
@@ -335,8 +332,7 @@ def test_a_region_has_the_quasi_identifiers_and_no_other() -> None:
     assert refusal(WHOLE, own, **settings) == ("verification_failed", None)  # type: ignore[arg-type]
 
 
-# --- regions of a partition
-# ------------------------------------------------------------------------------------
+# --- regions of a partition -----------------------------------------------------------------------
 
 
 def mapped(*rows: int) -> dict[str, Any]:
@@ -415,8 +411,7 @@ def test_of_a_catalogue_k_must_be_consistent_with_the_entry() -> None:
     assert refusal(YOUNG, **floor, given=mapped(1, 4)) == ("pureness_below_floor", None)
 
 
-# --- a proposal made anew of the population's own values
-# --------------------------------------------------------
+# --- a proposal made anew of the population's own values ------------------------------------------
 
 
 def rebuilt(**changes: Any) -> Any:

@@ -49,8 +49,7 @@ def nice() -> None:
     pytest.importorskip("nice", reason="needs NICEx, which is installed apart")
 
 
-# --- what is prepared
-# ------------------------------------------------------------------------------------------
+# --- what is prepared -----------------------------------------------------------------------------
 
 
 def test_split_is_60_to_40_and_queries_are_undesired_test_rows(
@@ -150,8 +149,7 @@ def test_a_table_must_fit_its_description(
         Table("heart", rows, ("age",), (quasi_identifier,), "sex", "disease", desired, "")
 
 
-# --- methods
-# ---------------------------------------------------------------------------------------------------
+# --- methods --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("method", list(METHODS))
@@ -220,8 +218,7 @@ def test_what_is_asked_must_make_sense(prepared: Prepared, kind: str) -> None:
         choose_explainer("dice")
 
 
-# --- distances
-# -------------------------------------------------------------------------------------------------
+# --- distances ------------------------------------------------------------------------------------
 
 
 def mean_distances(rows: pd.DataFrame, train: pd.DataFrame) -> tuple[float, float]:
@@ -319,8 +316,7 @@ def test_an_auto_encoder_knows_rows_like_those_it_was_trained_on() -> None:
     assert AutoEncoder(alone, [], seed=0)(alone).shape == (50,)
 
 
-# --- candidates, against a choice made here one at a time
-# ------------------------------------------------------
+# --- candidates, against a choice made here one at a time -----------------------------------------
 
 
 def test_one_candidate_is_the_ordinary_outcome(prepared: Prepared) -> None:
@@ -360,8 +356,7 @@ def test_the_best_of_the_nearest_is_chosen(prepared: Prepared) -> None:
     assert every["distance"][0] + every["ncp"][0] <= total[0]
 
 
-# --- what the paper concludes from its Table 8 and Figure 4, on its table german
-# --------------------------------
+# --- what the paper concludes from its Table 8 and Figure 4, on its table german ------------------
 
 
 @pytest.mark.slow

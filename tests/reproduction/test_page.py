@@ -248,8 +248,7 @@ def test_weights_that_beat_the_paper_are_bold() -> None:
     assert (bold, plain.rstrip(" |")) == ("**3.00 / 95.00**", "5.00 / 100.00")
 
 
-# --- the page of the documentation
-# -----------------------------------------------------------------------------
+# --- the page of the documentation ----------------------------------------------------------------
 
 
 def test_page_is_rendered_from_its_results(results: Results) -> None:

@@ -189,8 +189,7 @@ def test_wrong_input_is_one_line(
     assert not Path("reproduction").exists()
 
 
-# --- what is kept, and how long it will take
-# -------------------------------------------------------------------
+# --- what is kept, and how long it will take ------------------------------------------------------
 
 JOB = Job(table="heart", method="exact-ncp", k=5, asked=3)
 

@@ -21,8 +21,7 @@ from reproduced import outcome
 Values = list[float | None]
 
 
-# --- aggregates and verdicts
-# -----------------------------------------------------------------------------------
+# --- aggregates and verdicts ----------------------------------------------------------------------
 
 
 def test_figures_are_over_what_was_released() -> None:
@@ -184,8 +183,7 @@ def test_mondrian_is_a_yardstick_of_both() -> None:
     }
 
 
-# --- studies
-# ---------------------------------------------------------------------------------------------------
+# --- studies --------------------------------------------------------------------------------------
 
 INTERVALS = {
     name: [name, f"{name}_low", f"{name}_high"]
@@ -406,8 +404,7 @@ def test_candidates_say_what_was_paid_for_what() -> None:
     assert row["distance"] == pytest.approx(1.3 / 11)
 
 
-# --- what the paper prints
-# -------------------------------------------------------------------------------------
+# --- what the paper prints ------------------------------------------------------------------------
 
 PAPER = "goethals-2023-explanation-linkage-attacks.txt"
 FIGURES = ("ncp", "pureness", "seconds", "cdm", "cdm_per_explanation", "cm")

@@ -68,8 +68,7 @@ def message_of(read: Callable[[], object]) -> str:
     return message
 
 
-# --- a folder
-# --------------------------------------------------------------------------------------------------
+# --- a folder -------------------------------------------------------------------------------------
 
 
 def test_numbers_are_numbers_all_else_is_text_and_roles_are_the_descriptions(

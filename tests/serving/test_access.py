@@ -279,8 +279,7 @@ def test_a_worker_that_cannot_begin_says_why() -> None:
     assert set(done.stderr.strip().splitlines()) == {"a worker cannot serve: no such model"}
 
 
-# --- tokens and rates, by themselves
-# -----------------------------------------------------------------------------
+# --- tokens and rates, by themselves --------------------------------------------------------------
 
 
 def test_tokens_are_read_again_and_nobody_may_ask_while_they_cannot_be(
@@ -348,8 +347,7 @@ def test_what_cannot_be_served_is_said_in_one_line(options: list[str], said: str
     assert len(result.output.strip().splitlines()) == 1
 
 
-# --- certificates
-# ------------------------------------------------------------------------------------------------
+# --- certificates ---------------------------------------------------------------------------------
 
 
 class Certificate(NamedTuple):

@@ -30,8 +30,7 @@ from model_server import K, NearestInAge, accepts, logged, patients, population,
 PEOPLE = patients()
 GOOD: dict[str, Any] = {"age": 40, "town": "Ghent", "pay": 1_000_500, "illness": "a cold"}
 
-# --- what cannot be read or written
-# ----------------------------------------------------------------------------
+# --- what cannot be read or written ---------------------------------------------------------------
 
 
 def table() -> pd.DataFrame:
@@ -182,8 +181,7 @@ def test_every_k_is_answered_by_one_of_a_few_partitions() -> None:
     assert made == [5, 10, 20, 40, 60]
 
 
-# --- logged models
-# ---------------------------------------------------------------------------------------------
+# --- logged models --------------------------------------------------------------------------------
 
 
 def test_the_loaded_model_shows_and_pickles_nothing(tmp_path: Path, mlflow_store: str) -> None:
@@ -239,8 +237,7 @@ def test_servers_that_share_a_ledger_give_a_record_one_region(
         assert new["status"] == "suppressed" or new["features"] == old["features"]
 
 
-# --- how `cfk serve` starts and ends
-# ---------------------------------------------------------------------------
+# --- how `cfk serve` starts and ends --------------------------------------------------------------
 
 
 class Yes:

@@ -309,8 +309,7 @@ def test_a_handler_answers_from_a_bundle_for_its_k_alone(
         handler_for(whole.population_, whole.policy_, None, **given)
 
 
-# --- real servers
-# ----------------------------------------------------------------------------------------------
+# --- real servers ---------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

@@ -135,8 +135,7 @@ def is_well(server: Server) -> bool:
     ]
 
 
-# --- what is asked as it should be
-# -----------------------------------------------------------------------------
+# --- what is asked as it should be ----------------------------------------------------------------
 
 
 def test_the_server_releases_what_the_library_releases_as_records(server: Server) -> None:
@@ -184,8 +183,7 @@ def test_concurrent_requests_get_the_answers_of_single_ones(server: Server) -> N
         assert list(pool.map(lambda body: records(server, body), bodies)) == single
 
 
-# --- what an explainer or a model raises and answers
-# -----------------------------------------------------------
+# --- what an explainer or a model raises and answers ----------------------------------------------
 
 RAISED = [age for age in HAZARDS if age != 96]
 
@@ -232,8 +230,7 @@ def test_a_cell_that_is_no_value_withholds_its_own_query_alone(server: Server) -
     assert is_well(server)
 
 
-# --- requests that are wrong, by mistake or not
-# ----------------------------------------------------------------
+# --- requests that are wrong, by mistake or not ---------------------------------------------------
 
 WRONG: dict[str, tuple[Any, str | None]] = {
     "a column is missing": (split(QUERIES.drop(columns="pay")), handler.COLUMNS),
@@ -380,8 +377,7 @@ def test_hostile_requests(server: Server) -> None:
     assert is_well(server)
 
 
-# --- requests as they go over the wire
-# -------------------------------------------------------------------------
+# --- requests as they go over the wire ------------------------------------------------------------
 
 HEAD = b"POST /invocations HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
 CONTENT = json.dumps(asked(40)).encode()

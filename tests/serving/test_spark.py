@@ -101,8 +101,7 @@ def assert_same_counts(one: Population, other: Population) -> None:
             assert found.is_open
 
 
-# --- counting
-# --------------------------------------------------------------------------------------------------
+# --- counting -------------------------------------------------------------------------------------
 
 
 def test_cells_people_and_domains_are_those_of_the_table(spark: Any, tmp_path: Path) -> None:
@@ -203,8 +202,7 @@ def test_a_table_that_changed_since_it_was_counted_is_noticed(spark: Any, tmp_pa
         rows.numbers(np.arange(len(train)))
 
 
-# --- fitting on it
-# ---------------------------------------------------------------------------------------------
+# --- fitting on it --------------------------------------------------------------------------------
 
 SETTINGS: list[tuple[dict[str, Any], Any, Any]] = [
     ({}, named, "opposite"),
@@ -314,8 +312,7 @@ def test_no_private_value_reaches_the_driver_or_a_bundle(
         assert word.encode() not in kept
 
 
-# --- protecting on it
-# ------------------------------------------------------------------------------------------
+# --- protecting on it -----------------------------------------------------------------------------
 
 
 def asked() -> pd.DataFrame:
@@ -504,8 +501,7 @@ def plain_with_broken_ledger(df: Any, population: Population, folder: Path) -> l
     return plain(result)
 
 
-# --- failing closed
-# --------------------------------------------------------------------------------------------
+# --- failing closed -------------------------------------------------------------------------------
 
 
 def test_hostile_values_and_a_raising_model_give_suppressed_records(
@@ -599,8 +595,7 @@ def test_what_cannot_be_sent_is_refused(population: Population, spark: Any, tmp_
         protect_spark(df, tmp_path / "bare.cfk", model=accepts, desired=1, key=KEY)
 
 
-# --- MLflow
-# ----------------------------------------------------------------------------------------------------
+# --- MLflow ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.usefixtures("mlflow_store")
