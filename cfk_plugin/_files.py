@@ -52,9 +52,8 @@ _PICKLES = (".joblib", ".pkl", ".pickle")
 def read_table(path: Path) -> pd.DataFrame:
     """Read a table from CSV or Parquet, whichever the file's ending says."""
     _exists(path)
-    if not {".csv", ".parquet", ".pq"}.intersection(
-        each.lower() for each in path.suffixes[-2:]
-    ):  # also .csv.gz
+    # also .csv.gz
+    if not {".csv", ".parquet", ".pq"}.intersection(each.lower() for each in path.suffixes[-2:]):
         found = f"ends in {path.suffix}" if path.suffix else "has no ending"
         raise InputError(
             f"{path}: a table must be .csv or .parquet, and this {found}; write it as one of these"
@@ -110,9 +109,8 @@ def parse_json(content: bytes, path: Path) -> dict[str, Any]:
         fault = f"line {error.lineno}, column {error.colno}"
     except (ValueError, RecursionError) as error:
         fault = type(error).__name__
-    if not isinstance(
-        found, dict
-    ):  # raised outside of the handlers: what was caught must not be its context
+    # raised outside of the handlers: what was caught must not be its context
+    if not isinstance(found, dict):
         raise InputError(f"{path}: not valid JSON ({fault})")
     return found
 
@@ -271,9 +269,8 @@ def load_function(name: str) -> Callable[..., Any]:
         raise InputError(f"{name}: give a function as module:function")
     if (here := str(Path.cwd())) not in sys.path:
         sys.path.insert(0, here)
-    with quiet(
-        f"{name}: cannot be imported", InputError
-    ):  # a module runs its own code, whose errors may quote rows
+    # a module runs its own code, whose errors may quote rows
+    with quiet(f"{name}: cannot be imported", InputError):
         imported = importlib.import_module(module)
         found = getattr(imported, attribute, None)
     if found is None:

@@ -163,9 +163,8 @@ def protect(
         raise PolicyError(
             'anchor="query" answers from a catalogue; it needs PrivacyPolicy(guarantee="catalogue")'
         )
-    explainer = (
-        (lambda queries: queries.head(0)) if explainer is None else explainer
-    )  # which is never asked
+    # which is never asked
+    explainer = (lambda queries: queries.head(0)) if explainer is None else explainer
     wish = None if anonymizer.goal_.is_opposite else anonymizer.goal_.desired
     source = anonymizer.manager_.adapt(
         explainer, replace(context, classes=anonymizer.model_.classes, desired=wish)

@@ -93,9 +93,8 @@ def frontier(
         )
     policy = policy_or(policy, population.policy)
     tried = _whole(ks, population)
-    check(
-        replace(policy, k=tried[-1]), method, population
-    )  # refuses, and warns of a nominal guarantee, once
+    # refuses, and warns of a nominal guarantee, once
+    check(replace(policy, k=tried[-1]), method, population)
     frame, query = as_table(counterfactuals, population.schema.features)
     facts = (
         None
@@ -245,9 +244,8 @@ class Frontier(Figures, LoggedReport):
     asked: int  # counterfactuals
     common: int  # those of them that are released at every k
     seed: int
-    baselines: tuple[
-        Baseline, ...
-    ] = ()  # the policy at its own k beside Mondrian and no protection, where asked for
+    # the policy at its own k beside Mondrian and no protection, where asked for
+    baselines: tuple[Baseline, ...] = ()
 
     def __iter__(self) -> Iterator[Point]:
         """Iterate over the points."""

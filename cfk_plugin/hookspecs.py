@@ -47,9 +47,8 @@ class AdaptContext:
 
     features: tuple[str, ...]  # columns that a counterfactual has, in the training table's order
     target: str | None = None  # label column, to be left out of what the explainer returns
-    classes: tuple[Any, ...] | None = (
-        None  # the model's labels, in its order, for explainers that name a position
-    )
+    # the model's labels, in its order, for explainers that name a position
+    classes: tuple[Any, ...] | None = None
     # label, `DesiredRange` or `DesiredSet` that is asked for; None where the query decides
     desired: Any = None
 
@@ -74,9 +73,8 @@ class ReleaseRecord:
     status: str  # "released" or "suppressed"
     reason: str | None = None  # why it was suppressed, a key of `SUPPRESSION_REASONS`
     method: str  # protector
-    k: int | None = (
-        None  # people in the region; None when suppressed or a prototype, like the next two
-    )
+    # people in the region; None when suppressed or a prototype, like the next two
+    k: int | None = None
     ncp: float | None = None
     pureness: float | None = None
     policy_hash: str
@@ -191,16 +189,14 @@ class Task:
 
     population: Population
     policy: PrivacyPolicy
-    codes: NDArray[
-        np.int32
-    ]  # shape (n, n_quasi_identifiers); -1: a number that the population does not have
+    # shape (n, n_quasi_identifiers); -1: a number that the population does not have
+    codes: NDArray[np.int32]
     numbers: NDArray[np.float64]  # the same as numbers (dates in seconds); NaN for categories
     oracle: Oracle  # says whether a cell has the desired outcome; asks the model once per cell
     seed: int = 0  # for protectors that draw random numbers
     progress: Progress | None = None
-    groups: NDArray[np.int64] | None = (
-        None  # of the partition, where the guarantee has one; -1 for none
-    )
+    # of the partition, where the guarantee has one; -1 for none
+    groups: NDArray[np.int64] | None = None
 
     def __len__(self) -> int:
         return len(self.codes)
@@ -212,14 +208,12 @@ class Proposal:
 
     region: Region | None  # None when no region with enough people was found
     optimal: bool = False  # proved that no better region exists, for the policy's objective
-    gap: float | None = (
-        None  # proven bound on how much lower the objective's NCP could be; None for a heuristic
-    )
+    # proven bound on how much lower the objective's NCP could be; None for a heuristic
+    gap: float | None = None
 
     def __repr__(self) -> str:
-        region = (
-            "None" if self.region is None else "withheld"
-        )  # not verified yet: may be somebody's row
+        # not verified yet: may be somebody's row
+        region = "None" if self.region is None else "withheld"
         return f"Proposal(region={region}, optimal={self.optimal}, gap={self.gap})"
 
 
@@ -369,15 +363,12 @@ class CounterfactualBatch(HostOnly):
 
     frame: pd.DataFrame  # shape (n_found, n_features); raw feature space, any index
     slot: NDArray[np.int64]  # shape (n_found,); position in `query` that each row answers
-    query: NDArray[
-        np.int64
-    ]  # shape (n_asked,); the query of each slot; for slots without a row nothing was found
-    desired: Any = (
-        None  # outcome that this call asked for, which is then certified; see `desired_of`
-    )
-    constraints: Mapping[str, Any] = field(
-        default_factory=dict
-    )  # what this call says may change; `constraints_of`
+    # shape (n_asked,); the query of each slot; for slots without a row nothing was found
+    query: NDArray[np.int64]
+    # outcome that this call asked for, which is then certified; see `desired_of`
+    desired: Any = None
+    # what this call says may change; `constraints_of`
+    constraints: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         slot, query = np.asarray(self.slot, dtype=np.int64), np.asarray(self.query, dtype=np.int64)
@@ -424,9 +415,8 @@ class CounterfactualSource(Protocol):
     """
 
     name: str  # short name of the generator, for logs
-    instance_based: (
-        bool  # its answers may be training rows or lightly changed ones, whatever a distance says
-    )
+    # its answers may be training rows or lightly changed ones, whatever a distance says
+    instance_based: bool
 
     def generate(self, queries: pd.DataFrame, **options: Any) -> CounterfactualBatch:
         """Ask for counterfactuals of the queries.

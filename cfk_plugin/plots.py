@@ -738,9 +738,8 @@ class RocDisplay(Display):
         if not self.lines:
             nothing(ax, "no attack with a curve")
             return
-        least = (
-            min(0.1, *(line.least for line in self.lines)) if self.log else 0.0
-        )  # a power of ten at least
+        # a power of ten at least
+        least = min(0.1, *(line.least for line in self.lines)) if self.log else 0.0
         at = np.geomspace(least, 1.0, 200) if self.log else np.linspace(0.0, 1.0, 201)
         ax.plot(at, at, color=MARK, linewidth=0.8, label=COIN, zorder=1)
         for dashes, (name, bound) in zip(_GUIDES, self.guides.items(), strict=False):
@@ -781,9 +780,8 @@ def _roc_lines(report: AttackReport, *, several: bool) -> Iterator[RocLine]:
             continue
         found = next((result for result in report.results if result.attack == name), None)
         others = None if found is None else found.figures.get("others")
-        area = found is not None and not name.startswith(
-            "membership_surrogate"
-        )  # whose success is not an area
+        # whose success is not an area
+        area = found is not None and not name.startswith("membership_surrogate")
         title = (
             f"{short(name)}, AUC {found.main.value:.2f}"
             if found is not None and area

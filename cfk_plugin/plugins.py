@@ -144,9 +144,8 @@ class PluginManager:
             source: CounterfactualSource | None = self._manager.hook.cfk_adapt(
                 explainer=explainer, context=context
             )
-            is_source = isinstance(
-                source, CounterfactualSource
-            )  # which may read properties of the adapter
+            # which may read properties of the adapter
+            is_source = isinstance(source, CounterfactualSource)
         if source is None:
             kind = f"{type(explainer).__module__}.{type(explainer).__qualname__}"
             known = ", ".join(info.name for info in self.infos) or "none"

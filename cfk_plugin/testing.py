@@ -191,9 +191,8 @@ def _calling(what: str) -> Iterator[None]:
             f"{what} raised {type(error).__name__} in {Path(last.filename).name}, line"
             f" {last.lineno}"
         )
-        if (
-            isinstance(error, AssertionError) and last.filename == __file__
-        ):  # a rule that was checked in here
+        # a rule that was checked in here
+        if isinstance(error, AssertionError) and last.filename == __file__:
             reason = str(error)
     else:
         return
@@ -450,9 +449,8 @@ def _reachable(thing: Any) -> Iterator[Any]:
         if isinstance(
             here, (pd.DataFrame, pd.Series, pd.Index, pd.api.extensions.ExtensionArray, np.ndarray)
         ):
-            waiting += np.asarray(
-                here, dtype=object
-            ).tolist()  # the garbage collector does not look into arrays
+            # the garbage collector does not look into arrays
+            waiting += np.asarray(here, dtype=object).tolist()
         if isinstance(here, np.ndarray):
             waiting.append(here.base)
         waiting += gc.get_referents(here)

@@ -39,10 +39,8 @@ if TYPE_CHECKING:
     from cfk_plugin.release.results import Entry
 
 BASE = ("dice_ml.explainer_interfaces.explainer_base", "ExplainerBase")
-INSTANCE_BASED = {
-    "DiceKD",
-    "DiceGenetic",
-}  # the genetic search starts from training rows by default
+# the genetic search starts from training rows by default
+INSTANCE_BASED = {"DiceKD", "DiceGenetic"}
 METHODS = (
     "generate_counterfactuals",
     "local_feature_importance",
@@ -244,9 +242,8 @@ class DiceSource:
         if missing := [name for name in interface.feature_names if name not in queries.columns]:
             raise AdapterError(f"the queries have no column {', '.join(missing)}")
         table = queries[list(interface.feature_names)].copy(deep=True)
-        if hasattr(
-            interface, "data_df"
-        ):  # its categories are then text; it would cast "False" to True
+        # its categories are then text; it would cast "False" to True
+        if hasattr(interface, "data_df"):
             for name in interface.categorical_feature_names:
                 table[name] = table[name].astype(object).map(str, na_action="ignore")
         return table

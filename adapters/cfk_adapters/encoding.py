@@ -164,9 +164,8 @@ class Encoding:
                 points.numbers if len(places) == len(self.numeric) else points.numbers[:, places]
             )
             columns = [self.numeric[j] for j in places]
-            blocks.append(
-                pd.DataFrame(block, columns=columns).astype(dtype)
-            )  # in one block, however wide
+            # in one block, however wide
+            blocks.append(pd.DataFrame(block, columns=columns).astype(dtype))
         taken = {
             name: pd.Series(pool.take(codes))
             for name, pool, codes in zip(self.categorical, self.pools, points.codes.T, strict=True)
@@ -186,10 +185,8 @@ class Encoding:
         for dtype, places in self._places.items():
             if pd.api.types.is_integer_dtype(dtype):
                 limits = np.iinfo(getattr(dtype, "numpy_dtype", dtype))
-                low[places], high[places] = (
-                    limits.min / 2,
-                    limits.max / 2,
-                )  # halves, as floats near the limits overflow
+                # halves, as floats near the limits overflow
+                low[places], high[places] = limits.min / 2, limits.max / 2
         return np.broadcast_to(low, own.shape), np.broadcast_to(high, own.shape)
 
     def settled(self, numbers: Matrix, own: Matrix, bounds: tuple[Matrix, Matrix]) -> Matrix:

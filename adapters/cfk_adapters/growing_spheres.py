@@ -113,9 +113,8 @@ class GrowingSpheres(Recourse):
         codes = centers.codes
         if encoding.categorical:
             sizes = np.array(encoding.sizes)
-            others = sizes - (
-                codes < sizes
-            )  # other than the point's own, which may be in no training row
+            # other than the point's own, which may be in no training row
+            others = sizes - (codes < sizes)
             other = (random.random(codes.shape) * others).astype(np.int64)
             other += other >= codes
             chance = np.abs(moves[:, len(encoding.numeric) :])

@@ -89,9 +89,8 @@ class Nice:
         """
         table = pd.DataFrame(rows, columns=self._columns)
         for name, categories in self._text.items():
-            table[name] = categories.reindex(
-                table[name].astype(int)
-            ).array  # -1, unseen, is missing
+            # -1, unseen, is missing
+            table[name] = categories.reindex(table[name].astype(int)).array
         return table
 
     def explain(self, queries: pd.DataFrame) -> NDArray[np.float64]:
@@ -158,9 +157,8 @@ class NiceRows(_Rows):
         none.
         """
         positions = ask(lambda: self.nice.positions(_columns(X, self._train)))
-        return self._train.reindex(positions).set_axis(
-            X.index, axis=0
-        )  # -1 is in no index, so gives missing values
+        # -1 is in no index, so gives missing values
+        return self._train.reindex(positions).set_axis(X.index, axis=0)
 
 
 class DiceRows(_Rows):

@@ -107,9 +107,8 @@ class NearestUnlikeNeighbour:
         none.
         """
         position = self.neighbours(X)
-        return self._train.reindex(position).set_axis(
-            X.index, axis=0
-        )  # -1 is in no index, so gives missing values
+        # -1 is in no index, so gives missing values
+        return self._train.reindex(position).set_axis(X.index, axis=0)
 
     def neighbours(self, X: pd.DataFrame) -> NDArray[np.int64]:
         """Return the position of each query's neighbour among the training rows; -1 where there is

@@ -130,9 +130,8 @@ class NiceSource:
         self, rows: NDArray[np.object_], options: Mapping[str, Any]
     ) -> CounterfactualBatch:
         constraints, options = constraints_of(options), without_constraints(options)
-        if isinstance(
-            options.get("target_class"), (int, np.integer)
-        ):  # NICE takes only a list, else raises TypeError
+        # NICE takes only a list, else raises TypeError
+        if isinstance(options.get("target_class"), (int, np.integer)):
             options["target_class"] = [int(options["target_class"])]
         desired = desired_of(options, self._classes)
         if self._places and options.get("target_class") in (None, "other"):

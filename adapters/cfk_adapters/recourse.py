@@ -115,9 +115,8 @@ class Recourse(ABC):
             flipped = self._is_desired(self._predict(answers.copy()), own[asked])
             answers = answers[flipped].reset_index(drop=True)
             position[asked[flipped]] = np.arange(len(answers))
-        return answers.reindex(position).set_axis(
-            X.index, axis=0
-        )  # -1 is in no index, so gives missing values
+        # -1 is in no index, so gives missing values
+        return answers.reindex(position).set_axis(X.index, axis=0)
 
     @abstractmethod
     def _search(

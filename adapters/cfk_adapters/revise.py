@@ -143,9 +143,8 @@ class Revise(GradientRecourse):
             better = (self._slope(vectors.of(here), desired)[0] > 0) & (distance < nearest)
             best.numbers[better], best.codes[better] = here.numbers[better], here.codes[better]
             nearest[better] = distance[better]
-            margin, gradient = self._slope(
-                decoded, desired
-            )  # smooth here, where categories are probabilities
+            # smooth here, where categories are probabilities
+            margin, gradient = self._slope(decoded, desired)
             pull = (
                 -expit(-margin)[:, None] * gradient
                 + price * np.sign(decoded - start) / vectors.units

@@ -24,9 +24,8 @@ if TYPE_CHECKING:
 
     Matrix = NDArray[np.float64]
 
-_PAST = (
-    1e-6  # logits by which an exact answer passes the boundary, plus this share of those missing
-)
+# logits by which an exact answer passes the boundary, plus this share of those missing
+_PAST = 1e-6
 
 
 class Scfe(GradientRecourse):

@@ -141,9 +141,8 @@ def l1_shell(
     float64 array, shape (m * samples, width)
         `samples` rows for each pair of radii in turn.
     """
-    moves = random.laplace(
-        size=(len(low) * samples, width)
-    )  # scaled to an l1 norm of 1: uniform on the sphere
+    # scaled to an l1 norm of 1: uniform on the sphere
+    moves = random.laplace(size=(len(low) * samples, width))
     outer = np.repeat(high, samples)
     inside = np.repeat((low / high) ** width, samples)  # share of the outer sphere's volume
     radius = outer * (inside + random.random(len(outer)) * (1 - inside)) ** (1 / width)

@@ -112,9 +112,8 @@ class Vectors:
                 block[np.arange(len(block)), np.minimum(codes, end - begin - 1)],
                 0,
             )
-            gains.append(
-                ((has - block.min(axis=1)) / 2)[:, None]
-            )  # one entry falls, another rises: half a unit each
+            # one entry falls, another rises: half a unit each
+            gains.append(((has - block.min(axis=1)) / 2)[:, None])
         gain = np.hstack(gains)
         order = np.argsort(-gain, axis=1, kind="stable")[:, :most]
         chosen = np.zeros(gain.shape, dtype=bool)
@@ -196,9 +195,8 @@ class NetworkSlope(Slope):
         slope = np.zeros_like(logits)
         slope[at, best] += 1
         slope[at, other] -= 1
-        back = backward(slope[:, -outputs.shape[1] :])[
-            0
-        ]  # a single output is the logit of the second class
+        # a single output is the logit of the second class
+        back = backward(slope[:, -outputs.shape[1] :])[0]
         return logits[at, best] - logits[at, other], self.before.back(back)
 
 

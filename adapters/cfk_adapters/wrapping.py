@@ -356,9 +356,8 @@ def _working_copy(explainer: Any) -> Any:
     """
     if isinstance(explainer, partial):
         return explainer
-    working = object.__new__(
-        type(explainer)
-    )  # `copy` would call OmniXAI's own, which copies everything, and fails
+    # `copy` would call OmniXAI's own, which copies everything, and fails
+    working = object.__new__(type(explainer))
     vars(working).update(vars(explainer))
     for name in ("return_dict", "instance_dict"):  # alibi writes into these
         if name in vars(working):

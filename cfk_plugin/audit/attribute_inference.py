@@ -217,14 +217,8 @@ def guesses(answered: Answered, register: Register, name: str, tolerance: float)
 
 def _winners(votes: list[tuple[int, int, int]], answered: Answered) -> pd.DataFrame:
     """Return, per cell, the guess with most votes and the place of its largest vote."""
-    by = {
-        "cell": True,
-        "all": False,
-        "often": False,
-        "first": True,
-        "vote": False,
-        "place": True,
-    }  # ascending or not
+    # ascending or not
+    by = {"cell": True, "all": False, "often": False, "first": True, "vote": False, "place": True}
     each = pd.DataFrame(votes, columns=["first", "place", "guess"])
     each["vote"] = 1.0 / np.maximum(answered.people[each["place"]], 1)
     said = (
@@ -245,11 +239,8 @@ def _winners(votes: list[tuple[int, int, int]], answered: Answered) -> pd.DataFr
     return there.sort_values(list(by), ascending=list(by.values())).drop_duplicates("cell")
 
 
-_TREES, _LEAST, _MOST = (
-    30,
-    5,
-    50,
-)  # trees; people in a leaf of each; classes, the most frequent ones
+# trees; people in a leaf of each; classes, the most frequent ones
+_TREES, _LEAST, _MOST = 30, 5, 50
 
 
 def baseline(
@@ -274,9 +265,8 @@ def baseline(
     cells, where = np.unique(register.cell_of[asked], return_inverse=True)
     forest = RandomForestClassifier(_TREES, min_samples_leaf=_LEAST, random_state=seed, n_jobs=1)
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", UserWarning
-        )  # nearly as many classes as people, so little to learn
+        # nearly as many classes as people, so little to learn
+        warnings.simplefilter("ignore", UserWarning)
         forest.fit(register.cells[register.cell_of[own[common]]], learnt[common])
     chosen = forest.predict(register.cells[cells])
     return np.asarray(chosen[where] == class_of[register.codes(name, asked)])

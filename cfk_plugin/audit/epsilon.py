@@ -543,10 +543,8 @@ def one_run_audit(
             f"{len(people)} canaries and {len(scores)} scores, or some NaN; return one number per"
             " canary"
         )
-    order, half = (
-        np.argsort(scores, kind="stable"),
-        tried // 2,
-    )  # "in" for the highest, "out" for the lowest
+    # "in" for the highest, "out" for the lowest
+    order, half = np.argsort(scores, kind="stable"), tried // 2
     right = int((~coins[order[:half]]).sum() + coins[order[len(order) - half :]].sum())
     return EpsilonAudit(
         attack="epsilon_one_run",

@@ -503,9 +503,8 @@ def canaries_needed(epsilon: float, delta: float = 0.0, confidence: float = 0.95
         return None
     guesses = math.log(1 - confidence) / -math.log1p(math.exp(-epsilon))  # enough where delta is 0
     quarter = first = math.floor(guesses / 2) + 1
-    while (
-        quarter <= 4 * first
-    ):  # beyond, more guesses add more by delta than they take from the binomial
+    # beyond, more guesses add more by delta than they take from the binomial
+    while quarter <= 4 * first:
         if p_value(4 * quarter, 2 * quarter, 2 * quarter, epsilon, delta) < 1 - confidence:
             return 4 * quarter
         quarter += max(quarter // 50, 1)

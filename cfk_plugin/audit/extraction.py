@@ -56,9 +56,8 @@ def called(what: str, call: Callable[[], T]) -> T:
         _threads().limit(limits=1),
         warnings.catch_warnings(),
     ):
-        warnings.simplefilter(
-            "ignore"
-        )  # of single trainings among many: not converged, an unknown category
+        # of single trainings among many: not converged, an unknown category
+        warnings.simplefilter("ignore")
         return call()
 
 

@@ -137,9 +137,8 @@ def model_filter(setting: Setting) -> AuditResult:
         **crowd_figures(counts, setting.k, "k_consistent"),
         "struck_out": float((1 - counts / releases.sizes).mean()) if len(releases) else math.nan,
     }
-    if (
-        not setting.is_random
-    ):  # strike out by both: rerunning with the released private values, and the model
+    # strike out by both: rerunning with the released private values, and the model
+    if not setting.is_random:
         both = [a & b for a, b in zip(left, survivors(setting, "released"), strict=True)]
         figures |= crowd_figures(releases.people(both), setting.k, "k_both")
         figures["both_success"] = mean(releases.found(both))

@@ -136,14 +136,12 @@ class Audit:
     """One audit: how it is run at given sizes, and what its time grows with."""
 
     run: Callable[..., Report]  # takes a task and options (seed, n_jobs, kept, progress)
-    check: Callable[
-        [AuditTask], object
-    ]  # raises InputError if there are too few people for the sizes
+    # raises InputError if there are too few people for the sizes
+    check: Callable[[AuditTask], object]
     trainings: Callable[[Sizes], int]
     explained: Callable[[AuditTask], float]
-    growth: Callable[
-        [AuditTask], float
-    ]  # what the rest grows with: fitting copies, scores, intervals
+    # what the rest grows with: fitting copies, scores, intervals
+    growth: Callable[[AuditTask], float]
     attacks: Callable[[Target], bool] = lambda owner: True  # noqa: ARG005 - most attack everybody
 
 
@@ -310,9 +308,8 @@ def can_detect(name: str, task: AuditTask) -> str:
             )
         case "linkage":
             n = task.explained
-            unseen = (
-                1 - 0.05 ** (1 / n) if n else 1.0
-            )  # largest rate not excluded (95 %) by n cases without success
+            # largest rate not excluded (95 %) by n cases without success
+            unseen = 1 - 0.05 ** (1 / n) if n else 1.0
             return f"no success in {n} explanations leaves up to {100 * unseen:.1f} % open"
         case _:
             people = 2 * min(task.sizes.attacked, len(task.crowd) // 8)
@@ -487,11 +484,8 @@ class _Forecast:
         if not len(undesired):
             return people, trained, 0.0
         queries, taken = asking.take(undesired), []
-        for asked in (
-            queries.head(1),
-            queries.head(1),
-            queries,
-        ):  # the first one warms up what is compiled or loaded
+        # the first one warms up what is compiled or loaded
+        for asked in (queries.head(1), queries.head(1), queries):
             started = time.perf_counter()
             service.explain(asked)
             taken.append(time.perf_counter() - started)

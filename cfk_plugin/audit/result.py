@@ -107,12 +107,10 @@ class AuditResult(Figures):
     scenario: str  # what the attacker knows and does, in one sentence
     main: Rate  # success of the attack
     baseline: Rate  # success of the same guess without the attack; each attack defines it
-    control: (
-        Rate | None
-    )  # success on people who are not in the training data, whose hits are chance
-    figures: Mapping[
-        str, float
-    ]  # the attack's own numbers, defined in ``docs/reference/audits.md``
+    # success on people who are not in the training data, whose hits are chance
+    control: Rate | None
+    # the attack's own numbers, defined in ``docs/reference/audits.md``
+    figures: Mapping[str, float]
     seed: int  # for everything that was drawn
     n: int  # releases that were attacked
 
@@ -428,9 +426,8 @@ class Roc:
     # area under the curve: the chance that a member scores higher than a non-member; ties count
     # half
     auc: Rate
-    balanced_accuracy: (
-        Rate  # (TPR + 1 - FPR) / 2 at thresholds chosen on other people than those judged
-    )
+    # (TPR + 1 - FPR) / 2 at thresholds chosen on other people than those judged
+    balanced_accuracy: Rate
     balanced_accuracy_max: float  # the same at the best threshold for these very people: optimistic
     points: tuple[OperatingPoint, ...]  # one for each of `ALARMS`
     curve: Curve

@@ -120,10 +120,8 @@ class Releases(AuditRows):
             rows[self.crowd.carriers(rows, values)] if values or not entry.released else rows[:0]
         )
         codes = self.crowd.coded[0][targets]
-        for columns in (
-            list(range(codes.shape[1])),
-            self._quasi,
-        ):  # the row itself, else those in its place
+        # the row itself, else those in its place
+        for columns in (list(range(codes.shape[1])), self._quasi):
             same = targets[(codes[:, columns] == own[columns]).all(axis=1)]
             if len(same):
                 targets = same
@@ -263,12 +261,10 @@ class Setting(AuditRows):
     # fitted; attacks release through it: no ledger, and no plugin that counts releases
     anonymizer: KAnonymizer
     counterfactuals: pd.DataFrame  # raw ones, as an explainer returned them
-    queries: pd.DataFrame | None = (
-        None  # the instance behind each; needed for ``desired="opposite"``
-    )
-    holdout: pd.DataFrame | None = (
-        None  # people who are not in the training table: the control of the attacks
-    )
+    # the instance behind each; needed for ``desired="opposite"``
+    queries: pd.DataFrame | None = None
+    # people who are not in the training table: the control of the attacks
+    holdout: pd.DataFrame | None = None
     seed: int = 0  # for everything that is drawn
     limit: int = 100  # most counterfactuals attacked; more are sampled, without replacement
 
@@ -449,11 +445,8 @@ class Setting(AuditRows):
 
 # records mapped at once: the model's answers on their grids are kept until a block is done
 _MAPPED = 2_000
-_RANDOM = {
-    "grasp": True,
-    "exact": False,
-    "mondrian": False,
-}  # what is known of the built-in methods
+# what is known of the built-in methods
+_RANDOM = {"grasp": True, "exact": False, "mondrian": False}
 _SEEDS = 3  # tried to see whether an algorithm draws random numbers; some records agree by chance
 _OTHER = 1_000_003  # added to seeds of simulations, so that none is the seed of the release
 

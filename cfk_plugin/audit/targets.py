@@ -170,9 +170,8 @@ def tabular(features: pd.DataFrame, estimator: Any, numbers: Any = "passthrough"
     from sklearn.preprocessing import OneHotEncoder
 
     text = [name for name in features if not pd.api.types.is_numeric_dtype(features[name])]
-    sparse = (
-        0.0 if features.isna().any(axis=None) else 0.3
-    )  # trees take missing numbers only in a dense table
+    # trees take missing numbers only in a dense table
+    sparse = 0.0 if features.isna().any(axis=None) else 0.3
     encode = ColumnTransformer(
         [("text", OneHotEncoder(handle_unknown="ignore"), text)],
         remainder=numbers,
@@ -252,9 +251,8 @@ def fitted(model: Any, people: Sample, seed: int) -> Any:
         )
     what = "the model cannot be fitted on the people ({}); try it on the table without an attack"
     with quiet(what, ModelError), warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore"
-        )  # of single trainings among many: not converged, an unknown category
+        # of single trainings among many: not converged, an unknown category
+        warnings.simplefilter("ignore")
         return copy.fit(people.X, people.y)
 
 
@@ -265,9 +263,8 @@ def read_raw(batch: CounterfactualBatch, queries: pd.DataFrame) -> Answers:
     row_of[batch.query[batch.slot]] = np.arange(len(batch.frame))
     given = select(batch.frame, list(queries.columns), renumber=False)
     given = given.reindex(row_of)  # -1 is in no index, so gives missing values
-    if (
-        plain(given) and (given.dtypes == queries.dtypes).all()
-    ):  # avoids reading thousands of columns one by one
+    # avoids reading thousands of columns one by one
+    if plain(given) and (given.dtypes == queries.dtypes).all():
         return Answers(given.set_axis(queries.index), row_of >= 0)
     return _answers({name: given[name].tolist() for name in queries}, row_of >= 0, queries)
 
@@ -411,9 +408,8 @@ class ProtectedOwner(_ModelOwner):
     name: str
     model: Any
     explainer: ExplainerFactory | None  # None needs ``guarantee="catalogue"``
-    quasi_identifiers: tuple[
-        str, ...
-    ] = ()  # kinds and domains of columns are then read from each training table
+    # kinds and domains of columns are then read from each training table
+    quasi_identifiers: tuple[str, ...] = ()
     schema: Schema | None = None  # one for all trainings, instead of `quasi_identifiers`
     rules: PrivacyPolicy = field(default_factory=PrivacyPolicy)
     method: str = "auto"

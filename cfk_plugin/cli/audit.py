@@ -279,9 +279,8 @@ def _read_canary(path: Path | None, claimed: float, delta: float, one_run: bool)
         )
     if path.suffix.lower() != ".json":
         return read_table(path)
-    with quiet(
-        f"{path}: not a row, or a list of rows, as JSON ({{}})", InputError
-    ):  # an error's text quotes the file
+    # an error's text quotes the file
+    with quiet(f"{path}: not a row, or a list of rows, as JSON ({{}})", InputError):
         content = json.loads(path.read_text(encoding="utf-8"))
         return pd.DataFrame(content if isinstance(content, list) else [content])
 

@@ -169,9 +169,8 @@ class OneLineErrors(TyperGroup):
         except Exception as error:
             if not hasattr(error, "format_message"):
                 raise
-            if (
-                type(error).__name__ == "NoArgsIsHelpError"
-            ):  # nothing was asked: typer shows the help
+            # nothing was asked: typer shows the help
+            if type(error).__name__ == "NoArgsIsHelpError":
                 return run(**extra)
             context = getattr(error, "ctx", None)
             hint = f" (see {context.command_path} --help)" if context is not None else ""

@@ -163,9 +163,8 @@ def serve(
     shared = bound(host, port) if workers > 1 else None
 
     def work() -> int:
-        limit = (
-            Throttle(max(1, rate // workers)) if rate else None
-        )  # workers do not see each other's requests
+        # workers do not see each other's requests
+        limit = Throttle(max(1, rate // workers)) if rate else None
         app = make_app(who.answer(), limits, name=name, tokens=holders, rate=limit)
         return run(app, host, port, limits, console(stderr=True), shared=shared, **tls)
 

@@ -27,9 +27,8 @@ class Rule(NamedTuple):
     """What a call permits for one attribute, whoever asks."""
 
     change: Change
-    within: (
-        tuple[float, float] | Mask | None
-    )  # a range of numbers, or whether each code is permitted
+    # a range of numbers, or whether each code is permitted
+    within: tuple[float, float] | Mask | None
 
 
 Rules = Mapping[str, Rule]

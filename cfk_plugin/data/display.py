@@ -119,10 +119,8 @@ def _over_range(ends: NDArray[np.float64], low: float, high: float) -> list[tupl
         return []
     width = (last - first) / _BARS
     start = first + width * np.arange(_BARS)
-    low_end, size = (
-        ends[:, :1],
-        np.maximum(ends[:, 1:] - ends[:, :1], width / 1e3),
-    )  # a single number has some width
+    # a single number has some width
+    low_end, size = ends[:, :1], np.maximum(ends[:, 1:] - ends[:, :1], width / 1e3)
     inside = np.minimum(low_end + size, start + width) - np.maximum(low_end, start)
     height = (np.maximum(inside, 0) / size).sum(axis=0)
     reach = np.clip((np.array([low, high]) - first) // width, 0, _BARS - 1)

@@ -58,9 +58,8 @@ class Domain(HostOnly):
     missing: Any  # the column's marker of a missing value
     has_missing: bool
     is_date: bool = False  # numbers are seconds
-    is_open: bool = (
-        False  # values are unknown and any will do: private ones whose rows are elsewhere
-    )
+    # values are unknown and any will do: private ones whose rows are elsewhere
+    is_open: bool = False
     size: int = field(init=False)  # number of codes, the one for missing included
     missing_code: int = field(init=False)  # `UNKNOWN` when nothing is missing
     is_numeric: bool = field(init=False)
@@ -113,9 +112,8 @@ class Domain(HostOnly):
                 raise PopulationError(f"column {name!r} holds infinite or non-numeric values")
             if why := why_inexact(column):
                 raise PopulationError(f"column {name!r} holds {why}")
-            values = (
-                np.unique(numbers[~np.isnan(numbers)]) + 0.0
-            )  # no negative zero: it is 0, in whatever order
+            # no negative zero: it is 0, in whatever order
+            values = np.unique(numbers[~np.isnan(numbers)]) + 0.0
             if len(values) and not isfinite(float(values[-1]) - float(values[0])):
                 raise PopulationError(
                     f"column {name!r} has a wider range than float64 holds; scale it"
@@ -177,9 +175,8 @@ class Domain(HostOnly):
             at, distinct = column.cat.codes.to_numpy(), column.cat.categories
         else:
             at, distinct = pd.factorize(column)
-        codes, numbers = self._code_categories(
-            [*distinct, None]
-        )  # the last one is for missing values, which are at -1
+        # the last one is for missing values, which are at -1
+        codes, numbers = self._code_categories([*distinct, None])
         return codes[at], numbers[at]
 
     def encode_values(self, values: list[Any]) -> tuple[Codes, Numbers]:
@@ -200,9 +197,8 @@ class Domain(HostOnly):
     @cached_property
     def _code_of(self) -> dict[str, int]:
         codes = {str(text): code for code, text in enumerate(self.values)}
-        for text, code in list(
-            codes.items()
-        ):  # other spellings, where they are not categories of their own
+        # other spellings, where they are not categories of their own
+        for text, code in list(codes.items()):
             whole = text.removesuffix(".0")
             if whole.lstrip("-").isdigit():
                 codes.setdefault(whole if whole != text else f"{text}.0", code)

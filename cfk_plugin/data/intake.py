@@ -245,14 +245,12 @@ class Intake(HostOnly):
     """A table in the population's terms. Host side only."""
 
     encoder: Encoder
-    raw: (
-        pd.DataFrame | list[list[Any]]
-    )  # the features as they came; a few rows' values, feature by feature
+    # the features as they came; a few rows' values, feature by feature
+    raw: pd.DataFrame | list[list[Any]]
     codes: Codes  # shape (n, n_features); -1 for a number that no training row has
     numbers: Numbers  # NaN for categories
-    odd: NDArray[np.bool_] | None = (
-        None  # which values cannot be read or written; None where all can
-    )
+    # which values cannot be read or written; None where all can
+    odd: NDArray[np.bool_] | None = None
 
     def __len__(self) -> int:
         return len(self.codes)
@@ -351,9 +349,8 @@ def sound(*intakes: Intake | None) -> NDArray[np.int64]:
 def take_in(frame: pd.DataFrame, encoder: Encoder) -> Intake:
     """Check and code counterfactuals; identifiers, label and unknown columns are dropped."""
     if len(frame) <= FEW:
-        few = select(frame, encoder.schema.features, renumber=False).to_numpy(
-            dtype=object
-        )  # faster than by column
+        # faster than by column
+        few = select(frame, encoder.schema.features, renumber=False).to_numpy(dtype=object)
         return encoder.read_values(few.T.tolist(), checked=True)
     raw = select(frame, encoder.schema.features)
     odd = np.zeros(raw.shape, dtype=bool)

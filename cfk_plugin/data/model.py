@@ -70,9 +70,8 @@ class LabelModel:
         started = perf_counter()
         try:
             with quiet(f"the model raised {{}} on {len(frame)} rows", ModelError, let=ModelError):
-                lent = select(frame, self.columns).copy(
-                    deep=COPIES_EAGERLY
-                )  # the model may change it
+                # the model may change it
+                lent = select(frame, self.columns).copy(deep=COPIES_EAGERLY)
                 labels = np.asarray(self._predict(lent))
             with quiet(
                 "the model returned labels that cannot be compared", ModelError, let=ModelError
@@ -165,11 +164,8 @@ def _columns_of(model: Any, features: Sequence[str]) -> list[str]:
                 " function"
             )
         return columns
-    for name in (
-        "feature_names_",
-        "feature_names",
-        "feature_name",
-    ):  # of CatBoost, XGBoost and LightGBM
+    # of CatBoost, XGBoost and LightGBM
+    for name in ("feature_names_", "feature_names", "feature_name"):
         own = getattr(model, name, None)
         own = own() if callable(own) else own
         if isinstance(own, list) and set(own) <= set(features):
@@ -239,9 +235,8 @@ class Grid:
     counterfactual's own.
     """
 
-    codes: tuple[
-        Codes, ...
-    ]  # inside, per quasi-identifier; then, where generalised, per private attribute
+    # inside, per quasi-identifier; then, where generalised, per private attribute
+    codes: tuple[Codes, ...]
     size: int = field(init=False)  # number of combinations; may be huge
 
     def __post_init__(self) -> None:
@@ -661,9 +656,8 @@ class OutcomeClasses(HostOnly):
         n = rows.population.n_rows
         self._of_label: dict[object, int] | None = None
         self.of_rows = np.zeros(n, dtype=np.int64)
-        if (
-            not policy.counts_eligible or rows.population.is_sealed
-        ):  # who is on which side was sealed
+        # who is on which side was sealed
+        if not policy.counts_eligible or rows.population.is_sealed:
             outcomes = rows.population.sealed_facts.get(OUTCOMES) if goal.is_opposite else None
             self._of_label = (
                 None if outcomes is None else {label: side for side, label in enumerate(outcomes)}

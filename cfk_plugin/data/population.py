@@ -53,9 +53,8 @@ def configured_key(key: bytes | None) -> bytes:
 class RiskProfile:
     """How exposed a population is before any protection."""
 
-    unique: (
-        float  # share of the people whose quasi-identifiers nobody else has (Table 5 of the paper)
-    )
+    # share of the people whose quasi-identifiers nobody else has (Table 5 of the paper)
+    unique: float
     below_k: float  # share of the people in a class of fewer than k
     k: int
     people: int
@@ -67,9 +66,8 @@ _NOBODYS_PLACE = (
 )
 _SHOWN_K = 5, 10, 20
 _NO_ROWS = "a population needs a table (pandas, polars or pyarrow) with at least one row"
-_PROCESS_KEY = secrets.token_bytes(
-    32
-)  # where there is no key, fingerprints are comparable within this process
+# where there is no key, fingerprints are comparable within this process
+_PROCESS_KEY = secrets.token_bytes(32)
 
 
 class Population(HostOnly):
@@ -90,18 +88,15 @@ class Population(HostOnly):
     cell_people: Rows
     n_rows: int  # training rows; people, where there are no rows
     n_people: int  # distinct people; rows, without a subject key
-    has_rows: (
-        bool  # whether training rows are in this process; a sealed population has counts alone
-    )
-    has_several_rows: (
-        bool  # whether a person may have several rows: with a subject key, where the rows are here
-    )
+    # whether training rows are in this process; a sealed population has counts alone
+    has_rows: bool
+    # whether a person may have several rows: with a subject key, where the rows are here
+    has_several_rows: bool
     is_sealed: bool  # whether only numbers of people are known, so that no partition can be made
     has_cells: bool  # whether cells are known; a sealed catalogue has none
     policy: PrivacyPolicy | None = None  # the one that was sealed with the population
-    sealed_arrays: Mapping[str, NDArray[Any]] = MappingProxyType(
-        {}
-    )  # arrays of numbers that were sealed with it
+    # arrays of numbers that were sealed with it
+    sealed_arrays: Mapping[str, NDArray[Any]] = MappingProxyType({})
     sealed_facts: Mapping[str, Any] = MappingProxyType({})  # and plain values
     _rows: RowStore
     _cell_of_row: Rows
@@ -503,9 +498,8 @@ class Population(HostOnly):
         if subjects is None:
             return np.asarray(np.bincount(cell_of_row)[cell_of_row], dtype=np.int64)
         pairs = np.sort(subjects * len(self.cells) + cell_of_row)
-        person, cell = np.divmod(
-            pairs[np.diff(pairs, prepend=-1) > 0], len(self.cells)
-        )  # once in each class
+        # once in each class
+        person, cell = np.divmod(pairs[np.diff(pairs, prepend=-1) > 0], len(self.cells))
         first = np.flatnonzero(np.diff(person, prepend=-1))
         return np.asarray(np.minimum.reduceat(np.bincount(cell)[cell], first), dtype=np.int64)
 

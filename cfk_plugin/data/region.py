@@ -46,9 +46,8 @@ def json_value(value: Any) -> Any:
     plain = natural(value)
     if isinstance(plain, date):
         return plain.isoformat()
-    if isinstance(
-        plain, Decimal
-    ):  # JSON has no decimals: a number where it is written alike, else text
+    # JSON has no decimals: a number where it is written alike, else text
+    if isinstance(plain, Decimal):
         return float(plain) if Decimal(repr(float(plain))) == plain else str(plain)
     return plain
 

@@ -22,9 +22,8 @@ from cfk_plugin.errors import CFKError, HostOnly, MissingDependencyError, Popula
 
 Work = Callable[[pd.DataFrame], pd.DataFrame]
 _TABLES = "at long, width long, numbers binary"
-_TOP = np.uint64(
-    1 << 63
-)  # keyed numbers are unsigned, Spark's are signed: flipping the top bit keeps their order
+# keyed numbers are unsigned, Spark's are signed: flipping the top bit keeps their order
+_TOP = np.uint64(1 << 63)
 _CHANGED = (
     "the table on the cluster is not what it was when it was counted; cache or store it, and count"
     " it again"
@@ -84,9 +83,8 @@ def collapse(encoder: Encoder, frame: pd.DataFrame) -> tuple[Codes, Rows]:
     columns = [domain.encode(frame[domain.attribute.name])[0] for domain in domains]
     key, span = np.zeros(len(frame), dtype=np.int64), 1
     for codes, domain in zip(columns, domains, strict=True):
-        if span > np.iinfo(np.int64).max // (
-            domain.size + 1
-        ):  # renumber before the mixed-radix key overflows
+        # renumber before the mixed-radix key overflows
+        if span > np.iinfo(np.int64).max // (domain.size + 1):
             key = np.unique(key, return_inverse=True)[1].astype(np.int64)
             span = int(key.max()) + 1
         key = key * domain.size + codes

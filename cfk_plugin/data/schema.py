@@ -37,12 +37,10 @@ class Hierarchy:
     Build it with `Hierarchy.of`.
     """
 
-    leaves: tuple[
-        str, ...
-    ]  # the values in depth-first order: those under a node are a range of numbers
-    labels: tuple[
-        str, ...
-    ]  # one per node; the first ``len(leaves)`` nodes are the leaves themselves
+    # the values in depth-first order: those under a node are a range of numbers
+    leaves: tuple[str, ...]
+    # one per node; the first ``len(leaves)`` nodes are the leaves themselves
+    labels: tuple[str, ...]
     low: NDArray[np.int32]  # first leaf under each node
     high: NDArray[np.int32]  # last leaf under each node
     parent: NDArray[np.int32]  # of each node, -1 at the root
@@ -107,10 +105,8 @@ class Hierarchy:
         if len({row[-1] for row in rows}) > 1 or len(rows[0]) == 1:
             rows = [(*row, "*") for row in rows]
         rows.sort(key=lambda row: row[::-1])
-        low, high = (
-            dict[tuple[str, ...], int](),
-            dict[tuple[str, ...], int](),
-        )  # by node: the path from it to the root
+        # by node: the path from it to the root
+        low, high = dict[tuple[str, ...], int](), dict[tuple[str, ...], int]()
         for level in range(len(rows[0])):
             for i, row in enumerate(rows):
                 low.setdefault(row[level:], i)
@@ -441,9 +437,8 @@ def _type_of_numbers(ends: Sequence[Any] | None, whole: bool) -> str | None:
     ends = list(ends) if np.iterable(ends) else []
     if not ends or isinstance(ends[0], (int, float, np.number)):
         return "int64" if whole else None
-    with suppress(
-        ValueError, TypeError
-    ):  # what is no date either is refused with the bins themselves
+    # what is no date either is refused with the bins themselves
+    with suppress(ValueError, TypeError):
         zone = pd.Timestamp(ends[0]).tz
         return "datetime64[us]" if zone is None else f"datetime64[us, {zone}]"
     return None
@@ -505,9 +500,8 @@ class Schema:
             raise SchemaError(
                 "a schema needs at least one quasi-identifier; name the publicly known columns"
             )
-        total = fsum(
-            a.weight for a in quasi
-        )  # exact, so that the order of columns does not show in the last bit
+        # exact, so that the order of columns does not show in the last bit
+        total = fsum(a.weight for a in quasi)
         if total <= 0:
             raise SchemaError("the weights of the quasi-identifiers must have a positive sum")
         if abs(total - 1) > 1e-9:

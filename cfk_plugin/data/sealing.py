@@ -197,9 +197,8 @@ class SealedRegion(NamedTuple):
 
     people: int  # inside
     floor: int  # at least so many are mapped to it, and consistent where `proves` says so
-    held: tuple[
-        NDArray[np.int32], ...
-    ]  # sets of cells: if all of one set have the outcome, so do `floor` people
+    # sets of cells: if all of one set have the outcome, so do `floor` people
+    held: tuple[NDArray[np.int32], ...]
     entries: frozenset[bytes]  # codes of private values with which `floor` people have it
 
     @property

@@ -189,9 +189,8 @@ def conform(column: pd.Series, dtype: Any) -> pd.Series:
         if types.is_datetime64_any_dtype(dtype) and (
             column.dtype == object or types.is_string_dtype(column.dtype)
         ):
-            stamps = pd.to_datetime(
-                column, format="ISO8601", utc=True
-            )  # as `to_numbers` reads them
+            # as `to_numbers` reads them
+            stamps = pd.to_datetime(column, format="ISO8601", utc=True)
             return stamps.dt.tz_convert(getattr(dtype, "tz", None)).astype(dtype)
         return column.astype(dtype)
     except (ValueError, TypeError, OverflowError):
@@ -290,9 +289,8 @@ def _why_inexact(value: Any, number: float) -> str:
             return _ZONES
         return "" if pd.Timestamp(dates_of(np.array([number]))[0]) == moment else _INEXACT_DATES
     is_same = False
-    if isinstance(
-        value, (str, Decimal)
-    ):  # 0.1 is not a float64, but how the nearest one is written
+    # 0.1 is not a float64, but how the nearest one is written
+    if isinstance(value, (str, Decimal)):
         with suppress(ArithmeticError):  # text that is no number, or none on paper
             is_same = bool(np.isnan(number)) or Decimal(value) == Decimal(repr(number))
     else:

@@ -29,10 +29,8 @@ from cfk_plugin.protection.partition import scan_rows
 
 _WEIGHTS = np.array([0, 0.1, 0.2, 0.3, 0.45])  # larger ones give up distance for little likeness
 _ASKED = 100  # drawn rows that the weight of plausibility is chosen with
-_MOVED, _DRAWN = (
-    0.85,
-    1.1,
-)  # how far answers may be on average, in distances to the nearest drawn row
+# how far answers may be on average, in distances to the nearest drawn row
+_MOVED, _DRAWN = 0.85, 1.1
 _ROOM = 1.15  # or in distances of the nearest answers, if that is more
 _MOST = 4_000  # most rows of an outcome among which prototypes are sought
 _PLAIN = (type(None), bool, int, float, str, bytes, slice, np.generic, np.dtype, type)
@@ -64,9 +62,8 @@ class _Answers:
         )
         self._cost = cost[self._rows]
         self._widths = np.array([heom.ranges[name] or np.inf for name in heom.numeric])
-        with warnings.catch_warnings(
-            action="ignore", category=RuntimeWarning
-        ):  # a column may be all missing
+        # a column may be all missing
+        with warnings.catch_warnings(action="ignore", category=RuntimeWarning):
             ends = np.nanmin(kept.numbers, axis=0), np.nanmax(kept.numbers, axis=0)
         self._low, self._high = np.nan_to_num(ends)
         self._has_gaps = np.asarray(np.isnan(kept.numbers).any(axis=0))

@@ -196,9 +196,8 @@ class PublicDomain:
     """The public domain of all features, in the schema's order."""
 
     columns: tuple[PublicColumn, ...]
-    inferred: tuple[
-        str, ...
-    ] = ()  # columns whose domain was read from rows: if any, nothing is guaranteed
+    # columns whose domain was read from rows: if any, nothing is guaranteed
+    inferred: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, population: Population, *, with_target: bool = False) -> PublicDomain:
@@ -275,11 +274,8 @@ class PublicDomain:
         column of the domain.
         """
         columns, n = dict[str, Any](), len(codes)
-        for (
-            pool,
-            of,
-            starts,
-        ) in self._pools:  # a look-up takes as long for all columns of a type as for one
+        # a look-up takes as long for all columns of a type as for one
+        for pool, of, starts in self._pools:
             taken = pool.take((codes.T[of] + starts).ravel())
             columns |= {self.features[j].name: taken[i * n : (i + 1) * n] for i, j in enumerate(of)}
         for j, column in enumerate(self.features):
@@ -297,9 +293,8 @@ class PublicDomain:
         found = []
         for of in by_type.values():
             pools = [pd.Series(self.features[j].pool) for j in of]
-            values = pd.Series(
-                pd.concat(pools).tolist(), dtype=pools[0].dtype
-            )  # in one piece, unlike concat's
+            # in one piece, unlike concat's
+            values = pd.Series(pd.concat(pools).tolist(), dtype=pools[0].dtype)
             found.append((values.array, of, np.cumsum([0, *map(len, pools)])[:-1, None]))
         return found
 

@@ -165,9 +165,8 @@ class Perturbation:
     """
 
     linear: Matrix  # shape (n_inputs,)
-    quadratic: (
-        Matrix  # shape (n_inputs, n_inputs); upper triangular, so that each product counts once
-    )
+    # shape (n_inputs, n_inputs); upper triangular, so that each product counts once
+    quadratic: Matrix
 
     @classmethod
     def draw(
@@ -401,9 +400,8 @@ class DPC(HostOnly):
         perturbation = Perturbation.draw(rows.shape[1], self.hidden, self.epsilon, noise)
         distinct, counts = rows, np.ones(len(rows))
         if self.batch_size is None:
-            found = pd.DataFrame(rows).value_counts(
-                sort=False
-            )  # much faster than NumPy's unique if few rows differ
+            # much faster than NumPy's unique if few rows differ
+            found = pd.DataFrame(rows).value_counts(sort=False)
             distinct, counts = found.index.to_frame().to_numpy(), np.asarray(found, dtype=float)
         train(net, distinct, counts, perturbation, batches, self.epochs, self.batch_size, self.rate)
         self._encoder, self._ask, self._slope, self._goal, self._net = (

@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 from cfk_plugin.dp.noise import Counts, Marginal, PrivateRows
 from cfk_plugin.protection.compiled import inner
 
-Groups = Sequence[
-    NDArray[np.int32]
-]  # public groups of a column's codes; each merges groups of the level before
+# public groups of a column's codes; each merges groups of the level before
+Groups = Sequence[NDArray[np.int32]]
 
 PEOPLE, SINGLE, CHOICE = 0.03, 0.35, 0.1
 """Shares of the budget: number of rows, counts of single columns, choice of pairs; the rest is for
@@ -337,9 +336,8 @@ def _draw(
     lines, size = probabilities.shape
     ends = np.cumsum(probabilities, axis=1)
     ends[:, -1] = 1.0
-    line_of_all = (
-        ends + np.arange(lines)[:, None]
-    ).ravel()  # lines joined end to end: one search for all rows
+    # lines joined end to end: one search for all rows
+    line_of_all = (ends + np.arange(lines)[:, None]).ravel()
     found = (
         np.searchsorted(line_of_all, random.random(len(given)) + given, side="right") - given * size
     )

@@ -152,9 +152,8 @@ class _Numbers(NamedTuple):
     """What a kernel knows of the columns of numbers."""
 
     edges: NDArray[np.float64]  # of the bins of all columns, end to end
-    ends: NDArray[
-        np.int64
-    ]  # where those of column j end; they begin where those of column j - 1 end
+    # where those of column j end; they begin where those of column j - 1 end
+    ends: NDArray[np.int64]
     widths: NDArray[np.float64]  # 0 for categories
     whole: NDArray[np.bool_]
 
@@ -335,9 +334,8 @@ class Mover:
         desired outcome.
         """
         points, features = self.rows.take(at), len(self.domain.features)
-        for j, target in enumerate(
-            self.domain.columns[features:], features
-        ):  # a surrogate's stays as it is
+        # a surrogate's stays as it is
+        for j, target in enumerate(self.domain.columns[features:], features):
             points.codes[:, j] = own.codes[:, j] = target.codes(pd.Series(labels))
         own, asked = points.either(own, own.codes >= 0), _Replies(self.domain, met, len(at) <= _FEW)
         self._take_over(points, own, weight, asked)
@@ -380,9 +378,8 @@ class Mover:
             points.put(waiting, ends)
             left = np.flatnonzero(held < first.size)
             if len(plans) > 1 and len(left):
-                of = (
-                    np.searchsorted(first.of, left) + held[left]
-                )  # the plan without the value that failed
+                # the plan without the value that failed
+                of = np.searchsorted(first.of, left) + held[left]
                 held = plans[1].held(good[len(first.of) :][: len(plans[1].of)])[of]
                 ends, _, gaps[waiting[left]] = plans[1].after(of, held)
                 points.put(waiting[left], ends)

@@ -158,9 +158,8 @@ class PrivateRows(HostOnly):
             noise = dp.m.then_laplace(scale=scale)
         counting = dp.t.make_user_transformation(
             *self._space,
-            dp.vector_domain(
-                dp.atom_domain(T="i64")
-            ),  # the range must hold the noise of a very small epsilon
+            # the range must hold the noise of a very small epsilon
+            dp.vector_domain(dp.atom_domain(T="i64")),
             metric,
             lambda rows: count(rows).astype(np.int64).tolist(),
             lambda distance: distance * stretch,

@@ -339,9 +339,8 @@ class DPPrototypes:
         at = served.nearest(asked, self.goal_, labels)
         answered = at >= 0
         at = np.where(answered, at, 0)
-        if not (
-            self.certificate_.reverted and answered.any()
-        ):  # as certified, whatever was set since
+        # as certified, whatever was set since
+        if not (self.certificate_.reverted and answered.any()):
             return served.table(at), answered
 
         def met(some: pd.DataFrame, of: NDArray[np.int64]) -> NDArray[np.bool_]:

@@ -32,9 +32,8 @@ class HeomCodes:
     """Rows prepared for `Heom`, stored by column."""
 
     numbers: NDArray[np.float64]  # shape (n_rows, n_numeric); dates in seconds, NaN where missing
-    codes: NDArray[
-        np.uint64
-    ]  # shape (n_rows, n_categorical); hash of each category's text, 0 where missing
+    # shape (n_rows, n_categorical); hash of each category's text, 0 where missing
+    codes: NDArray[np.uint64]
 
     def __len__(self) -> int:
         return len(self.numbers)
@@ -108,9 +107,8 @@ class Heom:
         """Take columns and ranges from a population whose rows are in this process; no row is
         read.
         """
-        population.rows(
-            np.empty(0, dtype=np.int64)
-        )  # raises where rows are elsewhere, as ranges are unknown then
+        # raises where rows are elsewhere, as ranges are unknown then
+        population.rows(np.empty(0, dtype=np.int64))
         domains = {name: population.domains[name] for name in population.schema.features}
         widths = {name: domain.width for name, domain in domains.items() if domain.is_numeric}
         return cls([*widths], [name for name in domains if name not in widths], widths)

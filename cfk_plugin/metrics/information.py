@@ -87,9 +87,8 @@ def ncp_by_attribute(region: Region, population: Population) -> dict[str, float]
 
 
 def _range_loss(part: Interval, domain: Domain) -> float:
-    if (
-        part.low is None or part.missing
-    ):  # missing alone is one value; with others it costs everything
+    # missing alone is one value; with others it costs everything
+    if part.low is None or part.missing:
         return float(part.low is not None)
     name, values = domain.attribute.name, domain.values
     if domain.attribute.kind == "ordinal":

@@ -85,9 +85,8 @@ def _hidden(number: int, whole: int | None) -> int | str:
 
 
 def _classes(by_size: Rows, k: int) -> list[dict[str, Any]]:
-    steps = (
-        k * step * 10**power for power in count() for step in (1, 2, 5)
-    )  # k, 2k, 5k, 10k, 20k, ...
+    # k, 2k, 5k, 10k, 20k, ...
+    steps = (k * step * 10**power for power in count() for step in (1, 2, 5))
     edges = [1, *takewhile(lambda edge: edge < len(by_size), steps)]
     bins = [
         (low, high, int(by_size[low:high].sum()))

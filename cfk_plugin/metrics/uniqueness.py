@@ -63,9 +63,8 @@ class PrivateValues(HostOnly):
             np.searchsorted(mixed, key, side="left"),
             np.searchsorted(mixed, key, side="right"),
         )
-        size = np.where(
-            (mine < 0).any(axis=1), 0, last - first
-        )  # nobody has a value that no training row has
+        # nobody has a value that no training row has
+        size = np.where((mine < 0).any(axis=1), 0, last - first)
         which = np.repeat(np.arange(len(mine)), size)
         found = line[np.arange(len(which)) + np.repeat(first - np.cumsum(size) + size, size)]
         same = (self._population.codes[np.ix_(found, self._at)] == mine[which]).all(axis=1)
@@ -136,9 +135,8 @@ class PrivatePart:
     # (``domain.size`` where no row has it). Empty when all are released exactly: then combinations
     # are those of the region alone.
     axes: tuple[NDArray[np.int32], ...] = ()
-    matches: tuple[int, int] | None = (
-        None  # rows that fit it, in the region and anywhere; see `exact_matches` for all
-    )
+    # rows that fit it, in the region and anywhere; see `exact_matches` for all
+    matches: tuple[int, int] | None = None
 
 
 class PrivateRelease(PrivateValues):

@@ -39,9 +39,8 @@ class Support(Figures):
     nn1: Estimate  # L1 distance to the nearest training row with the desired outcome
     nn5: Estimate  # mean of it to the 5 nearest
     unseen_pair: Estimate  # share with a pair of values that no training row has together
-    singled_out: (
-        Estimate  # share whose quasi-identifiers exactly one person of the training rows has
-    )
+    # share whose quasi-identifiers exactly one person of the training rows has
+    singled_out: Estimate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,9 +51,8 @@ class Chance(Figures):
     fresh: Support
     copies_train: Estimate  # share that equal one of `rows` training rows
     copies_holdout: Estimate  # share that equal one of `rows` holdout rows
-    singled_out_train: (
-        Estimate  # share with the quasi-identifiers of exactly one of those training rows
-    )
+    # share with the quasi-identifiers of exactly one of those training rows
+    singled_out_train: Estimate
     singled_out_holdout: Estimate
     rows: int  # drawn from either table: all of the shorter one
 
@@ -80,9 +78,8 @@ class Utility(Figures):
     queries: int  # asked
     training_rows: int
     desired_rows: int  # training rows with an outcome that some query asks for
-    ranges: Mapping[
-        str, str
-    ]  # numeric feature to the source of its distance's range: "declared" or "population"
+    # numeric feature to the source of its distance's range: "declared" or "population"
+    ranges: Mapping[str, str]
 
     @property
     def answered(self) -> int:
@@ -244,9 +241,8 @@ class _Outcomes(HostOnly):
         goal.check(model.classes, None)
         self._goal, self._model = goal, model
         self._own = model(train)
-        self._factual = (
-            model(queries) if goal.is_opposite else None
-        )  # other goals do not depend on who asks
+        # other goals do not depend on who asks
+        self._factual = model(queries) if goal.is_opposite else None
 
     def flipped(self, served: pd.DataFrame, at: NDArray[np.int64]) -> Mask:
         if not len(served):

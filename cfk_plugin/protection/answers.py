@@ -24,32 +24,25 @@ from cfk_plugin.protection.moves import TIE, Keys, Pairs, Points, Pools, Probe, 
 _BLOCK = 1 << 22  # distances held at once
 _SAID = 1 << 22  # labels that are kept for verification; it asks for others again
 _TRIED, _REVERTED = 16, 8  # nearest entries that are tried at once, and true answers that are moved
-_NEAR, _MIXED = (
-    24,
-    48,
-)  # nearest regions and private values that are combined, and nearest combinations tried
+# nearest regions and private values that are combined, and nearest combinations tried
+_NEAR, _MIXED = 24, 48
 _FURTHER = 8  # most rounds in a search for more answers, once there is one
 _NEARNESS = 0.5  # weight of the distance against that of diversity, which is 1: DiCE's own
 _RIDGE = 1e-9  # so that two answers at one point are no error
-_OWN, ANCHOR = (
-    -1,
-    -2,
-)  # private values that are no entry's: those of the query, and of the explainer's counterfactual
+# private values that are no entry's: those of the query, and of the explainer's counterfactual
+_OWN, ANCHOR = -1, -2
 
 
 class CatalogueAnswers(NamedTuple):
     entry: Ints  # of each query; -1 if none is true for the person who asks
     points: Intake | None  # those that answers ask for; None if there is none
-    said: list[
-        Labels | None
-    ]  # what the model says at all combinations of its region, where it was asked
+    # what the model says at all combinations of its region, where it was asked
+    said: list[Labels | None]
     own: Labels | None = None  # the same at the anchors, if asked along with the first question
-    part: Ints | None = (
-        None  # the entry whose private values each answer began with; of others, see `Pairs.part`
-    )
-    moved: Mask | None = (
-        None  # which private values are no longer those, but the query's own or on the way to them
-    )
+    # the entry whose private values each answer began with; of others, see `Pairs.part`
+    part: Ints | None = None
+    # which private values are no longer those, but the query's own or on the way to them
+    moved: Mask | None = None
 
     def ahead(self, catalogue: Catalogue) -> Ahead:
         """Return the model's labels in the form that verification uses; positions count answers
@@ -118,19 +111,16 @@ def answer(
     Queries that are the same by `who` get different answers; see `Given`. Without anchors these are
     diverse, and from near to far; with anchors, each in turn takes what is nearest to its own.
     """
-    queries, anchors = (
-        limits.queries,
-        None if catalogue.is_shared else anchors,
-    )  # which may be somebody's
+    # which may be somebody's
+    queries, anchors = limits.queries, None if catalogue.is_shared else anchors
     start = queries if anchors is None else anchors.counterfactuals
     asked, who = _Asked(limits, anchors, start), np.arange(len(queries)) if who is None else who
     turn, first, times = _turns(who)
     wanted = (
         np.where(turn > 0, 0, times) if anchors is None else np.ones(len(queries), dtype=np.int64)
     )
-    asks = (
-        8 * int(catalogue.sizes_of(catalogue.weakest).max()) if catalogue.inside else 1
-    )  # codes and numbers of rows
+    # codes and numbers of rows
+    asks = 8 * int(catalogue.sizes_of(catalogue.weakest).max()) if catalogue.inside else 1
     pools, step = (
         Pools(catalogue, queries, start),
         max(_BLOCK // max(len(catalogue), _NEAR * _NEAR, asks), 1),
@@ -382,9 +372,8 @@ def _results(
         return ~given.is_new(pairs.query[at], start[at], given.keys(moved, pairs.entry[at]))
 
     # With an explainer, only what is nearest to its counterfactual is moved, if that is new.
-    few = max(
-        1, 3 * _REVERTED // max(len(np.unique(pairs.query)), 3)
-    )  # the same, with fewer questions
+    # the same, with fewer questions
+    few = max(1, 3 * _REVERTED // max(len(np.unique(pairs.query)), 3))
     count, given_before = (_REVERTED, None) if asked.anchors is None else (few, is_given)
     for at, moved, away, said in search.results(
         count, given.left[pairs.query] > 0, several, start, given_before
@@ -433,9 +422,8 @@ def _points(catalogue: Catalogue, asked: _Asked, pools: Pools, pairs: Pairs) -> 
             )
             numbers = np.where(is_entry, np.nan, points.numbers[:, j])
             codes, numbers, is_other = limits.nearest_to(name, pairs.query, codes, numbers)
-            places = np.where(
-                (codes < 0) & (not domain.is_numeric), own.at[:, j], codes
-            )  # a category unknown here
+            # a category unknown here
+            places = np.where((codes < 0) & (not domain.is_numeric), own.at[:, j], codes)
             points.at[is_other, j], points.numbers[is_other, j] = (
                 places[is_other],
                 numbers[is_other],
@@ -514,12 +502,13 @@ class Given:
     def __init__(
         self, catalogue: Catalogue, pools: Pools, queries: Intake, who: Ints, wanted: Ints
     ) -> None:
+        # per asker
         self._catalogue, self._pools, self._queries, self.left = (
             catalogue,
             pools,
             queries,
             wanted.copy(),
-        )  # per asker
+        )
         self.several, self._said = wanted > 1, 0
         self._who = np.unique(who, return_inverse=True)[1]  # several askers may be one person
         counts = np.bincount(self._who, wanted) if len(who) else np.zeros(1)

@@ -184,9 +184,8 @@ class CellIndex(NamedTuple):
     def build(cls, codes: Codes, weight: Ints, axes: AxisArrays, leaf: int = 24) -> CellIndex:
         """Split until every node has at most `leaf` cells."""
         cells = np.ascontiguousarray(codes, np.int32).view()
-        cells.flags.writeable = (
-            False  # always, as kernels are compiled for read-only or writable arrays
-        )
+        # always, as kernels are compiled for read-only or writable arrays
+        cells.flags.writeable = False
         order, room = np.arange(len(cells), dtype=np.int64), max(2 * len(cells), 1)
         start, stop, child = np.zeros((3, room), np.int64)
         low, high = np.zeros((2, room, cells.shape[1]), np.int32)

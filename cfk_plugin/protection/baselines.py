@@ -174,9 +174,8 @@ class _Grasp:
             population.cell_of(rows), weights=desired, minlength=len(population.cells)
         ).astype(int)
         same = np.flatnonzero((population.cells == np.array(self.space.own)).all(axis=1))
-        self.pool[same] = np.maximum(
-            self.pool[same] - 1, 0
-        )  # the native row is not its own neighbor
+        # the native row is not its own neighbor
+        self.pool[same] = np.maximum(self.pool[same] - 1, 0)
 
     def run(self) -> Proposal:
         best: Box | None = None

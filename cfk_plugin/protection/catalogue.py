@@ -64,9 +64,8 @@ class Catalogue(HostOnly):
     """
 
     partition: Partition  # over the rows with a desired prediction
-    rows: (
-        Ints  # training row of each entry, least information loss first, whatever the table's order
-    )
+    # training row of each entry, least information loss first, whatever the table's order
+    rows: Ints
     group: Ints  # of each entry
     labels: NDArray[Any]  # the model's for each
     private: pd.DataFrame  # private values of each
@@ -75,15 +74,12 @@ class Catalogue(HostOnly):
     goal: Goal
     model: RowOracle
     policy: PrivacyPolicy
-    ends: Mapping[str, pd.Series] = field(
-        default_factory=dict
-    )  # further numbers that set the ranges of distances
-    forms: Sequence[
-        Coarse
-    ] = ()  # forms in which private values leave and are compared; empty if unchanged
-    inside: Mapping[int, Sequence[Grid]] = field(
-        default_factory=dict
-    )  # see `sets_inside`; if answers are moved
+    # further numbers that set the ranges of distances
+    ends: Mapping[str, pd.Series] = field(default_factory=dict)
+    # forms in which private values leave and are compared; empty if unchanged
+    forms: Sequence[Coarse] = ()
+    # see `sets_inside`; if answers are moved
+    inside: Mapping[int, Sequence[Grid]] = field(default_factory=dict)
     _listed: dict[int, Codes] = field(default_factory=dict, init=False)
     _offers: dict[str, Offers] = field(default_factory=dict, init=False)
     _known: dict[int, Mask] = field(default_factory=dict, init=False)
@@ -114,9 +110,8 @@ class Catalogue(HostOnly):
             return cls(partition, *known, ends, forms=forms, inside=inside)
 
         unordered = made(found, {}, {})
-        shown = (
-            unordered.leaving
-        )  # the order depends on regions and on what leaves, which are distinct
+        # the order depends on regions and on what leaves, which are distinct
+        shown = unordered.leaving
         line = np.lexsort((*unordered.codes.T[::-1], *shown.T[::-1], unordered.group_at))
         keys = np.column_stack([unordered.group, shown])[line]
         found = found.take(line[np.sort(np.unique(keys, axis=0, return_index=True)[1])])
@@ -593,17 +588,8 @@ def spread(count: int, most: int) -> Ints:
 
 
 PEOPLE = "catalogue.people"
-_NAMES = (
-    "side",
-    "people",
-    "ends",
-    "ends_of",
-    "held",
-    "group",
-    "codes",
-    "pure",
-    "outcome",
-)  # of sealed arrays
+# of sealed arrays
+_NAMES = ("side", "people", "ends", "ends_of", "held", "group", "codes", "pure", "outcome")
 
 
 def catalogue_to_arrays(

@@ -70,9 +70,8 @@ class _Kept(NullCache):
         target_context.refresh()
         name = self._file(sig, target_context.codegen())
         for folder in _folders():
-            with suppress(
-                Exception
-            ):  # whatever is wrong with a file, the kernel can be compiled again
+            # whatever is wrong with a file, the kernel can be compiled again
+            with suppress(Exception):
                 stamp, reduced = pickle.loads((folder / name).read_bytes())  # noqa: S301 - the user's own file
                 if stamp == _stamp(self._source):
                     self.folder = folder

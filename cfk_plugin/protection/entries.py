@@ -31,10 +31,8 @@ ASKED = 1 << 18  # rows in one call of the model
 _SAMPLE = 45, 64  # least and most combinations at which an entry is tried, if not all
 # of a sample: high, as many entries are tried and verification must not refuse any of them
 _CONFIDENCE = 0.9999
-_SPENT, _FLOOR = (
-    10,
-    10_000,
-)  # rows that the model is asked about to find entries: per row of the table, but at least
+# rows that the model is asked about to find entries: per row of the table, but at least
+_SPENT, _FLOOR = 10, 10_000
 # For shared private values: ranges that a number is divided into, about the most crowds whose
 # center is taken, and attributes in which another value is tried if a few people have the one in
 # the middle.
@@ -251,9 +249,8 @@ def _shared(partition: Partition, k: int) -> tuple[Ints, Ints, Codes]:
                     )
             taken, crowds = taken + len(crowds), parts
     group, part = np.unique(np.concatenate(pairs), axis=0).T
-    turn = np.lexsort(
-        ((part * _GOLDEN + group * _SPREAD) % (1 << 32), group)
-    )  # each group starts with different ones
+    # each group starts with different ones
+    turn = np.lexsort(((part * _GOLDEN + group * _SPREAD) % (1 << 32), group))
     parts_of = np.frombuffer(b"".join(book), dtype=np.int32).reshape(len(book), -1)
     return group[turn], part[turn], parts_of
 
@@ -264,9 +261,8 @@ class _Held(HostOnly):
     def __init__(self, population: Population) -> None:
         self._population, self._codes = population, population.codes[:, private_at(population)]
         named = sorted((name, j) for j, name in enumerate(population.schema.private))
-        self._domains = {
-            j: population.domains[name] for name, j in named
-        }  # independent of the order of columns
+        # independent of the order of columns
+        self._domains = {j: population.domains[name] for name, j in named}
         # missing values are 1 away from every number
         self._place = {j: np.append(domain.positions, 2.0) for j, domain in self._domains.items()}
         mixed = mix(self._codes)
@@ -351,9 +347,8 @@ class _Tried(HostOnly):
     rows: Ints  # a training row of the group of each
     codes: Codes  # of the private values
     forms: list[Coarse]  # that they leave in; empty if all leave unchanged
-    axes: Sequence[
-        Sequence[Codes]
-    ]  # codes that each private attribute leaves as; empty if all leave unchanged
+    # codes that each private attribute leaves as; empty if all leave unchanged
+    axes: Sequence[Sequence[Codes]]
     members: Ints  # shape (n, 2): group and cell, group by group
     people: Ints  # number of people there
     start: Ints  # of each group among the members, and the end of the last
@@ -443,9 +438,8 @@ class _Tried(HostOnly):
             within = np.arange(len(which)) - np.repeat(np.cumsum(size[at]) - size[at], size[at])
             asked = self.start[group[which]] + within
             cells = self.members[asked, 1]
-            good = is_own[which] & (
-                population.cell_of(self.rows[which]) == cells
-            )  # the row itself was already asked
+            # the row itself was already asked
+            good = is_own[which] & (population.cell_of(self.rows[which]) == cells)
             if len(other := np.flatnonzero(~good)):
                 frame = rows_for_cells(
                     population.encoder, offered, which[other], population.cells[cells[other]]

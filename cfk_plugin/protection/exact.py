@@ -216,9 +216,8 @@ _LARGEST_POPULATION = 200_000  # cells; above, counting every small change takes
 class Trial(NamedTuple):
     region: Region
     ncp: float
-    pureness: (
-        float  # share of the grid's cells, or of a sample if over budget, with the desired outcome
-    )
+    # share of the grid's cells, or of a sample if over budget, with the desired outcome
+    pureness: float
     complete: bool  # whether every cell of the grid was asked
     rank: Rank
 
@@ -382,12 +381,10 @@ class ExactProtector:
     about each candidate.
     """
 
-    node_limit: int = (
-        200_000  # per solve; beyond it the best region so far is returned with a proven gap
-    )
-    time_limit: float | None = (
-        None  # seconds per solve; None keeps results independent of the machine
-    )
+    # per solve; beyond it the best region so far is returned with a proven gap
+    node_limit: int = 200_000
+    # seconds per solve; None keeps results independent of the machine
+    time_limit: float | None = None
     rounds: int = 60  # model calls of the lazy loop
     cell_budget: int = 10_000  # largest region, in value combinations, that is asked as a whole
     threads: int = 1  # counterfactuals solved at the same time
@@ -435,14 +432,12 @@ def _settles(policy: PrivacyPolicy, trial: Trial, *, first: bool) -> bool:
 
 class Solution(NamedTuple):
     cost: float = np.inf  # with penalties; infinite when there is none
-    lower_bound: float = (
-        np.inf
-    )  # no region costs less; infinite when it is proven that there is none
+    # no region costs less; infinite when it is proven that there is none
+    lower_bound: float = np.inf
     nodes: int = 0  # of the search tree, expanded
     weight: int = 0  # people inside the region
-    cells: Ints = np.empty(
-        0, np.int64
-    )  # in the caller's numbering: their hull with the anchor is the region
+    # in the caller's numbering: their hull with the anchor is the region
+    cells: Ints = np.empty(0, np.int64)
 
     @property
     def proven(self) -> bool:
@@ -488,13 +483,11 @@ def solve(
         if forbidden is None
         else forbidden
     )
-    codes = [
-        np.array(cells, np.int32, order="C") for cells in (anchors, *banned)
-    ]  # writable, as compiled for
+    # writable, as compiled for
+    codes = [np.array(cells, np.int32, order="C") for cells in (anchors, *banned)]
     low, high = np.where(axes.kind == INTERVAL, -1, 0), np.diff(axes.offset)
-    if any(
-        np.any((cells < low) | (cells >= high)) for cells in codes
-    ):  # kernels would read out of bounds
+    # kernels would read out of bounds
+    if any(np.any((cells < low) | (cells >= high)) for cells in codes):
         raise ValueError("a code lies outside its quasi-identifier")
     known = axes.position[axes.offset[:-1] + np.maximum(codes[0], 0)]
     places = np.where(codes[0] >= 0, known, places)

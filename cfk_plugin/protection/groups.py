@@ -42,10 +42,8 @@ _WORK: dict[Effort, tuple[float, float, float]] = {
 }
 _SLICES = 32  # calls of the search, which can be interrupted between them
 _SEED = 0x9E3779B97F4A7C15
-_NEAR, _REACH = (
-    16,
-    12,
-)  # small cells listed as near a cell, and how far they are looked for in each order
+# small cells listed as near a cell, and how far they are looked for in each order
+_NEAR, _REACH = 16, 12
 _RICH, _REACH_OF_RICH = 4, 2  # the same of large ones
 # about the most small cells of a block: with more, each block of near cells is divided by itself
 BLOCK = 500_000
@@ -142,9 +140,8 @@ def _divide_blocks(
 def _divide(axes: AxisArrays, codes: Codes, count: Ints, k: int, effort: Effort) -> Shares:
     """Divide the people of one block; numbers of groups may have gaps."""
     orders = _orders(axes, codes, count)
-    kind = np.where(
-        count == 0, 2, count >= k
-    )  # small, large, of nobody: numbered in this order, and along a line
+    # small, large, of nobody: numbered in this order, and along a line
+    kind = np.where(count == 0, 2, count >= k)
     line = orders[0][np.argsort(kind[orders[0]], kind="stable")]
     number, count = np.argsort(line), count[line]
     space = _space(
@@ -182,10 +179,8 @@ def _orders(axes: AxisArrays, codes: Codes, people: Ints) -> list[Ints]:
     people.
     """
     q, weight = axes.kind.size, np.maximum(people, 1)
-    below, cost = (
-        np.empty(codes.shape),
-        np.empty(q),
-    )  # share of the people with smaller codes; cost of an axis
+    # share of the people with smaller codes; cost of an axis
+    below, cost = np.empty(codes.shape), np.empty(q)
     for j in range(q):
         values, at = np.unique(codes[:, j], return_inverse=True)
         share = np.bincount(at, weight) / weight.sum()

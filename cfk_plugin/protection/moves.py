@@ -19,14 +19,11 @@ from cfk_plugin.protection.axes import Floats, Ints
 from cfk_plugin.protection.catalogue import Catalogue
 
 TIE = 1e-9
-AT_ONCE = (
-    4096  # rows in one call; up to them, more is asked at once to save calls, with the same result
-)
+# rows in one call; up to them, more is asked at once to save calls, with the same result
+AT_ONCE = 4096
 _CHECKED = 32  # nearest results that are asked about wherever the outcome must hold
-_ENDS, _PARTS = (
-    2,
-    (0.75, 0.5, 0.25),
-)  # nearest results whose numbers go these parts of the way as well
+# nearest results whose numbers go these parts of the way as well
+_ENDS, _PARTS = 2, (0.75, 0.5, 0.25)
 
 Keys = NDArray[np.uint64]
 
@@ -43,9 +40,8 @@ class Points(NamedTuple):
 
     def take(self, rows: Ints | Mask) -> Points:
         at = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows
-        return Points(
-            self.at.take(at, axis=0), self.numbers.take(at, axis=0)
-        )  # faster than by index
+        # faster than by index
+        return Points(self.at.take(at, axis=0), self.numbers.take(at, axis=0))
 
     def either(self, others: Points, is_other: Mask) -> Points:
         which = is_other[:, None]
@@ -88,22 +84,19 @@ class Pools:
             queries.encoder.schema,
             queries.encoder.columns,
         )
-        self.decimals = np.array(
-            catalogue.decimals, dtype=np.float64
-        )  # NaN for what moves at once or not at all
+        # NaN for what moves at once or not at all
+        self.decimals = np.array(catalogue.decimals, dtype=np.float64)
         self.private = np.array(catalogue.private_at, dtype=np.int64)
         self.ranges = [heom.ranges.get(name, 0.0) for name in self.schema.private]
         self._others: dict[int, Any] = {}
-        self.waiting: Points | None = (
-            None  # rows that are asked about along with the first question, and their labels
-        )
+        # rows that are asked about along with the first question, and their labels
+        self.waiting: Points | None = None
         self.own: Labels | None = None
         self.queries = self.start = self._places(queries, 0)
         if start is not queries:
             self.start = self._places(start, len(queries))
-            for (
-                j
-            ) in self._others:  # a category that only the query and the start have is the same one
+            # a category that only the query and the start have is the same one
+            for j in self._others:
                 own, found = (each.frame.iloc[:, j].astype(object) for each in (queries, start))
                 both = (self.queries.at[:, j] >= self._domains[j].size) & (
                     self.start.at[:, j] >= self._domains[j].size
@@ -275,9 +268,8 @@ class Search:
         self._line, self._count = np.argsort(-steps, axis=1, kind="stable"), (steps > 0).sum(axis=1)
         self._good = ~(is_other & probe.catalogue.is_wide(pairs.entry))
         self._known, self._done = ~self._good, np.zeros(len(is_other), dtype=bool)
-        self._kept: dict[
-            int, Mask
-        ] = {}  # by pair, which subsets of its first columns hold, if known
+        # by pair, which subsets of its first columns hold, if known
+        self._kept: dict[int, Mask] = {}
 
     def _true(self, count: int, wanted: Mask, several: Mask) -> Ints:
         """Return the first true pairs of each query, or all."""

@@ -473,13 +473,11 @@ class Partition(HostOnly):
     """
 
     population: Population
-    regions: tuple[
-        Region, ...
-    ]  # one per group; groups with the same region are one to an adversary
+    # one per group; groups with the same region are one to an adversary
+    regions: tuple[Region, ...]
     group_of_row: Ints  # of each training row; -1 for none
-    side_of_group: (
-        Ints  # of groups that must not be mixed: the predicted outcome if only eligible rows count
-    )
+    # of groups that must not be mixed: the predicted outcome if only eligible rows count
+    side_of_group: Ints
     classes: Mapping[int, Classes] | None = None  # by side, where they cannot be found from rows
 
     _refusal = (
@@ -488,10 +486,8 @@ class Partition(HostOnly):
     )
 
     def __post_init__(self) -> None:
-        for array in (
-            self.group_of_row,
-            self.side_of_group,
-        ):  # must not change between explanations
+        # must not change between explanations
+        for array in (self.group_of_row, self.side_of_group):
             array.setflags(write=False)
 
     def _counts(self) -> str:
@@ -559,9 +555,8 @@ class Partition(HostOnly):
         number[divided] = population.keyed_numbers(rows[divided])
         line = np.lexsort((number, cell))
         cell, group, number = cell[line], group[line], number[line]
-        last = np.flatnonzero(
-            (np.diff(cell, append=-1) != 0) | (np.diff(group, append=-1) != 0)
-        )  # of each part
+        # of each part
+        last = np.flatnonzero((np.diff(cell, append=-1) != 0) | (np.diff(group, append=-1) != 0))
         start = np.searchsorted(cell[last], np.arange(len(cells) + 1))
         return Classes(
             NearestCells(population, population.cells[cells]),

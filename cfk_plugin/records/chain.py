@@ -47,9 +47,8 @@ entries = sa.Table(
     sa.Column("seq", sa.BigInteger, primary_key=True, autoincrement=False),  # 1, 2, 3, ...
     sa.Column("replaces", sa.BigInteger, unique=True),  # the row's previous entry
     sa.Column("content", sa.String(64)),  # keyed digest of the row; null once erased
-    sa.Column(
-        "link", sa.String(64), nullable=False
-    ),  # keyed digest of this entry and the previous link
+    # keyed digest of this entry and the previous link
+    sa.Column("link", sa.String(64), nullable=False),
 )
 
 

@@ -123,9 +123,8 @@ def find_key(
 
 def _read(path: Path) -> bytes:
     with quiet(f"{path}: the key file cannot be read", LedgerError), path.open("rb") as file:
-        mode = stat.S_IMODE(
-            os.fstat(file.fileno()).st_mode
-        )  # of the open file, not of one put in its place
+        # of the open file, not of one put in its place
+        mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
         secret = file.read(4097)
     if os.name == "posix" and mode & 0o077:
         raise LedgerError(
@@ -194,9 +193,8 @@ class OpenFiles:
     __slots__ = ("_files", "_paths", "_size", "connection")
 
     def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
-        connection.execute(
-            "PRAGMA schema_version"
-        ).fetchall()  # reads, so that all of them are open
+        # reads, so that all of them are open
+        connection.execute("PRAGMA schema_version").fetchall()
         real = connection.execute("PRAGMA database_list").fetchone()[2]  # what a link points to
         self._paths = (
             (path, True),

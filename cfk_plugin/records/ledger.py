@@ -418,9 +418,8 @@ class Ledger(HostOnly):
             raise LedgerError("a candidate's record must be a handle as handle() returns it")
         if not isinstance(candidate.k, int) or isinstance(candidate.k, bool) or candidate.k < 1:
             raise LedgerError("a candidate's k must be a whole number >= 1")
-        text = encode(
-            candidate.region
-        )  # raises for what could not be read back, before anything is decided
+        # raises for what could not be read back, before anything is decided
+        text = encode(candidate.region)
         known = {name: getattr(candidate, name) for name in Candidate.__slots__}
         return ReleasedRegion(**known, text=text, digest=region_digest(self._key, candidate.region))
 
@@ -474,15 +473,8 @@ def _rows_of(chain: Chain, records: Iterable[str]) -> list[Row]:
     return sorted(rows, key=lambda row: (row["last"], row["seq"]))
 
 
-_SAME = (
-    "record",
-    "digest",
-    "policy",
-    "population",
-    "guarantee",
-    "k",
-    "effective",
-)  # of a release and its row
+# of a release and its row
+_SAME = ("record", "digest", "policy", "population", "guarantee", "k", "effective")
 
 
 def _read_release(row: Row) -> ReleasedRegion:

@@ -38,16 +38,15 @@ Answer = TypeVar("Answer")
 ASKED = "cfk.asked"
 """Metric of a run that holds explanations: how many it counts."""
 
+# tags
 _AUDITS = (
     "cfk.audit",
     "cfk.audit.epsilon.verdict",
     "cfk.audit.epsilon_one_run.verdict",
     "cfk.frontier",
-)  # tags
-_FILTERS = (
-    f"metrics.`{ASKED}` > 0",
-    *(f"tags.`{tag}` LIKE '%'" for tag in _AUDITS),
-)  # MLflow knows no "or"
+)
+# MLflow knows no "or"
+_FILTERS = (f"metrics.`{ASKED}` > 0", *(f"tags.`{tag}` LIKE '%'" for tag in _AUDITS))
 _ID = "id:"
 _NAMED = 5  # experiments that a message lists
 _PAGE = 1000

@@ -33,12 +33,10 @@ class RunRecord:
     They wait in spools as JSON that later versions read: fields are only ever added.
     """
 
-    id: str = field(
-        default_factory=lambda: secrets.token_hex(8)
-    )  # random; never derived from a row
-    created: int = field(
-        default_factory=lambda: time.time_ns() // 1_000_000
-    )  # milliseconds since 1970
+    # random; never derived from a row
+    id: str = field(default_factory=lambda: secrets.token_hex(8))
+    # milliseconds since 1970
+    created: int = field(default_factory=lambda: time.time_ns() // 1_000_000)
     params: dict[str, str]  # of the run; records with others belong to another run
     tags: dict[str, str]  # of the run, except the verdict
     policy: dict[str, Any]
@@ -51,13 +49,11 @@ class RunRecord:
     # One per entry, for the data holder alone; see `recount_table`. Empty in records of earlier
     # versions.
     recount: list[dict[str, Any]] = field(default_factory=list)
-    quasi_identifiers: list[str] = field(
-        default_factory=list
-    )  # attributes with an NCP of their own
+    # attributes with an NCP of their own
+    quasi_identifiers: list[str] = field(default_factory=list)
     people: int = 0  # in the population, where that may be logged; else 0
-    population: dict[str, Any] | None = (
-        None  # logged once per run; see `cfk_plugin.metrics.provenance`
-    )
+    # logged once per run; see `cfk_plugin.metrics.provenance`
+    population: dict[str, Any] | None = None
     environment: dict[str, Any] | None = None
 
     @classmethod

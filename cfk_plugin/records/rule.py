@@ -50,9 +50,8 @@ class Candidate:
 class Decision:
     outcome: Outcome
     region: Region | None  # what may be released; None when refused
-    effective: int | None = (
-        None  # for "again" and "earlier": people mapped to that region, as recorded
-    )
+    # for "again" and "earlier": people mapped to that region, as recorded
+    effective: int | None = None
     # People left after everything on record: with a nominal guarantee those inside of all regions;
     # with others those mapped to the one region, None if there are several.
     people: int | None = field(default=None, compare=False)

@@ -212,9 +212,8 @@ class RunWriter:
             lock.release()
 
     def finish(self) -> None:
-        if (
-            self.run_id is not None and self.target.run_id is None
-        ):  # else the run was given, and its owner ends it
+        # else the run was given, and its owner ends it
+        if self.run_id is not None and self.target.run_id is None:
             with tracking_errors("MLflow did not end the run"):
                 client_of(self.target.tracking_uri, self.target.timeout).set_terminated(self.run_id)
 
@@ -246,9 +245,8 @@ class RunWriter:
         _log_files(client, run_id, records, before.asked)
         _log_values(client, run_id, records, before.asked)
         params = dict(records[0].params)
-        if (
-            before.asked and FLOOR not in data.params
-        ):  # its earlier explanations may have had another floor
+        # its earlier explanations may have had another floor
+        if before.asked and FLOOR not in data.params:
             params.pop(FLOOR, None)
         _log_summary(client, run_id, records, after, params)  # last: it makes the records count
         self._tally = after

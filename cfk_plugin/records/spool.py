@@ -387,9 +387,8 @@ class Shipper:
     spool: Spool
     _runs: dict[str, RunWriter] = field(default_factory=dict)
     _own: set[str] = field(default_factory=set)  # streams that this process has added to
-    _pauses: dict[str, tuple[float, float]] = field(
-        default_factory=dict
-    )  # by stream: until when, and how long
+    # by stream: until when, and how long
+    _pauses: dict[str, tuple[float, float]] = field(default_factory=dict)
     _changed: threading.Condition = field(default_factory=threading.Condition)
     _thread: threading.Thread | None = None
     _due: float = math.inf  # when the thread has to look again
@@ -414,9 +413,8 @@ class Shipper:
             self._due = min(self._due, time.monotonic() + within)
             if not self._closed and (self._thread is None or not self._thread.is_alive()):
                 self._thread = threading.Thread(target=self._work, name="cfk-tracking", daemon=True)
-                with suppress(
-                    RuntimeError
-                ):  # the interpreter is ending; a later process sends what is kept
+                # the interpreter is ending; a later process sends what is kept
+                with suppress(RuntimeError):
                     self._thread.start()
             self._changed.notify_all()
 
@@ -554,8 +552,7 @@ def shipper(folder: Path | None = None) -> Shipper:
     if place not in _shippers:
         own = _shippers[place] = Shipper(Spool(settings, this_process()))
         atexit.register(own.close)
-        if (
-            multiprocessing.parent_process() is not None
-        ):  # such a process ends without running `atexit`
+        # such a process ends without running `atexit`
+        if multiprocessing.parent_process() is not None:
             multiprocessing.util.Finalize(None, own.close, exitpriority=1)
     return _shippers[place]

@@ -74,9 +74,8 @@ _EXTREMES: Mapping[str, Callable[..., float]] = {
 class Tally:
     """A run's figures so far, which suffice to continue it; NaN stands for unknown."""
 
-    metrics: Mapping[str, float] = field(
-        default_factory=dict
-    )  # those of the summary that are known, or were
+    # those of the summary that are known, or were
+    metrics: Mapping[str, float] = field(default_factory=dict)
     series: Mapping[str, NDArray[np.float64]] = field(  # one value per released region
         default_factory=lambda: {name: np.empty(0) for name in PER_EXPLANATION}
     )

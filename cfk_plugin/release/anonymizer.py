@@ -364,9 +364,8 @@ class KAnonymizer(HostOnly):
             Request.of(queries, groups),
             np.repeat(np.arange(len(frame)), whole_number("answers", answers)),
         )
-        if self.ledger is not None and not may_observe(
-            len(query), track
-        ):  # so the ledger does not record it either
+        # so the ledger does not record it either
+        if self.ledger is not None and not may_observe(len(query), track):
             entries: list[Entry] = [Suppressed(q, "not_recorded") for q in query.tolist()]
         else:
             with doing("answering queries") if progress is None else heard(progress) as told:

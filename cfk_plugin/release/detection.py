@@ -20,9 +20,8 @@ from cfk_plugin.protection.partition import Neighbors
 
 QUANTILE = 0.05  # share of real people outside the training data who are closer than the tolerance
 _CALIBRATION_ROWS = 400
-_CALIBRATION_DISTANCES = (
-    6_000_000  # bounds the time of the calibration, whatever the table's length
-)
+# bounds the time of the calibration, whatever the table's length
+_CALIBRATION_DISTANCES = 6_000_000
 _DECIMALS = 10  # beyond, a column counts as unrounded
 _SINGLE = 2.0**-22  # numbers that went through float32 come back this close
 _CAP = 0.01  # rounding tolerance, as a share of the range
@@ -32,9 +31,8 @@ _KINDS: tuple[Finding, ...] = get_args(Finding)  # worst first
 @dataclass(frozen=True, slots=True)
 class Tolerance:
     distance: float  # near-native at or below this HEOM distance to the nearest training row
-    ratio: (
-        float  # the same divided by that row's own distance to its nearest non-duplicate; 0: unused
-    )
+    # the same divided by that row's own distance to its nearest non-duplicate; 0: unused
+    ratio: float
     source: Literal["given", "holdout", "leave-one-out"]
     n: int = 0  # rows that it was calibrated on
 
@@ -215,9 +213,8 @@ class Detector(HostOnly):
             return Tolerance(0.0, 0.0, "leave-one-out")
         index, distance = rows.nearest(rows.take(single), exclude_same=True)
         others, own = rows.nearest(rows.take(index[:, 0]), k=2, exclude_same=True)
-        isolation = np.where(
-            others[:, 0] == single, own[:, 1], own[:, 0]
-        )  # without the row that is left out
+        # without the row that is left out
+        isolation = np.where(others[:, 0] == single, own[:, 1], own[:, 0])
         return _quantiles(distance[:, 0], _ratio(distance[:, 0], isolation), "leave-one-out")
 
     def _draw(self, rows: Rows) -> Rows:

@@ -70,9 +70,8 @@ class Choice(HostOnly):
     entries: list[Entry]  # one per candidate; not released yet, nor known to a ledger
     distances: Numbers  # HEOM distance between the query and each candidate, over all features
     chosen: Rows  # position of the best candidate of each query; -1 where it has none
-    pipeline: (
-        Pipeline  # releases candidates, through the ledger if any, and reuses what was found here
-    )
+    # releases candidates, through the ledger if any, and reuses what was found here
+    pipeline: Pipeline
 
 
 def choose_candidates(
@@ -381,9 +380,8 @@ class _Wrapped(HostOnly):
             failed = str(error)  # holds only the class of the exception
         if failed:
             raise self._refused("explain", options, failed)
-        if (
-            isinstance(batch, CounterfactualBatch) and batch.constraints != said
-        ):  # from the explainer's own settings
+        # from the explainer's own settings
+        if isinstance(batch, CounterfactualBatch) and batch.constraints != said:
             rules = self._rules({**said, **batch.constraints})
         release = self._release if self.m == 1 else self._release_best
         return release(batch, select(frame, features), call, rules, progress)
@@ -455,9 +453,8 @@ class _Wrapped(HostOnly):
         failure, none.
         """
         self._check(batch, queries)
-        self.anonymizer.goal_of_call(
-            batch.desired
-        )  # another outcome is an error, not a withheld answer
+        # another outcome is an error, not a withheld answer
+        self.anonymizer.goal_of_call(batch.desired)
         found, pipeline, frame = np.zeros(len(queries), dtype=bool), None, batch.frame
         try:
             with failing_closed():

@@ -94,15 +94,13 @@ def _labels(attribute: str, found: object) -> tuple[str, ...]:
 class ResultContext:
     """What the data holder's records say of a result; nothing in it leads to a training row."""
 
-    population: Mapping[str, Any] | None = (
-        None  # see `cfk_plugin.metrics.provenance`, also for the next
-    )
+    # see `cfk_plugin.metrics.provenance`, also for the next
+    population: Mapping[str, Any] | None = None
     environment: Mapping[str, Any] | None = None
     seconds: float | None = None  # of the call, per entry
     attribute: str | None = None  # name of the attribute that defines groups
-    groups: tuple[
-        str, ...
-    ] = ()  # group of the person who asked, one per entry; empty without an attribute
+    # group of the person who asked, one per entry; empty without an attribute
+    groups: tuple[str, ...] = ()
     is_for_people: bool = False
 
     def of_call(self, call: Request, queries: Sequence[int]) -> Self:

@@ -48,9 +48,8 @@ class GuaranteeState(HostOnly):
     sides: OutcomeClasses
     partition: Partition | None = None  # none for a nominal guarantee
     catalogue: Catalogue | None = None  # for the guarantee of that name
-    fixed: Partition | None = (
-        None  # where the group of a counterfactual does not depend on its outcome
-    )
+    # where the group of a counterfactual does not depend on its outcome
+    fixed: Partition | None = None
 
     @classmethod
     def prepare(
@@ -202,9 +201,8 @@ def with_moves(moved: Mask, private: Sequence[str], verdicts: Sequence[Verdict])
     found, known = list[Verdict](), dict[tuple[int, bytes], Verdict]()
     for verdict, flags in zip(verdicts, moved, strict=True):
         key = id(verdict), flags.tobytes()
-        if (
-            key not in known and flags.any() and isinstance(verdict, Certified)
-        ):  # those that several share, once
+        # those that several share, once
+        if key not in known and flags.any() and isinstance(verdict, Certified):
             names = tuple(compress(private, flags.tolist()))
             known[key] = Certified(verdict.region, verdict.certificate.counted(moved=names))
         found.append(known.get(key, verdict))

@@ -49,10 +49,8 @@ _log = logging.getLogger("cfk_plugin")
 _DOUBLINGS = 8  # how often k is doubled to reach l-diversity or t-closeness
 _DIVERSITY = ("l_diversity", "t_closeness")
 _AT_ONCE = 256  # entries of a catalogue that are verified at once
-_OWN = (
-    *BUILT_IN.values(),
-    ReciprocalProtector,
-)  # protectors whose regions are made of the population's own values
+# protectors whose regions are made of the population's own values
+_OWN = (*BUILT_IN.values(), ReciprocalProtector)
 
 
 Memory = dict[tuple[bytes, bytes, object, int], Verdict]
@@ -75,9 +73,8 @@ class Batch(HostOnly):
     entries: Rows | None = None  # of a catalogue
     moved: Mask | None = None  # private values that come from who asks
     asked: Constraints | None = None  # who asks, and what may change
-    sources: pd.DataFrame | None = (
-        None  # whose private values leave, as a ledger knows them; None: the points' own
-    )
+    # whose private values leave, as a ledger knows them; None: the points' own
+    sources: pd.DataFrame | None = None
 
     def __len__(self) -> int:
         return len(self.intake)
@@ -115,9 +112,8 @@ class Pipeline(HostOnly):
     ledger: Ledger | None = None
     measures_k_effective: bool = False
     seed: int = 0
-    memory: Memory | None = (
-        None  # if the same counterfactuals are protected several times in one call
-    )
+    # if the same counterfactuals are protected several times in one call
+    memory: Memory | None = None
 
     def release(
         self,
@@ -302,9 +298,8 @@ class Pipeline(HostOnly):
                     catalogue.points.take(entries), self.population.encoder
                 )
         if len(at) and own is not None:
-            cells = (
-                None if entries is not None else accepted.quasi_identifiers[0]
-            )  # an entry's point is nobody's row
+            # an entry's point is nobody's row
+            cells = None if entries is not None else accepted.quasi_identifiers[0]
             oracle = Oracle(
                 self.model, self.goal.judge(factual, own), self.rows, accepted, cells, ahead
             )
@@ -349,9 +344,8 @@ class Pipeline(HostOnly):
         if self.ledger is None:
             return self._held(batch, self.protect(batch))
         try:
-            with (
-                self.ledger.one_request()
-            ):  # also for excluded changes: refusals tell where a region is
+            # also for excluded changes: refusals tell where a region is
+            with self.ledger.one_request():
                 return self._held(batch, LedgerGuard(self, self.ledger, batch).settle())
         except LedgerError as error:
             _log.warning("explanations withheld: %s", error)
@@ -362,9 +356,8 @@ class Pipeline(HostOnly):
         are solved once.
         """
         codes, numbers = batch.intake.codes, batch.intake.numbers
-        after = (
-            batch.own if batch.factual is None else batch.factual
-        ).tolist()  # the label to reach, or to leave
+        # the label to reach, or to leave
+        after = (batch.own if batch.factual is None else batch.factual).tolist()
         behind = [-1] * len(batch) if batch.entries is None else batch.entries.tolist()
         keys = [
             (c.tobytes(), n.tobytes(), *what)
@@ -558,9 +551,8 @@ class LedgerGuard(HostOnly):
     pipeline: Pipeline
     ledger: Ledger
     batch: Batch
-    _verified: dict[tuple[int, Region], Verdict] = field(
-        default_factory=dict
-    )  # by position and recorded region
+    # by position and recorded region
+    _verified: dict[tuple[int, Region], Verdict] = field(default_factory=dict)
 
     def settle(self) -> list[Verdict]:
         """Record what is about to leave, or use what is on record instead."""
@@ -684,10 +676,8 @@ class LedgerGuard(HostOnly):
             return verdict
         region, certificate = verdict
         counts: dict[str, Any] = {"ledger": decision.outcome, "k_intersection": decision.people}
-        if self._keeps_region and decision.outcome in (
-            "earlier",
-            "again",
-        ):  # its group is no larger than on record
+        # its group is no larger than on record
+        if self._keeps_region and decision.outcome in ("earlier", "again"):
             known = [
                 people
                 for people in (certificate.k_effective, decision.effective)

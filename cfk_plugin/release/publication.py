@@ -36,10 +36,8 @@ from cfk_plugin.release.results import Entry, GeneralizedCounterfactual
 _FIGURES = ("k", "ncp", "pureness", "pureness_low", "pureness_high", "exact")
 _FLOORS = ("k_desired_at_least", "k_consistent_at_least")
 _SAID = ("outcome", "region", "released", "withheld")
-_ENTRY, _CATALOGUE = (
-    "entry",
-    "catalogue",
-)  # JSON: an entry as files have it, and what all entries have in common
+# JSON: an entry as files have it, and what all entries have in common
+_ENTRY, _CATALOGUE = "entry", "catalogue"
 _OWN = ("outcome", *_FIGURES, *_FLOORS, _ENTRY, _CATALOGUE)
 
 
@@ -269,9 +267,8 @@ def _feature(
     listed = {part: _values(part) for part in codes}
     options = {value for values, _ in listed.values() for value in values}
     in_order = domain.attribute.kind == "ordinal"
-    known = (
-        options if not is_quasi else {*map(to_text, domain.values)}
-    )  # levels of quasi-identifiers are public
+    # levels of quasi-identifiers are public
+    known = options if not is_quasi else {*map(to_text, domain.values)}
     line = (
         [value for value in map(to_text, domain.values) if value in known]
         if in_order

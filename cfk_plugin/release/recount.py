@@ -385,9 +385,8 @@ def _may_be_pureness(found: Released, population: Population) -> bool:
 
 class _ModelSays(NamedTuple):
     size: int  # combinations of the region; 0 where a bin has no number of the table
-    good: list[
-        NDArray[np.bool_]
-    ]  # per combination: has the outcome; where none is named, one for each that it may be
+    # per combination: has the outcome; where none is named, one for each that it may be
+    good: list[NDArray[np.bool_]]
     consistent: list[NDArray[np.bool_]]  # the same per row inside, with the released private values
 
 
@@ -409,9 +408,10 @@ class Judge:
         values.
         """
         population, schema = self.population, self.population.schema
+        # any
         person = {
             str(name): column.iloc[0] for name, column in population.rows(np.array([0])).items()
-        }  # any
+        }
         for start in range(0, len(many), _AT_ONCE):
             some, sizes, asked = many[start : start + _AT_ONCE], [], []
             for found in some:

@@ -26,12 +26,8 @@ if TYPE_CHECKING:
     from cfk_plugin.data.population import Population
 
 _MANY = 1000  # problems that are looked for
-_OF_DETECTION = (
-    "unknown_category",
-    "missing_value",
-    "invalid_value",
-    "outside_domain",
-)  # name their columns
+# name their columns
+_OF_DETECTION = ("unknown_category", "missing_value", "invalid_value", "outside_domain")
 # Reasons that occur only under a policy with this setting.
 _NEEDS = {
     "ncp_above_ceiling": "max_ncp",
@@ -79,9 +75,10 @@ def unfit(content: Mapping[str, Any], columns: Sequence[str]) -> list[Finding]:
     from jsonschema import Draft202012Validator
     from jsonschema.validators import extend
 
+    # not 1.0
     types = Draft202012Validator.TYPE_CHECKER.redefine(
         "integer", lambda _, value: type(value) is int
-    )  # not 1.0
+    )
     form = json.loads(
         (files("cfk_plugin") / f"schemas/explanations-{SCHEMA_VERSION}.schema.json").read_text(
             "utf-8"
@@ -164,9 +161,8 @@ def inconsistent(content: Mapping[str, Any], policy: Policy) -> Iterator[Finding
     first: Mapping[str, Any] = next(iter(certificates.values()), {})
     for name in first if isinstance(policy, PrototypePolicy) else ("population", "method"):
         if any(certificate[name] != first[name] for certificate in certificates.values()):
-            yield Finding(
-                f"certificate.{name}", "is not the same everywhere"
-            )  # prototypes are of one fit
+            # prototypes are of one fit
+            yield Finding(f"certificate.{name}", "is not the same everywhere")
     for where, said in certificates.items():
         wrong = (
             _of_region(said, policy, floor)
@@ -254,11 +250,9 @@ def _of_prototype(said: Mapping[str, Any], policy: PrototypePolicy) -> dict[str,
         ),
         "covers is not what its other fields come to": (
             said["covers"]
-            not in (
-                certificate.covers,
-                replace(certificate, reverted=False).covers,
-            )
-        ),  # older files lack this
+            # older files lack this
+            not in (certificate.covers, replace(certificate, reverted=False).covers)
+        ),
         "mechanism is not the policy's": (
             mechanism.startswith("functional mechanism") != published
             or mechanism.startswith("seeded noise")

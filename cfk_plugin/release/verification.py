@@ -42,10 +42,8 @@ from cfk_plugin.metrics.risk import SensitiveFigures
 from cfk_plugin.metrics.uniqueness import PrivatePart, PrivateRelease, number_of
 from cfk_plugin.release.results import Certificate, Entry, GeneralizedCounterfactual, Suppressed
 
-_REMEMBERED, _FEW_ROWS = (
-    1 << 22,
-    10_000,
-)  # most rows inside of remembered regions: of all, and of one
+# most rows inside of remembered regions: of all, and of one
+_REMEMBERED, _FEW_ROWS = 1 << 22, 10_000
 _AT_ONCE = 1 << 22  # codes of queries held at once
 _log = logging.getLogger("cfk_plugin")
 
@@ -131,9 +129,8 @@ class Verifier(HostOnly):
         self._population, self._policy, self._reference = population, policy, reference
         self._mapped_rows, self._sealed, self._seed = mapped_rows, sealed, seed
         self._private, self._policy_hash = PrivateRelease(population, policy), policy.sha256
-        self._known: dict[
-            tuple[str, bool], _Recount | Suppressed
-        ] = {}  # the population and the partition never change
+        # the population and the partition never change
+        self._known: dict[tuple[str, bool], _Recount | Suppressed] = {}
         self._held = 0  # rows and combinations in these
         self._names = population.schema.quasi_identifiers
         self._domains = [population.domains[name] for name in self._names]
@@ -159,9 +156,8 @@ class Verifier(HostOnly):
             list[_Claim](),
             np.zeros(len(proposals), dtype=np.int64),
         )
-        asks_alike = (
-            self._private.is_exact and self._mapped_rows is not None
-        )  # then the region decides the questions
+        # then the region decides the questions
+        asks_alike = self._private.is_exact and self._mapped_rows is not None
         for i, proposal in enumerate(proposals):
             alike.setdefault((id(proposal.region), i in foreign) if asks_alike else i, []).append(i)
         found = dict[int, Verdict]()
@@ -320,10 +316,8 @@ class Verifier(HostOnly):
 
     def _recounted(self, region: Region, *, is_foreign: bool) -> _Recount | Suppressed:
         """Return the recount of a region, which never changes."""
-        key = (
-            repr(region),
-            is_foreign,
-        )  # as text, since equal regions may differ: one holds True, one 1
+        # as text, since equal regions may differ: one holds True, one 1
+        key = repr(region), is_foreign
         if (known := self._known.get(key)) is not None:
             return known
         count = self._recount(region, is_foreign=is_foreign)
@@ -396,10 +390,8 @@ class Verifier(HostOnly):
         """
         narrow, wide = list[tuple[Rows, Codes]](), list[tuple[Rows, Codes]]()
         for claim in claims:
-            members, varies = (
-                claim.recount.cells,
-                bool(claim.private.axes),
-            )  # whether private values vary
+            # whether private values vary
+            members, varies = claim.recount.cells, bool(claim.private.axes)
             narrow.append((claim.at, members if varies else np.concatenate([claim.cells, members])))
             wide += [(claim.at, claim.cells)] * varies
         said, also = _ask(oracle, narrow, reuse=True), _ask(oracle, wide, reuse=False)
@@ -440,9 +432,8 @@ class Verifier(HostOnly):
         majority = (
             unknown if desired is None else (2 * desired.sum(axis=1) >= len(count.rows)).tolist()
         )
-        wanted = (
-            [desired] if policy.counts_eligible and desired is not None else []
-        )  # else groups hold only them
+        # else groups hold only them
+        wanted = [desired] if policy.counts_eligible and desired is not None else []
         wanted += [consistent] if policy.guarantee == "catalogue" else []
         promised = (
             [people(count.is_mapped & flags) for flags in wanted]
@@ -454,9 +445,8 @@ class Verifier(HostOnly):
         for i, short, figure in zip(at, least, figures, strict=True):
             share, (low, high), *counts = figure
             if low < policy.least_pureness or (self._mapped_rows is not None and share == 0):
-                yield refused(
-                    "pureness_below_floor"
-                )  # a group's region may not hold the counterfactual
+                # a group's region may not hold the counterfactual
+                yield refused("pureness_below_floor")
             elif short < policy.k:  # fewer people than the guarantee promises
                 yield refused("verification_failed", short)
             else:
@@ -478,9 +468,8 @@ class Verifier(HostOnly):
         method: str,
     ) -> Certificate:
         count, private, policy, gap = claim.recount, claim.private, self._policy, proposal.gap
-        proven = (
-            not private.axes or policy.objective == "ncp"
-        )  # as searches keep private values fixed
+        # as searches keep private values fixed
+        proven = not private.axes or policy.objective == "ncp"
         in_reference = (
             None if self._reference is None else max(self._reference.count(count.region), 1)
         )

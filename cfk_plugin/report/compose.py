@@ -196,10 +196,8 @@ def _picture(data: ReportData) -> Picture | None:
     )
 
 
-_MOST_WIDTHS, _LONG = (
-    5,
-    160,
-)  # attributes of the picture, and characters of a text, so that the page is one screen
+# attributes of the picture, and characters of a text, so that the page is one screen
+_MOST_WIDTHS, _LONG = 5, 160
 _ORDER = ("fail", "not_measured", "human_inputs", "review")
 _TO_DO = {"fail": "Settle", "not_measured": "Measure", "review": "Decide"}
 
@@ -267,9 +265,8 @@ class _Layout:
             *(each.id for each in data.metrics if each.id in _DEFINED),
             *(each.id for each in data.attacks),
         )
-        here = (
-            data.definitions if data.report["edition"] == "internal" else ()
-        )  # else only in the data
+        # else only in the data
+        here = data.definitions if data.report["edition"] == "internal" else ()
         self.defined = [name for name in dict.fromkeys(told) if name in here]
         self.ids = {"definitions": [f"definition-{name}" for name in self.defined]}
         self.ids["open"] = [f"check-{check.id}" for check in _open(data)]
@@ -405,10 +402,8 @@ class _Layout:
 
     def check(self, check: CheckResult) -> tuple[Cell, ...]:
         """Return a check as a row that links to its section."""
-        (measured, asked), source = (
-            amounts_of(check),
-            check.source.partition(":")[0],
-        )  # in full in section 3
+        # in full in section 3
+        (measured, asked), source = amounts_of(check), check.source.partition(":")[0]
         parts: list[str | Link] = [check.text]
         if check.id in self.defined or self.docs:
             parts += [" ", Link("Definition", self.definition(check.id))]

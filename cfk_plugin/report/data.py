@@ -421,9 +421,8 @@ class ReportData:
     """Everything that a report says. Nothing that must not be shown is in it."""
 
     report: ReportHead
-    system: Mapping[
-        str, str | None
-    ]  # people's answers, by the id of the question; None is a placeholder
+    # people's answers, by the id of the question; None is a placeholder
+    system: Mapping[str, str | None]
     population: PopulationSummary
     attributes: tuple[Column, ...]
     policy: Policies
@@ -438,9 +437,8 @@ class ReportData:
     limits: Annotated[tuple[str, ...], Field(min_length=1)]
     placeholders: tuple[Placeholder, ...]
     sign_off: tuple[Signature, ...]
-    controls: tuple[
-        dict[str, str], ...
-    ]  # by control: requires, section, status, verified, checked_on
+    # by control: requires, section, status, verified, checked_on
+    controls: tuple[dict[str, str], ...]
     environment: Environment
     runs: tuple[RunLine, ...]  # empty in the external edition, as the next
     certificates: tuple[CertificateLine, ...]  # worst first
@@ -448,9 +446,8 @@ class ReportData:
     suppressed_cells: tuple[str, ...]  # places where something is hidden
     definitions: Mapping[str, Definition]  # of every metric, check and figure in the report
     schema_version: Literal[1] = 1
-    picture: ShownRelease | None = (
-        None  # of median information loss; None in earlier reports, and without any
-    )
+    # of median information loss; None in earlier reports, and without any
+    picture: ShownRelease | None = None
 
     @property
     def verdict(self) -> Verdict:

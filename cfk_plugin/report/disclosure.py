@@ -93,9 +93,8 @@ class Control:
     """Turns exact amounts into what an edition may show."""
 
     edition: Edition
-    k: int | None = (
-        None  # the smallest k asked for; the external edition shows class sizes in bands of it
-    )
+    # the smallest k asked for; the external edition shows class sizes in bands of it
+    k: int | None = None
     hidden: list[str] = field(default_factory=list)  # places where something is hidden
     # Where the number of released explanations is hidden, nothing may reveal it: no number of
     # cases, no interval, no share with many digits.
@@ -196,9 +195,8 @@ class Control:
             return FEW if 0 < value < LEAST else None
         if kind == "class_size":
             return self.class_band(value)
-        if (
-            kind in ("rate", "chance") and 0 < (exact.n or LEAST) < LEAST
-        ):  # its interval would tell of how many
+        # its interval would tell of how many
+        if kind in ("rate", "chance") and 0 < (exact.n or LEAST) < LEAST:
             return HIDDEN if kind == "rate" else _risk_band(value, self.k or LEAST)
         if kind == "risk":
             return _risk_band(value, self.k or LEAST)
@@ -354,11 +352,8 @@ def _of_few(attack: Attack) -> bool:
     return 0 < (attack.main.n or LEAST) < LEAST
 
 
-_TOLD = (
-    0.1,
-    0.01,
-    0.001,
-)  # false positive rates given in numbers; a chart has ten per power of ten
+# false positive rates given in numbers; a chart has ten per power of ten
+_TOLD = (0.1, 0.01, 0.001)
 _MOST = 4  # curves per chart
 _GRID = [float(f"{10 ** (power / 10):.3g}") for power in range(-40, 1)]
 _EQUAL = 1e-12

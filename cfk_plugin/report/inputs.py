@@ -254,12 +254,10 @@ class HumanInputs:
     message names the key and never shows what was answered.
     """
 
-    answers: Mapping[str, str] = field(
-        default_factory=dict
-    )  # by the ids of `QUESTIONS`; dates as YYYY-MM-DD
-    sign_off: Mapping[str, Mapping[str, str]] = field(
-        default_factory=dict
-    )  # name and date, by the ids of `SIGNERS`
+    # by the ids of `QUESTIONS`; dates as YYYY-MM-DD
+    answers: Mapping[str, str] = field(default_factory=dict)
+    # name and date, by the ids of `SIGNERS`
+    sign_off: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     accepted_risks: Mapping[str, str] = field(default_factory=dict)  # why, by check of `ACCEPTABLE`
     thresholds: Mapping[str, float] = field(default_factory=dict)  # some of `THRESHOLDS`
     reason: str | None = None  # why the report is made

@@ -267,9 +267,8 @@ class PrivacyReport:
             ".csv": self.to_csv,
             ".xml": self.to_junit,
         }
-        with whole_file(
-            place
-        ) as draft:  # line ends are not translated: the same report has the same bytes
+        # line ends are not translated: the same report has the same bytes
+        with whole_file(place) as draft:
             draft.write_bytes(makers[suffix]().encode("utf-8"))
 
     def log(self) -> str:
@@ -440,9 +439,8 @@ def _computed(
         placeholders=len(placeholders(inputs)),
     )
     control = Control(edition, pooled.k)
-    released = _releases(
-        case, control
-    )  # first, as it decides whether the number of releases may show anywhere
+    # first, as it decides whether the number of releases may show anywhere
+    released = _releases(case, control)
     checks = tuple(_check(line, control) for line in judged(case))
     dp = statements.dp_statement(evidence)
     said = statements.circumstances(evidence, pooled, dp)
@@ -499,9 +497,8 @@ def _head(
         else (statements.day(times.min()), statements.day(times.max()))
     )
     latest = statements.of_milliseconds(max(run.started for run in evidence.runs))
-    names = sorted(
-        {run.experiment for run in evidence.runs} - {None, "", "Default"}
-    )  # "Default" says nothing
+    # "Default" says nothing
+    names = sorted({run.experiment for run in evidence.runs} - {None, "", "Default"})
     return {
         "id": "",
         "edition": control.edition,
@@ -533,9 +530,8 @@ def _releases(case: JudgedCase, control: Control) -> ReleaseCounts:
     shown = dict.fromkeys(parts, Amount()) | control.counts(counts, "releases", people=False)
     asked = control.total(counts, "releases.asked")
     complement = shown["suppressed"].band is not None  # of all requests
-    hides = (
-        complement or asked.band is not None
-    )  # else what was withheld and released would tell the sum
+    # else what was withheld and released would tell the sum
+    hides = complement or asked.band is not None
     untracked = control.amount(case.figure("untracked"), "requests", "releases.untracked")
     control.hides_released = control.external and hides
     reasons = (

@@ -82,9 +82,8 @@ class TableBlock:
     row_ids: Sequence[str] = ()
     above: str = ""  # how to read it
     wide: bool = False  # takes a line of its own
-    stacks: bool = (
-        False  # rows become lists on narrow pages, as in every table of more than three columns
-    )
+    # rows become lists on narrow pages, as in every table of more than three columns
+    stacks: bool = False
 
 
 @dataclass(frozen=True, slots=True)

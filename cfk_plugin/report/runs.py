@@ -329,9 +329,8 @@ class _Reading:
     folder: Path
     period: Period
     progress: Progress | None
-    spans: list[tuple[int, int]] = field(
-        default_factory=list
-    )  # of all that was found, in the period or not
+    # of all that was found, in the period or not
+    spans: list[tuple[int, int]] = field(default_factory=list)
     uncounted: dict[str, int] = field(default_factory=dict)
 
     def evidence(self, runs: Iterable[Run], searched: str, *, named: bool) -> Evidence:
@@ -356,9 +355,8 @@ class _Reading:
     def _runs(self, held: Sequence[Held], names: Mapping[str, str]) -> Iterator[RunEvidence | None]:
         """Yield run by run, while files of the next runs are read."""
         files = [(one, part) for one in held for part in one.parts]
-        shards = self.workers.map(
-            lambda file: file[0].shard(file[1], self.period), files
-        )  # in their order
+        # in their order
+        shards = self.workers.map(lambda file: file[0].shard(file[1], self.period), files)
         for place, one in enumerate(held):
             if self.progress is not None:
                 self.progress(place, len(held))

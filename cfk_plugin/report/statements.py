@@ -118,9 +118,8 @@ class Circumstances:
     dp_covers: str | None  # see `PrototypeCertificate.covers`
     sensitive_declared: bool = False
     subject_key: bool | None = None  # people are told apart by a key
-    eligible: bool = (
-        False  # only people with the desired predicted outcome counted, in all policies
-    )
+    # only people with the desired predicted outcome counted, in all policies
+    eligible: bool = False
 
     @property
     def kinds(self) -> list[str]:
@@ -202,10 +201,8 @@ def _covers(covers: str | None) -> str:
 # --- singling out, linkability and inference ---
 
 _BY_K = "singling out"  # the only criterion that a number of people is about
-_BY_VALUES = (
-    "singling out",
-    "inference",
-)  # criteria that exactly released private values leave open
+# criteria that exactly released private values leave open
+_BY_VALUES = ("singling out", "inference")
 
 
 def criteria(
@@ -314,9 +311,8 @@ def receiver_sentence(data: ReportData) -> str:
     asked = [each["settings"]["k"] for each in data.policy["policies"] if "k" in each["settings"]]
     if not (fits and asked) or data.releases["prototypes"].value != 0:
         return ""
-    one = (
-        data.population["populations"] <= 1
-    )  # with several, the attributes are those of the latest
+    # with several, the attributes are those of the latest
+    one = data.population["populations"] <= 1
     named = [
         each["name"] for each in data.attributes if one and each["role"] == "quasi-identifier"
     ][:_MOST_NAMES]

@@ -54,9 +54,8 @@ _DRAWN = 100  # value combinations of a region, the paper's footnote 16
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Method:
     label: str  # its name in tables and plots
-    protector: (
-        Callable[..., Protector] | None
-    )  # takes the options; None if the guarantee prescribes one
+    # takes the options; None if the guarantee prescribes one
+    protector: Callable[..., Protector] | None
     objective: Literal["pureness", "ncp", "weighted"] = "pureness"
     guarantee: Literal["nominal", "reciprocal"] = "nominal"
     options: frozenset[str] = frozenset()  # settings that may be changed
@@ -118,9 +117,8 @@ class Job:
     table: str
     method: str  # of `METHODS`; for distances also of `NICE`
     k: int  # 0 for methods without k
-    options: Mapping[str, Any] = field(
-        default_factory=dict
-    )  # that are not the usual ones; number of candidates
+    # that are not the usual ones; number of candidates
+    options: Mapping[str, Any] = field(default_factory=dict)
     asked: int | None = None  # number of explanations; default: all of the config's
     kind: Literal["certificates", "distances", "candidates"] = "certificates"
 
@@ -271,9 +269,8 @@ def _fitted(
         seed=prepared.config.seed,
     )
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", NominalGuaranteeWarning
-        )  # the experiments are about that guarantee
+        # the experiments are about that guarantee
+        warnings.simplefilter("ignore", NominalGuaranteeWarning)
         return anonymizer.fit(prepared.population, prepared.model, prepared.desired)
 
 
@@ -406,9 +403,8 @@ def _candidates(
         justified(train, prepared.labels, prepared.model, prepared.desired)
     ].drop_duplicates()
     rows = heom.encode(distinct)
-    own = heom.nearest(prepared.counterfactuals.head(len(queries)), rows)[0][
-        :, 0
-    ]  # at distance 0: it is one of them
+    # at distance 0: it is one of them
+    own = heom.nearest(prepared.counterfactuals.head(len(queries)), rows)[0][:, 0]
     near = heom.nearest(queries, rows, k=m)[0]
     chosen = [
         [first, *[row for row in others if row not in (first, -1)][: m - 1]]

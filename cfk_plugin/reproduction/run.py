@@ -43,18 +43,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 PAGE, RESULTS, FIGURES = "reproduction.md", "results.json", "figures"
 
-_STUDIED = {
-    "parameters": 15,
-    "plausibility": 20,
-}  # explanations by GRASP in studies of many settings
-_SLOWEST_FIRST = (
-    "german",
-    "hospital",
-    "adult",
-    "informs",
-    "cmc",
-    "heart",
-)  # so that parallel processes end together
+# explanations by GRASP in studies of many settings
+_STUDIED = {"parameters": 15, "plausibility": 20}
+# so that parallel processes end together
+_SLOWEST_FIRST = ("german", "hospital", "adult", "informs", "cmc", "heart")
 _LIBRARIES = ("cfk-plugin", "numpy", "pandas", "scikit-learn", "numba", "NICEx")
 
 
@@ -427,9 +419,8 @@ def log(measured: Mapping[str, Measurement], place: Place) -> dict[str, str]:
         name = f"{place.tracking_uri} {place.experiment} {found.config.key} {found.method}"
         held = known.get(name)
         there = held and if_there(partial(client.get_run, held["run_id"]))
-        if (
-            held is None or there is None or there.info.lifecycle_stage != "active"
-        ):  # the store may have been emptied
+        # the store may have been emptied
+        if held is None or there is None or there.info.lifecycle_stage != "active":
             held = known[name] = {"run_id": None, "keys": []}
         if key not in held["keys"]:
             held["run_id"] = log_report(

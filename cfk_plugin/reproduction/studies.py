@@ -41,9 +41,8 @@ class Study:
     too few cases.
     """
 
-    jobs: Callable[
-        [Sequence[str], int], list[Job]
-    ]  # takes tables, and the most explanations by GRASP
+    # takes tables, and the most explanations by GRASP
+    jobs: Callable[[Sequence[str], int], list[Job]]
     columns: Callable[[Measurement], Iterator[Columns]]
 
     def rows(self, measured: Mapping[str, Measurement]) -> list[Columns]:

@@ -78,9 +78,8 @@ def read_table(name: str, folder: Path) -> Table:
     types, roles = _describe(name, folder)
     rows, target = folder / f"{name}.csv.gz", roles["target"]
     frame = _csv(rows, dtype={column: str for column, kind in types.items() if kind != "numeric"})
-    if not isinstance(
-        frame.index, pd.RangeIndex
-    ):  # pandas then reads the first fields as row names
+    # pandas then reads the first fields as row names
+    if not isinstance(frame.index, pd.RangeIndex):
         raise InputError(f"{rows}: rows have more fields than the header; write one name for each")
     for column, kind in types.items():
         if kind == "numeric" and not pd.api.types.is_numeric_dtype(frame[column]):

@@ -109,9 +109,8 @@ class Throttle:
 
     def __init__(self, per_minute: int) -> None:
         self._size = per_minute
-        self._left: OrderedDict[str, tuple[float, float]] = (
-            OrderedDict()
-        )  # places left, and when that was counted
+        # places left, and when that was counted
+        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def wait(self, caller: str) -> int:
         """Take a place for a request; return 0, or the seconds after which there is one again."""
@@ -253,9 +252,8 @@ def in_workers(count: int, work: Callable[[], int]) -> int:
     signal.set_wakeup_fd(seen)
     for number in _SEEN:
         signal.signal(number, lambda *_: None)
-    before = signal.pthread_sigmask(
-        signal.SIG_BLOCK, _SEEN
-    )  # until a worker has handlers of its own
+    # until a worker has handlers of its own
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _SEEN)
     life = os.pipe()  # held open by this process alone
     workers = {_begun(work, before, life) for _ in range(count)}
     os.close(life[0])

@@ -78,9 +78,8 @@ def _watch(module: str, methods: Sequence[RawMethod]) -> None:
 def _patch(methods: Sequence[RawMethod]) -> None:
     for method in methods if not _setting("disable") else ():
         owner = getattr(sys.modules[method.module], method.owner, None)
-        if method.name in vars(
-            owner or object
-        ):  # another version of the library may define it elsewhere
+        # another version of the library may define it elsewhere
+        if method.name in vars(owner or object):
             safe_patch(INTEGRATION, owner, method.name, _counted(method))  # type: ignore[no-untyped-call]
 
 

@@ -232,13 +232,11 @@ class CounterfactualEvaluator(ModelEvaluator):
             raise InputError(
                 "the run holds explanations that left; give the evaluation a run of its own"
             )
-        client.set_tag(
-            run_id, EVALUATION, "true"
-        )  # first, so that no release is logged to it meanwhile
+        # first, so that no release is logged to it meanwhile
+        client.set_tag(run_id, EVALUATION, "true")
         if is_protected:
-            with quiet(
-                "the protected model raised {}", ModelError
-            ):  # MLflow's errors quote the input
+            # MLflow's errors quote the input
+            with quiet("the protected model raised {}", ModelError):
                 found = model.predict(queries)
             measured = Measured.of_records(found, said)
         else:

@@ -240,9 +240,8 @@ class RequestHandler:
         if bool((np.isfinite(numbers) & (numbers % 1 != 0)).any()):
             raise RequestError(VALUES)
         dtypes = zip(intake.frame.dtypes, self._dtypes, self._numeric, strict=True)
-        if any(
-            is_numeric and own != dtype for own, dtype, is_numeric in dtypes
-        ):  # out of the dtype's range
+        # out of the dtype's range
+        if any(is_numeric and own != dtype for own, dtype, is_numeric in dtypes):
             raise RequestError(VALUES)
         return intake
 

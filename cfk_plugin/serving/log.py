@@ -158,9 +158,8 @@ def log_protected_model(
         artifacts["population"] = str(Path(folder) / "population.cfk")
         artifacts["settings"] = str(Path(folder) / "settings.json")
         anonymizer.seal(artifacts["population"])
-        named = (
-            model if isinstance(model, str) and model.startswith("models:/") else None
-        )  # a path tells too much
+        # a path tells too much
+        named = model if isinstance(model, str) and model.startswith("models:/") else None
         settings |= {"ledger": ledger, "track": track, "model": named}
         Path(artifacts["settings"]).write_text(json.dumps(settings), encoding="utf-8")
         # MLflow asks for an example; nobody should be led to store a person's row.

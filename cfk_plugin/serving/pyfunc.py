@@ -56,9 +56,8 @@ class ProtectedModel(PythonModel):
     population.
     """
 
-    _skip_type_hint_validation = (
-        True  # MLflow's: without it every import warns that `predict` has no hints
-    )
+    # MLflow's: without it every import warns that `predict` has no hints
+    _skip_type_hint_validation = True
 
     def load_context(self, context: Any) -> None:
         answer_requests(answer_of_model)
@@ -141,9 +140,8 @@ def answer_requests(answer_of: Callable[[Any], Answer | None]) -> None:
     MLflow's own. `answer_of` returns the answering function of a loaded model, or None if it is not
     protected.
     """
-    if (
-        getattr(scoring_server, "_SERVER_MODEL_PATH", None) in os.environ
-    ):  # this process is a server
+    # this process is a server
+    if getattr(scoring_server, "_SERVER_MODEL_PATH", None) in os.environ:
         show_no_traces()
     by_mlflow = getattr(scoring_server, "invocations", None)
     if by_mlflow is None or hasattr(by_mlflow, "_cfk_wraps"):

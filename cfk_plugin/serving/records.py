@@ -125,10 +125,8 @@ def _written(
 def _known_feature(name: str, part: Part | None, domain: Domain, known: Known) -> dict[str, Any]:
     """Write a feature, or reuse what was written for the very same part."""
     if (found := known.get((name, id(part)))) is None:
-        found = known[name, id(part)] = (
-            part,
-            _feature(name, part, domain),
-        )  # keeps the part alive, and so its id
+        # keeps the part alive, and so its id
+        found = known[name, id(part)] = part, _feature(name, part, domain)
         _require_writable(found[1])
     return found[1]
 

@@ -52,10 +52,8 @@ def requirements_of(
         name = _project(line)
         if found.setdefault(name, line) != line:
             found[name] = _settled(name, found[name], line, given)
-    here = {
-        "cfk-plugin": version("cfk-plugin"),
-        "mlflow": mlflow.__version__,
-    }  # maybe installed as mlflow-skinny
+    # maybe installed as mlflow-skinny
+    here = {"cfk-plugin": version("cfk-plugin"), "mlflow": mlflow.__version__}
     chosen = (
         found
         | {name: f"{name}=={here[name]}" for name in _FIXED}

@@ -62,14 +62,12 @@ _SMALL = 65_536  # bytes; requests up to this size are read however much others 
 class Limits:
     # seconds until a request is answered with 504; an explainer that hangs cannot be stopped
     seconds: float = 60.0
-    threads: int = (
-        16  # requests worked on at the same time, hanging ones included; as many may wait
-    )
+    # requests worked on at the same time, hanging ones included; as many may wait
+    threads: int = 16
     reading: float = 10.0  # seconds that a client may take to send headers, and again for the body
     bytes: int = MOST_BYTES  # of a request
-    held: int = (
-        5 * MOST_BYTES
-    )  # bytes of all requests together, from the first that is read until the answer
+    # bytes of all requests together, from the first that is read until the answer
+    held: int = 5 * MOST_BYTES
     connections: int = 512  # clients at the same time, silent ones included
 
 
@@ -278,10 +276,8 @@ def run(
             **tls,
         )
     )
-    for told in (
-        signal.SIGINT,
-        signal.SIGTERM,
-    ):  # uvicorn raises them again after it ends; exit normally then
+    # uvicorn raises them again after it ends; exit normally then
+    for told in (signal.SIGINT, signal.SIGTERM):
         signal.signal(told, server.handle_exit)
     server.run(None if shared is None else [shared])
     return 0 if server.started else 2

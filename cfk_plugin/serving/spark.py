@@ -174,9 +174,8 @@ class _Job:
     ledger_key: bytes | None = None
     features: int = 0
     has_factuals: bool = False
-    asked: Mapping[str, Any] | None = (
-        None  # arguments of `explain`; None to protect counterfactuals
-    )
+    # arguments of `explain`; None to protect counterfactuals
+    asked: Mapping[str, Any] | None = None
     digest: str = ""
 
     def numbered(self) -> _Job:

@@ -118,10 +118,7 @@ def draw(
         f'width="{x_of(ages.high, right) - x_of(ages.low, right) + 8:.1f}" '
         f'height="{y_of(bmis.low) - y_of(bmis.high) + 8:.1f}" rx="4"/>'
     )
-    ring = (
-        f'<circle class="ring" cx="{x_of(raw["age"], left):.1f}" cy="{y_of(raw["bmi"]):.1f}"'
-        ' r="9"/>'
-    )
+    ring = f'<circle class="ring" cx="{x_of(raw["age"], left):.1f}" cy="{y_of(raw["bmi"]):.1f}" r="9"/>'
     lines = [
         text(left, 36, "Before: a training patient", "before title"),
         text(
@@ -133,8 +130,7 @@ def draw(
         text(
             right,
             58,
-            f"age {cells['age']}, sex {cells['sex']}, BMI {cells['bmi']}; {changes or 'no'} private"
-            " values to change",
+            f"age {cells['age']}, sex {cells['sex']}, BMI {cells['bmi']}; {changes or 'no'} private values to change",
         ),
         *plot(train, left, sex, same, "before"),
         ring,
@@ -159,20 +155,14 @@ def draw(
             f"{certificate.pureness:.0%} of the value combinations inside (pureness).",
         ),
     ]
-    legend = (
-        f"Strong dots: patients of sex {sex}. Faint dots: the others. Data: diabetes patients of"
-        " scikit-learn, public."
-    )
+    legend = f"Strong dots: patients of sex {sex}. Faint dots: the others. Data: diabetes patients of scikit-learn, public."
     described = (
-        f"Two scatter plots of {len(train)} patients by age and BMI. Before: the explanation is one"
-        f" patient. After: it is a rectangle that {certificate.k} patients fit."
+        f"Two scatter plots of {len(train)} patients by age and BMI. Before: the explanation is one patient. "
+        f"After: it is a rectangle that {certificate.k} patients fit."
     )
     return "\n".join(
         [
-            (
-                f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img"'
-                ' aria-labelledby="t d">'
-            ),
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-labelledby="t d">',
             '<title id="t">One explanation before and after protection</title>',
             f'<desc id="d">{described}</desc>',
             f"<style>{STYLE}</style>",

@@ -26,14 +26,8 @@ FIGURES = ("L1", "nn1", "unseen", "density")
 BETTER = {"L1": 1, "nn1": 1, "unseen": 1, "density": -1}  # -1: more is better
 USUAL = 5  # fits; others are named
 FRONTIER, OWN = "1", re.compile(r"DPPrototypes, plausibility (.*)")
-ACROSS, WIDTH, HEIGHT, LEFT, TOP, ROW = (
-    3,
-    250,
-    150,
-    46,
-    62,
-    226,
-)  # panels in a row; a panel; where the first one begins
+# panels in a row; a panel; where the first one begins
+ACROSS, WIDTH, HEIGHT, LEFT, TOP, ROW = 3, 250, 150, 46, 62, 226
 STYLE = """
   svg { font-family: system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif; font-size: 12px }
   .card { fill: #ffffff; stroke: #d0d7de }
@@ -94,19 +88,16 @@ def tables(found: Found) -> dict[str, list[str]]:
             f"| {name} | {epsilon} | {' | '.join(said)} | {', '.join(worse(cell)) or '–'} |"
         )
     real = [
-        (
-            "| table | rows | nearest training row | fresh people | ε = 1 | changed | distance to"
-            " that of the row |"
-        )
+        "| table | rows | nearest training row | fresh people | ε = 1 | changed | distance to that of the row |"
     ]
     real.append("|" + "---|" * 7)
     for name, one in found.items():
         raw, fresh, own = one["raw"], one["fresh"], one["epsilon"]["1"]["DPPrototypes"]
         real.append(
-            f"| {name} | {one['rows']:,} | {raw['L1']:.3g} / 0 / 0 / {raw['density']:.3g} | – /"
-            f" {fresh['nn1']:.3g} / {fresh['unseen']:.3g} / {fresh['density']:.3g} |"
-            f" {' / '.join(f'{own[f]:.3g}' for f in FIGURES)} | {own['changed']:.2f},"
-            f" {raw['changed']:.2f} | {own['L1'] / raw['L1']:.2f} |"
+            f"| {name} | {one['rows']:,} | {raw['L1']:.3g} / 0 / 0 / {raw['density']:.3g} | "
+            f"– / {fresh['nn1']:.3g} / {fresh['unseen']:.3g} / {fresh['density']:.3g} | "
+            f"{' / '.join(f'{own[f]:.3g}' for f in FIGURES)} | {own['changed']:.2f}, {raw['changed']:.2f} | "
+            f"{own['L1'] / raw['L1']:.2f} |"
         )
     more = [
         "| table | ε = 1 | not moved | singled out / outside | fit s | ms a query |",
@@ -115,9 +106,9 @@ def tables(found: Found) -> dict[str, list[str]]:
     for name, one in found.items():
         own, still = (one["epsilon"]["1"][m] for m in ("DPPrototypes", "DPPrototypes, not moved"))
         more.append(
-            f"| {name} | {' / '.join(f'{own[f]:.3g}' for f in FIGURES)} |"
-            f" {' / '.join(f'{still[f]:.3g}' for f in FIGURES)} | {own['singled out']:.2g} /"
-            f" {own['outside']:.2g} | {own['fit s']:.2f} | {own['ms/query']:.2f} |"
+            f"| {name} | {' / '.join(f'{own[f]:.3g}' for f in FIGURES)} | "
+            f"{' / '.join(f'{still[f]:.3g}' for f in FIGURES)} | {own['singled out']:.2g} / {own['outside']:.2g} | "
+            f"{own['fit s']:.2f} | {own['ms/query']:.2f} |"
         )
     judged = [
         (found[name]["fresh"], cell) for name, epsilon, cell in cells if float(epsilon) >= 0.3
@@ -203,16 +194,10 @@ def draw(found: Found) -> str:
             "middle",
         )
     )
-    described = (
-        "For each of six tables, how far answers are from the query and from the nearest training"
-        " row, at epsilon 1."
-    )
+    described = "For each of six tables, how far answers are from the query and from the nearest training row, at epsilon 1."
     return "\n".join(
         [
-            (
-                f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide} {high}" role="img"'
-                ' aria-labelledby="t d">'
-            ),
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide} {high}" role="img" aria-labelledby="t d">',
             '<title id="t">Distance against likeness of differentially private answers</title>',
             f'<desc id="d">{described}</desc>',
             f"<style>{STYLE}</style>",

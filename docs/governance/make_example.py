@@ -36,10 +36,7 @@ POLICY = PrivacyPolicy(k=12, anonymity_set="eligible", min_pureness=0.5, max_ncp
 INPUTS = HumanInputs(
     answers={
         "system": "diabetes progression, random forest, release 1",
-        "decision": (
-            "whether the disease of a patient progresses much within a year; it prepares a doctor's"
-            " advice"
-        ),
+        "decision": "whether the disease of a patient progresses much within a year; it prepares a doctor's advice",
         "recipients": "the patients who ask",
         "recipients_pool": "unknown",
         "frequency": "as often as they like",
@@ -79,9 +76,8 @@ def make() -> PrivacyReport:
         with Ledger(f"{folder}/ledger.db", create=True) as ledger:
             private = protect(explainer, **settings, ledger=ledger, groups="sex")
             run_id = private.explain(patients.queries).log(logger)
-            private.explain(patients.queries).log(
-                run_id=run_id, tracking_uri=store
-            )  # everybody asks once more
+            # everybody asks once more
+            private.explain(patients.queries).log(run_id=run_id, tracking_uri=store)
         raw = explainer.explain(patients.queries)
         anonymizer = KAnonymizer(policy=POLICY).fit(population, model=patients.model, desired=LOW)
         setting = Setting(anonymizer, raw, holdout=patients.queries)

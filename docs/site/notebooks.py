@@ -41,10 +41,7 @@ def _output(output: dict[str, Any]) -> str:
         dense = re.sub(r"\n\s*\n", "\n", html)
         return f'<div class="output">\n{dense}\n</div>'
     if png := found.get("image/png"):
-        return (
-            f'<img class="output" alt="{found.get("text/plain", "")}"'
-            f' src="data:image/png;base64,{png.strip()}">'
-        )
+        return f'<img class="output" alt="{found.get("text/plain", "")}" src="data:image/png;base64,{png.strip()}">'
     return f"```{{ .text .said }}\n{found['text/plain']}\n```"
 
 

@@ -238,11 +238,8 @@ BROKEN: list[tuple[str, Any, str]] = [
     ("restore", lambda self, native, explanations: native, "gives back what answer returned"),
     ("restore", lambda self, native, explanations: [*explanations, native], KEEPS),
     ("restore", lambda self, native, explanations: f"about {native['age'].iloc[1]}", KEEPS),
-    (
-        "restore",
-        lambda self, native, explanations: native.to_numpy()[:0],
-        KEEPS,
-    ),  # empty, and a view of all rows
+    # empty, and a view of all rows
+    ("restore", lambda self, native, explanations: native.to_numpy()[:0], KEEPS),
     ("restore", lambda self, native, explanations: lambda: native, KEEPS),
     ("restore", lambda self, native, explanations: SimpleNamespace(result=[Shown(native)]), KEEPS),
     (

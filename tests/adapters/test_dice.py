@@ -49,13 +49,9 @@ def entries(asked: list[int], withheld: tuple[int, ...] = ()) -> Explanations:
     private = {"income": 61.5, "education": "low", "smoker": True}
     return Explanations(
         [
-            (
-                Suppressed(query, "infeasible")
-                if i in withheld
-                else GeneralizedCounterfactual(
-                    query, region, private, CERTIFICATE, outcome=Outcome(1)
-                )
-            )
+            Suppressed(query, "infeasible")
+            if i in withheld
+            else GeneralizedCounterfactual(query, region, private, CERTIFICATE, outcome=Outcome(1))
             for i, query in enumerate(asked)
         ],
         policy=PrivacyPolicy(guarantee="nominal", k=5),
@@ -117,9 +113,8 @@ def test_seed_given_to_dice_counts(explainers: dict[str, Any]) -> None:
     assert not one.equals(source.generate(QUERIES, total_CFs=2, random_seed=2).frame)
 
 
-@pytest.mark.parametrize(
-    "method", ["random", "kdtree"]
-)  # The genetic search returns its best, whatever it is.
+# The genetic search returns its best, whatever it is.
+@pytest.mark.parametrize("method", ["random", "kdtree"])
 def test_none_found(explainers: dict[str, Any], method: str) -> None:
     source = source_of(explainers[method])
     batch = source.generate(QUERIES, total_CFs=2, features_to_vary=["smoker"])

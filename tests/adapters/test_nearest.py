@@ -57,9 +57,8 @@ def test_candidates_agree_with_a_plain_loop_over_different_rows() -> None:
 
 def test_fewer_candidates_than_asked_for_leave_their_slots_open() -> None:
     explainer = NearestUnlikeNeighbour(TRAIN, old)
-    assert explainer.candidates(TRAIN[:1], 5).tolist() == [
-        [2, 4, -1, -1, -1]
-    ]  # rows 2 and 3 are equal
+    # rows 2 and 3 are equal
+    assert explainer.candidates(TRAIN[:1], 5).tolist() == [[2, 4, -1, -1, -1]]
     batch = (
         load_plugins([nearest], entry_points=False)
         .adapt(explainer, CONTEXT)

@@ -38,9 +38,8 @@ def test_every_query_of_several_is_answered(optimization: str) -> None:
 
 
 def test_none_found_is_no_error() -> None:
-    certain = REFUSED[
-        label(REFUSED) == 0
-    ]  # only rows of one class, and answers to be found among them
+    # only rows of one class, and answers to be found among them
+    certain = REFUSED[label(REFUSED) == 0]
     queries = pd.concat([certain.head(2), ROWS[label(ROWS) == 1].head(1)])[FEATURES]
     batch = source_of(nice_of("sparsity", certain)).generate(queries)
     assert (batch.slot.tolist(), batch.query.tolist()) == ([2], [0, 1, 2])

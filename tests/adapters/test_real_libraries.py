@@ -69,8 +69,7 @@ def checked(explainer: Any, queries: pd.DataFrame = QUERIES, **options: Any) -> 
     answers = private.explain(queries, **options)
     flips = (MODEL.predict(batch.frame.to_numpy()) == 1).sum() if len(batch.frame) else 0
     print(
-        f"{private!r}: {len(queries)} queries, {len(batch.frame)} answers, {flips} flip,"
-        f" {answers.summary()}"
+        f"{private!r}: {len(queries)} queries, {len(batch.frame)} answers, {flips} flip, {answers.summary()}"
     )
     assert answers.released, answers.summary()
     return private

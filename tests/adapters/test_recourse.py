@@ -414,9 +414,8 @@ def test_sparse_answers_change_no_more_than_they_need() -> None:
     changed = (sparse != queries).to_numpy()
     assert (predict(sparse) == 1).all()
     assert (full != queries).to_numpy()[:, :6].all()
-    assert not changed[
-        :, 2:
-    ].any()  # the model does not look at them, or not at what there is to choose
+    # the model does not look at them, or not at what there is to choose
+    assert not changed[:, 2:].any()
     for name in ["x0", "x1"]:  # nothing more can be put back
         back = predict(sparse.assign(**{name: queries[name]}))
         assert (back[sparse[name] != queries[name]] == 0).all()
@@ -538,9 +537,8 @@ def test_cadex_changes_one_feature_where_that_flips_and_twice_as_many_where_not(
     assert found.all()
     assert set(change) <= {1, 2, 3, 4}
     assert (change == 1).any()
-    for index in change.index[
-        change > 1
-    ]:  # for these the steepest alone does not suffice, whatever it is
+    # for these the steepest alone does not suffice, whatever it is
+    for index in change.index[change > 1]:
         steepest = np.abs(model.coef_[0] * np.ptp(train.to_numpy(), axis=0)).argmax()
         tried = queries.loc[[index]].copy()
         tried.iloc[0, steepest] = train.iloc[:, steepest].agg(
@@ -554,9 +552,8 @@ def test_the_steepest_features_are_those_that_lower_most_and_a_category_is_one()
     train = pd.DataFrame({"a": [0.0, 10.0], "b": [0.0, 1.0], "job": ["x", "y"]})
     vectors = Vectors(Encoding(train))
     own = vectors.encoding.encode(train.head(1))
-    pull = np.array(
-        [[3.0, -1.0, 4.0, -4.0]]
-    )  # `a` has no room downhill; another job gains 4, `b` gains 1
+    # `a` has no room downhill; another job gains 4, `b` gains 1
+    pull = np.array([[3.0, -1.0, 4.0, -4.0]])
     assert vectors.steepest(pull, own, 1, within_ranges=True).tolist() == [
         [False, False, True, True]
     ]

@@ -296,9 +296,8 @@ def test_own_results_are_rebuilt_from_what_is_released(name: str) -> None:
     explainer, options, own, _ = EXPLAINERS[name]
     private = protected(explainer)
     assert private.explain(QUERIES, **options).released
-    tabular = SimpleNamespace(
-        to_pd=QUERIES.copy
-    )  # OmniXAI's own; a DataFrame is answered by Explanations
+    # OmniXAI's own; a DataFrame is answered by Explanations
+    tabular = SimpleNamespace(to_pd=QUERIES.copy)
     method, (arguments, named) = next(iter(own.items()), ("explain", ([tabular], options)))
     answer = getattr(private, method)(*arguments, **named)
     if name.startswith(("alibi", "encoded")):

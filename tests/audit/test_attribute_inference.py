@@ -99,9 +99,8 @@ def reciprocal(table: pd.DataFrame, **declared: Any) -> Explain:
 
 
 def ranked(table: pd.DataFrame) -> Explain:
-    return reciprocal(
-        table, ordinal={"town": list("ABC")}
-    )  # ranges of ranks, which people have as texts
+    # ranges of ranks, which people have as texts
+    return reciprocal(table, ordinal={"town": list("ABC")})
 
 
 class Anything:
@@ -315,9 +314,8 @@ def test_rows_tell_more_of_people_in_the_table_than_of_others() -> None:
     assert singled.worked
     assert singled.figures["advantage_low"] > 0.2
     assert singled.control is not None
-    assert (
-        singled.control.low < 0.15 < singled.control.high
-    )  # a fifth of the ills, a tenth of the pays
+    # a fifth of the ills, a tenth of the pays
+    assert singled.control.low < 0.15 < singled.control.high
     assert ill.baseline.low < 0.2 < ill.baseline.high
     assert ill.main.value > 0.5
 

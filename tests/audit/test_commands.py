@@ -176,9 +176,8 @@ def test_people_in_groups_without_an_entry_are_told_of_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     train = pd.read_csv("train.csv")
-    odd = np.where(
-        (train["age"] < 40) | (train["age"] % 2 == 1), "yes", "no"
-    )  # of no region of older people true
+    # of no region of older people true
+    odd = np.where((train["age"] < 40) | (train["age"] % 2 == 1), "yes", "no")
     joblib.dump(DecisionTreeClassifier(random_state=0).fit(train[FEATURES], odd), "model.joblib")
     cfk(f"{LINKAGE} --min-pureness 0.9 --attacks intersection", 3)
     assert sum("groups without an entry" in record.message for record in caplog.records) == 1
@@ -205,10 +204,7 @@ def test_a_broken_promise_is_exit_code_1(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_a_policy_file_a_seed_a_limit_and_factuals_count(mlflow_store: str) -> None:
     command = LINKAGE.replace("--k 5", "--policy policy.json").replace("yes", "opposite")
-    options = (
-        f"--factuals facts.csv --limit 4 --seed 9 {FAST},model_filter -o out.json --experiment"
-        " audits"
-    )
+    options = f"--factuals facts.csv --limit 4 --seed 9 {FAST},model_filter -o out.json --experiment audits"
     run, found = run_of("audits", cfk(f"{command} {options}")), report()
     assert (found["policy"]["k"], found["asked"], found["seed"]) == (7, 4, 9)
     assert run.data.metrics["audit/inversion_own/k_effective_min"] >= 7
@@ -397,9 +393,8 @@ def test_an_explainer_of_ones_own_is_a_function_that_makes_it() -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("smallest")
 def test_a_table_of_few_hundred_people_is_audited() -> None:
-    pd.read_csv("people.csv").head(303).to_csv(
-        "people.csv", index=False
-    )  # as many as the paper's smallest table has
+    # as many as the paper's smallest table has
+    pd.read_csv("people.csv").head(303).to_csv("people.csv", index=False)
     cfk(f"{ALL} --against raw,reciprocal --budget 5m -o out.json")
     assert {audit for _, audit in audits()} >= {
         "linkage",
@@ -437,8 +432,7 @@ def test_a_frontier_is_written_plotted_and_logged_with_k_as_the_step(mlflow_stor
 def test_a_frontier_takes_a_policy_file_and_factuals_and_says_where_nothing_is_released() -> None:
     command = FRONTIER.replace("yes", "opposite").replace("2,5,12", "9,3")
     cfk(
-        f"{command} --factuals facts.csv --policy policy.json --seed 4 -o out.json --plot"
-        " frontier.svg"
+        f"{command} --factuals facts.csv --policy policy.json --seed 4 -o out.json --plot frontier.svg"
     )
     found = report()
     assert (found["policy"]["k"], found["method"], found["seed"]) == (7, "catalogue", 4)
@@ -560,19 +554,13 @@ WRONG = {
     f"{ALL} --budget 0.1s --only membership": "give more time, or fewer audits or owners",
     f"{ALL} --only guessing": "known are linkage, attribute_inference, membership",
     f"{ALL} --only linkage --against raw": "none of the owners gives answers that this attacks",
-    f"{ALL} --against raw,secret": (
-        "--against secret: known are raw, exact, reciprocal, catalogue, dp, dp-reverted"
-    ),
+    f"{ALL} --against raw,secret": "--against secret: known are raw, exact, reciprocal, catalogue, dp, dp-reverted",
     f"{ALL} --explainer oracle": "no generator 'oracle'",
     f"{ALL} --explainer audited_functions:nobody": "audited_functions:nobody: cannot be imported",
-    f"{ALL} -d maybe": (
-        "--desired maybe: some people must have it and some not; outcome has no, yes"
-    ),
+    f"{ALL} -d maybe": "--desired maybe: some people must have it and some not; outcome has no, yes",
     f"{ALL} --target salary": "--target salary: is a feature; outcomes are none",
     f"{ALL} --target nobody": "--target nobody: is no column of the table",
-    f"{ALL} -m length.joblib": (
-        "cannot be trained again; give a scikit-learn classifier or pipeline"
-    ),
+    f"{ALL} -m length.joblib": "cannot be trained again; give a scikit-learn classifier or pipeline",
     # Text that no step of the model encodes: what scikit-learn raises quotes it.
     f"{ALL.replace('people.csv', 'texts.csv')} --only membership --against raw": "cannot be fitted",
     FRONTIER.replace("2,5,12", "few"): "--ks takes whole numbers with commas between",

@@ -45,9 +45,8 @@ def of(audit: Audit, **sizes: Any) -> Audit:
     return lambda owner, sample, **options: audit(owner, sample, **sizes, **options)
 
 
-AUDITS: dict[
-    str, tuple[Audit, int, int]
-] = {  # with the pieces that each has, and the trainings among them
+# with the pieces that each has, and the trainings among them
+AUDITS: dict[str, tuple[Audit, int, int]] = {
     "membership": (of(membership, n_shadows=3, attacked=20), 4, 4),
     "extraction": (
         of(extraction, queries=(30,), repeats=2, unknown=IslandOwner().architecture),

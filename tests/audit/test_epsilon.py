@@ -109,10 +109,8 @@ def test_randomised_response_is_bounded_from_below_closely_and_rarely_above(epsi
 
 def test_a_leak_of_delta_is_delta_and_no_more() -> None:
     random, runs, delta = np.random.default_rng(1), 20_000, 0.1
-    leaks, silent = (
-        (random.random(runs) < delta).astype(float),
-        np.zeros(runs),
-    )  # in a tenth of the runs, else nothing
+    # in a tenth of the runs, else nothing
+    leaks, silent = (random.random(runs) < delta).astype(float), np.zeros(runs)
     assert epsilon_from_scores(leaks, silent, delta).epsilon == 0
     assert epsilon_from_scores(leaks, silent, delta / 2).epsilon > 4
 
@@ -123,9 +121,8 @@ def test_scores_may_be_infinite_show_one_tail_and_are_as_many_in_both_worlds() -
     )
     random = np.random.default_rng(0)
     wide, narrow = 10 * random.standard_normal(4000), random.standard_normal(4000)
-    folded = epsilon_from_scores(
-        np.abs(wide), np.abs(narrow)
-    ).epsilon  # two tails are the user's score to fold
+    # two tails are the user's score to fold
+    folded = epsilon_from_scores(np.abs(wide), np.abs(narrow)).epsilon
     assert folded > epsilon_from_scores(wide, narrow).epsilon > 2
     with pytest.raises(InputError, match="NaN"):
         epsilon_from_scores([math.nan] * 8, [0.0] * 8)
@@ -432,9 +429,8 @@ def test_p_value_with_delta_is_its_formula_and_covers_mechanisms_that_use_all_of
 ) -> None:
     m, r = 100, 30
     guess = stats.binom(r, truthful(epsilon))
-    each = stats.binom(
-        r, delta + (1 - delta) * truthful(epsilon)
-    )  # every bit is named with probability delta
+    # every bit is named with probability delta
+    each = stats.binom(r, delta + (1 - delta) * truthful(epsilon))
     for v in (5, 15, 22, 30):
         found = guessing(v, r, m, epsilon, delta).figures["p_value"]
         most = max((guess.cdf(v - 1) - guess.cdf(v - i - 1)) / i for i in range(1, v + 1))

@@ -53,9 +53,8 @@ def test_counterfactuals_on_the_boundary_copy_the_model_and_those_that_say_nothi
         assert found.main.low > max(found.baseline.value, found.control.value)
         assert min(found.figures["gain_low"], found.figures["gain_over_further"]) > 0.02
         assert found.figures["balanced_fidelity"] > found.figures["balanced_fidelity_alone"] + 0.05
-        assert found.figures["accuracy"] == pytest.approx(
-            found.main.value, abs=0.01
-        )  # the model is the truth here
+        # the model is the truth here
+        assert found.figures["accuracy"] == pytest.approx(found.main.value, abs=0.01)
         assert found.figures["accuracy_model"] == 1
         # What draws differ by is covered: Student's t with seven degrees, 97.5 %.
         assert found.main.value - found.main.low > 2.365 * found.figures["draws_sd"] / math.sqrt(8)
@@ -351,9 +350,8 @@ def test_people_whom_a_model_remembers_are_found_through_its_copy_and_others_are
         assert min(found.main.low, found.figures["auc_low"]) > 0.6
         assert found.n == 400
         assert found.control is not None
-        assert (
-            found.control.low < 0.5 < found.control.high
-        )  # people who were never trained on are not "found"
+        # people who were never trained on are not "found"
+        assert found.control.low < 0.5 < found.control.high
         assert report.curves[name].tpr[-1] == 1
     assert report.settings["queries"] == 800  # two sets of four
     for result in membership_through_surrogate(IslandOwner(), island_people(400), layers=(16,)):

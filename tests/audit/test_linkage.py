@@ -337,9 +337,8 @@ def test_a_fixed_partition_leaves_k_for_everybody(method: str, policy: dict[str,
     one = setting(method, **policy)
     found = inversion(one, everybody=True).figures
     assert min(found["everyone_k_effective_min"], found["k_effective_min"]) >= 5
-    if (
-        policy["guarantee"] != "nominal"
-    ):  # other code counted the same when the certificates were made
+    # other code counted the same when the certificates were made
+    if policy["guarantee"] != "nominal":
         counted = crowd(
             [entry.certificate.k_effective for entry in one.explanations.released], "k_effective"
         )
@@ -434,9 +433,8 @@ def test_what_is_released_anew_comes_of_changed_policies_that_are_never_weaker()
             return [Proposal(Region({"age": ages, "town": towns, "level": levels}))] * len(task)
 
     found = intersection(setting(Everybody(), k=50), times=(1, 10))
-    assert (
-        found.figures["k_after_10_min"] == 60
-    )  # what is the same for everybody tells nothing anew
+    # what is the same for everybody tells nothing anew
+    assert found.figures["k_after_10_min"] == 60
     assert {policy.k for policy in policies} == {50, 60}  # of 60 people
     assert len({(policy.k, policy.objective) for policy in policies}) > 4
 

@@ -44,9 +44,8 @@ class LinearOwner:
     lenient: float = 0.0
 
     def train(self, people: Sample, seed: int) -> LinearService:
-        with THREADS.limit(
-            limits=1
-        ):  # threads of a small product wait for each other longer than they work
+        # threads of a small product wait for each other longer than they work
+        with THREADS.limit(limits=1):
             model = LogisticRegression(max_iter=200, tol=1e-3).fit(
                 people.X.to_numpy(dtype=float), people.y
             )
@@ -70,9 +69,8 @@ class LinearService:
 
     def explain(self, X: pd.DataFrame) -> Answers:
         rows, at = X.to_numpy(dtype=float).copy(), int(np.argmax(np.abs(self.weights)))
-        rows[:, at] -= (
-            self.margin(X) / self.weights[at] * (1 + 1e-9)
-        )  # a boundary point may round to either side
+        # a boundary point may round to either side
+        rows[:, at] -= self.margin(X) / self.weights[at] * (1 + 1e-9)
         found = np.ones(len(X), dtype=bool)
         if self.silent:
             found[:: round(1 / self.silent)] = False
@@ -210,9 +208,8 @@ def test_figures_are_those_of_documented_scores_of_whoever_was_asked_about(
     for name, scores in recounted(people, sample.y[ids]).items():
         found, turned = report[name], settings.get("direction") == "smaller" and "cfd" in name
         area = roc_auc_score(member, scores)
-        rounding = (
-            0.01 if "wide" in script else 1e-9
-        )  # of ties, where distances are divided by ranges
+        # of ties, where distances are divided by ranges
+        rounding = 0.01 if "wide" in script else 1e-9
         assert found.main.value == pytest.approx(1 - area if turned else area, abs=rounding), name
         assert (found.main.low, found.main.high) == pytest.approx(
             auc_interval(
@@ -344,9 +341,8 @@ def test_nobody_is_found_among_people_who_are_no_members(leaking: AttackReport) 
 
 def test_a_claim_that_does_not_hold_is_exceeded(leaking: AttackReport) -> None:
     figures = leaking[CFD_LRT].figures
-    assert figures["bound_tight"] == pytest.approx(
-        1 / (1 + math.exp(-0.1))
-    )  # 0.05 for one more or less counts twice
+    # 0.05 for one more or less counts twice
+    assert figures["bound_tight"] == pytest.approx(1 / (1 + math.exp(-0.1)))
     assert figures["bound_paper"] > figures["bound_tight"]
     assert figures["exceeds_bound"] == 1
     assert {"bound_tight", "bound_paper"} < set(leaking.curves)
@@ -426,9 +422,8 @@ def test_two_clouds_of_unit_variance_stand_at_vertices_of_a_cube(d: int) -> None
     for kind in (False, True):
         assert np.abs(X[people.y == kind].std(axis=0) - 1).max() < 5 / math.sqrt(20_000)
     assert np.linalg.norm(centres[0] - centres[1]) == pytest.approx(4.0, rel=0.02)
-    assert np.ptp(np.abs(centres)) < 10 / math.sqrt(
-        10_000
-    )  # every coordinate is half a side from the middle
+    # every coordinate is half a side from the middle
+    assert np.ptp(np.abs(centres)) < 10 / math.sqrt(10_000)
     towards = (X - centres.mean(axis=0)) @ (centres[1] - centres[0])
     assert ((towards > 0) == people.y).mean() == pytest.approx(stats.norm.cdf(2.0), abs=0.006)
     assert people.y.mean() == pytest.approx(0.5, abs=0.02)

@@ -94,14 +94,12 @@ def test_the_largest_sizes_that_fit_are_taken() -> None:
     # intervals take.
     assert planned(60.0).sizes == LARGE
     assert planned(60.0, steps=[SMALL]).sizes == SMALL
-    slow = planned(
-        12.0, seconds=5e-3, steps=(SMALL, LARGE._replace(people=600))
-    )  # 3 times 0.5 s, or 9 times 3 s
+    # 3 times 0.5 s, or 9 times 3 s
+    slow = planned(12.0, seconds=5e-3, steps=(SMALL, LARGE._replace(people=600)))
     assert (slow.sizes, slow.people) == (SMALL, SMALL.people)
     assert 1 <= slow.total <= 6
-    assert (
-        planned(60.0, 0.0, [LARGE], sample=SAMPLE.take(np.arange(200))).people == 60
-    )  # 3 of 10 at most
+    # 3 of 10 at most
+    assert planned(60.0, 0.0, [LARGE], sample=SAMPLE.take(np.arange(200))).people == 60
 
 
 def test_where_the_smallest_sizes_do_not_fit_what_does_is_run() -> None:
@@ -120,9 +118,8 @@ def test_a_size_for_which_people_are_too_few_ends_the_choice_and_not_the_command
     found = planned(
         3600.0, 0.0, STEPS, sample=SAMPLE.take(np.arange(303)), audits=["membership", "extraction"]
     )
-    assert (
-        found.sizes == STEPS[0]
-    )  # its 250 queries fit the attacker's 222 people as little as any larger step's do
+    # its 250 queries fit the attacker's 222 people as little as any larger step's do
+    assert found.sizes == STEPS[0]
     assert set(found.seconds) == {("sleeper", "membership"), ("sleeper", "extraction")}
     few = SAMPLE.take(np.arange(60))
     found = planned(60.0, 0.0, STEPS, sample=few, audits=["membership", "extraction"])

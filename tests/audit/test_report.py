@@ -40,10 +40,8 @@ def table() -> pd.DataFrame:
         {
             "age": 730_000_019 + 7_919 * order[0],
             "town": [f"CANARY-TOWN-{i:03d}-{secrets.token_hex(4)}" for i in order[1]],
-            "seen": (
-                pd.Timestamp("2011-07-03 05:17:43.918273")
-                + pd.to_timedelta(order[2] * 1_234_567_891, unit="us")
-            ),
+            "seen": pd.Timestamp("2011-07-03 05:17:43.918273")
+            + pd.to_timedelta(order[2] * 1_234_567_891, unit="us"),
             "pay": 860_000_011 + 104_729 * order[3],
             "note": [f"CANARY-NOTE-{i:03d}-{secrets.token_hex(4)}" for i in range(N)],
         }
@@ -95,10 +93,8 @@ def assert_no_canary(text: str) -> None:
     [
         ([1, 1, 0, 1], clopper_pearson(3, 4)),
         ([0.1] * 20, clopper_pearson(2, 20)),  # equal probabilities have no width of zero
-        (
-            [0.11] * 20,
-            (clopper_pearson(2, 20).low, clopper_pearson(3, 20).high),
-        ),  # rounded outwards
+        # rounded outwards
+        ([0.11] * 20, (clopper_pearson(2, 20).low, clopper_pearson(3, 20).high)),
         ([], (0.0, 1.0)),
     ],
 )
@@ -226,9 +222,8 @@ def test_nothing_released_or_not_tested_is_review_and_a_broken_promise_is_fail()
     one, other = setting("reciprocal"), setting()
     assert run_linkage_audit(one, ["linkage"]).verdict == "review"
     assert run_linkage_audit(one, ["linkage", "inversion_own"]).verdict == "pass"
-    other.anonymizer.policy_ = (
-        one.anonymizer.policy_
-    )  # regions made one by one, under a policy of a partition
+    # regions made one by one, under a policy of a partition
+    other.anonymizer.policy_ = one.anonymizer.policy_
     found = run_linkage_audit(other, ["linkage", "inversion_own"])
     assert found.verdict == "fail"
     assert [check.holds for check in found.checks] == [True, False, False]

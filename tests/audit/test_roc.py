@@ -41,9 +41,8 @@ def test_area_curve_and_operating_points_are_those_of_a_search_over_all_threshol
 ) -> None:
     found = measure_roc(members, others)
     labels = np.r_[np.ones(len(members)), np.zeros(len(others))]
-    codes = np.unique([*members, *others], return_inverse=True)[
-        1
-    ]  # its area refuses infinite scores
+    # its area refuses infinite scores
+    codes = np.unique([*members, *others], return_inverse=True)[1]
     fpr, tpr, _ = roc_curve(labels, codes, drop_intermediate=False)
     assert found.auc.low <= found.auc.value <= found.auc.high
     assert found.auc.value == pytest.approx(roc_auc_score(labels, codes))
@@ -78,9 +77,8 @@ def test_members_found_by_ties_are_not_counted() -> None:
         point.allowed: point for point in measure_roc([5.0, 0.0], [0.0] * 98 + [5.0, 5.0]).points
     }
     assert (points[0.1].tpr.value, points[0.1].fpr.value) == (0.5, pytest.approx(0.02))
-    assert (
-        points[0.01].tpr.value == 0
-    )  # who has 5 is named with two of a hundred others, or not at all
+    # who has 5 is named with two of a hundred others, or not at all
+    assert points[0.01].tpr.value == 0
     assert points[0.01].fpr.high == pytest.approx(clopper_pearson(0, 100).high)
 
 

@@ -79,9 +79,8 @@ def nearest(
 EVERYBODY = people(240)
 MODEL = forest(10)
 SCHEMA = measured_schema(EVERYBODY, QUASI)
-NO_FLOOR = PrivacyPolicy(
-    guarantee="reciprocal", k=5, min_pureness=0
-)  # so that every query has an answer
+# so that every query has an answer
+NO_FLOOR = PrivacyPolicy(guarantee="reciprocal", k=5, min_pureness=0)
 OWNERS: dict[str, Target] = {
     "raw": RawOwner("raw", MODEL, nearest),
     "reciprocal": ProtectedOwner("reciprocal", MODEL, nearest, QUASI, rules=NO_FLOOR),
@@ -119,10 +118,8 @@ def test_an_owner_answers_each_query_is_a_function_of_people_and_seed_and_shows_
     assert (answers.rows.dtypes == queries.dtypes).all()
     confidence = service.confidence(queries)
     assert ((confidence >= 0) & (confidence <= 0.5)).all()
-    if name not in (
-        "reciprocal",
-        "catalogue",
-    ):  # nobody asked the model about that point of a region
+    # nobody asked the model about that point of a region
+    if name not in ("reciprocal", "catalogue"):
         assert service.desired(answers.rows).all()
     again = answered(pickle.loads(pickle.dumps(OWNERS[name])))
     pd.testing.assert_frame_equal(again[1].rows, answers.rows)
@@ -368,9 +365,8 @@ def owner(name: str) -> Target:
     if name in ("dp", "dp-reverted"):
         schema = measured_schema(MANY, QUASI)
         private = PrototypeOwner(name, forest(15), schema, rows=4_000, repeatable=True)
-        return (
-            private if name == "dp" else replace(private, revert=True, plausibility=0.0)
-        )  # to the very border
+        # to the very border
+        return private if name == "dp" else replace(private, revert=True, plausibility=0.0)
     catalogue = name.startswith("catalogue")
     revert = {"revert": name == "catalogue-reverted"} if catalogue else {}
     rules = PrivacyPolicy(k=5, guarantee="catalogue" if catalogue else "reciprocal", **revert)
@@ -402,9 +398,8 @@ def distances(name: str, n_train: int, *, with_any_outcome: bool, seed: int = 0)
             "its floor withholds what is less than half pure"
         )
         away = heom.parts(queries, answers.rows).sum(axis=1)
-        found.append(
-            np.where(answers.found, away, away[answers.found].max() + 1)
-        )  # withheld is an answer, too
+        # withheld is an answer, too
+        found.append(np.where(answers.found, away, away[answers.found].max() + 1))
     return measure_roc(*found)
 
 
@@ -417,9 +412,8 @@ def test_rows_and_regions_say_nothing_beside_the_outcome_until_they_are_moved_to
     divided.
     """
     found = [distances(name, 200, with_any_outcome=True, seed=seed).auc.value for seed in range(4)]
-    apart = (
-        3.18 * np.std(found, ddof=1) / 2
-    )  # half of a 95 % interval of Student's t, of four values
+    # half of a 95 % interval of Student's t, of four values
+    apart = 3.18 * np.std(found, ddof=1) / 2
     if name == "catalogue-reverted":  # of a forest that knows its people by heart
         assert np.mean(found) - apart > 0.5
     else:

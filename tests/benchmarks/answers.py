@@ -32,9 +32,8 @@ from cfk_plugin.reproduction.prepare import generator
 from printing import DATA, arguments, heading, line
 from tables import TABLES, Case, case
 
-Found = tuple[
-    list[int], pd.DataFrame, Explanations | None
-]  # queries answered, the nearest point for each, the result
+# queries answered, the nearest point for each, the result
+Found = tuple[list[int], pd.DataFrame, Explanations | None]
 
 HEAD = (
     "table",
@@ -138,9 +137,8 @@ PROTECTED: dict[str, Callable[[Case, int], Found]] = {
     "catalogue-shared-unmoved": from_catalogue(private_values="shared", revert=False),
     "catalogue-shared-explainer": behind("catalogue", private_values="shared"),
     "reciprocal": behind("reciprocal"),
-    "reciprocal-eligible": behind(
-        "reciprocal", anonymity_set="eligible", min_pureness=0
-    ),  # the catalogue's groups
+    # the catalogue's groups
+    "reciprocal-eligible": behind("reciprocal", anonymity_set="eligible", min_pureness=0),
     "nominal": behind("nominal"),
 }
 
@@ -177,9 +175,8 @@ def people(result: Explanations | None) -> Iterator[str]:
     )
 
 
-Runs = list[
-    tuple[np.ndarray, np.ndarray]
-]  # of each run the distances of members and others, as they are and moved
+# of each run the distances of members and others, as they are and moved
+Runs = list[tuple[np.ndarray, np.ndarray]]
 
 
 def membership(tables: list[Case], k: int) -> str:

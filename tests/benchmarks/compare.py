@@ -37,9 +37,8 @@ def task_for(table: Case, policy: PrivacyPolicy) -> tuple[Task, LabelModel]:
     population = table.population
     model = LabelModel(table.model, population.schema.features)
     rows = RowOracle(model, population)
-    rows.labels(
-        np.arange(population.n_rows)
-    )  # the paper's method needs them; known before the clock starts
+    # the paper's method needs them; known before the clock starts
+    rows.labels(np.arange(population.n_rows))
     intake = take_in(table.counterfactuals, population.encoder)
     judge = Goal(table.desired).judge(None, model(intake.frame))
     oracle = Oracle(model, judge, rows, intake.frame)
@@ -157,8 +156,7 @@ def print_overhead(table: Case, k: int) -> None:
     ]
     batch = _without_model(anonymizer, table.counterfactuals) / len(table.counterfactuals)
     print(
-        f"| {table.name} | {np.median(single):.2f} | {np.percentile(single, 95):.2f} |"
-        f" {batch:.2f} |",
+        f"| {table.name} | {np.median(single):.2f} | {np.percentile(single, 95):.2f} | {batch:.2f} |",
         flush=True,
     )
 

@@ -265,15 +265,13 @@ def main() -> None:
         seed=0,
     )
     print(
-        f"# load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores; DiCE {options.dice};"
-        f" {options.epochs} epochs"
+        f"# load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores; DiCE {options.dice}; {options.epochs} epochs"
     )
     columns = ("flipping ratio", "printed", "average distance", "printed", "fit s", "10 queries s")
     lines = [heading("table", "method", *columns)]
     warnings.simplefilter("ignore", ConvergenceWarning)
-    warnings.simplefilter(
-        "ignore", PrivacyLeakWarning
-    )  # domains are read from the table, see above
+    # domains are read from the table, see above
+    warnings.simplefilter("ignore", PrivacyLeakWarning)
     warnings.simplefilter("ignore", DeprecationWarning)  # DiCE's, of pandas
     for name in options.tables:
         table = case(name, options.data, options.queries, options.seed)

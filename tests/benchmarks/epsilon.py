@@ -68,8 +68,7 @@ def of_fits(names: list[str], epsilons: list[float], runs: int, by_counts: bool)
                 made, TABLE, canary, claimed=claimed, runs=runs, score=score, schema=SCHEMA
             )
             print(
-                f"| {name} | {claimed:g} | {report.epsilon_low:.2f} | {report.ceiling:.2f} |"
-                f" {report.verdict} |",
+                f"| {name} | {claimed:g} | {report.epsilon_low:.2f} | {report.ceiling:.2f} | {report.verdict} |",
                 flush=True,
             )
 

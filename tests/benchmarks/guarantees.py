@@ -172,14 +172,8 @@ def several(table: Case, k: int, answers: int = 4) -> None:
             spread.append(np.linalg.det(1 / (1 + away)))
         few = np.mean([min(people, default=k) < k for people in left])
         fewest = min((people for each in left for people in each), default="–")
-        means = (
-            f"{np.mean(near):.2f} | {np.mean(far):.2f} | {np.mean(unlike):.1f} |"
-            f" {np.mean(spread):.2f}"
-        )
-        shares = (
-            f"{len(near) / len(queries):.1f} | {100 * np.mean(equal):.0f} % | {100 * few:.0f} % |"
-            f" {fewest}"
-        )
+        means = f"{np.mean(near):.2f} | {np.mean(far):.2f} | {np.mean(unlike):.1f} | {np.mean(spread):.2f}"
+        shares = f"{len(near) / len(queries):.1f} | {100 * np.mean(equal):.0f} % | {100 * few:.0f} % | {fewest}"
         print(f"| {table.name} | {name} | {shares} | {means} |", flush=True)
 
 

@@ -135,12 +135,10 @@ def on_table(table: str, method: str, data: Path, jobs: int) -> AttackReport:
     }
     explainer = known[method]
     owner = RawOwner(method, network(sample.X, width=1000, epochs=100), Nearest(explainer))
-    direction = (
-        "smaller" if method in ("c-chvae", "revise") else "larger"
-    )  # what is decoded is nearer for members
-    attacked = (
-        1000 if method == "scfe" else 300
-    )  # the others ask the network for hundreds of points per person
+    # what is decoded is nearer for members
+    direction = "smaller" if method in ("c-chvae", "revise") else "larger"
+    # the others ask the network for hundreds of points per person
+    attacked = 1000 if method == "scfe" else 300
     sizes: dict[str, Any] = {
         "n_train": 5000,
         "n_shadows": 4,

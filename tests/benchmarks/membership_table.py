@@ -136,8 +136,7 @@ def main() -> None:
             )
             error = found.std(ddof=1) / np.sqrt(len(found))
             print(
-                f"{owner.name:14} {found.mean():.3f}, standard error {error:.3f} over {len(found)}"
-                " splits",
+                f"{owner.name:14} {found.mean():.3f}, standard error {error:.3f} over {len(found)} splits",
                 flush=True,
             )
         return

@@ -118,9 +118,8 @@ def table_rows(names: Sequence[str], data: Path, ks: Sequence[int]) -> Iterator[
                 check(people, shares, k)
                 found.append(f"{loss(axes, cells, shares):.2%} / {seconds:.2f}")
             yield (
-                f"| {name} | {population.n_people:,} | {len(cells):,} | {k} |"
-                f" {nominal(population, k):.2%} | {mondrian(population, k):.2%} |"
-                f" {' | '.join(found)} |"
+                f"| {name} | {population.n_people:,} | {len(cells):,} | {k} | {nominal(population, k):.2%} | "
+                f"{mondrian(population, k):.2%} | {' | '.join(found)} |"
             )
 
 
@@ -151,8 +150,8 @@ def synthetic(rows: int, postal: str, k: int, blocks: Sequence[int]) -> Iterator
         check(people, shares, k)
         found = shares.group.max() + 1, 100 * loss(axes, cells, shares)
         yield (
-            f"| {postal} | {rows:,} | {len(cells):,} | {k} | {block:,} | {found[0]:,} |"
-            f" {found[1]:.3f} | {seconds:.0f} | {peak():.1f} |"
+            f"| {postal} | {rows:,} | {len(cells):,} | {k} | {block:,} | {found[0]:,} | {found[1]:.3f} | {seconds:.0f} "
+            f"| {peak():.1f} |"
         )
 
 

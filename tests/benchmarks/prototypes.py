@@ -79,13 +79,11 @@ BINS = {
         "age": [19, 23, 26, 29, 32, 36, 40, 45, 50, 60, 76],
     },
 }
-HIERARCHIES: dict[
-    str, dict[str, Callable[[pd.Series], Any]]
-] = {  # published: a code to the group that it belongs to
+# published: a code to the group that it belongs to
+HIERARCHIES: dict[str, dict[str, Callable[[pd.Series], Any]]] = {
     "hospital": {
-        "apr_drg": lambda rows: rows["apr_mdc"].mode()[
-            0
-        ],  # of few rows another category than the group's is coded
+        # of few rows another category than the group's is coded
+        "apr_drg": lambda rows: rows["apr_mdc"].mode()[0],
         "zip_code_3": lambda rows: rows["zip_code_3"].iloc[0][:2],
     },
 }
@@ -371,9 +369,8 @@ def of_answers(
     }
     figures = {name: float(one.value) for name, one in estimates.items() if one.value is not None}
     ends = {name: estimates[name] for name in ("L1", "nn1", "unseen")}
-    figures |= {
-        f"{name} error": (one.high - one.low) / 3.92 for name, one in ends.items()
-    }  # half of 95 % is 1.96
+    # half of 95 % is 1.96
+    figures |= {f"{name} error": (one.high - one.low) / 3.92 for name, one in ends.items()}
     figures |= {
         "density": float(density.mean()),
         "density error": float(density.std() / len(density) ** 0.5),

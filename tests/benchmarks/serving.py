@@ -86,8 +86,7 @@ def latency(servers: dict[str, Server], queries: list[dict[str, Any]], requests:
     for name, values in took.items():
         added = statistics.median(values) - base
         print(
-            f"| {name} | {statistics.median(values):.1f} | {np.percentile(values, 95):.1f} |"
-            f" {added:.1f} |"
+            f"| {name} | {statistics.median(values):.1f} | {np.percentile(values, 95):.1f} | {added:.1f} |"
         )
 
 
@@ -128,8 +127,7 @@ def load(
     third = max(len(memory) // 3, 1)
     print(f"\n{clients} clients for {seconds:.0f} s: {statuses.total()} requests, {dict(statuses)}")
     print(
-        f"{len(seen)} different explanations, {raw} of them with fewer people than they say, or"
-        " than k"
+        f"{len(seen)} different explanations, {raw} of them with fewer people than they say, or than k"
     )
     print(
         f"resident memory: first third {statistics.median(memory[:third]):.0f} MB, "

@@ -180,9 +180,8 @@ def protect_here(bundle: Path, table: Path, _: int) -> Cost:
 
 
 def protect_there(bundle: Path, table: Path, cores: int) -> Cost:
-    from spark import (
-        earns_enough as model,
-    )  # by a name that workers know; here, this file is the main module
+    # by a name that workers know; here, this file is the main module
+    from spark import earns_enough as model
 
     spark = session(cores)
     start = time.perf_counter()
@@ -216,8 +215,8 @@ def table(title: str, found: Sequence[tuple[str, int, Cost]]) -> str:
     """Render as Markdown."""
     lines = [heading(title, "rows", "s", "CPU s", "driver GB", "Java GB", "worker GB", "result")]
     lines += [
-        f"| {name} | {rows:,} | {c.seconds:.0f} | {c.cpu:.0f} | {c.driver:.2f} | {c.java:.2f} |"
-        f" {c.worker:.2f} | {c.digest} |"
+        f"| {name} | {rows:,} | {c.seconds:.0f} | {c.cpu:.0f} | {c.driver:.2f} | {c.java:.2f} | {c.worker:.2f} "
+        f"| {c.digest} |"
         for name, rows, c in found
     ]
     return "\n".join(lines)

@@ -56,10 +56,8 @@ def people(seed: int = 0, n: int = 160) -> pd.DataFrame:
     table = pd.DataFrame(
         {
             "age": random.integers(18, 70, n),
-            "since": (
-                pd.Timestamp("2001-05-01")
-                + pd.to_timedelta(random.integers(0, 6, n) * 400, unit="D")
-            ),
+            "since": pd.Timestamp("2001-05-01")
+            + pd.to_timedelta(random.integers(0, 6, n) * 400, unit="D"),
             "city": random.choice(["Antwerp", BREAKS, "Namur", "Wavre"], n).astype(object),
             "grade": random.choice(LEVELS, n).astype(object),
             "pay": random.integers(10, 60, n),
@@ -266,11 +264,8 @@ def test_the_page_finds_the_nearest_entry_that_keeps_what_cannot_change(
 
 
 def test_near_is_what_the_catalogue_itself_calls_near(started: Browser, tmp_path: Path) -> None:
-    names = [
-        *QUASI,
-        "job",
-        "tall_or_short",
-    ]  # no number is private: its range would be the table's there
+    # no number is private: its range would be the table's there
+    names = [*QUASI, "job", "tall_or_short"]
     train, known = (
         people()[names],
         {name: SETTINGS[name] for name in ("quasi_identifiers", "ordinal", "hierarchies")},
@@ -365,8 +360,8 @@ def test_the_answer_says_what_was_verified_and_that_the_model_was_not_asked(
         certificate = published[0][at or 0].certificate  # type: ignore[union-attr]
         assert f"Outcome: {outcome}." in told
         assert (
-            f"{certificate.k} people of the table fit its ranges. At least 4 of them have this"
-            " outcome" in told
+            f"{certificate.k} people of the table fit its ranges. At least 4 of them have this outcome"
+            in told
         )
         assert f"at {np.floor(1000 * certificate.pureness) / 10:g} % of all combinations" in told  # type: ignore[union-attr]
         assert "The model was not asked about you" in told
@@ -383,8 +378,7 @@ def test_nothing_is_asked_of_a_network_and_the_policy_refuses_it(
         assert (found.said, found.asked) == ([], [])
         assert (
             found.run(
-                "() => [location.search, location.hash, localStorage.length,"
-                " document.cookie].join('|')"
+                "() => [location.search, location.hash, localStorage.length, document.cookie].join('|')"
             )
             == "||0|"
         )

@@ -80,8 +80,7 @@ def test_short_report_is_accessible_and_what_is_not_is_noticed(
     with visit(started, short) as found:
         assert violations(found) == []
         found.run(
-            "() => { document.documentElement.lang = ''; document.querySelector('h1').style.color ="
-            " '#ddd' }"
+            "() => { document.documentElement.lang = ''; document.querySelector('h1').style.color = '#ddd' }"
         )
         rules = {violation.split(":")[0] for violation in violations(found)}
     assert rules == {"html-has-lang", "color-contrast"}
@@ -170,10 +169,8 @@ def test_keyboard_reaches_the_checks_first_and_links_open_their_place(
 ) -> None:
     with visit(started, report) as found:
         found.page.keyboard.press("Tab")
-        skip = found.run(
-            """() => { const e = document.activeElement, box = e.getBoundingClientRect();
-            return [e.className, e.hash, box.top >= 0 && box.left >= 0, getComputedStyle(e).outlineStyle]; }"""
-        )
+        skip = found.run("""() => { const e = document.activeElement, box = e.getBoundingClientRect();
+            return [e.className, e.hash, box.top >= 0 && box.left >= 0, getComputedStyle(e).outlineStyle]; }""")
         assert skip == ["skip", "#section-0", True, "solid"]
         found.page.keyboard.press("Enter")
         assert found.run("() => document.activeElement.id") == "section-0"
@@ -199,10 +196,10 @@ def test_every_stop_of_the_keyboard_is_seen(started: Browser, report: str) -> No
         seen = set()
         for _ in range(40):
             found.page.keyboard.press("Tab")
-            what, outline, inside = found.run(
-                """() => { const e = document.activeElement, box = e.getBoundingClientRect();
+            what, outline, inside = (
+                found.run("""() => { const e = document.activeElement, box = e.getBoundingClientRect();
                 return [e.outerHTML.slice(0, 200), getComputedStyle(e).outlineStyle,
-                        box.width > 0 && box.top < innerHeight && box.bottom > 0]; }"""
+                        box.width > 0 && box.top < innerHeight && box.bottom > 0]; }""")
             )
             assert (outline, inside) == ("solid", True), what
             seen.add(what)

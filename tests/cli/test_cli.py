@@ -88,10 +88,7 @@ def test_help_breaks_lines_where_the_terminal_ends_and_nowhere_else(
 
 
 def test_starting_imports_nothing_heavy() -> None:
-    check = (
-        "import sys, cfk_plugin.cli; sys.exit(bool({'pandas', 'mlflow', 'sklearn'} &"
-        " set(sys.modules)))"
-    )
+    check = "import sys, cfk_plugin.cli; sys.exit(bool({'pandas', 'mlflow', 'sklearn'} & set(sys.modules)))"
     subprocess.run([sys.executable, "-c", check], check=True, timeout=30)
 
 
@@ -119,10 +116,7 @@ def test_protect_reads_parquet_policy_and_factuals(folder: Path, train: pd.DataF
     no = train[train["outcome"] == "no"].head(5)
     no.to_csv("facts.csv", index=False)
     Path("policy.json").write_text(json.dumps({"k": 50, "objective": "ncp"}))
-    command = (
-        "protect train.parquet cf.csv -s schema.json -m model.joblib --factuals facts.csv --policy"
-        " policy.json --k 6"
-    )
+    command = "protect train.parquet cf.csv -s schema.json -m model.joblib --factuals facts.csv --policy policy.json --k 6"
     policy = json.loads(cfk(command).stdout)["policy"]
     assert (policy["k"], policy["objective"]) == (6, "ncp")
 

@@ -29,9 +29,8 @@ def table(seed: int, n: int = 50) -> pd.DataFrame:
     rows = pd.DataFrame(
         {
             "age": rng.integers(18, 40, n).astype(float),
-            "born": (
-                pd.Timestamp("1980-01-01") + pd.to_timedelta(rng.integers(0, 9, n) * 300, unit="D")
-            ),
+            "born": pd.Timestamp("1980-01-01")
+            + pd.to_timedelta(rng.integers(0, 9, n) * 300, unit="D"),
             "city": rng.choice(["A", "B", "C"], n).astype(object),
             "grade": rng.choice(LEVELS, n).astype(object),
             "zip": rng.choice([1000, 2000, 3000], n),
@@ -315,8 +314,7 @@ def test_what_cannot_change_is_in_files_and_bundles_and_in_no_fingerprint(tmp_pa
         (a.name, a.change) for a in said.attributes
     ]
     (tmp_path / "schema.json").write_text(
-        '{"quasi_identifiers": ["age", "zip"], "immutable": ["zip"], "monotone": {"age":'
-        ' "increase"}}'
+        '{"quasi_identifiers": ["age", "zip"], "immutable": ["zip"], "monotone": {"age": "increase"}}'
     )
     read = read_schema(tmp_path / "schema.json", rows)
     assert [read[name].change for name in ("zip", "age", "job")] == ["never", "increase", "any"]

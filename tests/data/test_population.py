@@ -91,9 +91,8 @@ def test_a_person_counts_by_the_smallest_class(rows: list[tuple[int, int]]) -> N
         frame["person"].nunique(),
         frame["cell"].nunique(),
     )
-    first = (
-        frame.groupby("person")["cell"].min().value_counts()
-    )  # each counted at the first of their cells
+    # each counted at the first of their cells
+    first = frame.groupby("person")["cell"].min().value_counts()
     assert population.cell_people.tolist() == [
         first.get(cell, 0) for cell in sorted(set(frame["cell"]))
     ]

@@ -131,11 +131,8 @@ FRACTIONS = np.linspace(0.1, 0.9, 9)
         (SECONDS, Interval(SECONDS[1], SECONDS[1]), [1]),
         (SECONDS, Interval(SECONDS[1].isoformat(), SECONDS[2].isoformat()), [1, 2]),
         (FRACTIONS, Interval(FRACTIONS[2], FRACTIONS[6]), [2, 3, 4, 5, 6]),
-        (
-            FRACTIONS,
-            Interval(0.3, 0.7),
-            [2, 3, 4, 5],
-        ),  # the seventh is 0.7000000000000001: read literally, outside
+        # the seventh is 0.7000000000000001: read literally, outside
+        (FRACTIONS, Interval(0.3, 0.7), [2, 3, 4, 5]),
     ],
 )
 def test_a_range_holds_its_ends_and_nobody_just_outside(

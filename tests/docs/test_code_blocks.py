@@ -41,9 +41,7 @@ FENCE = re.compile(r"^```(\w*)\n(.*?)^```$(?:\n\s*^```text\n(.*?)^```$)?", re.M 
 EXIT_CODE = re.compile(r"# exit code (\d)$")
 
 RUN_ELSEWHERE = {
-    "docs/how-to/write-an-adapter.md": (
-        "its files are written out, installed and run by test_write_an_adapter.py"
-    ),
+    "docs/how-to/write-an-adapter.md": "its files are written out, installed and run by test_write_an_adapter.py",
 }
 NOT_RUN = {
     "make ": "sets up an environment of its own",
@@ -227,10 +225,8 @@ def test_blocks_run_and_print_what_the_page_says(page: str) -> None:
         check(page)
         return
     command = [sys.executable, __file__, "--check", str(REPOSITORY / page)]
-    environment = {
-        **os.environ,
-        "PYSPARK_PYTHON": sys.executable,
-    }  # nobody has activated an environment for the tests
+    # nobody has activated an environment for the tests
+    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stderr[-4000:]
 

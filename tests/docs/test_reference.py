@@ -298,10 +298,7 @@ def test_readme_figures_are_those_of_the_benchmarks() -> None:
         return f"{values.min():.{decimals}f} to {values.max():.{decimals}f}".replace("100.0", "100")
 
     said = {
-        (
-            "reruns the protection for everybody | at least k people |"
-            f" {table['k_effective'].min():.0f} |"
-        ),
+        f"reruns the protection for everybody | at least k people | {table['k_effective'].min():.0f} |",
         f"knows everybody's outcome | at least k people | {table['k_desired'].min():.0f} |",
         f"asks the model about everybody | at least k people | {span(table['k_consistent'], 0)} |",
         f"An answer is wider than a row: {span(table['ncp'], 0)} %",

@@ -12,10 +12,8 @@ import pytest
 import digits
 import dpc
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore"),
-]  # a network of few steps; domains that are read
+# a network of few steps; domains that are read
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
 
 @pytest.fixture(scope="module")

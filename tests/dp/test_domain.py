@@ -64,12 +64,8 @@ def test_sizes_and_codes_follow_from_what_is_declared_alone() -> None:
     assert domain().sizes == domain(table().head(2)).sizes == (17, 6, 3, 16, 16, 3, 2, 3, 3)
     codes = domain().codes(table())
     assert codes[:, 1].tolist() == [0, 1, 2, 5]
-    assert codes[:, 5].tolist() == [
-        0,
-        1,
-        1,
-        2,
-    ]  # a bin starts with its number, and the last one is closed
+    # a bin starts with its number, and the last one is closed
+    assert codes[:, 5].tolist() == [0, 1, 1, 2]
     assert codes[:, 0].tolist() == [0, 2, 13, 16]
 
 

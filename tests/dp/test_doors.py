@@ -62,9 +62,8 @@ from residents import (
 
 pytest.importorskip("opendp", reason="the extra [dp] is not installed")
 
-SURE = (
-    1 - 1e-6
-)  # noise cannot be seeded: at 95 % one run of these tests in twenty would accuse the innocent
+# noise cannot be seeded: at 95 % one run of these tests in twenty would accuse the innocent
+SURE = 1 - 1e-6
 
 
 PEOPLE = Population.from_frame(TABLE, SCHEMA)
@@ -110,9 +109,8 @@ def test_an_audit_sees_a_mechanism_that_looks_at_the_dtype() -> None:
 
     report = canary_audit(looks, TABLE, person(kids=np.nan), claimed=0.5, runs=100, schema=SCHEMA)
     assert report.verdict == "fail"
-    assert (
-        report.epsilon_low > 1.5
-    )  # of 2.03 that these runs could show; noise may hide the canary in a few of them
+    # of 2.03 that these runs could show; noise may hide the canary in a few of them
+    assert report.epsilon_low > 1.5
 
 
 def test_an_audit_in_one_run_takes_all_of_them() -> None:
@@ -228,13 +226,11 @@ def test_an_audit_of_answers_sees_every_door_that_noise_does_not_close(
 ) -> None:
     who = person(**canary)
     everything, audit = told(who), {"claimed": 1.0, "runs": 60, "schema": SCHEMA}
-    report = canary_audit(
-        door, TABLE, who, score=lambda found: everything(found)[-2:], **audit
-    )  # the form alone
+    # the form alone
+    report = canary_audit(door, TABLE, who, score=lambda found: everything(found)[-2:], **audit)
     assert (report.verdict, report.epsilon_low) == ("fail", report.ceiling)
-    assert (
-        canary_audit(door, TABLE, who, score=everything, **audit).verdict == "fail"
-    )  # and beside all that is noise
+    # and beside all that is noise
+    assert canary_audit(door, TABLE, who, score=everything, **audit).verdict == "fail"
 
 
 @pytest.mark.slow

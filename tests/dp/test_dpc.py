@@ -163,9 +163,8 @@ def test_classes_are_the_targets_or_else_predictions(
     assert exact.labels_from == "the target column 'loan'"
     assert predicted.labels_from == "the model's predictions"
     assert not np.allclose(exact.search(queries), other.search(queries), atol=1e-3)
-    assert np.allclose(
-        exact.search(queries), predicted.search(queries), atol=0.2
-    )  # few rows are predicted otherwise
+    # few rows are predicted otherwise
+    assert np.allclose(exact.search(queries), predicted.search(queries), atol=0.2)
 
 
 def test_the_prototype_of_a_lone_member_is_that_member(model: Pipeline) -> None:
@@ -329,15 +328,15 @@ def test_models_without_known_gradients_and_goals_that_cannot_be_searched_for_ar
         numbers, np.column_stack([y == "granted", x["age"] > 40])
     )
     models = {
-        "gradients are known of a LogisticRegression: give a fitted Pipeline": (
-            LogisticRegression().fit(numbers, y)
+        "gradients are known of a LogisticRegression: give a fitted Pipeline": LogisticRegression().fit(
+            numbers, y
         ),
-        "gradients are known of a RandomForestClassifier": (
-            make_pipeline(ENCODER, RandomForestClassifier(2)).fit(x, y)
-        ),
-        "gradients are known of a OneVsRestClassifier": (
-            make_pipeline(ENCODER, OneVsRestClassifier(LogisticRegression())).fit(x, y)
-        ),
+        "gradients are known of a RandomForestClassifier": make_pipeline(
+            ENCODER, RandomForestClassifier(2)
+        ).fit(x, y),
+        "gradients are known of a OneVsRestClassifier": make_pipeline(
+            ENCODER, OneVsRestClassifier(LogisticRegression())
+        ).fit(x, y),
         "LogisticRegression is not fitted": make_pipeline(ENCODER, LogisticRegression()),
         "has another domain": make_pipeline(other, LogisticRegression()).fit(x, y),
         "one sigmoid or softmax": Pipeline([("encode", ENCODER), ("net", several)]),
@@ -460,16 +459,13 @@ def test_sensitivity_and_noise_are_those_claimed() -> None:
         np.concatenate([d.linear for d in drawn]),
         np.concatenate([d.quadratic[every] for d in drawn]),
     )
-    for part, rel in (
-        (linear, 0.07),
-        (quadratic, 0.01),
-    ):  # a Laplace variable of scale b has a mean size of b
+    # a Laplace variable of scale b has a mean size of b
+    for part, rel in ((linear, 0.07), (quadratic, 0.01)):
         assert np.abs(part).mean() == pytest.approx(132 / 0.75, rel=rel)
         assert part.mean() == pytest.approx(0, abs=14)
         assert part.all()
-    assert not np.tril(
-        drawn[0].quadratic, -1
-    ).any()  # a product has one coefficient, whatever the order
+    # a product has one coefficient, whatever the order
+    assert not np.tril(drawn[0].quadratic, -1).any()
     assert not Perturbation.draw(3, (2,), np.inf, np.random.default_rng(0)).linear.any()
 
 
@@ -494,9 +490,8 @@ def test_adam_takes_its_first_steps_as_its_authors_define_them() -> None:
     at = np.array([1.0, -2.0])
     adam = Adam(at, 0.1)
     adam.step(np.array([3.0, -0.5]))
-    np.testing.assert_allclose(
-        at, [0.9, -1.9]
-    )  # a first step has the size of the rate, whatever the gradient's
+    # a first step has the size of the rate, whatever the gradient's
+    np.testing.assert_allclose(at, [0.9, -1.9])
     adam.step(np.array([0.0, 0.0]))
     mean, square = 0.9 * 0.1 * 3 / (1 - 0.9**2), 0.999 * 0.001 * 9 / (1 - 0.999**2)
     np.testing.assert_allclose(at[0], 0.9 - 0.1 * mean / np.sqrt(square), rtol=1e-6)

@@ -77,9 +77,8 @@ def test_one_counterfactual_refutes_the_claimed_epsilon() -> None:
     print(f"claimed {CLAIMED}, at least {bound:.2f}: north {sum(north)} and {sum(south)} of {RUNS}")
     assert bound > 80 * CLAIMED
     audited = epsilon_from_scores(np.array(north, dtype=float), np.array(south, dtype=float))
-    assert (
-        audited.epsilon > 40 * CLAIMED
-    )  # the audit chooses its bet on half of the runs and bounds with the other
+    # the audit chooses its bet on half of the runs and bounds with the other
+    assert audited.epsilon > 40 * CLAIMED
     # The same world in both places: the bound claims nothing.
     half = RUNS // 2
     assert epsilon_at_least(sum(north[:half]), sum(north[half:]), half) <= 0

@@ -96,9 +96,8 @@ def test_more_or_dearer_questions_than_were_budgeted_and_shares_that_are_not_the
         asked.best(lambda _: [1.0])
     asked = PrivateRows(rows(), 1.0, 0.0, [0.5, 0.5], 1)
     asked._noised_counts(lambda codes: np.zeros(4), 1, asked.scale(1, 0.5) * 1.01)
-    with pytest.raises(
-        Exception, match=r"privacy loss|insufficient|exceed|d_mid|budget"
-    ):  # by OpenDP itself
+    # by OpenDP itself
+    with pytest.raises(Exception, match=r"privacy loss|insufficient|exceed|d_mid|budget"):
         asked._noised_counts(lambda codes: np.zeros(4), 1, asked.scale(1, 0.5) * 0.99)
     for wrong in ([0.5], [0.5, 0.6]):
         with pytest.raises(BudgetError, match="declared is 1"):
@@ -244,9 +243,8 @@ def test_probabilities_of_all_rows_add_up_to_one_and_are_the_frequencies_of_what
         for row, value in zip(codes.tolist(), np.exp(log_probability), strict=True)
     }
     assert set(known) <= set(product(*map(range, SIZES)))
-    assert sum(known.values()) == pytest.approx(
-        1.0, abs=4e-3
-    )  # rows of tiny probability may not have been drawn
+    # rows of tiny probability may not have been drawn
+    assert sum(known.values()) == pytest.approx(1.0, abs=4e-3)
     drawn, times = np.unique(codes, axis=0, return_counts=True)
     expected = np.array([known[tuple(row)] for row in drawn.tolist()])
     often = expected * len(codes) > 30  # so that a normal distribution is near enough

@@ -650,7 +650,6 @@ def test_the_density_that_benchmarks_print_adds_up_to_one_over_all_that_can_be()
     ages, pays = np.linspace(18 - 72, 90 + 72, 109), np.linspace(-5000, 10_000, 101)
     cells = pd.MultiIndex.from_product([ages, TOWNS, pays, [True, False]], names=list(patients()))
     everything = cells.to_frame(index=False)
-    steps = (
-        (ages[1] - ages[0]) / 72 * (pays[1] - pays[0]) / 5000
-    )  # in widths of the declared ranges
+    # in widths of the declared ranges
+    steps = (ages[1] - ages[0]) / 72 * (pays[1] - pays[0]) / 5000
     assert np.exp(held_out.of(everything)).sum() * steps == pytest.approx(1.0, abs=0.05)

@@ -38,10 +38,9 @@ def made(request: pytest.FixtureRequest) -> People:
     features = pd.DataFrame(
         {name: random.normal(size=TRAIN + OTHERS).round(2) for name in "abcdef"}
     )
-    return (
-        features,
-        (features["a"] + features["b"] + 0.5 * random.normal(size=len(features)) > 0).to_numpy(),
-    )
+    return features, (
+        features["a"] + features["b"] + 0.5 * random.normal(size=len(features)) > 0
+    ).to_numpy()
 
 
 def rejected(
@@ -79,8 +78,7 @@ def test_the_bare_reply_of_an_overfitted_model_gives_a_mislabelled_person_away(
     found = epsilon_from_scores(inside.astype(float), outside.astype(float))
     share = clopper_pearson(int(inside.sum()), CANARIES)
     print(
-        f"rejected with {inside.mean():.3f} {share}, without {outside.mean():.3f}; epsilon at least"
-        f" {found.epsilon:.2f}"
+        f"rejected with {inside.mean():.3f} {share}, without {outside.mean():.3f}; epsilon at least {found.epsilon:.2f}"
     )
     assert share.low > 0.85
     assert clopper_pearson(int(outside.sum()), CANARIES).high < 0.35

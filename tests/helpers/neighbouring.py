@@ -17,9 +17,8 @@ from cfk_plugin.dp import audited as module
 from cfk_plugin.dp.audited import Measurements, measuring
 
 LEVELS = ["a", "b", "c", "d"]
-CANARY = pd.DataFrame(
-    {f"x{j}": ["d"] for j in range(4)}
-)  # nobody else has the last level of anything
+# nobody else has the last level of anything
+CANARY = pd.DataFrame({f"x{j}": ["d"] for j in range(4)})
 
 
 def people(n: int = 300) -> pd.DataFrame:

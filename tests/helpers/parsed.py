@@ -55,9 +55,8 @@ class Tree(HTMLParser):
         self.open.pop()
 
     def handle_data(self, data: str) -> None:
-        self.open[-1].children.append(
-            data.replace("\u00a0", " ")
-        )  # a space that does not break a line is one
+        # a space that does not break a line is one
+        self.open[-1].children.append(data.replace("\u00a0", " "))
 
 
 def problems(html: str, *, outside: tuple[str, ...] = ()) -> list[str]:

@@ -32,10 +32,7 @@ POLICY = PrivacyPolicy(
     guarantee="reciprocal", k=12, anonymity_set="eligible", min_pureness=0.5, max_ncp=0.5
 )
 OF_POLICY = {"policy": POLICY.to_dict(), "population": "f" * 64}
-PUBLIC = (
-    "step timestamp status reason k ncp pureness pureness_low pureness_high exact optimal gap"
-    " method guarantee"
-)
+PUBLIC = "step timestamp status reason k ncp pureness pureness_low pureness_high exact optimal gap method guarantee"
 PUBLIC_COLUMNS = {*PUBLIC.split(), "policy_hash", "population", "epsilon", "delta", "certificate"}
 """What a run says of an explanation itself; everything else is in its recount."""
 _numbers = itertools.count()
@@ -238,10 +235,8 @@ def inputs(path: Path, thresholds: Mapping[str, float] | None = None, **changes:
 
     dates = {"date": "2027-01-31", "text": "answered"}
     content = {
-        "answers": (
-            {n: dates.get(q.kind) or q.choices[0] for n, q in QUESTIONS.items()}
-            | changes.pop("answers", {})
-        ),
+        "answers": {n: dates.get(q.kind) or q.choices[0] for n, q in QUESTIONS.items()}
+        | changes.pop("answers", {}),
         "sign_off": {name: {"name": "N. N.", "date": "2026-11-01"} for name in SIGNERS},
         "thresholds": thresholds or {"attribute_disclosure": 0.5, "group_gap": 0.3},
         "reason": "monthly review",

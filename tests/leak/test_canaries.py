@@ -66,10 +66,8 @@ def table() -> pd.DataFrame:
             "age": 730_000_019 + 7_919 * order[0],
             "size": 3_141.592_7 + 61.803_39 * order[1],
             "town": [f"CANARY-TOWN-{i:03d}-{secrets.token_hex(4)}" for i in order[2]],
-            "seen": (
-                pd.Timestamp("2011-07-03 05:17:43.918273")
-                + pd.to_timedelta(order[3] * 1_234_567_891, unit="us")
-            ),
+            "seen": pd.Timestamp("2011-07-03 05:17:43.918273")
+            + pd.to_timedelta(order[3] * 1_234_567_891, unit="us"),
             "pay": 860_000_011 + 104_729 * order[4],
             "debt": 2_718.281_8 + 57.721_566 * order[5],
             "note": [f"CANARY-NOTE-{i:03d}-{secrets.token_hex(4)}" for i in range(N)],
@@ -127,9 +125,8 @@ def images(value: Any) -> set[bytes]:
 
 SENTINELS = [value for name in TRAIN for value in TRAIN[name].tolist()]
 IMAGES = [(image, value) for value in SENTINELS for image in images(value)]
-ENDS = np.array(
-    [int.from_bytes(image[-7:], "little") for image, _ in IMAGES], dtype="<u8"
-)  # each is that long
+# each is that long
+ENDS = np.array([int.from_bytes(image[-7:], "little") for image, _ in IMAGES], dtype="<u8")
 
 
 def sentinels_in(content: str | bytes) -> set[Any]:
@@ -352,9 +349,8 @@ def test_candidates(watch: Watch, guarantee: str) -> None:
     result = watch.explain(nearest(), **settings)
     assert len(result.released) == len(QUERIES)
     assert set(result.findings) == {"native"}
-    assert (
-        watch.explain(lambda rows: WANTED, **settings) is None
-    )  # it names one counterfactual alone
+    # it names one counterfactual alone
+    assert watch.explain(lambda rows: WANTED, **settings) is None
 
 
 def test_catalogue_without_an_explainer(watch: Watch) -> None:
@@ -391,10 +387,8 @@ def test_dice(watch: Watch) -> None:
         explainer, model=tree, population=people, policy=PrivacyPolicy(guarantee="reciprocal", k=5)
     )
     queries = known.loc[QUERIES.index].head(2)
-    options = {
-        "total_CFs": 2,
-        "posthoc_sparsity_algorithm": "binary",
-    }  # the other one takes steps of 1 over the range
+    # the other one takes steps of 1 over the range
+    options = {"total_CFs": 2, "posthoc_sparsity_algorithm": "binary"}
     result = watch.run(lambda: private.explain(queries, **options))
     assert "native" in result.findings
     assert len(result.released) == 4
@@ -822,10 +816,8 @@ def test_files_and_reports(
     assert first.policy.sha256.encode() in (tmp_path / "mlflow.db").read_bytes()
     assert_clean_files(tmp_path, watch.results)
     assert_clean(json.dumps(mlflow.get_run(run).to_dictionary(), default=str), watch.results)
-    for edition in (
-        "internal",
-        "external",
-    ):  # a report shows no value of an attribute at all, released or not
+    # a report shows no value of an attribute at all, released or not
+    for edition in ("internal", "external"):
         report = PrivacyReport.of_experiment("canaries", edition=edition)
         assert {a["name"] for a in report.data.attributes} == set(TRAIN.columns)  # names alone
         texts = [

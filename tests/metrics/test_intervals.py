@@ -86,9 +86,8 @@ def test_resampled_clusters_are_as_wide_as_the_closed_form() -> None:
     right = random.binomial(size, random.beta(1, 1, 400))
     ratio = right.sum() / size.sum()
     error = np.sqrt((400 / 399) * ((right - ratio * size) ** 2).sum()) / size.sum()  # linearised
-    assert error > 1.5 * np.sqrt(
-        ratio * (1 - ratio) / size.sum()
-    )  # cases on their own would be much narrower
+    # cases on their own would be much narrower
+    assert error > 1.5 * np.sqrt(ratio * (1 - ratio) / size.sum())
     expected = (ratio - 1.96 * error, ratio + 1.96 * error)
     assert clustered_share(right, size) == pytest.approx(expected, abs=0.15 * error)
     assert clustered_share(right, size) == clustered_share([*right, 0], [*size, 0])

@@ -164,9 +164,8 @@ def test_unique_private_values_by_hand() -> None:
     assert profile.attributes["pay"] == AttributeProfile(distinct=5, below_k=1.0, unique=4 / 6)
     assert profile.attributes["job"] == AttributeProfile(distinct=2, below_k=0.0, unique=0.0)
     assert (profile.unique, profile.k, profile.people) == (4 / 6, 3, 6)
-    assert (
-        profile.unique_binned == 4 / 6
-    )  # [0, 2) a twice; [2, 4] a; [2, 4] b; outside b; missing b
+    # [0, 2) a twice; [2, 4] a; [2, 4] b; outside b; missing b
+    assert profile.unique_binned == 4 / 6
     assert private_profile(population(TABLE[["age"]])).unique == 0.0
     with pytest.raises(InputError, match="k must be"):
         private_profile(population(), k=0)

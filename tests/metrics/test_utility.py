@@ -88,13 +88,10 @@ def test_declared_bounds_and_bins_win() -> None:
     found = measured(population=population(bounds={"age": (0, 100)}, bins={"pay": [0, 60, 100]}))
     assert found.l1.value == pytest.approx(np.mean([1.5, 0.3 + 1 + 0.875, 0.05]))
     assert found.ranges == {"age": "declared", "pay": "population"}
-    assert found.unseen_pair.value == pytest.approx(
-        1 / 3
-    )  # 40 B with less than 60 exists; 20 with B does not
-    for last, unseen in (
-        (101, 2 / 3),
-        (100, 1 / 3),
-    ):  # nobody is outside of all bins; the last bin has both ends
+    # 40 B with less than 60 exists; 20 with B does not
+    assert found.unseen_pair.value == pytest.approx(1 / 3)
+    # nobody is outside of all bins; the last bin has both ends
+    for last, unseen in ((101, 2 / 3), (100, 1 / 3)):
         answers = ANSWERS.assign(pay=[50, 90, last] if last > 100 else [50, last, 34])
         assert (
             measured(answers, population=population(bins={"pay": [0, 60, 100]})).unseen_pair.value

@@ -56,9 +56,8 @@ SHORT = ExactProtector(node_limit=400, rounds=4, cell_budget=600)
 class Votes:
     """A model without chance and without floats: each column votes for one of two outcomes."""
 
-    middles: dict[
-        str, Any
-    ]  # numbers and dates vote by what is in the middle, texts by their length
+    # numbers and dates vote by what is in the middle, texts by their length
+    middles: dict[str, Any]
     enough: int = 0  # Votes for the desired outcome
 
     @classmethod
@@ -182,10 +181,8 @@ NOMINAL: dict[str, tuple[Any, dict[str, Any]]] = {
     "mondrian": ("mondrian", {}),
     "mondrian-raw": (MondrianProtector(normalise=False), {}),
 }
-RECIPROCAL: dict[str, Any] = {
-    "guarantee": "reciprocal",
-    "min_pureness": 0.0,
-}  # no floor: every region is compared
+# no floor: every region is compared
+RECIPROCAL: dict[str, Any] = {"guarantee": "reciprocal", "min_pureness": 0.0}
 FIXED: dict[str, dict[str, Any]] = {
     "reciprocal": RECIPROCAL,
     "reciprocal-ncp": {**RECIPROCAL, "objective": "ncp"},

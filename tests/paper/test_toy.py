@@ -86,10 +86,8 @@ def test_the_seven_numbers_of_the_certificate() -> None:
 
 def test_private_values_single_out_fiona_and_ingrid() -> None:
     certificate = explain(PaperRegion()).certificate
-    assert (certificate.k_private, certificate.private_matches) == (
-        2,
-        2,
-    )  # both earn 60 and are single
+    # both earn 60 and are single
+    assert (certificate.k_private, certificate.private_matches) == (2, 2)
 
 
 def test_the_sentence_of_the_paper() -> None:
@@ -99,10 +97,7 @@ def test_the_sentence_of_the_paper() -> None:
         "City": Phrase("", "", "lived in {}"),
         "Salary": Phrase("earned ${}K more", "earned ${}K less", "${}K"),
     }
-    said = (
-        "If you were 3–6 years older, lived in Antwerp and earned $10K more, the outcome would be"
-        " the desired one."
-    )
+    said = "If you were 3–6 years older, lived in Antwerp and earned $10K more, the outcome would be the desired one."
     assert found.text(toy.LISA, phrases) == said
 
 

@@ -160,9 +160,8 @@ def test_the_model_is_asked_for_twenty_rows_per_row_to_make_a_catalogue(
     train = table(4, n)
     everything = brute_force_entries(fitted(train, two, desired), train, two, desired)
     every_candidate.undo()
-    every_candidate.setattr(
-        "cfk_plugin.protection.entries._FLOOR", 0
-    )  # it is more where the table is small
+    # it is more where the table is small
+    every_candidate.setattr("cfk_plugin.protection.entries._FLOOR", 0)
     anonymizer = fitted(train, two, desired)
     assert anonymizer.model_.rows <= 20 * len(train)
     catalogue = anonymizer.guarantee_.catalogue
@@ -555,9 +554,8 @@ def test_what_an_explainer_found_is_answered_truly_and_with_one_region_for_every
         names, told = entry.to_dict().get("moved", []), plain(entry.released)
         kept = [name for name in PRIVATE if name not in names]
         assert any(all(told[n] == plain(source)[n] for n in kept) for source in [raw, *parts])
-        assert not names or (
-            revert and any(told[n] != plain(raw)[n] for n in PRIVATE)
-        )  # its own values are not moved
+        # its own values are not moved
+        assert not names or (revert and any(told[n] != plain(raw)[n] for n in PRIVATE))
         moved += revert and len(changed) < len(PRIVATE)
     assert moved > len(found) / 2 or not revert
 
@@ -611,9 +609,8 @@ def test_answers_do_not_depend_on_batch_or_order_of_queries_or_table_or_on_block
             **whole[i],
             "query": 0,
         }
-    monkeypatch.setattr(
-        "cfk_plugin.protection.moves.AT_ONCE", 8
-    )  # rows that the model is asked about at once
+    # rows that the model is asked about at once
+    monkeypatch.setattr("cfk_plugin.protection.moves.AT_ONCE", 8)
     monkeypatch.setattr("cfk_plugin.protection.answers._BLOCK", 50)
     for module in ("catalogue", "entries"):
         monkeypatch.setattr(f"cfk_plugin.protection.{module}.ASKED", 40)

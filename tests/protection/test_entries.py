@@ -147,9 +147,8 @@ def may_mean(part: Any, value: Any, name: str) -> bool:
         return (None if pd.isna(value) else value) in part
     if pd.isna(value) or part.low is None:
         return bool(pd.isna(value) and part.missing)
-    is_open = (
-        name in BINS and part.low != part.high and part.high < max(BINS[name])
-    )  # a bin has its lower edge alone
+    # a bin has its lower edge alone
+    is_open = name in BINS and part.low != part.high and part.high < max(BINS[name])
     return bool(part.low <= value < part.high if is_open else part.low <= value <= part.high)
 
 
@@ -362,9 +361,8 @@ def test_no_answer_has_private_values_of_others_but_those_of_entries(anchored: b
     train = with_people(4)
     anonymizer = shared(train)
     asks = train[two(train) == "no"].head(25).drop(columns="person").reset_index(drop=True)
-    found = (
-        train[two(train) == "yes"].head(25).drop(columns="person").reset_index(drop=True)
-    )  # each somebody's row
+    # each somebody's row
+    found = train[two(train) == "yes"].head(25).drop(columns="person").reset_index(drop=True)
     answers = anonymizer.transform(found, asks) if anchored else anonymizer.explain(asks)
     parts = pd.DataFrame([dict(entry.released) for entry in released(anonymizer)])
     assert len(answers.released) > 20

@@ -200,9 +200,8 @@ def test_a_bundle_says_of_people_inside_neither_outcomes_nor_which_values_go_tog
         [np.mean(~np.isin([*some], others)) for some in each]
         for each in (people_of.values(), around_each)
     ]
-    assert np.mean(alike[0]) == pytest.approx(
-        np.mean(alike[1]), abs=0.03
-    )  # as many in sets as inside have the outcome
+    # as many in sets as inside have the outcome
+    assert np.mean(alike[0]) == pytest.approx(np.mean(alike[1]), abs=0.03)
     _, arrays = read_bundle(bundle, KEY)
     values, of = arrays["catalogue.inside"], arrays["catalogue.inside_of"]
     for number in np.unique(of[:, 1]):

@@ -34,9 +34,8 @@ def partition(train: pd.DataFrame, k: int, normalise: bool) -> list[frozenset[in
     split.
     """
     numeric = {name: pd.api.types.is_numeric_dtype(train[name]) for name in train}
-    places = {
-        name: sorted(set(train[name])) for name in train
-    }  # categories stand in the order of the alphabet
+    # categories stand in the order of the alphabet
+    places = {name: sorted(set(train[name])) for name in train}
 
     def position(name: str, rows: pd.DataFrame) -> pd.Series:
         return rows[name] if numeric[name] else rows[name].map(places[name].index)
@@ -60,9 +59,8 @@ def partition(train: pd.DataFrame, k: int, normalise: bool) -> list[frozenset[in
         return [values[at] for at in (middle, middle - 1) if 0 <= at < len(values) - 1]
 
     def split(rows: pd.DataFrame) -> list[frozenset[int]]:
-        for name in sorted(
-            sorted(rows), key=lambda name: -width(name, rows)
-        ):  # of equally wide ones by name
+        # of equally wide ones by name
+        for name in sorted(sorted(rows), key=lambda name: -width(name, rows)):
             for at in cuts(name, rows):
                 below = position(name, rows) <= at
                 if k <= below.sum() <= len(rows) - k:

@@ -134,9 +134,8 @@ def test_the_certificate_counts_whom_rerunning_leaves() -> None:
 def test_a_stranger_is_treated_as_one_of_the_nearest_people(
     seed: int, compared: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        partition, "_COMPARED", compared
-    )  # of more combinations a tree tells which are near
+    # of more combinations a tree tells which are near
+    monkeypatch.setattr(partition, "_COMPARED", compared)
     train, rng = random_table(seed), np.random.default_rng(seed)
     anonymizer = fitted(described(train), k=4)
     quasi = list(anonymizer.population_.schema.quasi_identifiers)
@@ -230,28 +229,16 @@ def test_the_key_decides_who_of_a_crowded_cell_goes_where(monkeypatch: pytest.Mo
     ("people", "k", "regions"),
     [
         ({0: 1, 1: 1, 9: 1, 10: 1}, 2, {"0–1": 2, "9–10": 2}),  # neighbours share a group
-        (
-            {0: 2, 1: 9, 10: 8},
-            5,
-            {"0–1": 5, "1": 6, "10": 8},
-        ),  # a large cell lends people and keeps k
+        # a large cell lends people and keeps k
+        ({0: 2, 1: 9, 10: 8}, 5, {"0–1": 5, "1": 6, "10": 8}),
         ({0: 2, 1: 2, 2: 2}, 3, {"0–1": 3, "1–2": 3}),  # a cell is split where that helps
-        (
-            {0: 2, 3: 5, 9: 5},
-            5,
-            {"0–3": 7, "9": 5},
-        ),  # a large cell is taken whole where nobody else is left
-        (
-            {0: 2, 1: 9, 99: 9, 100: 2},
-            5,
-            {"0–1": 5, "1": 6, "99": 6, "99–100": 5},
-        ),  # each from the large cell near by
+        # a large cell is taken whole where nobody else is left
+        ({0: 2, 3: 5, 9: 5}, 5, {"0–3": 7, "9": 5}),
+        # each from the large cell near by
+        ({0: 2, 1: 9, 99: 9, 100: 2}, 5, {"0–1": 5, "1": 6, "99": 6, "99–100": 5}),
         ({0: 1, 2: 2, 4: 1}, 4, {"0–4": 4}),  # as few as k people are one group
-        (
-            {0: 1, 4: 1, np.nan: 2},
-            2,
-            {"0–4": 2, "missing": 2},
-        ),  # missing values keep apart from numbers
+        # missing values keep apart from numbers
+        ({0: 1, 4: 1, np.nan: 2}, 2, {"0–4": 2, "missing": 2}),
     ],
 )
 def test_groups_by_hand(people: dict[float, int], k: int, regions: dict[str, int]) -> None:

@@ -147,9 +147,8 @@ def check(seed: int, method: Protector, share: float, **policy: Any) -> int:
     )
     rows = population.frame.iloc[rng.integers(0, population.n_rows, MANY)].reset_index(drop=True)
     for name in rows:
-        if (
-            name.startswith("number") and rng.random() < 0.4
-        ):  # a number of nobody's, perhaps out of the range
+        # a number of nobody's, perhaps out of the range
+        if name.startswith("number") and rng.random() < 0.4:
             rows[name] += rng.choice([0, 0.5, 17])
     k = int(rng.integers(2, min(population.n_rows + 2, 40)))
     rule = PrivacyPolicy(guarantee="nominal", **{"k": k, **policy})
@@ -170,9 +169,8 @@ def check(seed: int, method: Protector, share: float, **policy: Any) -> int:
             if rule.objective == "weighted"
             else worth
         )
-        rank = (
-            1e6 * np.round(missed, 9) + 1e3 * np.round(worth, 9) + every.loss
-        )  # one after the other
+        # one after the other
+        rank = 1e6 * np.round(missed, 9) + 1e3 * np.round(worth, 9) + every.loss
         if found.optimal:
             assert found.gap == 0
             assert rank[at] <= rank[fit].min() + 1e-6
@@ -350,11 +348,8 @@ def test_that_no_region_has_k_people_is_proven_where_no_model_is_asked(objective
     ("policy", "pure_above", "claim"),
     [
         ({"objective": "ncp"}, 25, (True, 0.0)),
-        (
-            {"objective": "ncp", "min_pureness": 0.5},
-            25,
-            (True, 0.0),
-        ),  # 22 and 30: half of it is pure, as is asked for
+        # 22 and 30: half of it is pure, as is asked for
+        ({"objective": "ncp", "min_pureness": 0.5}, 25, (True, 0.0)),
         ({"objective": "ncp", "min_pureness": 0.6}, 25, (False, None)),
         ({"objective": "pureness"}, 0, (True, 0.0)),
         ({"objective": "weighted"}, 0, (True, 0.0)),  # pure, and of least NCP

@@ -223,10 +223,8 @@ def test_no_more_is_spent_by_processes_that_get_killed(
         str(processes),
         str(kills),
     ]
-    environment = os.environ | {
-        "OPENBLAS_NUM_THREADS": "1",
-        "OMP_NUM_THREADS": "1",
-    }  # fork wants no threads
+    # fork wants no threads
+    environment = os.environ | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         command, env=environment, capture_output=True, text=True, check=False, timeout=300
     )
@@ -448,9 +446,8 @@ def test_default_is_that_of_the_innermost_block_else_of_the_process() -> None:
                 ThreadPoolExecutor(1) as thread,
                 pytest.raises(BudgetError, match="several accountants"),
             ):
-                thread.submit(
-                    BudgetAccountant.default
-                ).result()  # which of the two, nobody knows there
+                # which of the two, nobody knows there
+                thread.submit(BudgetAccountant.default).result()
             inner.__exit__()
         assert BudgetAccountant.default() is whole
     finally:

@@ -62,11 +62,7 @@ def file(tmp_path: Path) -> Path:
             "2020-01-02 01:00:00+01:00",
         ),
         ("2020-99-99", "2020-99-99"),
-        (
-            datetime(2020, 1, 2, 3, 4),  # noqa: DTZ001 - as read from a table
-            pd.Timestamp("2020-01-02 03:04"),
-            "2020-01-02 03:04:00",
-        ),
+        (datetime(2020, 1, 2, 3, 4), pd.Timestamp("2020-01-02 03:04"), "2020-01-02 03:04:00"),  # noqa: DTZ001
         (0.0, -0.0, 0),
     ],
     ids=lambda values: str(values[0]),

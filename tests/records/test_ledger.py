@@ -169,9 +169,8 @@ def test_connection_that_was_lost_is_made_again(postgres_url: str) -> None:
         settle(ledger, 1)
         cut()
         assert settle(ledger, 1) == ["again"]
-        assert settle(ledger, 1, region=OTHER, people=cut) == [
-            "new"
-        ]  # cut in the middle of the transaction
+        # cut in the middle of the transaction
+        assert settle(ledger, 1, region=OTHER, people=cut) == ["new"]
     assert len(asked) == 3
 
 
@@ -344,10 +343,8 @@ def test_forget_without_the_training_table() -> None:
 @pytest.mark.usefixtures("folder")
 def test_errors_are_one_line_and_exit_code_2() -> None:
     for text, said in (
-        (
-            "patient\n3\n",
-            "age, code, income, seen, city is missing",
-        ),  # records are known by features, not by subjects
+        # records are known by features, not by subjects
+        ("patient\n3\n", "age, code, income, seen, city is missing"),
         ("age\n20\n", "code, income, seen, city is missing"),
         ("age,code,income,seen,city\n", "no rows"),
     ):

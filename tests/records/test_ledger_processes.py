@@ -38,8 +38,8 @@ def run(
     ]
     done = subprocess.run(
         command,
-        env=os.environ
-        | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},  # fork wants no threads
+        # fork wants no threads
+        env=os.environ | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
         check=False,

@@ -268,10 +268,7 @@ CHANGES: dict[str, list[str]] = {
     ],
     "deleted as if erased": [
         "DELETE FROM cfk_ledger_releases WHERE seq = 3",
-        (
-            "INSERT INTO cfk_ledger_chain SELECT seq + 1, 3, NULL, link FROM cfk_ledger_chain ORDER"
-            " BY seq DESC LIMIT 1"
-        ),
+        "INSERT INTO cfk_ledger_chain SELECT seq + 1, 3, NULL, link FROM cfk_ledger_chain ORDER BY seq DESC LIMIT 1",
     ],
     "the last ones deleted": [
         "DELETE FROM cfk_ledger_releases WHERE seq > 6",
@@ -291,8 +288,8 @@ CHANGES: dict[str, list[str]] = {
     "head": ["DELETE FROM cfk_ledger_meta WHERE name = 'head'"],
     "added": [
         (
-            "INSERT INTO cfk_ledger_releases SELECT 99, salt, 'r', digest, policy, population, region,"
-            " guarantee, k, effective, first, last, times FROM cfk_ledger_releases WHERE seq = 3"
+            "INSERT INTO cfk_ledger_releases SELECT 99, salt, 'r', digest, policy, population, region, guarantee, k, "
+            "effective, first, last, times FROM cfk_ledger_releases WHERE seq = 3"
         )
     ],
     "swapped": [
@@ -513,10 +510,8 @@ def test_a_locked_server_fails_within_the_limit(postgres_url: str, what: str) ->
             accountant = BudgetAccountant(1.0, ledger=ledger, scope="patients")
             other.execute(sqlalchemy.text(lock))
             with in_use(LIMIT * 0.7):
-                (
-                    settle(ledger, 1, "new")
-                    if who == "settle"
-                    else accountant.spend(None, 0.1, what="fit")
+                settle(ledger, 1, "new") if who == "settle" else accountant.spend(
+                    None, 0.1, what="fit"
                 )
         assert settle(patient, 1, "new") == ["again", "new"]
         assert books.remaining().epsilon == 0.9
@@ -526,10 +521,7 @@ def test_a_server_that_hangs_fails_within_the_limit(postgres_url: str) -> None:
     with Ledger(postgres_url, create=True) as patient:
         settle(patient, 1)
         with impatient(postgres_url) as ledger, connected(postgres_url) as other:
-            mine = (
-                "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <>"
-                " pg_backend_pid()"
-            )
+            mine = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
             backends = list(other.execute(sqlalchemy.text(mine)).scalars())
             assert backends
             for backend in backends:

@@ -108,16 +108,14 @@ def test_the_texts_are_those_that_ledgers_hold_already() -> None:
             ),
         }
     )
-    assert (
-        encode(region)
-        == '{"town": {"kind": "set", "values": ["Z\\u00fcrich", 3.0, null]}, "cost": {"kind":'
-        ' "interval", "low": {"decimal": "1.50"}, "high": 2, "missing": true}, "grade": {"kind":'
-        ' "interval", "low": "low", "high": "mid", "levels": ["low", "mid"]}, "since": {"kind":'
-        ' "interval", "low": {"date": "2020-01-01"}, "high": {"time":'
-        ' "2020-01-01T01:00:00+01:00"}}}'
+    assert encode(region) == (
+        '{"town": {"kind": "set", "values": ["Z\\u00fcrich", 3.0, null]}, '
+        '"cost": {"kind": "interval", "low": {"decimal": "1.50"}, "high": 2, "missing": true}, '
+        '"grade": {"kind": "interval", "low": "low", "high": "mid", "levels": ["low", "mid"]}, '
+        '"since": {"kind": "interval", "low": {"date": "2020-01-01"}, "high": {"time": "2020-01-01T01:00:00+01:00"}}}'
     )
-    assert (
-        identity(region) == '{"cost":{"high":2,"kind":"interval","low":1.5,"missing":true},'
+    assert identity(region) == (
+        '{"cost":{"high":2,"kind":"interval","low":1.5,"missing":true},'
         '"grade":{"high":"mid","kind":"interval","levels":["low","mid"],"low":"low"},'
         '"since":{"high":{"time":"2020-01-01T00:00:00+00:00"},"kind":"interval","low":{"date":"2020-01-01"}},'
         '"town":{"kind":"set","values":["Z\\u00fcrich",3,null]}}'

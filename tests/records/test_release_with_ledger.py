@@ -129,9 +129,8 @@ def test_the_same_region_again_for_the_same_record_and_policy(ledger: Ledger) ->
     assert ledger.status().releases == 12
 
 
-@pytest.mark.parametrize(
-    "others", [("plan", "home", "bank"), ()]
-)  # without them many have the same private values
+# without them many have the same private values
+@pytest.mark.parametrize("others", [("plan", "home", "bank"), ()])
 @pytest.mark.parametrize("revert", [True, False])
 def test_a_counterfactual_that_keeps_its_private_values_keeps_its_region(
     ledger: Ledger, others: tuple[str, ...], revert: bool
@@ -141,9 +140,8 @@ def test_a_counterfactual_that_keeps_its_private_values_keeps_its_region(
         **{name: random.choice(list("uvwxyz"), 400) for name in ("job", *others)}
     )
     frame["salary"] = frame["salary"] if others else 0
-    wanted = frame[frame["job"] < "x"].head(
-        60
-    )  # each answer keeps the job, and all else is the query's own
+    # each answer keeps the job, and all else is the query's own
+    wanted = frame[frame["job"] < "x"].head(60)
     left: dict[bool, dict[int, set[Region]]] = {True: defaultdict(set), False: defaultdict(set)}
     for change in ({}, {"objective": "ncp"}, {"k": K + 1}, {"k": K + 2}):
         for kept in (True, False):
@@ -273,10 +271,8 @@ def test_region_that_does_not_meet_todays_policy_is_withheld(ledger: Ledger) -> 
     assert regions(third) == regions(first)
     for one, other in zip(first.released, third.released, strict=True):
         assert (one.certificate.ledger, other.certificate.ledger) == ("new", "again")
-        for certificate in (
-            one.certificate,
-            other.certificate,
-        ):  # of a group those who are mapped to it are left
+        # of a group those who are mapped to it are left
+        for certificate in (one.certificate, other.certificate):
             assert (
                 certificate.k_intersection == certificate.k_effective == one.certificate.k_effective
             )
@@ -359,9 +355,8 @@ def test_protect_takes_a_ledger(ledger: Ledger) -> None:
         == ledger.status().releases
         == 3
     )
-    gone = ledger.forget(
-        ledger.handle(wanted.to_numpy(dtype=object).tolist()[0])
-    )  # known by its features, in order
+    # known by its features, in order
+    gone = ledger.forget(ledger.handle(wanted.to_numpy(dtype=object).tolist()[0]))
     assert (gone.records, ledger.status().records) == (1, 2)
 
 

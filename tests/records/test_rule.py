@@ -92,10 +92,8 @@ STORIES: dict[str, list[tuple[Asked, str]]] = {
         (nominal(0, 19), "new 0-19, 20 left"),
         (nominal(0, 19), "again 0-19, 20 left"),
         (nominal(10, 29), "new 10-29, 10 left"),
-        (
-            nominal(5, 14),
-            "earlier 10-29, 10 left",
-        ),  # ten in common with each of them, five with both
+        # ten in common with each of them, five with both
+        (nominal(5, 14), "earlier 10-29, 10 left"),
         (nominal(11, 40), "earlier 10-29, 10 left"),
         (nominal(50, 69, record=2), "new 50-69, 20 left"),  # others' regions do not bind it
     ],
@@ -130,10 +128,8 @@ STORIES: dict[str, list[tuple[Asked, str]]] = {
         (group(0, 39, 10), "new 0-39, 10 left"),
     ],
     "a record keeps the region of its group": [
-        (
-            group(0, 39, only=[]),
-            "new 0-39, 20 left",
-        ),  # verification has accepted it; nobody is asked again
+        # verification has accepted it; nobody is asked again
+        (group(0, 39, only=[]), "new 0-39, 20 left"),
         (group(0, 39), "again 0-39 of 20, 20 left"),
         (group(0, 38, 90, policy="p2", population="f2"), "earlier 0-39 of 20, 20 left"),
         (group(0, 60, 90, guarantee="catalogue"), "earlier 0-39 of 20, 20 left"),
@@ -413,9 +409,8 @@ def test_a_ledger_on_disk_decides_as_the_rule(
         Path(tmp_path_factory.mktemp("ledger"), "ledger.db"), key=b"k" * 32, create=True
     ) as ledger:
         for epoch in epochs:
-            order = random.Random(seed).sample(
-                people, len(people)
-            )  # the order of requests must not matter
+            # the order of requests must not matter
+            order = random.Random(seed).sample(people, len(people))
             wanted = [epoch.candidate(person, ledger.handle([person])) for person in order]
             decisions = ledger.settle(wanted, lambda regions: 0, epoch.is_acceptable)
             for person, decision in zip(order, decisions, strict=True):

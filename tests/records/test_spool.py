@@ -177,9 +177,8 @@ def test_killed_processes_lose_nothing_they_kept(
     output_of("spool flush")
     rows = delivered(tmp_path)["rows"]
     assert acknowledged > 50
-    assert (
-        0 <= rows - 3 * acknowledged <= 3 * 3
-    )  # one may have been kept in each process and not said so
+    # one may have been kept in each process and not said so
+    assert 0 <= rows - 3 * acknowledged <= 3 * 3
 
 
 def test_what_a_dead_server_missed_is_sent_when_it_is_there(
@@ -198,9 +197,8 @@ def test_only_the_process_that_has_a_stream_sends_it(
 ) -> None:
     leave(spool, f"{this_process()}", explanations().to_record(), stream="mine")
     leave(spool, "elsewhere:1:1", explanations().to_record(), stream="theirs")
-    leave(
-        spool, "somebody", explanations().to_record(), stream="somebody's"
-    )  # who tells no machine and number
+    # who tells no machine and number
+    leave(spool, "somebody", explanations().to_record(), stream="somebody's")
     other = Spool(SpoolSettings(spool), "here:1:1")
     assert other.hold() == []
     with other._transaction() as db:
@@ -218,9 +216,8 @@ def test_a_process_is_gone_when_it_ended_or_another_has_its_number() -> None:
     assert not is_gone(f"another-{host}:{pid}:{started}")
     killed = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     killed.kill()
-    os.waitid(
-        os.P_PID, killed.pid, os.WEXITED | os.WNOWAIT
-    )  # dead, and nobody has asked for its exit code yet
+    # dead, and nobody has asked for its exit code yet
+    os.waitid(os.P_PID, killed.pid, os.WEXITED | os.WNOWAIT)
     assert is_gone(f"{host}:{killed.pid}:{started}")
     killed.wait()
 

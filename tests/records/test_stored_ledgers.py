@@ -46,9 +46,8 @@ ODD = {
     "share": Interval(0.25, 1e-3 + 1, missing=True),
     "member": frozenset({True}),
 }
-QUESTIONS: list[
-    tuple[int, Region, str, int, int | None]
-] = [  # record, region, guarantee, k, people in its group
+# record, region, guarantee, k, people in its group
+QUESTIONS: list[tuple[int, Region, str, int, int | None]] = [
     (1, span(38, 60), "nominal", 2, None),
     (1, span(35, 45), "nominal", 2, None),
     (1, span(20, 40), "reciprocal", 5, 40),
@@ -114,9 +113,8 @@ def stored(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, dict[s
     if told["status"]["version"] == 1:
         with pytest.raises(LedgerError, match="cfk ledger upgrade"):
             Ledger(file, key=KEY)
-        rows = (
-            len(told["export"]) + sum(map(len, told["spends"])) + len(told["spends"])
-        )  # a ceiling each
+        # a ceiling each
+        rows = len(told["export"]) + sum(map(len, told["spends"])) + len(told["spends"])
         assert Ledger.upgrade(file, key=KEY) == rows
     with pytest.raises(LedgerError, match="already"):
         Ledger.upgrade(file, key=KEY)

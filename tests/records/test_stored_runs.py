@@ -38,18 +38,15 @@ def imported(name: str) -> str:
 
 
 def parsed(text: str) -> Any:
-    return json.loads(
-        text, parse_float=lambda number: round(float(number), 12)
-    )  # the last digit is the library's
+    # the last digit is the library's
+    return json.loads(text, parse_float=lambda number: round(float(number), 12))
 
 
 def test_runs_give_the_same_report(mlflow_store: str) -> None:
     said = parsed(PrivacyReport.of_runs([imported(name) for name in KINDS]).to_json())
     kept = parsed((STORED / "report.json").read_text("utf-8"))
-    judged = kept.pop("checks") | {
-        "k_desired_min": "review",
-        "k_consistent_min": "pass",
-    }  # nominal promised neither
+    # nominal promised neither
+    judged = kept.pop("checks") | {"k_desired_min": "review", "k_consistent_min": "pass"}
     assert judged == {each["id"]: each["status"] for each in said["checks"]}
     assert kept == {name: said[name] for name in kept}
 

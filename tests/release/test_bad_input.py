@@ -97,9 +97,8 @@ def test_columns_that_are_doubled_or_missing_are_named() -> None:
         shared().transform(RAW[[*RAW.columns, "age"]])
     with pytest.raises(InputError, match=r"missing columns \['city'\]"):
         shared().transform(RAW.drop(columns="city"))
-    turned = RAW.set_index(
-        pd.Index([str(RAW["age"][0])] * len(RAW))
-    ).T  # its values are names of columns
+    # its values are names of columns
+    turned = RAW.set_index(pd.Index([str(RAW["age"][0])] * len(RAW))).T
     with pytest.raises(InputError) as caught:
         shared().transform(turned)
     assert not shows_a_row(caught.value)
@@ -223,9 +222,8 @@ def test_a_bad_value_costs_its_own_row_alone(guarantee: str) -> None:
     for i, (name, value, _) in enumerate(BAD_VALUES):
         bad.loc[i, name] = value
     numbers = ["age", "height", "pay", "rate"]
-    tree = DecisionTreeClassifier(max_depth=3).fit(
-        TRAIN[numbers], model(TRAIN)
-    )  # refuses what is no number
+    # refuses what is no number
+    tree = DecisionTreeClassifier(max_depth=3).fit(TRAIN[numbers], model(TRAIN))
     by_tree = fitted(
         lambda rows: tree.predict(rows[numbers]), policy=replace(POLICY, guarantee=guarantee)
     )

@@ -344,9 +344,8 @@ def test_dice_is_asked_for_as_many(method: str) -> None:
     data = dice_ml.Data(
         dataframe=TRAIN.assign(y=labels), continuous_features=["age", "pay"], outcome_name="y"
     )
-    options = {
-        "posthoc_sparsity_algorithm": "binary"
-    }  # the other one takes steps of 1 over the range
+    # the other one takes steps of 1 over the range
+    options = {"posthoc_sparsity_algorithm": "binary"}
     options |= {"random_seed": 3} if method == "random" else {}  # type: ignore[dict-item]
     explainer = dice_ml.Dice(data, dice_ml.Model(model=fitted, backend="sklearn"), method=method)
     private = protected(explainer, model=fitted, candidates=3)
@@ -360,9 +359,8 @@ def test_dice_is_asked_for_as_many(method: str) -> None:
     choice = choose_candidates(anonymizer, batch.frame, batch.query[batch.slot], queries)
     assert [e.region for e in result] == [choice.entries[i].region for i in choice.chosen]  # type: ignore[union-attr]
     asked = {"query_instances": queries, "total_CFs": 2, "desired_class": 1, **options}
-    own = private.generate_counterfactuals(
-        **asked
-    )  # DiCE's own method, of which nothing is left out
+    # DiCE's own method, of which nothing is left out
+    own = private.generate_counterfactuals(**asked)
     assert [len(examples.final_cfs_df) for examples in own.cf_examples_list] == [2] * len(queries)
     assert (
         own.to_json()

@@ -134,6 +134,5 @@ def test_what_is_called_optimal_is_optimal(seed: int, settings: dict[str, Any]) 
     if entry.certificate.optimal:
         assert ours == pytest.approx(min(allowed), abs=1e-9)
     if policy.objective == "pureness" and policy.max_ncp is None and min(allowed)[0] == -1:
-        assert (
-            entry.certificate.optimal
-        )  # a pure region exists, so the best one is found and proven
+        # a pure region exists, so the best one is found and proven
+        assert entry.certificate.optimal

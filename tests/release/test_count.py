@@ -46,10 +46,8 @@ def people(n: int, seed: int) -> pd.DataFrame:
     random = np.random.default_rng(seed)
     return pd.DataFrame(
         {
-            "born": (
-                pd.Timestamp("1960-01-01")
-                + pd.to_timedelta(random.integers(0, 60, n) * 100, unit="D")
-            ),
+            "born": pd.Timestamp("1960-01-01")
+            + pd.to_timedelta(random.integers(0, 60, n) * 100, unit="D"),
             "age": random.integers(18, 90, n),
             "sex": random.choice(["f", "m"], n),
             "city": random.choice(["Aalst", "Brugge", "Gent", "Hasselt", "Leuven", "Namur"], n),
@@ -113,14 +111,12 @@ def told(explanations: Explanations) -> list[Any]:
     """Return what is released to each person, but for how a dtype spells it."""
     return [
         (
-            (
-                plain(e.region),
-                {n: str(v).removesuffix(".0") for n, v in e.released.items()},
-                e.certificate.public(),
-            )
-            if isinstance(e, GeneralizedCounterfactual)
-            else e.reason
+            plain(e.region),
+            {n: str(v).removesuffix(".0") for n, v in e.released.items()},
+            e.certificate.public(),
         )
+        if isinstance(e, GeneralizedCounterfactual)
+        else e.reason
         for e in explanations
     ]
 
@@ -345,8 +341,7 @@ def released(
     """Return a table with a column of a kind, and what is released of it for some people."""
     if kind == "long ago and never" and pd.__version__ < "3":
         pytest.skip(
-            "pandas 2 reads no date before 1678 or after 2262 from an object, so that these are"
-            " withheld"
+            "pandas 2 reads no date before 1678 or after 2262 from an object, so that these are withheld"
         )
     random, n = np.random.default_rng(seed), 40
     table = pd.DataFrame(

@@ -90,21 +90,12 @@ def declared(**settings: Any) -> Schema:
 FRAME = "population must be a Population, got DataFrame; make one with Population.from_frame"
 NUMBER = "policy must be a PrivacyPolicy, got int; write PrivacyPolicy(k=10)"
 OBJECT = "policy must be a PrivacyPolicy, got dict; write PrivacyPolicy(k=10)"
-CLASSES = (
-    "is 'yes', not one of the model's classes: booleans (False, True); give one of them, spelled"
-    " and typed as it is"
-)
+CLASSES = "is 'yes', not one of the model's classes: booleans (False, True); give one of them, spelled and typed as it is"
 MONTH = "column 'tags' holds cells of type Period; a cell is one number, date or text"
 CELLS = "column 'tags' holds cells of type list; a cell is one number, date or text"
-ARRAY = (
-    "must be a table (pandas, polars or pyarrow), got ndarray; give a row each and a column per"
-    " feature"
-)
+ARRAY = "must be a table (pandas, polars or pyarrow), got ndarray; give a row each and a column per feature"
 NO_SCHEMA = "schema must be a Schema, got list; declare one with Schema.from_frame"
-PERSON = (
-    "one person's values, a mapping or a Series by feature, got DataFrame; give one row of the"
-    " queries"
-)
+PERSON = "one person's values, a mapping or a Series by feature, got DataFrame; give one row of the queries"
 
 WRONG: Mapping[str, tuple[Callable[[], Any], str]] = {
     "protect population": (lambda: wrapped(population=TRAIN), FRAME),
@@ -366,10 +357,7 @@ def test_a_call_that_dice_refuses_names_dice(method: str) -> None:
     )
     with pytest.raises(
         AdapterError,
-        match=(
-            rf"^dice:DiceRandom failed in {method}, called with .*total_CF: the (explainer|adapter)"
-            r" raised TypeError"
-        ),
+        match=rf"^dice:DiceRandom failed in {method}, called with .*total_CF: the (explainer|adapter) raised TypeError",
     ):
         getattr(private, method)(QUERIES, total_CF=2)
     with pytest.raises(InputError, match=r"queries must be a table .*, got ndarray"):

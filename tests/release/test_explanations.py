@@ -286,6 +286,5 @@ def test_a_feature_with_the_name_of_another_column_is_told_apart_in_the_table(
     assert list(table)[:6] == ["query", "status", "reason", "feature.k", "feature.query", "pay"]
     assert table.columns.is_unique
     assert table["query"].tolist() == [0, 1]
-    table.to_parquet(
-        tmp_path / "released.parquet"
-    )  # which two columns of a name are not written to
+    # which two columns of a name are not written to
+    table.to_parquet(tmp_path / "released.parquet")

@@ -354,10 +354,8 @@ def test_figures_are_recounted_and_claims_named_beside_who_claims() -> None:
     for way, method in (("protector", "liar"), ("nominal", "plugin")):
         result = run(lambda task: [Proposal(forged(), optimal=True, gap=0.0)] * len(task), way)
         for certificate in (entry.certificate for entry in result.released):
-            assert (certificate.k, certificate.pureness) == (
-                len(TRAIN),
-                1.0,
-            )  # pay alone decides, and it stays
+            # pay alone decides, and it stays
+            assert (certificate.k, certificate.pureness) == (len(TRAIN), 1.0)
             assert certificate.ncp == pytest.approx(1.0)
             assert (certificate.method, certificate.optimal, certificate.gap) == (method, True, 0.0)
     for gap in ("raw", [1], object(), float("nan"), -1.0):
@@ -563,16 +561,13 @@ def test_what_is_thrown_while_explaining_withholds_the_answers_or_refuses_the_ca
         desired=1,
         **settings,
     )
-    errors = (
-        [InputError, ModelError] if at not in ("explainer", "adapter") else []
-    )  # an adapter's own may be said
+    # an adapter's own may be said
+    errors = [InputError, ModelError] if at not in ("explainer", "adapter") else []
     for kind in [*THROWN, *errors]:
         now[:] = [kind(SECRET)]
         caplog.clear()
-        if at in (
-            "explainer",
-            "adapter",
-        ):  # which refuses the whole call: nothing is left to answer
+        # which refuses the whole call: nothing is left to answer
+        if at in ("explainer", "adapter"):
             with pytest.raises(
                 AdapterError, match=r"failed in explain: the (explainer|adapter) raised"
             ) as caught:
@@ -587,11 +582,8 @@ def test_what_is_thrown_while_explaining_withholds_the_answers_or_refuses_the_ca
             by_model = at == "model" or (at == "protector" and kind is ModelError)
             withheld(explanations, "model_failed" if by_model else "protector_failed")
         quotes_none(caplog.text)
-        if at not in (
-            "model",
-            "detect",
-            "protect",
-        ):  # the operator learns what kind of failure it was
+        # the operator learns what kind of failure it was
+        if at not in ("model", "detect", "protect"):
             assert ("an error" if kind is NotANameError else kind.__name__) in caplog.text
 
 
@@ -821,12 +813,6 @@ def test_a_listener_hears_figures_and_a_proxy_shows_its_name() -> None:
     assert [record.k for record in heard] == [entry.certificate.k for entry in result.released]
     assert len(heard) == len(RAW)
     private = adapted(Source())
-    shown = [
-        repr(private),
-        str(private),
-        f"{private}",
-        f"{private!s:>200}",
-        "%s" % private,  # noqa: UP031
-    ]
+    shown = [repr(private), str(private), f"{private}", f"{private!s:>200}", "%s" % private]  # noqa: UP031
     assert all("ProtectedExplainer(third party" in text for text in shown)
     quotes_none(repr(heard), *shown)

@@ -364,9 +364,8 @@ def test_what_is_below_the_floor_is_withheld_and_zero_takes_it_away() -> None:
         ]
         assert {entry.reason for entry in floors[name].suppressed} == {"pureness_below_floor"}
     assert PrivacyPolicy(guarantee="nominal").least_pureness == 0
-    assert (
-        PrivacyPolicy().sha256 != PrivacyPolicy(min_pureness=0.8).sha256
-    )  # settings as they were given
+    # settings as they were given
+    assert PrivacyPolicy().sha256 != PrivacyPolicy(min_pureness=0.8).sha256
 
 
 def test_where_a_candidate_is_below_the_floor_the_next_one_is_released() -> None:
@@ -386,9 +385,8 @@ def test_the_floor_decides_alike_for_everybody_of_a_group(name: str) -> None:
     moved = {
         column: TRAIN[column] + rng.uniform(-0.5, 0.5, len(TRAIN)).round(3) for column in QUASI[:2]
     }
-    asked = pd.concat(
-        [LOW, TRAIN.assign(**moved)[LABELS == "low"]], ignore_index=True
-    )  # rows, and numbers of no row
+    # rows, and numbers of no row
+    asked = pd.concat([LOW, TRAIN.assign(**moved)[LABELS == "low"]], ignore_index=True)
     regions, everybody = anonymizer.regions_of(asked), anonymizer.regions_of(TRAIN)
     reached = set()
     for i, entry in list(enumerate(anonymizer.transform(asked)))[::5]:

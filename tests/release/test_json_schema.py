@@ -100,9 +100,8 @@ def test_real_output_is_valid() -> None:
     assert {entry["status"] for entry in WRITTEN["explanations"]} == {"released", "suppressed"}
     assert {part["kind"] for part in parts} == {"interval", "set"}
     assert any("levels" in part for part in parts)
-    assert any(
-        isinstance(part.get("low"), str) and "levels" not in part for part in parts
-    )  # a date
+    # a date
+    assert any(isinstance(part.get("low"), str) and "levels" not in part for part in parts)
     assert any(
         part.get("missing")
         for entry in entries["wide regions"]

@@ -79,9 +79,8 @@ def test_a_lone_request_is_answered_as_in_a_batch(
     table: pd.DataFrame, population: Population, settings: dict[str, Any], desired: str
 ) -> None:
     found, asked = split(table)
-    found, asked = (
-        pd.concat([rows, rows], ignore_index=True) for rows in (found, asked)
-    )  # too many to be few
+    # too many to be few
+    found, asked = (pd.concat([rows, rows], ignore_index=True) for rows in (found, asked))
     anonymizer = KAnonymizer(
         policy=PrivacyPolicy(k=5, guarantee="reciprocal", min_pureness=0, **settings)
     )

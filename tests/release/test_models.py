@@ -183,9 +183,8 @@ def test_sessions_of_onnx_runtime_are_asked_for_their_first_output(columns: bool
     to_onnx = pytest.importorskip(
         "skl2onnx", reason="needs `pip install onnxruntime skl2onnx`"
     ).to_onnx
-    own = clone(LOGISTIC).fit(
-        TABLE, GRANTED
-    )  # skl2onnx takes names off the models that it converts
+    # skl2onnx takes names off the models that it converts
+    own = clone(LOGISTIC).fit(TABLE, GRANTED)
     whole = make_pipeline(
         ColumnTransformer([("all", "passthrough", [*TABLE])]), clone(LOGISTIC)
     ).fit(TABLE, GRANTED)

@@ -218,6 +218,5 @@ def test_people_count_once() -> None:
         {"person": [0, 0, 0, 1, 2, 3], "who": list("uvwxyz"), "job": ["a", "a", "b", "b", "b", "b"]}
     )
     people = population(frame, subject="person", bins=None)
-    assert decided(frame.iloc[[0]], [0, 3, 4], people, k=2, **RARE) == {
-        "job": None
-    }  # one person has a
+    # one person has a
+    assert decided(frame.iloc[[0]], [0, 3, 4], people, k=2, **RARE) == {"job": None}

@@ -87,9 +87,8 @@ def test_a_value_is_released_exactly_as_its_bin_or_not_at_all_and_measured() -> 
     # 60–100 stands for 65, 75, 85 and 95.
     assert second.released["salary"] == Interval(60, 100)
     assert figures(second)[:4] == (1, True, 3, 4)
-    assert (
-        explain(5, private_values="bins", objective="ncp").released[0].certificate.optimal
-    )  # of NCP alone
+    # of NCP alone
+    assert explain(5, private_values="bins", objective="ncp").released[0].certificate.optimal
     rare = explain(8, rare_values="withhold").released[0]
     assert (rare.released, rare.withheld) == ({"job": "b"}, ("salary",))
     # Half of the ten salaries are above 50, whatever the age; every b fits.
@@ -116,22 +115,17 @@ def test_a_floor_is_compared_with_what_is_measured() -> None:
 
 def test_sentences() -> None:
     entry = explain(8, private_values="bins").released[0]
-    assert (
-        entry.text(ME)
-        == "If you were 21–23 years younger, your salary were higher by 50–90 and your job were b, "
+    assert entry.text(ME) == (
+        "If you were 21–23 years younger, your salary were higher by 50–90 and your job were b, "
         "the outcome would be the desired one."
     )
     entry = explain(8, private_values="bins", alpha=0.8).released[0]
     assert entry.withheld == ("job", "salary")
-    assert (
-        entry.text(ME)
-        == "If you were 21–23 years younger, the outcome would be the desired one (withheld: job"
-        " and salary)."
+    assert entry.text(ME) == (
+        "If you were 21–23 years younger, the outcome would be the desired one (withheld: job and salary)."
     )
-    assert (
-        entry.text({**ME, "age": 28})
-        == "Nothing in these attributes needs to change for the desired outcome (withheld: job and"
-        " salary)."
+    assert entry.text({**ME, "age": 28}) == (
+        "Nothing in these attributes needs to change for the desired outcome (withheld: job and salary)."
     )
 
 
@@ -197,11 +191,8 @@ def test_verify_finds_values_that_were_not_to_leave(
 
 # --- adapters -------------------------------------------------------------------------------------
 
-SOME_FORMS = {
-    "private_values": "bins",
-    "alpha": 0.8,
-    "min_lift": 1.9,
-}  # salary in a bin or withheld, job withheld
+# salary in a bin or withheld, job withheld
+SOME_FORMS = {"private_values": "bins", "alpha": 0.8, "min_lift": 1.9}
 
 
 def both() -> Explanations:

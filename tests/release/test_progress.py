@@ -83,18 +83,10 @@ def test_a_person_at_a_terminal_sees_what_is_being_done_and_how_far_and_no_trace
 def test_nobody_else_sees_anything(quiet: str) -> None:
     body = WAITS.removeprefix(SCRIPT)
     wrapped = {
-        "thread": (
-            f"{SCRIPT}\nit = threading.Thread(target=exec, args=({body!r},"
-            " globals()))\nit.start()\nit.join()"
-        ),
-        "loop": (
-            f"{SCRIPT}\nimport asyncio\nasync def work(): exec({body!r},"
-            " globals())\nasyncio.run(work())"
-        ),
-        "process": (
-            f"{SCRIPT}\nimport os\nfrom joblib import Parallel, delayed\n"
-            f"Parallel(2)(delayed(exec)({WAITS!r}, {{}}) for _ in range(2))"
-        ),
+        "thread": f"{SCRIPT}\nit = threading.Thread(target=exec, args=({body!r}, globals()))\nit.start()\nit.join()",
+        "loop": f"{SCRIPT}\nimport asyncio\nasync def work(): exec({body!r}, globals())\nasyncio.run(work())",
+        "process": f"{SCRIPT}\nimport os\nfrom joblib import Parallel, delayed\n"
+        f"Parallel(2)(delayed(exec)({WAITS!r}, {{}}) for _ in range(2))",
         "fast": WAITS.replace("0.05", "60"),
     }
     options = {"CFK_PROGRESS": "off"} if quiet == "option" else {}

@@ -390,9 +390,8 @@ def test_same_seed_same_result_and_nothing_else_changes(
     one, two = (private(explainer, **options) for _ in range(2))
     result = one.explain(given)
     recount(result)
-    assert (
-        one.explain(given) == two.explain(given) == two(given) == result
-    )  # decorated, it is called as before
+    # decorated, it is called as before
+    assert one.explain(given) == two.explain(given) == two(given) == result
     assert two.explain(given).to_json() == result.to_json()
     doubled = one.explain(pd.concat([given, given]))
     assert [{**e.to_dict(), "query": 0} for e in doubled[:3]] == [

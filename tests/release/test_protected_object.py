@@ -259,9 +259,8 @@ PROTOCOLS: dict[str, Callable[[Any], Any]] = {
     "contain": lambda it: WANTED["town"].iloc[0] in it,
     "context": lambda it: it.__enter__(),
     "with": lambda it: contextlib.ExitStack().enter_context(it),
-    "await": (
-        lambda it: _awaited(it).send(None)
-    ),  # Not `asyncio.run`: a browser's test may have left a loop that runs.
+    # Not `asyncio.run`: a browser's test may have left a loop that runs.
+    "await": lambda it: _awaited(it).send(None),
     "add": lambda it: it + 1,
     "less": lambda it: it < 1,
     "int": int,

@@ -46,11 +46,8 @@ def people(n: int = 60) -> pd.DataFrame:
             "job": random.choice(["clerk", "nurse", "smith"], n),
         }
     )
-    table.loc[n - 1, ["age", "pay", "job"]] = [
-        70.25,
-        987,
-        "canary-job",
-    ]  # the outcome holds at this age alone
+    # the outcome holds at this age alone
+    table.loc[n - 1, ["age", "pay", "job"]] = [70.25, 987, "canary-job"]
     return table
 
 
@@ -152,9 +149,8 @@ def test_nothing_of_a_row_that_is_in_no_entry_is_published(anonymizer: KAnonymiz
     page = catalogue_page(published, anonymizer.population_)
     for text in (anonymizer.catalogue_.to_csv(), published.to_json(), page):
         assert "canary" not in text
-        assert not re.search(
-            r"\b(987|977)\b", text
-        )  # the value, and the width of the range that it makes
+        # the value, and the width of the range that it makes
+        assert not re.search(r"\b(987|977)\b", text)
     offered = {
         (json.loads(text)["released"]["pay"], json.loads(text)["released"]["job"])
         for text in anonymizer.catalogue_["entry"]
@@ -249,8 +245,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.chdir(folder)
         for kind in ("parquet", "csv", "json"):
             result = cfk(
-                f"catalogue train.csv -s schema.json -m model.joblib -d yes --k {K} -o"
-                f" catalogue.{kind}"
+                f"catalogue train.csv -s schema.json -m model.joblib -d yes --k {K} -o catalogue.{kind}"
             )
             assert result.exit_code == 0, result.output
     return folder
@@ -286,10 +281,7 @@ def test_the_page_is_written_and_holds_nothing_else_of_the_rows(
     made: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(made)
-    command = (
-        f"catalogue train.csv -s schema.json -m model.joblib -d yes --k {K} --html page.html"
-        " --title Loans"
-    )
+    command = f"catalogue train.csv -s schema.json -m model.joblib -d yes --k {K} --html page.html --title Loans"
     assert cfk(command).exit_code == 0
     page = Path("page.html").read_text(encoding="utf-8")
     assert "<title>Loans</title>" in page

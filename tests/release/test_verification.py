@@ -133,9 +133,10 @@ def test_every_figure_of_a_certificate() -> None:
 
 
 def test_a_tie_is_a_majority() -> None:
+    # of two
     assert certificate(
         Region({"age": Interval(20, 23), "city": frozenset("B")}), TABLE.iloc[[4]]
-    ).majority  # of two
+    ).majority
     assert not certificate(YOUNG).majority
     assert certificate(Region({"age": Interval(21, 24), "city": frozenset("AB")})).majority
 
@@ -171,10 +172,8 @@ def test_more_regions_than_are_remembered_are_counted_like_any() -> None:
     regions = [Region({**YOUNG.parts, "age": Interval(20, 23 + i / 100)}) for i in range(300)]
     found = verdicts([*regions, *regions[:3]], OWN.iloc[np.zeros(303, dtype=int)])
     assert found[:3] == found[300:] == verdicts(regions[:3], OWN.iloc[[0, 0, 0]])
-    assert {v.certificate.k for v in found if not isinstance(v, Suppressed)} == {
-        4,
-        5,
-    }  # one more from an end of 24 on
+    # one more from an end of 24 on
+    assert {v.certificate.k for v in found if not isinstance(v, Suppressed)} == {4, 5}
 
 
 # --- what the policy asks for ---------------------------------------------------------------------
@@ -188,10 +187,8 @@ def test_more_regions_than_are_remembered_are_counted_like_any() -> None:
         ({"l": 3}, ("l_diversity", None)),
         ({"t": 0.09}, ("t_closeness", None)),
         ({"min_pureness": 0.76}, ("pureness_below_floor", None)),
-        (
-            {"alpha": 0.4, "min_lift": 1.0, "on_homogeneous": "suppress"},
-            ("homogeneous", None),
-        ),  # two of four: job x
+        # two of four: job x
+        ({"alpha": 0.4, "min_lift": 1.0, "on_homogeneous": "suppress"}, ("homogeneous", None)),
     ],
     ids=str,
 )
@@ -254,9 +251,8 @@ def test_private_values_that_are_not_exact_vary_and_end_the_proof_of_a_search() 
     proposal = Proposal(YOUNG, optimal=True, gap=0.0)
     found = certificate(proposal, **bins, objective="pureness")
     assert (found.binned, found.withheld, found.optimal, found.gap) == (("pay",), (), False, None)
-    assert (
-        found.pureness == 7 / 8
-    )  # pay 2 or 3: the age 20 with pay 2 alone is not enough, in one of two ways
+    # pay 2 or 3: the age 20 with pay 2 alone is not enough, in one of two ways
+    assert found.pureness == 7 / 8
     assert found.k_consistent == 3  # asked with the own pay of 2
     assert (found.k_private, found.private_matches) == (1, 2)  # pay 2 or 3, and job x
     least = certificate(proposal, **bins, objective="ncp")
@@ -344,17 +340,11 @@ GROUPS: dict[str, Any] = {"guarantee": "reciprocal"}
 
 def test_of_a_partition_those_count_who_are_mapped_to_the_region() -> None:
     found = certificate(YOUNG, **GROUPS, given=mapped(0, 1, 3))
-    assert (found.k, found.k_effective, found.guarantee, found.l) == (
-        4,
-        2,
-        "reciprocal",
-        1,
-    )  # all three have job x
+    # all three have job x
+    assert (found.k, found.k_effective, found.guarantee, found.l) == (4, 2, "reciprocal", 1)
     assert refusal(YOUNG, **GROUPS, k=3, given=mapped(0, 1, 3)) == ("verification_failed", 2)
-    assert refusal(YOUNG, **GROUPS, given=mapped(0, 1, 3, 6)) == (
-        "verification_failed",
-        None,
-    )  # row 6 is outside
+    # row 6 is outside
+    assert refusal(YOUNG, **GROUPS, given=mapped(0, 1, 3, 6)) == ("verification_failed", None)
     assert refusal(YOUNG, **GROUPS, l=2, given=mapped(0, 1, 3)) == ("l_diversity", None)
 
 
@@ -370,9 +360,8 @@ def test_a_region_that_is_not_of_the_partition_counts_everybody_inside() -> None
     one, other = verdicts(
         [YOUNG, YOUNG], TABLE.iloc[[1, 1]], **GROUPS, k=3, given=mapped(0, 1, 3), foreign=[1]
     )
-    assert isinstance(
-        one, Suppressed
-    )  # two people are too few: what is remembered of them is no answer for the other
+    # two people are too few: what is remembered of them is no answer for the other
+    assert isinstance(one, Suppressed)
     assert not isinstance(other, Suppressed)
 
 
@@ -382,9 +371,8 @@ def test_the_region_of_a_group_need_not_hold_the_counterfactual_but_some_advice(
     assert refusal(YOUNG, away) == ("verification_failed", None)
     none = OWN.assign(pay=-9)
     assert refusal(YOUNG, none, **GROUPS, given=mapped(0, 1, 3)) == ("pureness_below_floor", None)
-    assert (
-        certificate(YOUNG, none).pureness == 0.0
-    )  # who asks for no floor gets it with a nominal k
+    # who asks for no floor gets it with a nominal k
+    assert certificate(YOUNG, none).pureness == 0.0
 
 
 def test_k_of_those_who_are_mapped_must_have_the_outcome() -> None:
@@ -401,13 +389,10 @@ def test_of_a_catalogue_k_must_be_consistent_with_the_entry() -> None:
     # Rows 1 and 4 have the outcome; with a pay of 0 row 4 alone would.
     poor = OWN.assign(pay=0)
     assert refusal(YOUNG, poor, **catalogue, given=mapped(1, 4)) == ("verification_failed", 1)
-    assert refusal(YOUNG, **catalogue, given=mapped(1, 3)) == (
-        "verification_failed",
-        1,
-    )  # row 3 has another outcome
-    floor = {
-        "guarantee": "catalogue"
-    }  # whose entries are at least 0.8 pure, where nothing else is asked for
+    # row 3 has another outcome
+    assert refusal(YOUNG, **catalogue, given=mapped(1, 3)) == ("verification_failed", 1)
+    # whose entries are at least 0.8 pure, where nothing else is asked for
+    floor = {"guarantee": "catalogue"}
     assert refusal(YOUNG, **floor, given=mapped(1, 4)) == ("pureness_below_floor", None)
 
 

@@ -57,17 +57,15 @@ POLICIES: dict[str, dict[str, Any]] = {
     "nominal": {"k": 5, "guarantee": "nominal"},
     "reciprocal": {"k": 5},
     "catalogue": {"k": 5, "guarantee": "catalogue"},
-    "coarse": (
-        {
-            "k": 5,
-            "private_values": "bins",
-            "rare_values": "withhold",
-            "alpha": 0.6,
-            "l": 2,
-            "t": 0.9,
-        }
-        | {"min_pureness": 0.5}
-    ),  # so that some are less pure than 1
+    "coarse": {
+        "k": 5,
+        "private_values": "bins",
+        "rare_values": "withhold",
+        "alpha": 0.6,
+        "l": 2,
+        "t": 0.9,
+    }
+    | {"min_pureness": 0.5},  # so that some are less pure than 1
 }
 OTHER_NUMBER = {"a value of a row in its place", "one more", "a bit more", "less", "negative"}
 
@@ -77,15 +75,11 @@ def is_own_claim(how: str, path: tuple[Any, ...]) -> bool:
     signature does.
     """
     within, at = path[-2:] if len(path) > 1 else ("", *path)
-    if within in (
-        "released",
-        "prototype",
-    ):  # another number in place of a private one, or of what noise has drawn
+    # another number in place of a private one, or of what noise has drawn
+    if within in ("released", "prototype"):
         return how in OTHER_NUMBER
-    if within == "values" and how in (
-        "as text",
-        "less",
-    ):  # of a category 1 and "1", 0 and 0.0 are the same
+    # of a category 1 and "1", 0 and 0.0 are the same
+    if within == "values" and how in ("as text", "less"):
         return True
     if path == ("least_pureness",) and how == "taken out":  # files of before do not say
         return True
@@ -148,8 +142,7 @@ def write_releases() -> None:
     for name, policy in POLICIES.items():
         Path(f"{name}.policy").write_text(json.dumps(policy), encoding="utf-8")
         cfk(
-            f"protect train.csv cf.csv -s schema.json -m model.joblib -d yes --policy {name}.policy"
-            f" -o {name}.json",
+            f"protect train.csv cf.csv -s schema.json -m model.joblib -d yes --policy {name}.policy -o {name}.json",
             3,
         )
     Path("prototypes.json").write_text(prototypes(rows), encoding="utf-8")
@@ -440,8 +433,7 @@ def test_a_release_is_what_comes_out_again(kind: str) -> None:
 @pytest.mark.usefixtures("folder")
 def test_a_model_that_says_otherwise_is_noticed() -> None:
     cfk(
-        "protect train.csv train.csv -s schema.json -m model.joblib -d yes --policy coarse.policy"
-        " -o many.json",
+        "protect train.csv train.csv -s schema.json -m model.joblib -d yes --policy coarse.policy -o many.json",
         3,
     )
     content = content_of("many")
@@ -497,10 +489,7 @@ def test_private_values_that_the_catalogue_does_not_have_are_noticed() -> None:
     Path("unmoved.policy").write_text(
         json.dumps(POLICIES["catalogue"] | {"revert": False}), encoding="utf-8"
     )
-    protect = (
-        "protect train.csv cf.csv -s schema.json -m model.joblib -d yes --policy unmoved.policy -o"
-        " unmoved.json"
-    )
+    protect = "protect train.csv cf.csv -s schema.json -m model.joblib -d yes --policy unmoved.policy -o unmoved.json"
     cfk(protect, 3)
     content = content_of("unmoved")
     entry(content)["released"]["salary"] += 0.5
@@ -518,8 +507,7 @@ def test_a_policy_that_was_not_agreed_on_is_noticed() -> None:
 
 def test_a_release_for_the_opposite_outcome_comes_out_again(folder: Path) -> None:
     cfk(
-        "protect train.csv cf.csv -s schema.json -m model.joblib --guarantee catalogue --k 5 -o"
-        " opposite.json",
+        "protect train.csv cf.csv -s schema.json -m model.joblib --guarantee catalogue --k 5 -o opposite.json",
         0,
     )
     assert verify(content_of("opposite"), "-m model.joblib --rerun").exit_code == 0
@@ -548,11 +536,8 @@ def few(queries: list[int], folder: Path) -> Any:
     ("queries", "code", "asked"),
     [
         ([0, 0, 1, 2], 0, [(0, 2), (1, 1), (2, 1)]),
-        (
-            [2, 0, 1, 0],
-            0,
-            [(0, 2), (1, 1), (2, 1)],
-        ),  # written by query, whatever order they came in
+        # written by query, whatever order they came in
+        ([2, 0, 1, 0], 0, [(0, 2), (1, 1), (2, 1)]),
         ([1, 3], 3, [(1, 1), (3, 1)]),
         ([10**9], 3, [(10**9, 1)]),
     ],

@@ -49,9 +49,9 @@ def test_sets_levels_and_dates():
         parts,
         {"city": "Namur", "home_type": "flat", "level": "low", "day": pd.Timestamp("2019-01-01")},
     )
-    assert (
-        told == "If your city were Antwerp or Ghent, your home type were missing, your level were"
-        f" mid–high and your day were between 2020-01-01 and 2021-01-01{END}"
+    assert told == (
+        "If your city were Antwerp or Ghent, your home type were missing, your level were mid–high and "
+        f"your day were between 2020-01-01 and 2021-01-01{END}"
     )
 
 
@@ -63,15 +63,12 @@ def test_what_fits_is_left_out_in_any_dtype():
 
 def test_what_is_withheld_is_named_at_the_end():
     told = {"home_type": frozenset({"flat"}), "age": Interval(20, 30)}
-    assert (
-        sentence(told, {"home_type": "house", "age": 21}, withheld=("net_pay",))
-        == "If your home type were flat, the outcome would be the desired one (withheld: net pay)."
+    assert sentence(told, {"home_type": "house", "age": 21}, withheld=("net_pay",)) == (
+        "If your home type were flat, the outcome would be the desired one (withheld: net pay)."
     )
     fits = sentence(told, {"home_type": "flat", "age": 21}, withheld=("net_pay", "job", "debt"))
-    assert (
-        fits
-        == "Nothing in these attributes needs to change for the desired outcome (withheld: net pay,"
-        " job and debt)."
+    assert fits == (
+        "Nothing in these attributes needs to change for the desired outcome (withheld: net pay, job and debt)."
     )
 
 

@@ -509,9 +509,8 @@ def test_an_audit_of_an_explainer_without_protection_stands_beside_the_other(jud
 
 def test_no_criterion_passes_without_one_of_its_checks(judge: Any) -> None:
     facts = reported.population()
-    facts["attributes"][2]["role"] = (
-        "quasi-identifier"  # so that no private value is released as it is
-    )
+    # so that no private value is released as it is
+    facts["attributes"][2]["role"] = "quasi-identifier"
     names = ("linkage", "membership_cfd", "attribute_inference_linkage", "extraction_known_250")
     ran = {name: audit(name) for name in names}
     whole = judge(population=facts, audits=[*ran.values()])

@@ -107,9 +107,8 @@ def test_what_is_missing_is_named(tmp_path: Path) -> None:
                 json.dumps({key: value for key, value in content().items() if key != name}),
                 tmp_path,
             )
-    before = {
-        key: value for key, value in content().items() if key != "picture"
-    }  # which earlier reports lack
+    # which earlier reports lack
+    before = {key: value for key, value in content().items() if key != "picture"}
     assert read(json.dumps(before), tmp_path).data.picture is None
     for name in ("verdict", "edition", "as_of", "period"):
         damaged = content()
@@ -194,9 +193,8 @@ def test_the_same_report_has_not_changed() -> None:
     ]
     same = {each["id"] for each in nearly}
     kept = [each for each in content()["metrics"] if each["id"] not in same]
-    assert (
-        changes(example(metrics=[*kept, *nearly])) == {}
-    )  # what three digits do not show is no change
+    # what three digits do not show is no change
+    assert changes(example(metrics=[*kept, *nearly])) == {}
 
 
 def test_checks_thresholds_and_the_verdict_are_compared() -> None:

@@ -104,8 +104,8 @@ def test_the_command_in_a_report_makes_it_again_byte_by_byte(
         run_id, until="2999-01-01", preset="paper", inputs=inputs, previous=earlier
     )
     assert again.data.report["command"] == (  # without folders
-        f"cfk report --run {run_id} --until 2999-01-01 --edition internal --preset paper --inputs"
-        " inputs.yaml --previous a.json"
+        f"cfk report --run {run_id} --until 2999-01-01 --edition internal --preset paper --inputs inputs.yaml "
+        "--previous a.json"
     )
 
 
@@ -163,15 +163,11 @@ WRONG = {
     "report --run {run} -o no/r.json": "no/r.json: the folder does not exist",
     "report --run {run} --pdf r.html": "r.html: the name must end in .pdf",
     "report --run {run} --card r.html": "r.html: the name must end in .md",
-    "report --run nobody --edition public --tracking-uri http://127.0.0.1:9": (
-        "edition must be internal or external"
-    ),
+    "report --run nobody --edition public --tracking-uri http://127.0.0.1:9": "edition must be internal or external",
     "report --run {run} --preset GDPR": "GDPR",
     "report --run {run} --inputs no.yaml": "no.yaml",
     "report --run {run} --previous no.json": "no.json: no such file",
-    "report --run {run} --previous damaged.json": (
-        "damaged.json: the report is not valid JSON (line 1, column 1)"
-    ),
+    "report --run {run} --previous damaged.json": "damaged.json: the report is not valid JSON (line 1, column 1)",
     "report --run {run} --since yesterday": "since must be a day",
     "report --run {run} --since 2999-01-01": "choose another period",
     "report --run {run} --address ftp://x": "must begin with http:// or https://",
@@ -180,9 +176,7 @@ WRONG = {
     "report --run {run} --tracking-uri http://127.0.0.1:9": "does not answer",
     "report --run nobody --tracking-uri sqlite:///none.db": "there is no MLflow store none.db",
     "report --experiment nobody --tracking-uri none": "there is no MLflow store none",
-    "report --compare {run} {run} --tracking-uri sqlite:///none.db": (
-        "there is no MLflow store none.db"
-    ),
+    "report --compare {run} {run} --tracking-uri sqlite:///none.db": "there is no MLflow store none.db",
     "report --compare a.json": "requires 2 arguments",
     "report --compare no.json damaged.json": "no.json: no such file",
     "report --compare {run} {run}": "holds no report",
@@ -401,8 +395,7 @@ def test_over_http_and_on_paper_as_from_a_file(here: Path, mlflow_store: str) ->
         client.create_model_version("loans", source=f"runs:/{runs[0]}/model", run_id=runs[0])
         where = f"--tracking-uri {server.url}"
         result = cfk(
-            f"report --experiment served {where} --log --model loans/1 -o report.json --pdf"
-            " report.pdf"
+            f"report --experiment served {where} --log --model loans/1 -o report.json --pdf report.pdf"
         )
         assert result.stdout.startswith("verdict: ")
         assert Path("report.pdf").read_bytes().startswith(b"%PDF-")

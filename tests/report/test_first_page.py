@@ -129,7 +129,7 @@ def test_where_no_attack_was_logged_the_annex_says_so() -> None:
 
 
 def test_the_worst_risk_is_of_what_is_released_and_needs_an_explanation() -> None:
-    attack, *_ = content()["attacks"]
+    (attack, *_) = content()["attacks"]
     better = attack | {"main": amount(0.9), "baseline": amount(0.2), "control": amount(0.1)}
     others = [
         better | {"id": "linkage", "concerns": False},
@@ -165,10 +165,7 @@ def test_the_verdict_has_one_reason() -> None:
     )
     review = {"verdict": "review"}
     open_ = [line("k_min"), line("ncp", "review"), line("records", "not_measured")]
-    said = (
-        "No check fails; of 3, 1 was not measured and 1 needs a decision by people. Unmeasured is"
-        " never a pass."
-    )
+    said = "No check fails; of 3, 1 was not measured and 1 needs a decision by people. Unmeasured is never a pass."
     assert reason(example(checks=open_, report=review)) == said
     passed = reason(example(checks=[line("k_min")], report={"verdict": "pass"}))
     assert passed == "Every check passed, and people have answered what only they can."
@@ -257,10 +254,8 @@ def test_the_picture_is_of_the_release_of_median_loss(store: str) -> None:
     widths = {each["attribute"]: each["share"].value for each in report.data.picture["attributes"]}
     assert (report.data.picture["k"].value, widths) == (22, {"age": 0.25, "city": 0.3})
     (picture,) = of_class(header(report), "picture")
-    assert [cell.text for cell in picture.all("td") if cell.text.endswith("%")] == [
-        "30 %",
-        "25 %",
-    ]  # widest first
+    # widest first
+    assert [cell.text for cell in picture.all("td") if cell.text.endswith("%")] == ["30 %", "25 %"]
     lengths = [bar.attributes["style"] for bar in picture.all("i")]
     assert lengths == ["width:30%", "width:25%"]
     assert "a range that 22 people fit" in picture.text

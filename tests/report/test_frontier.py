@@ -153,9 +153,8 @@ def test_ks_are_sorted_once_each_and_may_be_of_numpy(population: Population) -> 
     settings: dict[str, Any] = {"population": population, "model": model, "desired": True}
     found = frontier(RAW, **settings, ks=[5, 2], progress=lambda *done: told.append(done))
     assert (told, [point.k for point in found]) == ([(1, 2), (2, 2)], [2, 5])
-    assert (
-        found.to_json() == frontier(RAW, **settings, ks=[2, 5]).to_json()
-    )  # the same seed, the same figures
+    # the same seed, the same figures
+    assert found.to_json() == frontier(RAW, **settings, ks=[2, 5]).to_json()
     assert [point.k for point in measured(population, ks=np.array([9, 2, 9]), **SEARCHED)] == [2, 9]
     assert [point.k for point in measured(population, ks=None, **SEARCHED)] == list(KS)
     small = Population.from_frame(

@@ -468,10 +468,8 @@ def test_what_epsilon_admits_is_the_tight_bound(ax: Axes) -> None:
     right = np.minimum(1 - np.exp(-0.5) * (0.99 - x), 1)
     assert y == pytest.approx(np.minimum(np.exp(0.5) * x + 0.01, right), abs=1e-9)
     held = plot_roc(attacked(), ax=Figure().add_subplot())
-    bound, points = (
-        attacked().curves["bound_tight"],
-        line(held, "most that epsilon admits"),
-    )  # the claim of the report
+    # the claim of the report
+    bound, points = attacked().curves["bound_tight"], line(held, "most that epsilon admits")
     assert points[:, 1] == pytest.approx(np.interp(points[:, 0], bound.fpr, bound.tpr))
     with pytest.raises(InputError, match="epsilon"):
         plot_roc(attacked(), epsilon=-1.0, ax=Figure().add_subplot())
@@ -485,9 +483,8 @@ def test_several_reports_are_told_apart_and_few_people_are_named(ax: Axes) -> No
         "protected: CFD-LRT",
         "nice: CFD",
     ]
-    assert line(ax, "nice: CFD")[0][0] == pytest.approx(
-        1 / 150
-    )  # nothing is drawn that was not seen
+    # nothing is drawn that was not seen
+    assert line(ax, "nice: CFD")[0][0] == pytest.approx(1 / 150)
     assert "150 people who are no members" in ax.get_xlabel()
 
 

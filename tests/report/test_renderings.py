@@ -128,9 +128,8 @@ def test_every_text_is_in_the_page_and_in_the_markdown_and_is_text_alone(
         if not where.startswith((".policy.policies", ".environment.model"))
     }
     html = attacked.to_html()
-    assert [
-        problem for problem in problems(html) if not problem.startswith("address")
-    ] == []  # words look like one
+    # words look like one
+    assert [problem for problem in problems(html) if not problem.startswith("address")] == []
     assert all(
         str(a.attributes["href"]).startswith(("#", "data:")) for a in Tree(html).root.all("a")
     )
@@ -333,16 +332,10 @@ def written(name: str, **of: Any) -> str:
         ("pureness_mean", {"value": 0.4, "high": 0.5}, "0.4 (at most 0.5)"),
         ("pureness_mean", {"value": 1.0, "low": 1.0, "high": 1.0}, "1"),
         ("pureness_mean", {"value": 0.999999, "low": 0.999, "high": 1.0}, "0.999 (0.999–1)"),
-        (
-            "native_rate",
-            {"value": 0.99999},
-            "99.9 %",
-        ),  # what is short of all is never written as all
-        (
-            "pureness_mean",
-            {"value": 0.5, "low": 0.12345, "high": 0.98761},
-            "0.5 (0.123–0.988)",
-        ),  # outwards
+        # what is short of all is never written as all
+        ("native_rate", {"value": 0.99999}, "99.9 %"),
+        # outwards
+        ("pureness_mean", {"value": 0.5, "low": 0.12345, "high": 0.98761}, "0.5 (0.123–0.988)"),
         ("k_min", {"value": 7, "low": 6.0, "n": 77, "band": "1–10"}, "1–10"),
         ("native_rate", {}, "not measured"),
     ],
@@ -401,10 +394,8 @@ def test_where_a_band_is_shown_no_number_is_in_any_form() -> None:
 
 ALLOWED = {
     "testsuites": "name time tests failures disabled errors testsuite",
-    "testsuite": (
-        "name tests failures errors time disabled skipped timestamp hostname id package properties"
-        " testcase system-out system-err"
-    ),
+    "testsuite": "name tests failures errors time disabled skipped timestamp hostname id package properties testcase "
+    "system-out system-err",
     "properties": "property",
     "property": "name value",
     "testcase": "name assertions time classname status skipped error failure system-out",
@@ -501,18 +492,14 @@ def test_the_card_says_what_a_reader_of_a_registry_needs() -> None:
     data = report.data
     for said in (
         "# Privacy report: review\n",
-        (
-            f"Internal edition, as of {data.report['as_of']}. Whole report: artifact"
-            " cfk/report.html of MLflow run run1."
-        ),
+        f"Internal edition, as of {data.report['as_of']}. Whole report: artifact cfk/report.html of MLflow run run1.",
         f"## Not covered\n\n* {data.report['not_covered'][0]}",
         "0.96 (0.93–0.98), asked 0.95. The pureness check",
         "## Limits",
     ):
         assert said in card
-    assert card.split("## Checks that did not pass\n\n")[1].startswith(
-        "* **fail** "
-    )  # a failure comes first
+    # a failure comes first
+    assert card.split("## Checks that did not pass\n\n")[1].startswith("* **fail** ")
     assert f"Whole report: id {data.report['id']}." in report.model_card()
     long = "x" * 10_000
     many = example(
@@ -543,8 +530,7 @@ def test_what_was_written_is_read_back_and_rendered_alike() -> None:
     report = example()
     again = PrivacyReport(ReportData.from_json(report.to_json()))
     assert again.data == report.data
-    assert {(a.subject, a.concerns, a.judged) for a in again.data.attacks} == {
-        ("", True, True)
-    }  # of an older report
+    # of an older report
+    assert {(a.subject, a.concerns, a.judged) for a in again.data.attacks} == {("", True, True)}
     for form in ("to_json", "to_html", "to_markdown", "to_csv", "to_junit", "model_card"):
         assert getattr(again, form)() == getattr(report, form)()

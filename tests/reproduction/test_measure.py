@@ -350,9 +350,8 @@ def test_the_best_of_the_nearest_is_chosen(prepared: Prepared) -> None:
     assert better  # else the first would have done
     assert (found.groups, len(found.groups_asking), found.asked) == ((), 4, 4)
     assert Measurement.from_json(found.to_json()) == found
-    every = reproduced.choose(
-        prepared, "exact-ncp", 5, len(train) + 1, asked=1
-    ).figures  # more than there are
+    # more than there are
+    every = reproduced.choose(prepared, "exact-ncp", 5, len(train) + 1, asked=1).figures
     assert every["distance"][0] + every["ncp"][0] <= total[0]
 
 
@@ -364,9 +363,8 @@ def test_what_the_paper_concludes_of_plausibility_and_of_candidates(
     nice: None, shared_data: Any
 ) -> None:
     (table,) = load(["german"], shared_data)
-    known = replace(
-        reproduced.SUMMARY, n_estimators=30, max_leaf_nodes=None
-    )  # so that nothing is tuned
+    # so that nothing is tuned
+    known = replace(reproduced.SUMMARY, n_estimators=30, max_leaf_nodes=None)
     german = prepare(table, reproduced.config(table="german", limit=15), known)
     asked = [("nice-none", 0), ("nice-sparsity", 0), ("exact-pureness", 5), ("exact-pureness", 10)]
     found = {f"{method} {k}": measure(german, method, k, kind="distances") for method, k in asked}
@@ -374,9 +372,8 @@ def test_what_the_paper_concludes_of_plausibility_and_of_candidates(
     none, sparse, small, large = (row["nearest"] for row in rows)
     assert none == 0
     assert 0 < small < large < sparse
-    assert rows[1]["nearest_5"] == pytest.approx(
-        3.73, abs=0.5
-    )  # the paper's own number, on another split
+    # the paper's own number, on another split
+    assert rows[1]["nearest_5"] == pytest.approx(3.73, abs=0.5)
     choices = {str(m): reproduced.choose(german, "exact-pureness", 10, m) for m in (1, 10)}
     one, many = STUDIES["candidates"].rows(choices)
     assert many["ncp"] < one["ncp"]

@@ -363,11 +363,10 @@ def test_what_was_reached_and_what_was_missed_is_as_said(results: Results, said:
         assert (least.proven, least.released) == (1, v.n)
         assert least.ncp < v.their_ncp
         assert (
-            f"**{v.table}, k = {v.k}**: NCP missed by {100 * v.ncp_by:.2f} points. With the"
-            f" objective of “exact, weighted” both are reached: {quality(weighted)}. Of that NCP,"
-            f" {percent(least.ncp)} % is the least possible mean at any pureness; the rest is the"
-            f" price of pureness. The paper's own method gives {quality(grasp)} on this model"
-            f" (first {grasp.n} explanations)." in said
+            f"**{v.table}, k = {v.k}**: NCP missed by {100 * v.ncp_by:.2f} points. With the objective of “exact, "
+            f"weighted” both are reached: {quality(weighted)}. Of that NCP, {percent(least.ncp)} % is the least "
+            "possible mean at any pureness; the rest is the price of pureness. The paper's own method gives "
+            f"{quality(grasp)} on this model (first {grasp.n} explanations)." in said
         )
 
 
@@ -395,10 +394,7 @@ def test_findings_on_mondrian_and_on_k_are_as_said(results: Results, said: str) 
         chains = [[find(results, table, method, k) for k in (5, 10, 20)] for table in TABLES]
         rises = sum(all(a.ncp <= b.ncp for a, b in pairwise(chain)) for chain in chains)
         falls = sum(all(a.pureness >= b.pureness for a, b in pairwise(chain)) for chain in chains)
-        sentence = (
-            f"mean NCP of {name} never falls on {rises} of 6 tables, and mean pureness never rises"
-            f" on {falls} of 6"
-        )
+        sentence = f"mean NCP of {name} never falls on {rises} of 6 tables, and mean pureness never rises on {falls} of 6"
         assert sentence in said
     found = verdicts(results, "grasp", "paper")
     ncp, pure = (
@@ -406,9 +402,8 @@ def test_findings_on_mondrian_and_on_k_are_as_said(results: Results, said: str) 
         max(found, key=lambda v: abs(v.pureness_by)),
     )
     assert (
-        f"farthest from what the paper prints by {points(ncp.ncp_by)} points of NCP ({ncp.table}, k"
-        f" = {ncp.k}) and {points(pure.pureness_by)} points of pureness ({pure.table}, k ="
-        f" {pure.k})." in said
+        f"farthest from what the paper prints by {points(ncp.ncp_by)} points of NCP ({ncp.table}, k = {ncp.k}) and "
+        f"{points(pure.pureness_by)} points of pureness ({pure.table}, k = {pure.k})." in said
     )
     ratios = {
         (table, k): find(results, table, "mondrian-raw", k).ncp / printed.ncp
@@ -421,8 +416,8 @@ def test_findings_on_mondrian_and_on_k_are_as_said(results: Results, said: str) 
     ]
     low, high = (f"{ratio} ({table}, k = {k})" for ratio, table, k in ends)
     assert (
-        f"Mondrian with raw widths has {low} to {high} times the NCP that the paper prints for"
-        " Mondrian." in said
+        f"Mondrian with raw widths has {low} to {high} times the NCP that the paper prints for Mondrian."
+        in said
     )
 
 
@@ -484,10 +479,7 @@ def test_findings_of_the_studies_are_as_said(results: Results, said: str) -> Non
 
 
 def gap(row: Row) -> str:
-    return (
-        f"{points(row['difference'])} ({points(row['difference_low'])} to"
-        f" {points(row['difference_high'])})"
-    )
+    return f"{points(row['difference'])} ({points(row['difference_low'])} to {points(row['difference_high'])})"
 
 
 def part(said: str, what: str, method: str) -> str:

@@ -132,10 +132,7 @@ def _group(leader: int) -> list[str]:
 
 @pytest.mark.slow
 def test_a_killed_run_goes_on_where_it_stopped(data: Path, tmp_path: Path) -> None:
-    options = (
-        f"--data {data} --tables heart,cmc --jobs 2 {ASKED} -o {tmp_path} --tracking-uri"
-        f" {uri(tmp_path)}"
-    )
+    options = f"--data {data} --tables heart,cmc --jobs 2 {ASKED} -o {tmp_path} --tracking-uri {uri(tmp_path)}"
     command = [sys.executable, "-m", "cfk_plugin.cli", "reproduce", *options.split()]
     with subprocess.Popen(command, stderr=subprocess.DEVNULL, start_new_session=True) as process:
         while (
@@ -143,9 +140,8 @@ def test_a_killed_run_goes_on_where_it_stopped(data: Path, tmp_path: Path) -> No
             and process.poll() is None
         ):
             time.sleep(0.05)
-        os.kill(
-            process.pid, signal.SIGKILL
-        )  # nobody is told: workers have to see for themselves that it is gone
+        # nobody is told: workers have to see for themselves that it is gone
+        os.kill(process.pid, signal.SIGKILL)
     end = time.monotonic() + 30
     while (left := _group(process.pid)) and time.monotonic() < end:
         time.sleep(0.05)
@@ -220,13 +216,11 @@ def test_time_left_is_what_the_method_took_so_far() -> None:
     fast = [Job(table="cmc", method="exact-ncp", k=k) for k in (5, 10)]
     forecast = Forecast([*slow, *fast], limit=100, at_once=2)
     assert forecast.left == pytest.approx((30 * 1.0 + 200 * 0.05) / 2)  # guesses
-    forecast.done(
-        Event(slow[0], 8, 40.0)
-    )  # the table has only 8, and the other one is taken to be like it
+    # the table has only 8, and the other one is taken to be like it
+    forecast.done(Event(slow[0], 8, 40.0))
     assert forecast.left == pytest.approx((16 * 5.0 + 16 * 0.05) / 2)
-    forecast.done(
-        Event(slow[1], 8, None)
-    )  # known before: it took no time and says nothing of the others
+    # known before: it took no time and says nothing of the others
+    forecast.done(Event(slow[1], 8, None))
     assert forecast.left == pytest.approx((8 * 5.0 + 16 * 0.05) / 2)
     forecast.done(Event(fast[0], 50, 1.0))
     assert forecast.left == pytest.approx((8 * 5.0 + 50 * 0.02) / 2)

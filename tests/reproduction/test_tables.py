@@ -75,13 +75,8 @@ def test_numbers_are_numbers_all_else_is_text_and_roles_are_the_descriptions(
     tmp_path: Path,
 ) -> None:
     table = read_table("made", write(tmp_path))
-    assert list(table.frame) == [
-        "age",
-        "zip",
-        "level",
-        "faith",
-        "pay",
-    ]  # The features' order is the description's.
+    # The features' order is the description's.
+    assert list(table.frame) == ["age", "zip", "level", "faith", "pay"]
     assert table.frame["age"].dtype == float
     assert table.frame["zip"].dropna().tolist() == ["012", "013"]
     assert table.frame["level"].tolist() == ["1", "2", "1"]
@@ -228,9 +223,8 @@ def test_each_table_is_read_when_it_is_its_turn_and_one_that_is_missing_is_told_
 COPIES = yaml.BaseLoader(
     (files("cfk_plugin.reproduction") / "openml.yaml").read_text("utf-8")
 ).get_single_data()
-Header = dict[
-    str, tuple[str, ...] | None
-]  # columns, each with the categories that OpenML declares; None for a number
+# columns, each with the categories that OpenML declares; None for a number
+Header = dict[str, tuple[str, ...] | None]
 
 
 def header_of(name: str) -> Header:
@@ -425,12 +419,10 @@ def test_a_copy_that_changed_is_an_error_that_shows_no_value(what: str, tmp_path
 def test_without_a_network_there_is_one_clear_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        "sklearn.datasets._openml.time.sleep", lambda _: None
-    )  # it is tried again some times
-    keep(
-        "heart", header_of("heart"), made(header_of("heart")), tmp_path
-    ).unlink()  # the rows alone are not there
+    # it is tried again some times
+    monkeypatch.setattr("sklearn.datasets._openml.time.sleep", lambda _: None)
+    # the rows alone are not there
+    keep("heart", header_of("heart"), made(header_of("heart")), tmp_path).unlink()
     message = message_of(lambda: fetch_table("heart", tmp_path))
     assert message.startswith("heart: OpenML's data set 49 could not be loaded (")
     assert "refused" in message
@@ -443,9 +435,8 @@ def test_a_copy_of_the_same_rows_is_the_same_table(
     name: str, tmp_path: Path, shared_data: Path
 ) -> None:
     whole = read_table(name, shared_data)
-    from_folder = replace(
-        whole, frame=whole.frame.head(2_000)
-    )  # The parser is slow, and adult is long.
+    # The parser is slow, and adult is long.
+    from_folder = replace(whole, frame=whole.frame.head(2_000))
     header = header_of(name)
     theirs = made(header, rows=len(from_folder.frame))
     for ours, told in COPIES[name]["columns"].items():

@@ -91,9 +91,8 @@ def work(ledger: Ledger | None, out: Path, seed: int) -> None:
     file = os.open(out, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     records: list[int] = []
     while True:
-        if (
-            not records or rng.random() < 0.8
-        ):  # else the same again, which chance alone proposes too rarely
+        # else the same again, which chance alone proposes too rarely
+        if not records or rng.random() < 0.8:
             records = [rng.randrange(RECORDS) for _ in range(rng.randrange(1, 4))]
             regions = [propose(record, rng) for record in records]
         for record, decision in zip(records, settle(ledger, records, regions), strict=True):

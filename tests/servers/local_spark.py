@@ -52,9 +52,8 @@ def spark(spark_console: Path) -> Iterator[Any]:
         patch.setenv("PYTHONPATH", os.pathsep.join([*folders, os.environ.get("PYTHONPATH", "")]))
         patch.setenv("PYSPARK_PYTHON", sys.executable)
         mine = os.dup(2)
-        os.dup2(
-            said.fileno(), 2
-        )  # the Java process, and through it the workers, write where this points to now
+        # the Java process, and through it the workers, write where this points to now
+        os.dup2(said.fileno(), 2)
         try:
             session = builder.getOrCreate()
         finally:

@@ -109,9 +109,8 @@ HAZARDS: dict[int, Callable[[str], None]] = {
     85: _raises(MemoryError),
     86: _raises(StopIteration),
     87: _raises(asyncio.CancelledError),
-    88: lambda row: _raises(type(row, (BaseException,), {}))(
-        row
-    ),  # a class that is named after a row
+    # a class that is named after a row
+    88: lambda row: _raises(type(row, (BaseException,), {}))(row),
     96: _hangs,
     97: _raises(RuntimeError),
 }
@@ -241,9 +240,8 @@ def store(folder: Path) -> str:
     if mlflow.get_experiment_by_name("serving") is None:
         mlflow.create_experiment("serving", artifact_location=(folder / "artifacts").as_uri())
     mlflow.set_experiment("serving")
-    os.environ.pop(
-        "MLFLOW_EXPERIMENT_ID", None
-    )  # it would hold for later tests and for other tracking servers
+    # it would hold for later tests and for other tracking servers
+    os.environ.pop("MLFLOW_EXPERIMENT_ID", None)
     return uri
 
 

@@ -234,10 +234,8 @@ def test_workers_end_when_the_server_is_killed(by: signal.Signals) -> None:
         assert all(process.stdout.readline().strip().isdigit() for _ in range(2))
         process.send_signal(by)
         assert process.wait(60) == -by
-        assert process.stdout.read().split() == [
-            "told",
-            "told",
-        ]  # it is read to the end when both are gone
+        # it is read to the end when both are gone
+        assert process.stdout.read().split() == ["told", "told"]
 
 
 def test_a_server_is_told_to_end_also_by_a_signal_that_does_not_interrupt_its_wait() -> None:
@@ -261,8 +259,7 @@ threading.Thread(target=later).start()
 def test_a_server_that_is_told_to_end_while_workers_begin_leaves_none_behind() -> None:
     early = WORKERS.replace(
         "sys.exit(in_workers",
-        "fork, os.fork = os.fork, lambda: (os.kill(os.getpid(), 15),"
-        " fork())[1]\nsys.exit(in_workers",
+        "fork, os.fork = os.fork, lambda: (os.kill(os.getpid(), 15), fork())[1]\nsys.exit(in_workers",
     )
     done = subprocess.run(
         [sys.executable, "-c", early], capture_output=True, text=True, timeout=50, check=False

@@ -121,9 +121,8 @@ def test_raw_counterfactuals_are_counted_and_still_leave_and_no_value_is_logged(
         ask_dice(dice, queries.head(1), 1)
     assert counted(run) == {CALLS: 2, GIVEN_OUT: 7}
     given = pd.concat([examples.final_cfs_df for examples in found.cf_examples_list])
-    assert set(given["pay"].astype(int)) <= set(
-        rows["pay"]
-    )  # somebody's: observation does not protect
+    # somebody's: observation does not protect
+    assert set(given["pay"].astype(int)) <= set(rows["pay"])
     with caplog.at_level(logging.DEBUG), mlflow.start_run() as run:
         raw = [nice_explainer.explain(one_row(queries, i)) for i in range(2)]
     assert counted(run) == {CALLS: 2, GIVEN_OUT: 2}
@@ -177,9 +176,8 @@ def test_calls_that_protection_makes_are_not_counted(
     assert counted(run) == {}
     assert "%|" not in capfd.readouterr().err  # the progress bar of DiCE
     found = mlflow.get_run(run.info.run_id).data.metrics
-    assert found["cfk.asked"] == 2 * len(
-        released
-    )  # and what was released is logged, without track=True
+    # and what was released is logged, without track=True
+    assert found["cfk.asked"] == 2 * len(released)
     assert found["cfk.released"] == 2 * len(released.released) > 0
 
 
@@ -245,9 +243,8 @@ def test_a_store_that_is_down_costs_no_explanation(
     cfk_plugin.mlflow.autolog(silent=silent)
     with mlflow.start_run():
         here = mlflow.get_tracking_uri()
-        mlflow.set_tracking_uri(
-            "http://127.0.0.1:9"
-        )  # the port of the discard service: nobody answers
+        # the port of the discard service: nobody answers
+        mlflow.set_tracking_uri("http://127.0.0.1:9")
         with caplog.at_level(logging.WARNING, "cfk_plugin"):
             found = nice_explainer.explain(one_row(queries))
         mlflow.set_tracking_uri(here)

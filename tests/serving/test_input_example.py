@@ -27,9 +27,8 @@ def populations(draw: st.DrawFn) -> Population:
             "age": random.integers(20, 20 + draw(st.integers(1, 30)), n),
             "town": random.choice(list("ABC")[: draw(st.integers(1, 3))], n),
             "member": random.choice([True, False], n),
-            "pay": random.uniform(
-                0, 4_000, n
-            ),  # drawn from a continuum: a value of it is somebody's
+            # drawn from a continuum: a value of it is somebody's
+            "pay": random.uniform(0, 4_000, n),
             "education": random.choice(LEVELS, n),
         }
     )

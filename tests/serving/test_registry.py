@@ -33,8 +33,7 @@ TAGS = {
     "cfk.schema_version",
 }
 PROMISES = re.compile(
-    r"(?<!k-)\banonym|de-identif|\bsafe\b|complian|guaranteed|zero risk|cannot"
-    r" be|GDPR|HIPAA|private by|optimal",
+    r"(?<!k-)\banonym|de-identif|\bsafe\b|complian|guaranteed|zero risk|cannot be|GDPR|HIPAA|private by|optimal",
     re.I,
 )
 """Words that docs/explanation/how-to-talk-about-anonymity.md has other ones for."""
@@ -113,10 +112,7 @@ def test_nothing_of_a_row_is_in_registry_or_readme(registry: Any) -> None:
     client = MlflowClient()
     entry, model = client.get_model_version(NAME, "1"), client.get_registered_model(NAME)
     folder = Path(mlflow.artifacts.download_artifacts(registry.model_uri))
-    said = (
-        f"{entry.description} {entry.tags} {model.tags} {model.description}"
-        f" {(folder / 'README.md').read_text()}"
-    )
+    said = f"{entry.description} {entry.tags} {model.tags} {model.description} {(folder / 'README.md').read_text()}"
     assert "SENTINEL" not in said
     assert not [pay for pay in patients()["pay"] if str(pay) in said]
     assert not [town for town in patients()["town"].unique() if town in said]

@@ -66,9 +66,8 @@ def test_functions_stored_by_value_are_read_down_to_their_import_statements() ->
 
 
 def test_an_import_far_behind_many_names_is_found() -> None:
-    lines = [
-        f"    name{i} = queries.name{i}" for i in range(400)
-    ]  # arguments above 255 take a prefix
+    # arguments above 255 take a prefix
+    lines = [f"    name{i} = queries.name{i}" for i in range(400)]
     explain = by_value(
         "\n".join(["def explain(queries):", *lines, "    import yaml", "    return yaml"])
     )

@@ -140,9 +140,8 @@ def test_a_tracking_server_that_is_down_dies_and_hangs_and_a_model_server_that_i
         tracking.go_on()
         assert spool("flush", tmp_path) == 0
         assert known >= 60
-        assert (
-            given + known <= rows_in(tracking, tmp_path) <= given + known + 4
-        )  # kept, and killed before it left
+        # kept, and killed before it left
+        assert given + known <= rows_in(tracking, tmp_path) <= given + known + 4
 
 
 def answered_or_gone(server: Server, age: int) -> int:
