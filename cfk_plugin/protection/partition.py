@@ -37,7 +37,7 @@ from cfk_plugin.protection.compiled import inner, jit
 Singles: TypeAlias = "NDArray[np.float32]"
 
 _COMPARED = 1 << 14  # most rows that are all compared
-_AT_ONCE = 1 << 18  # pairs of rows that are compared at once
+_PAIRS_AT_ONCE = 1 << 18  # pairs of rows that are compared at once
 # that a quasi-identifier outside of a region adds: it is one more change, which no move takes back
 OUTSIDE = 0.1
 
@@ -196,7 +196,7 @@ def nearest_rows(
 # Nearest rows with many features: where a tree would exclude few rows, all are scanned in single
 # precision.
 
-_AT_ONCE = 4096  # rows whose sums stay in a core's cache
+_ROWS_IN_CACHE = 4096  # rows whose sums stay in a core's cache
 
 
 @inner
@@ -253,12 +253,12 @@ def scan_rows(
     """
     best, total, at = (
         np.empty(len(places)),
-        np.empty(_AT_ONCE, np.float32),
-        np.empty(_AT_ONCE, np.int64),
+        np.empty(_ROWS_IN_CACHE, np.float32),
+        np.empty(_ROWS_IN_CACHE, np.int64),
     )
     who, found, size = np.empty(256, np.int64), np.empty(256, np.int64), 0
-    for start in range(0, cost.size, _AT_ONCE):
-        stop = min(start + _AT_ONCE, cost.size)
+    for start in range(0, cost.size, _ROWS_IN_CACHE):
+        stop = min(start + _ROWS_IN_CACHE, cost.size)
         near = total[: stop - start]
         for i in range(len(places)):
             near[:] = cost[start:stop]
@@ -326,8 +326,8 @@ class Neighbors(HostOnly):
         rows = np.concatenate([*near, np.empty(0, dtype=np.int64)])
         who = np.repeat(np.arange(len(near)), [*map(len, near)])
         away = np.empty(len(rows))
-        for start in range(0, len(rows), _AT_ONCE):
-            some = slice(start, start + _AT_ONCE)
+        for start in range(0, len(rows), _PAIRS_AT_ONCE):
+            some = slice(start, start + _PAIRS_AT_ONCE)
             away[some] = self.heom.pairs(asked.take(who[some]), self.take(rows[some]))
         if exclude_same:
             away[away <= TIE] = np.inf
