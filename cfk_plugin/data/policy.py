@@ -129,8 +129,9 @@ class PrivacyPolicy:
         (alpha, k)-homogeneity: largest share of the people in the region who may hold what is
         released of a private attribute (a number: within 5 % of its range), where it is more than
         `min_lift` times as frequent there as in the population. None: not checked.
-    min_lift : float, see `alpha`; a value that is as frequent everywhere tells nothing about the
-    region revert : bool, optional
+    min_lift : float
+        See `alpha`. A value that is as frequent everywhere tells nothing about the region.
+    revert : bool, optional
         Whether answers from a catalogue are moved nearer to the query: private values become the
         query's own, or come closer, while the outcome stays the same wherever the entry has it.
         None: only where private values leave unchanged (without bins, `rare_values` and `alpha`).

@@ -556,11 +556,13 @@ class Schema:
         ordinal : mapping of column to its levels in order
         nominal : sequence of str
             Columns of numbers that are codes of categories (a postal code, say).
-        hierarchies : mapping of column to a `Hierarchy`, or to what `Hierarchy.of` reads weights :
-        mapping of quasi-identifier to its relative weight in NCP; default 1; normalised to a sum of
-        1 bounds : mapping of numeric column to its declared (low, high) bins : mapping of numeric
-        feature to the edges of its public bins: declared, never computed from the rows categories :
-        mapping of nominal column to its values
+        hierarchies : mapping of column to a `Hierarchy`, or to what `Hierarchy.of` reads
+        weights : mapping of quasi-identifier to its relative weight in NCP
+            Default 1; normalised to a sum of 1.
+        bounds : mapping of numeric column to its declared (low, high)
+        bins : mapping of numeric feature to the edges of its public bins
+            Declared, never computed from the rows.
+        categories : mapping of nominal column to its values
             All that it may have, or a ``pandas.CategoricalDtype``; for differential privacy.
         nullable : sequence of str, optional
             Columns that may have missing values. Default: those that have one here, which is read

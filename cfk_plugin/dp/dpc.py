@@ -252,8 +252,9 @@ class LatentSearch:
 
 @dataclass(repr=False, eq=False)
 class DPC(HostOnly):
-    """Counterfactuals decoded from class prototypes of an autoencoder, as published: **no
-    guarantee**.
+    """Counterfactuals decoded from class prototypes, as published: **no guarantee**.
+
+    The prototypes are those of an autoencoder.
 
     Its answers are not differentially private: training reads the rows themselves, although
     coefficients of its loss are noisy, and the prototypes (Eq. 14) are means of encoded rows

@@ -135,8 +135,9 @@ def utility(
     population : Population of the training rows, with its rows
     model : estimator or callable
         From rows in the training table's columns and dtypes to labels.
-    desired : label, callable or "opposite", as of `KAnonymizer.fit`; "opposite" is any label but
-    the query's own answered : int array, optional
+    desired : label, callable or "opposite"
+        As of `KAnonymizer.fit`; "opposite" is any label but the query's own.
+    answered : int array, optional
         Position of the query of each counterfactual; default: row i answers query i.
     holdout : DataFrame, optional
         People who are not in the training rows; says what chance gives.
