@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 import pandas as pd
@@ -19,7 +19,7 @@ from cfk_plugin.data.population import Population, check_population
 from cfk_plugin.data.schema import Schema
 from cfk_plugin.dp import DPC, DPPrototypes, infer_domains
 from cfk_plugin.errors import InputError, PolicyError, require
-from cfk_plugin.hookspecs import AdaptContext, Protector
+from cfk_plugin.hookspecs import AdaptContext, CounterfactualSource, Protector, depends_on_rows
 from cfk_plugin.plugins import load_plugins
 from cfk_plugin.protection.compiled import KERNELS
 from cfk_plugin.protection.exact import ExactProtector
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from cfk_plugin.records.ledger import Ledger
 
+Start = Literal["auto", "query", "explainer"]
 _PROTOTYPES: Mapping[str, Callable[[], DPPrototypes | DPC]] = {"dp": DPPrototypes, "dpc": DPC}
 
 
@@ -52,7 +53,7 @@ def protect(
     track: bool | RunLogger = False,
     groups: str | None = None,
     candidates: int = 1,
-    anchor: Literal["explainer", "query"] = "explainer",
+    start: Start = "explainer",
     effort: Effort = "balanced",
     seed: int = 0,
 ) -> ProtectedExplainer:
@@ -63,7 +64,7 @@ def protect(
     explainer : object
         A DiCE explainer, a NICE explainer, a callable from queries to counterfactuals, an object
         with ``explain`` or ``generate_counterfactuals``, or anything a plugin has an adapter for.
-        None is allowed with ``anchor="query"``, which asks no explainer.
+        None: a catalogue answers alone, as with ``start="query"``.
     model : object with ``predict``, or callable
         The model that is explained; returns labels, or numbers where `desired` is a range or
         `threshold` is given.
@@ -100,11 +101,15 @@ def protect(
         the policy's objective, in which NCP plus distance to the query takes the place of NCP; k
         holds as for one. Of the built-in explainers `NearestUnlikeNeighbour` and DiCE's can be
         asked for several. Not available with the catalogue.
-    anchor : {"explainer", "query"}
-        Where a catalogue's answers begin: at the explainer's counterfactual, so that what you
-        wrapped decides; or at the query, so that an answer is a function of the query, the
-        catalogue and the model. The explainer is then never asked, and only ``explain`` is
-        available.
+    start : {"auto", "query", "explainer"}
+        Where the search for a catalogue's answer starts. "query": an answer is a function of the
+        query, the catalogue and the model, and the explainer is not asked. Its own methods keep
+        working: they return its result type, built from answers of the catalogue. "explainer": at
+        the explainer's counterfactual, so that what you wrapped decides. A recipient who chooses
+        queries can then read out single training rows through an explainer that returns them; use
+        it where you control the queries. "auto": "explainer" for guarantees that protect the
+        explainer's own counterfactual, and for explainers whose adapter declares that no answer
+        depends on single rows; "query" otherwise.
     effort : {"balanced", "fast", "thorough"}
         How long groups of people are searched for; see `KAnonymizer`.
     seed : int
@@ -121,12 +126,10 @@ def protect(
     candidates = whole_number("candidates", candidates)
     if groups is not None:
         require("groups", groups, str, "name one column of the queries")
-    if anchor not in ("explainer", "query"):
-        raise InputError(f'anchor must be "explainer" or "query", got {anchor!r}')
-    if explainer is None and anchor == "explainer":
-        raise InputError(
-            'there is no explainer to ask; give one, or let a catalogue answer: anchor="query"'
-        )
+    if start not in get_args(Start):
+        raise InputError(f"start must be one of {', '.join(get_args(Start))}; got {start!r}")
+    if explainer is None and start == "explainer":
+        raise InputError('there is no explainer to start at; give one, or write start="query"')
     if (logger := logger_of(track)) is not None:
         logger.check()
     model = thresholded(model, threshold)
@@ -154,25 +157,54 @@ def protect(
         seed=seed,
     )
     anonymizer.fit(population, model=model, desired=desired)
-    if anchor == "explainer" and not population.has_cells:
-        raise PolicyError(
-            "a sealed catalogue does not know where an explainer's answers belong; give"
-            ' anchor="query"'
-        )
-    if anchor != "explainer" and anonymizer.guarantee_.catalogue is None:
-        raise PolicyError(
-            'anchor="query" answers from a catalogue; it needs PrivacyPolicy(guarantee="catalogue")'
-        )
-    # which is never asked
-    explainer = (lambda queries: queries.head(0)) if explainer is None else explainer
-    wish = None if anonymizer.goal_.is_opposite else anonymizer.goal_.desired
-    source = anonymizer.manager_.adapt(
-        explainer, replace(context, classes=anonymizer.model_.classes, desired=wish)
+    goal = anonymizer.goal_
+    context = replace(
+        context,
+        classes=anonymizer.model_.classes,
+        desired=None if goal.is_opposite else goal.desired,
     )
-    is_asked = anchor == "explainer"
+    wrapped = _never_asked if explainer is None else explainer
+    source = anonymizer.manager_.adapt(wrapped, context)
     return ProtectedExplainer(
-        explainer, source, anonymizer, track, groups, candidates, is_asked=is_asked
+        wrapped,
+        source,
+        anonymizer,
+        track,
+        groups,
+        candidates,
+        is_asked=_starts_at_explainer(start, explainer, source, anonymizer),
     )
+
+
+def _never_asked(queries: pd.DataFrame) -> pd.DataFrame:
+    """Stand in for an explainer where the catalogue answers alone."""
+    return queries.head(0)
+
+
+def _starts_at_explainer(
+    start: Start, explainer: object, source: CounterfactualSource, anonymizer: KAnonymizer
+) -> bool:
+    """Return True if the explainer is asked; refuse a start that is not available.
+
+    A default must not depend on a single row: with "auto", the explainer decides only where its
+    adapter declares that its answers do not.
+    """
+    has_catalogue = anonymizer.guarantee_.catalogue is not None
+    knows_groups = anonymizer.population_.has_cells
+    if start == "explainer" and not knows_groups:
+        raise PolicyError(
+            "a sealed catalogue does not know the group of an explainer's counterfactual; write"
+            ' start="query"'
+        )
+    if not has_catalogue and (start == "query" or explainer is None):
+        raise PolicyError(
+            'start="query" answers from a catalogue; it needs PrivacyPolicy(guarantee="catalogue")'
+        )
+    if start != "auto":
+        return start == "explainer"
+    if not has_catalogue:
+        return True
+    return explainer is not None and knows_groups and depends_on_rows(source) == "no"
 
 
 def warm_up() -> frozenset[Path | None]:

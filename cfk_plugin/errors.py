@@ -101,6 +101,10 @@ class NominalGuaranteeWarning(UserWarning):
     """A nominal k was chosen: somebody who reruns the algorithm may be left with fewer people."""
 
 
+class IgnoredOptionWarning(UserWarning):
+    """An option steers only an explainer that is not asked, as answers start at the query."""
+
+
 class PrivacyLeakWarning(UserWarning):
     """Something that a differentially private release treats as public was learned from protected
     rows.

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, cast, get_args, runtime_checkable
 
 import numpy as np
 import pandas as pd
@@ -404,6 +404,63 @@ class CounterfactualBatch(HostOnly):
         return f"{len(self.frame)} found of {len(self.query)} asked"
 
 
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class AnswerRequest(HostOnly):
+    """What a call of an explainer's own method asks for, read without calling the explainer.
+
+    A catalogue answers such a request; the adapter then builds the explainer's result type.
+    """
+
+    queries: pd.DataFrame  # shape (n, n_features); raw feature space, any index
+    n_answers: int = 1  # for each query
+    desired: Any = None  # outcome that the call names; see `desired_of`
+    constraints: Mapping[str, Any] = field(default_factory=dict)  # see `constraints_of`
+    ignored: tuple[str, ...] = ()  # options that steer only the explainer's search
+    given: Any = None  # what the adapter needs to build the result; never leaves the host
+
+    _refusal = (AdapterError, "an AnswerRequest holds queries and refuses to be pickled")
+
+    def _counts(self) -> str:
+        return f"{len(self.queries)} queries, {self.n_answers} answers each"
+
+
+DependsOnRows = Literal["yes", "no", "unknown"]
+"""Whether an explainer's answers depend on single training rows. "no": rows act only through the
+explained model and through ranges and categories that were declared. "unknown" counts as "yes".
+"""
+
+
+@runtime_checkable
+class AnsweringSource(Protocol):
+    """A source whose own methods can be answered without calling the explainer."""
+
+    def read_request(
+        self, method: str, args: tuple[Any, ...], named: Mapping[str, Any]
+    ) -> AnswerRequest:
+        """Read a call of one of `methods`, or of ``generate`` for tables given to ``explain``.
+
+        Refuse with an `AdapterError` what cannot be answered without the explainer, and options
+        that would look like a promise; name in `ignored` those that only steer its search.
+        """
+        ...
+
+    def build(self, method: str, request: AnswerRequest, explanations: Any) -> Any:
+        """Build what the method returns from `Explanations`, `n_answers` for each query."""
+        ...
+
+
+def depends_on_rows(source: object) -> DependsOnRows:
+    """Return what an adapter declares; "unknown" where it declares nothing."""
+    declared = getattr(source, "depends_on_rows", "unknown")
+    if declared not in get_args(DependsOnRows):
+        raise AdapterError(
+            "an adapter's depends_on_rows must be one of "
+            + ", ".join(get_args(DependsOnRows))
+            + f"; got {type(declared).__name__}"
+        )
+    return cast("DependsOnRows", declared)
+
+
 @runtime_checkable
 class CounterfactualSource(Protocol):
     """An explainer as an adapter presents it.
@@ -411,7 +468,9 @@ class CounterfactualSource(Protocol):
     Knows how to call it and how to read it; nothing of privacy.
 
     It may have ``forwarded``, names of further attributes and methods that a protected explainer
-    passes on unchanged: they must hold no value of a row, and lead to none.
+    passes on unchanged: they must hold no value of a row, and lead to none. It may have
+    ``depends_on_rows``, see `DependsOnRows`; without it, the explainer counts as one whose answers
+    depend on single rows. `AnsweringSource` says how its methods are answered from a catalogue.
     """
 
     name: str  # short name of the generator, for logs

@@ -4,10 +4,14 @@
 
 from cfk_plugin.data.model import predict_of
 from cfk_plugin.data.policy import DesiredRange, DesiredSet, desired_as
+from cfk_plugin.data.region import part_contains
 from cfk_plugin.hookspecs import (
     DESIRED,
+    AnsweringSource,
+    AnswerRequest,
     CounterfactualBatch,
     CounterfactualSource,
+    DependsOnRows,
     ExplainerError,
     NoneFoundError,
     RankingSource,
@@ -22,8 +26,11 @@ from cfk_plugin.hookspecs import (
 
 __all__ = [
     "DESIRED",
+    "AnswerRequest",
+    "AnsweringSource",
     "CounterfactualBatch",
     "CounterfactualSource",
+    "DependsOnRows",
     "DesiredRange",
     "DesiredSet",
     "ExplainerError",
@@ -33,6 +40,7 @@ __all__ = [
     "desired_as",
     "desired_of",
     "is_protecting",
+    "part_contains",
     "places_of",
     "predict_of",
     "protecting",

@@ -23,11 +23,14 @@ from cfk_plugin.data.region import Region
 from cfk_plugin.errors import CFKError, quiet
 from cfk_plugin.hookspecs import (
     AdaptContext,
+    AnsweringSource,
+    AnswerRequest,
     CounterfactualBatch,
     CounterfactualSource,
     NoneFoundError,
     RankingSource,
     constraints_of,
+    depends_on_rows,
     desired_of,
 )
 from cfk_plugin.plugins import load_plugins
@@ -107,6 +110,8 @@ def check_adapter(
         for name, method in source.methods.items():
             if (answer := called(name, method)) is not None:
                 frames.append(_check_method(source, name, answer, features))
+                args, named = (arguments or {}).get(name, ((queries,), options))
+                _check_answered(source, name, args, named, frames[-1], features)
         raw = _Raw(frames, queries, features)
         for name in forwarded:
             assert hasattr(explainer, name), (
@@ -202,6 +207,7 @@ def _calling(what: str) -> Iterator[None]:
 def _check_source(source: CounterfactualSource) -> Sequence[str]:
     assert isinstance(source.name, str), "`name` must be a short text"
     assert isinstance(source.instance_based, bool), "`instance_based` must be True or False"
+    depends_on_rows(source)
     is_map = isinstance(source.methods, Mapping) and all(
         callable(method) for method in source.methods.values()
     )
@@ -301,6 +307,33 @@ def _check_method(
         )
     found: pd.DataFrame = batch.frame
     return found
+
+
+def _check_answered(
+    source: CounterfactualSource,
+    name: str,
+    args: Any,
+    named: Mapping[str, Any],
+    raw_rows: pd.DataFrame,
+    features: Sequence[str],
+) -> None:
+    """Check how a source answers a method without the explainer, if it can: the request has all
+    features, and nothing of the explainer's rows is in what is built.
+    """
+    if not isinstance(source, AnsweringSource):
+        return
+    with _calling(f"`read_request` for {name}"):
+        request = source.read_request(name, tuple(args), named)
+    assert isinstance(request, AnswerRequest), "`read_request` must return an AnswerRequest"
+    missing = [column for column in features if column not in request.queries.columns]
+    assert not missing, f"`read_request` leaves out the feature {', '.join(missing)}"
+    query = np.repeat(np.arange(len(request.queries)), request.n_answers)
+    made_up: list[Entry] = [_made_up(int(position), features) for position in query]
+    released = Explanations(made_up, policy=PrivacyPolicy(), columns=features)
+    with _calling(f"`build` for {name}"):
+        built = source.build(name, request, released)
+    raw = _Raw([raw_rows], request.queries, features)
+    assert not raw.is_in(built), f"`build` keeps values of what {name} returned"
 
 
 @contextmanager

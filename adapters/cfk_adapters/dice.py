@@ -8,6 +8,7 @@ import copy
 import inspect
 import logging
 import math
+from dataclasses import dataclass
 from functools import partial
 from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,9 @@ import pandas as pd
 
 from cfk_plugin.errors import AdapterError
 from cfk_plugin.hookspecs import (
+    CONSTRAINTS,
     DESIRED,
+    AnswerRequest,
     CounterfactualBatch,
     NoneFoundError,
     RawMethod,
@@ -28,13 +31,13 @@ from cfk_plugin.hookspecs import (
     released_cells,
 )
 from cfk_plugin.release.results import GeneralizedCounterfactual
-from cfk_plugin.source import DesiredRange, places_of
+from cfk_plugin.source import DesiredRange, part_contains, places_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from cfk_plugin.data.policy import Outcome
-    from cfk_plugin.hookspecs import AdaptContext
+    from cfk_plugin.hookspecs import AdaptContext, DependsOnRows
     from cfk_plugin.release.explanations import Explanations
     from cfk_plugin.release.results import Entry
 
@@ -47,6 +50,17 @@ METHODS = (
     "global_feature_importance",
     "feature_importance",
 )
+
+# Options that say what a call asks for; all others steer DiCE's search.
+READ_OPTIONS = {
+    *DESIRED,
+    *CONSTRAINTS,
+    "total_CFs",
+    "verbose",
+    "posthoc_sparsity_param",
+    "local_importance",
+    "global_importance",
+}
 
 # The classes of DiCE that define the method themselves; importances call it.
 RAW = (
@@ -108,9 +122,10 @@ class DiceSource:
         self._classes = None if own is None else np.asarray(own).tolist()
         kinds = {kind.__name__ for kind in type(explainer).__mro__}
         self.name = f"dice:{type(explainer).__name__}"
-        self.instance_based = bool(kinds & INSTANCE_BASED) and hasattr(
-            explainer.data_interface, "data_df"
-        )
+        has_rows = hasattr(explainer.data_interface, "data_df")
+        self.instance_based = bool(kinds & INSTANCE_BASED) and has_rows
+        # With rows at hand, DiCE searches between the lowest and the highest number among them.
+        self.depends_on_rows: DependsOnRows = "yes" if has_rows else "no"
 
     def __repr__(self) -> str:
         """Name the generator."""
@@ -188,6 +203,124 @@ class DiceSource:
             summary_importance=copy.deepcopy(native.summary_importance),
             version=native.metadata.get("version"),
         )
+
+    def read_request(
+        self, method: str, args: tuple[Any, ...], named: Mapping[str, Any]
+    ) -> AnswerRequest:
+        """Read a call of a method of DiCE without calling it.
+
+        Raises
+        ------
+        AdapterError
+            If the call gives `cf_examples_list`, or another `stopping_threshold` than DiCE's own:
+            the catalogue's answers promise no probability.
+        """
+        name = "generate_counterfactuals" if method == "generate" else method
+        signature = inspect.signature(getattr(self._explainer, name))
+        parameters = signature.parameters
+        if method == "generate":
+            named = {"total_CFs": 1, **named}
+        bound = signature.bind(*args, **named)
+        options = dict(bound.arguments)
+        options |= options.pop("kwargs", {})
+        table = self._table(options.pop(next(iter(parameters))))
+        if options.get("cf_examples_list") is not None:
+            raise AdapterError(
+                "cf_examples_list cannot be given to a protected explainer; leave it out"
+            )
+        usual = parameters.get("stopping_threshold")
+        threshold = options.pop("stopping_threshold", None)
+        if usual is not None and threshold not in (None, usual.default):
+            raise AdapterError(
+                "stopping_threshold asks for a probability, which answers from the catalogue do"
+                ' not promise; leave it out, or protect with start="explainer"'
+            )
+        bound.apply_defaults()
+        return AnswerRequest(
+            queries=table[self._features],
+            n_answers=int(bound.arguments["total_CFs"]),
+            desired=desired_of(options, self._classes),
+            constraints=constraints_of(options),
+            ignored=tuple(sorted(set(options) - READ_OPTIONS)),
+            given=_Call(table=table, options=bound.arguments),
+        )
+
+    def build(self, method: str, request: AnswerRequest, explanations: Explanations) -> Native:
+        """Build a ``CounterfactualExplanations`` from answers; see `restore`.
+
+        Importances are shares of the answers that ask to change a feature: whose region or value
+        does not contain the query's.
+        """
+        from dice_ml.counterfactual_explanations import CounterfactualExplanations
+
+        call: _Call = request.given
+        labels = self._predicted(call.table)
+        examples = [self._unanswered(call, i, label) for i, label in enumerate(labels)]
+        local, overall = self._importances(method, call, explanations)
+        return self.restore(
+            CounterfactualExplanations(
+                cf_examples_list=examples, local_importance=local, summary_importance=overall
+            ),
+            explanations,
+        )
+
+    def _predicted(self, table: pd.DataFrame) -> list[Any]:
+        """Return the model's outcome at each query as DiCE shows it: a position, or a number."""
+        explainer = self._explainer
+        scores = np.asarray(ask(lambda: explainer.model.get_output(table)))
+        if explainer.model.model_type == "regressor":
+            return [float(score) for score in np.ravel(scores)]
+        if scores.ndim == 2 and scores.shape[1] > 1:
+            return [int(place) for place in scores.argmax(axis=1)]
+        return [round(float(score)) for score in np.ravel(scores)]
+
+    def _unanswered(self, call: _Call, query: int, label: Any) -> Any:
+        """Return DiCE's object for one query, with its settings and without counterfactuals."""
+        from dice_ml.diverse_counterfactuals import CounterfactualExamples
+        from dice_ml.utils.serialize import DummyDataInterface
+
+        outcome = self._explainer.data_interface.outcome_name
+        options = call.options
+        is_sparse = options.get("posthoc_sparsity_param") is not None
+        desired_class = options.get("desired_class", "opposite")
+        if desired_class is None:
+            desired_class = "opposite"
+        return CounterfactualExamples(
+            data_interface=DummyDataInterface(outcome),
+            final_cfs_df=None,
+            test_instance_df=call.table.iloc[[query]].assign(**{outcome: [label]}),
+            final_cfs_df_sparse=pd.DataFrame() if is_sparse else None,
+            posthoc_sparsity_param=options.get("posthoc_sparsity_param"),
+            desired_range=copy.deepcopy(options.get("desired_range")),
+            desired_class=desired_class,
+            model_type=self._explainer.model.model_type,
+        )
+
+    def _importances(
+        self, method: str, call: _Call, explanations: Explanations
+    ) -> tuple[list[dict[str, float]] | None, dict[str, float] | None]:
+        """Return DiCE's importances, of each query and of all, where the method has them."""
+        if not method.endswith("importance"):
+            return None, None
+        local: list[dict[str, float]] = []
+        all_changes: list[set[str]] = []
+        for query in range(len(call.table)):
+            row = call.table.iloc[query]
+            changes = [
+                _changes(entry, row, self._features)
+                for entry in explanations.for_query(query)
+                if isinstance(entry, GeneralizedCounterfactual)
+            ]
+            local.append(_shares(changes, self._features))
+            all_changes.extend(changes)
+        overall = _shares(all_changes, self._features)
+        if method == "local_feature_importance":
+            return local, None
+        if not call.options.get("local_importance"):
+            return None, overall
+        if not call.options.get("global_importance", True):
+            return local, None
+        return local, overall
 
     def _method(self, name: str) -> Callable[..., tuple[CounterfactualBatch, Native, pd.DataFrame]]:
         signature = inspect.signature(getattr(self._explainer, name))
@@ -310,6 +443,30 @@ class DiceSource:
             return str(certified)
         known = self._classes or []
         return known.index(certified.label) if certified.label in known else certified.label
+
+
+@dataclass(frozen=True)
+class _Call:
+    """A call of one of DiCE's methods: queries as DiCE has them, and its arguments by name."""
+
+    table: pd.DataFrame
+    options: Mapping[str, Any]
+
+
+def _changes(
+    entry: GeneralizedCounterfactual, query: pd.Series[Any], features: Sequence[str]
+) -> set[str]:
+    """Return the features that an explanation asks a person to change."""
+    parts = entry.parts()
+    return {
+        name for name in features if name in parts and not part_contains(parts[name], query[name])
+    }
+
+
+def _shares(changes: Sequence[set[str]], features: Sequence[str]) -> dict[str, float]:
+    """Return the share of explanations that ask to change each feature; 0 without any."""
+    count = max(len(changes), 1)
+    return {name: sum(name in change for change in changes) / count for name in features}
 
 
 def ask_dice(

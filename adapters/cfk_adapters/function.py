@@ -17,6 +17,8 @@ from cfk_plugin.data.values import as_given, as_pandas
 from cfk_plugin.errors import AdapterError
 from cfk_plugin.hookspecs import (
     CONSTRAINTS,
+    DESIRED,
+    AnswerRequest,
     CounterfactualBatch,
     ask,
     constraints_of,
@@ -29,7 +31,7 @@ from cfk_plugin.hookspecs import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from cfk_plugin.hookspecs import AdaptContext
+    from cfk_plugin.hookspecs import AdaptContext, DependsOnRows
     from cfk_plugin.release.explanations import Explanations
 
 METHODS = ("explain", "generate_counterfactuals")
@@ -61,7 +63,9 @@ class FunctionSource:
     Parameters
     ----------
     explainer : callable or object
-        May say ``instance_based = True``: its answers are training rows, or nearly.
+        May say ``instance_based = True``: its answers are training rows, or nearly. May say
+        ``depends_on_rows = "no"``: training rows act only through the model and through declared
+        ranges and categories.
     names : list of str
         Its methods that return counterfactuals; empty for a plain callable.
     context : AdaptContext
@@ -73,6 +77,8 @@ class FunctionSource:
         self._features = list(context.features)
         self.name = getattr(explainer, "__name__", type(explainer).__name__)
         self.instance_based = bool(getattr(explainer, "instance_based", False))
+        self.depends_on_rows: DependsOnRows = getattr(explainer, "depends_on_rows", "unknown")
+        self._container: Any = None  # an empty one of the kind that the explainer returned last
         # Decorators and logs read these of a function; an object may hold anything under any name.
         self.forwarded = ("__name__", "__qualname__") if isinstance(explainer, FunctionType) else ()
 
@@ -87,12 +93,45 @@ class FunctionSource:
         if options:
             said, known = {**said, "constraints": constraints_of(options)}, _known_to(call, options)
         answer = ask(lambda: call(queries.copy(deep=True), **known))
+        self._container = empty_like(answer)
         return replace(read(answer, queries, self._features), **said)
 
     @property
     def methods(self) -> Mapping[str, Any]:
         """Explainer's own methods under their names."""
         return {name: self._method(name) for name in self._names}
+
+    def read_request(
+        self, method: str, args: tuple[Any, ...], named: Mapping[str, Any]
+    ) -> AnswerRequest:
+        """Read a call of the explainer without calling it.
+
+        ``total_CFs`` says how many answers are asked for, as DiCE has it; one without it. Other
+        arguments that name neither an outcome nor a constraint are for the explainer alone.
+        """
+        name = self._names[0] if method == "generate" else method
+        queries, options = _arguments(self._callable(name), args, named)
+        known = {*DESIRED, *CONSTRAINTS, "total_CFs"}
+        return AnswerRequest(
+            queries=_table(queries, self._features),
+            n_answers=int(options.get("total_CFs", 1)),
+            desired=desired_of(options),
+            constraints=constraints_of(options),
+            ignored=tuple(sorted(set(options) - known)),
+            given=queries,
+        )
+
+    def build(
+        self,
+        method: str,  # noqa: ARG002 - all of them return the same kind
+        request: AnswerRequest,
+        explanations: Explanations,
+    ) -> Any:
+        """Build a container of the kind that the explainer returned last, or else of the queries'
+        kind; see `restore`.
+        """
+        container = request.given if self._container is None else self._container
+        return self.restore(container, explanations)
 
     def restore(self, native: Any, explanations: Explanations) -> Any:
         """Return the released cells in the explainer's type of container; cells of a withheld query
@@ -130,9 +169,46 @@ class FunctionSource:
             named, known = _by_name(function, args, kwargs), _known_to(function, kwargs)
             said = {"desired": desired_of(named), "constraints": constraints_of(named)}
             native = ask(lambda: function(given, *args, **known))
+            self._container = empty_like(native)
             return replace(read(native, table, self._features), **said), native, table
 
         return call
+
+
+def _arguments(
+    function: Callable[..., Any], args: tuple[Any, ...], named: Mapping[str, Any]
+) -> tuple[Any, dict[str, Any]]:
+    """Return the queries of a call, and its other arguments by name.
+
+    Arguments by position that a function without a readable signature gets have no name and are
+    left out.
+    """
+    if not args and not named:
+        raise AdapterError("the call has no queries; give them first")
+    try:
+        signature = inspect.signature(function)
+        bound = signature.bind_partial(*args, **named)
+    except (TypeError, ValueError):
+        options = dict(named)
+        queries = args[0] if args else options.pop(next(iter(options)))
+        return queries, options
+    options = dict(bound.arguments)
+    queries = options.pop(next(iter(options)))
+    for name, parameter in signature.parameters.items():
+        if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+            options |= options.pop(name, {})
+    return queries, options
+
+
+def empty_like(answer: Any) -> Any:
+    """Return an empty container of an answer's kind, which holds no row of it; None for others."""
+    if isinstance(answer, list):
+        return []
+    if isinstance(answer, pd.DataFrame):
+        return pd.DataFrame()
+    if isinstance(answer, np.ndarray):
+        return np.empty((0, 0), dtype=object)
+    return None
 
 
 def _by_name(

@@ -14,6 +14,7 @@ import pandas as pd
 
 from cfk_plugin.errors import AdapterError
 from cfk_plugin.hookspecs import (
+    AnswerRequest,
     CounterfactualBatch,
     ask,
     constraints_of,
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from cfk_plugin.hookspecs import AdaptContext
+    from cfk_plugin.hookspecs import AdaptContext, DependsOnRows
     from cfk_plugin.release.explanations import Explanations
 
 
@@ -196,6 +197,7 @@ class NearestSource:
 
     name = "nearest"
     instance_based = True
+    depends_on_rows: DependsOnRows = "yes"
     forwarded = ("desired", "features")
 
     def __init__(self, explainer: NearestUnlikeNeighbour, context: AdaptContext) -> None:
@@ -240,6 +242,32 @@ class NearestSource:
             return self.generate(X, **constraints), None, X[self._features].copy(deep=True)
 
         return {"explain": explain}
+
+    def read_request(
+        self,
+        method: str,  # noqa: ARG002 - there is one
+        args: tuple[Any, ...],
+        named: Mapping[str, Any],
+    ) -> AnswerRequest:
+        """Read a call of `explain` without looking for neighbours."""
+        options = dict(named)
+        queries = args[0] if args else options.pop("X")
+        if unknown := without_constraints(options):
+            raise AdapterError(
+                f"a nearest unlike neighbour has no option {', '.join(unknown)}; leave it out"
+            )
+        return AnswerRequest(
+            queries=queries[self._features].copy(deep=True), constraints=constraints_of(options)
+        )
+
+    def build(
+        self,
+        method: str,  # noqa: ARG002 - there is one
+        request: AnswerRequest,  # noqa: ARG002 - nothing of it is in the result
+        explanations: Explanations,
+    ) -> pd.DataFrame:
+        """Build the table that `explain` returns; see `restore`."""
+        return self.restore(None, explanations)
 
     def restore(self, native: None, explanations: Explanations) -> pd.DataFrame:  # noqa: ARG002 - holds nothing
         """Return a table of released cells, one row per query; None where the answer is

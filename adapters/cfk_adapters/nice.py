@@ -10,6 +10,7 @@ import pandas as pd
 
 from cfk_plugin.errors import AdapterError
 from cfk_plugin.hookspecs import (
+    AnswerRequest,
     CounterfactualBatch,
     RawMethod,
     ask,
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from cfk_plugin.hookspecs import AdaptContext
+    from cfk_plugin.hookspecs import AdaptContext, DependsOnRows
     from cfk_plugin.release.explanations import Explanations
 
 
@@ -78,6 +79,7 @@ class NiceSource:
     """
 
     instance_based = True
+    depends_on_rows: DependsOnRows = "yes"
 
     def __init__(self, explainer: Any, context: AdaptContext) -> None:
         self._explainer = explainer
@@ -107,16 +109,49 @@ class NiceSource:
         def explain(
             X: Any, *args: Any, **kwargs: Any
         ) -> tuple[CounterfactualBatch, None, pd.DataFrame]:
-            rows = np.atleast_2d(np.array(X, dtype=object))
-            if rows.ndim != 2 or rows.shape[1] != len(self._features):
-                raise AdapterError(
-                    f"NICE takes arrays with {len(self._features)} columns, not of shape"
-                    f" {rows.shape}"
-                )
+            rows = self._rows(X)
             options = {**dict(zip(("target_class",), args, strict=False)), **kwargs}
             return self._explain(rows, options), None, _frame(rows, self._features)
 
         return {"explain": explain}
+
+    def read_request(
+        self, method: str, args: tuple[Any, ...], named: Mapping[str, Any]
+    ) -> AnswerRequest:
+        """Read a call of NICE's `explain`, or of `generate`, without calling it."""
+        queries, *positional = args or (named["X"],)
+        options = {name: value for name, value in named.items() if name != "X"}
+        options |= dict(zip(("target_class",), positional, strict=False))
+        if method == "generate":
+            frame = queries[self._features].reset_index(drop=True)
+        else:
+            frame = _frame(self._rows(queries), self._features)
+        constraints = constraints_of(options)
+        ignored = set(options) - {"target_class", *constraints}
+        return AnswerRequest(
+            queries=frame,
+            desired=desired_of(options, self._classes),
+            constraints=constraints,
+            ignored=tuple(sorted(ignored)),
+        )
+
+    def build(
+        self,
+        method: str,  # noqa: ARG002 - NICE has one
+        request: AnswerRequest,  # noqa: ARG002 - nothing of it is in the result
+        explanations: Explanations,
+    ) -> NDArray[np.object_]:
+        """Build the array that NICE's `explain` returns; see `restore`."""
+        return self.restore(None, explanations)
+
+    def _rows(self, X: Any) -> NDArray[np.object_]:
+        """Return queries as an array of shape (n, n_features)."""
+        rows = np.atleast_2d(np.array(X, dtype=object))
+        if rows.ndim != 2 or rows.shape[1] != len(self._features):
+            raise AdapterError(
+                f"NICE takes arrays with {len(self._features)} columns, not of shape {rows.shape}"
+            )
+        return rows
 
     def restore(self, native: None, explanations: Explanations) -> NDArray[np.object_]:  # noqa: ARG002 - holds nothing
         """Return an array of released cells, one row per query; None in a row that is withheld."""

@@ -687,6 +687,17 @@ class OutcomeClasses(HostOnly):
             [self._of_label.get(label, -1) for label in labels.tolist()], dtype=np.int64
         )
 
+    def with_outcome(self, goal: Goal, n: int) -> NDArray[np.bool_]:
+        """Return the sides that answer n queries which all ask for one outcome.
+
+        Shape (n, n_sides): True for the sides whose label meets the goal.
+        """
+        if self._of_label is None:
+            return np.ones((n, 1), dtype=bool)
+        labels = np.empty(len(self._of_label), dtype=object)
+        labels[:] = [*self._of_label]
+        return np.tile(goal.met(labels), (n, 1))
+
     def open_to(
         self, own: NDArray[Any] | None, factual: NDArray[Any] | None, n: int
     ) -> NDArray[np.bool_]:

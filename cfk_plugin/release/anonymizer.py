@@ -5,6 +5,7 @@ results.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -309,6 +310,7 @@ class KAnonymizer(HostOnly):
         queries: pd.DataFrame,
         *,
         answers: int = 1,
+        desired: Any = None,
         features_to_vary: str | Sequence[str] = "all",
         permitted_range: Mapping[str, Sequence[Any]] | None = None,
         progress: Progress | None = None,
@@ -331,6 +333,9 @@ class KAnonymizer(HostOnly):
             How many different answers to give to each query, from near to far and chosen to be
             diverse. No two to one query have the same private values, so that nobody can intersect
             their regions; answers that cannot be found are withheld as ``no_other_answer``.
+        desired : label, optional
+            The outcome that this call asks for: where the anonymizer was fitted for "opposite", one
+            of the model's labels. Default: what it was fitted for.
         features_to_vary : "all" or sequence of str
             Features that an answer may ask to change; it leaves the others as they are. What the
             schema declares immutable or monotone holds in addition.
@@ -360,16 +365,15 @@ class KAnonymizer(HostOnly):
         self._catalogue("explain()")
         frame = require_features(queries, self.population_.schema.features, "queries")
         rules = rules_of(self.population_.encoder, features_to_vary, permitted_range)
-        call, query = (
-            Request.of(queries, groups),
-            np.repeat(np.arange(len(frame)), whole_number("answers", answers)),
-        )
+        pipeline = replace(self.pipeline_, goal=self.goal_of_call(desired) or self.goal_)
+        call = Request.of(queries, groups)
+        query = np.repeat(np.arange(len(frame)), whole_number("answers", answers))
         # so the ledger does not record it either
         if self.ledger is not None and not may_observe(len(query), track):
             entries: list[Entry] = [Suppressed(q, "not_recorded") for q in query.tolist()]
         else:
             with doing("answering queries") if progress is None else heard(progress) as told:
-                entries = self.pipeline_.answer(
+                entries = pipeline.answer(
                     frame.take(query), query, rules, advance if progress is None else told
                 )
         return self.wrap(entries, None, "catalogue", call, partial(observe, track=track))

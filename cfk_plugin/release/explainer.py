@@ -5,6 +5,7 @@ protected.
 from __future__ import annotations
 
 import logging
+import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -27,6 +28,7 @@ from cfk_plugin.errors import (
     AdapterError,
     CFKError,
     HostOnly,
+    IgnoredOptionWarning,
     InputError,
     NotForwardedError,
     PolicyError,
@@ -35,6 +37,8 @@ from cfk_plugin.errors import (
 )
 from cfk_plugin.hookspecs import (
     TEXT_WITHHELD,
+    AnsweringSource,
+    AnswerRequest,
     CounterfactualBatch,
     CounterfactualSource,
     ExplainerError,
@@ -44,6 +48,7 @@ from cfk_plugin.hookspecs import (
     RankingSource,
     constraints_of,
     protecting,
+    without_constraints,
 )
 from cfk_plugin.metrics.heom import Heom
 from cfk_plugin.protection.exact import rank
@@ -88,7 +93,7 @@ def choose_candidates(
     """Protect every candidate and return the best of each query by `best_of`. Nothing is released.
 
     Plugins are not told of releases, and no ledger is asked or written. The anonymizer is fitted,
-    for any guarantee but the catalogue, for which ``anchor="query"`` finds the nearest answer.
+    for any guarantee but the catalogue, for which ``start="query"`` finds the nearest answer.
     Candidates of a query are in the generator's order, and `query` has the position of the query
     that each answers; `desired` is the outcome that the call named, if any, `rules` what may
     change, and `heom` the distance, by default `Heom.of` the population, which reads all rows.
@@ -153,7 +158,7 @@ def best_of(
 def _check_candidates(anonymizer: KAnonymizer) -> None:
     if anonymizer.policy_.guarantee == "catalogue":
         raise PolicyError(
-            'with guarantee="catalogue", anchor="query" gives the nearest of all answers that there'
+            'with guarantee="catalogue", start="query" gives the nearest of all answers that there'
             " are, and not of m candidates alone; leave out candidates=, or choose another"
             " guarantee"
         )
@@ -518,30 +523,78 @@ class _Wrapped(HostOnly):
 
 
 class _Replaced(_Wrapped):
-    """An explainer that is never asked and forwards nothing: prototypes or a catalogue answer in
-    its place.
-    """
+    """An explainer that is not asked, as prototypes or a catalogue answer in its place."""
 
     def forwarded(self) -> tuple[str, ...]:
-        return ()
+        return super().forwarded() if self._has_catalogue else ()
+
+    @property
+    def _has_catalogue(self) -> bool:
+        return isinstance(self.anonymizer, KAnonymizer)
 
     def explain(self, queries: Any, progress: Progress | None, options: dict[str, Any]) -> Any:
-        known: dict[str, Any] = {}
-        if isinstance(self.anonymizer, KAnonymizer):
-            known = constraints_of(options) | {
-                name: options[name] for name in ("answers",) if name in options
-            }
-        if left := {*options} - {*known}:
-            raise InputError(
-                f"queries are answered without the explainer; leave out {', '.join(sorted(left))}"
-            )
-        known |= {"progress": progress} if isinstance(self.anonymizer, KAnonymizer) else {}
-        return self.anonymizer.explain(queries, track=self.track, groups=self.groups, **known)
+        if not self._has_catalogue:
+            if options:
+                names = ", ".join(sorted(options))
+                raise InputError(f"queries are answered without the explainer; leave out {names}")
+            return self.anonymizer.explain(queries, track=self.track, groups=self.groups)
+        if not isinstance(queries, pd.DataFrame):
+            queries = as_pandas(queries)
+            if not isinstance(queries, pd.DataFrame) and "explain" in self.methods():
+                return self.call("explain", (queries,), options)
+        n_answers = options.pop("answers", None)
+        request = AnswerRequest(queries=queries, constraints=constraints_of(options))
+        if without_constraints(options):
+            request = self._read("generate", (queries,), options)
+        if n_answers is not None:
+            request = replace(request, n_answers=n_answers)
+        # The table that was given has the column of groups, which the adapter may leave out.
+        return self._answer(replace(request, queries=queries), progress)
 
-    def call(self, name: str, args: tuple[Any, ...], named: dict[str, Any]) -> NoReturn:  # noqa: ARG002
+    def call(self, name: str, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        """Answer one of `methods` from the catalogue, in the explainer's own result type."""
+        source = self._answering_source(name)
+        request = self._read(name, args, named)
+        explanations = self._answer(request, None)
+        with quiet(f"the adapter cannot build what {name} returns", AdapterError, let=CFKError):
+            return source.build(name, request, explanations)
+
+    def _answering_source(self, name: str) -> AnsweringSource:
+        """Return the source, if its methods can be answered without calling the explainer."""
+        if self._has_catalogue and isinstance(self.source, AnsweringSource):
+            return self.source
         raise AdapterError(
-            f"{name} asks the explainer, whose answers are replaced here; use explain()"
+            f"{name} asks the explainer, whose answers are replaced here; use explain() with a"
+            " DataFrame"
         )
+
+    def _read(self, name: str, args: tuple[Any, ...], named: Mapping[str, Any]) -> AnswerRequest:
+        """Read what a call asks for; warn of options that have no effect without the explainer."""
+        source = self._answering_source(name)
+        with quiet(
+            f"the adapter cannot read a call of {name}: it raised {{}}", AdapterError, let=CFKError
+        ):
+            request = source.read_request(name, args, named)
+        if request.ignored:
+            warnings.warn(
+                f"{', '.join(request.ignored)}: steers only the search of {self.name}, which is not"
+                ' used, as answers start at the query; protect with start="explainer" to use it',
+                IgnoredOptionWarning,
+                stacklevel=5,
+            )
+        return request
+
+    def _answer(self, request: AnswerRequest, progress: Progress | None) -> Explanations:
+        explanations: Explanations = self.anonymizer.explain(
+            request.queries,
+            answers=request.n_answers,
+            desired=request.desired,
+            **request.constraints,
+            progress=progress,
+            track=self.track,
+            groups=self.groups,
+        )
+        return explanations
 
 
 _WRAPPED: WeakKeyDictionary[ProtectedExplainer, _Wrapped] = WeakKeyDictionary()

@@ -249,7 +249,12 @@ class Pipeline(HostOnly):
         made, catalogue, sides = dict[int, Entry](), self.guarantee.catalogue, self.guarantee.sides
         accepted = intake.take(at)
         if catalogue is not None and len(at):
-            open_to, began, answered = sides.open_to(own, factual, len(at)), None, None
+            began = None
+            answered = None
+            if own is None and factual is None and not self.goal.is_opposite:
+                open_to = sides.with_outcome(self.goal, len(at))
+            else:
+                open_to = sides.open_to(own, factual, len(at))
             if waits := own is not None and len(own) < len(at):
                 own = at.astype(object)
             if own is not None:

@@ -446,7 +446,7 @@ def handler_for(
         raise InputError(ALONE if explainer is not None else NO_EXPLAINER)
 
     def make(policy: PrivacyPolicy) -> ProtectedExplainer:
-        anchor: Any = "query" if explainer is None else "explainer"
-        return protect(explainer, population=population, policy=policy, anchor=anchor, **options)
+        start: Any = "query" if explainer is None else "explainer"
+        return protect(explainer, population=population, policy=policy, start=start, **options)
 
     return RequestHandler(population, floor, make, most)

@@ -78,7 +78,7 @@ PROTECT: Mapping[str, Any] = {
     "track": False,
     "groups": None,
     "candidates": 1,
-    "anchor": "explainer",
+    "start": "explainer",
     "effort": "fast",
     "seed": 0,
 }
@@ -562,7 +562,7 @@ SETTINGS |= {
     "catalogue, shared, opposite": partial(
         of_policy, {"private_values": "shared"}, GOALS["opposite"]
     ),
-    "catalogue, query": partial(of_protect, "catalogue", LABEL, anchor="query"),
+    "catalogue, query": partial(of_protect, "catalogue", LABEL, start="query"),
     "prototypes, pure": of_prototypes,
     "prototypes, approximate": partial(of_prototypes, delta=1e-7),
     "prototypes, few": partial(of_prototypes, serve="prototypes"),

@@ -71,7 +71,7 @@ def answered(model: Any, desired: Any, threshold: float | None = None) -> Any:
     """
     asked: dict[str, Any] = {"model": model, "desired": desired, "threshold": threshold}
     private = protect(
-        None, population=POPULATION, policy=PrivacyPolicy(k=5), anchor="query", **asked
+        None, population=POPULATION, policy=PrivacyPolicy(k=5), start="query", **asked
     )
     found = private.explain(QUERIES)
     assert found.released

@@ -234,7 +234,7 @@ def test_what_a_catalogue_alone_cannot_do_is_refused(train: pd.DataFrame, tmp_pa
     ):
         with pytest.raises(PopulationError, match="who is where"):
             count()
-    with pytest.raises(PolicyError, match='anchor="query"'):
+    with pytest.raises(PolicyError, match='start="query"'):
         protect(lambda rows: rows, model=two, desired="yes", population=alone, policy=alone.policy)
     for settings, said in (
         ({"k": 2 * K, "guarantee": "catalogue"}, f"k = {K}"),
