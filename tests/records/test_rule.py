@@ -123,6 +123,10 @@ STORIES: dict[str, list[tuple[Asked, str]]] = {
         (nominal(0, 29, k=5), "again 0-29, 30 left"),  # does not lower it
         (nominal(15, 40, k=5), "earlier 0-29, 30 left"),
     ],
+    "a region that left is given again, whatever today's policy accepts": [
+        (nominal(0, 19, only=[]), "new 0-19, 20 left"),
+        (nominal(0, 19, only=[]), "again 0-19, 20 left"),
+    ],
     "a group of fewer than k, or of unknown size, does not leave": [
         (group(0, 39, None), "refused"),
         (group(0, 39, None, k=1), "refused"),
@@ -157,6 +161,11 @@ STORIES: dict[str, list[tuple[Asked, str]]] = {
         (group(0, 39), "refused"),
         (group(0, 60), "refused"),
     ],
+    "a group binds what is asked for under a nominal guarantee, with its k": [
+        (group(0, 39, 17, k=15), "new 0-39, 17 left"),
+        (nominal(28, 60, k=2), "earlier 0-39 of 17, 40 left"),  # twelve ages in common
+        (nominal(20, 60, k=2), "new 20-60, 20 left"),
+    ],
     "of a record with a group and others nothing but the people inside is known": [
         (group(0, 39, 17), "new 0-39, 17 left"),
         (nominal(0, 39, policy="n", effective=3), "again 0-39 of 17, 40 left"),
@@ -174,6 +183,12 @@ def test_story(ledger: Ledger, story: str) -> None:
     assert [told(ledger, asked)[0] for asked, _ in STORIES[story]] == [
         answer for _, answer in STORIES[story]
     ]
+
+
+@pytest.mark.parametrize("story", STORIES)
+def test_story_in_one_batch(ledger: Ledger, story: str) -> None:
+    asked = [each for each, _ in STORIES[story]]
+    assert told(ledger, *asked) == [answer for _, answer in STORIES[story]]
 
 
 def test_candidates_of_one_batch_see_each_other_and_are_counted_once(ledger: Ledger) -> None:
