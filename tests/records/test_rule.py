@@ -6,7 +6,7 @@ import random
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -253,6 +253,22 @@ def test_what_is_known_of_a_record_is_found(ledger: Ledger) -> None:
     settle(ledger, nominal(0, 19, policy="p2"))
     assert ledger.earlier(record, "p1") == other["region"]
     assert ledger.latest([record, "0" * 64]) == {record: first["region"]}
+
+
+@pytest.mark.parametrize(("k", "outcome"), [(15, "again"), (16, "refused")])
+def test_of_a_group_on_record_with_two_sizes_the_smaller_one_counts(k: int, outcome: str) -> None:
+    """No ledger of today's writes such a record, but an earlier one may hold it."""
+
+    def row(policy: str, people: int) -> ReleasedRegion:
+        fields = group(0, 39, people, policy=policy, record="r")
+        del fields["only"]
+        return ReleasedRegion(**fields, text="", digest="d")
+
+    history = [row("p1", 15), row("p2", 17)]
+    wanted = replace(row("p3", 90), k=k)
+    decision, _ = rule.settle(0, wanted, history, count, lambda i, region: True)
+    assert decision.outcome == outcome
+    assert decision.effective == (15 if outcome == "again" else None)
 
 
 def test_an_exception_of_a_callback_surfaces_and_nothing_is_recorded(ledger: Ledger) -> None:
