@@ -330,11 +330,15 @@ def test_of_several_candidates_one_that_changes_nothing_excluded_is_chosen() -> 
     )
 
 
-def test_what_is_withheld_for_its_change_is_on_record_as_left(tmp_path: Path) -> None:
+@pytest.mark.parametrize("guarantee", ["nominal", "reciprocal"])
+@pytest.mark.filterwarnings("ignore::cfk_plugin.errors.NominalGuaranteeWarning")
+def test_what_is_withheld_for_its_change_is_on_record_as_left(
+    guarantee: str, tmp_path: Path
+) -> None:
     """Refusals of many ranges tell where a region is: a ledger must know of it."""
     train, asks = table(0), refused(10)
     found = train[model(train) == "yes"].head(10).reset_index(drop=True)
-    policy = PrivacyPolicy(k=K, guarantee="reciprocal")
+    policy = PrivacyPolicy(k=K, guarantee=guarantee)
     kept = []
     for at, call in enumerate(({}, {"permitted_range": {"pay": [1000, 1001]}})):
         ledger = Ledger(tmp_path / f"{at}.db", key=b"k" * 32, create=True)
@@ -345,6 +349,19 @@ def test_what_is_withheld_for_its_change_is_on_record_as_left(tmp_path: Path) ->
     assert {entry.reason for entry in answers.suppressed} >= {"no_actionable_answer"}
     assert not answers.released
     assert kept[0] == kept[1] != []
+
+
+def test_what_a_catalogue_refuses_for_its_change_is_not_on_record(tmp_path: Path) -> None:
+    """No region is chosen for a query that no entry of the catalogue may answer."""
+    train = table(0)
+    asks = refused(10)
+    with Ledger(tmp_path / "ledger.db", key=b"k" * 32, create=True) as ledger:
+        anonymizer = KAnonymizer(policy=PrivacyPolicy(k=K), ledger=ledger)
+        anonymizer.fit(population_of(train), model=model, desired="yes")
+        answers = anonymizer.explain(asks, features_to_vary=["zip", "sex"])
+        n_on_record = ledger.status().releases
+    assert {entry.reason for entry in answers.suppressed} == {"no_actionable_answer"}
+    assert n_on_record == len(answers.released) > 0
 
 
 def test_who_asks_must_be_known_where_the_schema_says_what_cannot_change() -> None:
