@@ -1,4 +1,4 @@
-"""The published JSON Schemas as lines: where in the schema, and what stands there."""
+"""The published JSON Schemas as lines: where in the schema, and what stands there, but no prose."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ def _lines_of(node: Any, place: str) -> Iterator[str]:
     """Yield one line for each value; those of a list of values may stand in any order."""
     if isinstance(node, dict) and node:
         for name, value in node.items():
+            if name == "description" and isinstance(value, str):
+                continue
             yield from _lines_of(value, f"{place} {name}")
     elif isinstance(node, list) and node:
         for position, value in enumerate(node):
