@@ -182,7 +182,8 @@ def sources_of(
         catalogue.offered_by.get(key.tobytes(), entry)
         for key, entry in zip(keys, own[at], strict=True)
     ]
-    rows = catalogue.partition.population.rows(catalogue.rows[own])
+    population = catalogue.partition.population
+    rows = population.rows(catalogue.rows[own])[list(population.schema.features)]
     if anchors is None:
         return rows
     at_home = anchors.groups == catalogue.group[entries]

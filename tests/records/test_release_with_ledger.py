@@ -369,3 +369,28 @@ def test_the_database_holds_no_private_value(ledger: Ledger, tmp_path: Path) -> 
     ledger.close()
     content = b"".join(path.read_bytes() for path in tmp_path.iterdir() if path.is_file())
     assert not [salary for salary in frame["salary"] if str(salary).encode() in content]
+
+
+def test_columns_that_are_no_features_do_not_matter(tmp_path: Path) -> None:
+    """A label column and an identifier are in the table, and in no counterfactual."""
+    table = FRAME.assign(label=model(FRAME), person=[f"person {i}" for i in range(len(FRAME))])
+    schema = Schema.from_frame(
+        table, quasi_identifiers=["age", "city"], identifiers=["person"], target="label"
+    )
+    released = {}
+    for name, train, of in (
+        ("with", table, schema),
+        ("without", FRAME, population_of(FRAME).schema),
+    ):
+        with Ledger(
+            tmp_path / f"{name}.db", key=b"a key of this test alone", create=True
+        ) as ledger:
+            anonymizer = KAnonymizer(policy=PrivacyPolicy(k=K), ledger=ledger)
+            anonymizer.fit(Population.from_frame(train, of, key=b"key"), model, "yes")
+            factuals = FRAME[model(FRAME) == "no"].head(12)
+            released[name] = [
+                None if entry.status != "released" else (entry.region, entry.released)
+                for entry in anonymizer.transform(desired(), factuals)
+            ]
+    assert released["with"] == released["without"]
+    assert any(released["with"])
