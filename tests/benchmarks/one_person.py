@@ -19,10 +19,10 @@ look-up; for an area, twice as far from a coin as the look-up. Of the default it
 most 1/k or an area of at most 0.6. One catalogue alone publishes a number mostly with one region,
 and to look that up is the whole attack: nothing is needed of that control.
 
-Some controls cannot reach this, and say nothing about the default there. Posing needs many declared
-columns, or the victim is rarely the nearest row (heart, cmc, informs). Trilateration and known
-numbers need private numbers (cmc and informs have none), and known numbers such as few people
-share. The entries of informs are no nearer to members than to others.
+Some controls do not reach this, and say nothing about the default there. Posing needs many declared
+columns, or the victim is rarely the nearest row: only german clearly has them. Trilateration needs
+private numbers that differ (cmc and informs have none; in adult most are 0), and known numbers such
+as few people share. The entries of informs are no nearer to members than to others.
 """
 
 from __future__ import annotations
