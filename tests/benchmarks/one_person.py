@@ -95,7 +95,7 @@ def control(k: int) -> Configuration:
     return Configuration(
         name="control",
         policy=PrivacyPolicy(k=k, private_values="exact"),
-        search={"anchor": "explainer"},
+        search={"start": "explainer"},
         starts_at_explainer=True,
     )
 
@@ -105,7 +105,7 @@ def default(k: int) -> Configuration:
     return Configuration(
         name="default",
         policy=PrivacyPolicy(k=k, private_values="shared"),
-        search={"anchor": "query"},
+        search={"start": "query"},
         starts_at_explainer=False,
     )
 
