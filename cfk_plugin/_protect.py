@@ -64,7 +64,7 @@ def protect(
     explainer : object
         A DiCE explainer, a NICE explainer, a callable from queries to counterfactuals, an object
         with ``explain`` or ``generate_counterfactuals``, or anything a plugin has an adapter for.
-        None: a catalogue answers alone, as with ``start="query"``.
+        None with ``start="query"`` or ``"auto"``: the catalogue answers alone.
     model : object with ``predict``, or callable
         The model that is explained; returns labels, or numbers where `desired` is a range or
         `threshold` is given.
@@ -101,7 +101,7 @@ def protect(
         the policy's objective, in which NCP plus distance to the query takes the place of NCP; k
         holds as for one. Of the built-in explainers `NearestUnlikeNeighbour` and DiCE's can be
         asked for several. Not available with the catalogue.
-    start : {"auto", "query", "explainer"}
+    start : {"explainer", "query", "auto"}
         Where the search for a catalogue's answer starts. "query": an answer is a function of the
         query, the catalogue and the model, and the explainer is not asked. Its own methods keep
         working: they return its result type, built from answers of the catalogue. "explainer": at
@@ -186,8 +186,8 @@ def _starts_at_explainer(
 ) -> bool:
     """Return True if the explainer is asked; refuse a start that is not available.
 
-    A default must not depend on a single row: with "auto", the explainer decides only where its
-    adapter declares that its answers do not.
+    With "auto", no answer may depend on a single row: the explainer is asked only if its adapter
+    declares that its answers do not.
     """
     has_catalogue = anonymizer.guarantee_.catalogue is not None
     knows_groups = anonymizer.population_.has_cells
@@ -198,7 +198,8 @@ def _starts_at_explainer(
         )
     if not has_catalogue and (start == "query" or explainer is None):
         raise PolicyError(
-            'start="query" answers from a catalogue; it needs PrivacyPolicy(guarantee="catalogue")'
+            "without asking an explainer, answers come from a catalogue; choose"
+            ' PrivacyPolicy(guarantee="catalogue")'
         )
     if start != "auto":
         return start == "explainer"

@@ -416,7 +416,7 @@ class AnswerRequest(HostOnly):
     desired: Any = None  # outcome that the call names; see `desired_of`
     constraints: Mapping[str, Any] = field(default_factory=dict)  # see `constraints_of`
     ignored: tuple[str, ...] = ()  # options that steer only the explainer's search
-    given: Any = None  # what the adapter needs to build the result; never leaves the host
+    adapter_data: Any = None  # what `build` needs beside the explanations; stays on the host
 
     _refusal = (AdapterError, "an AnswerRequest holds queries and refuses to be pickled")
 
@@ -439,8 +439,9 @@ class AnsweringSource(Protocol):
     ) -> AnswerRequest:
         """Read a call of one of `methods`, or of ``generate`` for tables given to ``explain``.
 
-        Refuse with an `AdapterError` what cannot be answered without the explainer, and options
-        that would look like a promise; name in `ignored` those that only steer its search.
+        Raise an `AdapterError` for what only the explainer can answer, and for options whose effect
+        a caller would expect and a catalogue cannot promise, such as a least probability. Name in
+        `ignored` the options that only steer the explainer's search.
         """
         ...
 
@@ -453,11 +454,8 @@ def depends_on_rows(source: object) -> DependsOnRows:
     """Return what an adapter declares; "unknown" where it declares nothing."""
     declared = getattr(source, "depends_on_rows", "unknown")
     if declared not in get_args(DependsOnRows):
-        raise AdapterError(
-            "an adapter's depends_on_rows must be one of "
-            + ", ".join(get_args(DependsOnRows))
-            + f"; got {type(declared).__name__}"
-        )
+        choices = ", ".join(get_args(DependsOnRows))
+        raise AdapterError(f"an adapter's depends_on_rows must be one of {choices}")
     return cast("DependsOnRows", declared)
 
 

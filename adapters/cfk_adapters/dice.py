@@ -212,8 +212,8 @@ class DiceSource:
         Raises
         ------
         AdapterError
-            If the call gives `cf_examples_list`, or another `stopping_threshold` than DiCE's own:
-            the catalogue's answers promise no probability.
+            If the call gives `cf_examples_list`; or if it gives a `stopping_threshold` other than
+            DiCE's default, as answers from a catalogue promise no probability.
         """
         name = "generate_counterfactuals" if method == "generate" else method
         signature = inspect.signature(getattr(self._explainer, name))
@@ -242,18 +242,18 @@ class DiceSource:
             desired=desired_of(options, self._classes),
             constraints=constraints_of(options),
             ignored=tuple(sorted(set(options) - READ_OPTIONS)),
-            given=_Call(table=table, options=bound.arguments),
+            adapter_data=_Call(table=table, options=bound.arguments),
         )
 
     def build(self, method: str, request: AnswerRequest, explanations: Explanations) -> Native:
         """Build a ``CounterfactualExplanations`` from answers; see `restore`.
 
-        Importances are shares of the answers that ask to change a feature: whose region or value
-        does not contain the query's.
+        A feature's importance is the share of the released answers that change it: whose region or
+        value does not contain the query's value.
         """
         from dice_ml.counterfactual_explanations import CounterfactualExplanations
 
-        call: _Call = request.given
+        call: _Call = request.adapter_data
         labels = self._predicted(call.table)
         examples = [self._unanswered(call, i, label) for i, label in enumerate(labels)]
         local, overall = self._importances(method, call, explanations)
@@ -274,7 +274,7 @@ class DiceSource:
             return [int(place) for place in scores.argmax(axis=1)]
         return [round(float(score)) for score in np.ravel(scores)]
 
-    def _unanswered(self, call: _Call, query: int, label: Any) -> Any:
+    def _unanswered(self, call: _Call, position: int, label: Any) -> Any:
         """Return DiCE's object for one query, with its settings and without counterfactuals."""
         from dice_ml.diverse_counterfactuals import CounterfactualExamples
         from dice_ml.utils.serialize import DummyDataInterface
@@ -288,7 +288,7 @@ class DiceSource:
         return CounterfactualExamples(
             data_interface=DummyDataInterface(outcome),
             final_cfs_df=None,
-            test_instance_df=call.table.iloc[[query]].assign(**{outcome: [label]}),
+            test_instance_df=call.table.iloc[[position]].assign(**{outcome: [label]}),
             final_cfs_df_sparse=pd.DataFrame() if is_sparse else None,
             posthoc_sparsity_param=options.get("posthoc_sparsity_param"),
             desired_range=copy.deepcopy(options.get("desired_range")),
@@ -304,11 +304,11 @@ class DiceSource:
             return None, None
         local: list[dict[str, float]] = []
         all_changes: list[set[str]] = []
-        for query in range(len(call.table)):
-            row = call.table.iloc[query]
+        for position in range(len(call.table)):
+            row = call.table.iloc[position]
             changes = [
                 _changes(entry, row, self._features)
-                for entry in explanations.for_query(query)
+                for entry in explanations.for_query(position)
                 if isinstance(entry, GeneralizedCounterfactual)
             ]
             local.append(_shares(changes, self._features))
@@ -454,12 +454,12 @@ class _Call:
 
 
 def _changes(
-    entry: GeneralizedCounterfactual, query: pd.Series[Any], features: Sequence[str]
+    entry: GeneralizedCounterfactual, row: pd.Series[Any], features: Sequence[str]
 ) -> set[str]:
     """Return the features that an explanation asks a person to change."""
     parts = entry.parts()
     return {
-        name for name in features if name in parts and not part_contains(parts[name], query[name])
+        name for name in features if name in parts and not part_contains(parts[name], row[name])
     }
 
 

@@ -118,7 +118,7 @@ class FunctionSource:
             desired=desired_of(options),
             constraints=constraints_of(options),
             ignored=tuple(sorted(set(options) - known)),
-            given=queries,
+            adapter_data=queries,
         )
 
     def build(
@@ -130,7 +130,7 @@ class FunctionSource:
         """Build a container of the kind that the explainer returned last, or else of the queries'
         kind; see `restore`.
         """
-        container = request.given if self._container is None else self._container
+        container = request.adapter_data if self._container is None else self._container
         return self.restore(container, explanations)
 
     def restore(self, native: Any, explanations: Explanations) -> Any:
@@ -180,28 +180,41 @@ def _arguments(
 ) -> tuple[Any, dict[str, Any]]:
     """Return the queries of a call, and its other arguments by name.
 
-    Arguments by position that a function without a readable signature gets have no name and are
-    left out.
+    The queries are the first argument by position, or the one with the name of the function's first
+    parameter. Further arguments by position of a function without a readable signature have no
+    name, and are left out.
+
+    Raises
+    ------
+    AdapterError
+        If the call has no queries, or more arguments by position than the function takes.
     """
-    if not args and not named:
-        raise AdapterError("the call has no queries; give them first")
+    options = dict(named)
     try:
-        signature = inspect.signature(function)
-        bound = signature.bind_partial(*args, **named)
+        parameters = [*inspect.signature(function).parameters.values()]
     except (TypeError, ValueError):
-        options = dict(named)
-        queries = args[0] if args else options.pop(next(iter(options)))
-        return queries, options
-    options = dict(bound.arguments)
-    queries = options.pop(next(iter(options)))
-    for name, parameter in signature.parameters.items():
-        if parameter.kind is inspect.Parameter.VAR_KEYWORD:
-            options |= options.pop(name, {})
+        parameters = []
+    by_position = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    names = [parameter.name for parameter in parameters if parameter.kind in by_position]
+    takes_more = not parameters or any(
+        parameter.kind is inspect.Parameter.VAR_POSITIONAL for parameter in parameters
+    )
+    if len(args) > len(names) and not takes_more:
+        raise AdapterError(
+            f"the call has {len(args)} arguments by position, and the explainer takes {len(names)}"
+        )
+    if args:
+        queries = args[0]
+    elif names and names[0] in options:
+        queries = options.pop(names[0])
+    else:
+        raise AdapterError("the call has no queries; give them first")
+    options |= dict(zip(names[1:], args[1:], strict=False))
     return queries, options
 
 
 def empty_like(answer: Any) -> Any:
-    """Return an empty container of an answer's kind, which holds no row of it; None for others."""
+    """Return an empty container of the answer's type; None for other types."""
     if isinstance(answer, list):
         return []
     if isinstance(answer, pd.DataFrame):

@@ -10,6 +10,8 @@ import pandas as pd
 
 from cfk_plugin.errors import AdapterError
 from cfk_plugin.hookspecs import (
+    CONSTRAINTS,
+    DESIRED,
     AnswerRequest,
     CounterfactualBatch,
     RawMethod,
@@ -126,12 +128,11 @@ class NiceSource:
             frame = queries[self._features].reset_index(drop=True)
         else:
             frame = _frame(self._rows(queries), self._features)
-        constraints = constraints_of(options)
-        ignored = set(options) - {"target_class", *constraints}
+        ignored = set(options) - {*DESIRED, *CONSTRAINTS}
         return AnswerRequest(
             queries=frame,
             desired=desired_of(options, self._classes),
-            constraints=constraints,
+            constraints=constraints_of(options),
             ignored=tuple(sorted(ignored)),
         )
 

@@ -530,7 +530,10 @@ class _Replaced(_Wrapped):
 
     @property
     def _has_catalogue(self) -> bool:
-        return isinstance(self.anonymizer, KAnonymizer)
+        """Whether a catalogue answers; prototypes do otherwise."""
+        return isinstance(
+            self.anonymizer, KAnonymizer
+        )  # `protect` lets only those with one come here
 
     def explain(self, queries: Any, progress: Progress | None, options: dict[str, Any]) -> Any:
         if not self._has_catalogue:
@@ -544,7 +547,12 @@ class _Replaced(_Wrapped):
                 return self.call("explain", (queries,), options)
         n_answers = options.pop("answers", None)
         request = AnswerRequest(queries=queries, constraints=constraints_of(options))
-        if without_constraints(options):
+        if unread := without_constraints(options):
+            if not isinstance(self.source, AnsweringSource):
+                raise InputError(
+                    f"{self.name} is not asked, and its adapter does not read its options; leave"
+                    f" out {', '.join(unread)}"
+                )
             request = self._read("generate", (queries,), options)
         if n_answers is not None:
             request = replace(request, n_answers=n_answers)

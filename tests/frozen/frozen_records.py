@@ -53,7 +53,7 @@ SHARED_LIBRARIES = ("numpy", "pandas", "scikit-learn", "scipy", "numba")
 
 
 class CountingModel:
-    """A model that counts how often it is called, and about how many rows."""
+    """A model that counts its calls, and the rows that all of them were given."""
 
     def __init__(self, predict: Any) -> None:
         self._predict = predict
@@ -96,20 +96,20 @@ class Recording:
 
 
 def record_of(explanation: Any) -> dict[str, Any]:
-    """Return what is recorded of one explanation; values that are None or empty are left out."""
+    """Return what is recorded of one explanation; None and empty lists are left out."""
     record: dict[str, Any] = {"query": explanation.query, "status": explanation.status}
     if isinstance(explanation, GeneralizedCounterfactual):
         certificate = explanation.certificate.to_dict()
-        released = explanation.to_dict()
+        public = explanation.to_dict()
         for name in ("outcome", "region", "released", "withheld", "moved"):
-            record[name] = released.get(name)
+            record[name] = public.get(name)
         for name in (*COUNTS, *FIGURES, *CODES):
             record[name] = certificate.get(name)
     elif isinstance(explanation, PrototypeCounterfactual):
-        released = explanation.to_dict()
-        record["prototype"] = released["prototype"]
+        public = explanation.to_dict()
+        record["prototype"] = public["prototype"]
         for name in ("epsilon", "delta", "guarantee", "reverted", "seeded"):
-            record[name] = released["certificate"][name]
+            record[name] = public["certificate"][name]
     else:
         record["reason"] = explanation.reason
         record["columns"] = list(explanation.columns)
@@ -166,7 +166,8 @@ def differences(stored: StoredRecording, recording: Recording) -> list[str]:
     """Return how a recording differs from the stored one, in words, in the order of the records.
 
     With the versions that the stored records were made with, figures must be equal in all nine
-    digits; with others, they may differ by a billionth.
+    digits. With others they may differ by 1e-9 (relative above 1, absolute below) beside the
+    rounding of the stored figure.
     """
     header = recording.header()
     is_same_version = stored.header["made_with"] == header["made_with"]
@@ -233,7 +234,9 @@ def _is_equal(before: Any, now: Any, is_exact: bool) -> bool:
     is_number = isinstance(now, float) and isinstance(before, (int, float))
     if is_exact or not is_number:
         return bool(before == rounded(now))
-    rounding = 5e-9 * abs(before)  # half a unit of the ninth digit
+    if np.isnan(before) and np.isnan(now):
+        return True
+    rounding = 5e-9 * abs(before)  # at most half a unit of the ninth digit
     return abs(now - before) <= 1e-9 * max(1.0, abs(now)) + rounding
 
 

@@ -1,7 +1,7 @@
 """The settings whose releases are frozen: synthetic tables, models, and every option spelled out.
 
-A new default changes no record here, because no setting relies on a default: a test compares the
-options below with those that the product has.
+A new default changes no record here: no setting relies on a default of a policy, `KAnonymizer`,
+`protect` or `DPPrototypes`. A test compares the options below with those that the product has.
 """
 
 from __future__ import annotations
@@ -127,12 +127,12 @@ def loan_table() -> pd.DataFrame:
         }
     )
     is_missing = random.random(n) < 0.05
-    is_missing[0] = False
+    is_missing[0] = False  # so that the column starts with a number
     return table.assign(debt=table["debt"].mask(is_missing))
 
 
 def visits_table() -> pd.DataFrame:
-    """Return 240 visits of 120 people: several rows per person, dates, flags and a hierarchy."""
+    """Return 240 visits of up to 120 people: several rows per person, dates, flags and a hierarchy."""
     random = np.random.default_rng(5)
     n = 240
     days = pd.Timestamp("2024-01-01") + pd.to_timedelta(random.integers(0, 60, n), unit="D")
@@ -207,7 +207,7 @@ class Goal:
     desired: Any
 
     def is_met(self, rows: pd.DataFrame) -> Any:
-        """Return a mask of shape (n,); for "opposite", whether the label is not the lowest one."""
+        """Return a mask of shape (n,). For "opposite", queries are those with the label "low"."""
         labels = self.predict(rows)
         if self.desired == "opposite":
             return labels != "low"
@@ -227,8 +227,8 @@ GOALS: Mapping[str, Goal] = {
 }
 
 
-def unreadable_rows() -> pd.DataFrame:
-    """Return three rows that protection has to withhold or read with care."""
+def awkward_rows() -> pd.DataFrame:
+    """Return a row without an age, one with an unknown city, and one that is as it should be."""
     rows = LOANS.iloc[[0, 1, 2]].copy()
     rows["age"] = rows["age"].astype(object)
     rows.iloc[0, rows.columns.get_loc("age")] = None
@@ -250,20 +250,24 @@ class Case:
     def of(cls, goal: Goal, n: int = 9) -> Case:
         is_met = goal.is_met(LOANS)
         return cls(
-            counterfactuals=pd.concat([LOANS[is_met].head(n), unreadable_rows()]),
-            factuals=pd.concat([LOANS[~is_met].head(n), unreadable_rows()]),
+            counterfactuals=pd.concat([LOANS[is_met].head(n), awkward_rows()]),
+            factuals=pd.concat([LOANS[~is_met].head(n), awkward_rows()]),
         )
 
 
-def fitted(
+def fit_counted(
     population: Population,
     goal: Goal,
     recording: Recording,
     policy: Mapping[str, Any],
     **options: Any,
 ) -> KAnonymizer:
-    """Fit an anonymizer with all options given, and count what is asked of the model."""
-    recording.model = CountingModel(goal.predict)
+    """Fit an anonymizer with all options given; the recording counts what its model is asked.
+
+    Several fits of one recording share its model, and are counted together.
+    """
+    if recording.model is None:
+        recording.model = CountingModel(goal.predict)
     anonymizer = KAnonymizer(
         policy=PrivacyPolicy(**{**POLICY, **policy}), **{**ANONYMIZER, **options}
     )
@@ -300,7 +304,7 @@ def record_answers(recording: Recording, anonymizer: KAnonymizer, queries: pd.Da
 def of_policy(policy: Mapping[str, Any], goal: Goal, **options: Any) -> Recording:
     """Record what a policy releases on the loans."""
     recording = Recording()
-    anonymizer = fitted(loan_population(), goal, recording, policy, **options)
+    anonymizer = fit_counted(loan_population(), goal, recording, policy, **options)
     case = Case.of(goal)
     without_factuals = transform(anonymizer, case.counterfactuals, None)
     recording.add("transform", without_factuals)
@@ -314,7 +318,7 @@ def of_visits(guarantee: str) -> Recording:
     """Record releases of a table with several rows per person, dates and a hierarchy."""
     recording = Recording()
     goal = Goal(visit_labels, 1)
-    anonymizer = fitted(visit_population(), goal, recording, {"guarantee": guarantee})
+    anonymizer = fit_counted(visit_population(), goal, recording, {"guarantee": guarantee})
     is_met = goal.is_met(VISITS)
     case = Case(VISITS[is_met].head(9), VISITS[~is_met].head(9))
     record_transforms(recording, anonymizer, case)
@@ -329,7 +333,7 @@ def of_bins(policy: Mapping[str, Any], goal: Goal) -> Recording:
     """Record releases in which private numbers leave as their bin."""
     recording = Recording()
     population = loan_population(bins={"pay": [10, 25, 40, 60]})
-    anonymizer = fitted(population, goal, recording, {"private_values": "bins", **policy})
+    anonymizer = fit_counted(population, goal, recording, {"private_values": "bins", **policy})
     case = Case.of(goal)
     record_transforms(recording, anonymizer, case)
     if anonymizer.policy_.guarantee == "catalogue":
@@ -341,7 +345,7 @@ def of_schema_rules(guarantee: str, goal: Goal) -> Recording:
     """Record releases where the schema says what cannot change."""
     recording = Recording()
     population = loan_population(immutable=["city"], monotone={"age": "increase"})
-    anonymizer = fitted(population, goal, recording, {"guarantee": guarantee})
+    anonymizer = fit_counted(population, goal, recording, {"guarantee": guarantee})
     record_transforms(recording, anonymizer, Case.of(goal, n=14))
     return recording
 
@@ -353,17 +357,19 @@ def of_ledger(guarantee: str, goal: Goal) -> Recording:
     with tempfile.TemporaryDirectory() as folder:
         url = Path(folder) / "ledger.db"
         with Ledger(url, key=LEDGER_KEY, create=True) as ledger:
-            first = fitted(
+            first = fit_counted(
                 loan_population(), goal, recording, {"guarantee": guarantee}, ledger=ledger
             )
             recording.add("first", transform(first, case.counterfactuals, case.factuals))
             recording.add("again", transform(first, case.counterfactuals, case.factuals))
             policy = {"guarantee": guarantee, "k": 7}
-            larger = fitted(loan_population(), goal, recording, policy, ledger=ledger)
+            larger = fit_counted(loan_population(), goal, recording, policy, ledger=ledger)
             recording.add("larger k", transform(larger, case.counterfactuals, case.factuals))
             later = LOANS.tail(180).reset_index(drop=True)
             population = Population.from_frame(later, loan_population().schema, key=POPULATION_KEY)
-            refitted = fitted(population, goal, recording, {"guarantee": guarantee}, ledger=ledger)
+            refitted = fit_counted(
+                population, goal, recording, {"guarantee": guarantee}, ledger=ledger
+            )
             recording.add("refitted", transform(refitted, case.counterfactuals, case.factuals))
             recording.add_plain("ledger", ledger_rows(ledger))
     return recording
@@ -402,7 +408,7 @@ def of_sealed(guarantee: str, goal: Goal) -> Recording:
     case = Case.of(goal)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "population.cfk"
-        fitted(loan_population(), goal, recording, {"guarantee": guarantee}).seal(path)
+        fit_counted(loan_population(), goal, recording, {"guarantee": guarantee}).seal(path)
         recording.model = CountingModel(goal.predict)
         opened = Population.open(path, key=POPULATION_KEY)
         anonymizer = KAnonymizer(policy=None, **ANONYMIZER)
@@ -482,13 +488,18 @@ def of_spark(spark: Any, folder: Path) -> Recording:
     cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import it
     try:
         for guarantee in ("nominal", "reciprocal"):
-            anonymizer = unrecorded(goal, {"guarantee": guarantee})
+            anonymizer = fit_uncounted(goal, {"guarantee": guarantee})
             table = on_spark(spark, counterfactuals, folder)
             released = protect_spark(table, anonymizer, keep=["id"], key=POPULATION_KEY)
             recording.add_plain(f"protect, {guarantee}", rows_of(released))
         table = on_spark(spark, queries, folder)
         answers = explain_spark(
-            table, unrecorded(goal, {}), keep=["id"], answers=1, key=POPULATION_KEY, **UNCONSTRAINED
+            table,
+            fit_uncounted(goal, {}),
+            keep=["id"],
+            answers=1,
+            key=POPULATION_KEY,
+            **UNCONSTRAINED,
         )
         recording.add_plain("explain", rows_of(answers))
     finally:
@@ -496,7 +507,7 @@ def of_spark(spark: Any, folder: Path) -> Recording:
     return recording
 
 
-def unrecorded(goal: Goal, policy: Mapping[str, Any]) -> KAnonymizer:
+def fit_uncounted(goal: Goal, policy: Mapping[str, Any]) -> KAnonymizer:
     """Fit an anonymizer whose model counts nothing, as calls on workers cannot be counted here."""
     anonymizer = KAnonymizer(policy=PrivacyPolicy(**{**POLICY, **policy}), **ANONYMIZER)
     return anonymizer.fit(loan_population(), goal.predict, goal.desired, threshold=None)
@@ -540,7 +551,7 @@ SETTINGS: dict[str, Callable[[], Recording]] = {
     for guarantee in GUARANTEES
     for name, record in settings_of_guarantee(guarantee).items()
 }
-"""A function that records, by the name of its setting."""
+"""Functions that record, by the name of their setting; `of_spark` needs a session and is apart."""
 
 NOMINAL = {"guarantee": "nominal"}
 SETTINGS |= {

@@ -12,7 +12,7 @@ from frozen_records import RECORDS, differences, file_of, read
 from frozen_settings import ANONYMIZER, POLICY, PROTECT, PROTOTYPES, SETTINGS
 
 pytestmark = [
-    pytest.mark.full_search,  # groups are searched for as users do: the effort is spelled out
+    pytest.mark.full_search,  # the search for groups is not shortened, as it is in other tests
     pytest.mark.filterwarnings("ignore::cfk_plugin.errors.PrivacyLeakWarning"),
 ]
 

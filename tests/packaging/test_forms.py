@@ -1,4 +1,4 @@
-"""Three forms that hide statements are not used in the folders that have been rewritten."""
+"""Three forms that pack several steps into one statement are not used in rewritten folders."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EXCUSE = "# form: "
 
 SEVERAL = "a tuple assigned to several targets: write one assignment per line"
 STARRED = "a local tuple unpacked into a call: name its parts, or make it an object"
-CONDITIONAL = "a conditional expression inside of a call or another one: give it a name first"
+CONDITIONAL = "a conditional expression inside a call or another one: give it a name first"
 
 
 def forms_in(tree: ast.Module) -> Iterator[tuple[int, str]]:
@@ -28,8 +28,17 @@ def forms_in(tree: ast.Module) -> Iterator[tuple[int, str]]:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             yield from starred_tuples(node)
         if isinstance(node, (ast.Call, ast.IfExp)):
-            inner = [child for child in ast.iter_child_nodes(node) if is_conditional(child)]
-            yield from ((child.lineno, CONDITIONAL) for child in inner if hasattr(child, "lineno"))
+            for child in ast.iter_child_nodes(node):
+                yield from ((inner.lineno, CONDITIONAL) for inner in conditionals_in(child))
+
+
+def conditionals_in(node: ast.AST) -> Iterator[ast.IfExp]:
+    """Yield the conditional expressions in an argument, but not those in functions inside it."""
+    if isinstance(node, ast.IfExp):
+        yield node
+    elif not isinstance(node, (ast.Lambda, ast.Call)):
+        for child in ast.iter_child_nodes(node):
+            yield from conditionals_in(child)
 
 
 def is_several_assignments(node: ast.Assign) -> bool:
@@ -59,12 +68,6 @@ def starred_tuples(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator
                     yield argument.lineno, STARRED
 
 
-def is_conditional(node: ast.AST) -> bool:
-    if isinstance(node, ast.keyword):
-        return isinstance(node.value, ast.IfExp)
-    return isinstance(node, ast.IfExp)
-
-
 def unexcused(text: str) -> list[str]:
     """Return the forbidden forms of a module that no comment excuses."""
     lines = text.splitlines()
@@ -92,6 +95,7 @@ def test_forms_are_not_used(folder: str) -> None:
         ("def f():\n    rest = 1, 2\n    g(*rest)", STARRED),
         ("f(a if b else c)", CONDITIONAL),
         ("f(key=a if b else c)", CONDITIONAL),
+        ("f([1, a if b else c])", CONDITIONAL),
         ("x = a if b else c if d else e", CONDITIONAL),
     ],
 )
@@ -106,6 +110,7 @@ def test_a_forbidden_form_is_found(code: str, form: str) -> None:
         "rows, columns = table.shape",
         "x = a if b else c",
         "f(*arguments)",
+        "f(lambda: a if b else c)",
         "a, b = 1, 2  # form: the two ends of an interval",
     ],
 )

@@ -571,15 +571,15 @@ def test_an_explainer_whose_answers_begin_at_the_query_is_not_asked() -> None:
         "population": fitted(train).population_,
     }
     catalogue = PrivacyPolicy(k=K, guarantee="catalogue")
-    private = protect(explainer, policy=catalogue, anchor="query", **settings)
+    private = protect(explainer, policy=catalogue, start="query", **settings)
     queries = train[two(train) == "no"].head(5)
     assert [*private.explain(queries)] == [*fitted(train).explain(queries)]
     with pytest.raises(PolicyError, match="catalogue"):
         protect(
-            explainer, policy=PrivacyPolicy(k=K, guarantee="reciprocal"), anchor="query", **settings
+            explainer, policy=PrivacyPolicy(k=K, guarantee="reciprocal"), start="query", **settings
         )
-    with pytest.raises(InputError, match="anchor"):
-        protect(explainer, policy=catalogue, anchor="model", **settings)
+    with pytest.raises(InputError, match="start"):
+        protect(explainer, policy=catalogue, start="model", **settings)
 
 
 @pytest.mark.parametrize("model", [two, three])

@@ -242,7 +242,7 @@ def test_answers_begin_at_the_query_behind_an_explainer_that_is_not_asked(answer
         "population": POPULATION,
         "policy": CATALOGUE,
     }
-    private = protect(lambda rows: rows, anchor="query", **settings)
+    private = protect(lambda rows: rows, start="query", **settings)
     assert [*private.explain(QUERIES, answers=M)] == [*answers]
 
 

@@ -240,7 +240,7 @@ def test_declarations_of_adapters_are_checked() -> None:
         (
             {"start": "query", "policy": PrivacyPolicy(k=5, guarantee="reciprocal")},
             PolicyError,
-            "needs PrivacyPolicy",
+            "come from a catalogue",
         ),
     ],
 )

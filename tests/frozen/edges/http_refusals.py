@@ -116,7 +116,8 @@ def line_of(name: str, reply: Reply) -> str:
 
 # --- requests that the server reads and refuses, one at a time
 
-V1, V2 = "/v1/models/explainer:explain", "/v2/models/explainer/explain"
+V1 = "/v1/models/explainer:explain"
+V2 = "/v2/models/explainer/explain"
 WRONG_REQUESTS = {
     "another path": Request(path="/predict"),
     "another path of a known model": Request(path="/v1/models/other:explain"),
