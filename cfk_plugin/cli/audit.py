@@ -204,7 +204,6 @@ def audit_epsilon(
     """
     from cfk_plugin._files import check_report, load_function, progress_bar, read_schema, read_table
     from cfk_plugin.audit import canary_audit, one_run_audit, runs_needed
-    from cfk_plugin.audit.epsilon import neighbours, seconds_needed
     from cfk_plugin.dp.audited import measuring
 
     check_report(place.output)
@@ -233,9 +232,7 @@ def audit_epsilon(
     if one_run:
         report = one_run_audit(audited, rows, people, **claim)
     else:
-        worlds = neighbours(rows, people, roles, relation, seed)  # type: ignore[arg-type]  # checked there
-        seconds = seconds_needed(audited, worlds, runs, n_jobs=jobs, backend=backend)  # type: ignore[arg-type]
-        _say_runs(runs, seconds, runs_needed(claimed, delta))
+        _show_runs(runs, runs_needed(claimed, delta))
         claim |= {"runs": runs, "relation": relation, "n_jobs": jobs, "backend": backend}
         with progress_bar("running", console(stderr=True)) as told:
             report = canary_audit(audited, rows, people, progress=told, **claim)
@@ -255,11 +252,10 @@ def _check_audited(method: str | None, fit: str | None, score: str | None) -> No
         )
 
 
-def _say_runs(runs: int, seconds: float, needed: int | None) -> None:
-    from cfk_plugin.audit.planning import format_duration
-
-    say(f"{2 * runs} runs, about {format_duration(seconds)}", stderr=True)
-    if needed is None or needed > runs:
+def _show_runs(n_runs: int, n_needed: int | None) -> None:
+    """Show how often the function will run, and whether that can refute the claim."""
+    say(f"{2 * n_runs} runs", stderr=True)
+    if n_needed is None or n_needed > n_runs:
         say("so few runs cannot refute the claim, however much is given away", stderr=True)
 
 
