@@ -305,13 +305,16 @@ class Setup:
     seed: int
 
     def split(self, n: int) -> tuple[Rows, Rows, Rows]:
-        """Return the table, the adversary's own people and the control: disjoint, drawn by the
-        seed.
-        """
-        order = np.random.default_rng(self.seed).permutation(n)
-        own = (n - self.n_train + 1) // 2
-        table, mine, rest = np.split(order, [self.n_train, self.n_train + own])
-        return table, mine, rest
+        """Return the table, the adversary's own people and the control; see `split_people`."""
+        return split_people(n, self.n_train, self.seed)
+
+
+def split_people(n_people: int, n_train: int, seed: int) -> tuple[Rows, Rows, Rows]:
+    """Return the table, the adversary's own people and the control: disjoint positions."""
+    order = np.random.default_rng(seed).permutation(n_people)
+    n_own = (n_people - n_train + 1) // 2
+    table, own, control = np.split(order, [n_train, n_train + n_own])
+    return table, own, control
 
 
 def attack(owner: Target, sample: Sample, setup: Setup) -> Found:

@@ -5,7 +5,6 @@ it.
 from __future__ import annotations
 
 import inspect
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -193,17 +192,6 @@ def measure(
         if progress is not None:
             progress(len(found), total)
     return found[::2], found[1::2]
-
-
-def seconds_needed(
-    fit: Fit, worlds: Worlds, runs: int, *, n_jobs: int = 1, backend: Backend = "auto"
-) -> float:
-    """Time one run in each world, and return the seconds that `runs` in each would take."""
-    check_jobs(n_jobs, backend)
-    started = time.perf_counter()
-    for table in (worlds.inside, worlds.outside):
-        run(fit, table, 0 if takes_seed(fit) else None)
-    return (time.perf_counter() - started) * runs / int(joblib.effective_n_jobs(n_jobs))
 
 
 def run(fit: Fit, table: pd.DataFrame, seed: int | None) -> Any:

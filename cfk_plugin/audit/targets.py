@@ -465,6 +465,9 @@ class PrototypeOwner(_ModelOwner):
     # production.
     repeatable: bool = False
 
+    def __post_init__(self) -> None:
+        policy_of(self._prototypes(0))  # refuses settings that are out of range
+
     @property
     def policy(self) -> Mapping[str, Any]:
         return policy_of(self._prototypes(0)).to_dict()
@@ -604,6 +607,12 @@ class Kept:
         return self.folder / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.npz"
 
 
+def check_n_jobs(n_jobs: object) -> None:
+    """Raise `InputError` unless this is a number of trainings that can run together."""
+    if not isinstance(n_jobs, int) or isinstance(n_jobs, bool) or n_jobs == 0:
+        raise InputError("n_jobs must be a whole number other than 0; -1 takes all cores")
+
+
 class AuditRun:
     """What all audits of models share: checked settings, pieces that can be resumed, and a
     report.
@@ -619,8 +628,7 @@ class AuditRun:
         total: int,
     ) -> None:
         whole_number("seed", seed, 0)
-        if not isinstance(n_jobs, int) or isinstance(n_jobs, bool) or n_jobs == 0:
-            raise InputError("n_jobs must be a whole number other than 0; -1 takes all cores")
+        check_n_jobs(n_jobs)
         self.owner, self.seed = owner, seed
         self._started = time.perf_counter()
         self._n_jobs, self._kept, self._progress = n_jobs, kept, progress or (lambda *_: None)

@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,12 +22,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from cfk_plugin.audit import AuditReport, AuditResult, EpsilonAudit
-    from cfk_plugin.audit.planning import Plan, Report
-    from cfk_plugin.audit.targets import Sample, Target
+    from cfk_plugin.audit.suite import AuditSelection, FinishedAudit
+    from cfk_plugin.audit.targets import ExplainerFactory, Sample, Target
     from cfk_plugin.data.policy import PrivacyPolicy
     from cfk_plugin.data.schema import Schema as Roles
-
-    Found = Sequence[tuple[str, str, Report]]
 
 audit = typer.Typer(
     help="Attack what would be released, before others do; see what it costs.", no_args_is_help=True
@@ -204,7 +203,6 @@ def audit_epsilon(
     """
     from cfk_plugin._files import check_report, load_function, progress_bar, read_schema, read_table
     from cfk_plugin.audit import canary_audit, one_run_audit, runs_needed
-    from cfk_plugin.audit.epsilon import neighbours, seconds_needed
     from cfk_plugin.dp.audited import measuring
 
     check_report(place.output)
@@ -233,9 +231,7 @@ def audit_epsilon(
     if one_run:
         report = one_run_audit(audited, rows, people, **claim)
     else:
-        worlds = neighbours(rows, people, roles, relation, seed)  # type: ignore[arg-type]  # checked there
-        seconds = seconds_needed(audited, worlds, runs, n_jobs=jobs, backend=backend)  # type: ignore[arg-type]
-        _say_runs(runs, seconds, runs_needed(claimed, delta))
+        _show_runs(runs, runs_needed(claimed, delta))
         claim |= {"runs": runs, "relation": relation, "n_jobs": jobs, "backend": backend}
         with progress_bar("running", console(stderr=True)) as told:
             report = canary_audit(audited, rows, people, progress=told, **claim)
@@ -255,11 +251,10 @@ def _check_audited(method: str | None, fit: str | None, score: str | None) -> No
         )
 
 
-def _say_runs(runs: int, seconds: float, needed: int | None) -> None:
-    from cfk_plugin.audit.planning import format_duration
-
-    say(f"{2 * runs} runs, about {format_duration(seconds)}", stderr=True)
-    if needed is None or needed > runs:
+def _show_runs(n_runs: int, n_needed: int | None) -> None:
+    """Show how often the function will run, and whether that can refute the claim."""
+    say(f"{2 * n_runs} runs", stderr=True)
+    if n_needed is None or n_needed > n_runs:
         say("so few runs cannot refute the claim, however much is given away", stderr=True)
 
 
@@ -309,9 +304,9 @@ _FEW = 20  # more outcomes than this are hardly labels, and are not listed
 
 @command(
     "all",
-    "cfk audit all people.csv -s schema.json -d yes --budget 5m\ncfk audit all people.csv -s"
-    " schema.json -d yes --against raw,reciprocal,dp --only membership --budget 90s\ncfk audit all"
-    " people.csv -s schema.json -d yes -m model.joblib --explainer nice --budget full -o out.json",
+    "cfk audit all people.csv -s schema.json -d yes\ncfk audit all people.csv -s schema.json -d yes"
+    " --size medium --against raw,reciprocal,dp --only membership\ncfk audit all people.csv -s"
+    " schema.json -d yes --size large -m model.joblib --explainer nice -o out.json",
     audit,
     kept=(
         "with --keep, what was measured stays in its folder, and the same command goes on from"
@@ -356,9 +351,9 @@ def audit_all(
             )
         ),
     ] = "raw,reciprocal",
-    budget: Annotated[
-        str, typer.Option(help="fast (3 minutes), full (30), or a time such as 90s, 5m, 1h.")
-    ] = "fast",
+    size: Annotated[
+        str, typer.Option(help="How much is run: small (a first answer), medium or large.")
+    ] = "small",
     only: Annotated[
         str | None, typer.Option(help="Audits to run, commas between; see the docs. Default: all.")
     ] = None,
@@ -372,69 +367,95 @@ def audit_all(
         Path | None, typer.Option(help="Folder of results, from which a stopped audit continues.")
     ] = None,
 ) -> int:
-    """Measure what explanations leak: membership, extraction, attributes and links, at sizes that
-    fit the time.
+    """Measure what explanations leak: membership, extraction, attributes and links, at one of three
+    sizes.
 
     Models are trained anew on parts of the people: the attacks are on the way of training and
     answering, not on one model. Exit code 0 when everything was measured; the report judges.
     """
     import cfk_plugin._files as files
-    from cfk_plugin.audit.planning import AUDITS, Scope, plan, run_planned, seconds_of
-    from cfk_plugin.audit.targets import Kept, Sample, full_depth_forest
-    from cfk_plugin.plugins import generator
+    from cfk_plugin.audit.suite import AUDITS, SIZES, Scope, run_audits, select_audits
+    from cfk_plugin.audit.targets import Kept, Sample, check_n_jobs, full_depth_forest
 
     files.check_report(place.output)
-    wanted, who = opt.names("--only", only, AUDITS), opt.names("--against", against, _AGAINST)
-    seconds = seconds_of(budget)
+    audits = opt.names("--only", only, AUDITS)
+    owner_names = opt.names("--against", against, _AGAINST)
+    size_name = opt.one_of("--size", size, SIZES)
+    check_n_jobs(jobs)
+    _check_folder(keep)
     rules = files.read_policy(policy, {"k": k, "objective": objective})
-    explain = files.load_function(explainer) if ":" in explainer else generator(explainer)
+    make_explainer = _explainer_factory(explainer)
     table = files.read_table(people)
     roles = files.read_schema(schema, table)
     sample = Sample(table[list(roles.features)], _outcomes(table, roles, target, desired))
-    trained = full_depth_forest(sample.X) if model is None else _estimator(model)
-    owners = [_owner(name, trained, explain, roles, rules, epsilon, sample) for name in who]
-    scope = Scope(roles.quasi_identifiers, explain, next(iter(roles.names("sensitive")), None))
-    wanted = [
-        name
-        for name in AUDITS
-        if name in wanted and (name != "attribute_surrogate" or scope.attribute)
+    if model is None:
+        estimator = full_depth_forest(sample.X)
+    else:
+        estimator = _estimator(model)
+    owners = [
+        _owner(name, estimator, make_explainer, roles, rules, epsilon, sample)
+        for name in owner_names
     ]
-    planned = plan(owners, sample, scope, seconds, audits=wanted, n_jobs=jobs, seed=seed)
-    _say_plan(planned, owners, sample, scope)
-    given = {
-        "desired": desired,
-        "target": target,
-        "model": model,
-        "explainer": explainer,
-        "against": "",
-    }
-    given |= {} if objective is None else {"objective": objective}
-    # Kept results are found by the target's name alone, so other settings get a folder of their
-    # own.
-    kept = None if keep is None else Kept(keep / _fingerprint(schema, given, policy, k, epsilon))
-    found = []
-    with files.progress_bar("attacking", console(stderr=True)) as told:
-        for done in run_planned(
-            owners, sample, scope, planned, seed=seed, n_jobs=jobs, kept=kept, progress=told
-        ):
-            found.append(done)
-            say(f"{done[1]} of {done[0]}: done", stderr=True)
+    scope = Scope(
+        quasi_identifiers=roles.quasi_identifiers,
+        explainer=make_explainer,
+        attribute=next(iter(roles.names("sensitive")), None),
+    )
+    selection = select_audits(owners, sample, scope, size=size_name, audits=audits, seed=seed)
+    _show_selection(selection)
+    kept = None
+    if keep is not None:
+        settings = {
+            "desired": desired,
+            "target": target,
+            "model": model,
+            "explainer": explainer,
+            "against": "",
+        }
+        if objective is not None:
+            settings["objective"] = objective
+        # Kept results are found by the owner's name alone, so other settings get a folder of their
+        # own.
+        kept = Kept(keep / _fingerprint(schema, settings, policy, k, epsilon))
+    finished = []
+    with files.progress_bar("attacking", console(stderr=True)) as progress:
+        for done in run_audits(selection, n_jobs=jobs, kept=kept, progress=progress):
+            finished.append(done)
+            say(f"{done.audit} of {done.owner}: done", stderr=True)
     if place.output is not None:
-        files.write_report(place.output, _text(budget, planned, found))
+        files.write_report(place.output, _report_text(selection, finished))
     if place.track or place.experiment:
-        _log(found, place.experiment or "cfk-audits")
-    return _show_all(found)
+        _log(finished, place.experiment or "cfk-audits")
+    _show_finished(finished)
+    return 0
+
+
+def _check_folder(keep: Path | None) -> None:
+    """Raise `InputError` if results cannot be kept there."""
+    if keep is not None and keep.exists() and not keep.is_dir():
+        raise InputError(f"--keep {keep}: is a file; name a folder")
+
+
+def _explainer_factory(name: str) -> ExplainerFactory:
+    """Return what makes an explainer: a function of the user's, or a generator by name."""
+    from cfk_plugin._files import load_function
+    from cfk_plugin.plugins import generator
+
+    if ":" in name:
+        return load_function(name)
+    return generator(name)
 
 
 def _owner(
     name: str,
     model: Any,
-    explain: Any,
+    explainer: ExplainerFactory,
     roles: Roles,
     rules: PrivacyPolicy,
     epsilon: float,
     sample: Sample,
 ) -> Target:
+    """Return the owner for a name of `_AGAINST`; check that it can be trained, but do not."""
     from cfk_plugin.audit.targets import (
         GUARANTEES,
         PrototypeOwner,
@@ -442,13 +463,21 @@ def _owner(
         measured_schema,
         protected_owner,
     )
+    from cfk_plugin.dp.noise import load_opendp
 
     if name == "raw":
-        return RawOwner(name, model, explain)
+        return RawOwner(name=name, model=model, explainer=explainer)
     if name in GUARANTEES:
-        return protected_owner(name, model, explain, rules, schema=roles)
-    domains = measured_schema(sample, roles.quasi_identifiers)
-    return PrototypeOwner(name, model, domains, epsilon, revert=name == "dp-reverted")
+        return protected_owner(name, model, explainer, rules, schema=roles)
+    owner = PrototypeOwner(
+        name=name,
+        model=model,
+        schema=measured_schema(sample, roles.quasi_identifiers),
+        epsilon=epsilon,
+        revert=name == "dp-reverted",
+    )
+    load_opendp()  # raises if it is not installed
+    return owner
 
 
 def _outcomes(
@@ -520,63 +549,63 @@ def _fingerprint(
     return found.hexdigest()[:16]
 
 
-def _say_plan(planned: Plan, owners: Sequence[Target], sample: Sample, scope: Any) -> None:
-    """Say in advance how long it takes, and what it can and cannot show."""
-    from cfk_plugin.audit.planning import AUDITS, AuditTask, can_detect, format_duration
+def _show_selection(selection: AuditSelection) -> None:
+    """Show what will be run, what it can show, and what is left out."""
+    from cfk_plugin.audit.suite import describe_left_out, describe_power
 
-    say(
-        f"{len(planned.seconds)} audits, about {format_duration(planned.total)}; "
-        f"models are trained on {planned.people} of {len(sample)} people",
-        stderr=True,
+    task = selection.selected[0].task
+    n_people = len(task.sample)
+    first_line = (
+        f"size {selection.size}: {len(selection.selected)} audits; "
+        f"models are trained on {task.n_train:,} of {n_people:,} people"
     )
-    for few, why in ((True, "people are too few"), (False, "the budget is too small")):
-        names = [
-            f"{name} of {owner}" + ("" if few else f" ({format_duration(needed)})")
-            for (owner, name), needed in planned.left_out.items()
-            if math.isnan(needed) == few
-        ]
-        if names:
-            say(f"left out, as {why}: {', '.join(names)}", stderr=True)
-    task, planned_for = (
-        AuditTask(owners[0], sample, planned.sizes, scope),
-        {name for _, name in planned.seconds},
-    )
-    for name in (name for name in AUDITS if name in planned_for):
-        say(f"  {name}: {can_detect(name, task)}", stderr=True)
+    if task.n_train < task.size.trained_on:
+        first_line += f", too few for the {task.size.trained_on:,} of this size"
+    say(first_line, stderr=True)
+    for sentence in describe_left_out(selection.left_out):
+        say(f"left out: {sentence}", stderr=True)
+    for sentence in describe_power(selection):
+        say(f"  {sentence}", stderr=True)
 
 
-def _text(budget: str, planned: Plan, found: Found) -> str:
+def _report_text(selection: AuditSelection, finished: Sequence[FinishedAudit]) -> str:
+    """Return the JSON of all reports, with the size and what was left out."""
+    task = selection.selected[0].task
     content = {
         "schema_version": 1,
         "kind": "all",
-        "budget": budget,
-        "seconds_expected": planned.total,
-        "sizes": planned.sizes._asdict() | {"people": planned.people},
+        "size": selection.size,
+        "sizes": asdict(task.size),
+        "people": len(task.sample),
+        "left_out": [asdict(each) for each in selection.left_out],
         "reports": [
-            {"owner": owner, "audit": audit, **report.to_dict()} for owner, audit, report in found
+            {"owner": each.owner, "audit": each.audit, **each.report.to_dict()} for each in finished
         ],
     }
     return json.dumps(content, indent=1, allow_nan=False, ensure_ascii=False)
 
 
-def _log(found: Found, experiment: str) -> None:
-    """Log the audits of each target to a run of its own: a report judges one service."""
-    runs: dict[str, str] = {}
-    for owner, _, report in found:
-        if owner in runs:
-            report.log(runs[owner])
+def _log(finished: Sequence[FinishedAudit], experiment: str) -> None:
+    """Log the audits of each owner to a run of its own: a report judges one service."""
+    run_of_owner: dict[str, str] = {}
+    for each in finished:
+        owner = each.owner
+        if owner in run_of_owner:
+            each.report.log(run_of_owner[owner])
         else:
-            runs[owner] = report.log(experiment=experiment, run_name=f"audit of {owner}")
-            say(f"{owner}: logged to MLflow run {runs[owner]}", stderr=True)
+            run_id = each.report.log(experiment=experiment, run_name=f"audit of {owner}")
+            run_of_owner[owner] = run_id
+            say(f"{owner}: logged to MLflow run {run_id}", stderr=True)
 
 
-def _show_all(found: Found) -> int:
+def _show_finished(finished: Sequence[FinishedAudit]) -> None:
+    """Show a table per owner; a result with "/" is of a single attribute, and only in the file."""
     from rich import box
 
-    shown: dict[str, list[AuditResult]] = {}
-    for owner, _, report in found:  # a result with "/" is of a single attribute; the file has these
-        shown.setdefault(owner, []).extend(result for result in report if "/" not in result.attack)
-    for owner, results in shown.items():
+    results_of_owner: dict[str, list[AuditResult]] = {}
+    for each in finished:
+        results = [result for result in each.report if "/" not in result.attack]
+        results_of_owner.setdefault(each.owner, []).extend(results)
+    for owner, results in results_of_owner.items():
         _show(results, lambda _: _KEYS_OF_ALL, title=owner, box=box.SIMPLE_HEAD)
-    _explain([result for results in shown.values() for result in results])
-    return 0
+    _explain([result for results in results_of_owner.values() for result in results])

@@ -7,12 +7,12 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from importlib import metadata
 from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 
 import typer
 from typer.core import TyperGroup
@@ -85,6 +85,8 @@ Output = Annotated[
 Seed = Annotated[int, typer.Option(help="Seed of all random draws.", min=0)]
 Track = Annotated[bool, typer.Option("--track", help="Log to MLflow.")]
 Experiment = Annotated[str | None, typer.Option(help="MLflow experiment; implies --track.")]
+
+KnownName = TypeVar("KnownName", bound=str)
 
 EXIT = {"pass": 0, "fail": 1, "review": 3}
 
@@ -323,6 +325,14 @@ def names(option: str, text: str | None, known: Iterable[str]) -> list[str]:
             f" {', '.join(known)}"
         )
     return found
+
+
+def one_of(option: str, name: str, known: Collection[KnownName]) -> KnownName:
+    """Return the known name that an option gives; refuse any other."""
+    for known_name in known:
+        if name == known_name:
+            return known_name
+    raise InputError(f"{option} {name}: known are {', '.join(known)}")
 
 
 def numbers(option: str, text: str) -> list[int]:

@@ -144,8 +144,7 @@ def _progress(experiment: Experiment, at_once: int) -> Iterator[OnEvent]:
     """Show progress and the time left; without a terminal, a line per table."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    from cfk_plugin.audit.planning import format_duration
-    from cfk_plugin.reproduction.run import Event, Forecast
+    from cfk_plugin.reproduction.run import Event, Forecast, format_duration
 
     err, jobs = console(stderr=True), experiment.jobs()
     forecast = Forecast(jobs, experiment.limit, at_once)

@@ -54,7 +54,7 @@ class PrivateRows(HostOnly):
     @property
     def mechanism(self) -> str:
         kind = "Gaussian, zero-concentrated" if self._concentrated else "Laplace"
-        return f"discrete {kind}, OpenDP {_opendp().__version__}"
+        return f"discrete {kind}, OpenDP {load_opendp().__version__}"
 
     def scale(self, tables: int, share: float) -> float:
         """Return the scale of the noise on each count if this many tables share a share of the
@@ -118,7 +118,7 @@ class PrivateRows(HostOnly):
         return self._left.pop(0)
 
     def _open(self, codes: NDArray[np.int32], epsilon: float, delta: float) -> None:
-        dp = _opendp()
+        dp = load_opendp()
         self._space = (
             dp.user_domain("coded rows", lambda rows: isinstance(rows, np.ndarray)),
             dp.symmetric_distance(),
@@ -141,7 +141,7 @@ class PrivateRows(HostOnly):
         self._queryable = composed(codes)
 
     def _divide(self) -> None:
-        dp = _opendp()
+        dp = load_opendp()
         self._queryable = self._queryable(
             dp.c.make_adaptive_composition(
                 *self._space, self._measure, d_in=self.person, d_mids=self._left
@@ -149,7 +149,7 @@ class PrivateRows(HostOnly):
         )
 
     def _noised_counts(self, count: Counting, tables: int, scale: float) -> Counts:
-        dp = _opendp()
+        dp = load_opendp()
         if self._concentrated:
             metric, stretch = dp.l2_distance(T=float), math.sqrt(tables)
             noise = dp.m.then_gaussian(scale=scale)
@@ -167,7 +167,7 @@ class PrivateRows(HostOnly):
         return np.array(self._queryable(counting >> noise), dtype=np.float64)
 
     def _noised_best(self, scores: Scores, scale: float) -> int:
-        dp = _opendp()
+        dp = load_opendp()
         scoring = dp.t.make_user_transformation(
             *self._space,
             dp.vector_domain(dp.atom_domain(T=float, nan=False)),
@@ -214,7 +214,8 @@ class Marginal:
         return cell
 
 
-def _opendp() -> Any:
+def load_opendp() -> Any:
+    """Return OpenDP's prelude; raise `MissingDependencyError` if it is not installed."""
     try:
         import opendp.prelude as dp
     except ImportError as error:

@@ -463,3 +463,16 @@ def _metrics(found: Measurement) -> Iterator[Value]:
     for name, value in figures.items():
         if name != "k" and isinstance(value, (int, float)) and math.isfinite(value):
             yield Value(f"{''.join(parts)}{name}", float(value), found.k)
+
+
+def format_duration(seconds: float) -> str:
+    """Write a time for people: ``40 seconds``, ``3 minutes``, ``1.5 hours``."""
+    if seconds < 1:
+        return "less than a second"
+    if seconds < 90:
+        whole = round(seconds)
+        plural = "s" if whole > 1 else ""
+        return f"{whole} second{plural}"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} minutes"
+    return f"{seconds / 3600:.1f} hours"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from functools import partial
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,8 @@ from sklearn.tree import DecisionTreeClassifier
 from typer.testing import CliRunner, Result
 
 import tables
-from cfk_plugin.audit import ATTACKS, planning
+from cfk_plugin.audit import ATTACKS
+from cfk_plugin.audit.suite import SIZES
 from cfk_plugin.cli import app
 from cfk_plugin.metrics import utility
 
@@ -255,7 +256,7 @@ def test_a_claim_that_is_not_refuted_is_logged_and_seeded(mlflow_store: str) -> 
     import mlflow
 
     result = cfk(f"{FIT}:noisy --delta 0.001 --seed 5 -o out.json --experiment audits")
-    assert "80 runs, about" in result.stderr
+    assert "80 runs" in result.stderr
     assert "these sizes could show at most 1.60" in result.stdout
     assert "claim epsilon = 1, delta = 0.001 is not refuted, which does not prove" in " ".join(
         result.stdout.split()
@@ -314,26 +315,16 @@ def audits(path: str = "out.json") -> dict[tuple[str, str], dict[str, Any]]:
     return {(one["owner"], one["audit"]): one for one in content["reports"]}
 
 
-@pytest.fixture
-def smallest(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Plan the smallest sizes, however much time is left: as large ones as fit take all of it."""
-    monkeypatch.setattr(planning, "plan", partial(planning.plan, steps=planning.STEPS[:1]))
-
-
 @pytest.mark.slow
-@pytest.mark.usefixtures("smallest")
 def test_what_will_be_shown_is_said_before_and_what_was_found_after(mlflow_store: str) -> None:
     import mlflow
 
     only = "linkage,membership,attribute_inference"
-    result = cfk(
-        f"{ALL} --against raw,reciprocal --only {only} --budget 5m -o out.json --experiment leaks"
-    )
+    result = cfk(f"{ALL} --against raw,reciprocal --only {only} -o out.json --experiment leaks")
     said, shown = (" ".join(text.split()) for text in (result.stderr, result.stdout))
     for part in (
-        "5 audits, about",
-        "models are trained on",
-        "of 450 people",
+        "size small: 5 audits; models are trained on 135 of 450 people, too few for the 500 of",
+        "left out: linkage of raw: it attacks regions of k people",
         "membership: sees an AUC of",
     ):
         assert part in said
@@ -364,10 +355,30 @@ def test_what_will_be_shown_is_said_before_and_what_was_found_after(mlflow_store
         }
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("smallest")
+def test_the_report_holds_the_numbers_of_the_size_and_what_was_left_out() -> None:
+    command = f"{ALL} --against raw --only linkage,attribute_inference,attribute_surrogate"
+    cfk(f"{command} -o small.json")
+    cfk(f"{command} --size medium -o medium.json")
+    for name in ("small", "medium"):
+        content = report(f"{name}.json")
+        assert content["size"] == name
+        assert content["sizes"]["explanations"] == SIZES[name].explanations
+        assert content["people"] == 450
+        assert set(audits(f"{name}.json")) == {("raw", "attribute_inference")}
+        reasons = {(each["owner"], each["audit"]): each["reason"] for each in content["left_out"]}
+        assert reasons == {
+            ("raw", "linkage"): "it attacks regions of k people, and this owner gives out none",
+            ("raw", "attribute_surrogate"): "no attribute is declared sensitive",
+        }
+    n_small, n_medium = (
+        audits(f"{name}.json")["raw", "attribute_inference"]["results"][0]["figures"]["answers"]
+        for name in ("small", "medium")
+    )
+    assert n_small == SIZES["small"].explanations < n_medium
+
+
 def test_a_stopped_audit_goes_on_and_gives_the_same() -> None:
-    command = f"{ALL} --against raw --only membership --budget 5m --keep kept"
+    command = f"{ALL} --against raw --only membership --keep kept"
     cfk(f"{command} -o first.json")
     assert len(list(Path("kept").rglob("*.npz"))) > 2
     cfk(f"{command} -o again.json")
@@ -382,7 +393,7 @@ def test_a_stopped_audit_goes_on_and_gives_the_same() -> None:
 
 
 def test_an_explainer_of_ones_own_is_a_function_that_makes_it() -> None:
-    command = f"{ALL} --against raw --only attribute_inference --budget 30m"
+    command = f"{ALL} --against raw --only attribute_inference"
     cfk(f"{command} --explainer audited_functions:richer -o out.json")
     found = {
         result["attack"]: result for result in audits()["raw", "attribute_inference"]["results"]
@@ -390,14 +401,23 @@ def test_an_explainer_of_ones_own_is_a_function_that_makes_it() -> None:
     assert found["attribute_inference_linkage"]["figures"]["answers"] > 10
 
 
+def test_a_library_that_is_missing_is_named_before_anything_is_trained(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "opendp.prelude", None)
+    result = cfk(f"{ALL} --against raw,dp", code=2)
+    assert "pip install 'cfk-plugin[dp]'" in result.stderr
+    assert "done" not in result.stderr
+
+
 @pytest.mark.slow
-@pytest.mark.usefixtures("smallest")
 def test_a_table_of_few_hundred_people_is_audited() -> None:
     # as many as the paper's smallest table has
     pd.read_csv("people.csv").head(303).to_csv("people.csv", index=False)
-    cfk(f"{ALL} --against raw,reciprocal --budget 5m -o out.json")
-    assert {audit for _, audit in audits()} >= {
+    cfk(f"{ALL} --against raw,reciprocal -o out.json")
+    assert {audit for _, audit in audits()} == {
         "linkage",
+        "attribute_inference",
         "membership",
         "extraction",
         "membership_surrogate",
@@ -550,10 +570,17 @@ WRONG = {
     f"{EPSILON} --method dp --score a:b": "--score goes with --fit",
     f"{EPSILON} --method dp": "'town' lacks categories",
     f"{FIT.replace('--runs 40', '--runs 4')}:noisy": "Invalid value for '--runs'",
-    f"{ALL} --budget soon": "a budget is a time such as 90s, 5m or 1h",
-    f"{ALL} --budget 0.1s --only membership": "give more time, or fewer audits or owners",
+    f"{ALL} --size huge": "--size huge: known are small, medium, large",
+    f"{ALL} --against raw,dp --epsilon 0": "epsilon must be",
+    f"{ALL} --jobs 0": "n_jobs must be a whole number other than 0",
+    f"{ALL} --keep people.csv": "--keep people.csv: is a file; name a folder",
+    f"{ALL} --only linkage --against reciprocal --k 136": (
+        "no audit can be run. linkage of reciprocal: a model is trained on 135 people, fewer than"
+        " k = 136"
+    ),
+    f"{ALL} --only attribute_surrogate": "no attribute is declared sensitive",
     f"{ALL} --only guessing": "known are linkage, attribute_inference, membership",
-    f"{ALL} --only linkage --against raw": "none of the owners gives answers that this attacks",
+    f"{ALL} --only linkage --against raw": "no audit can be run. linkage of raw: it attacks regions of k people",
     f"{ALL} --against raw,secret": "--against secret: known are raw, exact, reciprocal, catalogue, dp, dp-reverted",
     f"{ALL} --explainer oracle": "no generator 'oracle'",
     f"{ALL} --explainer audited_functions:nobody": "audited_functions:nobody: cannot be imported",

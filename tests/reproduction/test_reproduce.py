@@ -19,7 +19,7 @@ from cfk_plugin.cli import app
 from cfk_plugin.reproduction.measure import Job, Measurement
 from cfk_plugin.reproduction.prepare import GRIDS
 from cfk_plugin.reproduction.results import Results
-from cfk_plugin.reproduction.run import Event, Forecast, Workspace
+from cfk_plugin.reproduction.run import Event, Forecast, Workspace, format_duration
 
 METHODS = ("grasp", "exact-pureness", "exact-weighted", "mondrian")
 ASKED = f"--limit 4 --k 5,8 --methods {','.join(METHODS)} --studies weights --effective 2"
@@ -227,3 +227,18 @@ def test_time_left_is_what_the_method_took_so_far() -> None:
     forecast.done(Event(slow[2], 8, 1.0))
     forecast.done(Event(fast[1], 50, 1.0))
     assert forecast.left == 0
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.1, "less than a second"),
+        (1.2, "1 second"),
+        (2, "2 seconds"),
+        (89, "89 seconds"),
+        (170, "3 minutes"),
+        (5400, "1.5 hours"),
+    ],
+)
+def test_time_left_is_written_for_people(seconds: float, text: str) -> None:
+    assert format_duration(seconds) == text
