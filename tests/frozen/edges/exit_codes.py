@@ -276,7 +276,7 @@ CASES = [
 
 SLOW_CASES = [
     Case("demo", "the demo was shown", "demo --k 5 --patients 2 --folder out"),
-    Case("audit all", "every audit ran", f"{ALL} --only attribute_inference --budget 30m"),
+    Case("audit all", "every audit ran", f"{ALL} --only attribute_inference --size small"),
     Case("reproduce", "nothing is to be compared", f"{REPRODUCE} --methods mondrian"),
     Case("reproduce", "the published figures are better", f"{REPRODUCE} --methods exact-pureness"),
 ]
