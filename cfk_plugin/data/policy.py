@@ -119,9 +119,13 @@ class PrivacyPolicy:
     on_infeasible : {"suppress", "raise"}
         Put a `Suppressed` entry in the result, or raise `InfeasibleError`.
     private_values : {"exact", "bins", "shared"}
-        "bins": numbers with declared bins leave as their bin. "shared": a catalogue offers only
-        private values of at least k people, or of nobody (centers of at least k people who are
-        alike), so that nobody's row is in it; a single value may still be one person's.
+        "exact": private values are released as they are. "bins": numbers with declared bins are
+        released as their bin. "shared": a catalogue offers centers of crowds of at least k people.
+        Each of its private values, and all of an entry together, are held by at least k people of
+        the population, or by no one. Such numbers of no one are points of a grid: multiples of 1,
+        2 or 5 times a power of ten. The private values of an answer are those of the catalogue, the
+        query's own, or between them. They are not compared with rows again, as this would disclose
+        who is in the population.
     rare_values : {"release", "withhold"}
         Whether a value (or bin) of a private attribute is withheld when fewer than k people of the
         population hold it.

@@ -464,6 +464,22 @@ class Population(HostOnly):
             return list(flags.sum(axis=1).tolist())
         return [self.people(rows[some]) for some in flags]
 
+    def people_by_class(
+        self, classes: NDArray[np.integer[Any]], n_classes: int, *, rows: Rows | None = None
+    ) -> Rows:
+        """Count the people in each of some classes of rows; shape (n_classes,).
+
+        `classes` has the class, from 0, of every row, or of the given ones. A person with several
+        rows counts once in each class.
+        """
+        subjects = self._rows.subjects
+        if subjects is None:
+            return np.bincount(classes, minlength=n_classes)
+        if rows is not None:
+            subjects = subjects[rows]
+        pairs = np.unique(np.column_stack([classes, subjects]), axis=0)
+        return np.bincount(pairs[:, 0], minlength=n_classes)
+
     def cell_of(self, rows: Rows) -> Rows:
         """Return the cell of each row."""
         return self._cell_of_row[rows]

@@ -23,9 +23,14 @@ from cfk_plugin.protection.moves import TIE, Keys, Pairs, Points, Pools, Probe, 
 
 _BLOCK = 1 << 22  # distances held at once
 _SAID = 1 << 22  # labels that are kept for verification; it asks for others again
-_TRIED, _REVERTED = 16, 8  # nearest entries that are tried at once, and true answers that are moved
-# nearest regions and private values that are combined, and nearest combinations tried
-_NEAR, _MIXED = 24, 48
+# Nearest entries that are tried at once, and true answers that are moved. Shared private values are
+# seldom as near as somebody's own, so more of these are moved.
+_TRIED, _REVERTED = 16, 8
+_SHARED_TRIED, _SHARED_REVERTED = 32, 16
+_NEAR, _MIXED = (
+    24,
+    48,
+)  # nearest regions and private values that are combined, and nearest combinations tried
 _FURTHER = 8  # most rounds in a search for more answers, once there is one
 _NEARNESS = 0.5  # weight of the distance against that of diversity, which is 1: DiCE's own
 _RIDGE = 1e-9  # so that two answers at one point are no error
@@ -166,21 +171,29 @@ def answer(
 
 
 def _moved(catalogue: Catalogue, pools: Pools, start: Points, part: Ints, ends: Points) -> Mask:
-    """Say which private values of answers are not those that they began with; the query's own begin
-    as nobody's.
+    """Return a mask of the private values of answers that are not those they began with.
+
+    `start`, `part` and `ends` belong to the n answers: the points that the search began with, the
+    number of their private values among `Catalogue.parts`, and the points that are released. The
+    mask has the shape (n, n_private). Values that began as the query's own count as moved.
+    `start` is overwritten.
     """
-    found, is_taken = np.empty((len(part), len(pools.private)), dtype=bool), part >= 0
+    moved = np.empty((len(part), len(pools.private)), dtype=bool)
+    is_taken = part >= 0
+    taken = part[is_taken]
+    parts = catalogue.parts
     for i, j in enumerate(pools.private.tolist()):
-        taken = catalogue.parts[part[is_taken], i]
-        start.at[is_taken, j] = taken
+        start.at[is_taken, j] = parts.values.codes[taken, i]
+        start.numbers[is_taken, j] = parts.values.numbers[taken, i]
         if catalogue.partition.population.domains[pools.schema.features[j]].is_numeric:
-            before, after = pools.number(start, j), pools.number(ends, j)
-            found[:, i] = (before != after) & ~(np.isnan(before) & np.isnan(after))
+            before = pools.number(start, j)
+            after = pools.number(ends, j)
+            moved[:, i] = (before != after) & ~(np.isnan(before) & np.isnan(after))
         else:
-            found[:, i] = start.at[:, j] != ends.at[:, j]
-        found[part == _OWN, i] = True
-        found[is_taken, i] |= taken == UNKNOWN  # the query's own
-    return found
+            moved[:, i] = start.at[:, j] != ends.at[:, j]
+        moved[part == _OWN, i] = True
+        moved[is_taken, i] |= ~parts.is_given[taken, i]
+    return moved
 
 
 def _rows(catalogue: Catalogue, pools: Pools, points: Points, found: Ints) -> Intake:
@@ -248,13 +261,14 @@ def _candidates(
         if not revert:
             parts[~private.admissible(offered, len(catalogue))] = np.inf
     away = regions[:, catalogue.group_at] + parts
-    line = nearest_first(away, _TRIED)
-    for first in range(0, len(catalogue), _TRIED):
-        if first == _TRIED:  # rare: nothing nearer is true
+    n_tried = _SHARED_TRIED if catalogue.is_shared else _TRIED
+    line = nearest_first(away, n_tried)
+    for first in range(0, len(catalogue), n_tried):
+        if first == n_tried:  # rare: nothing nearer is true
             rows = np.flatnonzero(given.left[query] > 0)
             query, away = query[rows], away[rows]
             line = nearest_first(away, len(catalogue))
-        entry = line[:, first : first + _TRIED]
+        entry = line[:, first : first + n_tried]
         distance = np.take_along_axis(away, entry, axis=1)
         at, place = np.nonzero(np.isfinite(distance))
         some = Pairs(query[at], entry[at, place], entry[at, place], distance[at, place])
@@ -309,23 +323,29 @@ def _mixed(
         part, away = np.append([ANCHOR], part), np.hstack([np.zeros((len(query), 1)), away])
         return _nearest_combined(catalogue, query, regions, part, away)
     alone = np.arange(len(catalogue), len(catalogue.parts))
-    changed = _changed(pools, query, catalogue.parts[alone])
+    changed = _changed(catalogue, pools, query, alone)
     further = _nearest_combined(
         catalogue, query, regions, alone, np.where(changed > 0, changed, np.inf)
     )
     return _nearest_combined(catalogue, query, regions, part, away).joined(further)
 
 
-def _changed(pools: Pools, query: Ints, parts: Codes) -> Floats:
-    """Return how far queries are from themselves with the known values of each part."""
-    row, part = np.divmod(np.arange(len(query) * len(parts)), max(len(parts), 1))
-    own, taken = pools.queries.take(query[row]), parts[part]
+def _changed(catalogue: Catalogue, pools: Pools, query: Ints, part: Ints) -> Floats:
+    """Return how far queries are from themselves with the given values of some parts.
+
+    `query` has the shape (n_queries,), `part` (n_parts,), the result (n_queries, n_parts).
+    """
+    n_parts = len(part)
+    own = pools.queries.take(np.repeat(query, n_parts))
     at = own.at.copy()
-    at[:, pools.private] = np.where(taken < 0, at[:, pools.private], taken)
-    away: Floats = (
-        pools.gaps(own, Points(at, own.numbers)).sum(axis=1).reshape(len(query), len(parts))
-    )
-    return away
+    numbers = own.numbers.copy()
+    parts = catalogue.parts
+    for i, j in enumerate(pools.private.tolist()):
+        is_given = np.tile(parts.is_given[part, i], len(query))
+        at[is_given, j] = np.tile(parts.values.codes[part, i], len(query))[is_given]
+        numbers[is_given, j] = np.tile(parts.values.numbers[part, i], len(query))[is_given]
+    changed: Floats = pools.gaps(own, Points(at, numbers)).sum(axis=1)
+    return changed.reshape(len(query), n_parts)
 
 
 def _nearest_combined(
@@ -371,10 +391,13 @@ def _results(
     def is_given(at: Ints, moved: Points) -> Mask:
         return ~given.is_new(pairs.query[at], start[at], given.keys(moved, pairs.entry[at]))
 
-    # With an explainer, only what is nearest to its counterfactual is moved, if that is new.
-    # the same, with fewer questions
-    few = max(1, 3 * _REVERTED // max(len(np.unique(pairs.query)), 3))
-    count, given_before = (_REVERTED, None) if asked.anchors is None else (few, is_given)
+    if asked.anchors is None:
+        count = _SHARED_REVERTED if catalogue.is_shared else _REVERTED
+        given_before = None
+    else:  # only what is nearest to the explainer's counterfactual is moved, if that is new
+        n_queries = len(np.unique(pairs.query))
+        count = max(1, 3 * _REVERTED // max(n_queries, 3))  # the same, with fewer questions
+        given_before = is_given
     for at, moved, away, said in search.results(
         count, given.left[pairs.query] > 0, several, start, given_before
     ):
@@ -396,46 +419,54 @@ def _points(catalogue: Catalogue, asked: _Asked, pools: Pools, pairs: Pairs) -> 
     """Return the permitted point of each region nearest to the query, with the private values of
     the pair.
 
-    Also, where these were replaced, as they would not be permitted.
+    Also a mask of shape (n_pairs,): True where a private value was replaced by a permitted one.
     """
-    population, limits = catalogue.partition.population, asked.limits
-    own, begin = pools.queries.take(pairs.query), pools.start.take(pairs.query)
-    points = own.either(begin, pairs.part == ANCHOR)
-    changed = np.zeros(len(pairs.query), dtype=bool)
-    taken = np.where((pairs.part >= 0)[:, None], catalogue.parts[pairs.part], UNKNOWN)
+    limits = asked.limits
+    own = pools.queries.take(pairs.query)
+    points = own.either(pools.start.take(pairs.query), pairs.part == ANCHOR)
+    is_replaced = np.zeros(len(pairs.query), dtype=bool)
     for i, j in enumerate(pools.private.tolist()):
         name = pools.schema.features[j]
         if catalogue.forms:  # answers must not depend on what is withheld
-            told = catalogue.offered(name).take(pairs.part)
-            near, is_told = (
-                limits.nearest(name, told, pairs.query, told.of),
-                ~told.is_silent[told.of],
-            )
-            points.at[is_told, j], points.numbers[is_told, j] = near[0][is_told], near[1][is_told]
+            offered = catalogue.offered(name).take(pairs.part)
+            codes, numbers = limits.nearest(name, offered, pairs.query, offered.of)
+            is_known = ~offered.is_silent[offered.of]
+            points.at[is_known, j] = codes[is_known]
+            points.numbers[is_known, j] = numbers[is_known]
             continue
-        is_entry = taken[:, i] >= 0
-        points.at[is_entry, j] = taken[is_entry, i]
+        is_taken = (pairs.part >= 0) & catalogue.parts.is_given[pairs.part, i]
+        taken = pairs.part[is_taken]
+        points.at[is_taken, j] = catalogue.parts.values.codes[taken, i]
+        points.numbers[is_taken, j] = catalogue.parts.values.numbers[taken, i]
         if name in limits.rules:
-            domain = population.domains[name]
-            codes = np.where(points.at[:, j] < domain.size, points.at[:, j], UNKNOWN).astype(
-                np.int32
-            )
-            numbers = np.where(is_entry, np.nan, points.numbers[:, j])
-            codes, numbers, is_other = limits.nearest_to(name, pairs.query, codes, numbers)
-            # a category unknown here
-            places = np.where((codes < 0) & (not domain.is_numeric), own.at[:, j], codes)
-            points.at[is_other, j], points.numbers[is_other, j] = (
-                places[is_other],
-                numbers[is_other],
-            )
-            changed |= is_other
+            is_replaced |= _permit(catalogue, asked, pairs.query, points, own, j)
     for j in pools.schema.quasi_positions:
         name = pools.schema.features[j]
         regions = catalogue.offered(name).take(catalogue.group_at[pairs.entry])
         points.at[:, j], points.numbers[:, j] = limits.nearest(
             name, regions, pairs.query, regions.of
         )
-    return points, changed
+    return points, is_replaced
+
+
+def _permit(
+    catalogue: Catalogue, asked: _Asked, query: Ints, points: Points, own: Points, j: int
+) -> Mask:
+    """Replace one private feature's values of points by the nearest permitted ones, in place.
+
+    Points and the queries' `own` rows belong to the n queries. Returns a mask of shape (n,): True
+    where a value was not permitted.
+    """
+    name = catalogue.partition.population.schema.features[j]
+    domain = catalogue.partition.population.domains[name]
+    is_known = points.at[:, j] < domain.size
+    codes = np.where(is_known, points.at[:, j], UNKNOWN).astype(np.int32)
+    codes, numbers, is_other = asked.limits.nearest_to(name, query, codes, points.numbers[:, j])
+    is_new_category = (codes < 0) & (not domain.is_numeric)  # which the population does not have
+    places = np.where(is_new_category, own.at[:, j], codes)
+    points.at[is_other, j] = places[is_other]
+    points.numbers[is_other, j] = numbers[is_other]
+    return is_other
 
 
 def target_of(pools: Pools, limits: Constraints, query: Ints, points: Points) -> Points:

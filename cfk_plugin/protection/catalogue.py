@@ -12,7 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from cfk_plugin.data.constraints import Offers
-from cfk_plugin.data.domain import UNKNOWN, Domain, bin_of
+from cfk_plugin.data.domain import INVALID, UNKNOWN, Domain, bin_of
 from cfk_plugin.data.intake import Intake, table_of
 from cfk_plugin.data.model import (
     MOST_CELLS,
@@ -39,15 +39,25 @@ from cfk_plugin.protection.entries import (
     ends_of,
     equal_work,
     find_entries,
-    private_at,
     sets_inside,
-    values_of,
 )
 from cfk_plugin.protection.partition import Partition
+from cfk_plugin.protection.private_values import EncodedValues, encode_private, private_at
 
 _TELLING = 4  # combinations, of those its group must keep, at which a moving answer is tried
 _ALONE = 4  # values of an attribute that are tried alone, with the query's own for all others
 _LISTED = 1 << 22  # combinations that are kept, with all others
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Parts(HostOnly):
+    """Private values that answers may begin with: some of an entry's, and otherwise the query's."""
+
+    values: EncodedValues  # of n_parts rows
+    is_given: Mask  # shape (n_parts, n_private); False where the query's own value is meant
+
+    def __len__(self) -> int:
+        return len(self.values)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -101,24 +111,37 @@ class Catalogue(HostOnly):
             )
         found = find_entries(partition, policy, goal, model)
 
-        def made(
-            found: Entries, ends: Mapping[str, pd.Series], inside: Mapping[int, Sequence[Grid]]
+        def catalogue_of(
+            entries: Entries, ends: Mapping[str, pd.Series], inside: Mapping[int, Sequence[Grid]]
         ) -> Catalogue:
-            rows, codes, consistent, pure, forms = found
-            group, private = partition.group_of_row[rows], values_of(partition.population, codes)
-            known = rows, group, model.labels(rows), private, consistent, pure, goal, model, policy
-            return cls(partition, *known, ends, forms=forms, inside=inside)
+            return cls(
+                partition=partition,
+                rows=entries.rows,
+                group=partition.group_of_row[entries.rows],
+                labels=model.labels(entries.rows),
+                private=entries.values.frame(partition.population),
+                consistent=entries.consistent,
+                pure=entries.pure,
+                goal=goal,
+                model=model,
+                policy=policy,
+                ends=ends,
+                forms=entries.forms,
+                inside=inside,
+            )
 
-        unordered = made(found, {}, {})
-        # the order depends on regions and on what leaves, which are distinct
-        shown = unordered.leaving
-        line = np.lexsort((*unordered.codes.T[::-1], *shown.T[::-1], unordered.group_at))
-        keys = np.column_stack([unordered.group, shown])[line]
-        found = found.take(line[np.sort(np.unique(keys, axis=0, return_index=True)[1])])
-        inside = (
-            sets_inside(partition, np.unique(unordered.group), policy.k) if policy.reverts else {}
-        )
-        return made(found, ends_of(partition, policy, found.forms), inside)
+        # The order depends on regions and on what is released, which are distinct.
+        unordered = catalogue_of(found, {}, {})
+        released = unordered.leaving
+        keys = *unordered.values.sort_keys, *released.T[::-1], unordered.group_at
+        line = np.lexsort(keys)
+        distinct = np.column_stack([unordered.group, released])[line]
+        first = np.sort(np.unique(distinct, axis=0, return_index=True)[1])
+        found = found.take(line[first])
+        inside = dict[int, list[Grid]]()
+        if policy.reverts:
+            inside = sets_inside(partition, np.unique(unordered.group), policy.k)
+        return catalogue_of(found, ends_of(partition, policy, found.forms), inside)
 
     def __len__(self) -> int:
         return len(self.group)
@@ -364,21 +387,33 @@ class Catalogue(HostOnly):
 
     @cached_property
     def leaving(self) -> Codes:
-        """What leaves of the private values of each entry: codes, with further codes for bins and
-        for nothing.
+        """What is released of the private values of each entry; shape (n_entries, n_private).
+
+        These are codes, with further ones for numbers without a code, bins, and nothing.
         """
-        found, nowhere = self.codes.copy(), np.full((1, len(self.private_at)), np.nan)
+        values = self.values
+        if not self.forms:
+            return self._left(values.codes, values.numbers, (0,) * len(self.private_at))
+        released = values.codes.copy()
         for i, form in enumerate(self._pattern_of):
-            found[i] = self._left(self.codes[[i]], nowhere, form)[0]
-        return found
+            released[i] = self._left(values.codes[[i]], values.numbers[[i]], form)[0]
+        return released
 
     def _left(self, codes: Codes, numbers: Floats, pattern: Sequence[int]) -> Codes:
-        """Return what would leave of private values: by attribute, the value (0), its bin (1) or
-        nothing (2).
+        """Return what would be released of private values, as codes; shape (n, n_private).
+
+        The pattern has a number for each attribute: its value (0), its bin (1) or nothing (2).
+        Codes and numbers are as in `EncodedValues`. Numbers that no row has, but an entry, have
+        codes below `INVALID`; those that no entry has either keep `UNKNOWN`.
         """
         found, population = codes.copy(), self.partition.population
         for j, (name, form) in enumerate(zip(population.schema.private, pattern, strict=True)):
             domain = population.domains[name]
+            known = self._numbers_of_no_row[j]
+            if form == 0 and len(known):
+                place = np.searchsorted(known, numbers[:, j]).clip(max=len(known) - 1)
+                is_known = (codes[:, j] == UNKNOWN) & (known[place] == numbers[:, j])
+                found[is_known, j] = INVALID - 1 - place[is_known]
             if form == 1:
                 at = [
                     bin_of(domain, number)
@@ -388,6 +423,11 @@ class Catalogue(HostOnly):
             elif form:
                 found[:, j] = domain.size
         return found
+
+    @cached_property
+    def _numbers_of_no_row(self) -> list[Floats]:
+        """For each private attribute the numbers of entries that no row has, ascending."""
+        return [np.unique(column[~np.isnan(column)]) for column in self.values.numbers.T]
 
     @cached_property
     def _pattern_of(self) -> list[tuple[int, ...]]:
@@ -423,27 +463,38 @@ class Catalogue(HostOnly):
         return np.array(first, dtype=np.int32).reshape(-1, self.no_cells.shape[1])
 
     @cached_property
+    def values(self) -> EncodedValues:
+        """The private values of each entry, encoded by the population."""
+        return encode_private(self.partition.population, self.private)
+
+    @property
     def codes(self) -> Codes:
-        """Codes of the private values of each entry."""
-        population = self.partition.population
-        codes = [
-            population.domains[name].encode(self.private[name])[0]
-            for name in population.schema.private
-        ]
-        return np.column_stack([*codes, np.empty((len(self), 0), dtype=np.int32)])
+        """Codes of the private values of each entry; shape (n_entries, n_private)."""
+        return self.values.codes
 
     @cached_property
-    def parts(self) -> Codes:
-        """The same, followed by some values of each attribute alone, with the others unknown."""
-        found = [
-            (i, codes[at])
-            for i, codes in enumerate(map(np.unique, self.codes.T))
-            for at in spread(len(codes), _ALONE)
-        ]
-        alone = np.full((len(found), self.codes.shape[1]), UNKNOWN, dtype=np.int32)
-        for row, (i, code) in enumerate(found):
-            alone[row, i] = code
-        return np.concatenate([self.codes, alone])
+    def parts(self) -> Parts:
+        """The private values of each entry, followed by some values of each attribute alone."""
+        n_private = len(self.private_at)
+        alone = self.values.take(np.empty(0, dtype=np.int64))
+        attribute = np.empty(0, dtype=np.int64)
+        for j in range(n_private):
+            distinct = self._distinct_values(j)
+            some = distinct[spread(len(distinct), _ALONE)]
+            alone = alone.joined(self.values.take(some))
+            attribute = np.append(attribute, np.full(len(some), j))
+        is_given = np.ones((len(self) + len(alone), n_private), dtype=bool)
+        is_given[len(self) :] = attribute[:, None] == np.arange(n_private)
+        return Parts(values=self.values.joined(alone), is_given=is_given)
+
+    def _distinct_values(self, j: int) -> Ints:
+        """Return entries that have each value of a private attribute once, in order of value."""
+        codes = self.values.codes[:, j]
+        domain = self.partition.population.domains[self.partition.population.schema.private[j]]
+        if not domain.is_numeric:
+            return np.unique(codes, return_index=True)[1]
+        numbers = domain.numbers_of(codes, self.values.numbers[:, j])
+        return np.unique(numbers, return_index=True)[1]
 
     @cached_property
     def domains(self) -> dict[str, Domain]:
@@ -548,7 +599,7 @@ class Catalogue(HostOnly):
     @cached_property
     def distinct(self) -> Ints:
         """Entries that together have all private values of the catalogue, each once."""
-        return np.sort(np.unique(self.codes, axis=0, return_index=True)[1])
+        return self.values.first_of_equal()
 
     @cached_property
     def private_values(self) -> tuple[Heom, HeomCodes]:
@@ -558,7 +609,7 @@ class Catalogue(HostOnly):
         }
         widths = {name: self.domains[name].width or size for name, size in sizes.items()}
         heom = Heom([*widths], [name for name in self.domains if name not in widths], widths)
-        return heom, self._compared(self.codes, np.full(self.codes.shape, np.nan))
+        return heom, self._compared(self.values.codes, self.values.numbers)
 
     def _compared(self, codes: Codes, numbers: Floats) -> HeomCodes:
         """Return private values in the form that distances are computed from: numbers, and codes of
@@ -675,7 +726,8 @@ def catalogue_from_arrays(
     labels = np.full(len(group), None, dtype=object)
     labels[:] = [None if outcomes is None else outcomes[s] for s in side[group].tolist()]
     partition = Partition(population, regions, nobody, side, {})
-    known = nobody, group, labels, values_of(population, codes), np.full(len(group), policy.k), pure
+    private = EncodedValues.of_codes(codes).frame(population)
+    known = nobody, group, labels, private, np.full(len(group), policy.k), pure
     inside = dict[int, list[Grid]]()
     sets, sets_of = (
         population.sealed_arrays.get(f"catalogue.{name}", side[:0])

@@ -7,16 +7,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from cfk_plugin.data.domain import UNKNOWN, mix
-from cfk_plugin.data.intake import table_of
+from cfk_plugin.data.domain import UNKNOWN
 from cfk_plugin.data.model import MOST_CELLS, Goal, Grid, RowOracle, rows_for_cells
 from cfk_plugin.data.policy import PrivacyPolicy
-from cfk_plugin.data.population import Population
 from cfk_plugin.data.rows import in_order
 from cfk_plugin.errors import HostOnly
 from cfk_plugin.metrics.intervals import clopper_pearson
@@ -24,83 +21,89 @@ from cfk_plugin.metrics.uniqueness import Coarse, PrivateRelease
 from cfk_plugin.protection.axes import Codes, Floats, Ints
 from cfk_plugin.protection.groups import counts_once
 from cfk_plugin.protection.partition import Partition, by_group
+from cfk_plugin.protection.private_values import EncodedValues, private_at, private_codes
+from cfk_plugin.protection.shared_values import in_dtype, scales_of, shared_candidates
 
 _log = logging.getLogger("cfk_plugin")
 _ENTRIES = 64  # most combinations of private values that a group offers
+_SHARED_ENTRIES = 24  # the same for shared private values, which are tried in more groups
 ASKED = 1 << 18  # rows in one call of the model
 _SAMPLE = 45, 64  # least and most combinations at which an entry is tried, if not all
 # of a sample: high, as many entries are tried and verification must not refuse any of them
 _CONFIDENCE = 0.9999
-# rows that the model is asked about to find entries: per row of the table, but at least
-_SPENT, _FLOOR = 10, 10_000
-# For shared private values: ranges that a number is divided into, about the most crowds whose
-# center is taken, and attributes in which another value is tried if a few people have the one in
-# the middle.
-_CLASSES, _CENTERS, _VARIED = 32, 4096, 3
-_GOLDEN, _SPREAD = 2654435769, 1640531527  # odd; multiples of the first are far apart modulo 2**32
+_SPENT, _FLOOR = (
+    10,
+    10_000,
+)  # rows that the model is asked about to find entries: per row of the table, but at least
 
 
-class Entries(NamedTuple):
-    """Private values that may go with the region of a group."""
+@dataclass(frozen=True, eq=False, repr=False)
+class Entries(HostOnly):
+    """Private values that may go with the region of a group, one per entry."""
 
-    # a training row of the group, with these private values unless they come from elsewhere
+    # Shape (n,); a training row of the group, which has these values unless they are from elsewhere
     rows: Ints
-    codes: Codes  # of the private values
-    consistent: Ints  # members of the group that the model is consistent with
-    pure: Floats  # share of what leaves, or of a sample of it, that has the outcome
-    forms: list[Coarse]  # forms of the private values that leave; empty if all leave unchanged
+    values: EncodedValues  # of n rows
+    consistent: Ints  # shape (n,); members of the group that the model is consistent with
+    pure: Floats  # shape (n,); share of the region, or of a sample of it, that has the outcome
+    forms: list[Coarse]  # forms in which private values are released; empty if all are unchanged
+
+    def __len__(self) -> int:
+        return len(self.rows)
 
     def take(self, at: Ints) -> Entries:
-        forms = [self.forms[i] for i in at if self.forms]
-        return Entries(self.rows[at], self.codes[at], self.consistent[at], self.pure[at], forms)
+        """Return the entries at some positions, in their order."""
+        return Entries(
+            rows=self.rows[at],
+            values=self.values.take(at),
+            consistent=self.consistent[at],
+            pure=self.pure[at],
+            forms=[self.forms[i] for i in at if self.forms],
+        )
 
     def joined(self, others: Entries) -> Entries:
-        rows, codes = (
-            np.concatenate([self.rows, others.rows]),
-            np.concatenate([self.codes, others.codes]),
+        """Return these entries, then the others."""
+        return Entries(
+            rows=np.concatenate([self.rows, others.rows]),
+            values=self.values.joined(others.values),
+            consistent=np.concatenate([self.consistent, others.consistent]),
+            pure=np.concatenate([self.pure, others.pure]),
+            forms=self.forms + others.forms,
         )
-        consistent = np.concatenate([self.consistent, others.consistent])
-        pure = np.concatenate([self.pure, others.pure])
-        return Entries(rows, codes, consistent, pure, self.forms + others.forms)
 
 
 def ends_of(
     partition: Partition, policy: PrivacyPolicy, forms: Iterable[Coarse]
 ) -> dict[str, pd.Series]:
-    """Return edges of bins that leave and, if entries are centers, each attribute's k-th lowest and
-    highest number.
+    """Return further numbers that set the ranges of distances, by private attribute.
+
+    These are the edges of bins that are released and, if private values are shared, where the
+    attribute's numbers are expected to end (`scales_of`).
     """
-    population, k = partition.population, policy.k
-    grouped = np.flatnonzero(partition.group_of_row >= 0)
-    rows, found = grouped[counts_once(population, grouped) == 1], dict[str, pd.Series]()
-    edges = {
-        (name, edge)
-        for form in forms
-        for name, (bin_, _) in form.items()
-        if bin_
-        for edge in (bin_.low, bin_.high)
-    }
-    for name in {name for name, _ in edges}:
-        found[name] = pd.Series(sorted(edge for of, edge in edges if of == name))
-    for name, at in zip(population.schema.private, private_at(population), strict=True):
-        domain = population.domains[name]
-        known = np.sort(population.codes[rows, at][population.codes[rows, at] < len(domain.values)])
-        if policy.private_values == "shared" and domain.is_numeric and len(known) >= k:
-            found[name] = pd.Series(domain.restore_array(known[[k - 1, -k]]))
-    return found
+    edges = dict[str, set[float]]()
+    for form in forms:
+        for name, (bin_, _) in form.items():
+            if bin_ is not None:
+                edges.setdefault(name, set()).update([bin_.low, bin_.high])
+    ends = {name: pd.Series(sorted(numbers)) for name, numbers in edges.items()}
+    if policy.private_values == "shared":
+        domains = partition.population.domains
+        for name, scale in scales_of(partition, policy.k).items():
+            ends[name] = in_dtype(domains[name], np.array([scale.low, scale.high]))
+    return ends
 
 
 def find_entries(
     partition: Partition, policy: PrivacyPolicy, goal: Goal, model: RowOracle
 ) -> Entries:
     """Try private values with the region of every group; the model is asked in large batches."""
-    spent, before = max(_SPENT * partition.population.n_rows, _FLOOR), model.model.rows
-    nothing = _Tried.of(partition, policy, spent)
-    found = nothing.offering(*_candidates(partition, policy), spent).admitted(goal, model)
-    left = spent - (model.model.rows - before)
-    found = found.joined(
-        nothing.offering(*_elsewhere(partition, found), left).admitted(goal, model)
-    )
+    most = max(_SPENT * partition.population.n_rows, _FLOOR)
+    rows_before = model.model.rows
+    nothing = _Tried.of(partition, policy, most)
+    found = nothing.offering(_candidates(partition, policy), most).admitted(goal, model)
+    left = most - (model.model.rows - rows_before)
+    others = nothing.offering(_elsewhere(partition, found), left).admitted(goal, model)
+    found = found.joined(others)
     _tell_of_groups_without(partition, found.rows)
     return found
 
@@ -152,16 +155,6 @@ def sets_inside(partition: Partition, groups: Ints, k: int) -> dict[int, list[Gr
     return found
 
 
-def values_of(population: Population, codes: Codes) -> pd.DataFrame:
-    named = enumerate(population.schema.private)
-    values = {name: population.domains[name].restore_array(codes[:, j]) for j, name in named}
-    return table_of(values).reindex(range(len(codes)))
-
-
-def private_at(population: Population) -> list[int]:
-    return [population.schema.features.index(name) for name in population.schema.private]
-
-
 def equal_work(size: Ints) -> list[Ints]:
     """Divide candidates into runs that ask the model about equally many rows."""
     if not len(size):
@@ -182,161 +175,62 @@ def _tell_of_groups_without(partition: Partition, entries: Ints) -> None:
         )
 
 
-def _candidates(partition: Partition, policy: PrivacyPolicy) -> tuple[Ints, Codes]:
-    """Return distinct private values of every group, up to `_ENTRIES`, each with a training row of
-    the group.
-    """
+@dataclass(frozen=True, eq=False, repr=False)
+class _Candidates(HostOnly):
+    """Private values to try, each in the group of a training row."""
+
+    rows: Ints  # shape (n,)
+    values: EncodedValues  # of n rows
+
+    def take(self, at: Ints) -> _Candidates:
+        """Return the candidates at some positions, in their order."""
+        return _Candidates(rows=self.rows[at], values=self.values.take(at))
+
+
+def _candidates(partition: Partition, policy: PrivacyPolicy) -> _Candidates:
+    """Return the first distinct private values to try in each group, group by group."""
     population = partition.population
     grouped = np.flatnonzero(partition.group_of_row >= 0)
-    codes, group = population.codes[grouped], partition.group_of_row[grouped]
-    line = in_order(codes, population.schema, group, population.keyed_numbers(grouped))
+    group = partition.group_of_row[grouped]
+    keyed = population.keyed_numbers(grouped)
+    rows = grouped[in_order(population.codes[grouped], population.schema, group, keyed)]
+    group = partition.group_of_row[rows]
     if policy.private_values == "shared":
-        group, part, parts = _shared(partition, policy.k)
-        rows = grouped[line[np.searchsorted(partition.group_of_row[grouped[line]], group)]]
-        private = parts[part]
+        shared = shared_candidates(partition, policy.k)
+        first_of_group = rows[np.searchsorted(group, shared.group)]
+        candidates = _Candidates(rows=first_of_group, values=shared.values)
+        n_most = _SHARED_ENTRIES
     else:
-        rows, group = grouped[line], group[line]
-        private = population.codes[rows][:, private_at(population)]
-        first = np.sort(np.unique(np.column_stack([group, private]), axis=0, return_index=True)[1])
-        rows, group, private = rows[first], group[first], private[first]
-    kept = np.arange(len(group)) - np.searchsorted(group, group) < _ENTRIES
-    return rows[kept], private[kept]
+        values = EncodedValues.of_codes(private_codes(population, rows))
+        candidates = _Candidates(rows, values).take(values.first_of_equal(group))
+        n_most = _ENTRIES
+    group = partition.group_of_row[candidates.rows]
+    place_in_group = np.arange(len(group)) - np.searchsorted(group, group)
+    return candidates.take(np.flatnonzero(place_in_group < n_most))
 
 
-def _elsewhere(partition: Partition, found: Entries) -> tuple[Ints, Codes]:
-    """Return, for groups without an entry, the private values with their outcome that hold most
-    widely elsewhere.
+def _elsewhere(partition: Partition, found: Entries) -> _Candidates:
+    """Return private values to try in the groups without an entry.
+
+    These are the ones of entries with the same outcome, those first that hold most widely.
     """
-    population, group, side = partition.population, partition.group_of_row, partition.side_of_group
-    line = np.lexsort((*found.codes.T[::-1], -found.consistent, -found.pure))
-    codes, sides = found.codes[line], side[group[found.rows[line]]]
+    population = partition.population
+    group = partition.group_of_row
+    widest_first = np.lexsort((*found.values.sort_keys, -found.consistent, -found.pure))
+    found = found.take(widest_first)
+    side_of_entry = partition.side_of_group[group[found.rows]]
     without = np.flatnonzero(~np.isin(group, [-1, *group[found.rows]]))
     without = without[in_order(population.codes[without], population.schema, group[without])]
-    without = without[np.unique(group[without], return_index=True)[1]]
-    rows, private = [without[:0]], [codes[:0]]
-    for row in without.tolist():
-        mine = codes[sides == side[group[row]]]
-        private.append(mine[np.sort(np.unique(mine, axis=0, return_index=True)[1])[:_ENTRIES]])
-        rows.append(np.full(len(private[-1]), row))
-    return np.concatenate(rows), np.concatenate(private)
-
-
-def _shared(partition: Partition, k: int) -> tuple[Ints, Ints, Codes]:
-    """Return shared private values (of k people or nobody, centers of k similar people), and groups
-    to try them in.
-    """
-    population, known, book = partition.population, _Held(partition.population), dict[bytes, int]()
-    pairs, grouped = [np.empty((0, 2), dtype=np.int64)], np.flatnonzero(partition.group_of_row >= 0)
-    side = partition.side_of_group[partition.group_of_row[grouped]]
-    for one in np.unique(side):
-        rows = grouped[side == one]
-        rows = rows[counts_once(population, rows) == 1]
-        crowds, taken = known.alike(rows, k), 0
-        while crowds and taken < _CENTERS:
-            parts: list[Ints] = []
-            for crowd in crowds:
-                center, halves = known.center(crowd, k)
-                parts += halves
-                if center is not None:
-                    groups = np.unique(partition.group_of_row[crowd])
-                    pairs.append(
-                        np.column_stack(
-                            [
-                                groups,
-                                np.full(len(groups), book.setdefault(center.tobytes(), len(book))),
-                            ]
-                        )
-                    )
-            taken, crowds = taken + len(crowds), parts
-    group, part = np.unique(np.concatenate(pairs), axis=0).T
-    # each group starts with different ones
-    turn = np.lexsort(((part * _GOLDEN + group * _SPREAD) % (1 << 32), group))
-    parts_of = np.frombuffer(b"".join(book), dtype=np.int32).reshape(len(book), -1)
-    return group[turn], part[turn], parts_of
-
-
-class _Held(HostOnly):
-    """Private values of people: the center of some, and how many have exactly that."""
-
-    def __init__(self, population: Population) -> None:
-        self._population, self._codes = population, population.codes[:, private_at(population)]
-        named = sorted((name, j) for j, name in enumerate(population.schema.private))
-        # independent of the order of columns
-        self._domains = {j: population.domains[name] for name, j in named}
-        # missing values are 1 away from every number
-        self._place = {j: np.append(domain.positions, 2.0) for j, domain in self._domains.items()}
-        mixed = mix(self._codes)
-        self._line = np.argsort(mixed, kind="stable")
-        self._mixed = mixed[self._line]
-
-    def alike(self, rows: Ints, k: int) -> list[Ints]:
-        """Return the rows, and subsets alike in one attribute: at least k with one category, or
-        near numbers.
-        """
-        found = [rows]
-        for j, domain in self._domains.items():
-            line = rows[np.argsort(self._codes[rows, j], kind="stable")]
-            codes, start = self._codes[line, j], 0
-            while start < len(line):
-                least = max(k, len(line) // _CLASSES) if domain.is_interval else 1
-                end = int(
-                    np.searchsorted(codes, codes[min(start + least, len(line)) - 1], side="right")
-                )
-                found += [line[start:end]] if end - start >= k else []
-                start = end
-        return found
-
-    def center(self, rows: Ints, k: int) -> tuple[Codes | None, list[Ints]]:
-        """Return the center of people, if k of them have it or nobody does, and their halves of at
-        least k people.
-        """
-        codes = self._codes[rows]
-        middle = np.array(
-            [self._middle(j, codes[:, j]) for j in range(codes.shape[1])], dtype=np.int32
-        )
-        away = {j: float(self._distance(j, codes[:, j], middle[j]).mean()) for j in self._domains}
-        widest = [j for j in sorted(away, key=lambda j: -away[j]) if away[j] > 0]
-        trials = [middle]
-        for j in widest[:_VARIED]:
-            for other in self._others(j, codes[:, j], middle[j]):
-                trials.append(middle.copy())
-                trials[-1][j] = other
-        center = next((each for each in trials if self._people(each) not in range(1, k)), None)
-        for j in widest:
-            is_low = (
-                codes[:, j] <= middle[j]
-                if self._domains[j].is_interval
-                else codes[:, j] == middle[j]
-            )
-            is_low = codes[:, j] < middle[j] if is_low.all() else is_low
-            if min(is_low.sum(), (~is_low).sum()) >= k:
-                return center, [rows[is_low], rows[~is_low]]
-        return center, []
-
-    def _middle(self, j: int, codes: Codes, share: float = 0.5) -> int:
-        """Return the median or another quantile, or the most frequent category."""
-        if not self._domains[j].is_interval:
-            return int(np.bincount(codes).argmax())
-        at = int((len(codes) - 1) * share)
-        return int(np.partition(codes, at)[at])
-
-    def _others(self, j: int, codes: Codes, middle: int) -> list[int]:
-        if self._domains[j].is_interval:
-            return [self._middle(j, codes, share) for share in (0.25, 0.75)]
-        return [self._middle(j, codes[codes != middle])]
-
-    def _distance(self, j: int, codes: Codes, middle: int) -> Floats:
-        if self._domains[j].is_interval:
-            return np.asarray(np.abs(self._place[j][codes] - self._place[j][middle]))
-        return np.asarray(codes != middle, dtype=np.float64)
-
-    def _people(self, codes: Codes) -> int:
-        """Return how many people have exactly these private values."""
-        first, last = (
-            np.searchsorted(self._mixed, mix(codes[None]), side)[0] for side in ("left", "right")
-        )
-        rows = self._line[first:last]
-        return self._population.people(rows[(self._codes[rows] == codes).all(axis=1)])
+    first_rows = without[np.unique(group[without], return_index=True)[1]]
+    nothing = np.empty(0, dtype=np.int64)
+    rows = [nothing]
+    entries = [nothing]
+    for row in first_rows.tolist():
+        same_side = np.flatnonzero(side_of_entry == partition.side_of_group[group[row]])
+        distinct = same_side[found.values.take(same_side).first_of_equal()[:_ENTRIES]]
+        rows.append(np.full(len(distinct), row))
+        entries.append(distinct)
+    return _Candidates(rows=np.concatenate(rows), values=found.values.take(np.concatenate(entries)))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -344,10 +238,10 @@ class _Tried(HostOnly):
     """Private values to try: at the members of a group, and at combinations of what would leave."""
 
     partition: Partition
-    rows: Ints  # a training row of the group of each
-    codes: Codes  # of the private values
-    forms: list[Coarse]  # that they leave in; empty if all leave unchanged
-    # codes that each private attribute leaves as; empty if all leave unchanged
+    candidates: _Candidates
+    forms: list[Coarse]  # of the candidates as they are released; empty if all are unchanged
+    # For each candidate, the codes that each private attribute may stand for once it is released;
+    # empty if all are released unchanged.
     axes: Sequence[Sequence[Codes]]
     members: Ints  # shape (n, 2): group and cell, group by group
     people: Ints  # number of people there
@@ -373,39 +267,64 @@ class _Tried(HostOnly):
         grids = [Grid.of(region, population, [0] * len(population.schema.quasi_identifiers))
                  for region in partition.regions]  # fmt: skip
         sample = int(np.clip((spent / 2 - len(members)) // max(n_groups, 1), *_SAMPLE))
-        nothing = (
-            grouped[:0],
-            population.codes[:0, private_at(population)],
-            list[Coarse](),
-            list[Sequence[Codes]](),
+        no_values = EncodedValues.of_codes(private_codes(population, grouped[:0]))
+        return cls(
+            partition=partition,
+            candidates=_Candidates(rows=grouped[:0], values=no_values),
+            forms=[],
+            axes=[],
+            members=members,
+            people=people,
+            start=start,
+            grids=grids,
+            sample=sample,
+            judge=PrivateRelease(population, policy),
+            policy=policy,
         )
-        judge = PrivateRelease(population, policy)
-        return cls(partition, *nothing, members, people, start, grids, sample, judge, policy)
 
-    def offering(self, rows: Ints, codes: Codes, most: int) -> _Tried:
+    @property
+    def group(self) -> Ints:
+        """The group of each candidate; shape (n_candidates,)."""
+        return self.partition.group_of_row[self.candidates.rows]
+
+    def offering(self, candidates: _Candidates, most: int) -> _Tried:
         """Take as many candidates as the model may be asked about, equally many of every group."""
-        partition, judge, population = self.partition, self.judge, self.partition.population
-        drawn = [
-            min(self.sample, grid.size) if judge.is_exact else self.sample for grid in self.grids
-        ]
-        cost = np.diff(self.start) + np.array(drawn, dtype=np.float64)
-        at = _affordable(partition.group_of_row[rows], cost, most)
-        rows, codes = rows[at], codes[at]
+        partition = self.partition
+        judge = self.judge
+        sizes = [self.sample] * len(self.grids)
         if judge.is_exact:
-            return replace(self, rows=rows, codes=codes, axes=[()] * len(rows))
-        every, nowhere = population.codes[rows], np.full(population.codes.shape[1], np.nan)
-        every[:, private_at(population)] = codes
-        alike = [
-            partition.rows_mapped_to(partition.regions[group])
-            for group in partition.group_of_row[rows]
-        ]
-        decided = [
-            judge.decide(each, nowhere, members) for each, members in zip(every, alike, strict=True)
-        ]
-        kept = np.array([i for i, form in enumerate(decided) if form is not None], dtype=np.int64)
-        forms = [form for form in decided if form is not None]
-        axes = [_axes(judge, each, form) for each, form in zip(every[kept], forms, strict=True)]
-        return replace(self, rows=rows[kept], codes=codes[kept], forms=forms, axes=axes)
+            sizes = [min(self.sample, grid.size) for grid in self.grids]
+        cost = np.diff(self.start) + np.array(sizes, dtype=np.float64)
+        group = partition.group_of_row[candidates.rows]
+        candidates = candidates.take(_affordable(group, cost, most))
+        if judge.is_exact:
+            axes = [()] * len(candidates.rows)
+            return replace(self, candidates=candidates, forms=[], axes=axes)
+        kept = list[int]()
+        forms = list[Coarse]()
+        kept_axes = list[Sequence[Codes]]()
+        codes, numbers = self._whole_rows(candidates)
+        for i, group_i in enumerate(partition.group_of_row[candidates.rows].tolist()):
+            members = partition.rows_mapped_to(partition.regions[group_i])
+            form = judge.decide(codes[i], numbers[i], members)
+            if form is not None:
+                kept.append(i)
+                forms.append(form)
+                kept_axes.append(_axes(judge, codes[i], numbers[i], form))
+        candidates = candidates.take(np.array(kept, dtype=np.int64))
+        return replace(self, candidates=candidates, forms=forms, axes=kept_axes)
+
+    def _whole_rows(self, candidates: _Candidates) -> tuple[Codes, Floats]:
+        """Return codes and numbers of the candidates' training rows with their private values.
+
+        Both have the shape (n_candidates, n_features).
+        """
+        population = self.partition.population
+        codes = population.codes[candidates.rows]
+        numbers = np.full(codes.shape, np.nan)
+        codes[:, private_at(population)] = candidates.values.codes
+        numbers[:, private_at(population)] = candidates.values.numbers
+        return codes, numbers
 
     def admitted(self, goal: Goal, model: RowOracle) -> Entries:
         """Return the entries with which at least k members and enough of the region have the
@@ -415,32 +334,46 @@ class _Tried(HostOnly):
         kept = np.flatnonzero(consistent >= self.policy.k)
         some = self.take(kept)
         share, low = some.pureness(goal, model)
-        found = Entries(some.rows, some.codes, consistent[kept], share, some.forms)
-        return found.take(np.flatnonzero(low >= self.policy.least_pureness))
+        entries = Entries(
+            rows=some.candidates.rows,
+            values=some.candidates.values,
+            consistent=consistent[kept],
+            pure=share,
+            forms=some.forms,
+        )
+        return entries.take(np.flatnonzero(low >= self.policy.least_pureness))
 
     def take(self, kept: Ints) -> _Tried:
-        axes, forms = [self.axes[i] for i in kept], [self.forms[i] for i in kept if self.forms]
-        return replace(self, rows=self.rows[kept], codes=self.codes[kept], axes=axes, forms=forms)
+        """Return the candidates at some positions, in their order."""
+        return replace(
+            self,
+            candidates=self.candidates.take(kept),
+            forms=[self.forms[i] for i in kept if self.forms],
+            axes=[self.axes[i] for i in kept],
+        )
 
     def consistent_members(self, goal: Goal, model: RowOracle) -> Ints:
-        """Count, for each, the members of its group that have the outcome with its private
-        values.
+        """Count the members of each candidate's group that have the outcome with its values.
+
+        Returns shape (n_candidates,).
         """
-        population, group = self.partition.population, self.partition.group_of_row[self.rows]
-        counts, size = np.zeros(len(self.rows), dtype=np.int64), np.diff(self.start)[group]
-        offered, judge = (
-            values_of(population, self.codes),
-            goal.judge(None, model.labels(self.rows)),
-        )
-        is_own = (population.codes[self.rows][:, private_at(population)] == self.codes).all(axis=1)
+        population = self.partition.population
+        rows = self.candidates.rows
+        group = self.group
+        size = np.diff(self.start)[group]
+        counts = np.zeros(len(rows), dtype=np.int64)
+        offered = self.candidates.values.frame(population)
+        judge = goal.judge(None, model.labels(rows))
+        is_own = (private_codes(population, rows) == self.candidates.values.codes).all(axis=1)
         for at in equal_work(size):
-            which = np.repeat(at, size[at])
+            which = np.repeat(at, size[at])  # candidate of each member that is asked about
             within = np.arange(len(which)) - np.repeat(np.cumsum(size[at]) - size[at], size[at])
             asked = self.start[group[which]] + within
             cells = self.members[asked, 1]
-            # the row itself was already asked
-            good = is_own[which] & (population.cell_of(self.rows[which]) == cells)
-            if len(other := np.flatnonzero(~good)):
+            # The row itself was asked about before.
+            good = is_own[which] & (population.cell_of(rows[which]) == cells)
+            other = np.flatnonzero(~good)
+            if len(other):
                 frame = rows_for_cells(
                     population.encoder, offered, which[other], population.cells[cells[other]]
                 )
@@ -449,39 +382,42 @@ class _Tried(HostOnly):
         return counts
 
     def pureness(self, goal: Goal, model: RowOracle) -> tuple[Floats, Floats]:
-        """Return the share of what would leave that has the outcome, and its lower bound if
-        sampled.
+        """Return the share of each candidate's region that has the outcome, and its lower bound.
+
+        Both have the shape (n_candidates,). They are the same unless the region is sampled.
         """
-        population, judge = self.partition.population, goal.judge(None, model.labels(self.rows))
-        offered = values_of(population, self.codes)
-        sizes = [self._tried(i).size for i in range(len(self.rows))]
-        share, low = np.zeros(len(sizes)), np.zeros(len(sizes))
+        population = self.partition.population
+        n_candidates = len(self.candidates.rows)
+        judge = goal.judge(None, model.labels(self.candidates.rows))
+        offered = self.candidates.values.frame(population)
+        sizes = [self._combinations(i).size for i in range(n_candidates)]
+        share = np.zeros(n_candidates)
+        low = np.zeros(n_candidates)
         for at in equal_work(np.minimum(sizes, self.sample).astype(np.int64)):
             drawn = [
-                self._tried(i).sample(self.sample, np.random.default_rng(0)) for i in at.tolist()
+                self._combinations(i).sample(self.sample, np.random.default_rng(0))
+                for i in at.tolist()
             ]
-            which = np.repeat(at, [*map(len, drawn)])
+            n_drawn = [len(cells) for cells in drawn]
+            which = np.repeat(at, n_drawn)
             frame = rows_for_cells(population.encoder, offered, which, np.concatenate(drawn))
-            good = judge(model.ask(frame), which)
-            for i, hits in zip(
-                at.tolist(), np.split(good, np.cumsum([*map(len, drawn)])[:-1]), strict=True
-            ):
+            good = np.split(judge(model.ask(frame), which), np.cumsum(n_drawn)[:-1])
+            for i, hits in zip(at.tolist(), good, strict=True):
                 share[i] = low[i] = hits.mean()
                 if len(hits) < sizes[i]:
                     low[i], _ = clopper_pearson(int(hits.sum()), len(hits), _CONFIDENCE)
         return share, low
 
-    def _tried(self, i: int) -> Grid:
-        return Grid(
-            (*self.grids[int(self.partition.group_of_row[self.rows[i]])].codes, *self.axes[i])
-        )
+    def _combinations(self, i: int) -> Grid:
+        """Return what a candidate stands for once it is released: values of every attribute."""
+        return Grid((*self.grids[int(self.group[i])].codes, *self.axes[i]))
 
 
-def _axes(judge: PrivateRelease, codes: Codes, form: Coarse) -> tuple[Codes, ...]:
+def _axes(judge: PrivateRelease, codes: Codes, numbers: Floats, form: Coarse) -> tuple[Codes, ...]:
+    """Return the codes that each private attribute of a row may stand for in a form of release."""
     binned = [name for name, (part, _) in form.items() if part is not None]
-    return judge.axes(
-        codes, np.full(len(codes), np.nan), binned, [name for name in form if name not in binned]
-    )
+    withheld = [name for name, (part, _) in form.items() if part is None]
+    return judge.axes(codes, numbers, binned, withheld)
 
 
 def _affordable(group: Ints, cost: Floats, most: int) -> Ints:

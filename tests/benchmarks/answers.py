@@ -2,14 +2,19 @@
 tables.
 
 Run it from the repository's root: ``python tests/benchmarks/answers.py --data FOLDER [--tables
-adult,cmc] [--k 5,10,20]
-[--limit 200] [--only catalogue,nearest,...] [--key 0] [--membership RUNS]``. The queries are
-undesired test rows, the models those of the benchmarks; groups depend on the population's key.
+adult,cmc] [--k 5,10,20] [--limit 200] [--only catalogue,nearest,...] [--key 0]
+[--membership RUNS] [--shared SPLITS]``. The queries are undesired test rows, the models those of
+the benchmarks; groups depend on the population's key.
 Distance is HEOM summed over all features, to the nearest point of what was released; changes are
 features that differ there; both are beside the nearest unlike training row, which is what `nearest`
 stands for. True is an answer when the model gives the desired outcome at that point. Answers that
 are withheld count as unanswered and in nothing else. One private row is the share of answers whose
 private values, as they left, are exactly those of one training row.
+
+``--shared SPLITS`` compares catalogues with shared private values with those with exact ones. Both
+searches start at the query. Each split has rows, a model and a key of its own. The distance of
+queries that both answer is that of shared private values beside that of exact ones. Fit is the
+ratio of their CPU seconds, one after the other in this process.
 """
 
 from __future__ import annotations
@@ -17,7 +22,8 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,6 +31,7 @@ import pandas as pd
 
 from cfk_adapters.nearest import NearestUnlikeNeighbour
 from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Schema, protect
+from cfk_plugin.data.policy import PrivateForm
 from cfk_plugin.frontier import nearest_points
 from cfk_plugin.metrics.heom import Heom
 from cfk_plugin.release.explanations import Explanations
@@ -242,6 +249,80 @@ def drawn(runs: Runs, random: np.random.Generator) -> Runs:
     ]
 
 
+@dataclass(frozen=True)
+class CatalogueFigures:
+    """What a catalogue cost and gave on one split."""
+
+    fit_seconds: float
+    distance: dict[int, float]  # of the queries that are answered
+    share_answered: float
+    true: float  # share of answers that are true at the nearest point
+    explanations: Explanations
+
+
+def figures_of(table: Case, k: int, form: PrivateForm, heom: Heom) -> CatalogueFigures:
+    """Fit a catalogue with a form of private values, and answer the queries of a table."""
+    policy = PrivacyPolicy(k=k, private_values=form)
+    started = time.process_time()
+    anonymizer = KAnonymizer(policy=policy).fit(table.population, table.model, table.desired)
+    fit_seconds = time.process_time() - started
+    explanations = anonymizer.explain(table.queries)
+    answered, points, _ = released(table, explanations)
+    features = list(table.population.schema.features)
+    queries = table.queries[features].iloc[answered].reset_index(drop=True)
+    distances = heom.parts(queries, points[features]).sum(axis=1)
+    return CatalogueFigures(
+        fit_seconds=fit_seconds,
+        distance=dict(zip(answered, distances.tolist(), strict=True)),
+        share_answered=len(answered) / len(table.queries),
+        true=float(np.mean(table.model.predict(points[features]) == table.desired)),
+        explanations=explanations,
+    )
+
+
+SHARED_HEAD = ("table", "k", "split", "distance, shared / exact", "fit, shared / exact")
+SHARED_HEAD += ("answered %, exact", "shared", "true %, exact", "shared")
+SHARED_HEAD += ("pureness %, exact", "shared", "least, exact", "shared")
+SHARED_HEAD += ("k consistent, exact", "shared")
+
+
+def shared_beside_exact(table: Case, k: int, split: int, heom: Heom) -> tuple[float, str]:
+    """Return the ratio of distances, and a line about both forms of private values."""
+    exact = figures_of(table, k, "exact", heom)
+    shared = figures_of(table, k, "shared", heom)
+    both = [query for query in exact.distance if query in shared.distance]
+    before = sum(exact.distance[query] for query in both)
+    ratio = sum(shared.distance[query] for query in both) / before
+    cells = [f"{ratio:.3f}", f"{shared.fit_seconds / exact.fit_seconds:.2f}"]
+    summaries = [form.explanations.summary() for form in (exact, shared)]
+    least = [
+        min(entry.certificate.pureness for entry in form.explanations.generalized)
+        for form in (exact, shared)
+    ]
+    cells += shares(exact.share_answered, shared.share_answered, exact.true, shared.true)
+    cells += shares(*(summary["pureness_mean"] for summary in summaries), *least)
+    cells += [str(summary["k_consistent_min"]) for summary in summaries]
+    return ratio, line(table.name, k, split, *cells)
+
+
+def compare_shared(tables: list[str], data: Path, limit: int, ks: list[int], splits: int) -> None:
+    """Print shared beside exact private values on some splits of tables, and means over splits."""
+    print(heading(*SHARED_HEAD), flush=True)
+    for name in tables:
+        ratios = dict[int, list[float]]()
+        for split in range(splits):
+            table = case(name, data, limit, split, bytes([split]) * 32)
+            heom = Heom.of(table.population)
+            figures_of(table, ks[0], "exact", heom)  # compiles, and warms up
+            for k in ks:
+                ratio, row = shared_beside_exact(table, k, split, heom)
+                ratios.setdefault(k, []).append(ratio)
+                print(row, flush=True)
+        every = [ratio for of_k in ratios.values() for ratio in of_k]
+        for k, of_k in {**ratios, "all": every}.items():
+            print(line(name, k, "mean", f"{np.mean(of_k):.3f}", *[""] * 11), flush=True)
+
+
 def main() -> None:
     options = arguments(
         __doc__,
@@ -252,8 +333,12 @@ def main() -> None:
         only=[*RAW, *PROTECTED],
         key=0,
         membership=0,
+        shared=0,
     )
     warnings.simplefilter("ignore")
+    if options.shared:
+        compare_shared(options.tables, options.data, options.limit, options.k, options.shared)
+        return
     key = bytes([options.key]) * 32
     if options.membership:
         print(

@@ -342,15 +342,25 @@ def test_private_values_of_another_group_go_with_a_group_whose_own_ones_do_not()
     assert lent
 
 
-def test_a_numbers_range_is_that_of_the_kth_lowest_and_highest() -> None:
-    """What distances are measured by is said by at least k people, too."""
-    train = with_people(3)
+def test_a_numbers_range_follows_from_the_kth_and_2kth_lowest_and_highest() -> None:
+    """Recounted in plain pandas: rounded outwards, to numbers that at least k people have or no one."""
+    train = with_people(3).drop_duplicates("person")
     catalogue = shared(train).guarantee_.catalogue
     assert catalogue is not None
-    mine = train[two(train) == "yes"].drop_duplicates("person")
-    entries = pd.Series([entry.released["pay"] for entry in released(shared(train))])
-    low, high = mine["pay"].sort_values().iloc[[K - 1, -K]]
-    assert catalogue.domains["pay"].width == max(high, entries.max()) - min(low, entries.min())
+    mine = train[two(train) == "yes"]
+    for name in ("pay", "debt"):
+        numbers = mine[name].dropna().sort_values()
+        low, next_low, next_high, high = numbers.iloc[[K - 1, 2 * K - 1, -2 * K, -K]]
+        reach = (np.log(K) + np.euler_gamma) / np.log(2)
+        lowest = max(low - reach * (next_low - low), 0)
+        highest = high + reach * (high - next_high)
+        rounded_low, rounded_high = catalogue.ends[name]
+        step = (highest - lowest) / 40
+        assert lowest - step <= rounded_low <= lowest
+        assert highest <= rounded_high <= highest + step
+        assert catalogue.domains[name].width == rounded_high - rounded_low
+        for end in (rounded_low, rounded_high):
+            assert train["person"][train[name] == end].nunique() not in range(1, K)
 
 
 @pytest.mark.parametrize("anchored", [False, True])
