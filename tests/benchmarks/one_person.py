@@ -7,19 +7,19 @@ the default. Options that are given replace those of the setting.
 
 Every attack runs on two configurations. The *control* releases exact private values and starts its
 search at the counterfactual of an explainer that returns the nearest row: the attack must work
-there, or it shows nothing. The *default* is what a user gets who sets nothing. The model and the
-split are those of the other benchmarks. Groups of people, and whatever an attacker draws, depend on
+there, or it shows nothing. *Shared* releases shared private values and starts at the
+query, as is meant to become the default. The model and the split are those of the other benchmarks. Groups of people, and whatever an attacker draws, depend on
 the key; a figure is the mean over keys with a 95 % t interval.
 
 A row says how well somebody does who only looks up the declared columns, the share of queries that
 were answered, how many attempts (or people) there were for each key, and the figure. It is a chance
 to name the right person or, for attacks on membership, an area under the curve. What is needed of a
 control is 0.8 of the published figure of this table, where there is one. Elsewhere it is twice the
-look-up; for an area, twice as far from a coin as the look-up. Of the default it is a chance of at
+look-up; for an area, twice as far from a coin as the look-up. Of *shared* it is a chance of at
 most 1/k or an area of at most 0.6. One catalogue alone publishes a number mostly with one region,
 and to look that up is the whole attack: nothing is needed of that control.
 
-Some controls do not reach this, and say nothing about the default there. Posing needs many declared
+Some controls do not reach this, and say nothing about *shared* there. Posing needs many declared
 columns, or the victim is rarely the nearest row: only german clearly has them. Trilateration needs
 private numbers that differ (cmc and informs have none; in adult most are 0), and known numbers such
 as few people share. The entries of informs are no nearer to members than to others.
@@ -100,10 +100,10 @@ def control(k: int) -> Configuration:
     )
 
 
-def default(k: int) -> Configuration:
-    """Return what a user gets who sets nothing."""
+def shared(k: int) -> Configuration:
+    """Return shared private values with the search started at the query."""
     return Configuration(
-        name="default",
+        name="shared",
         policy=PrivacyPolicy(k=k, private_values="shared"),
         search={"start": "query"},
         starts_at_explainer=False,
@@ -111,7 +111,7 @@ def default(k: int) -> Configuration:
 
 
 Configure = Callable[[int], Configuration]
-CONFIGURATIONS: tuple[Configure, ...] = (control, default)
+CONFIGURATIONS: tuple[Configure, ...] = (control, shared)
 
 
 def serve(
@@ -310,7 +310,7 @@ class Figure:
 
 
 def needed(table: str, attack: str, results: Sequence[Result], is_control: bool, k: int) -> float:
-    """Return what the control must reach, or the default must not exceed; NaN for nothing."""
+    """Return what the control must reach, or shared private values must not exceed; NaN for nothing."""
     lookup = Figure.over(result.lookup for result in results).mean
     is_membership = isinstance(results[0], MembershipResult)
     if not is_control:
