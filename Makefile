@@ -19,13 +19,14 @@ AXE := tests/browser/node_modules/.package-lock.json
 NPM := npm ci --prefix tests/browser --ignore-scripts --no-audit --no-fund --loglevel=error
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test slow bench check format docs dist core clean
+.PHONY: help demo test slow bench coverage check format docs dist core clean
 
 help:
 	@echo "make demo    protect real explanations and log them"
 	@echo "make test    run the fast tests"
 	@echo "make slow    run the slow tests"
 	@echo "make bench   run the benchmarks"
+	@echo "make coverage  run the fast tests in one process, and print per module which branches they take"
 	@echo "make check   lint, formatting, types and layers"
 	@echo "make format  format and fix what can be fixed"
 	@echo "make docs    build the site into build/site"
@@ -51,7 +52,7 @@ demo: $(READY)
 	@$(BIN)/cfk demo
 
 # What Python and pytest compile is kept, whatever the environment says: workers and later runs need not do it again.
-test slow core: export PYTHONDONTWRITEBYTECODE :=
+test slow core coverage: export PYTHONDONTWRITEBYTECODE :=
 
 # A file stays with one worker, so that what its tests share is made once.
 test: $(READY) $(AXE)
@@ -62,6 +63,15 @@ slow: $(READY) $(AXE)
 
 bench: $(READY)
 	@$(BIN)/python -m pytest --benchmark-only -p no:randomly -p no:xdist -rN
+
+# One process and a fixed order, so that the table can be compared with tests/baseline. Kernels are compiled before, as
+# the compiler is slow while it is traced.
+coverage: $(READY) $(AXE)
+	@$(BIN)/cfk warm-up
+	@$(BIN)/coverage erase
+	@$(BIN)/coverage run -m pytest -m "not slow" -p no:xdist -p no:randomly --hypothesis-seed=0 --benchmark-skip
+	@$(BIN)/coverage combine --quiet
+	@$(BIN)/coverage report
 
 check: $(READY)
 	@$(BIN)/ruff check
@@ -119,6 +129,6 @@ docs: $(VENV)/.docs
 	@echo "build/site/index.html"
 
 clean:
-	rm -rf $(VENV) build dist mlruns mlflow.db report.html .benchmarks .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache \
+	rm -rf $(VENV) build dist mlruns mlflow.db report.html .benchmarks .coverage .coverage.* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache \
 		tests/browser/node_modules
 	find cfk_plugin adapters tests -name __pycache__ -type d -prune -exec rm -rf {} +
