@@ -107,8 +107,8 @@ class Region(Mapping[str, Part]):
 
     Parameters
     ----------
-    parts : mapping of quasi-identifier to `Interval` or ``frozenset`` of values (None for a missing
-    value)
+    parts : mapping of quasi-identifier to `Interval` or ``frozenset`` of values
+        None among the values stands for a missing one.
 
     Examples
     --------
