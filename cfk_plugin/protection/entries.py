@@ -26,7 +26,10 @@ from cfk_plugin.protection.shared_values import in_dtype, scales_of, shared_cand
 
 _log = logging.getLogger("cfk_plugin")
 _ENTRIES = 64  # most combinations of private values that a group offers
-_SHARED_ENTRIES = 24  # the same for shared private values, which are tried in more groups
+# The same for shared private values, and times k: a crowd's center is tried in many groups, while
+# a small group has few private values of its own.
+_SHARED_ENTRIES = 24
+_SHARED_ENTRIES_PER_K = 2
 ASKED = 1 << 18  # rows in one call of the model
 _SAMPLE = 45, 64  # least and most combinations at which an entry is tried, if not all
 # of a sample: high, as many entries are tried and verification must not refuse any of them
@@ -199,7 +202,7 @@ def _candidates(partition: Partition, policy: PrivacyPolicy) -> _Candidates:
         shared = shared_candidates(partition, policy.k)
         first_of_group = rows[np.searchsorted(group, shared.group)]
         candidates = _Candidates(rows=first_of_group, values=shared.values)
-        n_most = _SHARED_ENTRIES
+        n_most = min(_SHARED_ENTRIES, _SHARED_ENTRIES_PER_K * policy.k)
     else:
         values = EncodedValues.of_codes(private_codes(population, rows))
         candidates = _Candidates(rows, values).take(values.first_of_equal(group))

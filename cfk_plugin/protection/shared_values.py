@@ -544,8 +544,11 @@ class Crowds(HostOnly):
         return _Summary(middle=middle, center=center, difference=difference, counts=counts)
 
     def _widest_first(self, summary: _Summary) -> list[int]:
-        """Return the attributes in which a crowd differs from its middle, the widest first."""
-        difference = summary.difference.tolist()
+        """Return the attributes in which a crowd differs from its middle, the widest first.
+
+        Differences are rounded, as their sums depend on the order of rows in the last digits.
+        """
+        difference = np.round(summary.difference, 9).tolist()
         widest = sorted(self._by_name, key=lambda j: -difference[j])
         return [j for j in widest if difference[j] > 0]
 

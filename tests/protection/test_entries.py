@@ -307,6 +307,7 @@ def test_the_model_is_asked_for_twenty_rows_per_row_or_10000_more_to_find_shared
     desired: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     train = with_people(3)
+    monkeypatch.setattr("cfk_plugin.protection.entries._SHARED_ENTRIES_PER_K", 6)  # to reach both
     assert 20 * len(train) < shared(train, two, desired).model_.rows <= 10 * len(train) + 10_000
     monkeypatch.setattr("cfk_plugin.protection.entries._FLOOR", 0)
     assert shared(train, two, desired).model_.rows <= 20 * len(train)
