@@ -186,7 +186,7 @@ FEWEST = 2
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Parts:
+class SampleParts:
     """Three disjoint parts of one sample. Host side only."""
 
     table: Sample
@@ -194,7 +194,7 @@ class Parts:
     pool: Sample
 
     @classmethod
-    def cut(cls, sample: Sample, n_train: int | None = None, seed: int = 0) -> Parts:
+    def cut(cls, sample: Sample, n_train: int | None = None, seed: int = 0) -> SampleParts:
         check_sample(sample)
         n = len(sample)
         size = n * 3 // 10 if n_train is None else n_train
@@ -217,7 +217,7 @@ class Parts:
 
 
 def ask_target(
-    owner: Target, parts: Parts, attacked: int, distance: Distance | None, seed: int
+    owner: Target, parts: SampleParts, attacked: int, distance: Distance | None, seed: int
 ) -> Found:
     """Train the service under attack, and ask it about members and others with the undesired
     outcome.
@@ -245,7 +245,7 @@ def ask_target(
 
 def ask_shadow(
     owner: Target,
-    parts: Parts,
+    parts: SampleParts,
     queries: pd.DataFrame,
     distance: Distance | None,
     shadow: int,
@@ -263,7 +263,7 @@ def ask_shadow(
     return _ask(service, queries, asks, distance)
 
 
-def together(parts: Parts, members: Rows, others: Rows) -> Sample:
+def together(parts: SampleParts, members: Rows, others: Rows) -> Sample:
     """Return the people under attack, members first."""
     inside, outside = parts.table.take(members), parts.others.take(others)
     return Sample(
@@ -381,7 +381,7 @@ def choose_attacks(names: Sequence[str] | None) -> dict[str, MembershipAttack]:
 
 
 def seen_by_attacker(
-    parts: Parts, target: Found, shadows: list[Found], direction: Direction, seed: int
+    parts: SampleParts, target: Found, shadows: list[Found], direction: Direction, seed: int
 ) -> Seen:
     """Combine the answers of target and shadows, members first."""
     outcome = together(parts, target["members"], target["others"]).y
@@ -635,7 +635,7 @@ def membership(
         raise InputError('direction must be "larger" or "smaller"')
     n_shadows = n_shadows if any(attack.shadows for attack in chosen.values()) else 0
     audit = AuditRun(owner, seed, n_jobs, kept, progress, 1 + n_shadows)
-    parts = Parts.cut(sample, n_train, seed)
+    parts = SampleParts.cut(sample, n_train, seed)
     name, measured = choose_distance(distance, parts.pool.X)
     asked = measured if any(attack.explains for attack in chosen.values()) else None
     data = "" if kept is None else sample.fingerprint()

@@ -13,7 +13,7 @@ import numpy as np
 from cfk_plugin.audit.attribute_inference import attribute_inference, split_people
 from cfk_plugin.audit.extraction import Sets, draw_sets, everybody, extraction, sizes_that_fit
 from cfk_plugin.audit.linkage import run_linkage_audit
-from cfk_plugin.audit.membership import Parts, membership
+from cfk_plugin.audit.membership import SampleParts, membership
 from cfk_plugin.audit.result import ALARMS, AttackReport, AuditReport, detectable_auc
 from cfk_plugin.audit.setting import Setting
 from cfk_plugin.audit.surrogate import (
@@ -187,7 +187,7 @@ class LinkageAudit(Audit):
         return isinstance(task.owner, ProtectedOwner)
 
     def check_sizes(self, task: AuditTask) -> None:
-        Parts.cut(task.sample, task.n_train, task.seed)
+        SampleParts.cut(task.sample, task.n_train, task.seed)
         _check_training_table(task.owner, self._split(task).training)
 
     def describe_power(self, task: AuditTask) -> str:
@@ -251,7 +251,7 @@ class AttributeInferenceAudit(Audit):
     """Private attributes of the people who fit an answer."""
 
     def check_sizes(self, task: AuditTask) -> None:
-        Parts.cut(task.sample, task.n_train, task.seed)
+        SampleParts.cut(task.sample, task.n_train, task.seed)
         table, _, _ = split_people(len(task.sample), task.n_train, task.seed)
         _check_training_table(task.owner, task.sample.take(table))
 
@@ -280,7 +280,7 @@ class MembershipAudit(Audit):
     """Who is in the training table, by the distance of counterfactuals."""
 
     def check_sizes(self, task: AuditTask) -> None:
-        parts = Parts.cut(task.sample, task.n_train, task.seed)
+        parts = SampleParts.cut(task.sample, task.n_train, task.seed)
         _check_training_table(task.owner, parts.table)
 
     def describe_power(self, task: AuditTask) -> str:

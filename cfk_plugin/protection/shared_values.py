@@ -377,14 +377,14 @@ def _encoded(codes: NDArray[np.integer], numbers: Floats) -> EncodedValues:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Candidates(HostOnly):
+class GroupCandidates(HostOnly):
     """Shared private values to try in groups."""
 
     group: Ints  # shape (n,), ascending
     values: EncodedValues  # of n rows
 
 
-def shared_candidates(partition: Partition, k: int) -> Candidates:
+def shared_candidates(partition: Partition, k: int) -> GroupCandidates:
     """Return centers of crowds of at least k people, for every group with people of the crowd.
 
     Each group starts with other ones, so that the first few differ between groups. The result does
@@ -408,7 +408,7 @@ def shared_candidates(partition: Partition, k: int) -> Candidates:
     n_private = len(partition.population.schema.private)
     positions = np.array([np.frombuffer(key, dtype=np.int64) for key in book if key])
     centers = positions.reshape(len(book), n_private)
-    return Candidates(group=group[line], values=crowds.values_at(centers[center_of[line]]))
+    return GroupCandidates(group=group[line], values=crowds.values_at(centers[center_of[line]]))
 
 
 @dataclass(frozen=True, eq=False, repr=False)

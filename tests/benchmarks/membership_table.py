@@ -26,7 +26,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from cfk_plugin.audit.membership import HeomSum, Parts, membership
+from cfk_plugin.audit.membership import HeomSum, SampleParts, membership
 from cfk_plugin.audit.result import measure_roc, readable, side_by_side
 from cfk_plugin.audit.targets import (
     PrototypeOwner,
@@ -160,7 +160,7 @@ def main() -> None:
 
 def distance_auc(owner: Target, sample: Sample, n_train: int, seed: int) -> float:
     """Return the AUC of CFD, with all undesired people of the table and all others."""
-    parts = Parts.cut(sample, n_train, seed)
+    parts = SampleParts.cut(sample, n_train, seed)
     service, apart = owner.train(parts.table, seed), HeomSum.fit(parts.pool.X)
 
     def distances(people: pd.DataFrame) -> NDArray[np.float64]:
