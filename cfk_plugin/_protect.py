@@ -18,7 +18,7 @@ from cfk_plugin.data.policy import Guarantee, PrivacyPolicy
 from cfk_plugin.data.population import Population, check_population
 from cfk_plugin.data.schema import Schema
 from cfk_plugin.dp import DPC, DPPrototypes, infer_domains
-from cfk_plugin.errors import InputError, PolicyError, require
+from cfk_plugin.errors import InputError, PolicyError, QuerySteeringWarning, require
 from cfk_plugin.hookspecs import AdaptContext, CounterfactualSource, Protector, depends_on_rows
 from cfk_plugin.plugins import load_plugins
 from cfk_plugin.protection.compiled import KERNELS
@@ -28,6 +28,7 @@ from cfk_plugin.records.logger import RunLogger, logger_of
 from cfk_plugin.release.anonymizer import KAnonymizer
 from cfk_plugin.release.detection import distinct_rows
 from cfk_plugin.release.explainer import ProtectedExplainer
+from cfk_plugin.release.sampling import sample_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,6 +36,11 @@ if TYPE_CHECKING:
     from cfk_plugin.records.ledger import Ledger
 
 Start = Literal["auto", "query", "explainer"]
+_STEERED = (
+    'start="explainer" lets the explainer\'s counterfactuals decide which answers are given;'
+    " somebody who chooses the queries can then read out single training rows. Keep it for queries"
+    ' that you control; start="query" stops this'
+)
 _PROTOTYPES: Mapping[str, Callable[[], DPPrototypes | DPC]] = {"dp": DPPrototypes, "dpc": DPC}
 
 
@@ -53,7 +59,8 @@ def protect(
     track: bool | RunLogger = False,
     groups: str | None = None,
     candidates: int = 1,
-    start: Start = "explainer",
+    start: Start = "auto",
+    sample_explainer: int = 20,
     effort: Effort = "balanced",
     seed: int = 0,
 ) -> ProtectedExplainer:
@@ -64,7 +71,7 @@ def protect(
     explainer : object
         A DiCE explainer, a NICE explainer, a callable from queries to counterfactuals, an object
         with ``explain`` or ``generate_counterfactuals``, or anything a plugin has an adapter for.
-        None with ``start="query"`` or ``"auto"``: the catalogue answers alone.
+        None: the catalogue answers alone.
     model : object with ``predict``, or callable
         The model that is explained; returns labels, or numbers where `desired` is a range or
         `threshold` is given.
@@ -101,19 +108,29 @@ def protect(
         the policy's objective, in which NCP plus distance to the query takes the place of NCP; k
         holds as for one. Of the built-in explainers `NearestUnlikeNeighbour` and DiCE's can be
         asked for several. Not available with the catalogue.
-    start : {"explainer", "query", "auto"}
+    start : {"auto", "query", "explainer"}
         Where the search for a catalogue's answer starts. "query": an answer is a function of the
         query, the catalogue and the model, and the explainer is not asked. Its own methods keep
         working: they return its result type, built from answers of the catalogue. "explainer": at
         the explainer's counterfactual, so that what you wrapped decides. A recipient who chooses
         queries can then read out single training rows through an explainer that returns them; use
-        it where you control the queries. "auto": "explainer" for guarantees that protect the
-        explainer's own counterfactual, and for explainers whose adapter declares that no answer
-        depends on single rows; "query" otherwise.
+        it where you control the queries, for example in letters about decided cases. "auto":
+        "explainer" for guarantees that protect the explainer's own counterfactual, and for
+        explainers whose adapter declares that no answer depends on single rows; "query" otherwise.
+    sample_explainer : int
+        Where the explainer is not asked for answers: how many refused people of the population it
+        explains here, so that runs can say how often it returns training rows. It gets their rows:
+        write 0, for none, if it sends queries elsewhere or keeps them. It explains nobody further
+        after ten seconds. What it returns is compared with the rows and forgotten.
     effort : {"balanced", "fast", "thorough"}
         How long groups of people are searched for; see `KAnonymizer`.
     seed : int
         For protectors that draw random numbers.
+
+    Warns
+    -----
+    QuerySteeringWarning
+        If ``start="explainer"`` is asked of a catalogue.
 
     Raises
     ------
@@ -124,6 +141,7 @@ def protect(
     """
     check_population(population)
     candidates = whole_number("candidates", candidates)
+    sample_explainer = whole_number("sample_explainer", sample_explainer, 0)
     if groups is not None:
         require("groups", groups, str, "name one column of the queries")
     if start not in get_args(Start):
@@ -137,9 +155,12 @@ def protect(
     method = _PROTOTYPES[method]() if isinstance(method, str) and method in _PROTOTYPES else method
     if isinstance(method, (DPPrototypes, DPC)):
         given = {"policy": policy, "reference": reference, "ledger": ledger}
-        if named := [n for n, value in given.items() if value is not None] + ["candidates"] * (
-            candidates > 1
-        ):
+        named = [name for name, value in given.items() if value is not None]
+        if candidates > 1:
+            named.append("candidates")
+        if start != "auto":
+            named.append("start")
+        if named:
             raise PolicyError(
                 f"{', '.join(named)}: of no meaning for prototypes, which promise no k; leave"
                 " it out"
@@ -165,14 +186,11 @@ def protect(
     )
     wrapped = _never_asked if explainer is None else explainer
     source = anonymizer.manager_.adapt(wrapped, context)
+    is_asked = _starts_at_explainer(start, explainer, source, anonymizer)
+    if sample_explainer and explainer is not None and not is_asked and population.has_rows:
+        anonymizer.explainer_sample_ = sample_of(source, anonymizer, sample_explainer, seed)
     return ProtectedExplainer(
-        wrapped,
-        source,
-        anonymizer,
-        track,
-        groups,
-        candidates,
-        is_asked=_starts_at_explainer(start, explainer, source, anonymizer),
+        wrapped, source, anonymizer, track, groups, candidates, is_asked=is_asked
     )
 
 
@@ -201,11 +219,14 @@ def _starts_at_explainer(
             "without asking an explainer, answers come from a catalogue; choose"
             ' PrivacyPolicy(guarantee="catalogue")'
         )
+    depends_on_no_row = depends_on_rows(source) == "no"
+    if start == "explainer" and has_catalogue and not depends_on_no_row:
+        warnings.warn(_STEERED, QuerySteeringWarning, stacklevel=3)
     if start != "auto":
         return start == "explainer"
     if not has_catalogue:
         return True
-    return explainer is not None and knows_groups and depends_on_rows(source) == "no"
+    return explainer is not None and knows_groups and depends_on_no_row
 
 
 def warm_up() -> frozenset[Path | None]:

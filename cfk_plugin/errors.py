@@ -101,6 +101,16 @@ class NominalGuaranteeWarning(UserWarning):
     """A nominal k was chosen: somebody who reruns the algorithm may be left with fewer people."""
 
 
+class ExactValuesWarning(UserWarning):
+    """A catalogue with exact private values was chosen: those of an entry are one person's."""
+
+
+class QuerySteeringWarning(UserWarning):
+    """An explainer's counterfactuals were chosen as the start: whoever chooses the queries can read
+    out single rows.
+    """
+
+
 class IgnoredOptionWarning(UserWarning):
     """An option steers only an explainer that is not asked, as answers start at the query."""
 
@@ -124,7 +134,7 @@ def refitting() -> Iterator[None]:
     log.addFilter(_is_of_result)
     try:
         with warnings.catch_warnings():
-            for kind in (NominalGuaranteeWarning, PrivacyLeakWarning):
+            for kind in (NominalGuaranteeWarning, ExactValuesWarning, PrivacyLeakWarning):
                 warnings.simplefilter("ignore", kind)
             yield
     finally:

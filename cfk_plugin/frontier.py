@@ -132,7 +132,7 @@ def frontier(
             progress(done, len(tried))
     beside: list[Baseline] = []
     if compare:
-        plain = replace(policy, guarantee="nominal", anonymity_set="population")
+        plain = policy.with_guarantee("nominal", anonymity_set="population")
         goal = Goal(desired)
         ask = LabelModel(model, population.schema.features, goal)
         asks = _Asking(population, goal, ask, facts, labels, seed)

@@ -396,6 +396,7 @@ def _made_up(query: int, features: Sequence[str]) -> Entry:
         gap=None,
         method="made up",
         guarantee="nominal",
+        not_stopped=(),
         policy_hash="",
         population="",
         majority=None,

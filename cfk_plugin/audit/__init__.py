@@ -4,7 +4,7 @@ control.
 
 from cfk_plugin.audit.epsilon import EpsilonAudit, canary_audit, one_run_audit
 from cfk_plugin.audit.epsilon_bounds import canaries_needed, epsilon_from_scores, runs_needed
-from cfk_plugin.audit.inversion import inversion, nearest_row, steering
+from cfk_plugin.audit.inversion import inversion
 from cfk_plugin.audit.linkage import (
     ATTACKS,
     downcoding,
@@ -17,6 +17,7 @@ from cfk_plugin.audit.linkage import (
 )
 from cfk_plugin.audit.result import AuditReport, AuditResult, Check, Rate, rate, to_frame
 from cfk_plugin.audit.setting import Setting
+from cfk_plugin.audit.steering import nearest_row, steering
 
 __all__ = [
     "ATTACKS",

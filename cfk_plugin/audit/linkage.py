@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from cfk_plugin.audit.inversion import Ask, inversion, steering, survivors
+from cfk_plugin.audit.inversion import inversion, survivors
 from cfk_plugin.audit.result import AuditReport, AuditResult, checks, crowd_figures, mean, rate
 from cfk_plugin.audit.setting import (
     Crowd,
@@ -24,6 +24,7 @@ from cfk_plugin.audit.setting import (
     simulation_seed,
     variant,
 )
+from cfk_plugin.audit.steering import POSED, TRILATERATED, Ask, steering
 from cfk_plugin.data.domain import Domain
 from cfk_plugin.data.policy import Objective, PrivacyPolicy
 from cfk_plugin.data.population import Population
@@ -202,7 +203,9 @@ def uniqueness(setting: Setting) -> AuditResult:
     carriers = [np.flatnonzero(setting.crowd.carriers(everyone, r.values)) for r in releases]
     anywhere = np.array([population.people(rows) for rows in carriers], dtype=np.int64)
     within: list[Mask] = [setting.crowd.carriers(r.rows, r.values) for r in releases]
-    chance = np.array([1.0 / n for n, r in zip(anywhere, releases, strict=True) if len(r.targets)])
+    attacked = [people for people, r in zip(anywhere, releases, strict=True) if len(r.targets)]
+    # Where nobody has the released values, the attacker finds nobody.
+    chance = np.array([1.0 / people if people else 0.0 for people in attacked])
     helped = releases.found(within)
     figures = {
         **crowd_figures(anywhere, setting.k, "private_matches"),
@@ -391,7 +394,7 @@ def intersection(
     if not wanted or wanted[0] < 1:
         raise InputError("times must hold whole numbers of at least 1")
     repeat = release if release is not None else again(setting)
-    first = Releases(list(repeat(setting.raw, 0)), setting.raw, setting.crowd)
+    first = setting.releases_of(repeat(setting.raw, 0))
     left = first.everybody()
     outside = None if setting.outsiders is None else first.places(setting.outsiders)
     beyond: list[Mask] = (
@@ -400,9 +403,7 @@ def intersection(
     after: dict[int, list[Mask]] = {1: [mask.copy() for mask in left]}
     seen = np.ones(len(first))
     for turn in range(1, wanted[-1]):
-        entries = {
-            r.at: r for r in Releases(list(repeat(setting.raw, turn)), setting.raw, setting.crowd)
-        }
+        entries = {each.at: each for each in setting.releases_of(repeat(setting.raw, turn))}
         for i, one in enumerate(first):
             other = entries.get(one.at)
             if other is None or other.values != one.values:
@@ -477,6 +478,8 @@ def run_linkage_audit(
     ask: Ask | None = None,
     release: Again | None = None,
     simulations: int = 20,
+    posed: int = POSED,
+    trilaterated: int = TRILATERATED,
     progress: Progress | None = None,
 ) -> AuditReport:
     """Run attacks that link explanations to people.
@@ -490,6 +493,8 @@ def run_linkage_audit(
         The functions that `steering` asks and `intersection` releases by.
     simulations : int
         Runs per candidate for inverting a randomised algorithm.
+    posed, trilaterated : int
+        Most people that `steering` poses as, and entries of a catalogue whose owner it seeks.
     progress : callable, optional
         Called with (done, total) attacks.
 
@@ -505,7 +510,7 @@ def run_linkage_audit(
     options: Mapping[str, dict[str, Any]] = {
         "inversion_own": {"simulations": simulations},
         "inversion_released": {"simulations": simulations},
-        "steering": {"ask": ask},
+        "steering": {"ask": ask, "posed": posed, "trilaterated": trilaterated},
         "intersection": {"release": release},
     }
     told, results = progress or (lambda *_: None), []

@@ -1,5 +1,8 @@
-"""Membership inference: telling from a service's answers whether a person is in its training
-table.
+"""Membership inference: telling from what a service publishes and answers whether a person is in
+its training table.
+
+People who got the desired outcome are attacked by what is made of their rows: published entries,
+and answers to others. People who got the undesired one are attacked by the answers to themselves.
 """
 
 from __future__ import annotations
@@ -30,6 +33,7 @@ from cfk_plugin.audit.result import (
     measure_roc,
     rate,
 )
+from cfk_plugin.audit.scenario import plain_values
 from cfk_plugin.audit.targets import (
     Answers,
     AuditRun,
@@ -38,6 +42,7 @@ from cfk_plugin.audit.targets import (
     Kept,
     Mask,
     Piece,
+    Publishing,
     Rows,
     Sample,
     Target,
@@ -139,6 +144,18 @@ def _neutral(score: Floats, known: Mask) -> Floats:
     return np.where(known, score, ranked[len(ranked) // 2] if len(ranked) else 0.0)
 
 
+def nearness_scores(heom: Heom, people: pd.DataFrame, values: pd.DataFrame) -> Floats:
+    """Score by how near a person is to the nearest of some values: minus that distance.
+
+    Only the columns of `heom` count. Without any values, everybody has the same score.
+    """
+    if values.empty:
+        return np.zeros(len(people))
+    distinct = values[~values.astype(object).duplicated()]
+    _, distance = heom.nearest(heom.encode(people), heom.encode(distinct))
+    return -distance[:, 0]
+
+
 Distance = Callable[[pd.DataFrame, pd.DataFrame], Floats]
 """From people and their counterfactuals, row by row, to distances >= 0; can be pickled."""
 
@@ -217,30 +234,72 @@ class SampleParts:
 
 
 def ask_target(
-    owner: Target, parts: SampleParts, attacked: int, distance: Distance | None, seed: int
+    owner: Target,
+    parts: SampleParts,
+    attacked: int,
+    distance: Distance | None,
+    reads: bool,
+    seed: int,
 ) -> Found:
     """Train the service under attack, and ask it about members and others with the undesired
     outcome.
+
+    With `reads`, also score members and others with the desired outcome by how near they are to
+    what is published, and to what was answered.
     """
     service = owner.train(parts.table, seed)
-    sides, accuracies = [], []
+    refused = []
+    accepted = []
+    accuracies = []
     for number, people in enumerate((parts.table, parts.others)):
         desired = service.desired(people.X)
         accuracies.append(float((desired == people.y).mean()))
-        undesired = np.flatnonzero(~desired)
-        if len(undesired) > attacked:
-            undesired = np.sort(
-                np.random.default_rng([seed, 2, number]).choice(undesired, attacked, replace=False)
-            )
-        sides.append(undesired)
-    queries = together(parts, *sides).X
-    return {
-        "members": sides[0],
-        "others": sides[1],
+        refused.append(_drawn(np.flatnonzero(~desired), attacked, [seed, 2, number]))
+        accepted.append(_drawn(np.flatnonzero(desired), attacked, [seed, 5, number]))
+    queries = together(parts, refused[0], refused[1]).X
+    asks = np.ones(len(queries), dtype=bool)
+    answers = None if distance is None else _answers_to(service, queries, asks)
+    seen = {
+        "members": refused[0],
+        "others": refused[1],
         "train_accuracy": np.array(accuracies[0]),
         "test_accuracy": np.array(accuracies[1]),
-        **_ask(service, queries, np.ones(len(queries), dtype=bool), distance),
+        **_seen_of(service, queries, asks, distance, answers),
     }
+    if reads:
+        seen["accepted_members"] = accepted[0]
+        seen["accepted_others"] = accepted[1]
+        judged = together(parts, accepted[0], accepted[1]).X
+        texts = {"entries": _published_values(service), "answers": _answered_values(answers)}
+        for name, values in texts.items():
+            n_values = 0 if values.empty else len(values)  # without a column, nothing can be read
+            seen[f"n_{name}"] = np.array(float(n_values))
+            heom = Heom.fit(parts.pool.X[list(values.columns)])
+            seen[name] = nearness_scores(heom, judged, values)
+    return seen
+
+
+def _drawn(rows: Rows, most: int, seed: list[int]) -> Rows:
+    if len(rows) <= most:
+        return rows
+    return np.sort(np.random.default_rng(seed).choice(rows, most, replace=False))
+
+
+def _published_values(service: TrainedTarget) -> pd.DataFrame:
+    """Return the private values of published entries; no rows if nothing is published."""
+    published = service.published() if isinstance(service, Publishing) else None
+    if published is None:
+        return pd.DataFrame()
+    return pd.DataFrame([plain_values(entry) for entry in published.generalized])
+
+
+def _answered_values(answers: Answers | None) -> pd.DataFrame:
+    """Return the private values of answers, or whole answers where they are no regions."""
+    if answers is None:
+        return pd.DataFrame()
+    if answers.explanations is not None and answers.explanations.generalized:
+        return pd.DataFrame([plain_values(entry) for entry in answers.explanations.generalized])
+    return answers.rows[answers.found]
 
 
 def ask_shadow(
@@ -259,8 +318,12 @@ def ask_shadow(
         len(parts.pool), parts.shadow_size, replace=False
     )
     service = owner.train(parts.pool.take(people), own_seed)
-    asks = ~service.desired(queries) if distance is not None else np.zeros(len(queries), dtype=bool)
-    return _ask(service, queries, asks, distance)
+    asks = np.zeros(len(queries), dtype=bool)
+    answers = None
+    if distance is not None:
+        asks = ~service.desired(queries)
+        answers = _answers_to(service, queries, asks)
+    return _seen_of(service, queries, asks, distance, answers)
 
 
 def together(parts: SampleParts, members: Rows, others: Rows) -> Sample:
@@ -271,24 +334,40 @@ def together(parts: SampleParts, members: Rows, others: Rows) -> Sample:
     )
 
 
-def _ask(
-    service: TrainedTarget, queries: pd.DataFrame, asks: Mask, distance: Distance | None
+def _answers_to(service: TrainedTarget, queries: pd.DataFrame, asks: Mask) -> Answers | None:
+    """Ask some of the queries; None if there are none."""
+    if not asks.any():
+        return None
+    asked = queries[asks].reset_index(drop=True)
+    answers = service.explain(asked)
+    n_given = len(answers.found)
+    if n_given != len(asked) or len(answers.rows) != len(asked):
+        raise InputError(
+            f"{len(asked)} queries got {len(answers.rows)} answers; a service gives one to each"
+        )
+    return answers
+
+
+def _seen_of(
+    service: TrainedTarget,
+    queries: pd.DataFrame,
+    asks: Mask,
+    distance: Distance | None,
+    answers: Answers | None,
 ) -> Found:
+    """Return what is seen of each person who may ask: distance of the answer, and confidence."""
     n = len(queries)
-    measured, found = np.zeros(n), np.zeros(n, dtype=bool)
-    if distance is not None and asks.any():
+    measured = np.zeros(n)
+    found = np.zeros(n, dtype=bool)
+    if distance is not None and answers is not None:
         asked = queries[asks].reset_index(drop=True)
-        answers = service.explain(asked)
         given = np.asarray(answers.found, dtype=bool)
-        if len(given) != len(asked) or len(answers.rows) != len(asked):
-            raise InputError(
-                f"{len(asked)} queries got {len(answers.rows)} answers; a service gives one to each"
-            )
         apart = np.full(len(asked), np.nan)
         if given.any():
             apart[given] = distance(asked[given], answers.rows.loc[:, asked.columns][given])
         known = np.isfinite(apart)
-        measured[asks], found[asks] = np.where(known, apart, 0.0), known
+        measured[asks] = np.where(known, apart, 0.0)
+        found[asks] = known
     confidence = np.asarray(service.confidence(queries), dtype=np.float64) if n else np.empty(0)
     return {"distance": measured, "found": found, "confidence": confidence}
 
@@ -313,9 +392,12 @@ class Seen:
 @dataclass(frozen=True, slots=True)
 class MembershipAttack:
     scenario: str
-    explains: bool
+    explains: bool  # uses answers
     shadows: bool
     scores: Callable[[Seen], Floats]
+    # what is compared with people who got the desired outcome; None: people who did not are asked
+    # about themselves
+    reads: Literal["entries", "answers"] | None = None
 
 
 _ASKS = (
@@ -323,8 +405,26 @@ _ASKS = (
     " model, "
 )
 
+_KNOWS = "Knows the whole record of a person who got the desired outcome, "
+
 ATTACKS: Mapping[str, MembershipAttack] = MappingProxyType(
     {
+        "membership_entries": MembershipAttack(
+            f"{_KNOWS}reads the published catalogue, and takes the person for a member of the"
+            " training table if some entry has nearly the same private values.",
+            False,
+            False,
+            lambda seen: seen.target["entries"],
+            reads="entries",
+        ),
+        "membership_answers": MembershipAttack(
+            f"{_KNOWS}collects the answers to other people, who did not, and takes the person for a"
+            " member of the training table if some answer has nearly the same private values.",
+            True,
+            False,
+            lambda seen: seen.target["answers"],
+            reads="answers",
+        ),
         "membership_cfd": MembershipAttack(
             f"{_ASKS}and takes the person for a member of the training table if the counterfactual"
             " is far away.",
@@ -408,14 +508,21 @@ def shared_figures(
 
 
 def measure(
-    name: str, attack: MembershipAttack, seen: Seen, members: int, shared: dict[str, float]
+    name: str, attack: MembershipAttack, seen: Seen, shared: dict[str, float]
 ) -> tuple[AuditResult, Curve]:
     scores = attack.scores(seen)
+    side = "members" if attack.reads is None else "accepted_members"
+    members = len(seen.target[side])
+    if attack.reads is not None and not seen.target[f"n_{attack.reads}"]:
+        scores = scores[:0]
+        members = 0
     roc = measure_roc(scores[:members], scores[members:], seen.seed)
     figures = roc.figures() | shared
     if not attack.shadows:
         figures["shadows"] = 0.0
-    if attack.explains:
+    if attack.reads is not None:
+        figures["compared_with"] = float(seen.target[f"n_{attack.reads}"])
+    elif attack.explains:
         figures |= _unanswered(seen, members, attack.shadows)
     if "bound_tight" in figures:
         figures["exceeds_bound"] = float(roc.balanced_accuracy.low > figures["bound_tight"])
@@ -581,9 +688,12 @@ def membership(
     """Attack a service by asking who is in its training table.
 
     The owner trains on one part of the sample. The attacker tells members of that part from other
-    people, all with the undesired outcome, and has a third part to train shadow services on.
+    people, and has a third part to train shadow services on. People with the desired outcome are
+    compared with what is made of members' rows: published entries, and answers to others. People
+    with the undesired one are told by the answer to themselves, or by the model's confidence.
 
-    Source: Pawelczyk, Lakkaraju, Neel (2023), On the privacy risks of algorithmic recourse.
+    Source, for people with the undesired outcome: Pawelczyk, Lakkaraju, Neel (2023), On the privacy
+    risks of algorithmic recourse.
 
     Parameters
     ----------
@@ -596,7 +706,7 @@ def membership(
     n_shadows : int
         Services that the attacker trains, at least 2.
     attacked : int
-        Largest number of members, and of others.
+        Largest number of members, and of others, with either outcome.
     distance : {"heom", "l1"} or callable, optional
         Between people and their counterfactuals. "heom" (default): sum of HEOM's parts over
         features, with ranges from the attacker's part. "l1": sum of absolute differences, for
@@ -623,7 +733,8 @@ def membership(
     AttackReport
         One result per attack: `main` is the area under the ROC curve, `baseline` 0.5, `control` the
         same attack with one half of the others as members. Intervals are over people, for these
-        trained services. If one side has nobody with the undesired outcome, nothing is measured.
+        trained services. If one side has nobody with the outcome, or the attack has nothing to
+        read, nothing is measured. `AttackReport.worst` is the result to look at first.
     """
     chosen, allowed = (
         choose_attacks(attacks),
@@ -638,13 +749,19 @@ def membership(
     parts = SampleParts.cut(sample, n_train, seed)
     name, measured = choose_distance(distance, parts.pool.X)
     asked = measured if any(attack.explains for attack in chosen.values()) else None
+    reads = any(attack.reads is not None for attack in chosen.values())
     data = "" if kept is None else sample.fingerprint()
     key = (
         f"membership {owner.name} {data} {len(parts.table)} {name if asked else None} {seed}"
         f" {attacked}"
     )
     (target,) = audit.run(
-        [Piece(f"{key} target", partial(ask_target, owner, parts, attacked, asked, seed))]
+        [
+            Piece(
+                f"{key} target {reads}",
+                partial(ask_target, owner, parts, attacked, asked, reads, seed),
+            )
+        ]
     )
     queries = together(parts, target["members"], target["others"]).X
     shadows = audit.run(
@@ -658,10 +775,7 @@ def membership(
     )
     seen = seen_by_attacker(parts, target, shadows, direction, seed)
     shared = shared_figures(target, n_shadows, allowed)
-    found = {
-        attack: measure(attack, of, seen, len(target["members"]), shared)
-        for attack, of in chosen.items()
-    }
+    found = {attack: measure(attack, of, seen, shared) for attack, of in chosen.items()}
     curves = {} if allowed is None else bound_curves(*allowed)
     settings: dict[str, str | int | float | bool] = {
         "n_train": len(parts.table),

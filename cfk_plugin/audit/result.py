@@ -38,6 +38,12 @@ BOUNDS: Mapping[str, str] = MappingProxyType(
 )
 """Curves that are not attacks: the bounds of differential privacy, where it is claimed."""
 
+WITHOUT_EXPLANATIONS = frozenset({"membership_loss", "membership_loss_lrt"})
+"""Attacks that use only the model. No protection of explanations stops them."""
+
+GUESSES = frozenset({"membership_random"})
+"""Guesses that are listed beside attacks."""
+
 _SHORT = {"cfd": "CFD", "cfd_lrt": "CFD-LRT", "loss": "Loss", "loss_lrt": "Loss-LRT"}
 _LONGEST = 16
 
@@ -329,6 +335,21 @@ class AttackReport(_Results):
     population: str | None = None  # keyed fingerprint, if one was protected
     seconds: float = 0.0  # how long it took
 
+    @property
+    def worst(self) -> AuditResult | None:
+        """The result with the largest success, of all attacks that use explanations.
+
+        None if none of them was measured. Several attacks were tried, so the largest success is
+        more likely above its true value than that of one attack.
+        """
+        judged = [
+            result
+            for result in self.results
+            if result.attack not in WITHOUT_EXPLANATIONS | GUESSES
+            and not math.isnan(result.main.value)
+        ]
+        return max(judged, key=lambda result: result.main.value, default=None)
+
     def to_frame(self) -> pd.DataFrame:
         """See `cfk_plugin.audit.to_frame`; with the subject."""
         frame = to_frame(self.results)
@@ -336,7 +357,10 @@ class AttackReport(_Results):
         return frame
 
     def to_dict(self) -> dict[str, Any]:
-        return {"schema_version": SCHEMA_VERSION, **Figures.to_dict(self)}
+        content = {"schema_version": SCHEMA_VERSION, **Figures.to_dict(self)}
+        if self.kind == "membership":
+            content["worst"] = None if self.worst is None else self.worst.attack
+        return content
 
     def _contents(self) -> ReportContents:
         # A run can hold one report of each kind, and one of the same kind through a copy of the

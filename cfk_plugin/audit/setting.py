@@ -100,8 +100,16 @@ def _not_moved(entry: GeneralizedCounterfactual) -> dict[str, Any]:
 class Releases(AuditRows):
     """Released explanations of one pass, with all their private values in one table."""
 
-    def __init__(self, entries: Sequence[Entry], raw: pd.DataFrame, crowd: Crowd) -> None:
+    def __init__(
+        self,
+        entries: Sequence[Entry],
+        raw: pd.DataFrame,
+        crowd: Crowd,
+        *,
+        shares_values: bool = False,
+    ) -> None:
         self.crowd, population = crowd, crowd.population
+        self._shares_values = shares_values  # by the policy; see `PrivacyPolicy.private_values`
         kept = [(at, e) for at, e in enumerate(entries) if isinstance(e, GeneralizedCounterfactual)]
         self.private = _private_values(
             [entry for _, entry in kept], raw.take([at for at, _ in kept]), population
@@ -116,17 +124,28 @@ class Releases(AuditRows):
         population = self.crowd.population
         rows = population.members(entry.region)
         values = _not_moved(entry)
-        targets = (
-            rows[self.crowd.carriers(rows, values)] if values or not entry.released else rows[:0]
-        )
-        codes = self.crowd.coded[0][targets]
-        # the row itself, else those in its place
-        for columns in (list(range(codes.shape[1])), self._quasi):
-            same = targets[(codes[:, columns] == own[columns]).all(axis=1)]
-            if len(same):
-                targets = same
-                break
+        if self._shares_values:
+            # The values are nobody's: behind the explanation is whoever the explainer returned.
+            targets = self._in_place_of(rows, own)
+        elif values or not entry.released:
+            carriers = rows[self.crowd.carriers(rows, values)]
+            same = self._in_place_of(carriers, own)
+            targets = same if len(same) else carriers
+        else:
+            targets = rows[:0]
         return Release(at, entry, rows, population.people(rows), targets)
+
+    def _in_place_of(self, rows: Rows, own: NDArray[np.int32]) -> Rows:
+        """Return those of some rows that equal a counterfactual, given by its codes.
+
+        If none is equal on all columns, return those with equal quasi-identifiers.
+        """
+        codes = self.crowd.coded[0][rows]
+        is_equal = (codes == own).all(axis=1)
+        if not is_equal.any():
+            is_equal = (codes[:, self._quasi] == own[self._quasi]).all(axis=1)
+        equal: Rows = rows[is_equal]
+        return equal
 
     def __len__(self) -> int:
         return len(self._items)
@@ -331,7 +350,12 @@ class Setting(AuditRows):
 
     @cached_property
     def releases(self) -> Releases:
-        return Releases(list(self.explanations), self.raw, self.crowd)
+        return self.releases_of(self.explanations)
+
+    def releases_of(self, explanations: Sequence[Entry]) -> Releases:
+        """Return what was released for the counterfactuals under attack."""
+        shares_values = self.anonymizer.policy_.private_values == "shared"
+        return Releases(list(explanations), self.raw, self.crowd, shares_values=shares_values)
 
     @cached_property
     def places(self) -> Places:

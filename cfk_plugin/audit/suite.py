@@ -49,10 +49,12 @@ class AuditSize:
 
     trained_on: int  # most people that a model is trained on
     shadow_models: int  # models of the membership attacker
-    attacked: int  # most members, and most others, whose membership or attribute is guessed
+    # most members, and most others, whose membership or attribute is guessed; people to pose as
+    attacked: int
     queries: tuple[int, ...]  # of extraction, one result each; attacks through a copy ask the last
     repetitions: int  # draws of the queries of extraction
     explanations: int  # most explanations for linkage, and for attribute inference
+    trilaterated: int  # most published entries whose owner is sought by steering
 
 
 SIZES: Mapping[SizeName, AuditSize] = {
@@ -63,6 +65,7 @@ SIZES: Mapping[SizeName, AuditSize] = {
         queries=(100,),
         repetitions=1,
         explanations=50,
+        trilaterated=5,
     ),
     "medium": AuditSize(
         trained_on=2_000,
@@ -71,6 +74,7 @@ SIZES: Mapping[SizeName, AuditSize] = {
         queries=(100, 500),
         repetitions=3,
         explanations=200,
+        trilaterated=10,
     ),
     "large": AuditSize(
         trained_on=5_000,
@@ -79,6 +83,7 @@ SIZES: Mapping[SizeName, AuditSize] = {
         queries=(100, 500, 2_000),
         repetitions=5,
         explanations=500,
+        trilaterated=20,
     ),
 }
 """The three sizes. The page "Audits" says what each of them took on known tables."""
@@ -123,8 +128,10 @@ class AuditTask:
 
     @property
     def n_members(self) -> int:
-        """Number of members under attack by `membership`, if the model is right about them."""
-        return min(self.size.attacked, round(self.n_train * self._share_undesired))
+        """Number of members with the desired outcome under attack by `membership`, if the model is
+        right about them.
+        """
+        return min(self.size.attacked, round(self.n_train * (1 - self._share_undesired)))
 
     @property
     def n_explanations(self) -> int:
@@ -175,12 +182,12 @@ class LinkageSplit:
 
 
 class LinkageAudit(Audit):
-    """The linkage attacks that take seconds.
+    """The linkage attacks that take seconds, and steering.
 
     The other ones rerun the algorithm for everybody; `cfk audit linkage` runs them.
     """
 
-    attacks = ("linkage", "model_filter", "homogeneity", "uniqueness")
+    attacks = ("linkage", "model_filter", "steering", "homogeneity", "uniqueness")
     requirement = "it attacks regions of k people, and this owner gives out none"
 
     def is_applicable(self, task: AuditTask) -> bool:
@@ -232,7 +239,13 @@ class LinkageAudit(Audit):
             seed=task.seed,
             limit=task.size.explanations,
         )
-        return run_linkage_audit(setting, self.attacks, progress=progress)
+        return run_linkage_audit(
+            setting,
+            self.attacks,
+            posed=task.size.attacked,
+            trilaterated=task.size.trilaterated,
+            progress=progress,
+        )
 
     def _split(self, task: AuditTask) -> LinkageSplit:
         """Draw the training table; half of the other people ask, the rest are the control."""
@@ -277,7 +290,7 @@ class AttributeInferenceAudit(Audit):
 
 
 class MembershipAudit(Audit):
-    """Who is in the training table, by the distance of counterfactuals."""
+    """Who is in the training table, by entries, by answers to others, and by one's own."""
 
     def check_sizes(self, task: AuditTask) -> None:
         parts = SampleParts.cut(task.sample, task.n_train, task.seed)

@@ -9,7 +9,7 @@ import time
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
@@ -129,6 +129,16 @@ class TrainedTarget(Protocol):
         """Answer queries that have the undesired outcome."""
 
 
+@runtime_checkable
+class Publishing(Protocol):
+    """A trained service that publishes a catalogue (optional): anybody can read it without a
+    query.
+    """
+
+    def published(self) -> Explanations | None:
+        """Return the published entries; None if there is no catalogue."""
+
+
 class Target(Protocol):
     """An owner who trains a model on people and explains it: everything between a table and
     answers.
@@ -217,8 +227,15 @@ class Trained(HostOnly):
         "a trained service holds training rows and refuses to be pickled; train it where it runs",
     )
 
-    def __init__(self, model: Any, answer: Callable[[pd.DataFrame], Answers]) -> None:
-        self._model, self._answer = model, answer
+    def __init__(
+        self,
+        model: Any,
+        answer: Callable[[pd.DataFrame], Answers],
+        published: Callable[[], Explanations] | None = None,
+    ) -> None:
+        self._model = model
+        self._answer = answer
+        self._published = published
         self._at = list(model.classes_).index(DESIRED)
 
     def _counts(self) -> str:
@@ -234,6 +251,9 @@ class Trained(HostOnly):
         if not len(X):
             return Answers(X, np.zeros(0, dtype=bool))
         return self._answer(X)
+
+    def published(self) -> Explanations | None:
+        return None if self._published is None else self._published()
 
 
 def fitted(model: Any, people: Sample, seed: int) -> Any:
@@ -352,8 +372,13 @@ def adapted(
     return load_plugins().adapt(made, AdaptContext(tuple(features), None))
 
 
-Answering = Callable[[pd.DataFrame, pd.DataFrame], Answers]
-"""From queries, numbered from 0 and as given, to answers."""
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Answering:
+    """What a trained model is explained by. Host side only."""
+
+    # from queries, numbered from 0 and as given, to answers
+    answer: Callable[[pd.DataFrame, pd.DataFrame], Answers]
+    published: Callable[[], Explanations] | None = None
 
 
 class _ModelOwner(ABC):
@@ -379,11 +404,15 @@ class _ModelOwner(ABC):
     def train(self, people: Sample, seed: int) -> TrainedTarget:
         model = fitted(self.model, people, seed)
         with refitting():
-            answer = self._answers(model, people, seed)
-        return Trained(model, lambda queries: answer(queries.reset_index(drop=True), queries))
+            explained = self._answering(model, people, seed)
+
+        def answer(queries: pd.DataFrame) -> Answers:
+            return explained.answer(queries.reset_index(drop=True), queries)
+
+        return Trained(model, answer, explained.published)
 
     @abstractmethod
-    def _answers(self, model: Any, people: Sample, seed: int) -> Answering: ...
+    def _answering(self, model: Any, people: Sample, seed: int) -> Answering: ...
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -394,9 +423,9 @@ class RawOwner(_ModelOwner):
     model: Any
     explainer: ExplainerFactory
 
-    def _answers(self, model: Any, people: Sample, seed: int) -> Answering:
+    def _answering(self, model: Any, people: Sample, seed: int) -> Answering:
         source = adapted(self.explainer, people, model, seed, people.X.columns)
-        return lambda asked, queries: read_raw(source.generate(asked), queries)
+        return Answering(lambda asked, queries: read_raw(source.generate(asked), queries))
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -431,18 +460,28 @@ class ProtectedOwner(_ModelOwner):
     def schema_of(self, people: Sample) -> Schema:
         return self.schema or Schema.from_frame(people.X, quasi_identifiers=self.quasi_identifiers)
 
-    def _answers(self, model: Any, people: Sample, seed: int) -> Answering:
+    def _answering(self, model: Any, people: Sample, seed: int) -> Answering:
         population = Population.from_frame(people.X, self.schema_of(people))
         settings: dict[str, Any] = {"policy": self.rules, "method": self.method, "seed": seed}
-        asked: KAnonymizer | ProtectedExplainer
-        if self.explainer is None:
-            asked = KAnonymizer(**settings).fit(population, model=model, desired=DESIRED)
-        else:
+        anonymizer = KAnonymizer(**settings)
+        asked: KAnonymizer | ProtectedExplainer = anonymizer
+        published = None
+        if self.rules.guarantee == "catalogue":
+            anonymizer.fit(population, model=model, desired=DESIRED)
+            published = anonymizer.published
+        if self.explainer is not None:
             explainer = self.explainer(people.X, people.y, model, DESIRED, seed)
             asked = protect(
-                explainer, model=model, population=population, desired=DESIRED, **settings
+                explainer,
+                model=model,
+                population=population,
+                desired=DESIRED,
+                sample_explainer=0,
+                **settings,
             )
-        return lambda rows, queries: read_released(asked.explain(rows), queries)
+        return Answering(
+            lambda rows, queries: read_released(asked.explain(rows), queries), published
+        )
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -472,10 +511,10 @@ class PrototypeOwner(_ModelOwner):
     def policy(self) -> Mapping[str, Any]:
         return policy_of(self._prototypes(0)).to_dict()
 
-    def _answers(self, model: Any, people: Sample, seed: int) -> Answering:
+    def _answering(self, model: Any, people: Sample, seed: int) -> Answering:
         population = Population.from_frame(people.X, self.schema)
         prototypes = self._prototypes(seed).fit(population, model=model, desired=DESIRED)
-        return lambda asked, queries: read_released(prototypes.explain(asked), queries)
+        return Answering(lambda asked, queries: read_released(prototypes.explain(asked), queries))
 
     def _prototypes(self, seed: int) -> DPPrototypes:
         noise = seed if self.repeatable else None
@@ -516,7 +555,7 @@ def protected_owner(
     """Return the owner for a guarantee of `GUARANTEES`; a catalogue answers without the
     explainer.
     """
-    rules = replace(rules, guarantee=GUARANTEES[name])
+    rules = rules.with_guarantee(GUARANTEES[name])
     return ProtectedOwner(
         name, model, None if name == "catalogue" else explainer, rules=rules, **columns
     )

@@ -116,6 +116,7 @@ def audit_linkage(
         report = run_linkage_audit(setting, names, simulations=simulations, progress=told)
     place.keep(report)
     _show(report.results, lambda result: (_KEY[result.attack],))
+    _say_steering(report.results)
     _explain(report.results)
     _say_checks(report)
     return opt.EXIT[report.verdict]
@@ -128,13 +129,44 @@ _KEY = {
     "inversion_own": "k_effective_min",
     "inversion_released": "k_effective_min",
     "model_filter": "k_consistent_min",
-    "steering": "k_steered_min",
+    "steering": "pose_success",
     "intersection": "k_after_10_min",
     "homogeneity": "flagged",
     "uniqueness": "private_matches_one",
     "downcoding": "border_lift",
 }
 """The figure that the table shows, by attack."""
+
+
+def _say_steering(results: Sequence[AuditResult]) -> None:
+    """Show each of the attacks that steering is made of; the table has the worst."""
+    for figures in [result.figures for result in results if result.attack == "steering"]:
+        for name in ("candidates", "pose", "trilaterate"):
+            n = figures[f"{name}_attempts"]
+            reached = "nothing to attack"
+            if n:
+                chance = figures[f"{name}_success"]
+                lookup = figures[f"{name}_lookup"]
+                answered = figures[f"{name}_answered"]
+                reached = (
+                    f"chance {chance:.3f} in {n:.0f} attempts, look-up {lookup:.3f};"
+                    f" {answered:.0%} of queries answered"
+                )
+            say(f"steering, {name}: {reached}")
+
+
+def _say_worst(finished: Sequence[FinishedAudit]) -> None:
+    """Show the largest area of all attacks on membership that use explanations, by owner."""
+    from cfk_plugin.audit.result import AttackReport
+
+    for each in finished:
+        if each.audit == "membership" and isinstance(each.report, AttackReport):
+            worst = each.report.worst
+            reached = "nothing to attack"
+            if worst is not None:
+                area = worst.main
+                reached = f"AUC {area.value:.3f} ({area.low:.3f}–{area.high:.3f}) by {worst.attack}"
+            say(f"membership of {each.owner}, the worst of all that use explanations: {reached}")
 
 
 def _say_checks(report: AuditReport) -> None:
@@ -608,4 +640,6 @@ def _show_finished(finished: Sequence[FinishedAudit]) -> None:
         results_of_owner.setdefault(each.owner, []).extend(results)
     for owner, results in results_of_owner.items():
         _show(results, lambda _: _KEYS_OF_ALL, title=owner, box=box.SIMPLE_HEAD)
+        _say_steering(results)
+    _say_worst(finished)
     _explain([result for results in results_of_owner.values() for result in results])

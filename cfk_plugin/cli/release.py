@@ -390,6 +390,8 @@ def _show_recount(
     if found.counts:
         said.append(f"at least {min(found.counts)} in a region")
     say(f"[bold]{found.verdict}[/]: {', '.join(said)}", markup=True)
+    if found.not_stopped:
+        say(f"not stopped: {', '.join(found.not_stopped)}")
     for what in found.unchecked:
         say(f"not checked: {what}")
 

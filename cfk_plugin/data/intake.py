@@ -292,6 +292,25 @@ class Intake(HostOnly):
                     row[name] = natural(value)
         return found
 
+    def same_private(self, other: Intake) -> NDArray[np.bool_]:
+        """Say which private values of each row are those of the same row of `other`.
+
+        The result has the shape (n, n_private). Two missing values are the same, and so are two
+        categories that no training row has.
+        """
+        schema = self.encoder.schema
+        same = np.empty((len(self), len(schema.private)), dtype=bool)
+        for i, name in enumerate(schema.private):
+            j = schema.features.index(name)
+            domain = self.encoder.columns[j]
+            if domain.is_numeric:
+                own = domain.numbers_of(self.codes[:, j], self.numbers[:, j])
+                others = domain.numbers_of(other.codes[:, j], other.numbers[:, j])
+                same[:, i] = (own == others) | (np.isnan(own) & np.isnan(others))
+            else:
+                same[:, i] = self.codes[:, j] == other.codes[:, j]
+        return same
+
     @cached_property
     def quasi_identifiers(self) -> tuple[Codes, Numbers]:
         at = self.encoder.schema.quasi_positions

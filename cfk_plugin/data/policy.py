@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from math import inf, isinf, isnan
 from types import MappingProxyType
@@ -25,6 +25,12 @@ OnInfeasible = Literal["suppress", "raise"]
 PrivateForm = Literal["exact", "bins", "shared"]
 RareValues = Literal["release", "withhold"]
 OnHomogeneous = Literal["coarsen", "suppress"]
+SearchStart = Literal["query", "explainer", "independent explainer"]
+"""Where the search for a catalogue's answer starts.
+
+At the query, at a counterfactual, or at that of an explainer whose adapter declares that no answer
+depends on a single row.
+"""
 
 PRESETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
@@ -50,7 +56,13 @@ NOT_STOPPED: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "catalogue": ("intersection after a change",),
     }
 )
-"""Guarantee to the attacks that it does not stop; see the threat model in the documentation."""
+"""For each guarantee, the attacks that it does not stop, whatever else the policy says.
+
+`PrivacyPolicy.not_stopped` adds what the policy leaves open. See the threat model in the
+documentation.
+"""
+STEERING = "query steering"
+PRIVATE_LINKAGE = "private value linkage"
 _HELD: Mapping[str, str] = {
     "nominal": (
         "At least {} fit each region. Whoever reruns the algorithm for everybody may be left with"
@@ -118,14 +130,17 @@ class PrivacyPolicy:
         the population.
     on_infeasible : {"suppress", "raise"}
         Put a `Suppressed` entry in the result, or raise `InfeasibleError`.
-    private_values : {"exact", "bins", "shared"}
-        "exact": private values are released as they are. "bins": numbers with declared bins are
-        released as their bin. "shared": a catalogue offers centers of crowds of at least k people.
-        Each of its private values, and all of an entry together, are held by at least k people of
-        the population, or by no one. Such numbers of no one are points of a grid: multiples of 1,
-        2 or 5 times a power of ten. The private values of an answer are those of the catalogue, the
-        query's own, or between them. They are not compared with rows again, as this would disclose
-        who is in the population.
+    private_values : {"shared", "exact", "bins"}, optional
+        "shared": a catalogue offers centers of crowds of at least k people. Each of its private
+        values, and all of an entry together, are held by at least k people of the population, or by
+        no one. Such numbers of no one are points of a grid: multiples of 1, 2 or 5 times a power of
+        ten. The private values of an answer are those of the catalogue, the query's own, or between
+        them. They are not compared with rows again, as this would disclose who is in the
+        population. An explainer's own stay only if its adapter declares that no answer depends on
+        a single row. "exact": private values are released as they are, and those of a catalogue's
+        entry are one person's; whoever knows them can link the entry to the person. "bins": the
+        same, with numbers that have declared bins released as their bin. None: "shared" for a
+        catalogue, "exact" for other guarantees; the policy then holds that value.
     rare_values : {"release", "withhold"}
         Whether a value (or bin) of a private attribute is withheld when fewer than k people of the
         population hold it.
@@ -165,7 +180,7 @@ class PrivacyPolicy:
     t: float | None = None
     near_native: Literal["auto"] | float = "auto"
     on_infeasible: OnInfeasible = "suppress"
-    private_values: PrivateForm = "exact"
+    private_values: PrivateForm | None = None
     rare_values: RareValues = "release"
     alpha: float | None = None
     min_lift: float = 1.5
@@ -174,6 +189,9 @@ class PrivacyPolicy:
 
     def __post_init__(self) -> None:
         plain_settings(self)
+        if self.private_values is None:
+            resolved = "shared" if self.guarantee == "catalogue" else "exact"
+            object.__setattr__(self, "private_values", resolved)
         for name, least in (("k", 2), ("l", 1)):
             value = getattr(self, name)
             if (value is not None or name == "k") and (
@@ -186,6 +204,9 @@ class PrivacyPolicy:
                     f"{name} must be one of {', '.join(map(str, choices))}; got {value!r}"
                 )
         self._check_guarantee()
+        self._check_shares()
+
+    def _check_shares(self) -> None:
         for name in ("min_pureness", "max_ncp", "t", "alpha", "near_native"):
             value = getattr(self, name)
             if value is None or (name == "near_native" and value == "auto"):
@@ -233,6 +254,16 @@ class PrivacyPolicy:
             raise PolicyError(f"unknown preset {name!r}; known: {', '.join(PRESETS)}")
         return cls(**{**PRESETS[name], **changes})
 
+    def with_guarantee(self, guarantee: Guarantee, **changes: Any) -> PrivacyPolicy:
+        """Return the policy under a guarantee, with further changes.
+
+        If this is another guarantee, `private_values` becomes its default, unless it is "bins".
+        """
+        settings: dict[str, Any] = {"guarantee": guarantee, **changes}
+        if guarantee != self.guarantee and self.private_values != "bins":
+            settings.setdefault("private_values", None)
+        return replace(self, **settings)
+
     def to_dict(self) -> dict[str, Any]:
         """Return the settings as plain values; `revert` only where it was set, as older policies
         have none.
@@ -263,13 +294,32 @@ class PrivacyPolicy:
         counted = " with the desired predicted outcome" if self.counts_eligible else ""
         return _HELD[self.guarantee].format(f"{self.k} people{counted}")
 
+    @cached_property
+    def not_stopped(self) -> tuple[str, ...]:
+        """Attacks that the policy does not stop, where no explainer decides what a catalogue
+        answers.
+
+        Where the search for an answer starts at an explainer's counterfactual, `STEERING` is one
+        more.
+        """
+        found = NOT_STOPPED[self.guarantee]
+        if self.private_values == "shared":
+            return found
+        return (*found, PRIVATE_LINKAGE)
+
+    def not_stopped_from(self, start: SearchStart) -> tuple[str, ...]:
+        """Return the attacks that the policy does not stop, by where the search starts."""
+        if start != "explainer" or STEERING in self.not_stopped:
+            return self.not_stopped
+        return (*self.not_stopped, STEERING)
+
     def _repr_html_(self) -> str:
         changed = {
             name: value
             for name, value in self.to_dict().items()
-            if value != getattr(PrivacyPolicy(), name)
+            if value != getattr(PrivacyPolicy(guarantee=self.guarantee), name)
         }
-        open_to = ", ".join(NOT_STOPPED[self.guarantee])
+        open_to = ", ".join(self.not_stopped)
         rows = {"not stopped": open_to} | {
             name: repr(value) for name, value in changed.items() if name != "k"
         }
@@ -307,6 +357,7 @@ _CHOICES = {
     for name, kind in get_type_hints(PrivacyPolicy).items()
     if get_origin(kind) is Literal
 }
+_CHOICES["private_values"] = get_args(PrivateForm)
 _CHOICES["revert"] = (None, True, False)
 
 

@@ -72,6 +72,8 @@ class Anchors(NamedTuple):
 
     counterfactuals: Intake
     groups: Ints
+    # False where they may be rows, and private values of single people must not be released
+    may_keep_own_values: bool = True
 
 
 class _Asked(NamedTuple):
@@ -99,15 +101,15 @@ def answer(
 
     Answers are entries; `revert` adds others and moves them. Any private values may go with a
     region if they have the outcome at every combination where the group's weakest entry has it:
-    other entries', the query's own, the explainer's (unless they are to be shared). They then
-    become the query's, or come closer, as long as that stays so. The nearest result is the answer.
+    other entries', the query's own, the explainer's if these may be kept. They then become the
+    query's, or come closer, as long as that stays so. The nearest result is the answer.
     Whoever was consistent with the weakest entry is consistent with the answer, and nobody's row is
     looked at.
 
     With `anchors`, an explainer's counterfactuals, the search starts there: an anchor stays in its
-    own group if that may have its private values, else the nearest answer to it is taken. So
-    everybody in the group, with the private values that left, gets the same region. Truth and moves
-    still concern the query.
+    own group if it may keep its private values and the group may have them, else the nearest answer
+    to it is taken. So everybody in the group, with the private values that left, gets the same
+    region. Truth and moves still concern the query.
 
     Regions hold something that is permitted to the person, and their nearest point is permitted. So
     are private values: only permitted entries are used or, with `revert`, all take the nearest
@@ -116,8 +118,7 @@ def answer(
     Queries that are the same by `who` get different answers; see `Given`. Without anchors these are
     diverse, and from near to far; with anchors, each in turn takes what is nearest to its own.
     """
-    # which may be somebody's
-    queries, anchors = limits.queries, None if catalogue.is_shared else anchors
+    queries = limits.queries
     start = queries if anchors is None else anchors.counterfactuals
     asked, who = _Asked(limits, anchors, start), np.arange(len(queries)) if who is None else who
     turn, first, times = _turns(who)
@@ -294,7 +295,7 @@ def _in_own_group(
         catalogue.own(anchors.counterfactuals.take(query), groups),
     )
     kept = Pairs(query, weakest, np.full(len(query), ANCHOR), nowhere).take(
-        np.flatnonzero(revert & (weakest >= 0))
+        np.flatnonzero(revert & anchors.may_keep_own_values & (weakest >= 0))
     )
     pairs = kept.joined(Pairs(query, itself, itself, nowhere).take(np.flatnonzero(itself >= 0)))
     quasi, private = _limits_of(catalogue, asked.limits.take(pairs.query))
@@ -320,7 +321,9 @@ def _mixed(
         np.hstack([own, parts[:, catalogue.distinct]]),
     )
     if asked.anchors is not None:
-        part, away = np.append([ANCHOR], part), np.hstack([np.zeros((len(query), 1)), away])
+        if asked.anchors.may_keep_own_values:
+            part = np.append([ANCHOR], part)
+            away = np.hstack([np.zeros((len(query), 1)), away])
         return _nearest_combined(catalogue, query, regions, part, away)
     alone = np.arange(len(catalogue), len(catalogue.parts))
     changed = _changed(catalogue, pools, query, alone)

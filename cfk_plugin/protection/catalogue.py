@@ -69,8 +69,8 @@ class Catalogue(HostOnly):
     desired outcome for at least k members with their own quasi-identifiers and these values, and
     for enough of the region; see `find_entries`. How entries are moved is in
     `cfk_plugin.protection.answers`. Answers need nothing of the population but the domains of
-    quasi-identifiers. It hides neither the private values, which are somebody's unless shared ones
-    were asked for, nor who is in the population.
+    quasi-identifiers. With exact private values an entry's are somebody's; shared ones belong to at
+    least k people or to no one. It does not hide who is in the population.
     """
 
     partition: Partition  # over the rows with a desired prediction

@@ -406,8 +406,8 @@ def shared_candidates(partition: Partition, k: int) -> GroupCandidates:
     turn = (center_of * _GOLDEN + group * _SPREAD) % (1 << 32)
     line = np.lexsort((turn, group))
     n_private = len(partition.population.schema.private)
-    positions = np.array([np.frombuffer(key, dtype=np.int64) for key in book if key])
-    centers = positions.reshape(len(book), n_private)
+    positions = [np.frombuffer(key, dtype=np.int64) for key in book]
+    centers = np.array(positions, dtype=np.int64).reshape(len(book), n_private)
     return GroupCandidates(group=group[line], values=crowds.values_at(centers[center_of[line]]))
 
 

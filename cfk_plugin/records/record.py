@@ -55,6 +55,9 @@ class RunRecord:
     # logged once per run; see `cfk_plugin.metrics.provenance`
     population: dict[str, Any] | None = None
     environment: dict[str, Any] | None = None
+    # As `found`, of counterfactuals that an explainer gave for a few people at fit; None where it
+    # was not asked. Every record of a fit has the same.
+    sample: dict[str, int] | None = None
 
     @classmethod
     def from_json(cls, text: str) -> RunRecord:

@@ -131,7 +131,7 @@ class Tally:
             **counts,
             "released": counts["asked"] - counts["suppressed"],
             "suppressed_rate": counts["suppressed"] / counts["asked"] if counts["asked"] else None,
-            **rates({**copies, "examined": counts["examined"]}),
+            **self._rates(records, {**copies, "examined": counts["examined"]}),
             **figures({**series, "prosecutor_risk": 1 / series["k"]}),
             **{name: self._extreme(name, records) for name in _EXTREMES},
             "pureness_low": self._mean(
@@ -160,6 +160,23 @@ class Tally:
             if math.isfinite(value) or name in self.metrics
         }
         return Tally(known, series)
+
+    def _rates(
+        self, records: Sequence[RunRecord], examined: Mapping[str, int]
+    ) -> dict[str, float | None]:
+        """Return how many raw counterfactuals copy a row: of those examined, else of a fit's
+        sample.
+        """
+        samples = [record.sample for record in records if record.sample is not None]
+        sampled = samples[-1]["examined"] if samples else self.known("sampled", math.nan)
+        found: dict[str, float | None]
+        if examined["examined"]:
+            found = rates(examined)
+        elif samples:
+            found = rates(samples[-1])
+        else:
+            found = {_rate(name): self.known(_rate(name), math.nan) for name in _COPIES}
+        return {**found, "sampled": sampled}
 
     @property
     def verdict(self) -> str:

@@ -18,7 +18,7 @@ from cfk_plugin.data.constraints import Rules, rules_of
 from cfk_plugin.data.display import advance, card, doing, facts, heard
 from cfk_plugin.data.intake import Counterfactual, as_table, require_features, whole_number
 from cfk_plugin.data.model import Goal, LabelModel, RowOracle, thresholded
-from cfk_plugin.data.policy import NOT_STOPPED, PrivacyPolicy, policy_or
+from cfk_plugin.data.policy import PrivacyPolicy, SearchStart, policy_or
 from cfk_plugin.data.population import Population, check_population
 from cfk_plugin.data.region import Region
 from cfk_plugin.errors import (
@@ -202,6 +202,7 @@ class KAnonymizer(HostOnly):
         protector, self.method_ = state.protector or choose(self.method, self.manager_.protectors())
         if self.measure_k_effective and state.partition is None:
             check_rerun(protector, policy)
+        self.explainer_sample_: dict[str, int] | None = None  # see `protect`
         self.detector_ = Detector(population, policy.near_native, seed=self.seed)
         mapped_rows = None if state.partition is None else state.partition.rows_mapped_to
         sealed = None if population.has_cells else state.sealed_region
@@ -252,6 +253,10 @@ class KAnonymizer(HostOnly):
         progress: Progress | None = None,
     ) -> Explanations:
         """Protect a table of counterfactual instances.
+
+        With a catalogue, the search for each answer starts at its counterfactual. Somebody who
+        chooses what is explained can then find out whose row is behind an answer, and certificates
+        list "query steering" as not stopped. Answer such people with `explain`.
 
         Parameters
         ----------
@@ -376,13 +381,15 @@ class KAnonymizer(HostOnly):
                 entries = pipeline.answer(
                     frame.take(query), query, rules, advance if progress is None else told
                 )
-        return self.wrap(entries, None, "catalogue", call, partial(observe, track=track))
+        record = partial(observe, track=track)
+        return self.wrap(entries, None, "catalogue", call, record, start="query")
 
     def published(self) -> Explanations:
         """Return the whole catalogue, entry by entry, in the form in which it can be published.
 
-        All answers are made of it and the model. It hides neither the private values of the
-        entries, which are somebody's, nor who may be in the table. Private values that the policy
+        All answers are made of it and the model. With the default ``private_values="shared"`` the
+        private values of an entry belong to at least k people or to no one; with "exact" they are
+        one person's. It does not hide who may be in the table. Private values that the policy
         withholds are withheld here too; entries that are then the same become one, and the order
         follows from what they say. With a ledger, all of it goes on record.
 
@@ -400,7 +407,7 @@ class KAnonymizer(HostOnly):
         """
         catalogue, call = self._catalogue("published()"), Request()
         entries = self.pipeline_.catalogue_entries(catalogue, np.arange(len(catalogue)))
-        return self.wrap(publish(entries), None, generator="catalogue", call=call)
+        return self.wrap(publish(entries), None, generator="catalogue", call=call, start="query")
 
     @property
     def catalogue_(self) -> pd.DataFrame:
@@ -520,13 +527,18 @@ class KAnonymizer(HostOnly):
         generator: str,
         call: Request,
         record: Callable[[Explanations], bool] | None = None,
+        *,
+        start: SearchStart = "explainer",
     ) -> Explanations:
         """Return entries as a result, in order, and notify plugins; what `record` cannot keep is
         withheld.
         """
         facts = {**self._facts, "tolerance": self.detector_.used}
-        about = ResultContext(facts, {**self._environment, "generator": generator})
+        environment = {**self._environment, "generator": generator}
+        about = ResultContext(facts, environment, sample=self.explainer_sample_)
         asked = {"candidates": str(call.candidates)} if call.candidates > 1 else {}
+        if self.policy_.guarantee == "catalogue":
+            asked["start"] = start
         result = Explanations(
             entries,
             policy=self.policy_,
@@ -570,7 +582,7 @@ class KAnonymizer(HostOnly):
         policy = getattr(self, "policy_", self.policy or PrivacyPolicy())
         rows = {
             "policy": f"k = {policy.k}, {policy.guarantee}",
-            "not stopped": ", ".join(NOT_STOPPED[policy.guarantee]),
+            "not stopped": ", ".join(policy.not_stopped),
         }
         if not hasattr(self, "pipeline_"):
             return card("KAnonymizer, not fitted", f"{policy.promise}.", facts(rows))

@@ -22,7 +22,7 @@ from cfk_plugin.data.constraints import Constraints, Rules, rules_of
 from cfk_plugin.data.display import advance, card, doing, facts, heard
 from cfk_plugin.data.domain import Numbers, Rows
 from cfk_plugin.data.intake import require_features, select, take_in
-from cfk_plugin.data.policy import PrivacyPolicy
+from cfk_plugin.data.policy import PrivacyPolicy, SearchStart
 from cfk_plugin.data.values import as_pandas
 from cfk_plugin.errors import (
     AdapterError,
@@ -47,6 +47,7 @@ from cfk_plugin.hookspecs import (
     Progress,
     RankingSource,
     constraints_of,
+    depends_on_rows,
     protecting,
     without_constraints,
 )
@@ -500,7 +501,10 @@ class _Wrapped(HostOnly):
             return self._wrap(withheld, None, call)  # so the ledger does not record it either
         if len(batch.frame):
             query = batch.query[batch.slot]
-            pipeline = pipeline or replace(self.anonymizer.pipeline_, goal=goal)
+            depends_on_no_row = depends_on_rows(self.source) == "no"
+            pipeline = pipeline or replace(
+                self.anonymizer.pipeline_, goal=goal, depends_on_no_row=depends_on_no_row
+            )
             asked = select(queries, self.anonymizer.population_.schema.features).take(query)
             told: dict[str, Any] = {
                 "instance_based": self.source.instance_based,
@@ -518,7 +522,12 @@ class _Wrapped(HostOnly):
         self, entries: list[Entry], findings: list[Finding | None] | None, call: Request
     ) -> Explanations:
         record = partial(observe, track=self.track)
-        found: Explanations = self.anonymizer.wrap(entries, findings, self.name, call, record)
+        start: SearchStart = "explainer"
+        if depends_on_rows(self.source) == "no":
+            start = "independent explainer"
+        found: Explanations = self.anonymizer.wrap(
+            entries, findings, self.name, call, record, start=start
+        )
         return found
 
 

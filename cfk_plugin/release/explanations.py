@@ -102,6 +102,8 @@ class ResultContext:
     # group of the person who asked, one per entry; empty without an attribute
     groups: tuple[str, ...] = ()
     is_for_people: bool = False
+    # what detection found among an explainer's counterfactuals at fit; see `RunRecord.sample`
+    sample: Mapping[str, int] | None = None
 
     def of_call(self, call: Request, queries: Sequence[int]) -> Self:
         """Add what is known of a call; `queries` says which query each entry answers."""
@@ -471,7 +473,9 @@ class Explanations(HostOnly, Sequence[Entry]):
         proven = next(
             (e.certificate for e in self.prototypes if e.certificate.guarantee != "none"), None
         )
-        found, withheld = self._found(), len(self.suppressed)
+        found = self._found()
+        sample = self.about.sample
+        withheld = len(self.suppressed)
         return {
             "asked": len(self),
             "released": len(self.released),
@@ -479,7 +483,8 @@ class Explanations(HostOnly, Sequence[Entry]):
             "reasons": dict(Counter(e.reason for e in self.suppressed)),
             **figures({name: [getattr(c, name) for c in certificates] for name in FIELDS}),
             "cdm": None if k is None else sum(c.k for c in certificates) + self.n_people * withheld,
-            **rates(found),
+            **rates(found if found["examined"] or sample is None else sample),
+            "sampled": None if sample is None else sample["examined"],
             "suppressed_rate": withheld / len(self) if len(self) else None,
             "released_native": sum(c.k < k for c in certificates if k is not None),
             "prototypes": len(self.prototypes),
@@ -536,6 +541,7 @@ class Explanations(HostOnly, Sequence[Entry]):
             people=people,
             population=None if about.population is None else dict(about.population),
             environment=None if about.environment is None else dict(about.environment),
+            sample=None if about.sample is None else dict(about.sample),
         )
 
     def _found(self) -> dict[str, int]:
@@ -591,7 +597,7 @@ class Explanations(HostOnly, Sequence[Entry]):
 
 
 _SHOWN = ("k", "ncp", "pureness", "pureness_low", "pureness_high")
-_SETTINGS = ("method", "generator", "candidates", "epsilon")
+_SETTINGS = ("method", "generator", "start", "candidates", "epsilon")
 
 
 def class_sizes_of(explanations: Explanations | Sequence[int]) -> list[int]:

@@ -26,6 +26,7 @@ from cfk_plugin.data.region import Interval, Part, Region
 from cfk_plugin.data.sealing import SealedRegion
 from cfk_plugin.data.values import to_number
 from cfk_plugin.errors import (
+    ExactValuesWarning,
     HostOnly,
     InputError,
     NominalGuaranteeWarning,
@@ -79,7 +80,7 @@ class GuaranteeState(HostOnly):
         are known.
         """
         is_one = self.sides.is_one and not goal.is_opposite
-        return is_one and self.catalogue is not None and not self.catalogue.is_shared
+        return is_one and self.catalogue is not None
 
     @property
     def protector(self) -> tuple[Protector, str] | None:
@@ -197,16 +198,37 @@ def sources_of(
     )
 
 
-def with_moves(moved: Mask, private: Sequence[str], verdicts: Sequence[Verdict]) -> list[Verdict]:
-    """Name, on each certificate, the private attributes whose values come from who asks."""
-    found, known = list[Verdict](), dict[tuple[int, bytes], Verdict]()
-    for verdict, flags in zip(verdicts, moved, strict=True):
-        key = id(verdict), flags.tobytes()
-        # those that several share, once
-        if key not in known and flags.any() and isinstance(verdict, Certified):
-            names = tuple(compress(private, flags.tolist()))
-            known[key] = Certified(verdict.region, verdict.certificate.counted(moved=names))
-        found.append(known.get(key, verdict))
+def with_answer_facts(
+    verdicts: Sequence[Verdict],
+    not_stopped: tuple[str, ...],
+    private: Sequence[str],
+    moved: Mask,
+    unchanged: Mask,
+) -> list[Verdict]:
+    """Note on each certificate what is true of a catalogue's answer, and not of its region alone.
+
+    These are the attacks that are not stopped, the private values that were moved, and those that
+    equal the query's. The masks have the shape (n, n_private). An attribute whose value is withheld
+    or shown as its bin is not named as unchanged: the answer does not tell whether it is.
+    """
+    found = list[Verdict]()
+    known = dict[tuple[int, bytes, bytes], Verdict]()  # verdicts that several queries share, once
+    for verdict, is_moved, is_unchanged in zip(verdicts, moved, unchanged, strict=True):
+        if not isinstance(verdict, Certified):
+            found.append(verdict)
+            continue
+        key = id(verdict), is_moved.tobytes(), is_unchanged.tobytes()
+        if key not in known:
+            certificate = verdict.certificate
+            hidden = {*certificate.binned, *certificate.withheld}
+            equal = compress(private, is_unchanged.tolist())
+            noted = certificate.counted(
+                not_stopped=not_stopped,
+                moved=tuple(compress(private, is_moved.tolist())),
+                unchanged=tuple(name for name in equal if name not in hidden),
+            )
+            known[key] = Certified(verdict.region, noted)
+        found.append(known[key])
     return found
 
 
@@ -257,6 +279,11 @@ _WEAK = (
     ' model, may be left with fewer. guarantee="reciprocal" holds against rerunning, "catalogue"'
     " against both"
 )
+_EXACT = (
+    'private_values="exact" gives each entry of the catalogue the private values of one person;'
+    " somebody who knows them can tell whose they are, and who is in the table."
+    ' private_values="shared", the default, gives entries values of at least k people or of no one'
+)
 
 _PROTOTYPES = ("dp", "dpc")
 
@@ -267,6 +294,8 @@ def check(policy: PrivacyPolicy, method: object, population: Population) -> None
     """
     if policy.guarantee == "nominal":
         warnings.warn(_WEAK, NominalGuaranteeWarning, stacklevel=3)
+    if policy.guarantee == "catalogue" and policy.private_values == "exact":
+        warnings.warn(_EXACT, ExactValuesWarning, stacklevel=3)
     if population.policy is not None:
         _check_floor(policy, population.policy)
     if policy.k > population.n_people:

@@ -20,7 +20,7 @@ from cfk_plugin.data.constraints import Constraints, Rules
 from cfk_plugin.data.domain import Rows
 from cfk_plugin.data.intake import FEW, Intake, sound, take_in
 from cfk_plugin.data.model import Ahead, Goal, LabelModel, Labels, Oracle, RowOracle, rows_for_cells
-from cfk_plugin.data.policy import Mask, Outcome, PrivacyPolicy
+from cfk_plugin.data.policy import Mask, Outcome, PrivacyPolicy, SearchStart
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import Region, natural
 from cfk_plugin.errors import CFKError, HostOnly, LedgerError, ModelError, PluginError, quiet
@@ -36,7 +36,7 @@ from cfk_plugin.release.guarantees import (
     falls_short,
     rebuild,
     sources_of,
-    with_moves,
+    with_answer_facts,
 )
 from cfk_plugin.release.results import Entry, Suppressed
 from cfk_plugin.release.verification import Certified, Verdict, Verifier, entries_of, refused
@@ -71,10 +71,12 @@ class Batch(HostOnly):
     sides: Rows  # which people may share a group with each; see `OutcomeClasses`
     progress: Progress | None = None
     entries: Rows | None = None  # of a catalogue
-    moved: Mask | None = None  # private values that come from who asks
+    moved: Mask | None = None  # private values that answers did not begin with
     asked: Constraints | None = None  # who asks, and what may change
     # whose private values leave, as a ledger knows them; None: the points' own
     sources: pd.DataFrame | None = None
+    # whether counterfactuals, and not queries, led to a catalogue's answers
+    starts_at_counterfactual: bool = False
 
     def __len__(self) -> int:
         return len(self.intake)
@@ -90,7 +92,14 @@ class Batch(HostOnly):
             None if self.sources is None else self.sources.take(at),
         )
         return Batch(
-            self.intake.take(at), self.query[at], self.own[at], factual, *kept, asked, sources
+            self.intake.take(at),
+            self.query[at],
+            self.own[at],
+            factual,
+            *kept,
+            asked,
+            sources,
+            self.starts_at_counterfactual,
         )
 
 
@@ -114,6 +123,9 @@ class Pipeline(HostOnly):
     seed: int = 0
     # if the same counterfactuals are protected several times in one call
     memory: Memory | None = None
+    # whether the explainer's adapter declares that no answer depends on a single row, so that
+    # answers may keep a counterfactual's private values even where a catalogue's are shared
+    depends_on_no_row: bool = False
 
     def release(
         self,
@@ -248,8 +260,8 @@ class Pipeline(HostOnly):
         entries, moved, sources, who = None, None, None, None if asked is None else asked.queries
         made, catalogue, sides = dict[int, Entry](), self.guarantee.catalogue, self.guarantee.sides
         accepted = intake.take(at)
+        began = None
         if catalogue is not None and len(at):
-            began = None
             answered = None
             if own is None and factual is None and not self.goal.is_opposite:
                 open_to = sides.with_outcome(self.goal, len(at))
@@ -261,6 +273,7 @@ class Pipeline(HostOnly):
                 began = Anchors(
                     accepted,
                     catalogue.partition.group_of(accepted.codes, accepted.numbers, sides.of(own)),
+                    may_keep_own_values=self.depends_on_no_row or not catalogue.is_shared,
                 )
             if asked is not None:
                 how: dict[str, Any] = {
@@ -308,7 +321,9 @@ class Pipeline(HostOnly):
             oracle = Oracle(
                 self.model, self.goal.judge(factual, own), self.rows, accepted, cells, ahead
             )
-            known = progress, entries, moved, None if asked is None else asked.take(at), sources
+            starts_at_counterfactual = catalogue is not None and began is not None
+            asked_now = None if asked is None else asked.take(at)
+            known = progress, entries, moved, asked_now, sources, starts_at_counterfactual
             told = self._verified(
                 Batch(accepted, of := query[at], own, factual, oracle, sides.of(own), *known)
             )
@@ -331,8 +346,8 @@ class Pipeline(HostOnly):
         verdicts = self.decide(batch)
         if self.measures_k_effective:
             verdicts = self._with_k_effective(batch, verdicts)
-        if batch.moved is not None:
-            verdicts = with_moves(batch.moved, self.population.schema.private, verdicts)
+        if batch.entries is not None:
+            verdicts = self._with_answer_facts(batch, verdicts)
         telling = (
             getattr(self.guarantee.partition, "telling", None) or self.population.schema.telling
         )
@@ -341,6 +356,20 @@ class Pipeline(HostOnly):
             facts = repeat(None) if batch.factual is None else batch.factual
             outcomes = map(partial(self.goal.outcome, self.model.classes), facts, batch.own)
         return entries_of(batch.query.tolist(), verdicts, batch.intake, outcomes, telling)
+
+    def _with_answer_facts(self, batch: Batch, verdicts: list[Verdict]) -> list[Verdict]:
+        private = self.population.schema.private
+        moved = np.zeros((len(batch), len(private)), dtype=bool)
+        unchanged = moved
+        if batch.asked is not None:
+            unchanged = batch.intake.same_private(batch.asked.queries)
+        if batch.moved is not None:
+            moved = batch.moved
+        start: SearchStart = "query"
+        if batch.starts_at_counterfactual and not self.depends_on_no_row:
+            start = "explainer"
+        not_stopped = self.policy.not_stopped_from(start)
+        return with_answer_facts(verdicts, not_stopped, private, moved, unchanged)
 
     def decide(self, batch: Batch) -> list[Verdict]:
         """Return what may leave for each counterfactual; if there is a ledger, it is recorded

@@ -189,6 +189,7 @@ def catalogue_page(
         title=title or "What would have to be different?",
         data=data,
         count=len(entries),
+        shares_values=policy.private_values == "shared",
         # In a data block, only "<" could end it or begin a comment.
         json=json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c"),
         style=style,

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import repeat
+from itertools import chain, repeat
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -66,6 +66,7 @@ class Recount:
     findings: list[Finding] = field(default_factory=list)
     unchecked: list[str] = field(default_factory=list)
     counts: list[int] = field(default_factory=list)
+    not_stopped: list[str] = field(default_factory=list)  # attacks, by the certificates
 
     @property
     def verdict(self) -> str:
@@ -103,6 +104,9 @@ def examine(
     if policy is None:
         report.findings.append(Finding("policy", "its settings contradict each other"))
         return report
+    released = [entry for entry in content["explanations"] if entry["status"] == "released"]
+    attacks = [entry["certificate"].get("not_stopped", ()) for entry in released]
+    report.not_stopped += dict.fromkeys(chain.from_iterable(attacks))
     report.findings += inconsistent(content, policy)
     report.findings += () if table is None else wrong_table(table, content)
     report.unchecked += _not_asked(

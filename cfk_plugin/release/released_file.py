@@ -204,8 +204,9 @@ def _of_region(said: Mapping[str, Any], policy: PrivacyPolicy, floor: float) -> 
             said["policy_hash"] != policy.sha256
         ),
         "guarantee is not the policy's": said["guarantee"] != policy.guarantee,
-        "not_stopped is not what the guarantee does not stop": (
-            said["not_stopped"] != list(NOT_STOPPED[policy.guarantee])
+        "not_stopped is not what the policy does not stop": (
+            tuple(said["not_stopped"])
+            not in (policy.not_stopped_from("query"), policy.not_stopped_from("explainer"))
         ),
         "method, optimal or gap are not those of a region that was fixed beforehand": (
             fixed and searched

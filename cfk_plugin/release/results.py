@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, get_args
 
 from cfk_plugin.data.display import Telling, card, facts, marked, picture, table
 from cfk_plugin.data.intake import require_person
-from cfk_plugin.data.policy import NOT_STOPPED, Outcome, PrivacyPolicy, plain_settings, sha256_of
+from cfk_plugin.data.policy import Outcome, PrivacyPolicy, plain_settings, sha256_of
 from cfk_plugin.data.region import (
     Interval,
     Part,
@@ -521,8 +521,13 @@ class Certificate(HostOnly):
     optimal, gap : bool and float, optional
         Whether the protector claims a proof that no better region exists; a bound on how much lower
         NCP could be.
-    method, guarantee, policy_hash, population : str
-        Protector, guarantee, SHA-256 of the policy, keyed fingerprint of the population.
+    method, guarantee : str
+        Protector and guarantee.
+    not_stopped : tuple of str
+        Attacks that are not stopped, by the policy and by where the search for the answer started;
+        see `docs/explanation/not-protected.md`.
+    policy_hash, population : str
+        SHA-256 of the policy, keyed fingerprint of the population.
     majority : bool, optional
         Whether the majority of the rows inside are predicted the desired outcome (a tie counts as
         yes).
@@ -532,7 +537,11 @@ class Certificate(HostOnly):
     moved : tuple of str
         Private attributes whose values are no longer those that the answer began with, an entry's
         or the explainer's counterfactual's, but the query's own or on the way to them; see
-        `PrivacyPolicy.revert`.
+        `PrivacyPolicy.revert`. For the data holder: it tells which of the released values an entry
+        has.
+    unchanged : tuple of str
+        Private attributes that have the query's own value in the answer. The receiver, who knows
+        both, learns nothing from it. Empty where the query is not known.
     ncp_parts : tuple of float
         Unweighted NCP of each quasi-identifier, in the order of ``Schema.quasi_identifiers``.
     disclosure : float, optional
@@ -566,12 +575,14 @@ class Certificate(HostOnly):
     gap: float | None
     method: str
     guarantee: str
+    not_stopped: tuple[str, ...]
     policy_hash: str
     population: str
     majority: bool | None
     binned: tuple[str, ...] = ()
     withheld: tuple[str, ...] = ()
     moved: tuple[str, ...] = ()
+    unchanged: tuple[str, ...] = ()
     ncp_parts: tuple[float, ...] = ()
     disclosure: float | None = None
     # Of this release, not of the region: certificates of repeated releases are equal.
@@ -602,14 +613,10 @@ class Certificate(HostOnly):
 
     __copy__ = __deepcopy__
 
-    @property
-    def not_stopped(self) -> list[str]:
-        """Attacks that the guarantee does not stop; see `docs/explanation/not-protected.md`."""
-        return list(NOT_STOPPED.get(self.guarantee, ()))
-
     def public(self) -> dict[str, Any]:
         """Return the fields that may go to the receiver of the explanation."""
-        return {name: getattr(self, name) for name in _PUBLIC}
+        shown = {name: getattr(self, name) for name in _PUBLIC}
+        return {**shown, "not_stopped": list(self.not_stopped)}
 
     def to_dict(self) -> dict[str, Any]:
         """Return all fields, for the data holder."""
@@ -700,7 +707,11 @@ class GeneralizedCounterfactual(_ReleasedEntry):
             "region": self.region.to_dict(),
             "released": {name: _private_json(value) for name, value in self.released.items()},
             "withheld": list(self.withheld),
-            **({"moved": list(self.certificate.moved)} if self.certificate.moved else {}),
+            **(
+                {"unchanged": list(self.certificate.unchanged)}
+                if self.certificate.unchanged
+                else {}
+            ),
             "certificate": self.certificate.public(),
         }
 

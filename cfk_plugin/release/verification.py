@@ -494,6 +494,7 @@ class Verifier(HostOnly):
             gap=gap if proven and gap is not None and 0 <= gap < inf else None,
             method=method,
             guarantee=policy.guarantee,
+            not_stopped=policy.not_stopped,
             policy_hash=self._policy_hash,
             population=self._population.fingerprint,
             majority=majority,

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from math import ceil, isclose, log
+from math import ceil, inf, isclose, log
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
+from cfk_plugin.audit.result import WITHOUT_EXPLANATIONS
 from cfk_plugin.records.tally import PER_EXPLANATION, figures, metric_of
 from cfk_plugin.report.data import (
     NOT_MEASURED,
     OF_MODELS,
-    WITHOUT_EXPLANATIONS,
     Amount,
     Attack,
     CheckResult,
@@ -433,8 +433,16 @@ def _attack_epsilon(case: JudgedCase, claimed: float | None) -> Judgment:
 # anyway ---
 
 
+_SEVERITY: Mapping[str, int] = {"fail": 3, "review": 2, "pass": 1, "not_measured": 0}
+
+
 def _attacks(case: JudgedCase) -> list[Line]:
-    """Return a line for every judged attack, and one for every expected family without any."""
+    """Return a line for every attack that names people, and for each family of attacks on models
+    one that shows the worst result; also for every expected family without any.
+
+    Attacks that use only the model have lines of their own: what protects explanations does not
+    stop them.
+    """
     judged = [attack for attack in case.attacks if attack.judged and attack.family != "epsilon"]
     names = {attack.id for attack in judged}
     ran = [
@@ -442,18 +450,57 @@ def _attacks(case: JudgedCase) -> list[Line]:
         for attack in judged
         if attack.id == whole(attack.id) or whole(attack.id) not in names
     ]
-    measured = {attack.family for attack in ran if attack.id not in WITHOUT_EXPLANATIONS}
-    expected = [family for family in EXPECTED if family != _BY_CHANCE or case.of_regions]
+    of_kind: dict[str, list[JudgedAttack]] = {}
+    for attack in ran:
+        parts = [each for each in judged if each is not attack and whole(each.id) == attack.id]
+        result = JudgedAttack(attack, _of_attack(case, attack, parts))
+        of_kind.setdefault(_kind_of(attack), []).append(result)
+    lines = [_worst_line(kind, results) for kind, results in of_kind.items()]
     not_run = Judgment("not_measured", why="not_run")
-    lines = [
-        _of_attack(case, one, [a for a in judged if a is not one and whole(a.id) == one.id])
-        for one in ran
-    ]
-    missing = [family for family in expected if family not in measured]
-    return [
-        *lines,
-        *(_line(f"attack_{family}", _ATTACKS, Asked(), not_run, "attack") for family in missing),
-    ]
+    expected = [family for family in EXPECTED if family != _BY_CHANCE or case.of_regions]
+    families = {attack.family for attack in ran if attack.id not in WITHOUT_EXPLANATIONS}
+    for family in expected:
+        if family not in families:
+            lines.append(_line(f"attack_{family}", _ATTACKS, Asked(), not_run, "attack"))
+    return lines
+
+
+class JudgedAttack(NamedTuple):
+    """An attack, and what a check says of it."""
+
+    attack: Attack
+    line: Line
+
+    @property
+    def rank(self) -> tuple[int, float]:
+        """Order by how much it speaks against the release.
+
+        An attack that fell short says nothing where another one did not.
+        """
+        check = self.line.check
+        severity = _SEVERITY[check.status]
+        if check.status == "review" and _fell_short(self.attack):
+            severity = _SEVERITY["not_measured"]
+        value = check.measured.value
+        return severity, -inf if value is None else value
+
+
+def _kind_of(attack: Attack) -> str:
+    """Return the kind that has a line of its own."""
+    if attack.family in OF_MODELS and attack.id not in WITHOUT_EXPLANATIONS:
+        return attack.family
+    return attack.id
+
+
+def _worst_line(kind: str, results: Sequence[JudgedAttack]) -> Line:
+    """Return the line of the worst of several attacks of a kind; the first wins a tie."""
+    worst = max(results, key=lambda each: each.rank)
+    check = replace(worst.line.check, id=f"attack_{kind}")
+    if len(results) > 1:
+        words = {"n": len(results), "name": worst.attack.id}
+        which = load("checks")["attack"]["worst"].format_map(words)
+        check = replace(check, text=f"{check.text} {which}")
+    return worst.line._replace(check=check)
 
 
 def _of_attack(case: JudgedCase, attack: Attack, parts: Sequence[Attack]) -> Line:

@@ -9,9 +9,9 @@ from dataclasses import replace
 from textwrap import shorten
 from typing import Any
 
+from cfk_plugin.audit.result import WITHOUT_EXPLANATIONS
 from cfk_plugin.errors import counted
 from cfk_plugin.report.data import (
-    WITHOUT_EXPLANATIONS,
     Amount,
     Attack,
     CheckResult,

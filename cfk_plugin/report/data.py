@@ -44,13 +44,6 @@ OF_MODELS: tuple[Family, ...] = ("membership", "extraction", "attribute_inferenc
 without one.
 """
 
-WITHOUT_EXPLANATIONS = frozenset({"membership_loss", "membership_loss_lrt"})
-"""Attacks that use only the model. No protection of explanations stops them."""
-
-GUESSES = frozenset({"membership_random"})
-"""Guesses that are listed beside attacks."""
-
-
 _STRICT: ConfigDict = {"strict": True, "allow_inf_nan": False}
 
 

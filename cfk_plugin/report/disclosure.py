@@ -12,10 +12,9 @@ from itertools import groupby
 from math import floor, log10
 from typing import Any, Literal, NamedTuple
 
-from cfk_plugin.audit.result import BOUNDS
+from cfk_plugin.audit.result import BOUNDS, GUESSES
 from cfk_plugin.metrics.intervals import roc_height
 from cfk_plugin.report.data import (
-    GUESSES,
     LEAST,
     NOT_MEASURED,
     OF_MODELS,

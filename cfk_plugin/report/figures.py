@@ -95,9 +95,16 @@ def _of_releases(evidence: Evidence, pooled: Pooled) -> Iterator[Metric]:
     yield from (_figure(name, RELEASES, value=count) for name, count in counts.items())
     yield _share("suppressed_rate", suppressed, asked, RELEASES)
     known = pooled.of_all("finding")
+    # Where no explainer was asked for answers, the rates are of the latest sample: samples of
+    # several runs may be of the same people.
+    samples = [run.metrics for run in pooled.runs if run.metrics.get("cfk.sampled", 0.0) > 0]
     for finding in ("native", "near-native", "native-qi"):
         name = f"{finding.replace('-', '_')}_rate"
-        yield _share(name, int((known == finding).sum()), len(known), RELEASES)
+        part, n = int((known == finding).sum()), len(known)
+        if not n and samples:
+            n = int(samples[-1]["cfk.sampled"])
+            part = round(samples[-1][f"cfk.{name}"] * n)
+        yield _share(name, part, n, RELEASES)
     seconds = pooled.of_all("seconds").to_numpy(dtype=np.float64)
     for name, percent in LATENCIES.items():
         yield _quantile(name, seconds, percent, RELEASES, "wall time of a call / explanations")

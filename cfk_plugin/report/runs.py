@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from cfk_plugin.audit.result import GUESSES
 from cfk_plugin.data.policy import sha256_of
 from cfk_plugin.errors import InputError, TrackingError, require
 from cfk_plugin.hookspecs import Progress
@@ -40,7 +41,7 @@ from cfk_plugin.records.reading import (
 )
 from cfk_plugin.records.record import FLOOR, SCHEMA_VERSION
 from cfk_plugin.records.run import EVALUATION
-from cfk_plugin.report.data import GUESSES, NOT_MEASURED, OF_MODELS, Amount, Attack, Family
+from cfk_plugin.report.data import NOT_MEASURED, OF_MODELS, Amount, Attack, Family
 from cfk_plugin.report.disclosure import Audited
 
 if TYPE_CHECKING:

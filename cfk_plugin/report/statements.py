@@ -113,13 +113,17 @@ class Circumstances:
 
     guarantees: Collection[str]  # of the regions and prototypes in the period
     has_ledger: bool | None  # all the time
-    raw_private: Sequence[str] | None  # private attributes that are released as they are
+    # private attributes of which single people's values are released as they are
+    raw_private: Sequence[str] | None
     prototypes: bool  # whether any were released
     dp_covers: str | None  # see `PrototypeCertificate.covers`
     sensitive_declared: bool = False
     subject_key: bool | None = None  # people are told apart by a key
     # only people with the desired predicted outcome counted, in all policies
     eligible: bool = False
+    # at an explainer's counterfactuals, in some run; concerns catalogues alone
+    starts_at_explainer: bool | None = None
+    shares_values: bool = False  # by all policies, private values that few people have stay inside
 
     @property
     def kinds(self) -> list[str]:
@@ -132,9 +136,10 @@ def limits(case: Circumstances) -> tuple[str, ...]:
     said, kinds = load("limits"), case.kinds
     found: list[str] = []
     if kinds:
-        found += _of_knowledge(kinds, case.eligible)
+        found += _of_knowledge(kinds, case)
         found.append({True: "ledger", False: "no_ledger", None: "ledger_unknown"}[case.has_ledger])
         found += ["raw_private"] if case.raw_private is None or case.raw_private else []
+        found += ["shared_private"] if case.shares_values else []
         found += [
             "sensitive" if case.sensitive_declared else "no_sensitive",
             "membership",
@@ -169,16 +174,18 @@ def not_covered(case: Circumstances) -> tuple[str, str, str]:
     )
 
 
-def _of_knowledge(kinds: Sequence[str], eligible: bool) -> list[str]:
+def _of_knowledge(kinds: Sequence[str], case: Circumstances) -> list[str]:
     """Return the names of the sentences about attackers who do more than look up
     quasi-identifiers.
     """
     found = ["rerun"] if "nominal" in kinds else []
     if kinds != ["catalogue"]:
         found += ["ask_model", "steering"]
-        found += [] if eligible else ["outcomes"]
+        found += [] if case.eligible else ["outcomes"]
     if "catalogue" in kinds:
-        found += ["steering_catalogue", "catalogue_behind_explainer"]
+        found.append("steering_catalogue")
+        if case.starts_at_explainer is not False:
+            found.append("steering_explainer")
     return [*found, "other_anchors"] if "reciprocal" in kinds else found
 
 
@@ -371,19 +378,31 @@ def circumstances(evidence: Evidence, pooled: Pooled, dp: DpStatement | None) ->
     eligible = [
         p.get("guarantee") == "catalogue" or p.get("anonymity_set") == "eligible" for p in policies
     ]
+    shares_values = bool(policies) and all(p.get("private_values") == "shared" for p in policies)
+    raw_private: list[str] | None = None
+    if shares_values:
+        raw_private = []
+    elif roles:
+        raw_private = sorted(n for n, role in roles.items() if role in ("sensitive", "other"))
+    starts = {
+        run.params.get("cfk.start")
+        for run in pooled.runs
+        if run.params.get("cfk.guarantee") == "catalogue"
+    }
+    starts_at_explainer: bool | None = "explainer" in starts
+    if None in starts:
+        starts_at_explainer = None
     return Circumstances(
         guarantees={guarantee.removeprefix("dp-") for guarantee in stated},
         has_ledger=None if None in known or not known else all(kind != "none" for kind in known),
-        raw_private=(
-            sorted(n for n, role in roles.items() if role in ("sensitive", "other"))
-            if roles
-            else None
-        ),
+        raw_private=raw_private,
         prototypes=len(pooled.prototypes) > 0 or dp is not None,
         dp_covers=None if dp is None else dp["covers"],
         sensitive_declared="sensitive" in roles.values(),
         subject_key=facts.get("subject_key"),
         eligible=bool(eligible) and all(eligible),
+        starts_at_explainer=starts_at_explainer,
+        shares_values=shares_values,
     )
 
 

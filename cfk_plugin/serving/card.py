@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from cfk_plugin.data.policy import NOT_STOPPED
+from cfk_plugin.data.policy import PRIVATE_LINKAGE, STEERING
 from cfk_plugin.records.record import SCHEMA_VERSION
 from cfk_plugin.records.run import LONGEST_DESCRIPTION
 
@@ -30,7 +30,7 @@ _ATTACKS: Mapping[str, str] = {
         "**Answers of the model.** Whoever can ask the model about everybody who fits may be left"
         " with fewer people, at times one."
     ),
-    "query steering": (
+    STEERING: (
         "**Many queries.** Whoever asks with queries of their choice can find out more than one"
         " answer says."
     ),
@@ -41,6 +41,15 @@ _ATTACKS: Mapping[str, str] = {
         "**Releases before and after a change** of policy, model or population can be intersected."
     ),
 }
+_PRIVATE = (
+    "**Private values** are released as they are: {}. Somebody who knows a person's may recognise"
+    " them."
+)
+_SHARED = (
+    "**Private values**: each one that is released belongs to at least {} people or to no one, or"
+    " is the asker's own, or lies between. With a region they say that at least so many people"
+    " could have them, not that one of these people has: {}."
+)
 _OBJECTIVES: Mapping[str, str] = {
     "pureness": "pureness first, then information loss",
     "ncp": "information loss alone",
@@ -103,17 +112,16 @@ class Card:
         )
 
     def _open(self) -> str:
-        open_to = NOT_STOPPED[self.policy.guarantee]
         points = [
-            _ATTACKS[each]
-            for each in open_to
-            if not (self.ledger and each.startswith("intersection"))
+            _ATTACKS[attack]
+            for attack in self.policy.not_stopped
+            if attack in _ATTACKS and not (self.ledger and attack.startswith("intersection"))
         ]
         if private := self.population.schema.private:
-            points.append(
-                f"**Private values** are released as they are: {_listed(private)}. Whoever knows"
-                " them may recognise a person."
-            )
+            if PRIVATE_LINKAGE in self.policy.not_stopped:
+                points.append(_PRIVATE.format(_listed(private)))
+            else:
+                points.append(_SHARED.format(self.policy.k, _listed(private)))
         store = (
             "It has the explainer, and an explainer that returns training rows brings them along."
             " Keep it closed."

@@ -446,7 +446,6 @@ def handler_for(
         raise InputError(ALONE if explainer is not None else NO_EXPLAINER)
 
     def make(policy: PrivacyPolicy) -> ProtectedExplainer:
-        start: Any = "query" if explainer is None else "explainer"
-        return protect(explainer, population=population, policy=policy, start=start, **options)
+        return protect(explainer, population=population, policy=policy, **options)
 
     return RequestHandler(population, floor, make, most)

@@ -30,7 +30,7 @@ from cfk_plugin.release.results import Certificate, GeneralizedCounterfactual, S
 CONTEXT = AdaptContext(tuple(FEATURES), "approved")
 CERTIFICATE = Certificate(
     k=5, k_desired=5, k_consistent=5, k_private=5, private_matches=5, ncp=0.1, pureness=1, pureness_low=1,
-    pureness_high=1, exact=True, prosecutor_risk=0.2, optimal=True, gap=0, method="exact", guarantee="nominal",
+    pureness_high=1, exact=True, prosecutor_risk=0.2, optimal=True, gap=0, method="exact", guarantee="nominal", not_stopped=(),
     policy_hash="p", population="f", majority=True,
 )  # fmt: skip
 

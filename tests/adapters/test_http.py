@@ -85,7 +85,14 @@ def test_a_call_asks_explainer_behind_http_once_and_model_at_most_twice(guarante
             return np.array(post(f"{url}/predict", rows))
 
         policy = PrivacyPolicy(k=4, guarantee=guarantee, min_pureness=0)
-        private = protect(explain, model=predict, population=POPULATION, policy=policy, desired=1)
+        private = protect(
+            explain,
+            model=predict,
+            population=POPULATION,
+            policy=policy,
+            desired=1,
+            start="explainer",
+        )
         private.explain(QUERIES)  # what is asked once for a fit
         for queries in (QUERIES.head(1), QUERIES):
             asked.clear()
@@ -103,7 +110,12 @@ def test_an_explainer_behind_http_is_asked_once_whatever_the_guarantee() -> None
             )
 
         private = protect(
-            explain, model=label, population=POPULATION, policy=PrivacyPolicy(k=4), desired=1
+            explain,
+            model=label,
+            population=POPULATION,
+            policy=PrivacyPolicy(k=4),
+            desired=1,
+            start="explainer",
         )
         asked.clear()
         private.explain(QUERIES)
@@ -117,7 +129,12 @@ def test_what_a_server_says_when_it_fails_does_not_leave() -> None:
             return pd.DataFrame(post(f"{url}/broken", queries), columns=queries.columns)
 
         private = protect(
-            explain, model=label, population=POPULATION, policy=PrivacyPolicy(k=4), desired=1
+            explain,
+            model=label,
+            population=POPULATION,
+            policy=PrivacyPolicy(k=4),
+            desired=1,
+            start="explainer",
         )
         with pytest.raises(
             ExplainerError, match="raised ValueError; its text is withheld"

@@ -33,7 +33,14 @@ CALL = {
 
 def wrapped(explainer: Any, guarantee: str = "catalogue", **settings: Any) -> Any:
     policy = PrivacyPolicy(k=3, **{"guarantee": guarantee, "min_pureness": 0, **settings})
-    return protect(explainer, model=label, population=POPULATION, policy=policy, desired=1)
+    return protect(
+        explainer,
+        model=label,
+        population=POPULATION,
+        policy=policy,
+        desired=1,
+        start="explainer",
+    )
 
 
 def check(answers: Explanations, asks: pd.DataFrame) -> None:

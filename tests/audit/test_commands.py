@@ -173,6 +173,18 @@ def test_what_a_guarantee_promises_holds(guarantee: str) -> None:
     assert controls["steering"] is None
 
 
+def test_steering_shows_each_of_its_attacks_beside_a_look_up() -> None:
+    shown = " ".join(cfk(f"{LINKAGE} --attacks steering -o out.json", 3).stdout.split())
+    figures = report()["results"][0]["figures"]
+    for name in ("candidates", "pose", "trilaterate"):
+        n = figures[f"{name}_attempts"]
+        said = "nothing to attack"
+        if n:
+            said = f"chance {figures[f'{name}_success']:.3f} in {n:.0f} attempts, look-up"
+        assert f"steering, {name}: {said}" in shown
+    assert figures["pose_attempts"] > 0
+
+
 def test_people_in_groups_without_an_entry_are_told_of_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -375,6 +387,23 @@ def test_the_report_holds_the_numbers_of_the_size_and_what_was_left_out() -> Non
         for name in ("small", "medium")
     )
     assert n_small == SIZES["small"].explanations < n_medium
+
+
+def test_the_worst_attack_on_membership_is_named_for_each_who_answers() -> None:
+    shown = cfk(f"{ALL} --against raw,catalogue --only membership -o out.json").stdout
+    shown = " ".join(shown.split())
+    for owner in ("raw", "catalogue"):
+        results = audits()[owner, "membership"]["results"]
+        areas = {
+            one["attack"]: one["main"]["value"]
+            for one in results
+            if "loss" not in one["attack"] and one["main"]["value"] is not None
+        }
+        assert ("membership_entries" in areas) == (owner == "catalogue")
+        worst = max(areas, key=lambda name: areas[name])
+        begins = f"membership of {owner}, the worst of all that use explanations: "
+        assert f"{begins}AUC {areas[worst]:.3f} (" in shown
+        assert f") by {worst}" in shown.partition(begins)[2]
 
 
 def test_a_stopped_audit_goes_on_and_gives_the_same() -> None:

@@ -165,19 +165,21 @@ def test_steering_asks_as_each_candidate_and_strikes_out_whose_answer_differs() 
         rows = [toy.FIONA if age == 24 else gina for age in queries["Age"]]
         return one.anonymizer.transform(pd.concat(rows, ignore_index=True))
 
-    found = steering(one, alike)
-    assert len(asked[0]) == found.figures["queries"] == 3
+    found = steering(one, alike).figures
+    assert len(asked[0]) == 3
     assert set(asked[0]["Age"]) == {24, 26, 27}
     assert (toy.model(asked[0]) == "Reject").all()
     # Only Fiona's query needed spoiling: the others are undesired with 60 and Single as it is.
     assert (asked[0].loc[asked[0]["Age"] != 24, "Salary"] == 60).all()
-    assert (found.figures["k_steered_min"], found.main.value) == (3, pytest.approx(1 / 3))
-    found = steering(one, telling)
-    assert (found.main.value, found.figures["k_steered_one"], found.figures["right_survives"]) == (
+    assert (found["k_steered_min"], found["candidates_success"]) == (3, pytest.approx(1 / 3))
+    found = steering(one, telling).figures
+    assert (found["candidates_success"], found["k_steered_one"], found["right_survives"]) == (
         1,
         1,
         1,
     )
+    assert found["candidates_lookup"] == pytest.approx(1 / 3)
+    assert (found["candidates_attempts"], found["candidates_answered"]) == (1, 1)
 
 
 def test_people_outside_of_the_table_are_the_control() -> None:
@@ -231,7 +233,8 @@ NATIVE = TRAIN[GOOD].head(8).reset_index(drop=True)
 def setting(
     method: str | Protector = "auto", *, guarantee: str = "nominal", **policy: Any
 ) -> Setting:
-    asked = PrivacyPolicy(**{"k": 5, "guarantee": guarantee, "objective": "ncp", **policy})
+    settings = {"k": 5, "guarantee": guarantee, "objective": "ncp", "private_values": "exact"}
+    asked = PrivacyPolicy(**{**settings, **policy})
     schema = Schema.from_frame(
         TRAIN, quasi_identifiers=QUASI, ordinal={"level": ["low", "mid", "high"]}
     )

@@ -86,7 +86,8 @@ def by(library: str, **settings: Any) -> Callable[[Case], pd.DataFrame]:
 
 def from_catalogue(**settings: Any) -> Callable[[Case, int], Found]:
     def found(table: Case, k: int) -> Found:
-        policy = PrivacyPolicy(k=k, guarantee="catalogue", **settings)
+        # exact private values, where a name does not say otherwise
+        policy = PrivacyPolicy(k=k, **{"private_values": "exact", **settings})
         anonymizer = KAnonymizer(policy=policy).fit(table.population, table.model, table.desired)
         return released(table, anonymizer.explain(table.queries))
 
@@ -115,11 +116,14 @@ def behind(guarantee: str, **settings: Any) -> Callable[[Case, int], Found]:
         explainer = NearestUnlikeNeighbour(
             table.population.frame, table.model, desired=table.desired
         )
-        policy = PrivacyPolicy(k=k, guarantee=guarantee, **settings)  # type: ignore[arg-type]
+        policy = PrivacyPolicy(
+            **{"k": k, "guarantee": guarantee, "private_values": "exact", **settings}
+        )
         told: dict[str, Any] = {
             "model": table.model,
             "population": table.population,
             "desired": table.desired,
+            "start": "explainer",
         }
         return released(table, protect(explainer, policy=policy, **told).explain(table.queries))
 

@@ -72,7 +72,10 @@ def row(table: str, result: AuditResult, seconds: float) -> str:
 def measure(name: str, options: argparse.Namespace) -> dict[str, str]:
     table = case(name, options.data, options.limit, options.seed)
     policy = PrivacyPolicy(
-        k=options.k, guarantee=options.guarantee, anonymity_set=options.anonymity_set
+        k=options.k,
+        guarantee=options.guarantee,
+        anonymity_set=options.anonymity_set,
+        private_values="exact",
     )
     anonymizer = KAnonymizer(policy=policy, method=options.method, seed=options.seed)
     anonymizer.fit(table.population, table.model, table.desired)

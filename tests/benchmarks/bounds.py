@@ -105,7 +105,8 @@ def bounds(table: Case, k: int, most: int) -> str:
         table.population.frame.dtypes,
     )
     quasi, heom = list(population.schema.quasi_identifiers), Heom.of(population)
-    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=k)).fit(population, table.model, table.desired)
+    policy = PrivacyPolicy(k=k, private_values="exact")
+    anonymizer = KAnonymizer(policy=policy).fit(population, table.model, table.desired)
     catalogue: Any = anonymizer.guarantee_.catalogue
     groups = np.flatnonzero(~catalogue.is_wide(catalogue.weakest))
     places = [Place(catalogue.partition.regions[group]) for group in catalogue._groups[groups]]

@@ -110,7 +110,7 @@ def left(table: Case, region: Region, values: Values, desired: np.ndarray) -> np
 
 
 def attack(table: Case, k: int, victims: int, asked: int, others: pd.DataFrame) -> str:
-    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=k)).fit(
+    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=k, private_values="exact")).fit(
         table.population, table.model, table.desired
     )
     frame, private = table.population.frame, list(table.population.schema.private)

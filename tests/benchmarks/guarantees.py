@@ -34,7 +34,7 @@ POLICIES = {
         "min_pureness": 0,
         "anonymity_set": "eligible",
     },
-    "catalogue": {"guarantee": "catalogue"},
+    "catalogue": {"guarantee": "catalogue", "private_values": "exact"},
 }
 FIGURES = ("k_min", "k_effective_min", "k_desired_min", "k_consistent_min")
 

@@ -7,8 +7,8 @@ the default. Options that are given replace those of the setting.
 
 Every attack runs on two configurations. The *control* releases exact private values and starts its
 search at the counterfactual of an explainer that returns the nearest row: the attack must work
-there, or it shows nothing. *Shared* releases shared private values and starts at the
-query, as is meant to become the default. The model and the split are those of the other benchmarks. Groups of people, and whatever an attacker draws, depend on
+there, or it shows nothing. *Shared* is the default, spelled out: shared private values, and a
+search that starts at the query. The model and the split are those of the other benchmarks. Groups of people, and whatever an attacker draws, depend on
 the key; a figure is the mean over keys with a 95 % t interval.
 
 A row says how well somebody does who only looks up the declared columns, the share of queries that
@@ -40,21 +40,19 @@ from scipy import stats
 
 from cfk_adapters.nearest import NearestUnlikeNeighbour
 from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Schema, protect
+from cfk_plugin.audit.scenario import NamingResult, Scenario, Service
+from cfk_plugin.audit.steering import pose_as_victims
+from cfk_plugin.audit.trilateration import trilaterate
 from person_attacks import (
     Catalogue,
     MembershipResult,
     Moves,
-    NamingResult,
-    Scenario,
-    Service,
     known_numbers_membership,
     moves_from,
     moves_membership,
     name_owners,
-    pose_as_victims,
     public_moves,
     published_membership,
-    trilaterate,
 )
 from printing import DATA, arguments, heading, line
 from tables import LEAVES, TABLES, forest, read, split

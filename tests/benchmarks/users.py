@@ -124,9 +124,9 @@ def print_requests(count: int, requests: int) -> None:
     print("\n" + heading("guarantee", "desired", *lone, "of 1,000: µs each", "of 20,000: µs each"))
     for guarantee in ("reciprocal", "catalogue", "nominal"):
         for desired in ("yes", "opposite"):
-            anonymizer = KAnonymizer(policy=PrivacyPolicy(guarantee=guarantee)).fit(
-                population, model, desired
-            )  # type: ignore[arg-type]
+            anonymizer = KAnonymizer(
+                policy=PrivacyPolicy(guarantee=guarantee, private_values="exact")
+            ).fit(population, model, desired)  # type: ignore[arg-type]
 
             def request(rows: Any, anonymizer: KAnonymizer = anonymizer) -> Callable[[], object]:
                 found, asked = good.take(rows % len(good)), bad.take(rows % len(bad))
@@ -201,7 +201,7 @@ def print_catalogue(count: int) -> None:
     schema = Schema.from_frame(table, quasi_identifiers=["age", "sex", "zip", "hours", "job"])
     population, fitted = (
         Population.from_frame(table, schema),
-        KAnonymizer(policy=PrivacyPolicy(guarantee="catalogue")),
+        KAnonymizer(policy=PrivacyPolicy(private_values="exact")),
     )
     seconds, _ = beside(model, lambda: fitted.fit(population, model, "yes"))
     asked = f"{model.rows / count:.1f}"

@@ -87,7 +87,7 @@ def fitted(
     population = Population.from_frame(
         train, Schema.from_frame(train, **SETTINGS, **(changes or {}))
     )
-    rules = PrivacyPolicy(**{"k": 4, "guarantee": "catalogue", **policy})
+    rules = PrivacyPolicy(**{"k": 4, "private_values": "exact", **policy})
     return KAnonymizer(policy=rules).fit(population, model=model, desired=desired)
 
 
@@ -271,7 +271,7 @@ def test_near_is_what_the_catalogue_itself_calls_near(started: Browser, tmp_path
         {name: SETTINGS[name] for name in ("quasi_identifiers", "ordinal", "hierarchies")},
     )
     population = Population.from_frame(train, Schema.from_frame(train, **known))
-    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=4, guarantee="catalogue"))
+    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=4, private_values="exact"))
     anonymizer.fit(
         population,
         lambda rows: ((rows["age"] > 30) | rows["tall_or_short"]).to_numpy(dtype=bool),

@@ -101,9 +101,9 @@ def record_of(explanation: Any) -> dict[str, Any]:
     if isinstance(explanation, GeneralizedCounterfactual):
         certificate = explanation.certificate.to_dict()
         public = explanation.to_dict()
-        for name in ("outcome", "region", "released", "withheld", "moved"):
+        for name in ("outcome", "region", "released", "withheld", "unchanged"):
             record[name] = public.get(name)
-        for name in (*COUNTS, *FIGURES, *CODES):
+        for name in ("moved", *COUNTS, *FIGURES, *CODES):
             record[name] = certificate.get(name)
     elif isinstance(explanation, PrototypeCounterfactual):
         public = explanation.to_dict()

@@ -79,6 +79,7 @@ PROTECT: Mapping[str, Any] = {
     "groups": None,
     "candidates": 1,
     "start": "explainer",
+    "sample_explainer": 0,
     "effort": "fast",
     "seed": 0,
 }

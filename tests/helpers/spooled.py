@@ -32,6 +32,7 @@ def released(query: int = 0, **certificate: Any) -> GeneralizedCounterfactual:
         "gap": 0.0,
         "method": "exact",
         "guarantee": "nominal",
+        "not_stopped": PrivacyPolicy(guarantee="nominal").not_stopped,
         "policy_hash": PrivacyPolicy(guarantee="nominal", k=5).sha256,
         "population": "00c0ffee",
         "majority": True,

@@ -92,7 +92,7 @@ def fitted(
     train: pd.DataFrame, model: Any = two, desired: Any = "yes", **policy: Any
 ) -> KAnonymizer:
     schema = Schema.from_frame(train, quasi_identifiers=QUASI, ordinal={"grade": LEVELS}, bins=BINS)
-    rules = PrivacyPolicy(**{"k": K, "guarantee": "catalogue", **policy})
+    rules = PrivacyPolicy(**{"k": K, "guarantee": "catalogue", "private_values": "exact", **policy})
     return KAnonymizer(policy=rules).fit(
         Population.from_frame(train, schema), model=model, desired=desired
     )
@@ -410,18 +410,41 @@ def test_whose_row_the_private_values_of_an_answer_are_is_counted_after_moves(fo
     )
 
 
-def test_an_explainer_does_not_decide_on_answers_with_shared_private_values() -> None:
-    """They are a function of the query, so that no rerun for somebody else tells anything."""
+@pytest.mark.parametrize("depends_on_no_row", [False, True])
+def test_a_counterfactuals_own_private_values_stay_where_they_are_nobodys(
+    depends_on_no_row: bool,
+) -> None:
     train = with_people(5)
-    anonymizer, features = shared(train), train.drop(columns="person")
-    asks, found = (
-        features[two(train) == "no"].head(8),
-        features[two(train) == "yes"].tail(8).reset_index(drop=True),
-    )
-    behind, alone = anonymizer.transform(found, asks), anonymizer.explain(asks)
-    assert [(e.region, e.released) for e in behind.released] == [
-        (e.region, e.released) for e in alone.released
-    ]
+    anonymizer = shared(train)
+    anonymizer.pipeline_ = replace(anonymizer.pipeline_, depends_on_no_row=depends_on_no_row)
+    features = train.drop(columns="person")
+    queries = features[two(train) == "no"].head(30)
+    counterfactuals = features[two(train) == "yes"].tail(30).reset_index(drop=True)
+    private = list(anonymizer.population_.schema.private)
+    explanations = anonymizer.transform(counterfactuals, queries)
+    assert len(explanations.released) > 20
+    assert anonymizer.guarantee_.catalogue is not None
+    offered = anonymizer.guarantee_.catalogue.private.to_dict("records")
+    n_kept = 0
+    for explanation in explanations.generalized:
+        own = counterfactuals[private].iloc[explanation.query].to_dict()
+        is_offered = False
+        for entry in offered:
+            is_offered |= all(
+                explanation.released[name] == value
+                for name, value in entry.items()
+                if name not in explanation.certificate.moved
+            )
+        n_kept += not is_offered
+        if not depends_on_no_row:
+            assert is_offered
+        elif not is_offered:
+            assert all(
+                explanation.released[name] == own[name]
+                for name in private
+                if name not in explanation.certificate.moved
+            )
+    assert (n_kept > 0) == depends_on_no_row
 
 
 def test_a_sealed_catalogue_of_shared_private_values_answers_the_same(tmp_path: Path) -> None:

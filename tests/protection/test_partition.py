@@ -49,8 +49,8 @@ SETTINGS: list[tuple[dict[str, Any], Any, Any]] = [
     ({"anonymity_set": "eligible"}, model, 1),
     ({"anonymity_set": "eligible"}, three, "opposite"),
     ({"anonymity_set": "eligible"}, three, lambda labels: labels != "none"),
-    ({"guarantee": "catalogue"}, three, "much"),
-    ({"guarantee": "catalogue", "l": 2}, three, "opposite"),
+    ({"guarantee": "catalogue", "private_values": "exact"}, three, "much"),
+    ({"guarantee": "catalogue", "private_values": "exact", "l": 2}, three, "opposite"),
 ]
 
 

@@ -22,7 +22,7 @@ from cfk_plugin.errors import InputError, PolicyError
 
 K, M = 5, 4
 QUASI, PRIVATE = ["age", "city"], ["pay", "debt", "job"]
-CATALOGUE = PrivacyPolicy(k=K, guarantee="catalogue")
+CATALOGUE = PrivacyPolicy(k=K, guarantee="catalogue", private_values="exact")
 
 
 def table(seed: int, n: int = 200) -> pd.DataFrame:
@@ -198,7 +198,7 @@ def test_answers_are_more_diverse_than_those_that_are_near_alone(revert: bool) -
     """Beside the M nearest entries with private values of their own, as an explainer that is asked
     M times gives.
     """
-    policy = PrivacyPolicy(k=K, guarantee="catalogue", revert=revert)
+    policy = PrivacyPolicy(k=K, guarantee="catalogue", private_values="exact", revert=revert)
     anonymizer = KAnonymizer(policy=policy).fit(POPULATION, model, "yes")
     wanted = TRAIN[model(TRAIN) == "yes"]
     chosen, alone = [], []
@@ -319,7 +319,14 @@ def test_what_dice_finds_for_one_query_leaves_as_different_answers(method: str) 
     options: dict[str, Any] = {"total_CFs": M, "posthoc_sparsity_algorithm": "binary"}
     options |= {"random_seed": 1} if method == "random" else {}
     queries = QUERIES[tree.predict(QUERIES) == 0].head(4).reset_index(drop=True)
-    private = protect(explainer, model=tree, desired=1, population=POPULATION, policy=CATALOGUE)
+    private = protect(
+        explainer,
+        model=tree,
+        desired=1,
+        population=POPULATION,
+        policy=CATALOGUE,
+        start="explainer",
+    )
     result = private.explain(queries, **options)
     for i, query in enumerate(queries.to_dict("records")):
         some = [entry for entry in result.for_query(i) if entry.status == "released"]

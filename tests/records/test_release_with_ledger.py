@@ -68,7 +68,7 @@ def release(
 ) -> Explanations:
     settings = {"k": K, "guarantee": "reciprocal", **policy}
     anonymizer = KAnonymizer(
-        policy=PrivacyPolicy(**{"guarantee": "reciprocal", **settings}),
+        policy=PrivacyPolicy(**{"guarantee": "reciprocal", "private_values": "exact", **settings}),
         method=method,
         ledger=ledger,
         seed=seed,
@@ -145,7 +145,9 @@ def test_a_counterfactual_that_keeps_its_private_values_keeps_its_region(
     left: dict[bool, dict[int, set[Region]]] = {True: defaultdict(set), False: defaultdict(set)}
     for change in ({}, {"objective": "ncp"}, {"k": K + 1}, {"k": K + 2}):
         for kept in (True, False):
-            policy = PrivacyPolicy(**{"k": K, "revert": revert, **change})
+            policy = PrivacyPolicy(
+                **{"k": K, "revert": revert, "private_values": "exact", **change}
+            )
             anonymizer = KAnonymizer(policy=policy, ledger=ledger if kept else None)
             anonymizer.fit(population_of(frame), lambda rows: rows["job"] < "x", True)
             answers = anonymizer.transform(wanted, wanted.assign(job="z"))
@@ -180,7 +182,9 @@ def test_answers_with_a_region_on_record_are_true_for_the_person_who_asks_or_wit
     )
     recorded = 0
     for change in ({}, {"objective": "ncp"}, {"k": K + 1}):
-        anonymizer = KAnonymizer(policy=PrivacyPolicy(**{"k": K, **change}), ledger=ledger)
+        anonymizer = KAnonymizer(
+            policy=PrivacyPolicy(**{"k": K, "private_values": "exact", **change}), ledger=ledger
+        )
         anonymizer.fit(population_of(frame), accepts, True)
         for entry in [
             *anonymizer.transform(wanted, queries).released,

@@ -397,5 +397,5 @@ def test_queries_and_explainers_that_are_none_are_refused() -> None:
         with pytest.raises(InputError):
             explain(RAW, bad)
     for explainer in (None, 7, "explainer", object(), pd.DataFrame):
-        with pytest.raises(InputError if explainer is None else AdapterError):
+        with pytest.raises(PolicyError if explainer is None else AdapterError):
             protect(explainer, model=model, population=POPULATION, policy=POLICY)

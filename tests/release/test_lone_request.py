@@ -99,7 +99,9 @@ def test_a_counterfactual_that_is_moved_towards_the_query_takes_two_calls_and_th
     table: pd.DataFrame, population: Population
 ) -> None:
     model, (found, asked) = Counting(), split(table)
-    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=5)).fit(population, model, "yes")
+    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=5, private_values="exact")).fit(
+        population, model, "yes"
+    )
     anonymizer.transform(found, asked)
     calls = []
     for rows in [[i] for i in range(30)] + [[i, i + 1, i + 2] for i in range(0, 30, 3)]:

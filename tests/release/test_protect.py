@@ -186,7 +186,12 @@ def test_dice(method: str, guarantee: Any) -> None:
     explainer = dice_ml.Dice(
         data, dice_ml.Model(model=classifier, backend="sklearn"), method=method
     )
-    protected = private(explainer, model=classifier, policy=replace(POLICY, guarantee=guarantee))
+    protected = private(
+        explainer,
+        model=classifier,
+        policy=PrivacyPolicy(k=K, guarantee=guarantee),
+        start="explainer",
+    )
     queries = TRAIN[classifier.predict(TRAIN) == 0].head(2)
     options = {"random_seed": 1} if method == "random" else {}
     before, state = queries.copy(deep=True), random_state()

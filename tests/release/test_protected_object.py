@@ -307,7 +307,8 @@ def test_no_attribute_leads_to_a_row(population: Population, method: str) -> Non
     explainer = Rows()
     if method == "dp":
         population, explainer = declared(), Numbers()
-    private = private_of(explainer, population, method=method, policy=None)
+    policy = None if method == "dp" else PrivacyPolicy(private_values="exact")
+    private = private_of(explainer, population, method=method, policy=policy)
     assert "explain" in dir(private)
     for name in {
         *dir(private),

@@ -65,7 +65,7 @@ def fitted(
     train: pd.DataFrame = TRAIN, desired: Any = "yes", ledger: Ledger | None = None, **policy: Any
 ) -> KAnonymizer:
     population = Population.from_frame(train, Schema.from_frame(train, **SCHEMA), key=b"key")
-    rules = PrivacyPolicy(**{"k": K, "guarantee": "catalogue", **policy})
+    rules = PrivacyPolicy(**{"k": K, "guarantee": "catalogue", "private_values": "exact", **policy})
     return KAnonymizer(policy=rules, ledger=ledger).fit(population, model=model, desired=desired)
 
 
@@ -192,12 +192,29 @@ def test_with_the_goal_opposite_every_outcome_has_entries() -> None:
     assert set(fitted(desired="opposite").catalogue_["outcome"]) == {"yes", "no"}
 
 
+def test_the_page_says_whose_the_private_values_are() -> None:
+    shared = fitted(private_values="shared")
+    exact = fitted()
+    page = catalogue_page(shared.published(), shared.population_)
+    assert f"belong to at least {K} people or to no one" in page
+    page = catalogue_page(exact.published(), exact.population_)
+    assert "are those of a person in the table" in page
+
+
 def test_a_publication_goes_on_record(tmp_path: Path) -> None:
     with Ledger(tmp_path / "ledger.db", create=True) as ledger:
         anonymizer = fitted(ledger=ledger)
         published = anonymizer.published()
         assert ledger.status().records == len(published)
         assert anonymizer.published() == published
+
+
+def test_shared_entries_of_a_group_are_one_record(tmp_path: Path) -> None:
+    """They are nobody's, and what a ledger has to keep together is the group's region."""
+    with Ledger(tmp_path / "ledger.db", create=True) as ledger:
+        published = fitted(ledger=ledger, private_values="shared").published()
+        regions = {entry.region for entry in published.generalized}
+        assert ledger.status().records == len(regions) < len(published)
 
 
 def test_without_a_catalogue_it_says_what_to_do() -> None:

@@ -22,7 +22,13 @@ POPULATION = Population.from_frame(ROWS, SCHEMA, key=b"the key of these tests")
 
 
 def protected(explainer: Any, **options: Any) -> Any:
-    settings = {"policy": POLICY, "desired": 1, "start": "query", **options}
+    settings = {
+        "policy": POLICY,
+        "desired": 1,
+        "start": "query",
+        "sample_explainer": 0,
+        **options,
+    }
     return protect(explainer, model=label, population=POPULATION, **settings)
 
 

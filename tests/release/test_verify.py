@@ -358,7 +358,10 @@ RAW: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
         "pureness",
     ),
     "a lower floor": (lambda c: c.update(least_pureness=0.1), "least_pureness"),
-    "fewer attacks left": (lambda c: entry(c)["certificate"]["not_stopped"].pop(), "not_stopped"),
+    "fewer attacks left": (
+        lambda c: entry(c)["certificate"]["not_stopped"].remove("intersection after a change"),
+        "not_stopped",
+    ),
 }
 
 

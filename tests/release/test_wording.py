@@ -147,7 +147,7 @@ def test_the_script_that_is_type_checked_also_runs():
     table = pd.DataFrame({"age": range(20, 80), "pay": range(30, 90)})
     said = script["letters"](table, table.head(2))
     assert len(said) == 2
-    assert all("earned 2" in text for text in said)
+    assert all("earned 2" in text or "earned 3" in text for text in said), said
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,9 @@ def test_days_as_text_become_a_range_and_reach_the_model_as_they_were_written():
         return rows["pay"] > 20
 
     population = Population.from_frame(table, Schema.from_frame(table, quasi_identifiers=["since"]))
-    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=5)).fit(population, model, desired=True)
+    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=5, private_values="exact")).fit(
+        population, model, desired=True
+    )
     entry = anonymizer.transform(table.tail(1))[0]
     assert isinstance(entry.region["since"], Interval)
     assert "your since were between 2020-0" in entry.text()

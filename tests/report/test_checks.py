@@ -363,15 +363,15 @@ FINDINGS: dict[str, tuple[list[dict[str, Any]], dict[str, str]]] = {
     "more": ([audit("membership", main=0.2)], {"attack_membership": "fail"}),
     "a coin": ([coin(0.495)], {}),
     "a coin beside noise": ([coin(0.495, NOISE)], {}),
-    "perhaps better than a coin": ([coin(0.545)], {"attack_membership_cfd": "review"}),
-    "better than a coin": ([coin(0.6, NOISE)], {"attack_membership_cfd": "fail"}),
-    "looks the wrong way": ([coin(0.45, NOISE)], {"attack_membership_cfd": "review"}),
+    "perhaps better than a coin": ([coin(0.545)], {"attack_membership": "review"}),
+    "better than a coin": ([coin(0.6, NOISE)], {"attack_membership": "fail"}),
+    "looks the wrong way": ([coin(0.45, NOISE)], {"attack_membership": "review"}),
     "groups that differ anyway": ([coin(0.61, DRIFT)], {}),
-    "few are found for sure": ([coin(0.5, **SURE)], {"attack_membership_cfd": "review"}),
+    "few are found for sure": ([coin(0.5, **SURE)], {"attack_membership": "review"}),
     "few are found by luck": ([coin(0.5, **SURE | {"tpr_at_0_001_low": 0.001})], {}),
     "more than epsilon admits": (
         [coin(0.5, balanced_accuracy_low=0.54, bound_tight=0.53)],
-        {"attack_membership_cfd": "fail"},
+        {"attack_membership": "fail"},
     ),
     "what epsilon admits": ([coin(0.5, balanced_accuracy_low=0.52, bound_tight=0.53)], {}),
     "the model alone": (
@@ -380,19 +380,31 @@ FINDINGS: dict[str, tuple[list[dict[str, Any]], dict[str, str]]] = {
     ),
     "the worst of two subjects": (
         [audit("membership_cfd", main=main, subject=str(main)) for main in (0.02, 0.3, 0.03)],
-        {"attack_membership_cfd": "fail"},
+        {"attack_membership": "fail"},
     ),
     "a later audit of the same": ([audit("membership_cfd", main=main) for main in (0.3, 0.02)], {}),
+    "the worst of several attacks": (
+        [coin(0.5), coin(0.7, name="membership_entries"), coin(0.62, name="membership_answers")],
+        {"attack_membership": "fail"},
+    ),
+    "one that is unsure beside one that is not": (
+        [coin(0.51), coin(0.545, name="membership_entries")],
+        {"attack_membership": "review"},
+    ),
+    "one that looks the wrong way beside one that does not": (
+        [coin(0.42, NOISE), coin(0.495, name="membership_entries")],
+        {},
+    ),
     "a faithful copy": ([extraction(0.93, 0.92)], {}),
     "a gain that is not sure": (
         [extraction(0.93, 0.92, figures=GAIN)],
-        {"attack_extraction_known_250": "review"},
+        {"attack_extraction": "review"},
     ),
     "a gain over queries": (
         [extraction(0.93, 0.8, control=ASKED_ELSEWHERE)],
-        {"attack_extraction_known_250": "fail"},
+        {"attack_extraction": "fail"},
     ),
-    "one attribute that leaks": ([zip_code(0.3)], {"attack_attribute_inference_linkage": "fail"}),
+    "one attribute that leaks": ([zip_code(0.3)], {"attack_attribute_inference": "fail"}),
     "one attribute by chance": ([zip_code(0.075)], {}),
     "linkage by chance": ([audit("linkage", main=1 / 12 - 0.011, control=0.0)], {}),
     "linkage of more than one in k": (
@@ -442,15 +454,20 @@ def test_an_attack_says_what_it_is_measured_by(judge: Any) -> None:
             if check.id == f"attack_{name}"
         )
 
-    assert line("membership_cfd", coin(0.6, NOISE)).measured.value == pytest.approx(0.1)
-    assert line("membership_cfd", coin(0.61, DRIFT)).measured.value == pytest.approx(0.01)
-    assert line("extraction_known_250", extraction(0.93, 0.92, figures=GAIN)).measured.high == 0.1
+    assert line("membership", coin(0.6, NOISE)).measured.value == pytest.approx(0.1)
+    assert line("membership", coin(0.61, DRIFT)).measured.value == pytest.approx(0.01)
+    assert line("extraction", extraction(0.93, 0.92, figures=GAIN)).measured.high == 0.1
     assert line("linkage", audit("linkage")).threshold.value == pytest.approx(1 / 12)
-    assert "zip code" in line("attribute_inference_linkage", zip_code(0.3)).text
+    assert "zip code" in line("attribute_inference", zip_code(0.3)).text
     assert "needs no explanation" in line("membership_loss", coin(0.9, name="membership_loss")).text
     assert "not released" in line("extraction", audit("extraction", **RAW)).text
-    assert line("extraction_known_250", extraction(0.9, 0.1), **ACCEPTED).status == "review"
+    assert line("extraction", extraction(0.9, 0.1), **ACCEPTED).status == "review"
     assert line("linkage", audit("linkage"), edition="external").evidence == ()
+    several = (coin(0.5), coin(0.7, name="membership_entries"), coin(0.62, name="membership_x"))
+    worst = line("membership", *several)
+    assert worst.measured.value == pytest.approx(0.2)
+    assert "the worst of 3 attacks of this kind: membership_entries" in worst.text
+    assert "of this kind" not in line("membership", coin(0.6)).text
 
 
 def test_what_a_guarantee_promises_of_an_attack_is_judged_as_the_audit_does(judge: Any) -> None:
@@ -518,8 +535,13 @@ def test_no_criterion_passes_without_one_of_its_checks(judge: Any) -> None:
         CRITERIA, "pass"
     )
     asked = {row["criterion"]: row["evidence"].split(", ") for row in whole.criteria}
-    assert "attack_membership_cfd" in asked["linkability"]
-    assert "attack_attribute_inference_linkage" in asked["inference"]
+    assert "attack_membership" in asked["linkability"]
+    assert "attack_attribute_inference" in asked["inference"]
+    family_of = {
+        "membership_cfd": "membership",
+        "attribute_inference_linkage": "attribute_inference",
+        "extraction_known_250": "extraction",
+    }
     for name in ran:
         lost = judge(population=facts, audits=[one for other, one in ran.items() if other != name])
         worse = judge(
@@ -527,7 +549,7 @@ def test_no_criterion_passes_without_one_of_its_checks(judge: Any) -> None:
             audits=[audit(name, main=0.9), *(o for n, o in ran.items() if n != name)],
         )
         for criterion, checks in asked.items():
-            concerned = f"attack_{name}" in checks
+            concerned = f"attack_{family_of.get(name, name)}" in checks
             statuses = [
                 {row["criterion"]: row["status"] for row in data.criteria} for data in (lost, worse)
             ]

@@ -56,6 +56,7 @@ def test_every_figure_check_and_attack_is_defined_once() -> None:
         "k",
         "guarantee",
         "examined",
+        "sampled",
     }
     assert set(summary) - told_elsewhere <= set(DEFINITIONS)
     assert {*ATTACKS, *(f"attack_{name}" for name in ATTACKS), *get_args(Attack)} <= set(

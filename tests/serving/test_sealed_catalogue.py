@@ -104,7 +104,9 @@ def population(train: pd.DataFrame, key: bytes | None = b"a secret") -> Populati
 def fitted(
     train: pd.DataFrame, model: Any = two, desired: Any = "yes", **policy: Any
 ) -> KAnonymizer:
-    settings = PrivacyPolicy(k=K, guarantee="catalogue", **policy)
+    settings = PrivacyPolicy(
+        **{"k": K, "guarantee": "catalogue", "private_values": "exact", **policy}
+    )
     return KAnonymizer(policy=settings).fit(population(train), model=model, desired=desired)
 
 
@@ -235,10 +237,17 @@ def test_what_a_catalogue_alone_cannot_do_is_refused(train: pd.DataFrame, tmp_pa
         with pytest.raises(PopulationError, match="who is where"):
             count()
     with pytest.raises(PolicyError, match='start="query"'):
-        protect(lambda rows: rows, model=two, desired="yes", population=alone, policy=alone.policy)
+        protect(
+            lambda rows: rows,
+            model=two,
+            desired="yes",
+            population=alone,
+            policy=alone.policy,
+            start="explainer",
+        )
     for settings, said in (
-        ({"k": 2 * K, "guarantee": "catalogue"}, f"k = {K}"),
-        ({"k": K - 1, "guarantee": "catalogue"}, "below the floor"),
+        ({"k": 2 * K, "private_values": "exact"}, f"k = {K}"),
+        ({"k": K - 1, "private_values": "exact"}, "below the floor"),
         ({"k": K, "guarantee": "reciprocal"}, "fixes guarantee"),
     ):
         with pytest.raises(PolicyError, match=said):
@@ -333,7 +342,7 @@ def test_a_logged_model_answers_without_explainer_and_rows(
     settings: dict[str, Any] = {
         "model": tree,
         "desired": "yes",
-        "policy": PrivacyPolicy(k=K, guarantee="catalogue"),
+        "policy": PrivacyPolicy(k=K, guarantee="catalogue", private_values="exact"),
     }
     whole = KAnonymizer(policy=settings["policy"]).fit(
         people_alone(train), model=tree, desired="yes"
@@ -376,7 +385,7 @@ def people_alone(train: pd.DataFrame) -> Population:
 def test_cfk_serve_answers_over_http_from_bundle_and_model(
     train: pd.DataFrame, tree: Any, tmp_path: Path
 ) -> None:
-    uri, policy = store(tmp_path), PrivacyPolicy(k=K, guarantee="catalogue")
+    uri, policy = store(tmp_path), PrivacyPolicy(k=K, private_values="exact")
     whole = KAnonymizer(policy=policy).fit(people_alone(train), model=tree, desired="yes")
     whole.seal(tmp_path / "catalogue.cfk")
     with mlflow.start_run():

@@ -164,7 +164,7 @@ def answer_from_rows() -> Answer:
 
 
 def answer_from_a_sealed_catalogue(folder: Path) -> Answer:
-    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=K))
+    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=K, private_values="exact"))
     anonymizer.fit(population(), model=accepts, desired=1).seal(folder / "catalogue.cfk")
     sealed, policy = opened(folder / "catalogue.cfk")
     return handler_for(sealed, policy, None, most=MOST_QUERIES, model=accepts, desired=1).answer

@@ -1,0 +1,256 @@
+"""What the defaults say about one person, and what is said where other settings say more."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import mlflow
+import numpy as np
+import pandas as pd
+import pytest
+
+from applicants import FEATURES, QUERIES, ROWS, label
+from cfk_adapters.nearest import NearestUnlikeNeighbour
+from cfk_plugin import (
+    KAnonymizer,
+    Population,
+    PrivacyPolicy,
+    PrivacyReport,
+    RunLogger,
+    Schema,
+    protect,
+)
+from cfk_plugin.data.policy import PRIVATE_LINKAGE, STEERING
+from cfk_plugin.errors import ExactValuesWarning, InputError, QuerySteeringWarning
+
+K = 5
+SCHEMA = Schema.from_frame(ROWS, quasi_identifiers=["age", "job"], target="approved")
+POPULATION = Population.from_frame(ROWS, SCHEMA, key=b"the key of these tests")
+AFTER_A_CHANGE = "intersection after a change"
+CANARY = "the text of this explainer's error"
+
+
+def neighbour() -> NearestUnlikeNeighbour:
+    return NearestUnlikeNeighbour(ROWS[FEATURES], label)
+
+
+def private(explainer: Any, **options: Any) -> Any:
+    settings = {"policy": PrivacyPolicy(k=K), "desired": 1, **options}
+    return protect(explainer, model=label, population=POPULATION, **settings)
+
+
+def not_stopped(explanations: Any) -> set[tuple[str, ...]]:
+    return {entry.certificate.not_stopped for entry in explanations.generalized}
+
+
+@pytest.fixture
+def silent() -> Iterator[None]:
+    """Turn every warning into an error."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        yield
+
+
+# --- private values -------------------------------------------------------------------------------
+
+
+def test_private_values_are_shared_where_there_is_a_catalogue() -> None:
+    assert PrivacyPolicy().private_values == "shared"
+    assert PrivacyPolicy(private_values="exact").private_values == "exact"
+    for guarantee in ("nominal", "reciprocal"):
+        assert PrivacyPolicy(guarantee=guarantee).private_values == "exact"  # type: ignore[arg-type]
+
+
+def test_a_stored_policy_holds_the_resolved_value() -> None:
+    assert PrivacyPolicy().to_dict()["private_values"] == "shared"
+    assert PrivacyPolicy() == PrivacyPolicy(private_values="shared")
+    assert PrivacyPolicy().sha256 == PrivacyPolicy(private_values="shared").sha256
+
+
+def test_another_guarantee_has_its_own_default() -> None:
+    nominal = PrivacyPolicy().with_guarantee("nominal")
+    assert nominal == PrivacyPolicy(guarantee="nominal")
+    assert nominal.with_guarantee("catalogue") == PrivacyPolicy()
+    for form in ("bins", "exact"):
+        policy = PrivacyPolicy(private_values=form)  # type: ignore[arg-type]
+        assert policy.with_guarantee("catalogue") == policy
+    assert PrivacyPolicy(private_values="bins").with_guarantee("nominal").private_values == "bins"
+
+
+@pytest.mark.usefixtures("silent")
+def test_defaults_warn_of_nothing() -> None:
+    explanations = private(None).explain(QUERIES)
+    assert not_stopped(explanations) == {(AFTER_A_CHANGE,)}
+
+
+@pytest.mark.filterwarnings("error::cfk_plugin.errors.ExactValuesWarning")
+def test_exact_private_values_warn_and_are_listed() -> None:
+    exact = PrivacyPolicy(k=K, private_values="exact")
+    with pytest.raises(ExactValuesWarning, match="private values of one person"):
+        private(None, policy=exact)
+    with warnings.catch_warnings(action="ignore"):
+        explanations = private(None, policy=exact).explain(QUERIES)
+    assert not_stopped(explanations) == {(AFTER_A_CHANGE, PRIVATE_LINKAGE)}
+
+
+# --- the start of the search ----------------------------------------------------------------------
+
+
+def test_a_nearest_neighbour_does_not_decide_on_answers() -> None:
+    explanations = private(neighbour()).explain(QUERIES)
+    assert explanations == private(None).explain(QUERIES)
+    assert not_stopped(explanations) == {(AFTER_A_CHANGE,)}
+
+
+def test_starting_at_the_explainer_warns_and_is_listed() -> None:
+    with pytest.warns(QuerySteeringWarning, match="single training rows"):
+        led = private(neighbour(), start="explainer")
+    assert not_stopped(led.explain(QUERIES)) == {(AFTER_A_CHANGE, STEERING)}
+
+
+class Independent:
+    """An explainer whose answers depend on no single row."""
+
+    depends_on_rows = "no"
+
+    def explain(self, queries: pd.DataFrame) -> pd.DataFrame:
+        return queries.assign(income=95.0)
+
+
+@pytest.mark.usefixtures("silent")
+@pytest.mark.parametrize("start", ["auto", "explainer"])
+def test_an_explainer_that_depends_on_no_row_starts_the_search_and_steers_to_none(
+    start: Any,
+) -> None:
+    explanations = private(Independent(), start=start).explain(QUERIES)
+    assert not_stopped(explanations) == {(AFTER_A_CHANGE,)}
+    assert explanations.to_record().params["cfk.start"] == "independent explainer"
+    assert set(explanations.findings) != {None}
+
+
+def test_counterfactuals_that_are_given_start_the_search() -> None:
+    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=K)).fit(POPULATION, model=label, desired=1)
+    accepted = ROWS[label(ROWS[FEATURES]) == 1][FEATURES].head(len(QUERIES))
+    assert STEERING in next(iter(not_stopped(anonymizer.transform(accepted, QUERIES))))
+    assert not_stopped(anonymizer.published()) == {(AFTER_A_CHANGE,)}
+
+
+def test_the_public_certificate_lists_what_is_not_stopped() -> None:
+    entry = private(None).explain(QUERIES).generalized[0]
+    assert entry.to_dict()["certificate"]["not_stopped"] == [AFTER_A_CHANGE]
+
+
+# --- moves ----------------------------------------------------------------------------------------
+
+
+def test_an_answer_says_only_which_values_equal_the_querys() -> None:
+    explanations = private(None).explain(QUERIES)
+    n_unchanged = 0
+    for entry in explanations.generalized:
+        query = QUERIES.iloc[entry.query]
+        equal = [name for name, value in entry.released.items() if value == query[name]]
+        said = entry.to_dict()
+        assert sorted(said.get("unchanged", [])) == sorted(equal)
+        assert "moved" not in said
+        n_unchanged += len(equal)
+    assert n_unchanged > 0
+
+
+# --- the explainer's sample at fit ----------------------------------------------------------------
+
+
+def test_the_explainer_is_sampled_at_fit_and_not_asked_for_answers() -> None:
+    explanations = private(neighbour()).explain(QUERIES)
+    summary = explanations.summary()
+    assert summary["sampled"] == 20
+    assert summary["native_rate"] == 1  # a nearest neighbour returns training rows
+    assert set(explanations.findings) == {None}
+
+
+def test_the_sample_can_be_switched_off() -> None:
+    summary = private(neighbour(), sample_explainer=0).explain(QUERIES).summary()
+    assert summary["sampled"] is None
+    assert summary["native_rate"] is None
+    with pytest.raises(InputError, match="sample_explainer"):
+        private(neighbour(), sample_explainer=-1)
+
+
+def test_only_refused_people_are_explained_and_one_at_a_time() -> None:
+    calls: list[pd.DataFrame] = []
+
+    def explain(queries: pd.DataFrame) -> pd.DataFrame:
+        calls.append(queries)
+        return queries.assign(income=95.0)
+
+    private(explain, sample_explainer=7)
+    assert [len(queries) for queries in calls] == [1] * 7
+    assert not np.any(label(pd.concat(calls)) == 1)
+
+
+def test_no_further_person_is_explained_after_some_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cfk_plugin.release.sampling.SECONDS", -1.0)
+    assert private(neighbour()).explain(QUERIES).summary()["sampled"] is None
+
+
+def test_an_explainer_that_fails_at_fit_is_a_warning_without_its_text(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def explain(queries: pd.DataFrame) -> pd.DataFrame:
+        raise ValueError(CANARY)
+
+    with caplog.at_level(logging.WARNING, "cfk_plugin"):
+        protected = private(explain)
+    assert "ValueError" in caplog.text
+    assert CANARY not in caplog.text
+    assert protected.explain(QUERIES).summary()["sampled"] is None
+
+
+def test_the_sample_is_logged_once_however_many_calls_follow(tmp_path: Path) -> None:
+    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    logger = RunLogger(experiment="defaults", tracking_uri=uri)
+    protected = private(neighbour())
+    for _ in range(3):
+        protected.explain(QUERIES).log(logger)
+    run = mlflow.MlflowClient(uri).get_run(str(logger.run_id))
+    assert run.data.metrics["cfk.sampled"] == 20
+    assert run.data.metrics["cfk.native_rate"] == 1
+    assert run.data.metrics["cfk.examined"] == 0
+    assert run.data.params["cfk.start"] == "query"
+
+
+# --- the report -----------------------------------------------------------------------------------
+
+RAW_VALUES = "Private values are released as they are"
+STEERED = "started at an explainer's counterfactuals"
+
+
+def reported(explanations: Any) -> Any:
+    logger = RunLogger(experiment="defaults")
+    explanations.log(logger)
+    return PrivacyReport.of_runs(str(logger.run_id)).data
+
+
+@pytest.mark.usefixtures("mlflow_store")
+def test_the_report_says_what_the_default_leaves_open_and_how_the_explainer_would_leak() -> None:
+    data = reported(private(neighbour()).explain(QUERIES))
+    limits = " ".join(data.limits)
+    assert RAW_VALUES not in limits
+    assert STEERED not in limits
+    assert "at least k people could have them" in limits
+    assert data.metric("native_rate").value == 1
+    assert data.metric("native_rate").n == 20
+
+
+@pytest.mark.usefixtures("mlflow_store")
+@pytest.mark.filterwarnings("ignore::cfk_plugin.errors.QuerySteeringWarning")
+def test_the_report_says_what_other_settings_leave_open() -> None:
+    exact = PrivacyPolicy(k=K, private_values="exact")
+    data = reported(private(neighbour(), policy=exact, start="explainer").explain(QUERIES))
+    limits = " ".join(data.limits)
+    assert RAW_VALUES in limits
+    assert STEERED in limits
+    assert "at least k people could have them" not in limits
