@@ -29,11 +29,11 @@ TESTS = {
         "tests/records/test_rule.py",
         "tests/records/test_regions.py",
     ],
-    "cfk_plugin/release/verification.py": ["tests/release/test_verification.py"],
-    "cfk_plugin/protection/entries.py": [
-        "tests/protection/test_entries.py",
-        "tests/protection/test_catalogue.py",
+    "cfk_plugin/release/verification.py": [
+        "tests/release/test_verification.py",
+        "tests/release/test_what_may_change.py",
     ],
+    "cfk_plugin/protection/entries.py": ["tests/protection/test_entries.py"],
     "cfk_plugin/report/disclosure.py": [
         "tests/report/test_disclosure.py",
         "tests/report/test_figures.py",
