@@ -451,13 +451,17 @@ class Setting(AuditRows):
         control: Rate | None = None,
         *,
         baseline: ArrayLike | None = None,
+        n_attempts: int | None = None,
     ) -> AuditResult:
-        """Build a result; the default baseline is naming anybody in the region."""
+        """Build a result.
+
+        The default baseline is naming anybody in the region; the default number of attempts is one
+        for each release.
+        """
         anybody = self.releases.found(self.releases.everybody()) if baseline is None else baseline
         main, base = rate(chance, self.seed), rate(anybody, self.seed)
-        return AuditResult(
-            attack, scenario, main, base, control, figures, self.seed, len(self.releases)
-        )
+        n = len(self.releases) if n_attempts is None else n_attempts
+        return AuditResult(attack, scenario, main, base, control, figures, self.seed, n)
 
     def _sampled(self, frame: pd.DataFrame) -> pd.DataFrame:
         features = frame[list(self.population.schema.features)].reset_index(drop=True)

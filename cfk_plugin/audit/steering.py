@@ -126,6 +126,7 @@ def steering(
         attacks[worst].chances,
         figures,
         baseline=attacks[worst].lookups,
+        n_attempts=attacks[worst].n_attempts,
     )
 
 

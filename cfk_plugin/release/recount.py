@@ -116,6 +116,7 @@ def examine(
         people=population is not None,
         model=judge is not None,
         rerun=rerun,
+        published=table is not None,
     )
     if isinstance(policy, PrivacyPolicy) and "least_pureness" not in content:
         report.unchecked.append("the floor of pureness that held, which the file does not say")
@@ -200,7 +201,14 @@ def _of_regions(
 
 
 def _not_asked(
-    policy: Policy, *, key: bool, agreed: bool, people: bool, model: bool, rerun: bool
+    policy: Policy,
+    *,
+    key: bool,
+    agreed: bool,
+    people: bool,
+    model: bool,
+    rerun: bool,
+    published: bool,
 ) -> list[str]:
     """Return what was not checked, each with the option that checks it."""
     guarantee = policy.guarantee if isinstance(policy, PrivacyPolicy) else None
@@ -213,6 +221,9 @@ def _not_asked(
         "optimal and gap, which are the method's own claim": guarantee != "nominal",
         "that private values are those of the counterfactuals, which are not in the file": (
             guarantee is None or (guarantee == "catalogue" and rerun)
+        ),
+        "where searches for answers started, on which query steering depends": (
+            guarantee != "catalogue" or published
         ),
         "why explanations were withheld": guarantee is None,
     }
