@@ -367,7 +367,8 @@ def test_a_catalogue_answers_queries_as_on_one_machine(
     population: Population, spark: Any, tmp_path: Path
 ) -> None:
     queries, names = patients(120).assign(id=range(120)), list(population.schema.features)
-    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=4)).fit(population, model=accepts, desired=1)
+    policy = PrivacyPolicy(k=4, private_values="exact")  # no illness is shared by four people
+    anonymizer = KAnonymizer(policy=policy).fit(population, model=accepts, desired=1)
     anonymizer.seal(tmp_path / "catalogue.cfk")
     df, wishes = (
         on_spark(spark, queries, tmp_path),
@@ -415,9 +416,8 @@ def test_jobs_have_the_goal(spark: Any, tmp_path: Path) -> None:
         (named_by_pay, {"some", "much"}),
     ):
         for guarantee, job in (("catalogue", explain_spark), ("reciprocal", protect_spark)):
-            there = KAnonymizer(policy=PrivacyPolicy(k=4, guarantee=guarantee)).fit(
-                people, model, desired
-            )
+            policy = PrivacyPolicy(k=4, guarantee=guarantee, private_values="exact")
+            there = KAnonymizer(policy=policy).fit(people, model, desired)
             there.seal(tmp_path / "sealed.cfk")
             here = there.explain(train) if job is explain_spark else there.transform(train)
             expected = [
