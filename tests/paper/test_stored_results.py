@@ -187,14 +187,14 @@ FIXED: dict[str, dict[str, Any]] = {
     "reciprocal": RECIPROCAL,
     "reciprocal-ncp": {**RECIPROCAL, "objective": "ncp"},
     "reciprocal-eligible": {**RECIPROCAL, "anonymity_set": "eligible"},
-    "catalogue": {"guarantee": "catalogue"},
+    "catalogue": {"guarantee": "catalogue", "private_values": "exact"},
 }
 GENERATED: dict[str, dict[str, Any]] = {
     "reciprocal-diverse": {**RECIPROCAL, "l": 2, "t": 0.6},
     "reciprocal-bins": {**RECIPROCAL, "private_values": "bins"},
     "reciprocal-rare": {**RECIPROCAL, "rare_values": "withhold", "alpha": 0.3, "min_lift": 1.0},
     "reciprocal-alike": {**RECIPROCAL, "alpha": 0.4, "min_lift": 1.1, "on_homogeneous": "suppress"},
-    "catalogue-diverse": {"guarantee": "catalogue", "l": 2},
+    "catalogue-diverse": {"guarantee": "catalogue", "private_values": "exact", "l": 2},
     "catalogue-private": {
         "guarantee": "catalogue",
         "private_values": "bins",
