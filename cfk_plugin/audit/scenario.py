@@ -89,7 +89,8 @@ class Scenario(AuditRows):
     population: Population
     model: Any
     desired: Any  # one fixed outcome, as for `KAnonymizer.fit`; not "opposite"
-    outsiders: pd.DataFrame  # people who are not in the table, with all features
+    # people who are not in the table, with all features; the table itself where none are known
+    outsiders: pd.DataFrame
 
     def _counts(self) -> str:
         return repr(self.population)

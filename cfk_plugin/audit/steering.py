@@ -33,20 +33,21 @@ Ask = Callable[[pd.DataFrame], Explanations]
 SCENARIOS = MappingProxyType(
     {
         "candidates": (
-            "Knows the quasi-identifiers of everybody and may ask for explanations, asks as each"
-            " candidate inside the region with the private values received, spoiled until the"
-            " outcome is not the desired one, and strikes out whose answer does not hold the same"
-            " private values."
+            "Knows the model and the quasi-identifiers of everybody and may ask for explanations,"
+            " asks as each candidate inside the region with the private values received, spoiled"
+            " until the outcome is not the desired one, and strikes out whose answer does not hold"
+            " the same private values."
         ),
         "pose": (
-            "Knows the quasi-identifiers of everybody and may ask for explanations, asks as a"
-            " person with the private values of somebody else that the model refuses, and takes"
-            " the answer for the person's own record if its region holds the person."
+            "Knows the model, everybody's quasi-identifiers and predicted outcomes, and may ask"
+            " for explanations, asks as a person with the private values of somebody else that the"
+            " model refuses, and takes the answer for the person's own record if its region holds"
+            " the person."
         ),
         "trilaterate": (
-            "Knows the quasi-identifiers of everybody and may ask for explanations, observes where"
-            " the region of answers switches between those of two published entries, and names the"
-            " person inside whose distance fits."
+            "Knows the model, everybody's quasi-identifiers and predicted outcomes, and may ask"
+            " for explanations, observes where the region of answers switches between those of two"
+            " published entries, and names the person inside whose distance fits."
         ),
     }
 )

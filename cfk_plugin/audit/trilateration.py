@@ -270,7 +270,7 @@ class _Observer:
         low = np.zeros(len(pairs), dtype=np.int64)
         high = np.array([len(pair.points) - 1 for pair in pairs], dtype=np.int64)
         at_start = self._regions(everywhere, low)
-        beyond = self._regions(everywhere, high)  # region where the target's ends
+        beyond = self._regions(everywhere, high)  # the region just past the switch
         is_usable = np.zeros(len(pairs), dtype=bool)
         for i, pair in enumerate(pairs):
             is_target = at_start[i] == pair.target.region
@@ -289,6 +289,7 @@ class _Observer:
             if beyond[i] != pairs[i].partner.region:
                 continue  # a third person is nearest there
             number, place = self._probes[i]
+            # Along a path gaps fall from the target's owner to the partner's.
             nearer = float(pairs[i].gaps[high[i]])
             farther = float(pairs[i].gaps[low[i]])
             measured[number].append(Measurement(place=place, low=nearer, high=farther))
