@@ -382,7 +382,7 @@ def audit_all(
                 " commas."
             )
         ),
-    ] = "raw,reciprocal",
+    ] = "raw,catalogue",
     size: Annotated[
         str, typer.Option(help="How much is run: small (a first answer), medium or large.")
     ] = "small",
