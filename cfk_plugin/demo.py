@@ -359,10 +359,10 @@ def summarize(acts: list[Act], console: Console) -> None:
         )
     console.print(table)
     console.print(
-        "Copies, near: raw counterfactuals that are a training patient, or nearly. k: people behind"
-        " an explanation; rerun: of whom are left for somebody who reruns the protection for"
-        " everybody. NCP: information lost, mean, 0 to 1. Pureness: share of the region where the"
-        " model keeps the promise, mean.",
+        "Copies, near: of the raw counterfactuals for a few refused patients, those that are a"
+        " training patient, or nearly. k: people behind an explanation; rerun: of whom are left for"
+        " somebody who reruns the protection for everybody. NCP: information lost, mean, 0 to 1."
+        " Pureness: share of the region where the model keeps the promise, mean.",
         style="dim",
     )
 
