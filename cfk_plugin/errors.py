@@ -115,6 +115,10 @@ class IgnoredOptionWarning(UserWarning):
     """An option steers only an explainer that is not asked, as answers start at the query."""
 
 
+class UnknownTableWarning(UserWarning):
+    """A ledger knows people, and none of the table that it is used with."""
+
+
 class PrivacyLeakWarning(UserWarning):
     """Something that a differentially private release treats as public was learned from protected
     rows.

@@ -79,6 +79,12 @@ Policy = Annotated[
 Ledger = Annotated[
     str | None, typer.Option(help="Ledger of releases: SQLite file or postgresql URL.")
 ]
+Previous = Annotated[
+    Path | None,
+    typer.Option(
+        help="The catalogue that was published before; there are no other private values."
+    ),
+]
 Output = Annotated[
     Path | None, typer.Option("--output", "-o", help="Where the report goes, .json.")
 ]

@@ -79,17 +79,6 @@ def ledger_verify(
     return _show_status(found)
 
 
-@command("upgrade", "cfk ledger upgrade ledger.db", ledger)
-def ledger_upgrade(url: opt.LedgerUrl, key_file: opt.KeyFile = None) -> int:
-    """Add the chain to a ledger of an earlier version. Stop the servers that use it first."""
-    from cfk_plugin.records.ledger import Ledger
-
-    rows = Ledger.upgrade(url, key_file=key_file)
-    say(f"{rows} rows are in its chain now; what was taken from it before cannot be noticed")
-    with _opened(url, key_file) as book:
-        return _show_status(book.status())
-
-
 @command("status", "cfk ledger status ledger.db", ledger)
 def ledger_status(url: opt.LedgerUrl, key_file: opt.KeyFile = None) -> int:
     """Show how many records and releases a ledger holds."""
@@ -102,6 +91,45 @@ def _show_status(found: Status) -> int:
         value = getattr(found, field.name)
         say(f"{field.name:<9} {'–' if value is None else value}")
     return 0
+
+
+@command(
+    "check",
+    "cfk ledger check ledger.db train.csv -s schema.json",
+    ledger,
+)
+def ledger_check(
+    url: opt.LedgerUrl,
+    train: Annotated[Path, typer.Argument(help="Training rows, as they are used now.")],
+    schema: opt.SchemaFile,
+    key_file: opt.KeyFile = None,
+) -> int:
+    """Say whether a ledger knows this table: its columns, and how many of its people.
+
+    Exit code 0 when it does, or was not used yet; else 1.
+    """
+    from cfk_plugin._files import read_schema, read_table
+    from cfk_plugin.data.population import Population
+    from cfk_plugin.records.ledger import TableColumns
+    from cfk_plugin.release.person_handles import PersonHandles
+
+    rows = read_table(train)
+    population = Population.from_frame(rows, read_schema(schema, rows))
+    roles = population.schema
+    with _opened(url, key_file) as book:
+        known = book.columns()
+        if known is None:
+            say("the ledger was not used yet")
+            return 0
+        if changes := known.changes(TableColumns(tuple(sorted(roles.features)), roles.subject)):
+            say("the ledger was used with other columns:")
+            for change in changes:
+                say(f"  {change}")
+            return 1
+        people = PersonHandles(book, population).of_everybody()
+        found = book.count_known(people)
+    say(f"the columns are those of the ledger; of {len(people):,} people {found:,} are on record")
+    return 0 if found else 1
 
 
 @command(
@@ -156,9 +184,13 @@ def ledger_forget(
     ] = None,
     key_file: opt.KeyFile = None,
 ) -> int:
-    """Erase records from a ledger; what is on record for others stays."""
+    """Erase records from a ledger, and their people from the groups of others.
+
+    What is on record for others stays. People are known by the schema's subject key, if it names
+    one: give that column as well.
+    """
     from cfk_plugin._files import read_schema, read_table
-    from cfk_plugin.records.rule import handles_of
+    from cfk_plugin.records.keys import canonical_text
 
     known = None if train is None else read_table(train)
     table = read_table(rows) if known is None else _as_trained(rows, known)
@@ -172,10 +204,14 @@ def ledger_forget(
                 f"{rows}: column {lost} is missing; give the rows as they are in the training table"
             )
         # Column by column: a row of a data frame turns whole numbers beside a fraction into floats.
-        records = zip(*(table[name].tolist() for name in roles.features), strict=True)
-        gone = book.forget(
-            *(handle for values in records for handle in handles_of(book, roles, list(values)))
-        )
+        columns = [table[name].tolist() for name in sorted(roles.features)]
+        records = [list(values) for values in zip(*columns, strict=True)]
+        if roles.subject is None:
+            people = [[*map(canonical_text, values), "0"] for values in records]
+        else:
+            subjects = table[roles.subject].tolist() if roles.subject in table.columns else []
+            people = [[canonical_text(subject)] for subject in subjects]
+        gone = book.forget(*map(book.handle, records), people=[*map(book.person, people)])
     say(f"forgot {counted(gone.records, 'record')} with {counted(gone.releases, 'release')}")
     if not gone.records and known is None:
         say(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -226,11 +227,13 @@ def catalogue(
     k: opt.K = None,
     policy: opt.Policy = None,
     ledger: opt.Ledger = None,
+    previous: opt.Previous = None,
 ) -> int:
     """Publish every explanation there can be: the catalogue of a policy with guarantee="catalogue".
 
-    It holds private values of people, and nothing else of the rows. Exit code 1 when it has no
-    entry.
+    It holds private values of people, and nothing else of the rows. If one was published before,
+    give it with --previous, or use a ledger for all of them: else the difference tells about who
+    joined or left. Exit code 1 when it has no entry.
     """
     from contextlib import nullcontext
 
@@ -257,7 +260,7 @@ def catalogue(
         anonymizer.fit(
             population, asked, files.wanted(desired, asked, rows[list(population.schema.features)])
         )
-        published = anonymizer.published()
+        published = anonymizer.published(previous=_previous(previous))
     if html is not None:
         files.write_report(html, catalogue_page(published, population, title=title))
     if output is not None and output.suffix.lower() == ".json":
@@ -300,13 +303,18 @@ def verify(  # noqa: C901 - one check after the other
         bool, typer.Option("--rerun", help="Build the guarantee's regions again, and compare.")
     ] = False,
     effort: opt.Effort = "balanced",
+    previous: opt.Previous = None,
+    ledger: opt.Ledger = None,
 ) -> int:
     """Check released explanations: form, signature, people, values, and what the certificates say.
 
     Exit code 0 when nothing is wrong, 1 when the file must not be relied on, 3 when a person has to
     look: nothing was released, the table is another one, or it holds prototypes, which cannot be
-    counted. What was not checked is listed.
+    counted. What was not checked is listed. For --rerun, give --previous or --ledger as it was
+    given for the catalogue.
     """
+    from contextlib import nullcontext
+
     from cfk_plugin._files import (
         load_model,
         read_bytes,
@@ -317,6 +325,7 @@ def verify(  # noqa: C901 - one check after the other
         wanted,
     )
     from cfk_plugin.data.population import Population
+    from cfk_plugin.records.ledger import Ledger
     from cfk_plugin.release import signing
     from cfk_plugin.release.recount import Judge, examine
     from cfk_plugin.release.released_file import require_version
@@ -331,6 +340,8 @@ def verify(  # noqa: C901 - one check after the other
         )
     if train is None and (model is not None or k is not None):
         raise InputError("--model and --k need the training rows and --schema")
+    if not rerun and (previous is not None or ledger is not None):
+        raise InputError("--previous and --ledger say what --rerun needs; give that as well")
     if signature is not None and key is None:
         raise InputError("--signature needs --key, the public key of whoever signed")
     if rerun and model is None:
@@ -351,21 +362,33 @@ def verify(  # noqa: C901 - one check after the other
         if model is not None:
             asked, features = load_model(model, threshold), list(population.schema.features)
             judge = Judge(
-                population, asked, wanted(desired, asked, rows[features]), cast("Effort", effort)
+                population,
+                asked,
+                wanted(desired, asked, rows[features]),
+                cast("Effort", effort),
+                _previous(previous),
             )
-    found = examine(
-        said,
-        population,
-        judge,
-        agreed=None if policy is None else read_policy(policy, {}),
-        k=k,
-        outcome=desired,
-        rerun=rerun,
-        signed=key is not None,
-        table=table,
-    )
+    with Ledger(ledger) if ledger else nullcontext() as book:
+        found = examine(
+            said,
+            population,
+            judge and replace(judge, ledger=book),
+            agreed=None if policy is None else read_policy(policy, {}),
+            k=k,
+            outcome=desired,
+            rerun=rerun,
+            signed=key is not None,
+            table=table,
+        )
     _show_recount(found, said, population)
     return opt.EXIT[found.verdict]
+
+
+def _previous(path: Path | None) -> Mapping[str, Any] | None:
+    """Read a catalogue that was published before."""
+    from cfk_plugin._files import read_bytes, read_released
+
+    return None if path is None else read_released(read_bytes(path), path)[0]
 
 
 _SHOWN = 20

@@ -677,6 +677,11 @@ class OutcomeClasses(HostOnly):
         """Whether there is one side for every counterfactual, whatever its outcome."""
         return self._of_label is None
 
+    @property
+    def labels(self) -> list[object]:
+        """The label of each side; none where there is one side for every outcome."""
+        return [] if self._of_label is None else [*self._of_label]
+
     def of(self, labels: NDArray[Any]) -> NDArray[np.int64]:
         """Return the side of counterfactuals from the model's labels there; -1 for a label that no
         row has.

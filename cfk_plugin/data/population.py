@@ -205,17 +205,17 @@ class Population(HostOnly):
         check_columns(list(frame.columns), schema)
         kept = [c for c in (*schema.features, *schema.names("target")) if c in frame.columns]
         table, key = frame[kept].reset_index(drop=True), configured_key(key)
-        subjects = _subjects_of(frame, schema)
+        subjects, subject_keys = _subjects_of(frame, schema)
         if not schema.is_public:
             with doing("reading the table"):
-                return cls._counted(table, schema, subjects, key)
+                return cls._counted(table, schema, subjects, key, subject_keys)
         try:
             with quiet(
                 "the table holds values that cannot be counted ({})",
                 PopulationError,
                 let=PopulationError,
             ):
-                return cls._counted(table, schema, subjects, key)
+                return cls._counted(table, schema, subjects, key, subject_keys)
         except PopulationError as error:
             refusal = str(error)
         self = cls.__new__(cls)
@@ -227,7 +227,12 @@ class Population(HostOnly):
 
     @classmethod
     def _counted(
-        cls, table: pd.DataFrame, schema: Schema, subjects: Rows | None, key: bytes
+        cls,
+        table: pd.DataFrame,
+        schema: Schema,
+        subjects: Rows | None,
+        key: bytes,
+        subject_keys: NDArray[np.object_] | None,
     ) -> Population:
         if table.empty:
             raise PopulationError(_NO_ROWS)
@@ -242,7 +247,8 @@ class Population(HostOnly):
         people = np.bincount(
             cell_of_row[one_row_each(cell_of_row, subjects)], minlength=len(cells)
         ).astype(np.int64)
-        return cls(encoder, cells, people, RowStore(cell_of_row, subjects, table), key)
+        rows = RowStore(cell_of_row, subjects, table, subject_keys)
+        return cls(encoder, cells, people, rows, key)
 
     @classmethod
     def from_parquet(
@@ -493,6 +499,24 @@ class Population(HostOnly):
             else np.unique(subjects[rows], return_index=True)[1]
         )
 
+    def subject_keys(self, rows: Rows) -> list[object] | None:
+        """Return the subject key of each row; None where each row is a person."""
+        if self._rows.subjects is None or self._rows.subject_keys is None:
+            return None
+        return list(self._rows.subject_keys[self._rows.subjects[rows]])
+
+    @cached_property
+    def number_among_equal(self) -> Rows:
+        """The number of each row among the rows with equal features, from 0; shape (n_rows,)."""
+        line = np.lexsort(self.codes.T)
+        is_first = np.ones(len(line), dtype=bool)
+        is_first[1:] = (self.codes[line[1:]] != self.codes[line[:-1]]).any(axis=1)
+        start = np.flatnonzero(is_first)
+        size = np.diff(np.append(start, len(line)))
+        numbers = np.empty(len(line), dtype=np.int64)
+        numbers[line] = np.arange(len(line)) - np.repeat(start, size)
+        return numbers
+
     def limited_rows(self, most: int) -> Rows:
         """Return, in order, at most so many rows of each person, the first ones; none without a
         subject key.
@@ -595,12 +619,15 @@ def _check_schema(schema: object) -> None:
     require("schema", schema, Schema, instead, PopulationError)
 
 
-def _subjects_of(frame: pd.DataFrame, schema: Schema) -> Rows | None:
-    """Return a number per row that says whose it is, -1 for nobody; None where each row is a
-    person.
+def _subjects_of(
+    frame: pd.DataFrame, schema: Schema
+) -> tuple[Rows | None, NDArray[np.object_] | None]:
+    """Return a number per row that says whose it is, -1 for nobody, and the key of each number.
+
+    None and None where each row is a person.
     """
     if schema.subject is None:
-        return None
+        return None, None
     if found := unreadable(keys := frame[schema.subject], Hashable):
         raise PopulationError(
             f"subject key {schema.subject!r} holds {found}; give each person one text or number"
@@ -608,4 +635,5 @@ def _subjects_of(frame: pd.DataFrame, schema: Schema) -> Rows | None:
     # Of one type, different keys stay apart; among objects, pandas would take True for 1, and for
     # 1.0.
     keys = keys.map(to_text, na_action="ignore") if keys.dtype == object else keys
-    return np.asarray(pd.factorize(keys, use_na_sentinel=True)[0], dtype=np.int64)
+    numbers, distinct = pd.factorize(keys, use_na_sentinel=True)
+    return np.asarray(numbers, dtype=np.int64), np.asarray(distinct, dtype=object)

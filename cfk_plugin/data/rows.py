@@ -42,10 +42,15 @@ class RowStore(HostOnly):
     _advice = "a sealed population has no rows; use the population that it was sealed from"
 
     def __init__(
-        self, cell_of_row: Rows, subjects: Rows | None = None, table: pd.DataFrame | None = None
+        self,
+        cell_of_row: Rows,
+        subjects: Rows | None = None,
+        table: pd.DataFrame | None = None,
+        subject_keys: NDArray[np.object_] | None = None,
     ) -> None:
         self.cell_of_row = cell_of_row
         self.subjects = subjects  # person of each row; None where each row is one
+        self.subject_keys = subject_keys  # of these persons, in order of their numbers
         self._table = table
 
     def __len__(self) -> int:

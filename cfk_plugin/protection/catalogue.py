@@ -43,6 +43,7 @@ from cfk_plugin.protection.entries import (
 )
 from cfk_plugin.protection.partition import Partition
 from cfk_plugin.protection.private_values import EncodedValues, encode_private, private_at
+from cfk_plugin.protection.value_book import ValueBook
 
 _TELLING = 4  # combinations, of those its group must keep, at which a moving answer is tried
 _ALONE = 4  # values of an attribute that are tried alone, with the query's own for all others
@@ -101,15 +102,23 @@ class Catalogue(HostOnly):
 
     @classmethod
     def build(
-        cls, partition: Partition, policy: PrivacyPolicy, goal: Goal, model: RowOracle
+        cls,
+        partition: Partition,
+        policy: PrivacyPolicy,
+        goal: Goal,
+        model: RowOracle,
+        book: ValueBook | None = None,
     ) -> Catalogue:
-        """Find the admissible entries of every group; the model is asked in large batches."""
+        """Find the admissible entries of every group; the model is asked in large batches.
+
+        With a book, shared private values are the ones in it.
+        """
         if not partition.regions:
             raise PolicyError(
                 f"fewer than k = {policy.k} people have the desired outcome, so there is no"
                 ' catalogue; lower k, ask for another outcome, or choose guarantee="reciprocal"'
             )
-        found = find_entries(partition, policy, goal, model)
+        found = find_entries(partition, policy, goal, model, book)
 
         def catalogue_of(
             entries: Entries, ends: Mapping[str, pd.Series], inside: Mapping[int, Sequence[Grid]]
@@ -141,7 +150,7 @@ class Catalogue(HostOnly):
         inside = dict[int, list[Grid]]()
         if policy.reverts:
             inside = sets_inside(partition, np.unique(unordered.group), policy.k)
-        return catalogue_of(found, ends_of(partition, policy, found.forms), inside)
+        return catalogue_of(found, ends_of(partition, policy, found.forms, book), inside)
 
     def __len__(self) -> int:
         return len(self.group)

@@ -22,7 +22,8 @@ from cfk_plugin.protection.axes import Codes, Floats, Ints
 from cfk_plugin.protection.groups import counts_once
 from cfk_plugin.protection.partition import Partition, by_group
 from cfk_plugin.protection.private_values import EncodedValues, private_at, private_codes
-from cfk_plugin.protection.shared_values import in_dtype, scales_of, shared_candidates
+from cfk_plugin.protection.shared_values import in_dtype, shared_candidates
+from cfk_plugin.protection.value_book import ValueBook, book_candidates, ends_of_people
 
 _log = logging.getLogger("cfk_plugin")
 _ENTRIES = 64  # most combinations of private values that a group offers
@@ -76,7 +77,10 @@ class Entries(HostOnly):
 
 
 def ends_of(
-    partition: Partition, policy: PrivacyPolicy, forms: Iterable[Coarse]
+    partition: Partition,
+    policy: PrivacyPolicy,
+    forms: Iterable[Coarse],
+    book: ValueBook | None = None,
 ) -> dict[str, pd.Series]:
     """Return further numbers that set the ranges of distances, by private attribute.
 
@@ -91,19 +95,27 @@ def ends_of(
     ends = {name: pd.Series(sorted(numbers)) for name, numbers in edges.items()}
     if policy.private_values == "shared":
         domains = partition.population.domains
-        for name, scale in scales_of(partition, policy.k).items():
-            ends[name] = in_dtype(domains[name], np.array([scale.low, scale.high]))
+        known = ends_of_people(partition, policy.k) if book is None else book.ends
+        for name, both in known.items():
+            ends[name] = in_dtype(domains[name], np.array(both))
     return ends
 
 
 def find_entries(
-    partition: Partition, policy: PrivacyPolicy, goal: Goal, model: RowOracle
+    partition: Partition,
+    policy: PrivacyPolicy,
+    goal: Goal,
+    model: RowOracle,
+    book: ValueBook | None = None,
 ) -> Entries:
-    """Try private values with the region of every group; the model is asked in large batches."""
+    """Try private values with the region of every group; the model is asked in large batches.
+
+    With a book, shared private values are the ones in it.
+    """
     most = max(_SPENT * partition.population.n_rows, _FLOOR)
     rows_before = model.model.rows
     nothing = _Tried.of(partition, policy, most)
-    found = nothing.offering(_candidates(partition, policy), most).admitted(goal, model)
+    found = nothing.offering(_candidates(partition, policy, book), most).admitted(goal, model)
     left = most - (model.model.rows - rows_before)
     others = nothing.offering(_elsewhere(partition, found), left).admitted(goal, model)
     found = found.joined(others)
@@ -190,7 +202,7 @@ class _Candidates(HostOnly):
         return _Candidates(rows=self.rows[at], values=self.values.take(at))
 
 
-def _candidates(partition: Partition, policy: PrivacyPolicy) -> _Candidates:
+def _candidates(partition: Partition, policy: PrivacyPolicy, book: ValueBook | None) -> _Candidates:
     """Return the first distinct private values to try in each group, group by group."""
     population = partition.population
     grouped = np.flatnonzero(partition.group_of_row >= 0)
@@ -199,7 +211,10 @@ def _candidates(partition: Partition, policy: PrivacyPolicy) -> _Candidates:
     rows = grouped[in_order(population.codes[grouped], population.schema, group, keyed)]
     group = partition.group_of_row[rows]
     if policy.private_values == "shared":
-        shared = shared_candidates(partition, policy.k)
+        if book is None:
+            shared = shared_candidates(partition, policy.k)
+        else:
+            shared = book_candidates(partition, book)
         first_of_group = rows[np.searchsorted(group, shared.group)]
         candidates = _Candidates(rows=first_of_group, values=shared.values)
         n_most = min(_SHARED_ENTRIES, _SHARED_ENTRIES_PER_K * policy.k)

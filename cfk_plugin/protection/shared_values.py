@@ -403,12 +403,17 @@ def shared_candidates(partition: Partition, k: int) -> GroupCandidates:
     pair = np.unique(np.concatenate(pairs))
     center_of = pair // n_groups
     group = pair % n_groups
-    turn = (center_of * _GOLDEN + group * _SPREAD) % (1 << 32)
-    line = np.lexsort((turn, group))
+    line = in_turn(center_of, group)
     n_private = len(partition.population.schema.private)
     positions = [np.frombuffer(key, dtype=np.int64) for key in book]
     centers = np.array(positions, dtype=np.int64).reshape(len(book), n_private)
     return GroupCandidates(group=group[line], values=crowds.values_at(centers[center_of[line]]))
+
+
+def in_turn(center: Ints, group: Ints) -> Ints:
+    """Return the order of pairs of a center and a group: by group, each starting elsewhere."""
+    turn = (center * _GOLDEN + group * _SPREAD) % (1 << 32)
+    return np.lexsort((turn, group))
 
 
 @dataclass(frozen=True, eq=False, repr=False)

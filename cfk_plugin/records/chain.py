@@ -19,10 +19,14 @@ from cfk_plugin.errors import LedgerError
 from cfk_plugin.records.database import set_limits
 from cfk_plugin.records.keys import Key
 
-# The tables of a ledger and of budgets: they hold no person's values, except in released regions.
+# The tables of a ledger and of budgets. Of values they hold released regions, and private values
+# that at least k people have, or no one.
 
-VERSION = 2
-"""Version of the tables; a ledger of another version is refused. Version 1 had no chain."""
+VERSION = 3
+"""Version of the tables; a ledger of another version is refused.
+
+Version 1 had no chain, and version 2 did not know who shared what was released.
+"""
 
 _metadata = sa.MetaData()
 
@@ -71,12 +75,41 @@ releases = _chained(
     sa.Column("region", sa.Text, nullable=False),
     sa.Column("guarantee", sa.String, nullable=False),
     sa.Column("k", sa.Integer, nullable=False),
-    sa.Column("effective", sa.Integer),
+    sa.Column("group_id", sa.String(32), nullable=False, index=True),
     # UTC as text of fixed length, which sorts as time does and reads the same in both databases.
     sa.Column("first", sa.String(27), nullable=False),
     sa.Column("last", sa.String(27), nullable=False),
     sa.Column("times", sa.Integer, nullable=False),
     sa.UniqueConstraint("record", "digest", "policy", "population"),
+)
+
+# The people who share a region on record, as handles of 16 hex digits one after the other. A group
+# only ever loses people: whoever is gone when its region is released again.
+groups = _chained(
+    "cfk_ledger_groups",
+    sa.Column("group_id", sa.String(32), nullable=False, unique=True),  # random
+    sa.Column("digest", sa.String(64), nullable=False, index=True),  # keyed hash of the region
+    sa.Column("k", sa.Integer, nullable=False),
+    sa.Column("members", sa.Text, nullable=False),  # to whom a partition gives the region
+    sa.Column("inside", sa.Text, nullable=False),  # whose quasi-identifiers are in the region
+)
+
+# What the handles of the ledger are made of; one row, written when the ledger is used first.
+tables = _chained(
+    "cfk_ledger_tables",
+    sa.Column("features", sa.Text, nullable=False),  # names, as JSON
+    sa.Column("subject", sa.String),  # name of the column that says whose a row is
+    sa.Column("at", sa.String(27), nullable=False),
+)
+
+# Catalogues whose private values went on record, and the people of the table who were not on record
+# before, as in the table of groups.
+editions = _chained(
+    "cfk_ledger_editions",
+    sa.Column("purpose", sa.String, nullable=False, index=True),
+    sa.Column("private", sa.Text, nullable=False),  # as JSON; none that fewer than k people have
+    sa.Column("people", sa.Text, nullable=False),
+    sa.Column("at", sa.String(27), nullable=False),
 )
 
 # On PostgreSQL, spending locks the account's row; SQLite has one writer at a time.
@@ -103,7 +136,7 @@ spends = _chained(
     sa.Column("token", sa.String(32), nullable=False, unique=True),
 )
 
-_CHAINED = (releases, ceilings, spends)
+_CHAINED = (releases, groups, tables, editions, ceilings, spends)
 # No digest covers the columns "seq", "last" and "times": an answer that is repeated changes the
 # last two without an entry in the chain.
 _COVERED = {
@@ -169,6 +202,7 @@ class Chain:
     """The tables within one transaction; chained rows are read and written through it alone."""
 
     accounts, ceilings, spends = accounts, ceilings, spends
+    groups, tables, editions = groups, tables, editions
 
     def __init__(self, connection: sa.Connection, key: Key) -> None:
         self.connection, self._key = connection, key
@@ -381,11 +415,13 @@ def missing_ledger(where: object) -> LedgerError:
 
 def open_chain(connection: sa.Connection, key: Key, where: str, seen: Head | None) -> Chain:
     if seen is None and (version := _version(connection, key, where)) != VERSION:
-        instead = (
-            f"run cfk ledger upgrade {where} once, when no server uses it"
-            if version < VERSION
-            else "install the version of cfk_plugin that wrote it, or a later one"
-        )
+        instead = "install the version of cfk_plugin that wrote it, or a later one"
+        if version < VERSION:
+            instead = (
+                "it does not say who shared what was released, so nobody can tell who is left."
+                " Keep it, and make another: what is released from then on can be compared with"
+                " what was released before"
+            )
         raise LedgerError(
             f"the ledger has version {version}, this cfk_plugin reads version {VERSION}; {instead}"
         )
@@ -395,44 +431,17 @@ def open_chain(connection: sa.Connection, key: Key, where: str, seen: Head | Non
     return chain
 
 
-def make(connection: sa.Connection, key: Key, where: str, created: str = "") -> Chain:
+def make(connection: sa.Connection, key: Key, where: str) -> Chain:
     if sa.inspect(connection).has_table(meta.name):
         raise LedgerError(f"{where}: there is a ledger already; open it without create=True")
     _metadata.create_all(connection)
     head = Head.of_new(key, secrets.token_hex(16))
-    facts = {"version": str(VERSION), "key": key.id, "created": created or stamp()}
+    facts = {"version": str(VERSION), "key": key.id, "created": stamp()}
     facts |= {_IDENTITY: head.identity, _HEAD: head.sealed(key)}
     connection.execute(
         sa.insert(meta), [{"name": name, "value": value} for name, value in facts.items()]
     )
     return Chain(connection, key)
-
-
-def upgrade(connection: sa.Connection, key: Key, where: str) -> int:
-    """Chain all rows of a ledger of version 1; return how many there are."""
-    if _version(connection, key, where) >= VERSION:
-        raise LedgerError(f"{where}: the ledger has a chain already; nothing was changed")
-    created = _facts(connection).get("created", "")
-    old = [table for table in _CHAINED if sa.inspect(connection).has_table(table.name)]
-    for table in old:
-        for index in table.indexes:
-            connection.execute(sa.text(f"DROP INDEX IF EXISTS {index.name}"))
-        connection.execute(sa.text(f"ALTER TABLE {table.name} RENAME TO {table.name}_1"))
-    meta.drop(connection)
-    chain = make(connection, key, where, created)
-    for table in old:
-        names = ", ".join(
-            column.name for column in table.columns if column.name not in ("seq", "salt")
-        )
-        found = sa.text(f"SELECT {names} FROM {table.name}_1 ORDER BY id")  # noqa: S608 - names of ours
-        for page in (
-            connection.execute(found, execution_options={"yield_per": _PAGE})
-            .mappings()
-            .partitions()
-        ):
-            chain.write(table, [dict(row) for row in page])
-        connection.execute(sa.text(f"DROP TABLE {table.name}_1"))
-    return chain.head.seq
 
 
 def _facts(connection: sa.Connection, lock: bool = False) -> dict[str, str]:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, cast
 
 from sqlalchemy import URL, Connection, Engine, QueuePool, create_engine, event, make_url, text
-from sqlalchemy.exc import InvalidatePoolError, SQLAlchemyError
+from sqlalchemy.exc import InvalidatePoolError
 
 from cfk_plugin.errors import CFKError, LedgerError, MissingDependencyError, quiet
 from cfk_plugin.records.keys import OpenFiles, connect, state_folder, sync_folder
@@ -202,19 +202,6 @@ class Database:
         if (engine := self._engines.pop(os.getpid(), None)) is not None:
             engine.dispose()
 
-    def tidy(self) -> None:
-        """Merge SQLite's write-ahead log into its file, so that nothing erased is left in the
-        log.
-        """
-        if self.file is not None:
-            with (
-                contextlib.suppress(SQLAlchemyError, sqlite3.Error),
-                self.limit(),
-                self._engine().connect() as connection,
-            ):
-                held: Any = connection.connection.driver_connection
-                held.execute("PRAGMA wal_checkpoint(TRUNCATE)").close()
-
     def make_file(self) -> None:
         """Create the SQLite file before SQLite does, readable by its owner alone."""
         if self.file is not None:
@@ -243,6 +230,8 @@ class Database:
         """Return the error to raise for a database's error, without its text, and whether to try
         again.
         """
+        if self.file is not None and not self.file.is_file():
+            return self._gone(), False
         original: Any = getattr(error, "orig", None) or error
         code = getattr(original, "sqlstate", None) or ""
         busy = (getattr(original, "sqlite_errorcode", 0) or 0) & 0xFF in _BUSY
@@ -309,7 +298,7 @@ class Database:
         state = self.file.stat()
         mark = state.st_dev, state.st_ino
         if self.identity is not None and self._mark not in (None, mark):
-            # Another file: read before SQLite merges into it the log that lies beside it.
+            # Another file: read before SQLite merges into it a journal that lies beside it.
             found, read_only = None, "ro&immutable=1"
             with (
                 contextlib.suppress(sqlite3.Error),
@@ -324,8 +313,9 @@ class Database:
         return connect(self.file, _patience.get().milliseconds / 1000)
 
     def _prepare_sqlite(self, connection: sqlite3.Connection, record: Any) -> None:
+        # Not journal_mode=WAL: recent releases would be in a second file, and whoever opens the
+        # ledger after that was deleted would not know of them.
         for pragma in (
-            "journal_mode=WAL",
             "synchronous=FULL",
             "secure_delete=ON",
             "foreign_keys=ON",

@@ -4,6 +4,8 @@ few people.
 
 from __future__ import annotations
 
+import json
+import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -11,32 +13,36 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from sqlalchemy import ColumnElement, Connection, delete, func, select
+from sqlalchemy import ColumnElement, Connection, Table, delete, func, select
 
 from cfk_plugin.errors import HostOnly, LedgerError
 from cfk_plugin.records.chain import (
     VERSION,
+    BrokenLedgerError,
     Chain,
     Head,
     Row,
     chunks,
+    editions,
+    groups,
     locks,
     make,
     missing_ledger,
     open_chain,
     releases,
     stamp,
-    upgrade,
+    tables,
 )
 from cfk_plugin.records.database import Database, Mode, callers_own, locate, seconds_of
-from cfk_plugin.records.keys import find_key, is_handle
+from cfk_plugin.records.keys import find_key, is_handle, is_person, join_people, split_people
 from cfk_plugin.records.rule import (
-    Acceptable,
     Candidate,
-    Count,
     Decision,
+    Handles,
+    RecordedGroup,
+    RegionPeople,
     ReleasedRegion,
-    count_once,
+    Today,
     decode,
     encode,
     region_digest,
@@ -61,7 +67,8 @@ COLUMNS = (
     "population",
     "guarantee",
     "k",
-    "effective",
+    "members",
+    "inside",
     "first",
     "last",
     "times",
@@ -86,6 +93,23 @@ class Status:
 
 
 @dataclass(frozen=True, slots=True)
+class OnRecord:
+    """A region on record, and the people who share it."""
+
+    region: Region
+    people: RegionPeople
+
+
+@dataclass(frozen=True, slots=True)
+class Editions:
+    """The catalogues that are on record for one purpose."""
+
+    number: int  # how many
+    private: tuple[Any, ...]  # what each added, as JSON values
+    people: Handles  # who was in the table of any of them
+
+
+@dataclass(frozen=True, slots=True)
 class Forgotten:
     records: int
     releases: int
@@ -97,10 +121,12 @@ class Ledger(HostOnly):
 
     With a nominal guarantee a region leaves only if at least k people are inside of everything that
     was ever released for its record; else an earlier one leaves again, or nothing. With other
-    guarantees a record keeps its first region. A ledger sees only what is released through it, so
-    all processes share one database. It holds keyed hashes of records, the released regions, hashes
-    of policies, counts and times: no other value. Whoever has its key can test guesses of values,
-    so keep it with the training data. See the page "Keep a ledger".
+    guarantees a record keeps its first region. In either case only people count who shared the
+    region when it was released first, and are still inside of it. A ledger sees only what is
+    released through it, so all processes share one database. It holds keyed hashes of records and
+    people, the released regions, hashes of policies, counts and times: no other value. Whoever has
+    its key can test guesses of values, so keep it with the training data. See the page "Keep a
+    ledger".
 
     Parameters
     ----------
@@ -160,36 +186,10 @@ class Ledger(HostOnly):
         try:
             if create:
                 self._database.run(lambda c: make(c, self._key, self._database.where), "exclusive")
-                self._database.tidy()
             self.run(lambda chain: chain.check(AT_OPENING), "survey")
         except BaseException:
             self.close()
             raise
-
-    @classmethod
-    def upgrade(
-        cls,
-        url: str | Path | None = None,
-        *,
-        key: bytes | None = None,
-        key_file: str | Path | None = None,
-    ) -> int:
-        """Add the chain to a ledger of an earlier version of cfk_plugin; return how many rows are
-        in it.
-
-        What was removed before cannot be noticed. No server may use it meanwhile.
-
-        Raises
-        ------
-        LedgerError
-            If there is no ledger, or it has a chain.
-        """
-        ledger = cls.__new__(cls)
-        ledger._open(url, key, key_file, None, create=False)
-        with ledger:
-            return ledger._database.run(
-                lambda c: upgrade(c, ledger._key, ledger._database.where), "exclusive"
-            )
 
     def handle(self, values: Sequence[object]) -> str:
         """Return the keyed hash by which the ledger knows a record: HMAC-SHA256, 64 hex digits.
@@ -197,7 +197,8 @@ class Ledger(HostOnly):
         Parameters
         ----------
         values : sequence
-            Always in the same order. Values that are spelled alike are equal: 3, 3.0 and "3".
+            Always in the same order. Values that are spelled alike are equal: 3, 3.0 and "3";
+            0.1 + 0.2 and 0.3; texts in different Unicode normal forms.
 
         Returns
         -------
@@ -207,16 +208,27 @@ class Ledger(HostOnly):
             raise LedgerError("a handle is made of a sequence of values, not of one text")
         return self._key.handle(values)
 
+    def person(self, texts: Sequence[str | None]) -> str:
+        """Return the keyed hash by which the ledger knows a person: 16 hex digits.
+
+        Parameters
+        ----------
+        texts : sequence of str or None
+            What identifies the person: the value of the subject key, or those of a row.
+        """
+        return self._key.person(texts)
+
     def earlier(
         self, record: str, policy: str | None = None, population: str | None = None
     ) -> Region | None:
         """Return the region that was last released for a record, if any; see `latest`."""
-        return self.latest([record], policy, population).get(record)
+        found = self.latest([record], policy, population).get(record)
+        return None if found is None else found.region
 
     def latest(
         self, records: Sequence[str], policy: str | None = None, population: str | None = None
-    ) -> dict[str, Region]:
-        """Return the region that was last released for each record that has any.
+    ) -> dict[str, OnRecord]:
+        """Return what was last released for each record that has anything on record.
 
         Parameters
         ----------
@@ -226,11 +238,19 @@ class Ledger(HostOnly):
             Only those that left under this policy (SHA-256), or with this population (fingerprint).
             Default: any.
         """
-        known = self.run(lambda chain: _rows_of(chain, records), "read")
+
+        def read(chain: Chain) -> tuple[dict[str, Row], dict[str, RecordedGroup]]:
+            last = {
+                row["record"]: row
+                for row in _rows_of(chain, records)
+                if policy in (None, row["policy"]) and population in (None, row["population"])
+            }
+            return last, _groups_of(chain, [row["group_id"] for row in last.values()])
+
+        rows, known = self.run(read, "read")
         return {
-            release.record: release.region
-            for release in map(_read_release, known)
-            if policy in (None, release.policy) and population in (None, release.population)
+            record: OnRecord(decode(row["region"]), known[row["group_id"]].people)
+            for record, row in rows.items()
         }
 
     def one_request(self) -> AbstractContextManager[object]:
@@ -239,9 +259,7 @@ class Ledger(HostOnly):
         """
         return self._database.limit()
 
-    def settle(
-        self, candidates: Sequence[Candidate], count: Count, acceptable: Acceptable
-    ) -> list[Decision]:
+    def settle(self, candidates: Sequence[Candidate], today: Today) -> list[Decision]:
         """Decide what may leave for each candidate, and record it before it does.
 
         One transaction, committed when this returns. Candidates of one record see each other.
@@ -249,14 +267,9 @@ class Ledger(HostOnly):
         Parameters
         ----------
         candidates : sequence of Candidate
-        count : callable
-            Returns how many people of today's population are inside all of the regions that it is
-            given.
-        acceptable : callable
-            Says whether a region on record may leave for the candidate at a position under today's
-            policy. Unless the guarantee is "nominal", its answer must not depend on anything that
-            differs between those who have this region on record. Both functions are called while
-            others wait, maybe several times.
+        today : Today
+            Says who of today's population is inside of a region, and whether a region on record may
+            leave under today's policy. It is asked while others wait, maybe several times.
 
         Returns
         -------
@@ -266,23 +279,124 @@ class Ledger(HostOnly):
         Raises
         ------
         LedgerError
-            If the database fails or a candidate has the wrong form; then, or if `count` or
-            `acceptable` raises, nothing is recorded and nothing may be released.
+            If the database fails or a candidate has the wrong form; then, or if `today` raises,
+            nothing is recorded and nothing may be released.
         """
-        wanted = [self._read(candidate) for candidate in candidates]
-        return (
-            self.run(lambda chain: _settle(chain, wanted, count, acceptable), "settle")
-            if wanted
-            else []
-        )
+        for candidate in candidates:
+            _check(candidate)
+        if not candidates:
+            return []
+        return self.run(lambda chain: self._settle(chain, candidates, today), "settle")
 
-    def forget(self, *handles: str) -> Forgotten:
-        """Erase records by their handles; what is released for them later can be intersected with
-        earlier releases.
+    def check_table(self, features: Sequence[str], subject: str | None) -> None:
+        """Put down what the handles of a table are made of; refuse a table with other columns.
+
+        With other columns nobody and nothing on record would be found again.
+
+        Parameters
+        ----------
+        features : sequence of str
+            Names of the columns that records are known by.
+        subject : str, optional
+            Name of the column that people are known by.
+
+        Raises
+        ------
+        LedgerError
+            If the ledger was used with other columns.
         """
-        if not all(is_handle(handle) for handle in handles):
-            raise LedgerError("forget() takes handles as handle() returns them, not values")
-        return self._erase(*(releases.c.record.in_(part) for part in chunks(handles)))
+        asked = TableColumns(tuple(sorted(features)), subject)
+        known = self.columns()
+        if known is None:
+            self.run(lambda chain: _write_columns(chain, asked), "exclusive")
+            known = self.columns()
+        if known is not None and (changes := known.changes(asked)):
+            raise LedgerError(
+                f"the ledger was used with other columns: {'; '.join(changes)}. It would know no"
+                " record and no person of this table, and release everything anew. Give the table"
+                " its earlier columns; or keep this ledger, and make another, if nobody can"
+                " compare what was released before"
+            )
+
+    def columns(self) -> TableColumns | None:
+        """Return the columns that handles are made of; None before the ledger was used."""
+        rows = self.run(lambda chain: chain.rows(tables, tables.c.seq > 0), "read")
+        if not rows:
+            return None
+        return TableColumns(tuple(json.loads(rows[0]["features"])), rows[0]["subject"])
+
+    def knows_anyone(self, people: Handles) -> bool | None:
+        """Say whether any of these people is on record; None where nobody at all is."""
+        found: bool | None = None
+        for on_record in self._people_on_record():
+            if on_record & people:
+                return True
+            found = False if on_record else found
+        return found
+
+    def count_known(self, people: Handles) -> int:
+        """Count those of some people who are on record."""
+        known = frozenset[str]().union(*self._people_on_record())
+        return len(people & known)
+
+    def editions(self, purpose: str) -> Editions:
+        """Return the catalogues on record for one purpose."""
+        rows = self.run(lambda chain: chain.rows(editions, editions.c.purpose == purpose), "survey")
+        people = frozenset[str]().union(*(split_people(row["people"]) for row in rows))
+        private = tuple(json.loads(row["private"]) for row in rows)
+        return Editions(number=len(rows), private=private, people=people)
+
+    def add_edition(self, purpose: str, after: int, private: Any, people: Iterable[str]) -> bool:
+        """Put a catalogue on record, before anything of it leaves.
+
+        Parameters
+        ----------
+        purpose : str
+        after : int
+            How many catalogues of this purpose the caller has seen.
+        private : JSON value
+            Private values that it adds. None of them may be those of fewer than k people.
+        people : iterable of str
+            Who is in its table and in none before, from `person`.
+
+        Returns
+        -------
+        bool
+            False if there are more catalogues by now, and nothing was put on record.
+        """
+        row = {
+            "purpose": purpose,
+            "private": json.dumps(private, ensure_ascii=True, separators=(",", ":")),
+            "people": join_people(people),
+        }
+
+        def add(chain: Chain) -> bool:
+            if len(chain.rows(editions, editions.c.purpose == purpose)) != after:
+                return False
+            chain.write(editions, [row])
+            return True
+
+        return self.run(add, "exclusive")
+
+    def forget(self, *handles: str, people: Sequence[str] = ()) -> Forgotten:
+        """Erase records by their handles, and people from the groups of all other records.
+
+        What is released for these records later can be intersected with earlier releases. Take the
+        people out of the population as well: they do not count any more.
+
+        Parameters
+        ----------
+        *handles : str
+            Of records, from `handle`.
+        people : sequence of str
+            From `person`.
+        """
+        if not all(map(is_handle, handles)) or not all(map(is_person, people)):
+            raise LedgerError(
+                "forget() takes handles as handle() and person() return them, not values"
+            )
+        conditions = [releases.c.record.in_(part) for part in chunks(handles)]
+        return self._erase(*conditions, people=frozenset(people))
 
     def purge(self, before: datetime) -> int:
         """Erase releases that were last given before a moment; return how many.
@@ -308,17 +422,24 @@ class Ledger(HostOnly):
         ------
         dict
             One region of one record: ``record``, ``region`` (its keyed hash), ``policy``,
-            ``population``, ``guarantee``, ``k``, ``effective``, ``first``, ``last``, ``times``.
+            ``population``, ``guarantee``, ``k``, ``members`` and ``inside`` (how many people of the
+            group and of the region are left), ``first``, ``last``, ``times``.
         """
         last = 0
+
+        def read(chain: Chain) -> tuple[list[Row], dict[str, RecordedGroup]]:
+            rows = chain.rows(releases, releases.c.seq > last, _PAGE)
+            return rows, _groups_of(chain, [row["group_id"] for row in rows])
+
         # Page by page, so that no transaction stays open while the caller takes its time.
-        while page := self.run(
-            lambda chain, last=last: chain.rows(releases, releases.c.seq > last, _PAGE),  # type: ignore[misc]
-            "read",
-        ):
-            for row in page:
-                yield {name: row["digest" if name == "region" else name] for name in COLUMNS}
-            last = page[-1]["seq"]
+        while (page := self.run(read, "read"))[0]:
+            rows, known = page
+            for row in rows:
+                people = known[row["group_id"]].people
+                counts = {"members": len(people.members), "inside": len(people.inside)}
+                shown = {**row, **counts, "region": row["digest"]}
+                yield {name: shown[name] for name in COLUMNS}
+            last = rows[-1]["seq"]
 
     def status(self) -> Status:
         """Return what the ledger holds, in figures."""
@@ -372,6 +493,22 @@ class Ledger(HostOnly):
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _people_on_record(self) -> Iterator[Handles]:
+        """Yield the people of catalogues, and of groups, some at a time."""
+        for table, names in ((editions, ("people",)), (groups, ("inside", "members"))):
+            for page in self._pages(table):
+                for row in page:
+                    yield frozenset[str]().union(*(split_people(row[name]) for name in names))
+
+    def _pages(self, table: Table) -> Iterator[list[Row]]:
+        last = 0
+        while page := self.run(
+            lambda chain, last=last: chain.rows(table, table.c.seq > last, _PAGE),  # type: ignore[misc]
+            "read",
+        ):
+            yield page
+            last = page[-1]["seq"]
+
     def _counts(self) -> str:
         return repr(self._database.where)
 
@@ -413,75 +550,231 @@ class Ledger(HostOnly):
             database=self._database.where, version=VERSION, key_id=self._key.id, **figures
         )
 
-    def _read(self, candidate: Candidate) -> ReleasedRegion:
-        if not is_handle(candidate.record):
-            raise LedgerError("a candidate's record must be a handle as handle() returns it")
-        if not isinstance(candidate.k, int) or isinstance(candidate.k, bool) or candidate.k < 1:
-            raise LedgerError("a candidate's k must be a whole number >= 1")
-        # raises for what could not be read back, before anything is decided
-        text = encode(candidate.region)
-        known = {name: getattr(candidate, name) for name in Candidate.__slots__}
-        return ReleasedRegion(**known, text=text, digest=region_digest(self._key, candidate.region))
-
-    def _erase(self, *conditions: ColumnElement[bool]) -> Forgotten:
-        def erase(chain: Chain) -> Forgotten:
-            gone = [row for condition in conditions for row in chain.erase(releases, condition)]
-            # Nobody waits for these locks: settling is kept out until the end.
-            chain.connection.execute(
-                delete(locks).where(locks.c.record.not_in(select(releases.c.record)))
-            )
-            return Forgotten(len({row["record"] for row in gone}), len(gone))
-
-        gone = self.run(erase, "exclusive")
-        self._database.tidy()
-        return gone
-
-
-def _settle(
-    chain: Chain, wanted: Sequence[ReleasedRegion], count: Count, acceptable: Acceptable
-) -> list[Decision]:
-    histories: dict[str, list[ReleasedRegion]] = {release.record: [] for release in wanted}
-    if chain.connection.dialect.name == "postgresql":  # SQLite has locked everything
-        chain.lock(locks, histories)
-    known: dict[tuple[str, ...], Row] = {}
-    for row in _rows_of(chain, histories):
-        release = _read_release(row)
-        histories[release.record].append(release)
-        known[release.key] = row
-    count, now = count_once(count), datetime.now(UTC)
-    decisions: list[Decision] = []
-    given: dict[tuple[str, ...], Row] = {}
-    for i, candidate in enumerate(wanted):
-        with callers_own():
-            decision, leaves = settle(i, candidate, histories[candidate.record], count, acceptable)
-        decisions.append(decision)
-        if leaves is not None:
+    def _settle(
+        self, chain: Chain, candidates: Sequence[Candidate], today: Today
+    ) -> list[Decision]:
+        digests = [region_digest(self._key, candidate.region) for candidate in candidates]
+        histories: dict[str, list[ReleasedRegion]] = {each.record: [] for each in candidates}
+        if chain.connection.dialect.name == "postgresql":  # SQLite has locked everything
+            chain.lock(locks, (*histories, *digests))
+        known: dict[tuple[str, ...], Row] = {}
+        rows = _rows_of(chain, histories)
+        if chain.connection.dialect.name == "postgresql":
+            # Groups change below. A deadlock with others who lock them is tried again.
+            chain.lock(locks, {row["digest"] for row in rows}.difference(digests))
+        book = _GroupBook(chain, [row["group_id"] for row in rows], digests)
+        for row in rows:
+            release = _read_release(row, book.group(row["group_id"]))
+            histories[release.record].append(release)
+            known[release.key] = row
+        now = datetime.now(UTC)
+        decisions: list[Decision] = []
+        given: dict[tuple[str, ...], Row] = {}
+        for i, (candidate, digest) in enumerate(zip(candidates, digests, strict=True)):
+            with callers_own():
+                inside = today.inside(candidate.region)
+            wanted = _wanted(candidate, digest, inside)
+            with callers_own():
+                decision, leaves = settle(i, wanted, histories[candidate.record], today)
+            decisions.append(decision)
+            if leaves is None:
+                continue
+            if decision.outcome == "new":
+                leaves.group.group_id = book.record(leaves.group)
             # One microsecond apart, so that the last region of a batch stays known.
             moment = stamp(now + timedelta(microseconds=i))
             row = given[leaves.key] = known.setdefault(leaves.key, _row(leaves, moment))
             # Clocks of machines differ; a recorded time never moves back.
             later = {"last": max(row["last"], moment), "times": row["times"] + 1}
-            row |= {"k": leaves.k, "effective": leaves.effective, **later}
-    chain.write(releases, list(given.values()))
-    return decisions
+            row |= {"k": leaves.k, **later}
+        chain.write(releases, list(given.values()))
+        book.write()
+        return decisions
+
+    def _erase(
+        self, *conditions: ColumnElement[bool], people: frozenset[str] = frozenset()
+    ) -> Forgotten:
+        def erase(chain: Chain) -> Forgotten:
+            gone = [row for condition in conditions for row in chain.erase(releases, condition)]
+            in_use = select(releases.c.group_id)
+            chain.erase(groups, groups.c.group_id.not_in(in_use))
+            if people:
+                _forget_people(chain, people)
+            # Nobody waits for these locks: settling is kept out until the end.
+            chain.connection.execute(delete(locks))
+            return Forgotten(len({row["record"] for row in gone}), len(gone))
+
+        return self.run(erase, "exclusive")
+
+
+@dataclass(frozen=True, slots=True)
+class TableColumns:
+    """The columns that the handles of a ledger are made of."""
+
+    features: tuple[str, ...]  # of records, in the order of their names
+    subject: str | None  # of people
+
+    def changes(self, other: TableColumns) -> list[str]:
+        """Say in words what others have that these do not, and the other way round."""
+        said = []
+        if new := sorted({*other.features} - {*self.features}):
+            said.append(f"new {_listed(new)}")
+        if gone := sorted({*self.features} - {*other.features}):
+            said.append(f"gone {_listed(gone)}")
+        if self.subject != other.subject:
+            before, now = (
+                "each row" if name is None else f"column {name!r}"
+                for name in (self.subject, other.subject)
+            )
+            said.append(f"people were told apart by {before}, and now by {now}")
+        return said
+
+
+def _listed(names: Sequence[str]) -> str:
+    word = "column" if len(names) == 1 else "columns"
+    return f"{word} {', '.join(map(repr, names))}"
+
+
+def _write_columns(chain: Chain, columns: TableColumns) -> None:
+    if not chain.rows(tables, tables.c.seq > 0):
+        row = {"features": json.dumps(columns.features), "subject": columns.subject}
+        chain.write(tables, [row])
+
+
+class _GroupBook:
+    """The groups that one transaction of the ledger reads, changes and adds."""
+
+    def __init__(self, chain: Chain, group_ids: Sequence[str], digests: Sequence[str]) -> None:
+        self._chain = chain
+        self._rows = {
+            row["group_id"]: row
+            for row in (
+                *_rows_in(chain, groups, groups.c.group_id, group_ids),
+                *_rows_in(chain, groups, groups.c.digest, digests),
+            )
+        }
+        self._groups = {group_id: _read_group(row) for group_id, row in self._rows.items()}
+
+    def group(self, group_id: str) -> RecordedGroup:
+        """Return a group on record."""
+        if group_id not in self._groups:
+            raise BrokenLedgerError("a group of people is gone")
+        return self._groups[group_id]
+
+    def record(self, group: RecordedGroup) -> str:
+        """Return the number of the group of a new release; records released together share it."""
+        for known in self._groups.values():
+            if known.digest == group.digest and known.people == group.people:
+                return known.group_id
+        group.group_id = secrets.token_hex(16)
+        self._groups[group.group_id] = group
+        return group.group_id
+
+    def write(self) -> None:
+        """Write the groups that are new, or differ from what is on record."""
+        changed = []
+        for group_id, group in self._groups.items():
+            row = self._rows.get(group_id, {"group_id": group_id, "digest": group.digest})
+            today = {
+                "k": group.k,
+                "members": join_people(group.people.members),
+                "inside": join_people(group.people.inside),
+            }
+            if any(row.get(name) != value for name, value in today.items()):
+                changed.append(row | today)
+        self._chain.write(groups, changed)
+
+
+def _check(candidate: Candidate) -> None:
+    """Raise a LedgerError if a candidate cannot be recorded, before anything is decided."""
+    if not is_handle(candidate.record):
+        raise LedgerError("a candidate's record must be a handle as handle() returns it")
+    if not isinstance(candidate.k, int) or isinstance(candidate.k, bool) or candidate.k < 1:
+        raise LedgerError("a candidate's k must be a whole number >= 1")
+    if not all(map(is_person, candidate.members)):
+        raise LedgerError("the members of a group must be handles as person() returns them")
+    encode(candidate.region)  # raises for what could not be read back
+
+
+def _wanted(candidate: Candidate, digest: str, inside: frozenset[str]) -> ReleasedRegion:
+    """Return a candidate as it would be put on record."""
+    people = RegionPeople(members=candidate.members, inside=inside)
+    return ReleasedRegion(
+        record=candidate.record,
+        region=candidate.region,
+        policy=candidate.policy,
+        population=candidate.population,
+        guarantee=candidate.guarantee,
+        k=candidate.k,
+        text=encode(candidate.region),
+        digest=digest,
+        group=RecordedGroup(group_id="", digest=digest, people=people, k=candidate.k),
+    )
 
 
 def _rows_of(chain: Chain, records: Iterable[str]) -> list[Row]:
     """Return what the ledger holds for records, the latest release last."""
-    parts = chunks(sorted(set(records)))
-    rows = [row for part in parts for row in chain.rows(releases, releases.c.record.in_(part))]
+    rows = _rows_in(chain, releases, releases.c.record, records)
     return sorted(rows, key=lambda row: (row["last"], row["seq"]))
 
 
+def _rows_in(
+    chain: Chain, table: Table, column: ColumnElement[str], values: Iterable[str]
+) -> list[Row]:
+    """Return the rows that have one of some values in a column."""
+    parts = chunks(sorted(set(values)))
+    return [row for part in parts for row in chain.rows(table, column.in_(part))]
+
+
+def _groups_of(chain: Chain, group_ids: Iterable[str]) -> dict[str, RecordedGroup]:
+    rows = _rows_in(chain, groups, groups.c.group_id, group_ids)
+    return {row["group_id"]: _read_group(row) for row in rows}
+
+
+def _read_group(row: Row) -> RecordedGroup:
+    people = RegionPeople(
+        members=split_people(row["members"]),
+        inside=split_people(row["inside"]),
+    )
+    return RecordedGroup(group_id=row["group_id"], digest=row["digest"], people=people, k=row["k"])
+
+
+def _forget_people(chain: Chain, people: frozenset[str]) -> None:
+    """Take people out of all groups and catalogues.
+
+    A changed row gets another salt, so that nobody can test afterwards whether they were in.
+    """
+    for table, names in ((groups, ("members", "inside")), (editions, ("people",))):
+        end = chain.head.seq  # rows that change get later numbers
+        last = 0
+        while page := chain.rows(table, (table.c.seq > last) & (table.c.seq <= end), _PAGE):
+            last = page[-1]["seq"]
+            changed = []
+            for row in page:
+                before = {name: split_people(row[name]) for name in names}
+                if any(known & people for known in before.values()):
+                    left = {name: join_people(known - people) for name, known in before.items()}
+                    changed.append(row | left | {"salt": secrets.token_hex(16)})
+            chain.write(table, changed)
+
+
 # of a release and its row
-_SAME = ("record", "digest", "policy", "population", "guarantee", "k", "effective")
+_SAME = ("record", "digest", "policy", "population", "guarantee", "k")
 
 
-def _read_release(row: Row) -> ReleasedRegion:
+def _read_release(row: Row, group: RecordedGroup) -> ReleasedRegion:
     same = {name: row[name] for name in _SAME}
-    return ReleasedRegion(region=decode(row["region"]), text=row["region"], **same)
+    return ReleasedRegion(region=decode(row["region"]), text=row["region"], group=group, **same)
 
 
 def _row(release: ReleasedRegion, moment: str) -> Row:
     same = {name: getattr(release, name) for name in _SAME}
-    return {**same, "region": release.text, "first": moment, "last": moment, "times": 0}
+    group_id = release.group.group_id
+    return {
+        **same,
+        "region": release.text,
+        "group_id": group_id,
+        "first": moment,
+        "last": moment,
+        "times": 0,
+    }

@@ -1,36 +1,71 @@
 """The rule of the ledger: what may leave for a record, after what left for it before.
 
-A nominal guarantee is about the people inside of regions: a further region leaves as long as all
-that ever left have k people in common. The other guarantees are about everybody who gets the same
-answer, against an adversary who reruns this rule: a record keeps its region, wherever a later
-partition puts the members of its group.
+Somebody who compares releases looks for the person who fits all of them. So the ledger knows, by
+keyed handles, who shared each region when it was released, and counts those of them who are still
+inside of it today. Only these could be meant by both releases.
+
+A nominal guarantee is about the people inside of regions: a further region leaves as long as k
+people fit all that ever left. The other guarantees are about everybody who gets the same answer,
+against an adversary who reruns this rule: a record keeps its region, wherever a later partition
+puts the members of its group, and gets none once fewer than k of these members are left. (Xiao and
+Tao, m-invariance, SIGMOD 2007, keep the group of a record alive in every publication in the same
+way, and fill gaps with made-up people. Here nothing is made up: the record is withheld.)
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from datetime import date, datetime
 from decimal import Decimal
-from typing import Any, Literal
+from functools import reduce
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import pandas as pd
 
 from cfk_plugin.data.region import Interval, Part, Region, natural, part_from_dict
-from cfk_plugin.data.schema import Schema
 from cfk_plugin.errors import LedgerError
 from cfk_plugin.records.keys import Key
 
 Outcome = Literal["new", "again", "earlier", "refused"]
+Reason = Literal["intersection", "too_few_remain"]
 NOMINAL = "nominal"
 """The guarantee about people inside of regions; all others are about groups of a fixed
 partition.
 """
-Count = Callable[[Sequence[Region]], int]
-Acceptable = Callable[[int, Region], bool]
+Handles = frozenset[str]
+"""Handles of people, as `Key.person` makes them."""
+
+
+@dataclass(frozen=True, slots=True)
+class RegionPeople:
+    """The people behind a region: to whom a partition gives it, and everybody inside of it."""
+
+    members: Handles  # none under a nominal guarantee
+    inside: Handles
+
+    def among(self, today: Handles) -> RegionPeople:
+        """Return those who are inside of the region today as well."""
+        return RegionPeople(self.members & today, self.inside & today)
+
+
+class Today(Protocol):
+    """What the ledger asks about today's population; both may be asked several times."""
+
+    def inside(self, region: Region) -> Handles:
+        """Return the people inside of a region."""
+        ...
+
+    def accepts(self, index: int, region: Region, people: RegionPeople) -> bool:
+        """Say whether a region on record may leave for a candidate, for the people who are left.
+
+        Unless the guarantee is nominal, the answer must not depend on anything that differs
+        between the records that share the region.
+        """
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,24 +78,51 @@ class Candidate:
     population: str
     guarantee: str
     k: int
-    effective: int | None
+    members: Handles = frozenset()  # to whom the partition gives the region
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
+    """What the ledger decided for a candidate."""
+
     outcome: Outcome
     region: Region | None  # what may be released; None when refused
-    # for "again" and "earlier": people mapped to that region, as recorded
-    effective: int | None = None
-    # People left after everything on record: with a nominal guarantee those inside of all regions;
-    # with others those mapped to the one region, None if there are several.
-    people: int | None = field(default=None, compare=False)
+    # for "again" and "earlier": who shared the region when it was released first and at every
+    # release since, and is inside of it today
+    remaining: RegionPeople | None = None
+    # People who fit everything on record: with a nominal guarantee those inside of all regions;
+    # with others the members of the one region, None if there are several.
+    people: int | None = None
+    reason: Reason | None = None  # when refused
+
+
+@dataclass(slots=True)
+class RecordedGroup:
+    """The people who share a region on record; `people` shrinks when some are gone at a release.
+
+    What is decided for one of its records must not depend on what was asked for others of them, so
+    k and people are those of all.
+    """
+
+    group_id: str
+    digest: str  # keyed hash of the region
+    people: RegionPeople
+    k: int  # the largest that the region left under
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReleasedRegion(Candidate):
+class ReleasedRegion:
+    """A region on record for a record, or about to be."""
+
+    record: str
+    region: Region
+    policy: str
+    population: str
+    guarantee: str
+    k: int
     text: str  # the region, as it is stored
     digest: str  # keyed hash of the region
+    group: RecordedGroup  # shared by all records that got the region together
 
     @property
     def key(self) -> tuple[str, str, str, str]:
@@ -68,102 +130,108 @@ class ReleasedRegion(Candidate):
 
 
 def settle(
-    index: int,
-    wanted: ReleasedRegion,
-    history: list[ReleasedRegion],
-    count: Count,
-    acceptable: Acceptable,
+    index: int, wanted: ReleasedRegion, history: list[ReleasedRegion], today: Today
 ) -> tuple[Decision, ReleasedRegion | None]:
-    """Apply the rule; return the decision for the candidate, and what has to be put on record."""
-    if wanted.guarantee == NOMINAL:
-        outcome, given = _by_people_inside(index, wanted, history, count, acceptable)
-    else:
-        outcome, given = _by_group(index, wanted, history, acceptable)
+    """Apply the rule; return the decision for the candidate, and what has to be put on record.
+
+    The history of the record gets what is released at its end, and the group of that loses who is
+    not inside today.
+    """
+    decide = _by_people_inside if wanted.guarantee == NOMINAL else _by_group
+    decision, given = decide(index, wanted, history, today)
     if given is None:
-        return Decision(outcome, None), None
+        return decision, None
+    given.group.people = given.group.people.among(today.inside(given.region))
+    given.group.k = max(given.group.k, given.k)
     given = _record(given, history)
-    recorded = effective(given, history) if outcome != "new" else None
-    return (
-        Decision(outcome, given.region, recorded, people_left(wanted.guarantee, history, count)),
-        given,
-    )
+    left = people_left(wanted.guarantee, history, today.inside(given.region))
+    return replace(decision, people=left), given
 
 
-def effective(release: ReleasedRegion, history: Sequence[ReleasedRegion]) -> int | None:
-    """Return the least number of people mapped to a region, over all records of it."""
-    known = [
-        row.effective
-        for row in history
-        if row.digest == release.digest and row.guarantee != NOMINAL
-    ]
-    return min((people for people in known if people is not None), default=None)
+def people_left(guarantee: str, history: Sequence[ReleasedRegion], today: Handles) -> int | None:
+    """Return how many people fit all that is on record; None where that is not known.
 
-
-def people_left(guarantee: str, history: Sequence[ReleasedRegion], count: Count) -> int | None:
-    """Return how many people are left after all that is on record; None where that is not known."""
-    released = _distinct(history)
+    `today` has those who are inside of the region that was released last.
+    """
     if guarantee == NOMINAL:
-        return count([release.region for release in released])
-    return effective(released[0], history) if len(released) == 1 else None
-
-
-def count_once(count: Count) -> Count:
-    known: dict[frozenset[Region], int] = {}
-
-    def counted(regions: Sequence[Region]) -> int:
-        together = frozenset(regions)
-        if together not in known:
-            known[together] = count(regions)
-        return known[together]
-
-    return counted
+        return len(_inside_all(history) & today)
+    regions = {release.digest for release in history}
+    return len(history[-1].group.people.members) if len(regions) == 1 else None
 
 
 def _by_people_inside(
-    index: int,
-    wanted: ReleasedRegion,
-    history: Sequence[ReleasedRegion],
-    count: Count,
-    acceptable: Acceptable,
-) -> tuple[Outcome, ReleasedRegion | None]:
-    """Let a region leave while everything that left has enough people in common."""
-    if any(release.digest == wanted.digest for release in history):
-        return "again", wanted
-    released = [*history, wanted]
-    if count([release.region for release in _distinct(released)]) >= max(
-        release.k for release in released
-    ):
-        return "new", wanted
-    return _give_earlier(index, wanted, _distinct(history[::-1]), acceptable)
+    index: int, wanted: ReleasedRegion, history: Sequence[ReleasedRegion], today: Today
+) -> tuple[Decision, ReleasedRegion | None]:
+    """Let a region leave while enough people fit it and everything that left."""
+    k = max(release.k for release in (*history, wanted))
+
+    def has_enough(region: Region) -> bool:
+        inside = today.inside(region)
+        return len(_inside_all(history) & inside if history else inside) >= k
+
+    latest_first = _distinct(reversed(history))
+    same = [release for release in latest_first if release.digest == wanted.digest]
+    if not same and has_enough(wanted.region):
+        return Decision("new", wanted.region), wanted
+    others = [release for release in latest_first if release.digest != wanted.digest]
+    choices = [release for release in (*same, *others) if has_enough(release.region)]
+    if not choices:
+        return _refused("too_few_remain" if history else "intersection"), None
+    decision, given = _give_earlier(index, wanted, choices, today)
+    if given is not None and decision.outcome == "again":
+        given = replace(wanted, group=given.group)  # on record under today's policy as well
+    return decision, given
 
 
 def _by_group(
-    index: int, wanted: ReleasedRegion, history: Sequence[ReleasedRegion], acceptable: Acceptable
-) -> tuple[Outcome, ReleasedRegion | None]:
+    index: int, wanted: ReleasedRegion, history: Sequence[ReleasedRegion], today: Today
+) -> tuple[Decision, ReleasedRegion | None]:
     """Let a record keep its region, whatever the candidate's: a later partition may split its
     group.
     """
     if not history:
-        return ("new", wanted) if (wanted.effective or 0) >= wanted.k else ("refused", None)
-    groups = _distinct([release for release in history[::-1] if release.guarantee != NOMINAL])
-    large = [release for release in groups if (effective(release, history) or 0) >= wanted.k]
-    return _give_earlier(index, wanted, large, acceptable)
+        if len(wanted.group.people.members) >= wanted.k:
+            return Decision("new", wanted.region), wanted
+        return _refused("intersection"), None
+    regions = _distinct(release for release in reversed(history) if release.guarantee != NOMINAL)
+    if not regions:
+        return _refused("intersection"), None
+    choices = []
+    for release in regions:
+        remaining = release.group.people.among(today.inside(release.region))
+        k = max(release.group.k, wanted.k)
+        if min(len(remaining.members), len(remaining.inside)) >= k:
+            choices.append(release)
+    if not choices:
+        return _refused("too_few_remain"), None
+    return _give_earlier(index, wanted, choices, today)
 
 
 def _give_earlier(
-    index: int, wanted: ReleasedRegion, choices: Sequence[ReleasedRegion], acceptable: Acceptable
-) -> tuple[Outcome, ReleasedRegion | None]:
-    """Return the first region that today's policy allows."""
-    given = next((release for release in choices if acceptable(index, release.region)), None)
-    if given is None:
-        return "refused", None
-    # It now leaves under today's policy too, so today's k binds whatever follows.
-    return "again" if given.digest == wanted.digest else "earlier", replace(
-        given, k=max(given.k, wanted.k)
-    )
+    index: int, wanted: ReleasedRegion, choices: Sequence[ReleasedRegion], today: Today
+) -> tuple[Decision, ReleasedRegion | None]:
+    """Return the first region on record that today's policy allows for the people who are left."""
+    for release in choices:
+        remaining = release.group.people.among(today.inside(release.region))
+        if today.accepts(index, release.region, remaining):
+            outcome: Outcome = "again" if release.digest == wanted.digest else "earlier"
+            # It now leaves under today's policy too, so today's k binds whatever follows.
+            given = replace(release, k=max(release.k, wanted.k))
+            return Decision(outcome, release.region, remaining), given
+    return _refused("intersection"), None
 
 
-def _distinct(releases: Sequence[ReleasedRegion]) -> list[ReleasedRegion]:
+def _refused(reason: Reason) -> Decision:
+    return Decision("refused", None, reason=reason)
+
+
+def _inside_all(history: Sequence[ReleasedRegion]) -> Handles:
+    """Return who was inside of everything on record, each time it was released."""
+    return reduce(Handles.intersection, (release.group.people.inside for release in history))
+
+
+def _distinct(releases: Iterable[ReleasedRegion]) -> list[ReleasedRegion]:
+    """Return the first release of each region."""
     found: dict[str, ReleasedRegion] = {}
     for release in releases:
         found.setdefault(release.digest, release)
@@ -174,10 +242,7 @@ def _record(given: ReleasedRegion, history: list[ReleasedRegion]) -> ReleasedReg
     """Move a release to the end, replacing the row that it repeats."""
     for row in history:
         if row.key == given.key:
-            people = min(
-                (e for e in (row.effective, given.effective) if e is not None), default=None
-            )
-            given = replace(given, k=max(row.k, given.k), effective=people)
+            given = replace(given, k=max(row.k, given.k))
             history.remove(row)
             break
     history.append(given)
@@ -296,15 +361,3 @@ def _read_value(stored: Any) -> Any:
         "decimal": Decimal,
     }
     return readers[kind](text)
-
-
-def handles_of(ledger: Any, schema: Schema, values: Sequence[object]) -> tuple[str, ...]:
-    """Return the handles that a record may have in a ledger: in order of names and, of older
-    entries, of the table.
-    """
-    own = ledger.handle([values[j] for j in schema.canonical])
-    return (
-        (own,)
-        if list(schema.canonical) == sorted(schema.canonical)
-        else (own, ledger.handle(values))
-    )

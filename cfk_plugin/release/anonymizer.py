@@ -4,6 +4,8 @@ results.
 
 from __future__ import annotations
 
+import json
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -27,17 +29,20 @@ from cfk_plugin.errors import (
     InputError,
     NotFittedError,
     PolicyError,
+    UnknownTableWarning,
     counted,
     without_frames,
 )
 from cfk_plugin.hookspecs import Finding, Progress, Protector, ReleaseRecord
 from cfk_plugin.metrics.provenance import environment_of, facts_of
 from cfk_plugin.plugins import load_plugins
-from cfk_plugin.protection.catalogue import catalogue_to_arrays
+from cfk_plugin.protection.catalogue import Catalogue, catalogue_to_arrays
 from cfk_plugin.protection.groups import Effort
 from cfk_plugin.protection.partition import partition_to_arrays
+from cfk_plugin.protection.value_book import ValueBook
 from cfk_plugin.records.logger import RunLogger, may_observe, observe
 from cfk_plugin.release.detection import Detector
+from cfk_plugin.release.editions import CatalogueEditions, book_of_published, outcomes_of
 from cfk_plugin.release.explanations import Explanations, Request, ResultContext
 from cfk_plugin.release.guarantees import (
     AUTO,
@@ -47,8 +52,9 @@ from cfk_plugin.release.guarantees import (
     check_sealable,
     choose,
 )
+from cfk_plugin.release.person_handles import PersonHandles
 from cfk_plugin.release.pipeline import Pipeline
-from cfk_plugin.release.publication import publish, table_of
+from cfk_plugin.release.publication import content_of, publish, table_of
 from cfk_plugin.release.results import (
     Entry,
     GeneralizedCounterfactual,
@@ -58,8 +64,12 @@ from cfk_plugin.release.results import (
 from cfk_plugin.release.verification import Verifier
 
 if TYPE_CHECKING:
-    from cfk_plugin.protection.catalogue import Catalogue
     from cfk_plugin.records.ledger import Ledger
+    from cfk_plugin.records.rule import Handles
+
+
+Previous = Explanations | pd.DataFrame | Mapping[str, Any]
+"""A catalogue that was published before; see `KAnonymizer.published`."""
 
 
 class KAnonymizer(HostOnly):
@@ -198,7 +208,14 @@ class KAnonymizer(HostOnly):
         self.model_ = LabelModel(model, population.schema.features, self.goal_)
         rows = RowOracle(self.model_, population)
         self.goal_.check(self.model_.classes, rows.tried())
-        state = self.guarantee_ = GuaranteeState.prepare(policy, self.goal_, rows, self.effort)
+        people = self._people_of_ledger()
+        editions = None
+        if people is not None and policy.guarantee == "catalogue":
+            editions = CatalogueEditions(people.ledger, people, policy, self.goal_)
+        state = self.guarantee_ = GuaranteeState.prepare(
+            policy, self.goal_, rows, self.effort, editions
+        )
+        self.editions_ = editions
         protector, self.method_ = state.protector or choose(self.method, self.manager_.protectors())
         if self.measure_k_effective and state.partition is None:
             check_rerun(protector, policy)
@@ -226,6 +243,8 @@ class KAnonymizer(HostOnly):
                 seed=self.seed,
             ),
             ledger=self.ledger,
+            people=people,
+            newcomers=self._newcomers(),
             measures_k_effective=self.measure_k_effective and state.partition is None,
             seed=self.seed,
         )
@@ -242,6 +261,26 @@ class KAnonymizer(HostOnly):
             "plugins": ", ".join(f"{name} {version}" for name, version in versions.items()),
         }
         return self
+
+    def _people_of_ledger(self) -> PersonHandles | None:
+        """Return the people of the population as the ledger knows them, if there is one.
+
+        Refused is a table with other columns than the ledger was used with.
+        """
+        if self.ledger is None:
+            return None
+        population = self.population_
+        self.ledger.check_table(population.schema.features, population.schema.subject)
+        people = PersonHandles(self.ledger, population)
+        if population.has_rows and self.ledger.knows_anyone(people.of_everybody()) is False:
+            warnings.warn(_UNKNOWN_TABLE, UnknownTableWarning, stacklevel=4)
+        return people
+
+    def _newcomers(self) -> Handles | None:
+        """Return who is in no table whose catalogue of exact values was published."""
+        if self.editions_ is None or self.policy_.private_values == "shared":
+            return None
+        return self.editions_.newcomers()
 
     @without_frames
     def transform(
@@ -384,14 +423,25 @@ class KAnonymizer(HostOnly):
         record = partial(observe, track=track)
         return self.wrap(entries, None, "catalogue", call, record, start="query")
 
-    def published(self) -> Explanations:
+    def published(self, *, previous: Previous | None = None) -> Explanations:
         """Return the whole catalogue, entry by entry, in the form in which it can be published.
 
         All answers are made of it and the model. With the default ``private_values="shared"`` the
         private values of an entry belong to at least k people or to no one; with "exact" they are
         one person's. It does not hide who may be in the table. Private values that the policy
         withholds are withheld here too; entries that are then the same become one, and the order
-        follows from what they say. With a ledger, all of it goes on record.
+        follows from what they say.
+
+        If an earlier catalogue of the same people was published, use a ledger or give it as
+        `previous`: else the difference of the two tells something about those who joined or left.
+        With a ledger, private values are new only where at least k people of their crowd are new,
+        or of their group if values are exact. With `previous` none are new.
+
+        Parameters
+        ----------
+        previous : Explanations, DataFrame or mapping, optional
+            The catalogue that was published before: by this method, its table (`catalogue_`), or
+            what is in its JSON file.
 
         Returns
         -------
@@ -401,13 +451,64 @@ class KAnonymizer(HostOnly):
         Raises
         ------
         PolicyError
-            If the guarantee has no catalogue.
+            If the guarantee has no catalogue; if there is a `previous` one, and a ledger too, or
+            its private values are not shared.
+        InputError
+            If `previous` is no catalogue of this table's columns.
+        LedgerError
+            If the ledger fails.
         ModelError, PluginError
             If the model, or a plugin, fails.
         """
-        catalogue, call = self._catalogue("published()"), Request()
-        entries = self.pipeline_.catalogue_entries(catalogue, np.arange(len(catalogue)))
-        return self.wrap(publish(entries), None, generator="catalogue", call=call, start="query")
+        pipeline = self.pipeline_for(previous)
+        catalogue = pipeline.guarantee.catalogue
+        if catalogue is None:
+            raise PolicyError(_NO_CATALOGUE.format("published()"))
+        if self.editions_ is not None and not catalogue.is_shared:
+            pipeline = replace(pipeline, newcomers=self.editions_.publish())
+        entries = pipeline.catalogue_entries(catalogue, np.arange(len(catalogue)))
+        return self.wrap(
+            publish(entries), None, generator="catalogue", call=Request(), start="query"
+        )
+
+    def pipeline_for(self, previous: Previous | None) -> Pipeline:
+        """Return the pipeline, with a catalogue whose private values are those of a previous one.
+
+        Raises
+        ------
+        PolicyError, InputError
+            As `published`.
+        """
+        self._catalogue("published()")
+        if previous is None:
+            return self.pipeline_
+        if self.ledger is not None:
+            raise PolicyError(
+                "previous= and a ledger both say what was published before; leave one of them out"
+            )
+        partition = self.guarantee_.partition
+        if partition is None or not self.population_.has_rows:
+            raise PolicyError(
+                "a sealed catalogue is fixed; publish with previous= where the rows are"
+            )
+        if self.policy_.private_values != "shared":
+            raise PolicyError(
+                'previous= needs private_values="shared"; publish exact values with a ledger, which'
+                " knows whose they are"
+            )
+        content = _content_of_previous(previous)
+        outcomes = outcomes_of(self.guarantee_.sides)
+        return self.pipeline_with(book_of_published(content, partition, outcomes))
+
+    def pipeline_with(self, book: ValueBook) -> Pipeline:
+        """Return the pipeline, with a catalogue that has the private values of a book."""
+        state = self.guarantee_
+        if state.partition is None:
+            raise PolicyError(_NO_CATALOGUE.format("a book of values"))
+        catalogue = Catalogue.build(
+            state.partition, self.policy_, self.goal_, self.pipeline_.rows, book
+        )
+        return replace(self.pipeline_, guarantee=replace(state, catalogue=catalogue))
 
     @property
     def catalogue_(self) -> pd.DataFrame:
@@ -425,9 +526,7 @@ class KAnonymizer(HostOnly):
     def _catalogue(self, asked: str) -> Catalogue:
         self._check_fitted()
         if self.guarantee_.catalogue is None:
-            raise PolicyError(
-                f'{asked} needs a catalogue: fit with PrivacyPolicy(guarantee="catalogue")'
-            )
+            raise PolicyError(_NO_CATALOGUE.format(asked))
         return self.guarantee_.catalogue
 
     def seal(self, path: str | Path) -> None:
@@ -603,6 +702,27 @@ class KAnonymizer(HostOnly):
 
     def _counts(self) -> str:
         return f"policy={self.policy!r}, method={getattr(self.method, 'name', self.method)!r}"
+
+
+_NO_CATALOGUE = '{} needs a catalogue: fit with PrivacyPolicy(guarantee="catalogue")'
+_UNKNOWN_TABLE = (
+    "nobody of this table is known to the ledger, which knows other people. If it is another table,"
+    " give it a ledger of its own. If it is the same, its values are written in another way, and"
+    " what was released before is not found: run cfk ledger check"
+)
+
+
+def _content_of_previous(previous: Previous) -> Mapping[str, Any]:
+    if isinstance(previous, Mapping):
+        return previous
+    if isinstance(previous, Explanations):
+        content: dict[str, Any] = json.loads(previous.to_json())
+        return content
+    if isinstance(previous, pd.DataFrame):
+        return content_of(previous, json.loads)
+    raise InputError(
+        f"previous must be what published() returned, or its table; got {type(previous).__name__}"
+    )
 
 
 def release_record(

@@ -40,7 +40,8 @@ from cfk_plugin.protection.answers import ANCHOR, Anchors
 from cfk_plugin.protection.catalogue import PEOPLE, Catalogue, catalogue_from_arrays
 from cfk_plugin.protection.groups import Effort, coarser, partial_dependence, partition_of
 from cfk_plugin.protection.partition import Partition, ReciprocalProtector, partition_from_arrays
-from cfk_plugin.release.results import Certificate, Entry, GeneralizedCounterfactual, Suppressed
+from cfk_plugin.release.editions import CatalogueEditions, outcomes_of
+from cfk_plugin.release.results import Entry, GeneralizedCounterfactual, Suppressed
 from cfk_plugin.release.verification import Certified, Verdict
 
 
@@ -54,8 +55,17 @@ class GuaranteeState(HostOnly):
 
     @classmethod
     def prepare(
-        cls, policy: PrivacyPolicy, goal: Goal, rows: RowOracle, effort: Effort
+        cls,
+        policy: PrivacyPolicy,
+        goal: Goal,
+        rows: RowOracle,
+        effort: Effort,
+        editions: CatalogueEditions | None = None,
     ) -> GuaranteeState:
+        """Divide people into groups and find answers, where the guarantee has these.
+
+        With `editions`, the catalogue has the shared values that a ledger lets in.
+        """
         sides = OutcomeClasses(policy, goal, rows)
         if policy.guarantee == "nominal":
             return cls(sides)
@@ -71,7 +81,10 @@ class GuaranteeState(HostOnly):
         if policy.guarantee == "reciprocal":
             return cls(sides, partition, fixed=partition if sides.is_one else None)
         with doing("finding answers for the catalogue"):
-            catalogue = Catalogue.build(partition, policy, goal, rows)
+            if editions is not None and policy.private_values == "shared":
+                catalogue = editions.catalogue(partition, rows, outcomes_of(sides))
+            else:
+                catalogue = Catalogue.build(partition, policy, goal, rows)
             _tell_of_wide(catalogue, policy)
             return cls(sides, partition, catalogue)
 
@@ -156,26 +169,25 @@ class GuaranteeState(HostOnly):
             yield entry
 
 
-def falls_short(policy: PrivacyPolicy, certificate: Certificate) -> bool:
-    """Say whether even everybody inside a region that is no group's falls short of what today's
-    guarantee promises.
-    """
-    promised = [certificate.k_desired] if policy.counts_eligible else []
-    promised += [certificate.k_consistent] if policy.guarantee == "catalogue" else []
-    return certificate.pureness == 0 or any(
-        people is None or people < policy.k for people in promised
-    )
+@dataclass(frozen=True, eq=False, repr=False)
+class Sources(HostOnly):
+    """Whose private values answers have, as a ledger knows them."""
+
+    rows: pd.DataFrame  # of all features, one per answer
+    # Shape (n,); False where they are nobody's: those of a catalogue's entry that are shared.
+    is_record: Mask
 
 
 def sources_of(
     catalogue: Catalogue, entries: Rows, part: Rows | None, anchors: Anchors | None
-) -> pd.DataFrame:
+) -> Sources:
     """Return whose private values answers began with: the rows of entries, or counterfactuals that
     kept their own.
 
     Private values that an entry of the region's own group has are that entry's, whichever they were
     taken from.
     """
+    is_shared = catalogue.is_shared
     part = entries if part is None else part
     own, at = entries.copy(), np.flatnonzero((part >= 0) & (part < len(catalogue)))
     keys = np.column_stack([catalogue.group[entries[at]], catalogue.leaving[part[at]]])
@@ -186,16 +198,17 @@ def sources_of(
     population = catalogue.partition.population
     rows = population.rows(catalogue.rows[own])[list(population.schema.features)]
     if anchors is None:
-        return rows
+        return Sources(rows, np.full(len(entries), not is_shared))
     at_home = anchors.groups == catalogue.group[entries]
     kept = (part == ANCHOR) | (
         at_home & (catalogue.own(anchors.counterfactuals, anchors.groups) == own)
     )
     frame = anchors.counterfactuals.frame
-    return pd.DataFrame(
+    sources = pd.DataFrame(
         {n: np.where(kept, frame[n].astype(object), rows[n].astype(object)) for n in rows},
         dtype=object,
     )
+    return Sources(sources, (part == ANCHOR) | (not is_shared))
 
 
 def with_answer_facts(

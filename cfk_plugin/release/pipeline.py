@@ -5,11 +5,11 @@ withheld.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from copy import copy
-from dataclasses import dataclass, field, replace
-from functools import partial, reduce
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
@@ -20,24 +20,27 @@ from cfk_plugin.data.constraints import Constraints, Rules
 from cfk_plugin.data.domain import Rows
 from cfk_plugin.data.intake import FEW, Intake, sound, take_in
 from cfk_plugin.data.model import Ahead, Goal, LabelModel, Labels, Oracle, RowOracle, rows_for_cells
-from cfk_plugin.data.policy import Mask, Outcome, PrivacyPolicy, SearchStart
+from cfk_plugin.data.policy import Outcome, PrivacyPolicy, SearchStart
 from cfk_plugin.data.population import Population
-from cfk_plugin.data.region import Region, natural
+from cfk_plugin.data.region import Region
 from cfk_plugin.errors import CFKError, HostOnly, LedgerError, ModelError, PluginError, quiet
 from cfk_plugin.hookspecs import Finding, Progress, Proposal, Protector, Task
 from cfk_plugin.plugins import PluginManager, worst
 from cfk_plugin.protection import BUILT_IN
 from cfk_plugin.protection.answers import Anchors, answer, nearest
 from cfk_plugin.protection.partition import ReciprocalProtector
-from cfk_plugin.records.rule import Candidate, Decision, handles_of
+from cfk_plugin.records.rule import Handles
+from cfk_plugin.release.batch import Batch
 from cfk_plugin.release.detection import Detector
 from cfk_plugin.release.guarantees import (
     GuaranteeState,
-    falls_short,
+    Sources,
     rebuild,
     sources_of,
     with_answer_facts,
 )
+from cfk_plugin.release.ledger_guard import LedgerGuard
+from cfk_plugin.release.person_handles import PersonHandles
 from cfk_plugin.release.results import Entry, Suppressed
 from cfk_plugin.release.verification import Certified, Verdict, Verifier, entries_of, refused
 
@@ -60,50 +63,6 @@ call.
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Batch(HostOnly):
-    """Counterfactuals to protect, and what is needed to judge each."""
-
-    intake: Intake
-    query: Rows  # the query that each answers
-    own: Labels  # the model's label at each
-    factual: Labels | None  # and at its query, if that decides what is desired
-    oracle: Oracle
-    sides: Rows  # which people may share a group with each; see `OutcomeClasses`
-    progress: Progress | None = None
-    entries: Rows | None = None  # of a catalogue
-    moved: Mask | None = None  # private values that answers did not begin with
-    asked: Constraints | None = None  # who asks, and what may change
-    # whose private values leave, as a ledger knows them; None: the points' own
-    sources: pd.DataFrame | None = None
-    # whether counterfactuals, and not queries, led to a catalogue's answers
-    starts_at_counterfactual: bool = False
-
-    def __len__(self) -> int:
-        return len(self.intake)
-
-    def take(self, at: Rows) -> Batch:
-        factual, entries = (
-            None if each is None else each[at] for each in (self.factual, self.entries)
-        )
-        moved = None if self.moved is None else self.moved[at]
-        kept = self.oracle.restrict(at), self.sides[at], self.progress, entries, moved
-        asked, sources = (
-            self.asked and self.asked.take(at),
-            None if self.sources is None else self.sources.take(at),
-        )
-        return Batch(
-            self.intake.take(at),
-            self.query[at],
-            self.own[at],
-            factual,
-            *kept,
-            asked,
-            sources,
-            self.starts_at_counterfactual,
-        )
-
-
-@dataclass(frozen=True, eq=False, repr=False)
 class Pipeline(HostOnly):
     """What a fit has made, and the way of a counterfactual through it."""
 
@@ -119,6 +78,9 @@ class Pipeline(HostOnly):
     detector: Detector
     verifier: Verifier
     ledger: Ledger | None = None
+    people: PersonHandles | None = None  # as the ledger knows them
+    # who was in no table whose catalogue was published; None: nothing was published
+    newcomers: Handles | None = None
     measures_k_effective: bool = False
     seed: int = 0
     # if the same counterfactuals are protected several times in one call
@@ -185,9 +147,12 @@ class Pipeline(HostOnly):
                     catalogue.labels[at],
                 )
                 oracle = Oracle(self.model, self.goal.judge(None, own), self.rows, intake)
-                known = None if self.ledger is None else self.population.rows(catalogue.rows[at])
                 about = intake, np.arange(len(at)), own, None, oracle, self.guarantee.sides.of(own)
-                found = [*self._verified(Batch(*about, entries=at, sources=known))]
+                batch = Batch(*about, entries=at)
+                if self.ledger is not None:
+                    sources = sources_of(catalogue, at, None, None)
+                    batch = replace(batch, sources=sources.rows, is_record=sources.is_record)
+                found = [*self._verified(batch)]
             yield from found
 
     def detect(
@@ -257,7 +222,8 @@ class Pipeline(HostOnly):
 
         If `own` is empty, it is asked for along with the catalogue's first question.
         """
-        entries, moved, sources, who = None, None, None, None if asked is None else asked.queries
+        entries, moved, who = None, None, None if asked is None else asked.queries
+        sources: Sources | None = None
         made, catalogue, sides = dict[int, Entry](), self.guarantee.catalogue, self.guarantee.sides
         accepted = intake.take(at)
         began = None
@@ -323,10 +289,12 @@ class Pipeline(HostOnly):
             )
             starts_at_counterfactual = catalogue is not None and began is not None
             asked_now = None if asked is None else asked.take(at)
-            known = progress, entries, moved, asked_now, sources, starts_at_counterfactual
-            told = self._verified(
-                Batch(accepted, of := query[at], own, factual, oracle, sides.of(own), *known)
-            )
+            known = progress, entries, moved, asked_now
+            batch = Batch(accepted, of := query[at], own, factual, oracle, sides.of(own), *known)
+            batch = replace(batch, starts_at_counterfactual=starts_at_counterfactual)
+            if sources is not None:
+                batch = replace(batch, sources=sources.rows, is_record=sources.is_record)
+            told = self._verified(batch)
             made.update(
                 zip(
                     at.tolist(),
@@ -375,15 +343,30 @@ class Pipeline(HostOnly):
         """Return what may leave for each counterfactual; if there is a ledger, it is recorded
         first.
         """
-        if self.ledger is None:
+        if self.ledger is None or self.people is None:
             return self._held(batch, self.protect(batch))
         try:
             # also for excluded changes: refusals tell where a region is
             with self.ledger.one_request():
-                return self._held(batch, LedgerGuard(self, self.ledger, batch).settle())
+                return self._held(batch, self._guard(self.ledger, self.people, batch).settle())
         except LedgerError as error:
             _log.warning("explanations withheld: %s", error)
         return [refused("ledger_failed")] * len(batch)
+
+    def _guard(self, ledger: Ledger, people: PersonHandles, batch: Batch) -> LedgerGuard:
+        return LedgerGuard(
+            ledger=ledger,
+            people=people,
+            population=self.population,
+            policy=self.policy,
+            goal=self.goal,
+            guarantee=self.guarantee,
+            verifier=self.verifier,
+            method=self.method,
+            protect=self.protect,
+            newcomers=self.newcomers,
+            batch=batch,
+        )
 
     def protect(self, batch: Batch) -> list[Verdict]:
         """Return a certified region per counterfactual, or a refusal; equal ones with equal goals
@@ -571,151 +554,3 @@ def withheld(query: Rows, error: CFKError) -> list[Entry]:
     return [
         Suppressed(q, "model_failed" if by_model else "protector_failed") for q in query.tolist()
     ]
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class LedgerGuard(HostOnly):
-    """Asks a ledger before the explanations of a batch leave, and records them first.
-
-    See `cfk_plugin.records.rule` for what may leave. If a record keeps its region, the recorded one
-    is verified again, and today's partition is not asked: the answer could tell where it puts the
-    record.
-    """
-
-    pipeline: Pipeline
-    ledger: Ledger
-    batch: Batch
-    # by position and recorded region
-    _verified: dict[tuple[int, Region], Verdict] = field(default_factory=dict)
-
-    def settle(self) -> list[Verdict]:
-        """Record what is about to leave, or use what is on record instead."""
-        pipeline, batch, records = self.pipeline, self.batch, self._handles()
-        where = (
-            () if self._keeps_region else (pipeline.policy.sha256, pipeline.population.fingerprint)
-        )
-        latest = self.ledger.latest(records, *where)
-        known = {i: latest[record] for i, record in enumerate(records) if record in latest}
-        verdicts = self._verdicts_on([*known.items()])
-        fresh = np.array([i for i in range(len(batch)) if i not in known], dtype=np.int64)
-        found = pipeline.protect(batch.take(fresh)) if len(fresh) else []
-        settled: dict[int, Verdict] = dict(zip(fresh.tolist(), found, strict=True))
-        settled.update(zip(known, verdicts, strict=True))
-        # A region to keep is proposed unverified: the ledger asks about it, or about another in its
-        # place.
-        candidates = {
-            i: self._candidate(records[i], region)
-            for i, region in known.items()
-            if self._keeps_region
-        }
-        for i, verdict in settled.items():
-            if i not in candidates and isinstance(verdict, Certified):
-                candidates[i] = self._candidate(
-                    records[i], verdict.region, verdict.certificate.k_effective
-                )
-        leaving = [i for i in settled if i in candidates]
-
-        def acceptable(position: int, region: Region) -> bool:
-            return isinstance(self._verdicts_on([(leaving[position], region)])[0], Certified)
-
-        decisions = self.ledger.settle([candidates[i] for i in leaving], self._count, acceptable)
-        for i, decision in zip(leaving, decisions, strict=True):
-            settled[i] = self._decided(i, settled[i], decision)
-        return [settled[i] for i in range(len(batch))]
-
-    @property
-    def _keeps_region(self) -> bool:
-        return self.pipeline.policy.guarantee != "nominal"
-
-    def _handles(self) -> list[str]:
-        """Return the handle of each record; one that is recorded under an earlier handle keeps
-        that.
-        """
-        batch, population = self.batch, self.pipeline.population
-        schema, frame = (
-            population.schema,
-            batch.intake.frame if batch.sources is None else batch.sources,
-        )
-        columns = [[natural(value) for value in frame[name]] for name in schema.features]
-        found = []
-        for row in zip(*columns, strict=True):
-            handle, *before = handles_of(self.ledger, schema, row)
-            found.append(next((h for h in before if self.ledger.earlier(h)), handle))
-        return found
-
-    def _verdicts_on(self, claims: Sequence[tuple[int, Region]]) -> list[Verdict]:
-        """Verify recorded regions, each once; for those not in today's partition everybody inside
-        counts.
-        """
-        pipeline, partition = self.pipeline, self.pipeline.guarantee.partition
-        if new := [claim for claim in claims if claim not in self._verified]:
-            some, regions = (
-                self.batch.take(np.array([i for i, _ in new])),
-                [region for _, region in new],
-            )
-            foreign: set[int] = set()
-            if partition is not None:
-                foreign = {
-                    at
-                    for at, region in enumerate(regions)
-                    if not len(partition.rows_mapped_to(region))
-                }
-            coded, proposals = (
-                (some.intake.codes, some.intake.numbers),
-                [Proposal(region) for region in regions],
-            )
-            found = pipeline.verifier.verify(
-                proposals, *coded, some.oracle, pipeline.method, foreign
-            )
-            who = (
-                some.asked,
-                some.intake.frame,
-                some.entries,
-                pipeline.goal.judge(some.factual, some.own),
-            )
-            untrue = pipeline.guarantee.untrue(regions, *who)
-            for at, (claim, verdict) in enumerate(zip(new, found, strict=True)):
-                seen = (
-                    verdict.certificate
-                    if at in foreign and isinstance(verdict, Certified)
-                    else None
-                )
-                fails = at in untrue or (seen is not None and falls_short(pipeline.policy, seen))
-                self._verified[claim] = refused("verification_failed") if fails else verdict
-        return [self._verified[claim] for claim in claims]
-
-    def _candidate(self, record: str, region: Region, effective: int | None = None) -> Candidate:
-        """Return what the ledger is asked; without `effective`, nothing new leaves unless the
-        guarantee is nominal.
-        """
-        policy, population = self.pipeline.policy, self.pipeline.population.fingerprint
-        what = {"policy": policy.sha256, "population": population, "guarantee": policy.guarantee}
-        return Candidate(record=record, region=region, k=policy.k, effective=effective, **what)
-
-    def _count(self, regions: Sequence[Region]) -> int:
-        rows = [self.pipeline.population.members(region) for region in regions]
-        return self.pipeline.population.people(
-            reduce(partial(np.intersect1d, assume_unique=True), rows)
-        )
-
-    def _decided(self, i: int, verdict: Verdict, decision: Decision) -> Verdict:
-        """Return what leaves by the ledger's decision, and note that on the certificate for the
-        data holder.
-        """
-        if decision.region is None:
-            return refused("intersection")
-        if decision.outcome == "earlier" or (decision.outcome == "again" and self._keeps_region):
-            verdict = self._verdicts_on([(i, decision.region)])[0]
-        if isinstance(verdict, Suppressed):
-            return verdict
-        region, certificate = verdict
-        counts: dict[str, Any] = {"ledger": decision.outcome, "k_intersection": decision.people}
-        # its group is no larger than on record
-        if self._keeps_region and decision.outcome in ("earlier", "again"):
-            known = [
-                people
-                for people in (certificate.k_effective, decision.effective)
-                if people is not None
-            ]
-            counts["k_effective"] = min(known, default=None)
-        return Certified(region, certificate.counted(**counts))

@@ -29,6 +29,7 @@ from cfk_plugin.plugins import load_plugins
 from cfk_plugin.protection import BUILT_IN
 from cfk_plugin.protection.groups import Effort
 from cfk_plugin.release.anonymizer import KAnonymizer
+from cfk_plugin.release.editions import book_on_record, outcomes_of
 from cfk_plugin.release.publication import wrong_table
 from cfk_plugin.release.released_file import (
     Finding,
@@ -49,6 +50,8 @@ if TYPE_CHECKING:
     from cfk_plugin.data.domain import Domain
     from cfk_plugin.data.population import Population
     from cfk_plugin.data.region import Part
+    from cfk_plugin.records.ledger import Ledger
+    from cfk_plugin.release.pipeline import Pipeline
     from cfk_plugin.release.results import Policy
 
 # For pureness, up to `CELLS` combinations are all asked; of more, `SAMPLES` are drawn.
@@ -290,7 +293,14 @@ def recount(
     certificate, where = found.entry["certificate"], found.where
     if (people := population.people(found.rows)) < (k or policy.k):
         yield Finding(where, f"{people} people, fewer than {'k' if k is None else k}")
-    if certificate["k"] != people:
+    if (k or policy.k) <= certificate["k"] < people:
+        yield Finding(
+            where,
+            f"{people} people, and the certificate counts fewer: if a ledger was kept, those who"
+            " are left of an earlier release",
+            fails=False,
+        )
+    elif certificate["k"] != people:
         yield Finding(
             where, f"{people} people, and the certificate says something else", fails=of_today
         )
@@ -407,12 +417,17 @@ class _ModelSays(NamedTuple):
 
 @dataclass(frozen=True)
 class Judge:
-    """The model, the desired outcome (a label or "opposite"), and how groups were searched for."""
+    """The model, the desired outcome (a label or "opposite"), and how groups were searched for.
+
+    Where a catalogue was published after another one, that one or the ledger decided on its values.
+    """
 
     population: Population
     model: Any
     desired: Any
     effort: Effort = "balanced"
+    previous: Mapping[str, Any] | None = None
+    ledger: Ledger | None = None
 
     @cached_property
     def labels(self) -> LabelModel:
@@ -552,6 +567,7 @@ class Rerun:
                 policy=replace(policy, on_infeasible="suppress"), effort=judge.effort
             )
             self._anonymizer.fit(judge.population, model=judge.model, desired=judge.desired)
+        self._pipeline = self._pipeline_of(judge)
         partition = self._anonymizer.guarantee_.partition
         assert partition is not None  # noqa: S101 - only a nominal guarantee has none
         self._partition = partition
@@ -559,6 +575,18 @@ class Rerun:
         for group, region in enumerate(partition.regions):
             self._groups[_region_text(region, self._population)].append(group)
         self._offers: dict[int, list[str]] = {}
+
+    def _pipeline_of(self, judge: Judge) -> Pipeline:
+        """Return the pipeline with the catalogue that was published."""
+        anonymizer = self._anonymizer
+        if judge.previous is not None:
+            return anonymizer.pipeline_for(judge.previous)
+        if judge.ledger is None or self._policy.private_values != "shared":
+            return anonymizer.pipeline_
+        outcomes = outcomes_of(anonymizer.guarantee_.sides)
+        return anonymizer.pipeline_with(
+            book_on_record(judge.ledger, anonymizer.policy_, anonymizer.goal_, outcomes)
+        )
 
     def wrong(self, found: Released) -> Iterator[Finding]:
         """Yield why a region is not one of the guarantee's."""
@@ -583,7 +611,7 @@ class Rerun:
         """
         if _private_text(found.entry, self._population) in self._offered(group):
             return True
-        catalogue = self._anonymizer.guarantee_.catalogue
+        catalogue = self._pipeline.guarantee.catalogue
         return (
             catalogue is not None and self._policy.reverts and catalogue.offers(found.exact, group)
         )
@@ -593,13 +621,9 @@ class Rerun:
         entries.
         """
         if group not in self._offers:
-            catalogue = self._anonymizer.guarantee_.catalogue
+            catalogue = self._pipeline.guarantee.catalogue
             at = np.flatnonzero([] if catalogue is None else catalogue.group == group)
-            answers = (
-                []
-                if catalogue is None
-                else self._anonymizer.pipeline_.catalogue_entries(catalogue, at)
-            )
+            answers = [] if catalogue is None else self._pipeline.catalogue_entries(catalogue, at)
             released = [entry.to_dict() for entry in answers if entry.status == "released"]
             self._offers[group] = [_private_text(entry, self._population) for entry in released]
         return self._offers[group]

@@ -463,6 +463,13 @@ SUPPRESSION_REASONS: Mapping[str, str] = MappingProxyType(
         "intersection": (
             "with what was released before for this record, fewer than k people would be left"
         ),
+        "too_few_remain": (
+            "of the people who shared what was released before for this record, fewer than k remain"
+        ),
+        "too_few_new": (
+            "it would be new since a catalogue was published, and fewer than k people of its group"
+            " are"
+        ),
         "ledger_failed": "the ledger of releases failed",
         "not_recorded": "no record of it can be kept",
         "protector_failed": "the protector failed",
@@ -471,6 +478,7 @@ SUPPRESSION_REASONS: Mapping[str, str] = MappingProxyType(
     }
 )
 """Why an explanation is withheld: code and plain words. Neither depends on a value of a row."""
+_BY_LEDGER = ("intersection", "too_few_remain", "too_few_new")
 
 
 def _fields_hidden(kind: _Kind) -> _Kind:
@@ -494,7 +502,8 @@ class Certificate(HostOnly):
     Attributes
     ----------
     k : int
-        Distinct people of the population inside the region.
+        Distinct people of the population inside the region. For a region that a ledger has on
+        record, those of them who were inside when it was released before.
     k_desired : int, optional
         Those whose own prediction is the desired one; None where there are no rows to ask about.
     k_consistent : int
@@ -502,7 +511,8 @@ class Certificate(HostOnly):
         values (for a binned or withheld one, the counterfactual's own): who is left for an
         adversary with the model.
     k_effective : int, optional
-        Those whom the algorithm maps to the same region; None where it was not computed.
+        Those whom the algorithm maps to the same region; None where it was not computed. For a
+        region that a ledger has on record, those of its group who are left.
     k_private, private_matches : int, optional
         Rows in the region, and anywhere, that fit the released private values; None where there are
         no rows.
@@ -552,8 +562,8 @@ class Certificate(HostOnly):
         person who asks: with their own values of what cannot change. None where nothing is
         constrained; sampled where the part is large.
     ledger, k_intersection : str and int, optional
-        What a ledger decided (``new``, ``again`` or ``earlier``), and people left after all its
-        releases.
+        What a ledger decided (``new``, ``again`` or ``earlier``, or ``no_record`` where the private
+        values are nobody's), and people left after all its releases.
     """
 
     k: int
@@ -778,7 +788,7 @@ class Suppressed:
         """Return what a run logs of it for the data holder alone."""
         return {
             "refused_k": self.refused_k,
-            "ledger": "refused" if self.reason == "intersection" else None,
+            "ledger": "refused" if self.reason in _BY_LEDGER else None,
         }
 
 

@@ -5,10 +5,11 @@ population alone.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import inf
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -70,6 +71,14 @@ Sealed = Callable[[Region], SealedRegion | None]
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
+class RemainingRows(HostOnly):
+    """Who is left of the people of a region that was released before; nobody else counts."""
+
+    inside: Rows  # rows inside of it
+    mapped: Rows  # those to whom it was given; with a nominal guarantee all of them
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class _Recount(HostOnly):
     """What the population says about a region, before the model is asked."""
 
@@ -104,7 +113,6 @@ class _Claim(NamedTuple):
     private: PrivatePart
     cells: Codes  # value combinations that are asked about
     exact: bool  # whether these are all of them
-    is_foreign: bool
 
 
 class Verifier(HostOnly):
@@ -130,7 +138,7 @@ class Verifier(HostOnly):
         self._mapped_rows, self._sealed, self._seed = mapped_rows, sealed, seed
         self._private, self._policy_hash = PrivateRelease(population, policy), policy.sha256
         # the population and the partition never change
-        self._known: dict[tuple[str, bool], _Recount | Suppressed] = {}
+        self._known: dict[str, _Recount | Suppressed] = {}
         self._held = 0  # rows and combinations in these
         self._names = population.schema.quasi_identifiers
         self._domains = [population.domains[name] for name in self._names]
@@ -146,10 +154,11 @@ class Verifier(HostOnly):
         numbers: Numbers,
         oracle: Oracle,
         method: str,
-        foreign: Collection[int] = (),
+        remaining: Mapping[int, RemainingRows] = MappingProxyType({}),
     ) -> list[Verdict]:
-        """Certify or refuse one region per counterfactual; at positions in `foreign` everybody
-        inside counts.
+        """Certify or refuse one region per counterfactual.
+
+        `remaining` has, by position, who is left of the people of a region that is on record.
         """
         alike, claims, of = (
             dict[Any, list[int]](),
@@ -159,7 +168,8 @@ class Verifier(HostOnly):
         # then the region decides the questions
         asks_alike = self._private.is_exact and self._mapped_rows is not None
         for i, proposal in enumerate(proposals):
-            alike.setdefault((id(proposal.region), i in foreign) if asks_alike else i, []).append(i)
+            key = (id(proposal.region), id(remaining.get(i))) if asks_alike else i
+            alike.setdefault(key, []).append(i)
         found = dict[int, Verdict]()
         for first, *others in alike.values():
             at = np.array([first, *others])
@@ -168,7 +178,7 @@ class Verifier(HostOnly):
                 at,
                 codes[first],
                 numbers[first],
-                is_foreign=first in foreign,
+                remaining.get(first),
             )
             if isinstance(claim, Suppressed):
                 found.update(dict.fromkeys(at.tolist(), claim))
@@ -187,14 +197,22 @@ class Verifier(HostOnly):
         return [found[i] for i in range(len(proposals))]
 
     def _claim(
-        self, region: Region | None, at: Rows, codes: Codes, numbers: Numbers, *, is_foreign: bool
+        self,
+        region: Region | None,
+        at: Rows,
+        codes: Codes,
+        numbers: Numbers,
+        remaining: RemainingRows | None,
     ) -> _Claim | Suppressed:
         if region is None:
             return refused("infeasible")
         own = codes[self._at]
         if not self._fits(region, own, numbers[self._at]):
             return refused("verification_failed")
-        count = self._recounted(region, is_foreign=is_foreign)
+        if remaining is None:
+            count = self._recounted(region)
+        else:
+            count = self._recount(region, remaining)
         if isinstance(count, Suppressed):
             return count
         exact = PrivatePart() if self._private.is_exact else None
@@ -210,7 +228,7 @@ class Verifier(HostOnly):
         is_same = [*map(len, axes)] == [*map(len, count.grid.codes)]  # nothing was added
         grid = count.grid if is_same else Grid(tuple(axes))
         cells = count.drawn if is_same else grid.drawn(self.cell_budget, self.samples, self._seed)
-        return _Claim(count, at, private, cells, grid.size <= self.cell_budget, is_foreign)
+        return _Claim(count, at, private, cells, grid.size <= self.cell_budget)
 
     def hold_to(
         self,
@@ -305,7 +323,7 @@ class Verifier(HostOnly):
         """Return what the model will be asked about a group's region, if that depends on the region
         alone.
         """
-        count = self._recounted(region, is_foreign=False)
+        count = self._recounted(region)
         if isinstance(count, Suppressed) or not self._private.is_exact:
             return np.empty((0, len(self._names)), dtype=np.int32)
         return (
@@ -314,13 +332,13 @@ class Verifier(HostOnly):
             else np.concatenate([count.drawn, count.cells])
         )
 
-    def _recounted(self, region: Region, *, is_foreign: bool) -> _Recount | Suppressed:
+    def _recounted(self, region: Region) -> _Recount | Suppressed:
         """Return the recount of a region, which never changes."""
         # as text, since equal regions may differ: one holds True, one 1
-        key = repr(region), is_foreign
+        key = repr(region)
         if (known := self._known.get(key)) is not None:
             return known
-        count = self._recount(region, is_foreign=is_foreign)
+        count = self._recount(region)
         size = 1 if isinstance(count, Suppressed) else len(count.rows) + len(count.drawn)
         if size <= _FEW_ROWS:
             if self._held + size > _REMEMBERED:
@@ -330,7 +348,9 @@ class Verifier(HostOnly):
             self._held += size
         return count
 
-    def _recount(self, region: Region, *, is_foreign: bool) -> _Recount | Suppressed:
+    def _recount(
+        self, region: Region, remaining: RemainingRows | None = None
+    ) -> _Recount | Suppressed:
         population, policy = self._population, self._policy
         known = None if self._sealed is None else self._sealed(region)
         if known is not None:
@@ -338,9 +358,12 @@ class Verifier(HostOnly):
             found = min(known.floor, known.people)
         elif self._sealed is not None:
             return refused("verification_failed")
+        elif remaining is not None:
+            rows, mapped = remaining.inside, remaining.mapped
+            found = population.people(mapped)
         else:
             rows = population.members(region)
-            mapped = rows if self._mapped_rows is None or is_foreign else self._mapped_rows(region)
+            mapped = rows if self._mapped_rows is None else self._mapped_rows(region)
             found = population.people(mapped)
         if found < policy.k:
             return refused("verification_failed", found)
@@ -478,7 +501,7 @@ class Verifier(HostOnly):
             k=count.k,
             k_desired=k_desired,
             k_consistent=k_consistent,
-            k_effective=None if self._mapped_rows is None or claim.is_foreign else count.k_mapped,
+            k_effective=None if self._mapped_rows is None else count.k_mapped,
             k_private=k_private,
             private_matches=private_matches,
             ncp=count.ncp,

@@ -378,7 +378,7 @@ def of_ledger(guarantee: str, goal: Goal) -> Recording:
 
 def ledger_rows(ledger: Ledger) -> list[dict[str, Any]]:
     """Return what is on record, without times and hashes of settings."""
-    kept = ("guarantee", "k", "effective", "times")
+    kept = ("guarantee", "k", "members", "inside", "times")
     return [{name: row[name] for name in kept} for row in ledger.export()]
 
 

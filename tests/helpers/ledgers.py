@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy
 
 from cfk_plugin import Interval, Ledger, Region
-from cfk_plugin.records.rule import Candidate
+from cfk_plugin.records.rule import Candidate, RegionPeople
 
 CANARY = "canary-7f3a"
 REGION = Region({"city": frozenset({f"{CANARY}-city"}), "age": Interval(20, 40)})
@@ -18,6 +19,19 @@ OTHER = Region({"city": frozenset({f"{CANARY}-city", "Gent"}), "age": Interval(2
 
 def handle(ledger: Ledger, record: object) -> str:
     return ledger.handle(record if isinstance(record, list) else [record])
+
+
+@dataclass(frozen=True)
+class Crowd:
+    """A population with so many people in every region."""
+
+    people: Callable[[], int]
+
+    def inside(self, region: Region) -> frozenset[str]:
+        return frozenset(f"{number:016x}" for number in range(self.people()))
+
+    def accepts(self, index: int, region: Region, people: RegionPeople) -> bool:
+        return True
 
 
 def settle(
@@ -33,12 +47,11 @@ def settle(
         "population": "f" * 16,
         "guarantee": "nominal",
         "k": k,
-        "effective": 7,
     }
     wanted = [
         Candidate(record=handle(ledger, record), region=region, **known) for record in records
     ]
-    return [d.outcome for d in ledger.settle(wanted, lambda _: people(), lambda i, region: True)]
+    return [decision.outcome for decision in ledger.settle(wanted, Crowd(people))]
 
 
 @contextmanager

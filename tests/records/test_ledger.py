@@ -36,6 +36,8 @@ TRAIN = pd.DataFrame(
     }
 )
 
+IN_ORDER = TRAIN[sorted(TRAIN)]  # a ledger knows values in the order of their columns' names
+
 
 def dump(url: str) -> dict[str, list[Any]]:
     """Return all rows of all tables."""
@@ -67,7 +69,7 @@ def test_what_is_on_record_outlives_the_ledger(open_ledger: Open) -> None:
     first.close()
 
 
-@pytest.mark.parametrize("version", ["3", "1", "canary", None])
+@pytest.mark.parametrize("version", ["4", "2", "1", "canary", None])
 def test_other_version_is_refused(tmp_path: Path, ledger: Ledger, version: str | None) -> None:
     told = f"UPDATE cfk_ledger_meta SET value = '{version}' WHERE name = 'version'"
     change(
@@ -171,7 +173,7 @@ def test_connection_that_was_lost_is_made_again(postgres_url: str) -> None:
         assert settle(ledger, 1) == ["again"]
         # cut in the middle of the transaction
         assert settle(ledger, 1, region=OTHER, people=cut) == ["new"]
-    assert len(asked) == 3
+    assert len(asked) > 3  # asked anew
 
 
 def test_server_that_is_away_is_an_error_without_the_password() -> None:
@@ -257,11 +259,11 @@ def test_export_holds_no_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     for name in ("audit.csv", "audit.jsonl"):
         assert f"4 rows in {name}" in cfk("ledger export", "ledger.db", "-o", name).output
         text = Path(name).read_text()
-        assert not [word for word in (CANARY, "Gent", "age", "members") if word in text]
+        assert not [word for word in (CANARY, "Gent", "age") if word in text]
     lines = [json.loads(line) for line in Path("audit.jsonl").read_text().splitlines()]
     table = list(csv.DictReader(Path("audit.csv").read_text().splitlines()))
     assert [{n: "" if v is None else str(v) for n, v in line.items()} for line in lines] == table
-    assert lines[0]["effective"] == 7
+    assert (lines[0]["members"], lines[0]["inside"]) == (0, 50)
     for name in ("audit.txt", "no/audit.csv"):
         assert f"{name}: " in cfk("ledger export", "ledger.db", "-o", name, code=2).output
         assert not Path(name).exists()
@@ -310,7 +312,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     TRAIN.assign(patient=[1, 1, 2, 3]).to_csv("train.csv", index=False)
     Path("schema.json").write_text(json.dumps({"quasi_identifiers": ["age"], "subject": "patient"}))
     with Ledger("ledger.db", create=True) as ledger:
-        assert settle(ledger, *TRAIN.values.tolist()) == ["new", "new", "new", "new"]
+        assert settle(ledger, *IN_ORDER.values.tolist()) == ["new", "new", "new", "new"]
     return tmp_path
 
 
@@ -328,7 +330,7 @@ def test_forget_finds_a_row_however_it_is_written(at: int) -> None:
     )
     with Ledger("ledger.db") as ledger:
         left = {row["record"] for row in ledger.export()}
-        assert left == {handle(ledger, row) for row in TRAIN.drop(TRAIN.index[at]).values.tolist()}
+        assert left == {handle(ledger, row) for row in IN_ORDER.drop(at).values.tolist()}
 
 
 @pytest.mark.usefixtures("folder")

@@ -68,6 +68,7 @@ def test_rule_holds_whatever_is_killed(
     assert ledger_workload.violations(lines) == []
     with Ledger(url) as ledger:
         assert ledger_workload.unrecorded(lines, ledger) == []
+        assert ledger_workload.unconnected(ledger) == 0
         assert ledger.verify().entries >= ledger.status().releases > 0
 
 

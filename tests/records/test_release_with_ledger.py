@@ -66,14 +66,21 @@ def release(
     method: str = "auto",
     **policy: object,
 ) -> Explanations:
-    settings = {"k": K, "guarantee": "reciprocal", **policy}
+    return fitted(ledger, frame, seed, method, **policy).transform(wanted)
+
+
+def fitted(
+    ledger: Ledger | None,
+    frame: pd.DataFrame = FRAME,
+    seed: int = 0,
+    method: str = "auto",
+    **policy: object,
+) -> KAnonymizer:
+    settings = {"k": K, "guarantee": "reciprocal", "private_values": "exact", **policy}
     anonymizer = KAnonymizer(
-        policy=PrivacyPolicy(**{"guarantee": "reciprocal", "private_values": "exact", **settings}),
-        method=method,
-        ledger=ledger,
-        seed=seed,
+        policy=PrivacyPolicy(**settings), method=method, ledger=ledger, seed=seed
     )
-    return anonymizer.fit(population_of(frame), model, "yes").transform(wanted)
+    return anonymizer.fit(population_of(frame), model, "yes")
 
 
 def regions(explanations: Explanations) -> dict[int, Region]:
@@ -210,7 +217,7 @@ def test_a_record_keeps_its_region_under_a_new_partition(ledger: Ledger, guarant
     assert len(kept) > 5
     assert all(entry.region == known[tuple(entry.released.items())] for entry in kept)
     assert all(entry.certificate.k_effective >= K for entry in second.released)
-    assert reasons(second) <= {"intersection"}
+    assert reasons(second) <= {"intersection", "too_few_remain"}
 
 
 def answers(ledger: Ledger | None) -> Counter[tuple[Region | None, ...]]:
@@ -253,23 +260,27 @@ def test_a_region_of_both_partitions_has_the_smaller_effective_k(ledger: Ledger)
         query for query, region in regions(small).items() if regions(large).get(query) == region
     ]
     assert same, "some region must be in both"
-    for (first, least), (second, k) in (((FRAME, K), (twice, K)), (settings[1], settings[0])):
-        ledger.forget(*(row["record"] for row in ledger.export()))
-        release(ledger, wanted, first, k=least)
-        again = {
-            entry.query: entry.certificate
-            for entry in release(ledger, wanted, second, k=k).released
-        }
-        for query in same:
-            assert again[query].k_effective == small.released[query].certificate.k_effective
+    release(ledger, wanted)
+    again = {entry.query: entry.certificate for entry in release(ledger, wanted, twice).released}
+    for query in same:
+        known = small.released[query].certificate
+        assert (again[query].k, again[query].k_effective) == (known.k, known.k_effective)
+
+
+def test_who_left_does_not_count_for_the_k_of_an_earlier_policy(ledger: Ledger) -> None:
+    twice, wanted = pd.concat([FRAME, FRAME], ignore_index=True), desired()
+    assert release(ledger, wanted, twice, k=2 * K).released
+    later = release(ledger, wanted, k=K)
+    assert reasons(later) == {"too_few_remain"}
+    assert not later.released
 
 
 def test_region_that_does_not_meet_todays_policy_is_withheld(ledger: Ledger) -> None:
     first = release(ledger, desired())
     assert first.released
-    for policy in ({"max_ncp": 1e-6}, {"k": 100}):
+    for policy, reason in (({"max_ncp": 1e-6}, "intersection"), ({"k": 100}, "too_few_remain")):
         second = release(ledger, desired(), **policy)
-        assert reasons(second) == {"intersection"}
+        assert reasons(second) == {reason}
         assert not second.released
     third = release(ledger, desired(), min_pureness=0.0)
     assert regions(third) == regions(first)
@@ -293,7 +304,7 @@ def test_todays_partition_is_not_asked_about_a_record_with_a_region(
     second = release(ledger, wanted, AFTER)
     assert len(second.released) > 5
     assert regions(second).items() <= first.items()
-    assert reasons(second) <= {"intersection"}
+    assert reasons(second) <= {"intersection", "too_few_remain"}
 
 
 def test_what_was_erased_in_between_lets_nothing_unverified_out(
@@ -331,12 +342,15 @@ def test_nothing_leaves_when_the_ledger_fails(
 @pytest.mark.parametrize("guarantee", ["nominal", "reciprocal"])
 def test_a_database_that_others_hold_withholds(tmp_path: Path, guarantee: str) -> None:
     with Ledger(tmp_path / "ledger.db", timeout=0.01, create=True) as ledger:
-        first = release(ledger, desired(n=3), guarantee=guarantee)
+        anonymizer = fitted(ledger, guarantee=guarantee)
+        first = anonymizer.transform(desired(n=3))
         other = sqlite3.connect(tmp_path / "ledger.db", isolation_level=None)
         other.execute("BEGIN EXCLUSIVE")
         for rows in (3, 12):  # only such as are on record, and others, too
-            held = release(ledger, desired(n=rows), guarantee=guarantee)
+            held = anonymizer.transform(desired(n=rows))
             assert [e.reason for e in held.suppressed] == ["ledger_failed"] * rows
+        with pytest.raises(LedgerError, match="in use by others"):
+            fitted(ledger, guarantee=guarantee)
         other.execute("ROLLBACK")
         other.close()
         assert ledger.status().times == len(first.released) == 3

@@ -1,15 +1,16 @@
-"""Ledgers and budgets that earlier code wrote: today's opens, verifies and continues them, with the
-same answers.
+"""A ledger and budgets that earlier code wrote: today's opens, verifies and continues them, with
+the same answers. Those of versions that did not say who shared a region are refused.
 
-`ledger_1` is of version 1 of the tables. Beside each is what the code of then told of it, and what
-it answered to the questions below, asked of a copy. Neither can be made again.
+Beside `ledger_3.db` is what the code of then told of it, and what it answered to the questions
+below, asked of a copy. Run this file as a program to write both anew.
 """
 
 from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import asdict
+import tempfile
+from dataclasses import asdict, dataclass
 from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -20,7 +21,7 @@ import pytest
 from cfk_plugin import BudgetAccountant, Interval, Ledger, Region
 from cfk_plugin.errors import BudgetError, LedgerError
 from cfk_plugin.records.budget import accounts
-from cfk_plugin.records.rule import Candidate
+from cfk_plugin.records.rule import Candidate, RegionPeople
 
 STORED = Path(__file__).resolve().parents[1] / "stored"
 KEY = b"a key for show, of the tests alone"
@@ -47,22 +48,39 @@ ODD = {
     "member": frozenset({True}),
 }
 # record, region, guarantee, k, people in its group
-QUESTIONS: list[tuple[int, Region, str, int, int | None]] = [
-    (1, span(38, 60), "nominal", 2, None),
-    (1, span(35, 45), "nominal", 2, None),
-    (1, span(20, 40), "reciprocal", 5, 40),
-    (3, span(0, 19), "reciprocal", 11, 50),
-    (3, span(0, 19), "reciprocal", 13, 50),
-    (5, span(60, 70), "catalogue", 12, 50),
-    (5, span(60, 79, **ODD), "nominal", 8, None),
+QUESTIONS: list[tuple[int, Region, str, int, int]] = [
+    (1, span(38, 60), "nominal", 2, 0),
+    (1, span(35, 45), "nominal", 2, 0),
+    (1, span(20, 40), "reciprocal", 5, 20),
+    (3, span(0, 19), "reciprocal", 11, 20),
+    (3, span(0, 19), "reciprocal", 13, 20),
+    (5, span(60, 70), "catalogue", 12, 10),
+    (5, span(60, 79, **ODD), "nominal", 8, 0),
     (7, span(60, 79), "catalogue", 8, 9),
-    (9, span(0, 9), "nominal", 10, None),
-    (9, span(0, 8), "nominal", 10, None),
+    (9, span(0, 9), "nominal", 10, 0),
+    (9, span(0, 8), "nominal", 10, 0),
+]
+BEFORE: list[tuple[int, Region, str, int, int]] = [
+    (1, span(20, 60), "nominal", 5, 0),
+    (1, span(36, 60), "nominal", 5, 0),
+    (2, span(20, 60), "nominal", 5, 0),
+    (3, span(0, 19), "reciprocal", 10, 12),
+    (5, span(60, 79, **ODD), "catalogue", 12, 20),
+    (7, span(60, 79), "catalogue", 8, 20),
 ]
 
 
-def count(regions: Any) -> int:
-    return sum(all(age in region["age"] for region in regions) for age in range(100))
+@dataclass(frozen=True)
+class Ages:
+    """A population with one person of each age; a region is accepted while it has k people."""
+
+    k: int
+
+    def inside(self, region: Region) -> frozenset[str]:
+        return frozenset(f"{age:016x}" for age in range(100) if age in region["age"])
+
+    def accepts(self, index: int, region: Region, people: RegionPeople) -> bool:
+        return len(people.inside) >= self.k
 
 
 def spelled(region: Region | None) -> dict[str, Any] | None:
@@ -73,21 +91,24 @@ def spelled(region: Region | None) -> dict[str, Any] | None:
     } or None
 
 
-def ask(ledger: Ledger) -> list[list[Any]]:
+def ask(
+    ledger: Ledger, questions: list[tuple[int, Region, str, int, int]], policy: str
+) -> list[list[Any]]:
     answers = []
-    for record, region, guarantee, k, effective in QUESTIONS:
-        handle = ledger.handle([record, "somebody", None])
-        known = {
-            "policy": "august",
-            "population": "f" * 16,
-            "guarantee": guarantee,
-            "k": k,
-            "effective": effective,
-        }
-        wanted = Candidate(record=handle, region=region, **known)
-        (decision,) = ledger.settle([wanted], count, lambda i, region, k=k: count([region]) >= k)
+    for record, region, guarantee, k, people in questions:
+        ages = [age for age in range(100) if age in region["age"]]
+        wanted = Candidate(
+            record=ledger.handle([record, "somebody", None]),
+            region=region,
+            policy=policy,
+            population="f" * 16,
+            guarantee=guarantee,
+            k=k,
+            members=frozenset(f"{age:016x}" for age in ages[:people]),
+        )
+        (decision,) = ledger.settle([wanted], Ages(k))
         answers.append(
-            [decision.outcome, spelled(decision.region), decision.effective, decision.people]
+            [decision.outcome, spelled(decision.region), decision.reason, decision.people]
         )
     return answers
 
@@ -105,51 +126,84 @@ def spend(ledger: Ledger) -> list[list[Any]]:
     return answers
 
 
-@pytest.fixture(params=["ledger_1", "ledger_2"])
-def stored(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, dict[str, Any]]:
+def told_of(ledger: Ledger) -> dict[str, Any]:
+    """Return what the code tells of a ledger, as JSON has it."""
+    status = asdict(ledger.verify())
+    del status["database"]
+    budgets = [BudgetAccountant(*CEILINGS[scope], ledger=ledger, scope=scope) for scope in CEILINGS]
+    columns = ledger.columns()
+    assert columns is not None
+    told = {
+        "status": status,
+        "export": list(ledger.export()),
+        "columns": [columns.features, columns.subject],
+        "editions": ledger.editions("a purpose").private,
+        "people": sorted(ledger.editions("a purpose").people),
+        "spends": [[asdict(spend) for spend in budget.spends()] for budget in budgets],
+        "left": [list(budget.remaining()) for budget in budgets],
+    }
+    return dict(json.loads(json.dumps(told)))
+
+
+@pytest.fixture
+def stored(tmp_path: Path) -> tuple[Path, dict[str, Any]]:
     """Return a copy of a ledger, and what the code that made it told of it."""
-    told = json.loads((STORED / f"{request.param}.json").read_text())
-    file = Path(shutil.copy(STORED / f"{request.param}.db", tmp_path))
-    if told["status"]["version"] == 1:
-        with pytest.raises(LedgerError, match="cfk ledger upgrade"):
-            Ledger(file, key=KEY)
-        # a ceiling each
-        rows = len(told["export"]) + sum(map(len, told["spends"])) + len(told["spends"])
-        assert Ledger.upgrade(file, key=KEY) == rows
-    with pytest.raises(LedgerError, match="already"):
-        Ledger.upgrade(file, key=KEY)
-    return file, told
+    told = json.loads((STORED / "ledger_3.json").read_text())
+    return Path(shutil.copy(STORED / "ledger_3.db", tmp_path)), told
 
 
 def test_counts_rows_and_budgets_are_those_of_then(stored: tuple[Path, dict[str, Any]]) -> None:
     file, told = stored
     with Ledger(file, key=KEY) as ledger:
-        status = asdict(ledger.verify(told["status"].get("head")))
-        assert status == asdict(ledger.status())
-        if told["status"]["version"] == 1:
-            told["status"] |= {"version": 2, "entries": status["entries"], "head": status["head"]}
-        assert told["status"] == {
-            name: value for name, value in status.items() if name != "database"
-        }
-        assert told["export"] == list(ledger.export())
+        assert told_of(ledger) == told["ledger"]
         assert [account.name for account in accounts(ledger)] == sorted(CEILINGS)
-        budgets = [
-            BudgetAccountant(*CEILINGS[scope], ledger=ledger, scope=scope) for scope in CEILINGS
-        ]
-        assert told["spends"] == [
-            [asdict(spend) for spend in budget.spends()] for budget in budgets
-        ]
-        assert told["left"] == [list(budget.remaining()) for budget in budgets]
-        assert told["spent"] == [list(budget.spent()) for budget in budgets]
+        ledger.verify(told["ledger"]["status"]["head"])
 
 
 def test_further_questions_are_answered_as_then(stored: tuple[Path, dict[str, Any]]) -> None:
     file, told = stored
     with Ledger(file, key=KEY) as ledger:
         before = ledger.status()
-        assert ask(ledger) == told["answers"]
+        assert ask(ledger, QUESTIONS, "august") == told["answers"]
         assert spend(ledger) == told["allowed"]
         assert {answer[0] for answer in told["answers"]} == {"new", "again", "earlier", "refused"}
-        for head in (before.head, told["status"].get("head")):  # an older one is in the chain
-            assert ledger.verify(head).entries > before.entries
+        assert ledger.verify(before.head).entries > before.entries
     Ledger(file, key=KEY).close()
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_ledger_that_does_not_say_who_shared_a_region_is_refused(
+    version: int, tmp_path: Path
+) -> None:
+    file = Path(shutil.copy(STORED / f"ledger_{version}.db", tmp_path))
+    before = file.read_bytes()
+    with pytest.raises(LedgerError, match=f"has version {version}.*reads version 3.*who is left"):
+        Ledger(file, key=KEY)
+    with pytest.raises(LedgerError, match="already"):
+        Ledger(file, key=KEY, create=True)
+    assert file.read_bytes() == before
+
+
+def write() -> None:
+    """Write a ledger with this version of the code, and what it tells and answers."""
+    file = STORED / "ledger_3.db"
+    file.unlink(missing_ok=True)
+    with Ledger(file, key=KEY, create=True) as ledger:
+        ledger.check_table(["who", "what"], "who")
+        ledger.add_edition("a purpose", 0, {"values": [["", [1.5, "x"]]]}, [f"{7:016x}"])
+        ask(ledger, BEFORE, "may")
+        ask(ledger, BEFORE[:3], "june")
+        ledger.forget(ledger.handle([2, "somebody", None]), people=[f"{61:016x}"])
+        for scope, (epsilon, delta) in CEILINGS.items():
+            accountant = BudgetAccountant(epsilon, delta, ledger=ledger, scope=scope)
+            accountant.spend(None, epsilon / 3, delta / 3, what="a fit")
+        told = told_of(ledger)
+    with tempfile.TemporaryDirectory() as folder:
+        with Ledger(shutil.copy(file, folder), key=KEY) as ledger:
+            answers = ask(ledger, QUESTIONS, "august")
+            content = {"ledger": told, "answers": answers, "allowed": spend(ledger)}
+    (STORED / "ledger_3.json").write_text(json.dumps(content, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    write()

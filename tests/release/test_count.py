@@ -32,7 +32,6 @@ from cfk_plugin import (
     Schema,
 )
 from cfk_plugin.errors import PopulationError, SchemaError
-from cfk_plugin.records.rule import Candidate
 from cfk_plugin.release.results import Phrase
 from cfk_plugin.serving.records import record_of
 
@@ -251,31 +250,6 @@ def test_a_ledger_knows_a_record_whatever_the_order_of_columns(tmp_path: Path) -
                 table.drop_duplicates()[wanted(table.drop_duplicates())]
             )
         assert releases[0] == releases[1] == releases[2]
-
-
-def test_a_ledger_of_before_does_not_lose_its_records(tmp_path: Path) -> None:
-    """Its handles have the table's order in them; what left before for a record leaves again."""
-    table = people(60, 8)
-    record = table[wanted(table)].head(1)
-    parts: dict[str, Any] = {
-        name: Interval(table[name].min(), table[name].max()) for name in ("born", "age")
-    }
-    parts |= {name: frozenset(table[name].tolist()) for name in ("sex", "city", "zip")}
-    whole = Region({**parts, "grade": Interval("low", "high", levels=("low", "mid", "high"))})
-    with Ledger(tmp_path / "ledger.db", create=True) as ledger:
-        anonymizer = fitted(table, "reciprocal", ledger=ledger)
-        handle = ledger.handle(
-            record[list(anonymizer.population_.schema.features)].iloc[0].tolist()
-        )
-        names = {
-            "policy": anonymizer.policy_.sha256,
-            "population": "of before",
-            "guarantee": "reciprocal",
-        }
-        candidate = Candidate(record=handle, region=whole, k=4, effective=4, **names)
-        ledger.settle([candidate], lambda _: len(table), lambda *_: True)
-        assert anonymizer.transform(record)[0].region == whole
-        assert ledger.status().records == 1
 
 
 # --- What is printed holds the people that were certified -----------------------------------------

@@ -209,14 +209,6 @@ def test_a_publication_goes_on_record(tmp_path: Path) -> None:
         assert anonymizer.published() == published
 
 
-def test_shared_entries_of_a_group_are_one_record(tmp_path: Path) -> None:
-    """They are nobody's, and what a ledger has to keep together is the group's region."""
-    with Ledger(tmp_path / "ledger.db", create=True) as ledger:
-        published = fitted(ledger=ledger, private_values="shared").published()
-        regions = {entry.region for entry in published.generalized}
-        assert ledger.status().records == len(regions) < len(published)
-
-
 def test_without_a_catalogue_it_says_what_to_do() -> None:
     with pytest.raises(NotFittedError):
         _ = KAnonymizer().catalogue_

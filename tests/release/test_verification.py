@@ -4,8 +4,9 @@ regions.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from cfk_plugin.data.model import Goal, LabelModel, Oracle, RowOracle
 from cfk_plugin.hookspecs import Proposal
 from cfk_plugin.release.guarantees import rebuild
 from cfk_plugin.release.results import Certificate, Suppressed
-from cfk_plugin.release.verification import Verdict, Verifier
+from cfk_plugin.release.verification import RemainingRows, Verdict, Verifier
 
 TABLE = pd.DataFrame(
     {
@@ -53,7 +54,7 @@ def verdicts(
     predict: Any = model,
     population: Population = POPULATION,
     method: str = "exact",
-    foreign: Sequence[int] = (),
+    remaining: Mapping[int, RemainingRows] = MappingProxyType({}),
     limits: tuple[int, int] | None = None,
     given: dict[str, Any] | None = None,
     **policy: Any,
@@ -72,7 +73,7 @@ def verdicts(
     judge = Goal(1).judge(None, np.ones(len(frame)))
     oracle = Oracle(labels, judge, RowOracle(labels, population), frame)
     asked = [p if isinstance(p, Proposal) else Proposal(p) for p in proposals]
-    return verifier.verify(asked, *population.encode(frame), oracle, method, foreign)
+    return verifier.verify(asked, *population.encode(frame), oracle, method, remaining)
 
 
 def certificate(
@@ -356,21 +357,31 @@ def test_of_a_partition_those_count_who_are_mapped_to_the_region() -> None:
     assert refusal(YOUNG, **GROUPS, l=2, given=mapped(0, 1, 3)) == ("l_diversity", None)
 
 
-def test_a_region_that_is_not_of_the_partition_counts_everybody_inside() -> None:
-    found = certificate(YOUNG, **GROUPS, k=4, given=mapped(0, 1, 3), foreign=[0])
-    assert (found.k, found.k_effective) == (4, None)
+def left(inside: Sequence[int], members: Sequence[int]) -> RemainingRows:
+    return RemainingRows(np.array(inside, dtype=np.int64), np.array(members, dtype=np.int64))
+
+
+def test_of_a_region_on_record_those_count_who_are_left() -> None:
+    groups = {**GROUPS, "given": mapped(0, 1, 3)}
+    found = certificate(YOUNG, **groups, remaining={0: left([0, 1, 2, 3], [0, 1, 3])})
+    assert (found.k, found.k_effective) == (3, 2)  # rows 0 and 1 are one person's
+    assert refusal(YOUNG, **groups, remaining={0: left([0, 1, 3], [0, 1])}) == (
+        "verification_failed",
+        1,
+    )
+    # What is remembered of a region is no answer for those who are left of it.
     one, other = verdicts(
-        [YOUNG, YOUNG], TABLE.iloc[[1, 1]], **GROUPS, given=mapped(0, 1, 3), foreign=[1]
+        [YOUNG, YOUNG], TABLE.iloc[[1, 1]], **groups, remaining={1: left([0, 3], [0, 3])}
     )
     assert not isinstance(one, Suppressed)
     assert not isinstance(other, Suppressed)
-    assert (one.certificate.k_effective, other.certificate.k_effective) == (2, None)
-    one, other = verdicts(
-        [YOUNG, YOUNG], TABLE.iloc[[1, 1]], **GROUPS, k=3, given=mapped(0, 1, 3), foreign=[1]
-    )
-    # two people are too few: what is remembered of them is no answer for the other
-    assert isinstance(one, Suppressed)
-    assert not isinstance(other, Suppressed)
+    assert (one.certificate.k, other.certificate.k) == (4, 2)
+
+
+def test_of_a_region_of_its_own_on_record_those_inside_count_who_are_left() -> None:
+    assert certificate(YOUNG).k == 4
+    assert certificate(YOUNG, remaining={0: left([0, 3], [0, 3])}).k == 2
+    assert refusal(YOUNG, k=3, remaining={0: left([0, 3], [0, 3])}) == ("verification_failed", 2)
 
 
 def test_the_region_of_a_group_need_not_hold_the_counterfactual_but_some_advice() -> None:

@@ -15,6 +15,7 @@ import sys
 import time
 import traceback
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfk_plugin import Interval, Ledger, Region
+from cfk_plugin.records.chain import groups, releases
 from cfk_plugin.records.keys import find_key
-from cfk_plugin.records.rule import Candidate, Decision, decode, encode, region_digest
+from cfk_plugin.records.rule import Candidate, Decision, RegionPeople, decode, encode, region_digest
 
 RECORDS = 40
 ZONES = ("north", "east", "south", "west", "centre")
@@ -62,11 +64,32 @@ def keeps_region(record: int) -> bool:
     return record % 2 == 1
 
 
+def is_present(number: int) -> NDArray[np.bool_]:
+    """Say who is in the table of a process: each has one of three, with others away."""
+    return np.arange(len(AGE)) % 20 != number % 3
+
+
+@dataclass(frozen=True)
+class Town:
+    """The people of a process; a region is accepted while it has k people."""
+
+    records: Sequence[int]
+    number: int  # of the process
+
+    def inside(self, region: Region) -> frozenset[str]:
+        there = inside(region) & is_present(self.number)
+        return frozenset(f"{person:016x}" for person in np.flatnonzero(there).tolist())
+
+    def accepts(self, index: int, region: Region, people: RegionPeople) -> bool:
+        return common([region]) >= k_of(self.records[index])
+
+
 def settle(
-    ledger: Ledger | None, records: Sequence[int], regions: Sequence[Region]
+    ledger: Ledger | None, records: Sequence[int], regions: Sequence[Region], number: int
 ) -> list[Decision]:
     if ledger is None:
         return [Decision("new", region) for region in regions]
+    town = Town(records, number)
     candidates = [
         Candidate(
             record=ledger.handle([record]),
@@ -75,19 +98,19 @@ def settle(
             population="f" * 16,
             guarantee="reciprocal" if keeps_region(record) else "nominal",
             k=k_of(record),
-            effective=common([region]) if keeps_region(record) else None,
+            members=town.inside(region) if keeps_region(record) else frozenset(),
         )
         for record, region in zip(records, regions, strict=True)
     ]
-    return ledger.settle(candidates, common, lambda i, region: common([region]) >= k_of(records[i]))
+    return ledger.settle(candidates, town)
 
 
-def work(ledger: Ledger | None, out: Path, seed: int) -> None:
+def work(ledger: Ledger | None, out: Path, number: int) -> None:
     """Release until killed.
 
     What is in the file was released; it is written after the ledger has answered.
     """
-    rng = random.Random(seed)
+    rng = random.Random(number)
     file = os.open(out, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     records: list[int] = []
     while True:
@@ -95,12 +118,14 @@ def work(ledger: Ledger | None, out: Path, seed: int) -> None:
         if not records or rng.random() < 0.8:
             records = [rng.randrange(RECORDS) for _ in range(rng.randrange(1, 4))]
             regions = [propose(record, rng) for record in records]
-        for record, decision in zip(records, settle(ledger, records, regions), strict=True):
+        decisions = settle(ledger, records, regions, number)
+        for record, decision in zip(records, decisions, strict=True):
             if decision.region is not None:
                 line = {
                     "record": record,
                     "outcome": decision.outcome,
                     "region": encode(decision.region),
+                    "process": number,
                 }
                 os.write(file, json.dumps(line).encode() + b"\n")
                 os.fsync(file)
@@ -119,7 +144,7 @@ def start(url: str, folder: Path, shared: Ledger | None, number: int) -> int:
         os._exit(1)
 
 
-def run(url: str, folder: Path, processes: int, releases: int, victims: int) -> dict[str, Any]:
+def run(url: str, folder: Path, processes: int, wanted: int, victims: int) -> dict[str, Any]:
     """Keep so many processes at work, kill some of them one after the other, and stop when enough
     was released.
     """
@@ -127,7 +152,7 @@ def run(url: str, folder: Path, processes: int, releases: int, victims: int) -> 
     shared = None if url == "none" else Ledger(url, create=True)
     alive = [start(url, folder, shared, number) for number in range(1, processes + 1)]
     kills, until = 0, time.monotonic() + 500
-    while (kills < victims or len(released(folder)) < releases) and time.monotonic() < until:
+    while (kills < victims or len(released(folder)) < wanted) and time.monotonic() < until:
         time.sleep(rng.uniform(0.02, 0.25))
         if kills < victims:
             at = rng.randrange(len(alive))
@@ -156,18 +181,30 @@ def released(folder: Path) -> list[dict[str, Any]]:
 
 
 def violations(lines: Sequence[dict[str, Any]]) -> list[int]:
-    """Return the records with a second region where one is kept, or else with fewer than k people
-    in all of them.
+    """Return the records with a second region where one is kept, or with fewer than k people who
+    were inside of all of them, in the table of each process that released one.
     """
     wrong = []
     for record in range(RECORDS):
-        regions = [
-            decode(text) for text in {line["region"] for line in lines if line["record"] == record}
-        ]
+        releases = {(line["region"], line["process"]) for line in lines if line["record"] == record}
+        fitting = np.ones(len(AGE), dtype=bool)
+        for text, number in releases:
+            fitting &= inside(decode(text)) & is_present(number)
+        regions = {text for text, _ in releases}
         allowed = 1 if keeps_region(record) else len(regions)
-        if regions and (len(regions) > allowed or common(regions) < k_of(record)):
+        if len(regions) > allowed or (regions and fitting.sum() < k_of(record)):
             wrong.append(record)
     return wrong
+
+
+def unconnected(ledger: Ledger) -> int:
+    """Return how many groups of people belong to no release, or the other way round."""
+    rows = ledger.run(lambda chain: chain.rows(groups, groups.c.seq > 0), "read")
+    in_use = {
+        row["group_id"]
+        for row in ledger.run(lambda chain: chain.rows(releases, releases.c.seq > 0), "read")
+    }
+    return len({row["group_id"] for row in rows} ^ in_use)
 
 
 def unrecorded(lines: Sequence[dict[str, Any]], ledger: Ledger) -> list[dict[str, Any]]:

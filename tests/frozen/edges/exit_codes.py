@@ -138,6 +138,13 @@ def use_the_stored_ledger(patch: pytest.MonkeyPatch) -> None:
     patch.setenv("CFK_LEDGER_KEY", STORED_LEDGER_KEY.decode())
 
 
+CHECK = "ledger check ledger.db train.csv -s schema.json"
+
+
+def add_a_column(patch: pytest.MonkeyPatch) -> None:
+    pd.read_csv("train.csv").assign(extra=1).to_csv("train.csv", index=False)
+
+
 def keep_no_kernel(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("cfk_plugin._protect.warm_up", lambda: frozenset({None}))
 
@@ -205,11 +212,13 @@ CASES = [
     Case("warm-up", "no kernel can be kept", "warm-up", keep_no_kernel),
     Case("ledger create", "it is made", "ledger create new.db"),
     Case("ledger create", "it cannot be made", "ledger create nowhere/new.db"),
+    Case("ledger check", "the table is known", CHECK),
+    Case("ledger check", "a column is new", CHECK, add_a_column),
+    Case("ledger check", "there is no ledger", "ledger check nowhere.db train.csv -s schema.json"),
     Case("ledger verify", "nothing was changed", "ledger verify ledger.db"),
     Case("ledger verify", "a row was changed", "ledger verify ledger.db", tamper_with_the_ledger),
     Case("ledger verify", "there is no ledger", "ledger verify nowhere.db"),
-    Case("ledger upgrade", "it is upgraded", "ledger upgrade old.db", use_the_stored_ledger),
-    Case("ledger upgrade", "there is no ledger", "ledger upgrade nowhere.db"),
+    Case("ledger status", "of an earlier version", "ledger status old.db", use_the_stored_ledger),
     Case("ledger status", "it is shown", "ledger status ledger.db"),
     Case("ledger status", "there is no ledger", "ledger status nowhere.db"),
     Case("ledger export", "it is written", "ledger export ledger.db -o audit.csv"),

@@ -1,0 +1,164 @@
+"""The private values that a catalogue may have, where earlier releases decide on that.
+
+The centers of crowds move when people join or leave, and tell something about them. With a book the
+values of the first release stay: whatever changes in a catalogue then follows from
+quasi-identifiers and the model. Values are added for crowds of new people.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from cfk_plugin.data.domain import UNKNOWN, Domain
+from cfk_plugin.data.policy import Mask
+from cfk_plugin.data.population import Population
+from cfk_plugin.data.region import to_text
+from cfk_plugin.errors import HostOnly
+from cfk_plugin.protection.axes import Ints
+from cfk_plugin.protection.partition import Partition
+from cfk_plugin.protection.private_values import EncodedValues
+from cfk_plugin.protection.shared_values import (
+    Crowds,
+    GroupCandidates,
+    Scale,
+    in_dtype,
+    in_turn,
+    scales_of,
+)
+
+Plain = float | str | None
+"""A number (a date in seconds), the text of a category, or None for a missing value."""
+
+
+@dataclass(frozen=True, slots=True)
+class BookEntry:
+    """Private values that at least k people had, or no one, when they were put down."""
+
+    outcome: str  # of the crowd, as text; "" where all people are on one side
+    values: tuple[Plain, ...]  # of the private attributes, in the order of their names
+
+
+@dataclass(frozen=True, slots=True)
+class ValueBook:
+    """All private values that a catalogue may have; what it has must not depend on anything else.
+
+    `ends` has, by attribute, where numbers are expected to end, for the ranges of distances.
+    `outcomes` has the text of the outcome of each side of today's partition.
+    """
+
+    entries: tuple[BookEntry, ...] = ()
+    ends: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    outcomes: tuple[str, ...] = ("",)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Center(HostOnly):
+    """The center of one or several crowds."""
+
+    entry: BookEntry
+    crowds: list[Ints]  # rows of the people of each crowd, one of each person
+
+    def is_of_new_people(self, is_new: Mask, k: int) -> bool:
+        """Say whether at least k people of a crowd are new; `is_new` has a flag for every row."""
+        return any(is_new[crowd].sum() >= k for crowd in self.crowds)
+
+
+def ends_of_people(partition: Partition, k: int) -> dict[str, tuple[float, float]]:
+    """Return where the numbers of the people who are in a group are expected to end."""
+    return {name: _ends(scale) for name, scale in scales_of(partition, k).items()}
+
+
+def centers_of(partition: Partition, k: int, outcomes: Sequence[str]) -> list[Center]:
+    """Return the centers of crowds of people who are in a group, each once.
+
+    `outcomes` has the text of each side's outcome.
+    """
+    population = partition.population
+    crowds = Crowds(partition, k)
+    found = dict[BookEntry, Center]()
+    for crowd, positions in crowds.centers():
+        side = partition.side_of_group[partition.group_of_row[crowd[0]]]
+        (values,) = plain_values(population, crowds.values_at(positions[None, :]))
+        entry = BookEntry(outcomes[side], values)
+        found.setdefault(entry, Center(entry, [])).crowds.append(crowd)
+    return [*found.values()]
+
+
+def book_candidates(partition: Partition, book: ValueBook) -> GroupCandidates:
+    """Return the values of a book that may go with each group: all that have its outcome.
+
+    Each group starts with other ones. Whose crowd has people in a group does not matter, as that
+    would tell where the people of a crowd are.
+    """
+    wanted = [entry for entry in book.entries if entry.outcome in book.outcomes]
+    values, kept = _encoded(partition.population, wanted)
+    side_of_value = np.array(
+        [book.outcomes.index(wanted[i].outcome) for i in kept.tolist()], dtype=np.int64
+    )
+    group, value = np.nonzero(partition.side_of_group[:, None] == side_of_value)
+    line = in_turn(value, group)
+    return GroupCandidates(group=group[line], values=values.take(value[line]))
+
+
+def _ends(scale: Scale) -> tuple[float, float]:
+    return scale.low, scale.high
+
+
+def plain_values(population: Population, values: EncodedValues) -> list[tuple[Plain, ...]]:
+    """Return private values in plain form, row by row."""
+    columns = []
+    for name in sorted(population.schema.private):
+        domain = population.domains[name]
+        j = population.schema.private.index(name)
+        columns.append(_plain_column(domain, values, j))
+    return [*zip(*columns, strict=True)]
+
+
+def _plain_column(domain: Domain, values: EncodedValues, j: int) -> list[Plain]:
+    codes = values.codes[:, j]
+    if domain.is_numeric:
+        numbers = domain.numbers_of(codes, values.numbers[:, j])
+        return [None if np.isnan(number) else float(number) for number in numbers]
+    known = [domain.value(code) for code in codes.tolist()]
+    return [None if value is None else to_text(value) for value in known]
+
+
+def _encoded(population: Population, entries: Iterable[BookEntry]) -> tuple[EncodedValues, Ints]:
+    """Encode entries by a population's domains; return the values, and the positions of these.
+
+    Left out are entries with a category, or a missing value, that the population does not have.
+    """
+    entries = [*entries]
+    names = sorted(population.schema.private)
+    shape = len(entries), len(names)
+    values = EncodedValues(codes=np.empty(shape, dtype=np.int32), numbers=np.full(shape, np.nan))
+    for place, name in enumerate(names):
+        domain = population.domains[name]
+        j = population.schema.private.index(name)
+        column = [entry.values[place] for entry in entries]
+        if domain.is_numeric:
+            _encode_numbers(domain, column, values, j)
+        else:
+            values.codes[:, j] = _encode_categories(domain, column)
+    is_known = (values.codes >= 0) | ~np.isnan(values.numbers)
+    kept = np.flatnonzero(is_known.all(axis=1))
+    return values.take(kept), kept
+
+
+def _encode_numbers(domain: Domain, column: Sequence[Plain], values: EncodedValues, j: int) -> None:
+    numbers = np.array([np.nan if number is None else number for number in column], dtype=float)
+    is_missing = np.isnan(numbers)
+    codes, as_held = domain.encode(in_dtype(domain, np.where(is_missing, 0.0, numbers)))
+    values.codes[:, j] = np.where(is_missing, domain.missing_code, codes)
+    values.numbers[:, j] = np.where(~is_missing & (codes == UNKNOWN), as_held, np.nan)
+
+
+def _encode_categories(domain: Domain, column: Sequence[Plain]) -> list[int]:
+    code_of = {to_text(domain.value(code)): code for code in range(len(domain.values))}
+    return [
+        domain.missing_code if value is None else code_of.get(str(value), UNKNOWN)
+        for value in column
+    ]
