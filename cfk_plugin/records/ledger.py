@@ -555,13 +555,8 @@ class Ledger(HostOnly):
     ) -> list[Decision]:
         digests = [region_digest(self._key, candidate.region) for candidate in candidates]
         histories: dict[str, list[ReleasedRegion]] = {each.record: [] for each in candidates}
-        if chain.connection.dialect.name == "postgresql":  # SQLite has locked everything
-            chain.lock(locks, (*histories, *digests))
         known: dict[tuple[str, ...], Row] = {}
-        rows = _rows_of(chain, histories)
-        if chain.connection.dialect.name == "postgresql":
-            # Groups change below. A deadlock with others who lock them is tried again.
-            chain.lock(locks, {row["digest"] for row in rows}.difference(digests))
+        rows = _locked_rows(chain, histories, digests)
         book = _GroupBook(chain, [row["group_id"] for row in rows], digests)
         for row in rows:
             release = _read_release(row, book.group(row["group_id"]))
@@ -710,6 +705,23 @@ def _wanted(candidate: Candidate, digest: str, inside: frozenset[str]) -> Releas
         digest=digest,
         group=RecordedGroup(group_id="", digest=digest, people=people, k=candidate.k),
     )
+
+
+def _locked_rows(chain: Chain, records: Iterable[str], digests: Sequence[str]) -> list[Row]:
+    """Return what the ledger holds for records, and let nobody else change it or its groups.
+
+    `digests` are those of the regions that are asked for.
+    """
+    records = [*records]
+    if chain.connection.dialect.name != "postgresql":  # SQLite has locked everything
+        return _rows_of(chain, records)
+    # All at once, in the order of names: who locks some and then others can wait for each other.
+    foreseen = {*digests, *(row["digest"] for row in _rows_of(chain, records))}
+    chain.lock(locks, (*records, *foreseen))
+    rows = _rows_of(chain, records)
+    # What was released meanwhile. A deadlock, which is rare here, is noticed and tried again.
+    chain.lock(locks, {row["digest"] for row in rows} - foreseen)
+    return rows
 
 
 def _rows_of(chain: Chain, records: Iterable[str]) -> list[Row]:
