@@ -89,7 +89,7 @@ def ledger_status(url: opt.LedgerUrl, key_file: opt.KeyFile = None) -> int:
 def _show_status(found: Status) -> int:
     for field in fields(found):
         value = getattr(found, field.name)
-        say(f"{field.name:<9} {'–' if value is None else value}")
+        say(f"{field.name:<10} {'–' if value is None else value}")
     return 0
 
 

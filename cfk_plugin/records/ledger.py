@@ -86,6 +86,7 @@ class Status:
     records: int  # with something on record
     releases: int  # regions on record for them
     times: int  # how often these were released
+    catalogues: int  # on record, each with people who were in none before
     earliest: str | None  # of the releases; UTC
     latest: str | None
     entries: int  # of the chain: one for each release and spend ever recorded, changed or erased
@@ -543,6 +544,9 @@ class Ledger(HostOnly):
         figures = {
             **row._mapping,
             "times": int(row.times),
+            "catalogues": chain.connection.scalars(
+                select(func.count()).select_from(editions)
+            ).one(),
             "entries": chain.head.seq,
             "head": chain.head.link,
         }

@@ -141,7 +141,7 @@ def test_default_place_is_the_state_folder_or_the_environment(
     monkeypatch.setenv("CFK_LEDGER", str(tmp_path / "mine.db"))
     Ledger(create=True).close()
     assert (tmp_path / "mine.db").is_file()
-    assert "releases  0" in cfk("ledger status").stdout
+    assert "releases   0" in cfk("ledger status").stdout
 
 
 # --- failures -------------------------------------------------------------------------------------
@@ -254,8 +254,8 @@ def test_export_holds_no_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         settle(ledger, 1, region=OTHER)
         key_id = ledger.status().key_id
     said = cfk("ledger status", "ledger.db").stdout
-    assert f"key_id    {key_id}" in said
-    assert "records   3" in said
+    assert f"key_id     {key_id}" in said
+    assert "records    3" in said
     for name in ("audit.csv", "audit.jsonl"):
         assert f"4 rows in {name}" in cfk("ledger export", "ledger.db", "-o", name).output
         text = Path(name).read_text()
