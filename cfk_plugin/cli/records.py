@@ -115,13 +115,12 @@ def ledger_check(
 
     rows = read_table(train)
     population = Population.from_frame(rows, read_schema(schema, rows))
-    roles = population.schema
     with _opened(url, key_file) as book:
         known = book.columns()
         if known is None:
             say("the ledger was not used yet")
             return 0
-        if changes := known.changes(TableColumns(tuple(sorted(roles.features)), roles.subject)):
+        if changes := known.changes(TableColumns.of(population.schema)):
             say("the ledger was used with other columns:")
             for change in changes:
                 say(f"  {change}")
@@ -212,6 +211,12 @@ def ledger_forget(
             subjects = table[roles.subject].tolist() if roles.subject in table.columns else []
             people = [[canonical_text(subject)] for subject in subjects]
         gone = book.forget(*map(book.handle, records), people=[*map(book.person, people)])
+    if roles.subject is not None and not people:
+        say(
+            f"{rows}: has no column {roles.subject}, so nobody was taken out of the groups of"
+            " others; give the subject key as well",
+            stderr=True,
+        )
     say(f"forgot {counted(gone.records, 'record')} with {counted(gone.releases, 'release')}")
     if not gone.records and known is None:
         say(

@@ -23,7 +23,7 @@ from cfk_plugin.protection.groups import counts_once
 from cfk_plugin.protection.partition import Partition, by_group
 from cfk_plugin.protection.private_values import EncodedValues, private_at, private_codes
 from cfk_plugin.protection.shared_values import in_dtype, shared_candidates
-from cfk_plugin.protection.value_book import ValueBook, book_candidates, ends_of_people
+from cfk_plugin.protection.value_book import ValueBook, book_candidates, ranges_of_people
 
 _log = logging.getLogger("cfk_plugin")
 _ENTRIES = 64  # most combinations of private values that a group offers
@@ -95,7 +95,7 @@ def ends_of(
     ends = {name: pd.Series(sorted(numbers)) for name, numbers in edges.items()}
     if policy.private_values == "shared":
         domains = partition.population.domains
-        known = ends_of_people(partition, policy.k) if book is None else book.ends
+        known = ranges_of_people(partition, policy.k) if book is None else book.ends
         for name, both in known.items():
             ends[name] = in_dtype(domains[name], np.array(both))
     return ends

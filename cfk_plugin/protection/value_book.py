@@ -2,7 +2,8 @@
 
 The centers of crowds move when people join or leave, and tell something about them. With a book the
 values of the first release stay: whatever changes in a catalogue then follows from
-quasi-identifiers and the model. Values are added for crowds of new people.
+quasi-identifiers, and from the outcomes that the model gives. Values are added for crowds of new
+people.
 """
 
 from __future__ import annotations
@@ -43,9 +44,10 @@ class BookEntry:
 
 @dataclass(frozen=True, slots=True)
 class ValueBook:
-    """All private values that a catalogue may have; what it has must not depend on anything else.
+    """All private values that a catalogue may have.
 
-    `ends` has, by attribute, where numbers are expected to end, for the ranges of distances.
+    Apart from them, only quasi-identifiers and the model may decide what a catalogue has. `ends`
+    has the estimated range of each attribute that is a number, for distances.
     `outcomes` has the text of the outcome of each side of today's partition.
     """
 
@@ -66,8 +68,8 @@ class Center(HostOnly):
         return any(is_new[crowd].sum() >= k for crowd in self.crowds)
 
 
-def ends_of_people(partition: Partition, k: int) -> dict[str, tuple[float, float]]:
-    """Return where the numbers of the people who are in a group are expected to end."""
+def ranges_of_people(partition: Partition, k: int) -> dict[str, tuple[float, float]]:
+    """Return the estimated range of each attribute that is a number, of people in a group."""
     return {name: _ends(scale) for name, scale in scales_of(partition, k).items()}
 
 
@@ -90,8 +92,8 @@ def centers_of(partition: Partition, k: int, outcomes: Sequence[str]) -> list[Ce
 def book_candidates(partition: Partition, book: ValueBook) -> GroupCandidates:
     """Return the values of a book that may go with each group: all that have its outcome.
 
-    Each group starts with other ones. Whose crowd has people in a group does not matter, as that
-    would tell where the people of a crowd are.
+    Each group starts with other ones. In which groups the people of a crowd are is ignored: using
+    it would reveal that.
     """
     wanted = [entry for entry in book.entries if entry.outcome in book.outcomes]
     values, kept = _encoded(partition.population, wanted)
@@ -129,7 +131,8 @@ def _plain_column(domain: Domain, values: EncodedValues, j: int) -> list[Plain]:
 def _encoded(population: Population, entries: Iterable[BookEntry]) -> tuple[EncodedValues, Ints]:
     """Encode entries by a population's domains; return the values, and the positions of these.
 
-    Left out are entries with a category, or a missing value, that the population does not have.
+    Left out are entries with a category, or a missing value, that the population does not have,
+    and those with a number that its column cannot hold.
     """
     entries = [*entries]
     names = sorted(population.schema.private)
@@ -152,8 +155,10 @@ def _encode_numbers(domain: Domain, column: Sequence[Plain], values: EncodedValu
     numbers = np.array([np.nan if number is None else number for number in column], dtype=float)
     is_missing = np.isnan(numbers)
     codes, as_held = domain.encode(in_dtype(domain, np.where(is_missing, 0.0, numbers)))
+    is_held = domain.numbers_of(codes, as_held) == numbers  # not where decimals were cut off
+    codes = np.where(is_held, codes, UNKNOWN)
     values.codes[:, j] = np.where(is_missing, domain.missing_code, codes)
-    values.numbers[:, j] = np.where(~is_missing & (codes == UNKNOWN), as_held, np.nan)
+    values.numbers[:, j] = np.where(is_held & (codes == UNKNOWN), as_held, np.nan)
 
 
 def _encode_categories(domain: Domain, column: Sequence[Plain]) -> list[int]:

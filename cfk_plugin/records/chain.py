@@ -94,10 +94,11 @@ groups = _chained(
     sa.Column("inside", sa.Text, nullable=False),  # whose quasi-identifiers are in the region
 )
 
-# What the handles of the ledger are made of; one row, written when the ledger is used first.
+# The columns that the ledger depends on; one row, written when it is used first.
 tables = _chained(
     "cfk_ledger_tables",
-    sa.Column("features", sa.Text, nullable=False),  # names, as JSON
+    sa.Column("quasi_identifiers", sa.Text, nullable=False),  # names, as JSON
+    sa.Column("private", sa.Text, nullable=False),  # names, as JSON
     sa.Column("subject", sa.String),  # name of the column that says whose a row is
     sa.Column("at", sa.String(27), nullable=False),
 )
@@ -106,8 +107,9 @@ tables = _chained(
 # before, as in the table of groups.
 editions = _chained(
     "cfk_ledger_editions",
-    sa.Column("purpose", sa.String, nullable=False, index=True),
-    sa.Column("private", sa.Text, nullable=False),  # as JSON; none that fewer than k people have
+    sa.Column("series", sa.String, nullable=False, index=True),
+    sa.Column("number", sa.Integer, nullable=False),  # in its series, from 1
+    sa.Column("added", sa.Text, nullable=False),  # as JSON; no value of fewer than k people
     sa.Column("people", sa.Text, nullable=False),
     sa.Column("at", sa.String(27), nullable=False),
 )

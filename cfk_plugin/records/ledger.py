@@ -51,6 +51,7 @@ from cfk_plugin.records.rule import (
 
 if TYPE_CHECKING:
     from cfk_plugin.data.region import Region
+    from cfk_plugin.data.schema import Schema
 
 _T = TypeVar("_T")
 _Place = str | Path | None
@@ -102,12 +103,11 @@ class OnRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Editions:
-    """The catalogues that are on record for one purpose."""
+class Edition:
+    """A catalogue on record."""
 
-    number: int  # how many
-    private: tuple[Any, ...]  # what each added, as JSON values
-    people: Handles  # who was in the table of any of them
+    added: Any  # private values and what else is kept of it, as a JSON value
+    people: Handles  # who was in its table, and in none of an earlier one
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,6 +252,7 @@ class Ledger(HostOnly):
         return {
             record: OnRecord(decode(row["region"]), known[row["group_id"]].people)
             for record, row in rows.items()
+            if row["group_id"] in known  # else it was erased in between
         }
 
     def one_request(self) -> AbstractContextManager[object]:
@@ -289,29 +290,22 @@ class Ledger(HostOnly):
             return []
         return self.run(lambda chain: self._settle(chain, candidates, today), "settle")
 
-    def check_table(self, features: Sequence[str], subject: str | None) -> None:
-        """Put down what the handles of a table are made of; refuse a table with other columns.
+    def bind(self, schema: Schema) -> None:
+        """Record, on first use, the columns of the table; later refuse a table with others.
 
         With other columns nobody and nothing on record would be found again.
-
-        Parameters
-        ----------
-        features : sequence of str
-            Names of the columns that records are known by.
-        subject : str, optional
-            Name of the column that people are known by.
 
         Raises
         ------
         LedgerError
             If the ledger was used with other columns.
         """
-        asked = TableColumns(tuple(sorted(features)), subject)
+        columns = TableColumns.of(schema)
         known = self.columns()
         if known is None:
-            self.run(lambda chain: _write_columns(chain, asked), "exclusive")
+            self.run(lambda chain: _write_columns(chain, columns), "exclusive")
             known = self.columns()
-        if known is not None and (changes := known.changes(asked)):
+        if known is not None and (changes := known.changes(columns)):
             raise LedgerError(
                 f"the ledger was used with other columns: {'; '.join(changes)}. It would know no"
                 " record and no person of this table, and release everything anew. Give the table"
@@ -320,11 +314,16 @@ class Ledger(HostOnly):
             )
 
     def columns(self) -> TableColumns | None:
-        """Return the columns that handles are made of; None before the ledger was used."""
+        """Return the columns of the table; None before the ledger was used with one."""
         rows = self.run(lambda chain: chain.rows(tables, tables.c.seq > 0), "read")
         if not rows:
             return None
-        return TableColumns(tuple(json.loads(rows[0]["features"])), rows[0]["subject"])
+        (row,) = rows
+        return TableColumns(
+            quasi_identifiers=tuple(json.loads(row["quasi_identifiers"])),
+            private=tuple(json.loads(row["private"])),
+            subject=row["subject"],
+        )
 
     def knows_anyone(self, people: Handles) -> bool | None:
         """Say whether any of these people is on record; None where nobody at all is."""
@@ -340,22 +339,27 @@ class Ledger(HostOnly):
         known = frozenset[str]().union(*self._people_on_record())
         return len(people & known)
 
-    def editions(self, purpose: str) -> Editions:
-        """Return the catalogues on record for one purpose."""
-        rows = self.run(lambda chain: chain.rows(editions, editions.c.purpose == purpose), "survey")
-        people = frozenset[str]().union(*(split_people(row["people"]) for row in rows))
-        private = tuple(json.loads(row["private"]) for row in rows)
-        return Editions(number=len(rows), private=private, people=people)
+    def editions(self, series: str) -> list[Edition]:
+        """Return the catalogues of a series that are on record, in order."""
+        rows = self.run(lambda chain: chain.rows(editions, editions.c.series == series), "survey")
+        rows.sort(key=lambda row: int(row["number"]))  # entries change when people are forgotten
+        return [Edition(json.loads(row["added"]), split_people(row["people"])) for row in rows]
 
-    def add_edition(self, purpose: str, after: int, private: Any, people: Iterable[str]) -> bool:
+    def number_of_editions(self, series: str) -> int:
+        """Return how many catalogues of a series are on record."""
+        count = select(func.count()).select_from(editions).where(editions.c.series == series)
+        return self.run(lambda chain: int(chain.connection.scalars(count).one()), "read")
+
+    def add_edition(self, series: str, after: int, added: Any, people: Iterable[str]) -> bool:
         """Put a catalogue on record, before anything of it leaves.
 
         Parameters
         ----------
-        purpose : str
+        series : str
+            Catalogues with the same name are compared with each other.
         after : int
-            How many catalogues of this purpose the caller has seen.
-        private : JSON value
+            How many catalogues of this series the caller has seen.
+        added : JSON value
             Private values that it adds. None of them may be those of fewer than k people.
         people : iterable of str
             Who is in its table and in none before, from `person`.
@@ -366,13 +370,14 @@ class Ledger(HostOnly):
             False if there are more catalogues by now, and nothing was put on record.
         """
         row = {
-            "purpose": purpose,
-            "private": json.dumps(private, ensure_ascii=True, separators=(",", ":")),
+            "series": series,
+            "number": after + 1,
+            "added": json.dumps(added, ensure_ascii=True, separators=(",", ":")),
             "people": join_people(people),
         }
 
         def add(chain: Chain) -> bool:
-            if len(chain.rows(editions, editions.c.purpose == purpose)) != after:
+            if len(chain.rows(editions, editions.c.series == series)) != after:
                 return False
             chain.write(editions, [row])
             return True
@@ -436,6 +441,8 @@ class Ledger(HostOnly):
         while (page := self.run(read, "read"))[0]:
             rows, known = page
             for row in rows:
+                if row["group_id"] not in known:
+                    continue  # erased in between
                 people = known[row["group_id"]].people
                 counts = {"members": len(people.members), "inside": len(people.inside)}
                 shown = {**row, **counts, "region": row["digest"]}
@@ -608,18 +615,38 @@ class Ledger(HostOnly):
 
 @dataclass(frozen=True, slots=True)
 class TableColumns:
-    """The columns that the handles of a ledger are made of."""
+    """The columns of a table that a ledger depends on.
 
-    features: tuple[str, ...]  # of records, in the order of their names
-    subject: str | None  # of people
+    Records are known by the values of all features, and people by the subject key.
+    """
+
+    quasi_identifiers: tuple[str, ...]
+    private: tuple[str, ...]
+    subject: str | None
+
+    @classmethod
+    def of(cls, schema: Schema) -> TableColumns:
+        return cls(
+            quasi_identifiers=tuple(sorted(schema.quasi_identifiers)),
+            private=tuple(sorted(schema.private)),
+            subject=schema.subject,
+        )
+
+    @property
+    def features(self) -> set[str]:
+        return {*self.quasi_identifiers, *self.private}
 
     def changes(self, other: TableColumns) -> list[str]:
-        """Say in words what others have that these do not, and the other way round."""
+        """Say in words what is different in other columns."""
         said = []
-        if new := sorted({*other.features} - {*self.features}):
+        if new := sorted(other.features - self.features):
             said.append(f"new {_listed(new)}")
-        if gone := sorted({*self.features} - {*other.features}):
+        if gone := sorted(self.features - other.features):
             said.append(f"gone {_listed(gone)}")
+        if now_private := sorted({*self.quasi_identifiers} & {*other.private}):
+            said.append(f"no longer a quasi-identifier: {_listed(now_private)}")
+        if now_quasi := sorted({*self.private} & {*other.quasi_identifiers}):
+            said.append(f"a quasi-identifier by now: {_listed(now_quasi)}")
         if self.subject != other.subject:
             before, now = (
                 "each row" if name is None else f"column {name!r}"
@@ -636,7 +663,11 @@ def _listed(names: Sequence[str]) -> str:
 
 def _write_columns(chain: Chain, columns: TableColumns) -> None:
     if not chain.rows(tables, tables.c.seq > 0):
-        row = {"features": json.dumps(columns.features), "subject": columns.subject}
+        row = {
+            "quasi_identifiers": json.dumps(columns.quasi_identifiers),
+            "private": json.dumps(columns.private),
+            "subject": columns.subject,
+        }
         chain.write(tables, [row])
 
 
@@ -664,6 +695,7 @@ class _GroupBook:
         """Return the number of the group of a new release; records released together share it."""
         for known in self._groups.values():
             if known.digest == group.digest and known.people == group.people:
+                known.k = max(known.k, group.k)
                 return known.group_id
         group.group_id = secrets.token_hex(16)
         self._groups[group.group_id] = group
@@ -719,12 +751,11 @@ def _locked_rows(chain: Chain, records: Iterable[str], digests: Sequence[str]) -
     records = [*records]
     if chain.connection.dialect.name != "postgresql":  # SQLite has locked everything
         return _rows_of(chain, records)
-    # All at once, in the order of names: who locks some and then others can wait for each other.
-    foreseen = {*digests, *(row["digest"] for row in _rows_of(chain, records))}
-    chain.lock(locks, (*records, *foreseen))
+    # First all records, and then all regions, each in the order of names: so nobody waits in a
+    # circle.
+    chain.lock(locks, records)
     rows = _rows_of(chain, records)
-    # What was released meanwhile. A deadlock, which is rare here, is noticed and tried again.
-    chain.lock(locks, {row["digest"] for row in rows} - foreseen)
+    chain.lock(locks, {*digests, *(row["digest"] for row in rows)})
     return rows
 
 

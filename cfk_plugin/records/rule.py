@@ -53,7 +53,7 @@ class RegionPeople:
 
 
 class Today(Protocol):
-    """What the ledger asks about today's population; both may be asked several times."""
+    """Answers the ledger's questions about today's population; each may come several times."""
 
     def inside(self, region: Region) -> Handles:
         """Return the people inside of a region."""
@@ -62,15 +62,19 @@ class Today(Protocol):
     def accepts(self, index: int, region: Region, people: RegionPeople) -> bool:
         """Say whether a region on record may leave for a candidate, for the people who are left.
 
-        Unless the guarantee is nominal, the answer must not depend on anything that differs
-        between the records that share the region.
+        `index` is the position of the candidate among all that are settled together. Unless the
+        guarantee is nominal, the answer must not depend on anything that differs between the
+        records that share the region.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """One region that verification has accepted and that waits to leave."""
+    """One region that waits to leave.
+
+    Verification has accepted it, unless it is on record for this record: then `Today` is asked.
+    """
 
     record: str
     region: Region
@@ -177,7 +181,7 @@ def _by_people_inside(
     choices = [release for release in (*same, *others) if has_enough(release.region)]
     if not choices:
         return _refused("too_few_remain" if history else "intersection"), None
-    decision, given = _give_earlier(index, wanted, choices, today)
+    decision, given = _first_accepted(index, wanted, choices, today)
     if given is not None and decision.outcome == "again":
         given = replace(wanted, group=given.group)  # on record under today's policy as well
     return decision, given
@@ -204,13 +208,13 @@ def _by_group(
             choices.append(release)
     if not choices:
         return _refused("too_few_remain"), None
-    return _give_earlier(index, wanted, choices, today)
+    return _first_accepted(index, wanted, choices, today)
 
 
-def _give_earlier(
+def _first_accepted(
     index: int, wanted: ReleasedRegion, choices: Sequence[ReleasedRegion], today: Today
 ) -> tuple[Decision, ReleasedRegion | None]:
-    """Return the first region on record that today's policy allows for the people who are left."""
+    """Give the first region on record that today's policy allows for the people who are left."""
     for release in choices:
         remaining = release.group.people.among(today.inside(release.region))
         if today.accepts(index, release.region, remaining):

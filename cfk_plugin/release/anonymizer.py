@@ -65,7 +65,6 @@ from cfk_plugin.release.verification import Verifier
 
 if TYPE_CHECKING:
     from cfk_plugin.records.ledger import Ledger
-    from cfk_plugin.records.rule import Handles
 
 
 Previous = Explanations | pd.DataFrame | Mapping[str, Any]
@@ -216,6 +215,7 @@ class KAnonymizer(HostOnly):
             policy, self.goal_, rows, self.effort, editions
         )
         self.editions_ = editions
+        is_shared = policy.private_values == "shared"
         protector, self.method_ = state.protector or choose(self.method, self.manager_.protectors())
         if self.measure_k_effective and state.partition is None:
             check_rerun(protector, policy)
@@ -244,7 +244,7 @@ class KAnonymizer(HostOnly):
             ),
             ledger=self.ledger,
             people=people,
-            newcomers=self._newcomers(),
+            newcomers=None if is_shared or editions is None else editions.newcomers,
             measures_k_effective=self.measure_k_effective and state.partition is None,
             seed=self.seed,
         )
@@ -270,17 +270,11 @@ class KAnonymizer(HostOnly):
         if self.ledger is None:
             return None
         population = self.population_
-        self.ledger.check_table(population.schema.features, population.schema.subject)
+        self.ledger.bind(population.schema)
         people = PersonHandles(self.ledger, population)
         if population.has_rows and self.ledger.knows_anyone(people.of_everybody()) is False:
             warnings.warn(_UNKNOWN_TABLE, UnknownTableWarning, stacklevel=4)
         return people
-
-    def _newcomers(self) -> Handles | None:
-        """Return who is in no table whose catalogue of exact values was published."""
-        if self.editions_ is None or self.policy_.private_values == "shared":
-            return None
-        return self.editions_.newcomers()
 
     @without_frames
     def transform(
@@ -465,7 +459,7 @@ class KAnonymizer(HostOnly):
         if catalogue is None:
             raise PolicyError(_NO_CATALOGUE.format("published()"))
         if self.editions_ is not None and not catalogue.is_shared:
-            pipeline = replace(pipeline, newcomers=self.editions_.publish())
+            self.editions_.record_table()
         entries = pipeline.catalogue_entries(catalogue, np.arange(len(catalogue)))
         return self.wrap(
             publish(entries), None, generator="catalogue", call=Request(), start="query"
@@ -498,7 +492,7 @@ class KAnonymizer(HostOnly):
             )
         content = _content_of_previous(previous)
         outcomes = outcomes_of(self.guarantee_.sides)
-        return self.pipeline_with(book_of_published(content, partition, outcomes))
+        return self.pipeline_with(book_of_published(content, partition, self.policy_.k, outcomes))
 
     def pipeline_with(self, book: ValueBook) -> Pipeline:
         """Return the pipeline, with a catalogue that has the private values of a book."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,84 +28,101 @@ from cfk_plugin.protection.value_book import (
     Plain,
     ValueBook,
     centers_of,
-    ends_of_people,
     plain_values,
+    ranges_of_people,
 )
 from cfk_plugin.release.person_handles import PersonHandles
 
 if TYPE_CHECKING:
-    from cfk_plugin.records.ledger import Ledger
+    from cfk_plugin.records.ledger import Edition, Ledger
     from cfk_plugin.records.rule import Handles
 
 
-@dataclass(frozen=True, eq=False, repr=False)
 class CatalogueEditions(HostOnly):
     """The catalogues that a ledger has on record for one k and one desired outcome.
 
     Another k or another outcome has values of its own, which do not depend on these.
     """
 
-    ledger: Ledger
-    people: PersonHandles
-    policy: PrivacyPolicy
-    goal: Goal
+    def __init__(
+        self, ledger: Ledger, people: PersonHandles, policy: PrivacyPolicy, goal: Goal
+    ) -> None:
+        self._ledger = ledger
+        self._people = people
+        self._policy = policy
+        self._goal = goal
+        self._series = series_of(policy, goal)
+        self._newcomers: tuple[int, Handles | None] | None = None  # and for how many editions
 
-    @property
-    def purpose(self) -> str:
-        """What the catalogues have in common."""
-        return purpose_of(self.policy, self.goal)
-
-    def catalogue(
+    def build_catalogue(
         self, partition: Partition, rows: RowOracle, outcomes: tuple[str, ...]
     ) -> Catalogue:
         """Build a catalogue of shared values that the ledger lets in, and put these on record.
 
         They are those on record, and the centers of crowds with at least k new people.
         """
-        everybody = self.people.everybody()
-        centers = centers_of(partition, self.policy.k, outcomes)
+        everybody = self._people.everybody()
+        centers = centers_of(partition, self._policy.k, outcomes)
         while True:
-            known = self.ledger.editions(self.purpose)
-            is_new = _flags(everybody, known.people)
-            on_record = _read(known.private)
+            known = self._ledger.editions(self._series)
+            is_new = _is_unknown(everybody, _people_of(known))
+            on_record = _book_of(known)
             old = set(on_record.entries)
             new = [
                 center.entry
                 for center in centers
-                if center.entry not in old and center.is_of_new_people(is_new, self.policy.k)
+                if center.entry not in old and center.is_of_new_people(is_new, self._policy.k)
             ]
-            ends = on_record.ends or ends_of_people(partition, self.policy.k)
+            ends = on_record.ends or ranges_of_people(partition, self._policy.k)
             book = ValueBook((*on_record.entries, *new), ends, outcomes)
-            catalogue = Catalogue.build(partition, self.policy, self.goal, rows, book)
+            catalogue = Catalogue.build(partition, self._policy, self._goal, rows, book)
             used = entries_of(catalogue, outcomes)
-            content = {
+            added = {
                 "values": [[entry.outcome, entry.values] for entry in new if entry in used],
                 "ends": {} if on_record.ends else ends,
             }
             newcomers = everybody[is_new].tolist()
             # Another process may have put a catalogue on record meanwhile.
-            if not newcomers or self.ledger.add_edition(
-                self.purpose, known.number, content, newcomers
+            if not newcomers or self._ledger.add_edition(
+                self._series, len(known), added, newcomers
             ):
                 return catalogue
 
     def newcomers(self) -> Handles | None:
-        """Return who is in today's table and was in none on record; None if there is none."""
-        known = self.ledger.editions(self.purpose)
-        return self.people.of_everybody() - known.people if known.number else None
+        """Return who was in no table whose catalogue of exact values was published before.
 
-    def publish(self) -> Handles | None:
-        """Put today's table on record; return the `newcomers` before."""
-        everybody = self.people.of_everybody()
+        None if there was none. If the last catalogue was of today's table, who was new in that.
+        """
+        number = self._ledger.number_of_editions(self._series)
+        if self._newcomers is None or self._newcomers[0] != number:
+            known = self._ledger.editions(self._series)
+            self._newcomers = len(known), self._newcomers_after(known)
+        return self._newcomers[1]
+
+    def record_table(self) -> None:
+        """Put the people of today's table on record, before a catalogue of them is published."""
+        table = self._digest_of_table()
         while True:
-            known = self.ledger.editions(self.purpose)
-            newcomers = everybody - known.people
-            if not newcomers or self.ledger.add_edition(self.purpose, known.number, {}, newcomers):
-                return newcomers if known.number else None
+            known = self._ledger.editions(self._series)
+            if known and known[-1].added["table"] == table:
+                return
+            newcomers = self._people.of_everybody() - _people_of(known)
+            if self._ledger.add_edition(self._series, len(known), {"table": table}, newcomers):
+                return
+
+    def _newcomers_after(self, known: Sequence[Edition]) -> Handles | None:
+        before = [*known]
+        if before and before[-1].added["table"] == self._digest_of_table():
+            before.pop()  # published again, or after a failure
+        return self._people.of_everybody() - _people_of(before) if before else None
+
+    def _digest_of_table(self) -> str:
+        people = sorted(self._people.of_everybody())
+        return sha256("".join(people).encode()).hexdigest()
 
 
-def purpose_of(policy: PrivacyPolicy, goal: Goal) -> str:
-    """Return what catalogues have in common that may have the same private values, as text."""
+def series_of(policy: PrivacyPolicy, goal: Goal) -> str:
+    """Return the name of the catalogues that are compared with each other."""
     return f"{policy.private_values} k={policy.k} desired={_text_of(goal)}"
 
 
@@ -112,12 +130,11 @@ def book_on_record(
     ledger: Ledger, policy: PrivacyPolicy, goal: Goal, outcomes: tuple[str, ...]
 ) -> ValueBook:
     """Return the shared values that a ledger has on record, and write nothing."""
-    on_record = _read(ledger.editions(purpose_of(policy, goal)).private)
-    return replace(on_record, outcomes=outcomes)
+    return replace(_book_of(ledger.editions(series_of(policy, goal))), outcomes=outcomes)
 
 
 def book_of_published(
-    content: Mapping[str, Any], partition: Partition, outcomes: tuple[str, ...]
+    content: Mapping[str, Any], partition: Partition, k: int, outcomes: tuple[str, ...]
 ) -> ValueBook:
     """Return the private values of an earlier published catalogue.
 
@@ -127,27 +144,17 @@ def book_of_published(
     ----------
     content : mapping
         The catalogue as `Explanations.to_json` writes it.
+    k : int
+        Of today's policy: the catalogue must have been published with as many people at least.
     """
+    _check_published(content, k)
     population = partition.population
-    policy = content.get("policy")
-    if not isinstance(policy, Mapping) or "explanations" not in content:
-        raise InputError("previous= is no catalogue; give what published() returned, or its file")
-    if policy.get("private_values") != "shared":
-        raise PolicyError(
-            'previous= needs a catalogue with private_values="shared": exact values are of one'
-            " person each, whose group has to be known; publish with a ledger"
-        )
     names = sorted(population.schema.private)
     entries = dict[BookEntry, None]()
     for entry in content["explanations"]:
         if entry["status"] != "released":
             continue
-        released = entry["released"]
-        if sorted(released) != names:
-            raise InputError(
-                "previous= has other private attributes than today's table; give a catalogue of the"
-                f" same columns: {', '.join(names)}"
-            )
+        released = _exact_values(entry, names)
         values = tuple(
             _plain(released[name], is_numeric=population.domains[name].is_numeric) for name in names
         )
@@ -160,6 +167,39 @@ def book_of_published(
         if numbers:
             ends[name] = (min(numbers), max(numbers))
     return ValueBook(tuple(entries), ends, outcomes)
+
+
+def _check_published(content: Mapping[str, Any], k: int) -> None:
+    """Refuse what is no catalogue, or one whose values may be those of fewer than k people."""
+    policy = content.get("policy")
+    if not isinstance(policy, Mapping) or "explanations" not in content:
+        raise InputError("previous= is no catalogue; give what published() returned, or its file")
+    if policy.get("private_values") != "shared":
+        raise PolicyError(
+            'previous= needs a catalogue with private_values="shared": exact values are of one'
+            " person each, whose group has to be known; publish with a ledger"
+        )
+    if policy.get("k", 0) < k:
+        raise PolicyError(
+            f"previous= was published with k = {policy.get('k')}, fewer than today's k = {k}; its"
+            " values may be those of fewer people: give one with at least this k"
+        )
+
+
+def _exact_values(entry: Mapping[str, Any], names: Sequence[str]) -> Mapping[str, Any]:
+    """Return the private values of an entry, which must have all of these attributes."""
+    released: Mapping[str, Any] = entry["released"]
+    if entry["withheld"] or any(isinstance(value, Mapping) for value in released.values()):
+        raise PolicyError(
+            "previous= has private values that were binned or withheld, so it does not say which"
+            " there were; publish with a ledger"
+        )
+    if sorted(released) != names:
+        raise InputError(
+            "previous= has other private attributes than today's table; give a catalogue of the"
+            f" same columns: {', '.join(names)}"
+        )
+    return released
 
 
 def entries_of(catalogue: Catalogue, outcomes: tuple[str, ...]) -> set[BookEntry]:
@@ -176,27 +216,32 @@ def outcomes_of(sides: OutcomeClasses) -> tuple[str, ...]:
 
 
 def _text_of(goal: Goal) -> str:
-    """Return the desired outcome as text; all functions share one."""
+    """Return the desired outcome as text, the same for 1, 1.0 and True; all functions share one."""
     if callable(goal.desired):
         return json.dumps(Outcome.asked(goal.desired).to_dict())
-    return str(goal.desired)
+    label = goal.desired
+    return to_text(int(label) if isinstance(label, (bool, np.bool_)) else label)
 
 
-def _flags(people: NDArray[np.object_], known: Handles) -> NDArray[np.bool_]:
-    """Say of each person whether the person is not known; both have the shape (n_rows,)."""
+def _is_unknown(people: NDArray[np.object_], known: Handles) -> NDArray[np.bool_]:
+    """Say of each person whether nobody knows the person; both arrays have the shape (n_rows,)."""
     return np.array([person not in known for person in people.tolist()], dtype=bool)
 
 
-def _read(private: tuple[Mapping[str, Any], ...]) -> ValueBook:
+def _people_of(editions: Sequence[Edition]) -> Handles:
+    return frozenset[str]().union(*(edition.people for edition in editions))
+
+
+def _book_of(editions: Sequence[Edition]) -> ValueBook:
     entries = [
         BookEntry(outcome, tuple(values))
-        for content in private
-        for outcome, values in content.get("values", ())
+        for edition in editions
+        for outcome, values in edition.added["values"]
     ]
     ends = {
         name: (low, high)
-        for content in private
-        for name, (low, high) in content.get("ends", {}).items()
+        for edition in editions
+        for name, (low, high) in edition.added["ends"].items()
     }
     return ValueBook(tuple(entries), ends)
 

@@ -82,7 +82,7 @@ class GuaranteeState(HostOnly):
             return cls(sides, partition, fixed=partition if sides.is_one else None)
         with doing("finding answers for the catalogue"):
             if editions is not None and policy.private_values == "shared":
-                catalogue = editions.catalogue(partition, rows, outcomes_of(sides))
+                catalogue = editions.build_catalogue(partition, rows, outcomes_of(sides))
             else:
                 catalogue = Catalogue.build(partition, policy, goal, rows)
             _tell_of_wide(catalogue, policy)

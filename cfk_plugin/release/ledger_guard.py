@@ -1,8 +1,8 @@
 """Asks a ledger before explanations leave, and records them first.
 
 See `cfk_plugin.records.rule` for what may leave. If a record keeps its region, the recorded one is
-verified for those who are left of its people, and today's partition is not asked: the answer could
-tell where it puts the record.
+verified for those who are left of its people. Today's partition is not consulted, because the
+answer would reveal the group of the record today.
 """
 
 from __future__ import annotations
@@ -35,10 +35,7 @@ _Claim = tuple[int, Region, RegionPeople | None]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LedgerGuard(HostOnly):
-    """What a ledger lets out of one batch, and what it asks about today's population.
-
-    It is the `Today` of the ledger's rule.
-    """
+    """What a ledger lets out of one batch."""
 
     ledger: Ledger
     people: PersonHandles
@@ -49,8 +46,8 @@ class LedgerGuard(HostOnly):
     verifier: Verifier
     method: str
     protect: Callable[[Batch], list[Verdict]]
-    # who was in no table whose catalogue was published; None: nothing was published
-    newcomers: Handles | None
+    # who was in no table whose catalogue was published, or None if nothing was
+    newcomers: Callable[[], Handles | None] | None
     batch: Batch
     _verdicts: dict[_Claim, Verdict] = field(default_factory=dict)
     _inside: dict[Region, Handles] = field(default_factory=dict)
@@ -100,11 +97,11 @@ class LedgerGuard(HostOnly):
 
         Only people who joined since then could be behind it.
         """
-        newcomers = self.newcomers
+        newcomers = None if self.newcomers is None else self.newcomers()
         return newcomers is not None and len(members & newcomers) < self.policy.k
 
     def _handles(self) -> list[str | None]:
-        """Return the handle of each record; None where private values are of nobody's record."""
+        """Return the handle of each record; None where the private values belong to no record."""
         batch = self.batch
         schema = self.population.schema
         frame = batch.intake.frame if batch.sources is None else batch.sources
@@ -231,7 +228,7 @@ def _without_record(verdict: Verdict) -> Verdict:
 
 @dataclass(frozen=True)
 class _TodayOfGuard:
-    """The population of today, for the candidates of a batch that are settled together."""
+    """The `Today` of the ledger's rule, for the candidates of a batch."""
 
     guard: LedgerGuard
     positions: Sequence[int]  # in the batch, of the candidates

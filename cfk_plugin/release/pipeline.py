@@ -5,7 +5,7 @@ withheld.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from copy import copy
 from dataclasses import dataclass, replace
@@ -79,8 +79,8 @@ class Pipeline(HostOnly):
     verifier: Verifier
     ledger: Ledger | None = None
     people: PersonHandles | None = None  # as the ledger knows them
-    # who was in no table whose catalogue was published; None: nothing was published
-    newcomers: Handles | None = None
+    # who was in no table whose catalogue was published, or None if nothing was
+    newcomers: Callable[[], Handles | None] | None = None
     measures_k_effective: bool = False
     seed: int = 0
     # if the same counterfactuals are protected several times in one call

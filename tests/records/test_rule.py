@@ -263,6 +263,14 @@ def test_records_that_got_a_region_together_share_a_group(ledger: Ledger) -> Non
     assert ledger.verify().releases == 5
 
 
+def test_the_largest_k_that_a_region_left_under_holds_for_all_its_records(ledger: Ledger) -> None:
+    settle(ledger, group(0, 39, record=0))
+    assert told(ledger, group(0, 39, record=1, k=15)) == ["new 0-39, 20 left"]
+    # Twelve are left: enough for today's k, and for what record 0 was asked with.
+    assert told(ledger, group(0, 39, record=0, gone=range(8))) == [TOO_FEW]
+    assert told(ledger, group(0, 39, record=0, gone=range(5))) == ["again 0-39 of 15, 15 left"]
+
+
 def test_forgotten_people_are_in_no_group(ledger: Ledger) -> None:
     settle(ledger, *(group(0, 39, record=record) for record in range(3)))
     ledger.forget(people=[*person_handles(range(6)), *person_handles(range(90, 95))])

@@ -16,9 +16,10 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
-from cfk_plugin import BudgetAccountant, Interval, Ledger, Region
+from cfk_plugin import BudgetAccountant, Interval, Ledger, Region, Schema
 from cfk_plugin.errors import BudgetError, LedgerError
 from cfk_plugin.records.budget import accounts
 from cfk_plugin.records.rule import Candidate, RegionPeople
@@ -136,9 +137,10 @@ def told_of(ledger: Ledger) -> dict[str, Any]:
     told = {
         "status": status,
         "export": list(ledger.export()),
-        "columns": [columns.features, columns.subject],
-        "editions": ledger.editions("a purpose").private,
-        "people": sorted(ledger.editions("a purpose").people),
+        "columns": asdict(columns),
+        "editions": [
+            [edition.added, sorted(edition.people)] for edition in ledger.editions("a series")
+        ],
         "spends": [[asdict(spend) for spend in budget.spends()] for budget in budgets],
         "left": [list(budget.remaining()) for budget in budgets],
     }
@@ -189,8 +191,9 @@ def write() -> None:
     file = STORED / "ledger_3.db"
     file.unlink(missing_ok=True)
     with Ledger(file, key=KEY, create=True) as ledger:
-        ledger.check_table(["who", "what"], "who")
-        ledger.add_edition("a purpose", 0, {"values": [["", [1.5, "x"]]]}, [f"{7:016x}"])
+        table = pd.DataFrame({"who": ["a", "b"], "age": [1, 2], "town": ["x", "y"]})
+        ledger.bind(Schema.from_frame(table, quasi_identifiers=["age"], subject="who"))
+        ledger.add_edition("a series", 0, {"values": [["", [1.5, "x"]]]}, [f"{7:016x}"])
         ask(ledger, BEFORE, "may")
         ask(ledger, BEFORE[:3], "june")
         ledger.forget(ledger.handle([2, "somebody", None]), people=[f"{61:016x}"])

@@ -123,8 +123,8 @@ def test_with_a_ledger_it_does_not(first: Path) -> None:
 def test_on_record_are_the_values_of_the_catalogue(first: Path) -> None:
     with again(first) as ledger:
         published = private_values(fitted(TABLE, ledger).published())
-        (content,) = ledger.editions(f"shared k={K} desired=yes").private
-    on_record = {(income, debt, home) for _, (debt, home, income) in content["values"]}
+        (edition,) = ledger.editions(f"shared k={K} desired=yes")
+    on_record = {(income, debt, home) for _, (debt, home, income) in edition.added["values"]}
     assert on_record == published
 
 
@@ -161,13 +161,13 @@ def test_values_of_enough_new_people_are_added(first: Path) -> None:
 
 def added(ledger: Ledger, table: pd.DataFrame) -> list[list[Any]]:
     """Return the private values that a fit adds to a ledger."""
-    purpose = f"shared k={K} desired=yes"
-    before = ledger.editions(purpose).number
+    series = f"shared k={K} desired=yes"
+    before = ledger.number_of_editions(series)
     fitted(table, ledger)
     return [
         values
-        for content in ledger.editions(purpose).private[before:]
-        for _, values in content["values"]
+        for edition in ledger.editions(series)[before:]
+        for _, values in edition.added["values"]
     ]
 
 
@@ -244,6 +244,29 @@ def test_exact_values_of_k_new_people_of_a_group_are_published(tmp_path: Path) -
         assert {entry.certificate.ledger for entry in new} == {"new"}
 
 
+def test_a_catalogue_of_the_same_table_can_be_published_again(tmp_path: Path) -> None:
+    """Also after a failure in between: its people are on record by then."""
+    later = with_people(MANY.assign(age=66, town="Mons"))
+    with Ledger(tmp_path / "exact.db", key=KEY, create=True) as ledger:
+        fitted(TABLE, ledger, **EXACT).published()
+        anonymizer = fitted(later, ledger, **EXACT)
+        assert anonymizer.editions_ is not None
+        anonymizer.editions_.record_table()
+        published = anonymizer.published()
+        assert 77 in {entry.released["debt"] for entry in published.generalized}
+        assert released(fitted(later, ledger, **EXACT).published()) == released(published)
+
+
+def test_what_another_process_published_meanwhile_counts(tmp_path: Path) -> None:
+    with Ledger(tmp_path / "exact.db", key=KEY, create=True) as ledger:
+        server = fitted(with_people(ONE), ledger, **EXACT)
+        fitted(TABLE, ledger, **EXACT).published()
+        answers = server.explain(TABLE[model(TABLE) == "no"].head(60), answers=4)
+        own = tuple(ONE.iloc[0][["income", "debt", "home"]])
+        assert own not in private_values(answers)
+        assert len(answers.released) > 60
+
+
 def test_before_anything_is_published_answers_may_be_new(tmp_path: Path) -> None:
     queries = TABLE[model(TABLE) == "no"].head(10)
     with Ledger(tmp_path / "exact.db", key=KEY, create=True) as ledger:
@@ -266,6 +289,10 @@ def test_a_previous_catalogue_that_cannot_help_is_refused(tmp_path: Path) -> Non
         pytest.raises(PolicyError, match="leave one of them out"),
     ):
         fitted(TABLE, ledger).published(previous=earlier)
+    with pytest.raises(PolicyError, match="k = 5, fewer than today's k = 6"):
+        fitted(TABLE, k=6).published(previous=earlier)
+    with pytest.raises(InputError, match="previous= is no catalogue"):
+        fitted(TABLE).published(previous={"policy": None})
     with pytest.raises(InputError, match="previous must be what published"):
         fitted(TABLE).published(previous="earlier.json")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="other private attributes"):
@@ -277,14 +304,19 @@ def test_a_previous_catalogue_that_cannot_help_is_refused(tmp_path: Path) -> Non
     [
         ({"columns": {"debt": "debts"}}, "new column 'debts'; gone column 'debt'"),
         ({"constant": 1}, "new column 'constant'"),
+        ({"roles": ["age"]}, "no longer a quasi-identifier: column 'town'"),
+        ({"roles": ["age", "town", "debt"]}, "a quasi-identifier by now: column 'debt'"),
     ],
 )
 def test_a_table_with_other_columns_is_refused(
     first: Path, change: dict[str, Any], said: str
 ) -> None:
+    roles = change.pop("roles", ROLES["quasi_identifiers"])
     table = TABLE.rename(**change) if "columns" in change else TABLE.assign(**change)
+    schema = Schema.from_frame(table, quasi_identifiers=roles)
+    population = Population.from_frame(table, schema, key=b"key")
     with again(first) as ledger, pytest.raises(LedgerError, match=said):
-        fitted(table, ledger)
+        KAnonymizer(ledger=ledger).fit(population, model, "yes")
 
 
 def test_text_that_looks_alike_is_the_same(tmp_path: Path) -> None:
@@ -329,12 +361,12 @@ def test_a_catalogue_that_another_process_put_on_record_meanwhile_counts(tmp_pat
         people = [f"{number:016x}" for number in range(3)]
         assert ledger.add_edition("p", 0, {"values": []}, people[:2])
         assert not ledger.add_edition("p", 0, {"values": [1]}, people)
-        assert ledger.editions("p").people == set(people[:2])
         assert ledger.add_edition("p", 1, {"values": [2]}, people[2:])
-        assert ledger.editions("p").number == 2
-        assert ledger.editions("q").number == 0
+        assert [edition.added["values"] for edition in ledger.editions("p")] == [[], [2]]
+        assert ledger.number_of_editions("p") == ledger.status().catalogues == 2
+        assert ledger.number_of_editions("q") == 0
         ledger.forget(people=people[:1])
-        assert ledger.editions("p").people == set(people[1:])
+        assert [edition.people for edition in ledger.editions("p")] == [{people[1]}, {people[2]}]
         assert ledger.verify().releases == 0
 
 
