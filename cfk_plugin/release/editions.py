@@ -81,7 +81,7 @@ class CatalogueEditions(HostOnly):
                 "values": [[entry.outcome, entry.values] for entry in new if entry in used],
                 "ends": {} if on_record.ends else ends,
             }
-            newcomers = everybody[is_new].tolist()
+            newcomers = set(everybody[is_new].tolist())
             # Another process may have put a catalogue on record meanwhile.
             if not newcomers or self._ledger.add_edition(
                 self._series, len(known), added, newcomers
