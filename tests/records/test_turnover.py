@@ -186,3 +186,30 @@ def test_a_table_that_the_ledger_does_not_know_is_noticed(tmp_path: Path) -> Non
         fit(table.sample(frac=0.5, random_state=0))
         with pytest.warns(UnknownTableWarning, match="nobody of this table"):
             fit(table.assign(income=table["income"] + 0.5))
+
+
+def test_where_no_rows_are_people_count_only_in_the_same_population(tmp_path: Path) -> None:
+    """A sealed population does not tell who is in it, so in another one nobody is known."""
+    table = inhabitants(2, rows_each=1).drop(columns="person")
+    policy = PrivacyPolicy(k=5, guarantee="reciprocal")
+    wanted = table[model(table) == "yes"].head(5)
+
+    def sealed(rows: pd.DataFrame, name: str) -> Population:
+        schema = Schema.from_frame(rows, quasi_identifiers=["age", "town"])
+        population = Population.from_frame(rows, schema, key=b"key")
+        KAnonymizer(policy=policy).fit(population, model, "yes").seal(tmp_path / name)
+        return Population.open(tmp_path / name, key=b"key")
+
+    def reasons(population: Population) -> set[str | None]:
+        anonymizer = KAnonymizer(ledger=ledger).fit(population, model, "yes")
+        answers = anonymizer.transform(wanted)
+        return {entry.reason for entry in answers.suppressed} | {
+            entry.certificate.ledger for entry in answers.generalized
+        }
+
+    with Ledger(tmp_path / "ledger.db", key=KEY, create=True) as ledger:
+        one = sealed(table, "one.cfk")
+        assert reasons(one) == {"new"}
+        assert reasons(Population.open(tmp_path / "one.cfk", key=b"key")) == {"again"}
+        assert reasons(sealed(table.drop(index=[150]), "other.cfk")) == {"too_few_remain"}
+        assert reasons(one) == {"again"}
