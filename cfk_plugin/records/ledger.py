@@ -219,13 +219,6 @@ class Ledger(HostOnly):
         """
         return self._key.person(texts)
 
-    def earlier(
-        self, record: str, policy: str | None = None, population: str | None = None
-    ) -> Region | None:
-        """Return the region that was last released for a record, if any; see `latest`."""
-        found = self.latest([record], policy, population).get(record)
-        return None if found is None else found.region
-
     def latest(
         self, records: Sequence[str], policy: str | None = None, population: str | None = None
     ) -> dict[str, OnRecord]:

@@ -34,7 +34,7 @@ def refused(ledger: Ledger) -> str:
     with pytest.raises(LedgerError) as caught:
         settle(ledger, "asked while it is gone")
     with pytest.raises(LedgerError):
-        ledger.earlier(ledger.handle([1]))
+        ledger.latest([ledger.handle([1])])
     assert CANARY not in str(caught.value)
     assert caught.value.__context__ is None
     return str(caught.value)
@@ -346,7 +346,7 @@ def test_a_changed_row_is_found_when_it_is_asked_for(ledger: Ledger, file: Path)
     for person in (8, 5):  # the one to whom it was moved, and the one with another region
         for use in (
             settle,
-            lambda ledger, person: ledger.earlier(ledger.handle([person]), "p" * 64, "f" * 16),
+            lambda ledger, person: ledger.latest([ledger.handle([person])], "p" * 64, "f" * 16),
         ):
             with pytest.raises(LedgerError, match="does not fit its key") as caught:
                 use(ledger, person)
@@ -548,7 +548,7 @@ def test_what_one_request_waits_is_counted_together(postgres_url: str) -> None:
         with within(LIMIT * 0.7, LIMIT + SLACK), ledger.one_request():
             for _ in range(20):
                 with pytest.raises(LedgerError):
-                    ledger.earlier(ledger.handle([1]))
+                    ledger.latest([ledger.handle([1])])
 
 
 # --- real servers ---------------------------------------------------------------------------------

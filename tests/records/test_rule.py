@@ -313,15 +313,20 @@ def test_members_of_a_group_are_answered_alike_wherever_a_new_partition_puts_the
 def test_what_is_known_of_a_record_is_found(ledger: Ledger) -> None:
     first, other = nominal(0, 19), nominal(5, 25)
     record = handle(ledger, first)
-    assert ledger.earlier(record) is None
+
+    def latest(*setting: str) -> Region | None:
+        known = ledger.latest([record, "0" * 64], *setting)
+        assert known.keys() <= {record}
+        return known[record].region if known else None
+
+    assert latest() is None
     settle(ledger, first, other)
-    assert ledger.earlier(record, "p1", "f1") == other["region"]
-    assert ledger.earlier(record, "p2", "f1") is None
-    assert ledger.earlier(record, "p1", "f2") is None
+    assert latest("p1", "f1") == other["region"]
+    assert latest("p2", "f1") is latest("p1", "f2") is None
     settle(ledger, nominal(0, 19, policy="p2"))
-    assert ledger.earlier(record, "p1") == other["region"]
-    assert ledger.latest([record, "0" * 64]).keys() == {record}
-    assert ledger.latest([record])[record].region == first["region"]
+    assert latest("p1") == other["region"]
+    assert latest() == first["region"]
+    assert ledger.latest([record])[record].people.inside == person_handles(range(20))
 
 
 def test_an_exception_of_a_callback_surfaces_and_nothing_is_recorded(ledger: Ledger) -> None:
