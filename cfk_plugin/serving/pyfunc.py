@@ -12,10 +12,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import cloudpickle
+from mlflow.environment_variables import MLFLOW_ALLOW_PICKLE_DESERIALIZATION
 from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import BAD_REQUEST
 from mlflow.pyfunc import load_model, scoring_server
 from mlflow.pyfunc.model import PythonModel
+from mlflow.utils.databricks_utils import (
+    is_in_databricks_model_serving_environment,
+    is_in_databricks_runtime,
+)
 
 from cfk_plugin.data.model import Goal, thresholded
 from cfk_plugin.errors import BundleError, CFKError, LedgerError, ModelError, quiet
@@ -119,9 +124,21 @@ def load_inner(location: str) -> Any:
     table.
 
     Runs its code.
+
+    Raises
+    ------
+    ModelError
+        If it cannot be loaded, or is a pickle where MLflow may load none.
     """
+    is_pickle = location.endswith(PICKLE)
+    if is_pickle and not may_load_pickles():
+        raise ModelError(
+            f"{Path(location).stem}: it was logged as a pickle, and"
+            " MLFLOW_ALLOW_PICKLE_DESERIALIZATION is false. Log it as a model of MLflow that is no"
+            " pickle, and give log_protected_model its URI"
+        )
     with quiet("an explainer or a model cannot be loaded ({}); install what it needs", ModelError):
-        if location.endswith(PICKLE):
+        if is_pickle:
             return cloudpickle.loads(Path(location).read_bytes())
         predict: Callable[..., Any] = load_model(location).predict
 
@@ -129,6 +146,15 @@ def load_inner(location: str) -> Any:
         return predict(rows)
 
     return ask
+
+
+def may_load_pickles() -> bool:
+    """Say whether MLflow may load pickles here, by its own switch and its own exceptions."""
+    return bool(
+        MLFLOW_ALLOW_PICKLE_DESERIALIZATION.get()  # type: ignore[no-untyped-call]
+        or is_in_databricks_runtime()  # type: ignore[no-untyped-call]
+        or is_in_databricks_model_serving_environment()  # type: ignore[no-untyped-call]
+    )
 
 
 def answer_requests(answer_of: Callable[[Any], Answer | None]) -> None:
