@@ -6,6 +6,7 @@ what was released of whom; it asks neither the ledger nor a certificate.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +18,7 @@ import pytest
 from cfk_plugin import KAnonymizer, Ledger, Population, PrivacyPolicy, Region, Schema
 from cfk_plugin.errors import UnknownTableWarning
 from cfk_plugin.release.results import GeneralizedCounterfactual
+from commands import cfk
 
 KEY = b"the ledger key of these tests..."
 N_PEOPLE = 90
@@ -213,3 +215,38 @@ def test_where_no_rows_are_people_count_only_in_the_same_population(tmp_path: Pa
         assert reasons(Population.open(tmp_path / "one.cfk", key=b"key")) == {"again"}
         assert reasons(sealed(table.drop(index=[150]), "other.cfk")) == {"too_few_remain"}
         assert reasons(one) == {"again"}
+
+
+@pytest.mark.parametrize("by_subject", [True, False])
+def test_who_is_forgotten_leaves_the_groups_of_others(
+    by_subject: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CFK_LEDGER_KEY", KEY.decode())
+    table = inhabitants(4, rows_each=1)
+    schema = schema_of(table, by_subject=by_subject)
+    role = {"subject": "person"} if by_subject else {"identifiers": ["person"]}
+    Path("schema.json").write_text(json.dumps({"quasi_identifiers": ["age", "town"], **role}))
+    table.to_csv("train.csv", index=False)
+    wanted = table[model(table) == "yes"].head(1)
+
+    def group_sizes(ledger: Ledger) -> list[tuple[int, int]]:
+        return [(row["members"], row["inside"]) for row in ledger.export()]
+
+    with Ledger("ledger.db", create=True) as ledger:
+        policy = PrivacyPolicy(k=5, guarantee="reciprocal")
+        anonymizer = KAnonymizer(policy=policy, ledger=ledger)
+        anonymizer.fit(Population.from_frame(table, schema, key=b"key"), model, "yes")
+        (entry,) = anonymizer.transform(wanted).generalized
+        ((members, inside),) = group_sizes(ledger)
+        group = group_of(anonymizer, entry.region, table)
+        assert (members, inside) == (len(group), len(inside_of(entry.region, table)))
+        other = sorted(group - set(wanted["person"]))[0]
+        table[table["person"] == other].to_csv("person.csv", index=False)
+        forget = ("ledger.db", "-s", "schema.json", "--rows", "person.csv", "--train", "train.csv")
+        cfk("ledger forget", *forget)
+        assert group_sizes(ledger) == [(members - 1, inside - 1)]
+        assert ledger.verify().releases == 1
+        if by_subject:
+            table[table["person"] == other].drop(columns="person").to_csv("person.csv", index=False)
+            assert "nobody was taken out of the groups" in cfk("ledger forget", *forget).stderr
