@@ -116,6 +116,8 @@ def plain_values(population: Population, values: EncodedValues) -> list[tuple[Pl
         domain = population.domains[name]
         j = population.schema.private.index(name)
         columns.append(_plain_column(domain, values, j))
+    if not columns:
+        return [()] * len(values)
     return [*zip(*columns, strict=True)]
 
 

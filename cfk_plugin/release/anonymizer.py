@@ -458,7 +458,7 @@ class KAnonymizer(HostOnly):
         catalogue = pipeline.guarantee.catalogue
         if catalogue is None:
             raise PolicyError(_NO_CATALOGUE.format("published()"))
-        if self.editions_ is not None and not catalogue.is_shared:
+        if self.editions_ is not None and self.policy_.private_values != "shared":
             self.editions_.record_table()
         entries = pipeline.catalogue_entries(catalogue, np.arange(len(catalogue)))
         return self.wrap(

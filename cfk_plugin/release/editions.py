@@ -74,11 +74,14 @@ class CatalogueEditions(HostOnly):
                 if center.entry not in old and center.is_of_new_people(is_new, self._policy.k)
             ]
             ends = on_record.ends or ranges_of_people(partition, self._policy.k)
-            book = ValueBook((*on_record.entries, *new), ends, outcomes)
-            catalogue = Catalogue.build(partition, self._policy, self._goal, rows, book)
+            catalogue = self._built(partition, rows, on_record, new, ends, outcomes)
             used = entries_of(catalogue, outcomes)
+            kept = [entry for entry in new if entry in used]
+            if len(kept) < len(new):
+                # Built again of what goes on record, so that the next fit gives the same catalogue.
+                catalogue = self._built(partition, rows, on_record, kept, ends, outcomes)
             added = {
-                "values": [[entry.outcome, entry.values] for entry in new if entry in used],
+                "values": [[entry.outcome, entry.values] for entry in kept],
                 "ends": {} if on_record.ends else ends,
             }
             newcomers = set(everybody[is_new].tolist())
@@ -87,6 +90,18 @@ class CatalogueEditions(HostOnly):
                 self._series, len(known), added, newcomers
             ):
                 return catalogue
+
+    def _built(
+        self,
+        partition: Partition,
+        rows: RowOracle,
+        on_record: ValueBook,
+        new: Sequence[BookEntry],
+        ends: Mapping[str, tuple[float, float]],
+        outcomes: tuple[str, ...],
+    ) -> Catalogue:
+        book = ValueBook((*on_record.entries, *new), ends, outcomes)
+        return Catalogue.build(partition, self._policy, self._goal, rows, book)
 
     def newcomers(self) -> Handles | None:
         """Return who was in no table whose catalogue of exact values was published before.

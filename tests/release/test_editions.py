@@ -189,6 +189,55 @@ def test_shared_values_have_no_record(first: Path) -> None:
         assert ledger.status().releases == 0
 
 
+@pytest.mark.parametrize("desired", ["yes", "opposite"])
+def test_a_second_fit_of_the_same_table_has_the_same_catalogue(
+    desired: str, tmp_path: Path
+) -> None:
+    """Whatever types private values have, they are what they were when they are read back."""
+    random = np.random.default_rng(0)
+    n = 300
+    table = inhabitants(n).assign(
+        since=pd.Timestamp("2020-01-31") + pd.to_timedelta(random.integers(0, 900, n), unit="D"),
+        grade=random.choice(["low", "mid", "high"], n),
+        member=random.random(n) < 0.5,
+        share=np.where(random.random(n) < 0.2, np.nan, random.random(n).round(3)),
+        visits=pd.array(random.integers(0, 9, n), dtype="Int64"),
+    )
+    schema = Schema.from_frame(
+        table, quasi_identifiers=["age", "town"], ordinal={"grade": ["low", "mid", "high"]}
+    )
+    published = []
+    with Ledger(tmp_path / "ledger.db", key=KEY, create=True) as ledger:
+        for layout in (table, table[list(table)[::-1]].sample(frac=1, random_state=1)):
+            population = Population.from_frame(layout, schema, key=b"key")
+            anonymizer = KAnonymizer(policy=PrivacyPolicy(k=K), ledger=ledger)
+            anonymizer.fit(population, model, desired)
+            published.append(
+                sorted(
+                    (str(entry.region), str(sorted(entry.cells().items())))
+                    for entry in anonymizer.published().generalized
+                )
+            )
+        assert ledger.status().catalogues == 1
+    assert len(published[0]) > 20
+    assert published[0] == published[1]
+
+
+@pytest.mark.parametrize("form", ["shared", "exact"])
+def test_a_table_without_private_attributes(form: str, tmp_path: Path) -> None:
+    table = TABLE[["age", "town"]]
+    schema = Schema.from_frame(table, quasi_identifiers=["age", "town"])
+    policy = PrivacyPolicy(k=K, private_values=form)
+    with Ledger(tmp_path / "ledger.db", key=KEY, create=True) as ledger:
+        for rows in (table, table.head(150)):
+            population = Population.from_frame(rows, schema, key=b"key")
+            anonymizer = KAnonymizer(policy=policy, ledger=ledger)
+            anonymizer.fit(population, lambda rows: rows["age"] > 40, True)
+            published = anonymizer.published()
+            assert published.generalized
+            assert not any(entry.released for entry in published.generalized)
+
+
 def test_the_first_catalogue_is_as_large_with_a_ledger_as_without(tmp_path: Path) -> None:
     with Ledger(tmp_path / "ledger.db", key=KEY, create=True) as ledger:
         with_ledger = fitted(TABLE, ledger).published()
