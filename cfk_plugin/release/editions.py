@@ -75,13 +75,13 @@ class CatalogueEditions(HostOnly):
             ]
             ends = on_record.ends or ranges_of_people(partition, self._policy.k)
             catalogue = self._built(partition, rows, on_record, new, ends, outcomes)
-            used = entries_of(catalogue, outcomes)
-            kept = [entry for entry in new if entry in used]
-            if len(kept) < len(new):
-                # Built again of what goes on record, so that the next fit gives the same catalogue.
-                catalogue = self._built(partition, rows, on_record, kept, ends, outcomes)
+            while unused := set(new) - entries_of(catalogue, outcomes):
+                # Only what is released goes on record. Without the rest, each group tries other
+                # values, as the next fit will: so this is done until all of them are released.
+                new = [entry for entry in new if entry not in unused]
+                catalogue = self._built(partition, rows, on_record, new, ends, outcomes)
             added = {
-                "values": [[entry.outcome, entry.values] for entry in kept],
+                "values": [[entry.outcome, entry.values] for entry in new],
                 "ends": {} if on_record.ends else ends,
             }
             newcomers = set(everybody[is_new].tolist())
