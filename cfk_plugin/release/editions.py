@@ -62,12 +62,13 @@ class CatalogueEditions(HostOnly):
         They are those on record, and the centers of crowds with at least k new people.
         """
         everybody = self._people.everybody()
-        centers = centers_of(partition, self._policy.k, outcomes)
         while True:
             known = self._ledger.editions(self._series)
             is_new = _is_unknown(everybody, _people_of(known))
             on_record = _book_of(known)
             old = set(on_record.entries)
+            # Without new people nothing can be added, and crowds need not be looked for.
+            centers = centers_of(partition, self._policy.k, outcomes) if is_new.any() else []
             new = [
                 center.entry
                 for center in centers
