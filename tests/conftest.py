@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from local_spark import spark, spark_console  # noqa: F401 - one session for all tests
+
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
