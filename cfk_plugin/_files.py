@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from inspect import signature
-from io import BytesIO
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -90,9 +89,13 @@ def read_bytes(path: Path) -> bytes:
         return path.read_bytes()
 
 
-def parse_json(content: bytes, path: Path) -> dict[str, Any]:
+def parse_json(
+    content: bytes, path: Path, number: Callable[[str], float] | None = None
+) -> dict[str, Any]:
     """Read a JSON object from bytes, strictly: no repeated key, no infinity, NaN or overlong
     integer.
+
+    `number` reads what is no whole number. The default takes every spelling of it.
     """
     found, fault = None, "no object at the top"
     try:
@@ -100,7 +103,7 @@ def parse_json(content: bytes, path: Path) -> dict[str, Any]:
             content.decode("utf-8"),
             object_pairs_hook=_once,
             parse_constant=_finite,
-            parse_float=_finite,
+            parse_float=number or _finite,
             parse_int=_whole,
         )
     except _UnfitError as error:
@@ -115,26 +118,47 @@ def parse_json(content: bytes, path: Path) -> dict[str, Any]:
     return found
 
 
-def read_released(content: bytes, path: Path) -> tuple[dict[str, Any], pd.DataFrame | None]:
-    """Read a file of released explanations: JSON, or the table of a catalogue, which is returned as
-    well.
+@dataclass(frozen=True, slots=True)
+class ReadRelease:
+    """A file of released explanations as it was read."""
+
+    content: dict[str, Any]
+    table: pd.DataFrame | None  # of a catalogue; None for JSON
+    not_checked: tuple[str, ...] = ()
+
+
+def read_released(content: bytes, path: Path) -> ReadRelease:
+    """Read a file of released explanations, JSON or the table of a catalogue, strictly.
+
+    Raises
+    ------
+    InputError
+        If there is anything in the file that its format does not define.
     """
     kind = path.suffix.lower()
     if kind not in (".csv", ".parquet"):
-        return parse_json(content, path), None
+        return ReadRelease(parse_json(content, path, _as_python_writes), None)
     from cfk_plugin.release.publication import content_of
+    from cfk_plugin.release.strict_tables import table_of_csv, table_of_parquet
 
-    with quiet(f"{path}: not a readable CSV or Parquet table", InputError):
-        file = BytesIO(content)
-        table = (
-            pd.read_parquet(file)
-            if kind == ".parquet"
-            else pd.read_csv(file, dtype=str, keep_default_na=False)
-        )
+    def parsed(text: str) -> dict[str, Any]:
+        return parse_json(text.encode("utf-8", "surrogatepass"), Path("a cell"), _as_python_writes)
+
     try:
-        return content_of(table, lambda text: parse_json(text.encode(), Path("a cell"))), table
+        if kind == ".csv":
+            table, is_whole = table_of_csv(content), True
+        else:
+            table, is_whole = table_of_parquet(content)
+        not_checked = () if is_whole else (_OTHER_PYARROW,)
+        return ReadRelease(content_of(table, parsed), table, not_checked)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
+
+
+_OTHER_PYARROW = (
+    "bytes of the Parquet file that are no values: another version of pyarrow wrote it, or with"
+    " other settings"
+)
 
 
 class _UnfitError(Exception):
@@ -154,9 +178,19 @@ def _finite(text: str) -> float:
     return number
 
 
+def _as_python_writes(text: str) -> float:
+    """Read a number; more digits than it needs could hold something else."""
+    number = _finite(text)
+    if repr(number) != text:
+        raise _UnfitError("a number is not written as Python writes it")
+    return number
+
+
 def _whole(text: str) -> int:
     if len(text) > _DIGITS:
         raise _UnfitError(f"a number has more than {_DIGITS} digits")
+    if text == "-0":
+        raise _UnfitError("a number is -0; write 0")
     return int(text)
 
 

@@ -351,7 +351,8 @@ def verify(  # noqa: C901 - one check after the other
     except WrongSignatureError as error:
         say(f"[bold]fail[/]: {escape(str(error))}", markup=True)
         return 1
-    said, table = read_released(content, released)
+    read = read_released(content, released)
+    said = read.content
     try:
         require_version(said)
     except InputError as error:
@@ -378,8 +379,9 @@ def verify(  # noqa: C901 - one check after the other
             outcome=desired,
             rerun=rerun,
             signed=key is not None,
-            table=table,
+            table=read.table,
         )
+    found.unchecked += read.not_checked
     _show_recount(found, said, population)
     return opt.EXIT[found.verdict]
 
@@ -388,7 +390,7 @@ def _previous(path: Path | None) -> Mapping[str, Any] | None:
     """Read a catalogue that was published before."""
     from cfk_plugin._files import read_bytes, read_released
 
-    return None if path is None else read_released(read_bytes(path), path)[0]
+    return None if path is None else read_released(read_bytes(path), path).content
 
 
 _SHOWN = 20

@@ -383,6 +383,12 @@ class Population(HostOnly):
         return cls(Encoder(schema, domains), cells, people, rows, found, **known)
 
     @property
+    def settings(self) -> Mapping[str, Any] | None:
+        """What `KAnonymizer.seal` was given to be sealed along; None where nothing was."""
+        found: Mapping[str, Any] | None = self.sealed_facts.get("settings")
+        return found
+
+    @property
     def has_key(self) -> bool:
         """Whether a secret key is behind the fingerprint, which is then the same wherever the key
         is.

@@ -1,9 +1,8 @@
-"""A sealed population: what it knows as plain values, in one file of numbers and JSON with a
-seal.
-"""
+"""A sealed population: what it knows as plain values, in one file with a seal over all of it."""
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 import io
 import json
@@ -102,36 +101,32 @@ def _scalar(value: Any) -> Any:
     return value if isinstance(value, (bool, int, float, str)) else str(value)
 
 
-# 1 had cells and keyed numbers in the table's order of columns, 2 has them in that of their names
-BUNDLE_VERSION = 2
-_FACTS, _SEAL = "facts.json", "seal.json"
+BUNDLE_VERSION = 3
+"""Format 3 has a seal over all bytes that follow it; 1 and 2 had one inside the archive."""
+_FACTS = "facts.json"
 _CHECK = b"cfk bundle key"
 _NO_KEY = b"cfk bundle without a key"
+_LONGEST_SEAL = 400  # bytes
 
 
 def write_bundle(path: str | Path, facts: Mapping[str, Any], arrays: Arrays, key: bytes) -> None:
-    """Write a bundle; an existing file is replaced as a whole or not at all."""
-    members = {
-        _FACTS: (
-            json.dumps(
-                {"version": BUNDLE_VERSION, **facts}, sort_keys=True, default=np.ndarray.tolist
-            ).encode()
-        )
-    }
+    """Write a bundle: a line with the seal, and an archive of facts and arrays.
+
+    An existing file is replaced as a whole or not at all.
+    """
+    text = json.dumps(facts, sort_keys=True, default=np.ndarray.tolist)
+    members = {_FACTS: text.encode()}
     for name, array in arrays.items():
-        text = io.BytesIO()
-        np.save(text, array, allow_pickle=False)
-        members[f"{name}.npy"] = text.getvalue()
-    seal = json.dumps({"digest": _digest(key, members), "key": _check(key)}).encode()
+        written = io.BytesIO()
+        np.save(written, array, allow_pickle=False)
+        members[f"{name}.npy"] = written.getvalue()
+    archive = _archive_of(members)
     target = Path(path)
     try:
         handle, draft = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-        with (
-            os.fdopen(handle, "wb") as file,
-            zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as bundle,
-        ):
-            for name, content in {**members, _SEAL: seal}.items():
-                bundle.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), content)
+        with os.fdopen(handle, "wb") as file:
+            file.write(_seal_of(archive, key))
+            file.write(archive)
         Path(draft).replace(target)
     except OSError as error:
         raise BundleError(
@@ -139,55 +134,82 @@ def write_bundle(path: str | Path, facts: Mapping[str, Any], arrays: Arrays, key
         ) from None
 
 
+def _archive_of(members: Mapping[str, bytes]) -> bytes:
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as bundle:
+        for name, content in members.items():
+            bundle.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), content)
+    return archive.getvalue()
+
+
 def read_bundle(
     path: str | Path | IO[bytes], key: bytes
 ) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """Read a bundle; nothing of its archive is looked at before the seal is found to be right."""
+    content = _content_of(path)
+    line, _, archive = content.partition(b"\n")
+    _check_seal(line[:_LONGEST_SEAL], key)
+    # The whole line is compared, so that it cannot be written in another way either.
+    if not hmac.compare_digest(line + b"\n", _seal_of(archive, key)):
+        raise BundleError("the bundle was changed after it was sealed; seal the population again")
     try:
-        with zipfile.ZipFile(path) as bundle:
+        with zipfile.ZipFile(io.BytesIO(archive)) as bundle:
             members = {name: bundle.read(name) for name in bundle.namelist()}
-        seal = json.loads(members.pop(_SEAL))
+        facts = json.loads(members.pop(_FACTS))
+        arrays = {
+            name.removesuffix(".npy"): np.load(io.BytesIO(member), allow_pickle=False)
+            for name, member in members.items()
+        }
+    except Exception:  # noqa: BLE001 - sealed by somebody who has the key, or by anybody without one
+        raise BundleError("the bundle cannot be read; seal the population again") from None
+    return facts, arrays
+
+
+def _content_of(path: str | Path | IO[bytes]) -> bytes:
+    try:
+        return Path(path).read_bytes() if isinstance(path, (str, Path)) else path.read()
     except FileNotFoundError:
         raise BundleError("there is no bundle at this path; write one with seal()") from None
-    except Exception:  # noqa: BLE001 - whatever a damaged file leads to
+    except OSError as error:
         raise BundleError(
-            "the file is no bundle, or it is damaged; seal the population again"
+            f"the bundle cannot be read: {type(error).__name__}; check the path"
         ) from None
+
+
+def _check_seal(line: bytes, key: bytes) -> None:
+    """Say why a seal cannot be checked: no seal, another format, or another key."""
+    seal = None
+    with contextlib.suppress(ValueError):
+        seal = json.loads(line)
+    if line.startswith(b"PK"):
+        raise BundleError(
+            f"the bundle has an earlier format than {BUNDLE_VERSION}; seal the population again"
+        )
+    if not isinstance(seal, dict) or "version" not in seal:
+        raise BundleError("the file is no bundle, or it is damaged; seal the population again")
+    if seal["version"] != BUNDLE_VERSION:
+        raise BundleError(
+            f"the bundle has another format than {BUNDLE_VERSION}; upgrade cfk_plugin, or seal"
+            " again"
+        )
     if seal.get("key") is not None and not key:
         raise BundleError("the bundle was sealed with a key; give it, or set CFK_KEY")
     if seal.get("key") != _check(key):
         raise BundleError(
             "the bundle was sealed with another key, or without one; give the key that it has"
         )
-    if not hmac.compare_digest(str(seal.get("digest")), _digest(key, members)):
-        raise BundleError("the bundle was changed after it was sealed; seal the population again")
-    facts = json.loads(members.pop(_FACTS))
-    if facts.get("version") != BUNDLE_VERSION:
-        raise BundleError(
-            f"the bundle has another format than {BUNDLE_VERSION}; upgrade cfk_plugin, or seal"
-            " again"
-        )
-    arrays = {
-        name.removesuffix(".npy"): np.load(io.BytesIO(members[name]), allow_pickle=False)
-        for name in members
-    }
-    return facts, arrays
+
+
+def _seal_of(archive: bytes, key: bytes) -> bytes:
+    """Return the first line of a bundle. Without a key anybody can compute it."""
+    digest = hmac.digest(key or _NO_KEY, archive, "sha256").hex()
+    seal = {"version": BUNDLE_VERSION, "key": _check(key), "digest": digest}
+    return json.dumps(seal).encode() + b"\n"
 
 
 def _check(key: bytes) -> str | None:
     """Return what tells whether a reader has the right key; None without one."""
     return hmac.digest(key, _CHECK, "sha256").hex() if key else None
-
-
-def _digest(key: bytes, members: Mapping[str, bytes]) -> str:
-    parts: list[bytes] = []
-    for name in sorted(members):
-        parts += [
-            len(name).to_bytes(8, "big"),
-            name.encode(),
-            len(members[name]).to_bytes(8, "big"),
-            members[name],
-        ]
-    return hmac.digest(key or _NO_KEY, b"".join(parts), "sha256").hex()
 
 
 class SealedRegion(NamedTuple):

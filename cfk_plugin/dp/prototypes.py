@@ -86,7 +86,7 @@ def explanations_of(
         for query, (reason, row) in enumerate(zip(refused, answers, strict=True))
     ]
     environment = {**environment_of(seed=seed), "generator": policy.method}
-    about = ResultContext(declarations_of(schema), environment).of_call(call, range(len(entries)))
+    about = ResultContext(declarations_of(schema), environment).of_call(call, entries)
     provenance: dict[str, str] = {"method": policy.method, "generator": policy.method}
     provenance |= {"epsilon_spent": str(spent)} if spent else {}
     result = Explanations(

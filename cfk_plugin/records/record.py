@@ -22,6 +22,18 @@ FLOOR = "cfk.least_pureness"
 """Parameter of a run: the pureness below which nothing was released. Early runs do not say."""
 
 
+_HOUR = 3_600_000  # milliseconds
+
+
+def rough_time() -> int:
+    """Return a random time of the past hour, in milliseconds since 1970.
+
+    The exact one would show who asked, to whoever can read runs and knows when somebody did. It is
+    random rather than rounded, because times also tell apart what several processes log to a run.
+    """
+    return time.time_ns() // 1_000_000 - secrets.randbelow(_HOUR)
+
+
 class Loggable(Protocol):
     def to_record(self) -> RunRecord: ...
 
@@ -35,8 +47,7 @@ class RunRecord:
 
     # random; never derived from a row
     id: str = field(default_factory=lambda: secrets.token_hex(8))
-    # milliseconds since 1970
-    created: int = field(default_factory=lambda: time.time_ns() // 1_000_000)
+    created: int = field(default_factory=rough_time)  # milliseconds since 1970
     params: dict[str, str]  # of the run; records with others belong to another run
     tags: dict[str, str]  # of the run, except the verdict
     policy: dict[str, Any]

@@ -5,6 +5,7 @@ results.
 from __future__ import annotations
 
 import json
+import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -43,7 +44,7 @@ from cfk_plugin.protection.value_book import ValueBook
 from cfk_plugin.records.logger import RunLogger, may_observe, observe
 from cfk_plugin.release.detection import Detector
 from cfk_plugin.release.editions import CatalogueEditions, book_of_published, outcomes_of
-from cfk_plugin.release.explanations import Explanations, Request, ResultContext
+from cfk_plugin.release.explanations import Explanations, Kind, Request, ResultContext
 from cfk_plugin.release.guarantees import (
     AUTO,
     GuaranteeState,
@@ -319,7 +320,7 @@ class KAnonymizer(HostOnly):
             If the policy says ``on_infeasible="raise"`` and an entry had to be suppressed.
         """
         self._check_cells("transform()")
-        call = Request(is_for_people=factuals is not None)
+        started = time.perf_counter()
         frame, query = as_table(counterfactuals, self.population_.schema.features)
         facts = (
             None
@@ -330,6 +331,9 @@ class KAnonymizer(HostOnly):
             raise InputError(
                 f"{len(facts)} factuals for {len(frame)} counterfactuals; give one each"
             )
+        call = Request(started=started)
+        if facts is not None:
+            call = replace(call, is_for_people=True, queries=facts.set_axis(query, axis=0))
         rules = self.rules_for(facts)
         with doing("protecting counterfactuals") if progress is None else heard(progress) as told:
             entries, findings = self.pipeline_.release(
@@ -462,7 +466,12 @@ class KAnonymizer(HostOnly):
             self.editions_.record_table()
         entries = pipeline.catalogue_entries(catalogue, np.arange(len(catalogue)))
         return self.wrap(
-            publish(entries), None, generator="catalogue", call=Request(), start="query"
+            publish(entries),
+            None,
+            generator="catalogue",
+            call=Request(),
+            start="query",
+            kind="catalogue",
         )
 
     def pipeline_for(self, previous: Previous | None) -> Pipeline:
@@ -523,7 +532,7 @@ class KAnonymizer(HostOnly):
             raise PolicyError(_NO_CATALOGUE.format(asked))
         return self.guarantee_.catalogue
 
-    def seal(self, path: str | Path) -> None:
+    def seal(self, path: str | Path, *, settings: Mapping[str, Any] | None = None) -> None:
         """Write population, policy and partition to one file, from which another process protects
         in the same way.
 
@@ -541,6 +550,9 @@ class KAnonymizer(HostOnly):
         Parameters
         ----------
         path : str or Path
+        settings : mapping, optional
+            Plain values for whoever opens the file, found in ``Population.settings``. The seal
+            covers them.
 
         Raises
         ------
@@ -552,7 +564,10 @@ class KAnonymizer(HostOnly):
         self._check_fitted()
         check_sealable(self.policy_, self.goal_)
         partition, catalogue = self.guarantee_.partition, self.guarantee_.catalogue
-        facts, entries = {"policy": self.policy_.to_dict()}, None
+        facts: dict[str, Any] = {"policy": self.policy_.to_dict()}
+        if settings is not None:
+            facts["settings"] = dict(settings)
+        entries = None
         arrays: dict[str, NDArray[Any]] = {}
         if catalogue is not None:
             arrays, outcomes, entries = catalogue_to_arrays(catalogue)
@@ -622,13 +637,14 @@ class KAnonymizer(HostOnly):
         record: Callable[[Explanations], bool] | None = None,
         *,
         start: SearchStart = "explainer",
+        kind: Kind = "answers",
     ) -> Explanations:
         """Return entries as a result, in order, and notify plugins; what `record` cannot keep is
         withheld.
         """
         facts = {**self._facts, "tolerance": self.detector_.used}
         environment = {**self._environment, "generator": generator}
-        about = ResultContext(facts, environment, sample=self.explainer_sample_)
+        about = ResultContext(facts, environment, sample=self.explainer_sample_, kind=kind)
         asked = {"candidates": str(call.candidates)} if call.candidates > 1 else {}
         if self.policy_.guarantee == "catalogue":
             asked["start"] = start
@@ -639,7 +655,7 @@ class KAnonymizer(HostOnly):
             findings=findings,
             n_people=self.population_.n_people,
             provenance={**self._provenance, "generator": generator, **asked},
-            about=about.of_call(call, [entry.query for entry in entries]),
+            about=about.of_call(call, entries),
         )
         if record is not None and not record(result):
             result = result.without_record()

@@ -188,7 +188,11 @@ def book_of_published(
 def _check_published(content: Mapping[str, Any], k: int) -> None:
     """Refuse what is no catalogue, or one whose values may be those of fewer than k people."""
     policy = content.get("policy")
-    if not isinstance(policy, Mapping) or "explanations" not in content:
+    if (
+        not isinstance(policy, Mapping)
+        or "explanations" not in content
+        or content.get("kind") != "catalogue"
+    ):
         raise InputError("previous= is no catalogue; give what published() returned, or its file")
     if policy.get("private_values") != "shared":
         raise PolicyError(

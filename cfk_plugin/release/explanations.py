@@ -10,7 +10,8 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Self, overload
+from itertools import repeat
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeGuard, overload
 
 import numpy as np
 import pandas as pd
@@ -60,13 +61,17 @@ class Request:
     started: float = field(default_factory=time.perf_counter)
     candidates: int = 1  # asked for per query, of which one was chosen
     is_for_people: bool = False  # whether the people who ask are known
+    # What they asked about, indexed by the number of the query; no result keeps it.
+    queries: pd.DataFrame | None = None
 
     @classmethod
     def of(cls, queries: pd.DataFrame, attribute: str | None) -> Request:
+        queries = as_pandas(queries)
         request = cls(attribute, is_for_people=True)
+        if isinstance(queries, pd.DataFrame):
+            request = replace(request, queries=queries.reset_index(drop=True))
         if attribute is None:
             return request
-        queries = as_pandas(queries)
         found = list(queries.columns).count(attribute) if isinstance(queries, pd.DataFrame) else 0
         if found != 1:
             raise InputError(
@@ -90,6 +95,10 @@ def _labels(attribute: str, found: object) -> tuple[str, ...]:
     return labels
 
 
+Kind = Literal["answers", "catalogue"]
+"""What a file holds: answers to queries, or all entries of a catalogue."""
+
+
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class ResultContext:
     """What the data holder's records say of a result; nothing in it leads to a training row."""
@@ -104,11 +113,16 @@ class ResultContext:
     is_for_people: bool = False
     # what detection found among an explainer's counterfactuals at fit; see `RunRecord.sample`
     sample: Mapping[str, int] | None = None
+    kind: Kind = "answers"
+    # per entry, the features whose released value is the query's own; no run logs them
+    own: tuple[frozenset[str], ...] = ()
 
-    def of_call(self, call: Request, queries: Sequence[int]) -> Self:
-        """Add what is known of a call; `queries` says which query each entry answers."""
+    def of_call(self, call: Request, entries: Sequence[Entry]) -> Self:
+        """Add what is known of a call that these entries answer."""
+        queries = [entry.query for entry in entries]
         seconds = (time.perf_counter() - call.started) / max(len(queries), 1)
-        timed = replace(self, seconds=seconds, is_for_people=call.is_for_people)
+        own = own_values(entries, call.queries)
+        timed = replace(self, seconds=seconds, is_for_people=call.is_for_people, own=own)
         return (
             timed if call.attribute is None else timed.grouped(call.attribute, call.labels, queries)
         )
@@ -120,6 +134,39 @@ class ResultContext:
                 " give one label per query, in the order of the queries"
             )
         return replace(self, attribute=attribute, groups=tuple(labels[query] for query in queries))
+
+
+def own_values(
+    entries: Sequence[Entry], queries: pd.DataFrame | None
+) -> tuple[frozenset[str], ...]:
+    """Return, for each entry, the features whose released value is the query's own.
+
+    Certificates of a catalogue's answers say it already, so these are not compared again.
+    """
+    rows: dict[Any, Mapping[Any, Any]] = {}
+    if queries is not None and queries.columns.is_unique and any(map(_is_to_compare, entries)):
+        rows = dict(zip(queries.index.tolist(), queries.to_dict("records"), strict=True))
+    return tuple(
+        _own_values(entry, rows.get(entry.query, {})) if _is_to_compare(entry) else frozenset()
+        for entry in entries
+    )
+
+
+def _is_to_compare(entry: Entry) -> TypeGuard[GeneralizedCounterfactual | PrototypeCounterfactual]:
+    if isinstance(entry, Suppressed):
+        return False
+    return entry.certificate.guarantee != "catalogue"
+
+
+def _own_values(
+    entry: GeneralizedCounterfactual | PrototypeCounterfactual, query: Mapping[Any, Any]
+) -> frozenset[str]:
+    values = entry.released if isinstance(entry, GeneralizedCounterfactual) else entry.values
+    return frozenset(
+        name
+        for name, value in values.items()
+        if name in query and part_contains(part_of(value), query[name])
+    )
 
 
 SCHEMA_VERSION = 2
@@ -199,7 +246,12 @@ class Explanations(HostOnly, Sequence[Entry]):
     def __getitem__(self, index: int | slice) -> Entry | Explanations:
         """Return one entry, or a slice as `Explanations`."""
         if isinstance(index, slice):
-            about = replace(self.about, groups=self.about.groups[index])
+            about = replace(
+                self.about,
+                groups=self.about.groups[index],
+                own=self.about.own[index],
+                kind="answers",
+            )
             return self._with(
                 _entries=self._entries[index], findings=self.findings[index], about=about
             )
@@ -437,6 +489,7 @@ class Explanations(HostOnly, Sequence[Entry]):
         return json.dumps(
             {
                 "schema_version": SCHEMA_VERSION,
+                "kind": self.about.kind,
                 "policy": policy.to_dict(),
                 **(
                     {}
@@ -532,7 +585,12 @@ class Explanations(HostOnly, Sequence[Entry]):
             },
             policy=policy.to_dict(),
             columns=list(self.columns),
-            rows=[entry.row(self.columns) for entry in self._entries],
+            rows=[
+                entry.row_to_log(self.columns, own)
+                for entry, own in zip(
+                    self._entries, about.own or repeat(frozenset()), strict=bool(about.own)
+                )
+            ],
             found=self._found(),
             least={name: float(min(values)) for name, values in counts.items() if values},
             epsilon_spent=None if spent is None else float(spent),

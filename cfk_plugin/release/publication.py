@@ -7,6 +7,7 @@ from base64 import b64encode
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -46,12 +47,30 @@ def publish(entries: Iterable[Entry]) -> list[GeneralizedCounterfactual]:
     leaves.
     """
     distinct = {
-        (entry.certificate.ncp, json.dumps([said[name] for name in _SAID], sort_keys=True)): entry
+        place_of(entry.to_dict()): entry
         for entry in entries
         if isinstance(entry, GeneralizedCounterfactual)
-        for said in [entry.to_dict()]
     }
-    return [replace(distinct[key], query=i) for i, key in enumerate(sorted(distinct))]
+    return [replace(distinct[place], query=i) for i, place in enumerate(sorted(distinct))]
+
+
+def place_of(entry: Mapping[str, Any]) -> tuple[float, str]:
+    """Return what the order of a catalogue's entries goes by; no two entries have the same."""
+    said = json.dumps([entry[name] for name in _SAID], sort_keys=True)
+    return entry["certificate"]["ncp"], said
+
+
+def wrong_order(content: Mapping[str, Any]) -> Iterator[Finding]:
+    """Yield where entries of a catalogue are repeated, withheld, or not in their order."""
+    entries = content["explanations"]
+    if any(entry["status"] != "released" for entry in entries):
+        yield Finding("explanations", "are withheld in part, which no catalogue's are")
+        return
+    for i, (entry, next_entry) in enumerate(pairwise(entries)):
+        if place_of(entry) == place_of(next_entry):
+            yield Finding(f"explanation {i + 1}", "is the same entry as the one before it")
+        elif place_of(entry) > place_of(next_entry):
+            yield Finding(f"explanation {i + 1}", "is not in the order of a catalogue's entries")
 
 
 def table_of(text: str) -> pd.DataFrame:
@@ -100,6 +119,8 @@ def content_of(table: pd.DataFrame, parse: Callable[[str], dict[str, Any]]) -> d
         raise InputError(
             "the column catalogue does not say how many entries there are, or says far more"
         )
+    if head.get("kind") != "catalogue":
+        raise InputError("its kind is not catalogue, and only catalogues are written as tables")
     asked = [{"query": query, "explanations": 1} for query in range(count)]
     return {**head, "asked": asked, "explanations": [parse(str(text)) for text in table[_ENTRY]]}
 
@@ -107,7 +128,7 @@ def content_of(table: pd.DataFrame, parse: Callable[[str], dict[str, Any]]) -> d
 def wrong_table(table: pd.DataFrame, content: Mapping[str, Any]) -> Iterator[Finding]:
     """Yield where the readable cells of a table differ from its entries."""
     own = table_of(json.dumps(content))
-    if list(table.columns) != list(own.columns):
+    if sorted(table.columns) != sorted(own.columns):
         yield Finding("columns", "are not those of a catalogue's table")
         return
     for name in own.columns:

@@ -19,7 +19,7 @@ import pandas as pd
 
 from cfk_plugin.data.model import Goal, Grid, LabelModel, rows_for_cells
 from cfk_plugin.data.policy import OPPOSITE, DesiredSet, Outcome, PrivacyPolicy, desired_of_text
-from cfk_plugin.data.region import Interval, to_text
+from cfk_plugin.data.region import Interval, Region, part_from_dict, to_text
 from cfk_plugin.data.values import to_number
 from cfk_plugin.metrics.information import ncp
 from cfk_plugin.metrics.intervals import clopper_pearson
@@ -30,7 +30,7 @@ from cfk_plugin.protection import BUILT_IN
 from cfk_plugin.protection.groups import Effort
 from cfk_plugin.release.anonymizer import KAnonymizer
 from cfk_plugin.release.editions import book_on_record, outcomes_of
-from cfk_plugin.release.publication import wrong_table
+from cfk_plugin.release.publication import publish, wrong_order, wrong_table
 from cfk_plugin.release.released_file import (
     Finding,
     Released,
@@ -96,8 +96,7 @@ def examine(
 
     Without `k`, that of the policy holds; `outcome` names the desired one, `agreed` is the policy
     that the file must have been made under, `rerun` builds the guarantee's regions again, and
-    `signed` is only reported. `table` is what a catalogue's content was read from: its entries are
-    about the people of today, so counts must match exactly.
+    `signed` is only reported. `table` is what a catalogue's content was read from.
     """
     report = Recount(unfit(content, () if population is None else population.schema.features))
     if report.findings:
@@ -111,7 +110,8 @@ def examine(
     attacks = [entry["certificate"].get("not_stopped", ()) for entry in released]
     report.not_stopped += dict.fromkeys(chain.from_iterable(attacks))
     report.findings += inconsistent(content, policy)
-    report.findings += () if table is None else wrong_table(table, content)
+    is_catalogue = content["kind"] == "catalogue"
+    report.findings += _wrong_catalogue(content, policy, table) if is_catalogue else ()
     report.unchecked += _not_asked(
         policy,
         key=signed,
@@ -119,7 +119,7 @@ def examine(
         people=population is not None,
         model=judge is not None,
         rerun=rerun,
-        published=table is not None,
+        is_catalogue=is_catalogue,
     )
     if isinstance(policy, PrivacyPolicy) and "least_pureness" not in content:
         report.unchecked.append("the floor of pureness that held, which the file does not say")
@@ -140,14 +140,28 @@ def examine(
             Finding("explanations", f"{no_count}; see cfk audit epsilon", fails=False)
         )
         return report
+    is_contradictory = any(finding.fails for finding in report.findings)
+    if rerun and is_contradictory:
+        report.unchecked.append("that regions are those of the guarantee: the file is wrong anyway")
     options: dict[str, Any] = {
         "k": k,
         "outcome": outcome,
-        "rerun": rerun,
-        "of_today": table is not None,
+        "rerun": rerun and not is_contradictory,
     }
     report.findings += _of_regions(content, population, policy, judge, report, **options)
     return report
+
+
+def _wrong_catalogue(
+    content: Mapping[str, Any], policy: Policy, table: pd.DataFrame | None
+) -> Iterator[Finding]:
+    """Yield why a content is no catalogue, or differs from the table that it was read from."""
+    if not isinstance(policy, PrivacyPolicy) or policy.guarantee != "catalogue":
+        yield Finding("kind", "is catalogue, and the policy has none")
+        return
+    yield from wrong_order(content)
+    if table is not None:
+        yield from wrong_table(table, content)
 
 
 def _of_regions(
@@ -160,17 +174,14 @@ def _of_regions(
     k: int | None,
     outcome: str | None,
     rerun: bool,
-    of_today: bool,
 ) -> Iterator[Finding]:
     found, wrong = read(content, population, policy)
     yield from wrong
-    again = None
-    if judge is not None and rerun and policy.guarantee == "nominal":
-        report.unchecked.append(
-            "that a search finds these regions again: its counterfactuals are not in the file"
-        )
-    elif judge is not None and rerun:
-        again = Rerun(judge, replace(policy, min_pureness=floor_of(content)))
+    # Its entries are about the people of today, so counts must match exactly.
+    is_catalogue = content["kind"] == "catalogue" and policy.guarantee == "catalogue"
+    again = _rerun_of(content, policy, judge, report) if rerun else None
+    if again is not None and is_catalogue:
+        yield from again.wrong_catalogue(found, report)
     known = {*BUILT_IN, *load_plugins().protectors(), "reciprocal", "catalogue"}
     labels = _labels(population, judge, outcome)
     for each, answer in zip(
@@ -179,7 +190,7 @@ def _of_regions(
         said = each.entry["certificate"]
         report.counts.append(population.people(each.rows))
         same = population.has_key and said["population"] == population.fingerprint
-        yield from recount(each, population, policy, k, of_today=of_today or same)
+        yield from recount(each, population, policy, k, of_today=is_catalogue or same)
         if said["method"] not in known:
             yield Finding(
                 each.where,
@@ -197,10 +208,24 @@ def _of_regions(
             report.unchecked.append(
                 f"pureness of {each.where}: the table has no number in a released bin"
             )
-        if again is not None:
+        if again is not None and not is_catalogue:
             yield from again.wrong(each)
     if not population.has_key:
         report.unchecked.append("that this is the population of the certificates (set CFK_KEY)")
+
+
+def _rerun_of(
+    content: Mapping[str, Any], policy: PrivacyPolicy, judge: Judge | None, report: Recount
+) -> Rerun | None:
+    """Return what the guarantee stands on, built again; None where a file does not tell enough."""
+    if judge is None:
+        return None
+    if policy.guarantee == "nominal":
+        report.unchecked.append(
+            "that a search finds these regions again: its counterfactuals are not in the file"
+        )
+        return None
+    return judge.rerun_of(replace(policy, min_pureness=floor_of(content)))
 
 
 def _not_asked(
@@ -211,7 +236,7 @@ def _not_asked(
     people: bool,
     model: bool,
     rerun: bool,
-    published: bool,
+    is_catalogue: bool,
 ) -> list[str]:
     """Return what was not checked, each with the option that checks it."""
     guarantee = policy.guarantee if isinstance(policy, PrivacyPolicy) else None
@@ -222,13 +247,22 @@ def _not_asked(
         "pureness (--model)": model or guarantee is None,
         "that regions are those of the guarantee (--rerun)": rerun or guarantee is None,
         "optimal and gap, which are the method's own claim": guarantee != "nominal",
+        "that private values are those of the entries, and that none is missing (--rerun)": (
+            not is_catalogue or rerun
+        ),
         "that private values are those of the counterfactuals, which are not in the file": (
-            guarantee is None or (guarantee == "catalogue" and rerun)
+            guarantee is None or guarantee == "catalogue"
+        ),
+        "which entry of the catalogue answers a query, and how far it was moved": (
+            guarantee != "catalogue" or is_catalogue
         ),
         "where searches for answers started, on which query steering depends": (
-            guarantee != "catalogue" or published
+            guarantee != "catalogue" or is_catalogue
         ),
-        "why explanations were withheld": guarantee is None,
+        "that all answers are in the file: the last ones can be taken out with their number": (
+            is_catalogue
+        ),
+        "why explanations were withheld": guarantee is None or is_catalogue,
     }
     return [what for what, was_asked in asked.items() if not was_asked]
 
@@ -428,6 +462,13 @@ class Judge:
     effort: Effort = "balanced"
     previous: Mapping[str, Any] | None = None
     ledger: Ledger | None = None
+    _reruns: dict[str, Rerun] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def rerun_of(self, policy: PrivacyPolicy) -> Rerun:
+        """Return what a policy's guarantee stands on, which is built only once."""
+        if policy.sha256 not in self._reruns:
+            self._reruns[policy.sha256] = Rerun(self, policy)
+        return self._reruns[policy.sha256]
 
     @cached_property
     def labels(self) -> LabelModel:
@@ -568,6 +609,10 @@ class Rerun:
             )
             self._anonymizer.fit(judge.population, model=judge.model, desired=judge.desired)
         self._pipeline = self._pipeline_of(judge)
+        self._is_after_another = judge.previous is not None or judge.ledger is not None
+        # A ledger withholds exact values that too few new people have; what it withheld it does not
+        # say afterwards.
+        self._ledger_may_withhold = judge.ledger is not None and policy.private_values != "shared"
         partition = self._anonymizer.guarantee_.partition
         assert partition is not None  # noqa: S101 - only a nominal guarantee has none
         self._partition = partition
@@ -605,6 +650,57 @@ class Rerun:
                 found.where, "its region with these private values is no entry of the catalogue"
             )
 
+    def wrong_catalogue(self, found: Sequence[Released], report: Recount) -> Iterator[Finding]:
+        """Yield how the entries of a published catalogue differ from those that it should have."""
+        missing = set(self._published)
+        is_as_expected = True
+        for each in found:
+            said = self._said(each.entry)
+            missing.discard(said)
+            if said not in self._published:
+                is_as_expected = False
+                yield Finding(each.where, "is no entry of the catalogue")
+                continue
+            for name in _differing(each.entry["certificate"], self._published[said]):
+                yield Finding(each.where, f"{name} is not that of the entry")
+        if missing and self._ledger_may_withhold:
+            report.unchecked.append(
+                f"whether the ledger withheld the {len(missing)} entries of the catalogue that the"
+                " file lacks"
+            )
+        elif missing:
+            is_as_expected = False
+            yield Finding("explanations", f"lack {len(missing)} of the catalogue's entries")
+        if not is_as_expected and not self._is_after_another:
+            yield Finding(
+                "explanations",
+                "are not those of a first catalogue; if it was published after another one, or with"
+                " a ledger, give --previous or --ledger",
+                fails=False,
+            )
+
+    @cached_property
+    def _published(self) -> dict[str, dict[str, Any]]:
+        """The certificates of the entries that were to be published, by what each entry says."""
+        catalogue = self._pipeline.guarantee.catalogue
+        assert catalogue is not None  # noqa: S101 - the policy's guarantee is a catalogue
+        entries = self._pipeline.catalogue_entries(catalogue, np.arange(len(catalogue)))
+        contents = [entry.to_dict() for entry in publish(entries)]
+        return {self._said(content): content["certificate"] for content in contents}
+
+    def _said(self, entry: Mapping[str, Any]) -> str:
+        """Write what an entry says, apart from its certificate, as canonical text."""
+        region = Region({name: part_from_dict(part) for name, part in entry["region"].items()})
+        return json.dumps(
+            [
+                entry["outcome"],
+                _region_text(region, self._population),
+                _private_text(entry, self._population),
+                entry.get("unchanged"),
+            ],
+            sort_keys=True,
+        )
+
     def _gives(self, found: Released, group: int) -> bool:
         """Say whether an entry of a group has these private values, or may have been moved to
         them.
@@ -627,6 +723,22 @@ class Rerun:
             released = [entry.to_dict() for entry in answers if entry.status == "released"]
             self._offers[group] = [_private_text(entry, self._population) for entry in released]
         return self._offers[group]
+
+
+# Who has the table alone cannot know the policy's hash, which includes the floor that is rerun, and
+# without the key not the fingerprint of the population.
+_NOT_OF_AN_ENTRY = ("policy_hash", "population")
+
+
+def _differing(certificate: Mapping[str, Any], expected: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the names of figures of an entry's certificate that are not as expected."""
+    for name in sorted({*certificate, *expected} - {*_NOT_OF_AN_ENTRY}):
+        figure, other = certificate.get(name), expected.get(name)
+        if isinstance(figure, float) and isinstance(other, float):
+            if abs(figure - other) > NEAR:
+                yield name
+        elif figure != other:
+            yield name
 
 
 def _region_text(region: Mapping[str, Part], population: Population) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import math
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, get_args
@@ -307,6 +307,7 @@ class _ReleasedEntry:
     withheld: tuple[str, ...] = ()
     _figures: tuple[str, ...]  # fields of the certificate that a run logs in columns ...
     _texts: tuple[str, ...]  # ... and of `to_dict`, as JSON
+    _values: str  # the one of `_texts` that has released values by feature
 
     @abstractmethod
     def parts(self) -> dict[str, Part]:
@@ -365,14 +366,35 @@ class _ReleasedEntry:
             note=note,
         )
 
+    @abstractmethod
+    def values_towards_the_query(self) -> frozenset[str]:
+        """Return the features whose released values are known to come from the query."""
+
     def row(self, columns: Sequence[str]) -> dict[str, Any]:
-        """Return what a run logs of it and may leave."""
-        plain, cells = self.to_dict(), self.cells()
+        """Return it as a row of a table: figures, parts as JSON, and each feature as text."""
+        return self._row(columns, self.to_dict(), self.cells())
+
+    def row_to_log(self, columns: Sequence[str], own: Collection[str]) -> dict[str, Any]:
+        """Return the row that a run logs, which has nothing of the person who asks.
+
+        `own` are the features whose released value is the query's. They are left out, and so is
+        what is on the way to the query.
+        """
+        left_out = {*own, *self.values_towards_the_query()}
+        content = self.to_dict()
+        values = content[self._values]
+        content[self._values] = {name: values[name] for name in values if name not in left_out}
+        cells = {name: text for name, text in self.cells().items() if name not in left_out}
+        return self._row(columns, content, cells)
+
+    def _row(
+        self, columns: Sequence[str], content: Mapping[str, Any], cells: Mapping[str, str]
+    ) -> dict[str, Any]:
         return {
             "query": int(self.query),
             "status": self.status,
-            **{name: plain["certificate"][name] for name in self._figures},
-            **{name: json.dumps(plain[name], ensure_ascii=False) for name in self._texts},
+            **{name: content["certificate"][name] for name in self._figures},
+            **{name: json.dumps(content[name], ensure_ascii=False) for name in self._texts},
             **{f"feature.{name}": cells.get(name) for name in columns},
         }
 
@@ -412,11 +434,16 @@ class PrototypeCounterfactual(_ReleasedEntry):
 
     _figures = ("guarantee", "epsilon", "delta")
     _texts = ("prototype", "certificate")
+    _values = "prototype"
 
     def __post_init__(self) -> None:
         object.__setattr__(
             self, "values", {name: natural(value) for name, value in self.values.items()}
         )
+
+    def values_towards_the_query(self) -> frozenset[str]:
+        """Return all features of a row that was moved: it does not say which of them were."""
+        return frozenset(self.values if self.certificate.reverted else ())
 
     def parts(self) -> dict[str, Part]:
         """Return every feature with its single value."""
@@ -684,6 +711,7 @@ class GeneralizedCounterfactual(_ReleasedEntry):
 
     _figures = _PUBLIC
     _texts = ("region", "released")
+    _values = "released"
 
     def __post_init__(self) -> None:
         """Refuse values in a form other than certified: an exact one must not slip through."""
@@ -700,6 +728,10 @@ class GeneralizedCounterfactual(_ReleasedEntry):
             raise ValueError(
                 f"private attributes are released otherwise than certified: {', '.join(exact)}"
             )
+
+    def values_towards_the_query(self) -> frozenset[str]:
+        """Return the private attributes that were moved to the query's value, or towards it."""
+        return frozenset((*self.certificate.moved, *self.certificate.unchanged))
 
     def parts(self) -> dict[str, Part]:
         """Return every feature of the region and the released values, each with its part."""
@@ -781,8 +813,12 @@ class Suppressed:
         }
 
     def row(self, columns: Sequence[str]) -> dict[str, Any]:  # noqa: ARG002 - as a released entry takes
-        """Return what a run logs of it and may leave."""
+        """Return it as a row of a table."""
         return {"query": int(self.query), "status": self.status, "reason": self.reason}
+
+    def row_to_log(self, columns: Sequence[str], own: Collection[str]) -> dict[str, Any]:  # noqa: ARG002 - as a released entry takes
+        """Return the row that a run logs."""
+        return self.row(columns)
 
     def audit_row(self, quasi_identifiers: Sequence[str]) -> dict[str, Any]:  # noqa: ARG002 - as a released entry takes
         """Return what a run logs of it for the data holder alone."""

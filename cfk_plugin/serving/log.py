@@ -4,7 +4,6 @@ explanations.
 
 from __future__ import annotations
 
-import json
 import tempfile
 import warnings
 from pathlib import Path
@@ -63,20 +62,22 @@ def log_protected_model(
 ) -> ModelInfo:
     """Log an explainer to MLflow so that whatever serves it gives out only protected explanations.
 
-    The logged model holds a sealed population with its policy (`KAnonymizer.seal`), the explainer
-    and the model. It protects the people in the population from receivers of explanations, not from
-    those who can read the artifact store: an explainer that returns training rows brings them
-    along. With a catalogue neither an explainer nor anybody's quasi-identifiers are logged: answers
-    begin at the query, and need only the model.
+    The logged model holds a sealed population with its policy and the settings of this call
+    (`KAnonymizer.seal`), the explainer and the model. It protects the people in the population from
+    receivers of explanations, not from those who can read the artifact store: an explainer that
+    returns training rows brings them along. With a catalogue neither an explainer nor anybody's
+    quasi-identifiers are logged: answers begin at the query, and need only the model.
 
     Parameters
     ----------
     explainer : str or object
-        URI of a logged model whose ``predict`` returns counterfactuals for a table of queries, or
-        an explainer as for `protect`, which is pickled (cloudpickle). With a catalogue it is not
-        logged, and may be None.
+        What returns counterfactuals for a table of queries: the URI of a logged model; a Python
+        file (``.py``) that gives a model to ``mlflow.models.set_model``; or an explainer as for
+        `protect`, which is pickled (cloudpickle). With a catalogue it is not logged, and may be
+        None.
     model : str or object
-        URI of the model that is explained, or the model itself. ``predict`` returns labels.
+        The model that is explained, whose ``predict`` returns labels: the URI of a logged model, a
+        Python file, or the model itself, which is pickled.
     population : Population
         The training rows that the explainer may return.
     desired : label, set of labels, (low, high) or "opposite"
@@ -131,37 +132,39 @@ def log_protected_model(
     }
     if input_example is not None:
         refuse_training_rows(input_example, population)
-    asked = mlflow.pyfunc.load_model(model).predict if isinstance(model, str) else model
-    anonymizer = KAnonymizer(policy=policy).fit(
-        population, model=asked, desired=desired, threshold=threshold
-    )
-    if input_example is None and not (ledger or track):
-        input_example = example_of(population, anonymizer.policy_.k)
-    alone = anonymizer.guarantee_.catalogue is not None
-    if explainer is None and not alone:
-        raise InputError(
-            'there is no explainer to log; give one, or PrivacyPolicy(guarantee="catalogue")'
-        )
-    if alone and ledger:
-        raise PolicyError(
-            "a ledger knows records, and a sealed catalogue has none; leave out ledger="
-        )
-    things = {"model": model} if alone else {"explainer": explainer, "model": model}
-    pickles = {name: pickled(thing) for name, thing in things.items() if not isinstance(thing, str)}
-    needs = [pickles[name][1] if name in pickles else thing for name, thing in things.items()]
-    pinned = requirements_of(needs, requirements, code_paths)
-    card = Card(population, anonymizer.policy_, anonymizer.goal_.desired, most, ledger)
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+        explainer = _saved_from_code(explainer, Path(folder) / "explainer", code_paths)
+        model = _saved_from_code(model, Path(folder) / "model", code_paths)
+        asked = mlflow.pyfunc.load_model(model).predict if isinstance(model, str) else model
+        anonymizer = KAnonymizer(policy=policy).fit(
+            population, model=asked, desired=desired, threshold=threshold
+        )
+        if input_example is None and not (ledger or track):
+            input_example = example_of(population, anonymizer.policy_.k)
+        alone = anonymizer.guarantee_.catalogue is not None
+        if explainer is None and not alone:
+            raise InputError(
+                'there is no explainer to log; give one, or PrivacyPolicy(guarantee="catalogue")'
+            )
+        if alone and ledger:
+            raise PolicyError(
+                "a ledger knows records, and a sealed catalogue has none; leave out ledger="
+            )
+        things = {"model": model} if alone else {"explainer": explainer, "model": model}
+        pickles = {
+            name: pickled(thing) for name, thing in things.items() if not isinstance(thing, str)
+        }
+        needs = [pickles[name][1] if name in pickles else thing for name, thing in things.items()]
+        pinned = requirements_of(needs, requirements, code_paths)
+        card = Card(population, anonymizer.policy_, anonymizer.goal_.desired, most, ledger)
         artifacts = things | {name: str(Path(folder) / f"{name}{PICKLE}") for name in pickles}
         for inner, (pickle, _) in pickles.items():
             Path(artifacts[inner]).write_bytes(pickle)
         artifacts["population"] = str(Path(folder) / "population.cfk")
-        artifacts["settings"] = str(Path(folder) / "settings.json")
-        anonymizer.seal(artifacts["population"])
         # a path tells too much
         named = model if isinstance(model, str) and model.startswith("models:/") else None
         settings |= {"ledger": ledger, "track": track, "model": named}
-        Path(artifacts["settings"]).write_text(json.dumps(settings), encoding="utf-8")
+        anonymizer.seal(artifacts["population"], settings=settings)
         # MLflow asks for an example; nobody should be led to store a person's row.
         warnings.filterwarnings("ignore", message=".*An input example was not provided")
         logged: ModelInfo = mlflow.pyfunc.log_model(
@@ -178,6 +181,24 @@ def log_protected_model(
         )
     _describe(logged, card, name, registered_model_name)
     return logged
+
+
+def _saved_from_code(thing: Any, folder: Path, code_paths: Sequence[str]) -> Any:
+    """Return a model of MLflow's that loads from a Python file, without a pickle; all else as it
+    is.
+    """
+    if not isinstance(thing, str) or not thing.endswith(".py"):
+        return thing
+    if not Path(thing).is_file():
+        raise InputError(f"{thing}: no such file; give a Python file that calls set_model")
+    pins = requirements_of([], (), [thing, *code_paths])
+    mlflow.pyfunc.save_model(
+        path=str(folder),
+        python_model=thing,
+        pip_requirements=pins,
+        code_paths=list(code_paths) or None,
+    )
+    return str(folder)
 
 
 def _describe(logged: ModelInfo, card: Card, name: str, registered: str | None) -> None:

@@ -5,7 +5,6 @@ texts out.
 from __future__ import annotations
 
 import functools
-import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -50,10 +49,8 @@ if TYPE_CHECKING:
     from cfk_plugin.serving.handler import RequestHandler
 
 
-BUNDLE, SETTINGS, EXPLAINER, MODEL = "population", "settings", "explainer", "model"
-"""Names of the artifacts: sealed population, settings, explainer and model, each a folder or a
-file.
-"""
+BUNDLE, EXPLAINER, MODEL = "population", "explainer", "model"
+"""Names of the artifacts: sealed population, explainer and model, each a folder or a file."""
 
 
 class ProtectedModel(PythonModel):
@@ -92,8 +89,10 @@ def answer_of_model(model: Any) -> Answer | None:
 
 
 def _handler_of(artifacts: dict[str, str]) -> RequestHandler:
-    settings = json.loads(Path(artifacts[SETTINGS]).read_text(encoding="utf-8"))
     population, policy = opened(artifacts[BUNDLE])
+    settings = population.settings
+    if settings is None:
+        raise BundleError("the bundle has no settings of a server; log the protected model again")
     return handler_for(
         population,
         policy,

@@ -91,9 +91,8 @@ def files_of(run_id: str | None) -> Path:
 
 
 def parts_of(run_id: str | None, kind: str = "explanations") -> pd.DataFrame:
-    return pd.concat(
-        map(pd.read_parquet, sorted((files_of(run_id) / kind).iterdir())), ignore_index=True
-    )
+    parts = pd.concat(map(pd.read_parquet, (files_of(run_id) / kind).iterdir()))
+    return parts.sort_values("step", ignore_index=True)
 
 
 # --- what a run holds -----------------------------------------------------------------------------

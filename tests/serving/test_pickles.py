@@ -14,6 +14,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 from cfk_plugin import Population, PrivacyPolicy, Schema
+from cfk_plugin.errors import InputError
 from cfk_plugin.mlflow import log_protected_model
 from cfk_plugin.serving.pyfunc import load_inner
 
@@ -93,6 +94,35 @@ def test_without_a_pickle_a_catalogue_is_served(
             name="model", python_model=str(tmp_path / "threshold.py"), pip_requirements=[]
         )
     assert statuses(logged(None, model.model_uri, "catalogue")) == {"released"}
+
+
+EXPLAINER = """
+from mlflow.models import set_model
+from mlflow.pyfunc import PythonModel
+
+
+class Raise(PythonModel):
+    def predict(self, context, model_input, params=None):
+        return model_input.assign(pay=model_input["pay"] + 30)
+
+
+set_model(Raise())
+"""
+
+
+@pytest.mark.usefixtures("mlflow_store")
+def test_explainer_and_model_are_logged_from_their_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(SWITCH, "false")
+    (tmp_path / "threshold.py").write_text(CODE)
+    (tmp_path / "raise_pay.py").write_text(EXPLAINER)
+    uri = logged(str(tmp_path / "raise_pay.py"), str(tmp_path / "threshold.py"), "reciprocal")
+    assert "released" in statuses(uri)
+    folder = Path(mlflow.artifacts.download_artifacts(uri, dst_path=str(tmp_path / "there")))
+    assert not [*folder.rglob("*.pkl")]
+    with pytest.raises(InputError, match="no such file"):
+        logged(str(tmp_path / "none.py"), MODEL, "reciprocal")
 
 
 def test_what_a_pickle_would_run_is_not_run(
