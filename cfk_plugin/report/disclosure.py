@@ -5,11 +5,11 @@ too.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Decimal
 from itertools import groupby
-from math import floor, log10
+from math import ceil, floor, log10
 from typing import Any, Literal, NamedTuple
 
 from cfk_plugin.audit.result import BOUNDS, GUESSES
@@ -36,12 +36,15 @@ Kind = Literal[
     "requests",
     "share_of_people",
     "share_of_requests",
+    "mean",
+    "smallest",
+    "largest",
     "rate",
     "chance",
     "plain",
 ]
 """What an amount counts, which decides how it may be shown; a chance is that of an attack on
-explanations.
+explanations. A mean is over explanations, and the smallest and the largest are of a single one.
 """
 Unit = Literal["count", "share", "number", "seconds"]
 """How an amount is written."""
@@ -70,6 +73,12 @@ _FIGURES: Mapping[tuple[Kind, Unit], str] = {
         "risk",
         "number",
     ): "prosecutor_risk_max prosecutor_risk_mean journalist_risk_max marketer_risk",
+    ("mean", "number"): "ncp_mean ncp pureness_mean pureness_low",
+    ("smallest", "number"): "pureness_min pureness",
+    (
+        "largest",
+        "number",
+    ): "ncp_p95 t_max t_closeness attribute_disclosure_max attribute_disclosure",
     ("plain", "count"): "l_min l_diversity records human_inputs schema_declared",
     ("plain", "seconds"): "latency_p50 latency_p95 latency_p99",
 }
@@ -104,6 +113,10 @@ class Control:
         """Whether this is the edition that leaves the house."""
         return self.edition == "external"
 
+    def moment(self, time: str | None) -> str | None:
+        """Return a time in ISO 8601 as it may be shown: externally the day alone."""
+        return time if time is None or not self.external else time[:_DAY]
+
     def amount(self, exact: Amount, kind: Kind, place: str) -> Amount:
         """Return what may be shown of an amount of this kind; `place` is recorded if something is
         hidden.
@@ -118,18 +131,29 @@ class Control:
         value = exact.value or 0
         if kind == "share_of_people":
             return Amount(value=round(value, 3))
-        if kind == "rate" and self.external:
+        if not self.external:
+            return exact
+        if kind == "rate":
             low, high = (None if end is None else round(end, 3) for end in (exact.low, exact.high))
             return Amount(value=round(value, 3), low=low, high=high)
-        if kind in ("share_of_requests", "chance") and self.hides_released:
+        if kind == "chance" and self.hides_released:
             return Amount(value=round(value, 2))
-        return (
-            replace(exact, n=None)
-            if self.hides_released
-            else exact.without_few()
-            if self.external
-            else exact
-        )
+        if kind in _OF_EXPLANATIONS:
+            return self._of_explanations(exact, kind)
+        return replace(exact, n=None) if self.hides_released else exact.without_few()
+
+    def _of_explanations(self, exact: Amount, kind: Kind) -> Amount:
+        """Return an amount so rough that one explanation more or less can hardly be seen in it."""
+        value = exact.value or 0
+        if kind == "requests":
+            return Amount(value=in_steps(int(value)))
+        if kind in ("smallest", "largest"):
+            towards = floor if kind == "smallest" else ceil
+            return Amount(value=_to_grid(value, _GRID_OF_ONE, towards))
+        rough = as_supported(exact)
+        if self.hides_released:
+            return Amount(value=rough.value)
+        return replace(rough, n=in_steps(exact.n) if exact.n else None)
 
     def counts(
         self, counts: Mapping[str, int], place: str, *, people: bool, beside_sum: bool = False
@@ -143,6 +167,11 @@ class Control:
             name: Amount(band=FEW) if 0 < n < LEAST else Amount(value=n)
             for name, n in counts.items()
         }
+        if not people:
+            shown = {
+                name: Amount(value=in_steps(n)) if n >= LEAST else shown[name]
+                for name, n in counts.items()
+            }
         small = [n for n in counts.values() if 0 < n < LEAST]
         if beside_sum and small:
             shown = dict.fromkeys(counts, Amount(band=HIDDEN))
@@ -200,6 +229,54 @@ class Control:
         if kind == "risk":
             return _risk_band(value, self.k or LEAST)
         return HIDDEN if kind == "class_sum" else None
+
+
+_OF_EXPLANATIONS: Sequence[Kind] = (
+    "requests",
+    "share_of_requests",
+    "mean",
+    "smallest",
+    "largest",
+)
+"""Kinds of amounts that the external edition shows only roughly."""
+_DAY = len("2026-01-31")
+_GRID_OF_ONE = 0.05  # for a figure that is a single explanation's
+_MOST_EXACT_STEPS = 1_000
+
+
+def in_steps(count: int) -> int:
+    """Round a number of explanations down: to a multiple of 11, or beyond 1,000 to two digits."""
+    if count < _MOST_EXACT_STEPS:
+        return count // LEAST * LEAST
+    step: int = 10 ** (floor(log10(count)) - 1)
+    return count // step * step
+
+
+def as_supported(exact: Amount) -> Amount:
+    """Round a mean in [0, 1] to what its number of explanations supports.
+
+    The step is 1, 2 or 5 times a power of ten: the smallest that is neither below half the width of
+    the mean's interval, nor below what a single explanation can change, 1 / n. Ends of the interval
+    are rounded outwards.
+    """
+    if exact.value is None:
+        return exact
+    half = 0.0 if exact.low is None or exact.high is None else (exact.high - exact.low) / 2
+    step = _nice_step(max(half, 1 / exact.n if exact.n else 0.01))
+    low = None if exact.low is None else _to_grid(exact.low, step, floor)
+    high = None if exact.high is None else _to_grid(exact.high, step, ceil)
+    return Amount(value=_to_grid(exact.value, step, round), low=low, high=high)
+
+
+def _nice_step(least: float) -> float:
+    power: float = 10.0 ** floor(log10(least))
+    return next(step * power for step in (1, 2, 5, 10) if step * power >= least * (1 - _EQUAL))
+
+
+def _to_grid(value: float, step: float, towards: Callable[[float], int]) -> float:
+    """Round to a multiple of a step; what is within [0, 1] stays there."""
+    rounded = round(towards(round(value / step, 6)) * step, 9)
+    return min(max(rounded, 0.0), 1.0) if 0 <= value <= 1 else rounded
 
 
 def population_band(people: float) -> str | None:

@@ -5,6 +5,7 @@ of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -294,6 +295,7 @@ def _over(values: NDArray[np.float64], reduce: Callable[..., Any]) -> float | No
 _METRICS = ("k", "ncp", "pureness", "suppressed")
 _MOST_RESAMPLED_TWICE = 2_000
 _NORMAL_95 = 1.959964
+_ROUNDING = 1e-12
 _DIGITS = 9  # beyond is rounding error
 
 
@@ -384,7 +386,7 @@ def distributions(
 ) -> tuple[Distribution, ...]:
     found: list[Distribution | None] = []
     if len(pooled.regions):
-        found += [_sizes(evidence, pooled, control), _risk(pooled, control), _ncp(pooled)]
+        found += [_sizes(evidence, pooled, control), _risk(pooled, control), _ncp(pooled, control)]
         found += [_pureness(pooled, control, floor)]
     found += [_frontier(evidence), _comparison(evidence), _intersection(audited, control)]
     return (*(each for each in found if each is not None), *roc_curves(audited, control))
@@ -407,7 +409,14 @@ def _sizes(evidence: Evidence, pooled: Pooled, control: Control) -> Distribution
         people=False,
     )
     series = {
-        "released explanations": tuple(_part(after[label], total, control) for label in labels)
+        "released explanations": tuple(
+            after[label]
+            if after[label].band
+            else _shown_share(
+                int(count), total, control, f"distributions.class_sizes.after.{label}"
+            )
+            for label, count in zip(labels, counts, strict=True)
+        )
     }
     before = _before(evidence, k, labels)
     note = ""
@@ -420,11 +429,10 @@ def _sizes(evidence: Evidence, pooled: Pooled, control: Control) -> Distribution
     return Distribution(id="class_sizes", section=5, labels=tuple(labels), series=series, note=note)
 
 
-def _part(amount: Amount, total: int, control: Control) -> Amount:
-    if amount.value is None:
-        return amount
-    share = amount.value / total
-    return Amount(value=round(share, 2) if control.hides_released else share)
+def _shown_share(part: int, n: int, control: Control, place: str) -> Amount:
+    """Return the share of some explanations as the edition may show it, without its interval."""
+    exact = _share(place, part, n, RISK).amount
+    return replace(control.amount(exact, "share_of_requests", place), low=None, high=None)
 
 
 def _before(evidence: Evidence, k: int, labels: list[str]) -> tuple[Amount, ...] | None:
@@ -473,29 +481,35 @@ def _risk(pooled: Pooled, control: Control) -> Distribution:
     """Share of releases with a prosecutor risk above each of several thresholds."""
     risk, k = 1 / pooled.values("k"), pooled.k or 1
     at = sorted({*_RISKS, 1 / k}, reverse=True)
-    above = {f"{x:.3g}": Amount(value=float((risk > x + 1e-12).mean()), n=len(risk)) for x in at}
+    labels = tuple(f"{x:.3g}" for x in at)
     series = tuple(
-        control.amount(share, "share_of_requests", f"distributions.risk.{x}")
-        for x, share in above.items()
+        _shown_share(
+            int((risk > x + _ROUNDING).sum()), len(risk), control, f"distributions.risk.{label}"
+        )
+        for x, label in zip(at, labels, strict=True)
     )
     marks = {"EMA policy 0070": 0.09, "1 / k": 1 / k}
     return Distribution(
-        id="risk", section=5, labels=tuple(above), series={"share of releases": series}, marks=marks
+        id="risk", section=5, labels=labels, series={"share of releases": series}, marks=marks
     )
 
 
-def _ncp(pooled: Pooled) -> Distribution | None:
+def _ncp(pooled: Pooled, control: Control) -> Distribution | None:
     """Mean loss of each attribute, largest first."""
-    columns = [name for name in pooled.regions if str(name).startswith(NCP_OF)]
-    means = {str(name).removeprefix(NCP_OF): float(pooled.regions[name].mean()) for name in columns}
-    means = {name: mean for name, mean in means.items() if not np.isnan(mean)}
-    if not means:
+    columns = [str(name) for name in pooled.regions if str(name).startswith(NCP_OF)]
+    amounts = {}
+    for column in columns:
+        name = column.removeprefix(NCP_OF)
+        exact = _mean(name, pooled.regions[column].dropna().to_numpy(dtype=float), UTILITY).amount
+        if exact.measured:
+            place = f"distributions.ncp_by_attribute.{name}"
+            shown = control.amount(exact, "mean", place)
+            amounts[name] = Amount(value=shown.value)
+    if not amounts:
         return None
-    order = sorted(means, key=lambda name: (-means[name], name))
-    amounts = tuple(Amount(value=means[name]) for name in order)
-    return Distribution(
-        id="ncp_by_attribute", section=8, labels=tuple(order), series={"mean NCP": amounts}
-    )
+    order = sorted(amounts, key=lambda name: (-(amounts[name].value or 0), name))
+    series = {"mean NCP": tuple(amounts[name] for name in order)}
+    return Distribution(id="ncp_by_attribute", section=8, labels=tuple(order), series=series)
 
 
 def _pureness(pooled: Pooled, control: Control, floor: float | None) -> Distribution | None:
@@ -511,9 +525,8 @@ def _pureness(pooled: Pooled, control: Control, floor: float | None) -> Distribu
     percent = list(range(0, 101, 5))
     at = np.round(np.array(percent) / 100 * (len(rows) - 1)).astype(int)
     values = rows.to_numpy(dtype=float)[at]
-    amounts = tuple(
-        Amount(value=float(v), low=float(low), high=float(high)) for v, low, high in values
-    )
+    exact = [Amount(value=float(v), low=float(low), high=float(high)) for v, low, high in values]
+    amounts = tuple(control.amount(of, "smallest", "distributions.pureness") for of in exact)
     marks = {} if floor is None else {"floor": floor}
     labels = tuple(f"{p} %" for p in percent)
     return Distribution(

@@ -33,7 +33,15 @@ from cfk_plugin.report.data import (
     ShownRelease,
     Verdict,
 )
-from cfk_plugin.report.disclosure import HIDDEN, Control, Kind, kind_of, shown_attack
+from cfk_plugin.report.disclosure import (
+    HIDDEN,
+    Control,
+    Kind,
+    as_supported,
+    in_steps,
+    kind_of,
+    shown_attack,
+)
 from cfk_plugin.report.figures import LATENCIES, NCP_OF, distributions, figures, finite, groups
 from cfk_plugin.report.inputs import Asked, HumanInputs, placeholders, thresholds
 from cfk_plugin.report.runs import Evidence, Pooled
@@ -507,12 +515,12 @@ def _head(
         ),
         "verdict": found,
         "period": {
-            "first": first,
-            "last": last,
-            "since": statements.of_milliseconds(evidence.since),
-            "until": statements.of_milliseconds(evidence.until),
+            "first": control.moment(first),
+            "last": control.moment(last),
+            "since": control.moment(statements.of_milliseconds(evidence.since)),
+            "until": control.moment(statements.of_milliseconds(evidence.until)),
         },
-        "as_of": max(filter(None, (last, latest)), default=None),
+        "as_of": control.moment(max(filter(None, (last, latest)), default=None)),
         "reason": inputs.reason,
         "command": "" if control.external else command,
         "not_covered": uncovered,
@@ -555,7 +563,11 @@ def _releases(case: JudgedCase, control: Control) -> ReleaseCounts:
         "prototypes": shown["prototypes"],
         "suppressed": shown["suppressed"],
         "asked": asked,
-        "released": Amount(band=HIDDEN) if hides else Amount(value=case.figure("released").value),
+        "released": (
+            Amount(band=HIDDEN)
+            if hides
+            else control.amount(case.figure("released"), "requests", "releases.released")
+        ),
         "untracked": untracked,
         "reasons": control.counts(
             counted, "releases.reasons", people=False, beside_sum=not complement
@@ -597,16 +609,21 @@ def _group(group: Group, control: Control) -> Group:
     """Hide in the external edition what reveals class sizes or single explanations; small groups
     are already pooled.
     """
-    if not control.external or group.metric not in ("k", "suppressed"):
+    if not control.external:
         return group
     place, n = f"groups.{group.attribute}.{group.group}.{group.metric}", int(group.n.value or 0)
-    kind: Kind = "class_size" if group.metric == "k" else "share_of_requests"
+    kind = _KIND_OF_GROUP.get(group.metric, "mean")
     exact = (
         Amount(value=of.value, n=n) if of.measured else Amount() for of in (group.mean, group.rest)
     )
     mean, rest = (control.amount(amount, kind, place) for amount in exact)
-    gap = Amount(band=HIDDEN) if mean.band or rest.band else group.gap
-    return replace(group, mean=mean, rest=rest, gap=gap)
+    gap = replace(as_supported(replace(group.gap, n=n)), n=None)
+    if mean.band or rest.band:
+        gap = Amount(band=HIDDEN)
+    return replace(group, n=Amount(value=in_steps(n)), mean=mean, rest=rest, gap=gap)
+
+
+_KIND_OF_GROUP: Mapping[str, Kind] = {"k": "class_size", "suppressed": "share_of_requests"}
 
 
 def _runs(evidence: Evidence, pooled: Pooled, control: Control) -> tuple[RunLine, ...]:

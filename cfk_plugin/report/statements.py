@@ -531,8 +531,8 @@ def _policies(pooled: Pooled, control: Control) -> tuple[PolicyInForce, ...]:
         {
             "sha256": sha,
             "settings": _settings(pooled.runs[places[0]]),
-            "first": day(of[sha].min()),
-            "last": day(of[sha].max()),
+            "first": control.moment(day(of[sha].min())),
+            "last": control.moment(day(of[sha].max())),
             "asked": asked[sha],
         }
         for sha, places in by_policy.items()
