@@ -7,12 +7,13 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from importlib import metadata
 from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, TextIO, TypeVar, cast, get_type_hints
 
 import typer
 from typer.core import TyperGroup
@@ -165,8 +166,51 @@ class ReportPlace:
             say(f"logged to MLflow run {report.log(experiment=self.experiment)}", stderr=True)
 
 
+class UntilNobodyReads:
+    """A text stream whose output goes nowhere once its reader is gone, as after ``cfk ... | head``.
+
+    The command goes on, so that its exit code says what it found.
+    """
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        with self._going_nowhere():
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with self._going_nowhere():
+            self._stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    @contextmanager
+    def _going_nowhere(self) -> Iterator[None]:
+        try:
+            yield
+        except BrokenPipeError:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, self._stream.fileno())
+            os.close(nowhere)
+
+
+@contextmanager
+def output_until_nobody_reads() -> Iterator[None]:
+    """Write to standard output as long as somebody reads it."""
+    stream = sys.stdout
+    with redirect_stdout(cast("TextIO", UntilNobodyReads(stream))):
+        yield
+
+
 class OneLineErrors(TyperGroup):
     def main(self, *args: Any, **extra: Any) -> Any:
+        with output_until_nobody_reads():
+            return self._main(*args, **extra)
+
+    def _main(self, *args: Any, **extra: Any) -> Any:
         run = functools.partial(super().main, *args)
         if not extra.pop("standalone_mode", True):
             return run(standalone_mode=False, **extra)

@@ -7,6 +7,7 @@ import os
 import re
 import secrets
 import threading
+import unicodedata
 import weakref
 from collections import Counter
 from collections.abc import Callable
@@ -299,7 +300,9 @@ def _check_name(name: object) -> str:
             "the name looks like a fingerprint, which follows from the exact table and is another"
             " one for the same people tomorrow; give a name of your own"
         )
-    return _check_text("the name of an account", name)
+    checked = _check_text("the name of an account", name)
+    # Another spelling of a name must not open another account, with a budget of its own.
+    return " ".join(unicodedata.normalize("NFKC", checked).casefold().split())
 
 
 def _check_text(what: str, text: object) -> str:
@@ -336,8 +339,9 @@ class BudgetAccountant(HostOnly):
         Where ceilings and spends are kept, as `Ledger` takes it. Default: in memory, until the
         accountant ends.
     scope : str, optional
-        Name of the account: of the people, not of one version of their table. A ledger needs one;
-        in memory, everything counts on one account if none is given.
+        Name of the account: of the people, not of one version of their table. Upper case and blanks
+        make no difference. A ledger needs a scope; in memory, everything counts on one account if
+        none is given.
 
     Raises
     ------
@@ -420,11 +424,12 @@ class BudgetAccountant(HostOnly):
                     " name for the people who are in the table and in every later version of it"
                 )
             return _OWN if self._scope is None else self._scope
-        if self._scope is not None and account != self._scope:
+        name = _check_name(account)
+        if self._scope is not None and name != self._scope:
             raise BudgetError(
                 "this accountant has a scope, and only one account: give the population, or nothing"
             )
-        return _check_name(account)
+        return name
 
     def spend(
         self,

@@ -204,6 +204,7 @@ def _of_region(said: Mapping[str, Any], policy: PrivacyPolicy, floor: float) -> 
             said["policy_hash"] != policy.sha256
         ),
         "guarantee is not the policy's": said["guarantee"] != policy.guarantee,
+        "k is below the policy's": said["k"] < policy.k,
         "not_stopped is not what the policy does not stop": (
             tuple(said["not_stopped"])
             not in (policy.not_stopped_from("query"), policy.not_stopped_from("explainer"))

@@ -10,10 +10,12 @@ import logging
 import os
 import signal
 import socket
+import stat
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from hashlib import sha256
 from math import ceil
 from pathlib import Path
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger("cfk_plugin")
 
 WHO = "a token is needed: send it as the header Authorization: Bearer TOKEN"
+TWO_TOKENS = "the header Authorization occurs more than once; send it once"
+TWO_LENGTHS = "a request has Content-Length or Transfer-Encoding, not both; send one of them"
 TOO_OFTEN = "too many requests; try again later"
 
 OPEN_PATHS = ("/ping", "/health", "/ready", "/v2/health/live", "/v2/health/ready")
@@ -36,6 +40,7 @@ They say whether the server works, and nothing else.
 """
 
 _SHORTEST = 20  # characters of a token
+_OF_OTHERS = stat.S_IROTH | stat.S_IWOTH | stat.S_IWGRP  # a group may read: secrets are mounted so
 _AGAIN = 1.0  # seconds between checks of the file of tokens
 _CALLERS = 65_536  # whose requests are counted
 
@@ -43,7 +48,8 @@ _CALLERS = 65_536  # whose requests are counted
 class Tokens:
     """Bearer tokens, one per line of a file, kept as digests; lines that start with # are comments.
 
-    A changed file is read again. While it cannot be read, or has an invalid line, nobody may ask.
+    A changed file is read again. While it cannot be read, has an invalid line, or others than its
+    owner and group can read or write it, nobody may ask.
     """
 
     def __init__(self, path: Path) -> None:
@@ -82,10 +88,16 @@ class Tokens:
             found = self._path.stat()
         except OSError:
             return None
-        return found.st_mtime_ns, found.st_size, found.st_ino
+        return found.st_mtime_ns, found.st_size, found.st_ino, found.st_mode
 
     def _read(self) -> tuple[bytes, ...]:
         try:
+            mode = self._path.stat().st_mode
+            if os.name == "posix" and mode & _OF_OTHERS:
+                raise InputError(
+                    f"others can read or write the file of tokens (mode {stat.S_IMODE(mode):04o});"
+                    " try chmod 600"
+                )
             lines = [line.strip() for line in self._path.read_text(encoding="utf-8").splitlines()]
         except (OSError, UnicodeDecodeError) as error:
             raise InputError(
@@ -176,38 +188,62 @@ class Gate:
         tokens: Tokens | None = None,
         rate: Throttle | None = None,
     ) -> None:
-        self._inner, self._refusal, self._metrics, self._tokens, self._rate = (
-            inner,
-            refusal,
-            metrics,
-            tokens,
-            rate,
-        )
+        self._inner = inner
+        self._refusal = refusal
+        self._metrics = metrics
+        self._tokens = tokens
+        self._rate = rate
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or let it through."""
-        if scope["type"] != "http" or scope["path"] in OPEN_PATHS:
+        if scope["type"] != "http":
             await self._inner(scope, receive, send)
             return
-        started, answered, extra = time.perf_counter(), self._inner, (b"", b"")
-        caller = (scope.get("client") or ("",))[0]
-        if self._tokens is not None:
-            header = dict(scope["headers"]).get(b"authorization", b"").decode("latin-1")
-            caller = self._tokens.caller(header)
-            if caller is None:
-                answered, extra = self._refusal(401, WHO), (b"www-authenticate", b"Bearer")
-        if caller is not None and self._rate is not None and (wait := self._rate.wait(caller)):
-            answered, extra = self._refusal(429, TOO_OFTEN), (b"retry-after", str(wait).encode())
+        refused = self._refused(scope)
+        is_counted = scope["path"] not in OPEN_PATHS
+        started = time.perf_counter()
 
         async def sent(message: Message) -> None:
             if message["type"] == "http.response.start":
-                self._metrics.requests.labels(str(message["status"])).inc()
-                self._metrics.seconds.observe(time.perf_counter() - started)
-                if extra[0]:
-                    message["headers"] = [*message["headers"], extra]
+                if is_counted:
+                    self._metrics.requests.labels(str(message["status"])).inc()
+                    self._metrics.seconds.observe(time.perf_counter() - started)
+                if refused is not None:
+                    message["headers"] = [*message["headers"], *refused.headers]
             await send(message)
 
+        answered = self._inner
+        if refused is not None:
+            answered = self._refusal(refused.status, refused.message)
         await answered(scope, receive, sent)
+
+    def _refused(self, scope: Scope) -> _Refused | None:
+        """Return why a request is not let through."""
+        names = [name for name, _ in scope["headers"]]
+        if {b"content-length", b"transfer-encoding"}.issubset(names):
+            # Something in front of this server may have read the other one, and so another end of
+            # the request: what follows here may be somebody else's.
+            return _Refused(400, TWO_LENGTHS, ((b"connection", b"close"),))
+        if scope["path"] in OPEN_PATHS:
+            return None
+        caller = (scope.get("client") or ("",))[0]
+        if self._tokens is not None:
+            if names.count(b"authorization") > 1:
+                return _Refused(400, TWO_TOKENS)
+            header = dict(scope["headers"]).get(b"authorization", b"").decode("latin-1")
+            caller = self._tokens.caller(header)
+            if caller is None:
+                return _Refused(401, WHO, ((b"www-authenticate", b"Bearer"),))
+        if self._rate is not None and (wait := self._rate.wait(caller)):
+            return _Refused(429, TOO_OFTEN, ((b"retry-after", str(wait).encode()),))
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Refused:
+    status: int
+    message: str
+    headers: tuple[tuple[bytes, bytes], ...] = ()
 
 
 def check_reach(host: str, *, asks_who: bool, open_to_all: bool) -> None:

@@ -292,17 +292,37 @@ class _Connection(H11Protocol):
     many.
 
     The web server has no deadline for the first byte, for headers that are sent one by one, or for
-    answers that nobody reads: such clients would use up all connections.
+    answers that nobody reads: such clients would use up all connections. If there are too many, the
+    one that has been silent for longest makes room, so that silent ones shut nobody out.
     """
 
     limits: ClassVar[Limits]
     _deadline: asyncio.TimerHandle | None = None
+    _silent_since = 0.0  # by the clock of the event loop
+    _is_dropped = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        if len(self.connections) > self.limits.connections:
-            transport.abort()
+        self._silent_since = self.loop.time()
         self._watch()
+        if len(self.connections) > self.limits.connections:
+            self._make_room()
+
+    def _make_room(self) -> None:
+        """Drop the connection that has waited longest for a whole request, which may be this."""
+        others = [each for each in self.connections if isinstance(each, _Connection)]
+        silent = [each for each in others if each.is_silent]
+        oldest = min(silent, key=lambda each: each._silent_since, default=self)
+        oldest._is_dropped = True
+        oldest.transport.abort()
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether no whole request has come that is not answered yet."""
+        if self._is_dropped:
+            return False
+        cycle = self.cycle
+        return cycle is None or cycle.response_complete or cycle.more_body
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
@@ -314,6 +334,7 @@ class _Connection(H11Protocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
+        self._silent_since = self.loop.time()
         if self.transport.get_write_buffer_size():
             self.loop.call_later(self.limits.seconds, self._give_up)
 

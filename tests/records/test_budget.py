@@ -412,6 +412,21 @@ def test_names_are_short_texts_and_no_fingerprints(name: Any) -> None:
             use()
 
 
+@pytest.mark.parametrize(
+    "spelled", ["Patients of 2026", "  patients  of 2026 ", "PATIENTS OF ２０２６"]
+)
+def test_a_name_that_is_spelled_otherwise_is_the_same_account(
+    spelled: str, open_accountant: Open, place: str | None
+) -> None:
+    accountant = open_accountant(1.0, ledger=place, scope="patients of 2026")
+    accountant.spend(None, 0.75, what="fit in May")
+    assert accountant.remaining(spelled).epsilon == 0.25
+    assert accountant.account(spelled) == "patients of 2026"
+    if place is not None:
+        other = open_accountant(1.0, ledger=place, scope=spelled)
+        assert other.remaining().epsilon == 0.25
+
+
 def test_other_mistakes_are_said() -> None:
     for use, kind in (
         (lambda: BudgetAccountant(1.0).remaining(pd.DataFrame()), "DataFrame"),

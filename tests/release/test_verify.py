@@ -7,7 +7,10 @@ from __future__ import annotations
 import base64
 import copy
 import json
+import os
 import stat
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -534,6 +537,26 @@ def test_another_table_or_key_is_noticed_by_who_has_the_key(folder: Path) -> Non
     verified = "verify keyed.json train.csv -s schema.json"
     assert "set CFK_KEY" not in cfk(verified, 0, CFK_KEY="one").output
     assert "another population" in cfk(verified, 3, CFK_KEY="two").output
+
+
+@pytest.mark.parametrize("name", ["nominal", "changed"])
+@pytest.mark.usefixtures("folder")
+def test_output_that_nobody_reads_changes_no_exit_code_and_is_no_error(name: str) -> None:
+    """As with ``cfk verify ... | head -1``, whose reader ends before the output does."""
+    content = content_of("nominal")
+    if name == "changed":
+        content["explanations"][0]["certificate"]["k"] = 3
+    Path(f"{name}-read.json").write_text(json.dumps(content), encoding="utf-8")
+    command = [sys.executable, "-m", "cfk_plugin.cli", "verify", f"{name}-read.json", "train.csv"]
+    command += ["-s", "schema.json"]
+    read = subprocess.run(command, capture_output=True, check=False)
+    assert read.stdout
+    nobody_reads, end = os.pipe()
+    os.close(nobody_reads)
+    unread = subprocess.run(command, stdout=end, stderr=subprocess.PIPE, check=False)
+    os.close(end)
+    assert unread.returncode == read.returncode == (0 if name == "nominal" else 1)
+    assert unread.stderr == read.stderr == b""
 
 
 def few(queries: list[int], folder: Path) -> Any:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import ssl
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -64,8 +66,14 @@ def ask(
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     found = tmp_path_factory.mktemp("access")
-    (found / "tokens.txt").write_text(f"# who may ask\n{ONE}\n{TWO}\n")
+    write_for_owner(found / "tokens.txt", f"# who may ask\n{ONE}\n{TWO}\n")
     return found
+
+
+def write_for_owner(path: Path, text: str) -> None:
+    """Write a file that its owner alone can read."""
+    path.touch(0o600)
+    path.write_text(text)
 
 
 @pytest.fixture(scope="module")
@@ -105,6 +113,69 @@ def test_nobody_is_let_in_without_a_token_of_the_file(
     reply = ask(server, path, body, token)
     assert (reply.status, json.loads(reply.text)["message"]) == (401, access.WHO)
     assert reply.headers["www-authenticate"] == "Bearer"
+
+
+def on_the_wire(server: Server, request: bytes) -> bytes:
+    """Send bytes as they are; return all that comes until the server hangs up, or is silent."""
+    host, port = server.url.removeprefix("http://").split(":")
+    answer = b""
+    with socket.create_connection((host, int(port)), timeout=3) as client:
+        client.sendall(request)
+        with suppress(TimeoutError):
+            while part := client.recv(65_536):
+                answer += part
+    return answer
+
+
+HEAD = f"POST /invocations HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {ONE}\r\n"
+HEAD += "Content-Type: application/json\r\n"
+
+
+@pytest.mark.parametrize("path", ["/invocations", "/health"])
+def test_a_request_with_two_lengths_is_refused_and_what_follows_is_not_read(
+    server: Server, path: str
+) -> None:
+    """In front of the server, something may have read the other length, and another request."""
+    hidden = f"GET /metrics HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {ONE}\r\n\r\n"
+    for lengths in (
+        f"Content-Length: {len(hidden) + 5}\r\nTransfer-Encoding: chunked\r\n",
+        f"Transfer-Encoding: chunked\r\nContent-Length: {len(hidden) + 5}\r\n",
+    ):
+        head = HEAD.replace("/invocations", path)
+        answer = on_the_wire(server, f"{head}{lengths}\r\n0\r\n\r\n{hidden}".encode())
+        assert answer.startswith(b"HTTP/1.1 400 "), answer
+        assert answer.count(b"HTTP/1.1 ") == 1
+        assert b"not both" in answer
+        assert b"cfk_requests" not in answer
+
+
+def test_two_tokens_are_refused(server: Server) -> None:
+    for tokens in ((ONE, "wrong"), ("wrong", ONE), (ONE, ONE), (ONE, TWO)):
+        lines = "".join(f"Authorization: Bearer {token}\r\n" for token in tokens)
+        request = f"GET /metrics HTTP/1.1\r\nHost: a\r\n{lines}Connection: close\r\n\r\n"
+        answer = on_the_wire(server, request.encode())
+        assert answer.startswith(b"HTTP/1.1 400 "), answer
+        assert b"Authorization occurs more than once" in answer
+        assert ONE.encode() not in answer
+
+
+def test_a_thousand_silent_connections_do_not_shut_others_out(server: Server) -> None:
+    host, port = server.url.removeprefix("http://").split(":")
+    silent = []
+    try:
+        for number in range(1_500):  # two workers of 512 connections each
+            silent.append(socket.create_connection((host, int(port)), timeout=30))
+            if number % 3 == 0:
+                silent[-1].sendall(HEAD[: number % 90].encode())
+            if number % 3 == 1:  # a body that never comes
+                silent[-1].sendall(f"{HEAD}Content-Length: 100\r\n\r\n".encode())
+            if number > 1_000 and number % 100 == 0:
+                assert ask(server, "/metrics").status == 200
+        for _ in range(20):
+            assert explained(server)
+    finally:
+        for client in silent:
+            client.close()
 
 
 @pytest.mark.parametrize("path", access.OPEN_PATHS)
@@ -284,7 +355,7 @@ def test_tokens_are_read_again_and_nobody_may_ask_while_they_cannot_be(
 ) -> None:
     monkeypatch.setattr(access, "_AGAIN", 0.0)
     path = tmp_path / "tokens.txt"
-    path.write_text(f"{ONE}\n")
+    write_for_owner(path, f"{ONE}\n")
     tokens = Tokens(path)
     assert tokens.caller(f"Bearer {ONE}") is not None
     assert tokens.caller(f"bearer  {ONE}") == tokens.caller(f"Bearer {ONE}")
@@ -297,9 +368,31 @@ def test_tokens_are_read_again_and_nobody_may_ask_while_they_cannot_be(
         assert not tokens.are_there
     path.unlink()
     assert tokens.caller(f"Bearer {TWO}") is None
-    path.write_text(f"{TWO}\n")
+    write_for_owner(path, f"{TWO}\n")
     assert tokens.are_there
     assert ONE not in caplog.text + repr(vars(tokens))
+
+
+@pytest.mark.parametrize(
+    ("mode", "may_ask"),
+    [(0o600, True), (0o400, True), (0o640, True), (0o644, False), (0o602, False), (0o660, False)],
+)
+def test_a_file_of_tokens_that_others_can_read_or_write_is_refused(
+    mode: int, may_ask: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(access, "_AGAIN", 0.0)
+    path = tmp_path / "tokens.txt"
+    write_for_owner(path, f"{ONE}\n")
+    tokens = Tokens(path)
+    path.chmod(mode)
+    assert tokens.are_there == may_ask
+    if may_ask:
+        assert Tokens(path).are_there
+    else:
+        with pytest.raises(InputError, match=rf"mode {mode:04o}\); try chmod 600"):
+            Tokens(path)
+    path.chmod(0o600)
+    assert tokens.are_there
 
 
 def test_a_rate_is_so_many_a_minute_for_each(monkeypatch: pytest.MonkeyPatch) -> None:

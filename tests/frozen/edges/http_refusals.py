@@ -48,6 +48,7 @@ class Request:
     path: str = "/invocations"
     content_type: str = "application/json"
     token: str | None = None
+    more: dict[str, str] = field(default_factory=dict)  # further headers
     client: str = "192.0.2.1"
     # What the client does after its body: "ends", "waits" without a word, or "goes".
     then: str = "ends"
@@ -57,7 +58,7 @@ class Request:
         headers = [(b"content-type", self.content_type.encode())]
         if self.token is not None:
             headers.append((b"authorization", f"Bearer {self.token}".encode()))
-        return headers
+        return headers + [(name.encode(), value.encode()) for name, value in self.more.items()]
 
     @property
     def content(self) -> bytes:
@@ -207,6 +208,7 @@ def waiting_answer() -> Iterator[Answer]:
 
 async def refusals_of_callers(folder: Path) -> dict[str, Reply]:
     path = folder / "tokens.txt"
+    path.touch(0o600)
     path.write_text(f"{TOKEN}\n")
     with_tokens = make_app(answer_nothing, Limits(), tokens=Tokens(path))
     once_a_minute = make_app(answer_nothing, Limits(), rate=Throttle(1))
@@ -214,6 +216,13 @@ async def refusals_of_callers(folder: Path) -> dict[str, Reply]:
     return {
         "no token": await ask(with_tokens, Request()),
         "an unknown token": await ask(with_tokens, Request(token="another-token-of-this-test")),
+        "a token twice": await ask(
+            with_tokens, Request(token=TOKEN, more={"authorization": TOKEN})
+        ),
+        "two lengths": await ask(
+            with_tokens,
+            Request(token=TOKEN, more={"content-length": "2", "transfer-encoding": "chunked"}),
+        ),
         "counts without a token": await ask(with_tokens, Request(method="GET", path="/metrics")),
         "a second request in a minute": await ask(once_a_minute, Request()),
     }
