@@ -408,16 +408,14 @@ def _sizes(evidence: Evidence, pooled: Pooled, control: Control) -> Distribution
         "distributions.class_sizes.after",
         people=False,
     )
-    series = {
-        "released explanations": tuple(
-            after[label]
-            if after[label].band
-            else _shown_share(
-                int(count), total, control, f"distributions.class_sizes.after.{label}"
-            )
-            for label, count in zip(labels, counts, strict=True)
-        )
-    }
+    released = []
+    for label, count in zip(labels, counts, strict=True):
+        place = f"distributions.class_sizes.after.{label}"
+        share = after[label]
+        if share.band is None:
+            share = replace(_shown_share(int(count), total, control, place), n=None)
+        released.append(share)
+    series = {"released explanations": tuple(released)}
     before = _before(evidence, k, labels)
     note = ""
     if before is not None:
@@ -432,7 +430,8 @@ def _sizes(evidence: Evidence, pooled: Pooled, control: Control) -> Distribution
 def _shown_share(part: int, n: int, control: Control, place: str) -> Amount:
     """Return the share of some explanations as the edition may show it, without its interval."""
     exact = _share(place, part, n, RISK).amount
-    return replace(control.amount(exact, "share_of_requests", place), low=None, high=None)
+    shown = control.amount(exact, "share_of_requests", place)
+    return replace(shown, low=None, high=None)
 
 
 def _before(evidence: Evidence, k: int, labels: list[str]) -> tuple[Amount, ...] | None:
