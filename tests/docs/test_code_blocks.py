@@ -167,7 +167,7 @@ def run_yaml(page: str, block: Block, namespace: dict[str, Any]) -> str:
 
 def run_ini(page: str, block: Block, namespace: dict[str, Any]) -> str:
     """Read a unit of systemd; the options of its command are those of the command line."""
-    unit = configparser.ConfigParser(interpolation=None)
+    unit = configparser.ConfigParser(interpolation=None, strict=False)  # LoadCredential is repeated
     unit.read_string(block.text)
     words = shlex.split(unit["Service"]["ExecStart"])
     name = words[words.index("/opt/cfk/bin/cfk") + 1]
