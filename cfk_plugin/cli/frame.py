@@ -8,7 +8,7 @@ import functools
 import os
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from importlib import metadata
 from inspect import Parameter, Signature, signature
@@ -166,7 +166,7 @@ class ReportPlace:
             say(f"logged to MLflow run {report.log(experiment=self.experiment)}", stderr=True)
 
 
-class UntilNobodyReads:
+class IgnoresClosedPipe:
     """A text stream whose output goes nowhere once its reader is gone, as after ``cfk ... | head``.
 
     The command goes on, so that its exit code says what it found.
@@ -176,19 +176,19 @@ class UntilNobodyReads:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        with self._going_nowhere():
+        with self._ignoring_closed_pipe():
             self._stream.write(text)
         return len(text)
 
     def flush(self) -> None:
-        with self._going_nowhere():
+        with self._ignoring_closed_pipe():
             self._stream.flush()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
     @contextmanager
-    def _going_nowhere(self) -> Iterator[None]:
+    def _ignoring_closed_pipe(self) -> Iterator[None]:
         try:
             yield
         except BrokenPipeError:
@@ -198,16 +198,20 @@ class UntilNobodyReads:
 
 
 @contextmanager
-def output_until_nobody_reads() -> Iterator[None]:
-    """Write to standard output as long as somebody reads it."""
-    stream = sys.stdout
-    with redirect_stdout(cast("TextIO", UntilNobodyReads(stream))):
-        yield
+def ignoring_closed_pipes() -> Iterator[None]:
+    """Ignore that the reader of standard output, or of errors, has gone."""
+    output, errors = IgnoresClosedPipe(sys.stdout), IgnoresClosedPipe(sys.stderr)
+    with redirect_stdout(cast("TextIO", output)), redirect_stderr(cast("TextIO", errors)):
+        try:
+            yield
+        finally:
+            output.flush()
+            errors.flush()
 
 
 class OneLineErrors(TyperGroup):
     def main(self, *args: Any, **extra: Any) -> Any:
-        with output_until_nobody_reads():
+        with ignoring_closed_pipes():
             return self._main(*args, **extra)
 
     def _main(self, *args: Any, **extra: Any) -> Any:

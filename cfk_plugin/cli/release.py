@@ -344,6 +344,10 @@ def verify(  # noqa: C901 - one check after the other
         raise InputError("--previous and --ledger say what --rerun needs; give that as well")
     if signature is not None and key is None:
         raise InputError("--signature needs --key, the public key of whoever signed")
+    if previous is not None and previous.resolve() == released.resolve():
+        raise InputError(
+            "--previous is the file itself; give the catalogue that was published before"
+        )
     if rerun and model is None:
         raise InputError("--rerun needs --model, and --desired as it was for the release")
     try:
@@ -387,10 +391,22 @@ def verify(  # noqa: C901 - one check after the other
 
 
 def _previous(path: Path | None) -> Mapping[str, Any] | None:
-    """Read a catalogue that was published before."""
+    """Read a catalogue that was published before, if its form is right."""
     from cfk_plugin._files import read_bytes, read_released
+    from cfk_plugin.release.released_file import require_version, unfit
 
-    return None if path is None else read_released(read_bytes(path), path).content
+    if path is None:
+        return None
+    content = read_released(read_bytes(path), path).content
+    try:
+        require_version(content)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+    if unfit(content, ()):
+        raise InputError(
+            f"{path}: is not in the form of a catalogue; cfk verify says what is wrong"
+        )
+    return content
 
 
 _SHOWN = 20
@@ -410,6 +426,8 @@ def _show_recount(
         isinstance(e, dict) and e.get("status") == "suppressed" for e in content["explanations"]
     )
     said = [f"{len(content['explanations']) - withheld} released, {withheld} withheld"]
+    if content["kind"] == "catalogue":
+        said = [f"catalogue of {len(content['explanations'])} entries"]
     if population is not None:
         said.append(f"{population.n_people} people in the table")
     if found.counts:

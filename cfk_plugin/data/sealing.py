@@ -124,10 +124,13 @@ def write_bundle(path: str | Path, facts: Mapping[str, Any], arrays: Arrays, key
     target = Path(path)
     try:
         handle, draft = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-        with os.fdopen(handle, "wb") as file:
-            file.write(_seal_of(archive, key))
-            file.write(archive)
-        Path(draft).replace(target)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(_seal_of(archive, key))
+                file.write(archive)
+            Path(draft).replace(target)
+        finally:
+            Path(draft).unlink(missing_ok=True)  # it has people's quasi-identifiers
     except OSError as error:
         raise BundleError(
             f"the bundle cannot be written: {type(error).__name__}; check the folder"
@@ -160,7 +163,7 @@ def read_bundle(
             name.removesuffix(".npy"): np.load(io.BytesIO(member), allow_pickle=False)
             for name, member in members.items()
         }
-    except Exception:  # noqa: BLE001 - sealed by somebody who has the key, or by anybody without one
+    except Exception:  # noqa: BLE001 - the seal is right, and the content may still be nonsense
         raise BundleError("the bundle cannot be read; seal the population again") from None
     return facts, arrays
 
@@ -177,7 +180,7 @@ def _content_of(path: str | Path | IO[bytes]) -> bytes:
 
 
 def _check_seal(line: bytes, key: bytes) -> None:
-    """Say why a seal cannot be checked: no seal, another format, or another key."""
+    """Refuse a line that cannot be checked: no seal, another format, or another key."""
     seal = None
     with contextlib.suppress(ValueError):
         seal = json.loads(line)
@@ -194,10 +197,13 @@ def _check_seal(line: bytes, key: bytes) -> None:
         )
     if seal.get("key") is not None and not key:
         raise BundleError("the bundle was sealed with a key; give it, or set CFK_KEY")
-    if seal.get("key") != _check(key):
+    if seal.get("key") is None and key:
         raise BundleError(
-            "the bundle was sealed with another key, or without one; give the key that it has"
+            "the bundle was sealed without one, and a key was given; seal it again with the key, or"
+            " give none"
         )
+    if seal.get("key") != _check(key):
+        raise BundleError("the bundle was sealed with another key; give the key that it has")
 
 
 def _seal_of(archive: bytes, key: bytes) -> bytes:

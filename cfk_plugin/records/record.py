@@ -26,12 +26,14 @@ _HOUR = 3_600_000  # milliseconds
 
 
 def rough_time() -> int:
-    """Return a random time of the past hour, in milliseconds since 1970.
+    """Return a random moment of the clock hour before this one, in milliseconds since 1970.
 
-    The exact one would show who asked, to whoever can read runs and knows when somebody did. It is
-    random rather than rounded, because times also tell apart what several processes log to a run.
+    The exact time would tell a reader of runs who asked, if they know when a person did. All times
+    of an hour are drawn alike, so that neighbours do not narrow each other. They are random rather
+    than rounded, because a run knows by them which attempt to send its records has succeeded.
     """
-    return time.time_ns() // 1_000_000 - secrets.randbelow(_HOUR)
+    now = time.time_ns() // 1_000_000
+    return now // _HOUR * _HOUR - 1 - secrets.randbelow(_HOUR)
 
 
 class Loggable(Protocol):

@@ -18,8 +18,8 @@ import pandas as pd
 
 from cfk_plugin.data.display import card, marked, table
 from cfk_plugin.data.intake import require_features
-from cfk_plugin.data.region import Phrase, part_contains, part_of, part_to_text, to_text
-from cfk_plugin.data.values import as_pandas
+from cfk_plugin.data.region import Interval, Phrase, part_contains, part_of, part_to_text, to_text
+from cfk_plugin.data.values import as_pandas, to_number
 from cfk_plugin.errors import HostOnly, InputError, counted, require
 from cfk_plugin.hookspecs import Finding
 from cfk_plugin.metrics import GroupGap, group_gap, ncp_by_attribute
@@ -141,7 +141,7 @@ def own_values(
 ) -> tuple[frozenset[str], ...]:
     """Return, for each entry, the features whose released value is the query's own.
 
-    Certificates of a catalogue's answers say it already, so these are not compared again.
+    Answers of a catalogue are skipped: their certificates name these features.
     """
     rows: dict[Any, Mapping[Any, Any]] = {}
     if queries is not None and queries.columns.is_unique and any(map(_is_to_compare, entries)):
@@ -163,10 +163,18 @@ def _own_values(
 ) -> frozenset[str]:
     values = entry.released if isinstance(entry, GeneralizedCounterfactual) else entry.values
     return frozenset(
-        name
-        for name, value in values.items()
-        if name in query and part_contains(part_of(value), query[name])
+        name for name, value in values.items() if name in query and _is_own(value, query[name])
     )
+
+
+def _is_own(value: Any, given: Any) -> bool:
+    """Say whether a released value is what a query gave, in whatever spelling."""
+    part = part_of(value)
+    if part_contains(part, given) or to_text(value) == to_text(given):
+        return True
+    if not isinstance(part, Interval) or part.low is None or part.high is None:
+        return False
+    return bool(to_number(part.low) <= to_number(given) <= to_number(part.high))
 
 
 SCHEMA_VERSION = 2

@@ -43,18 +43,19 @@ _OWN = ("outcome", *_FIGURES, *_FLOORS, _ENTRY, _CATALOGUE)
 
 
 def publish(entries: Iterable[Entry]) -> list[GeneralizedCounterfactual]:
-    """Return what leaves of a catalogue's entries, each once, in an order that depends only on what
-    leaves.
+    """Return the released entries of a catalogue, each once, sorted by what they say.
+
+    So the order says nothing else.
     """
     distinct = {
-        place_of(entry.to_dict()): entry
+        order_key(entry.to_dict()): entry
         for entry in entries
         if isinstance(entry, GeneralizedCounterfactual)
     }
     return [replace(distinct[place], query=i) for i, place in enumerate(sorted(distinct))]
 
 
-def place_of(entry: Mapping[str, Any]) -> tuple[float, str]:
+def order_key(entry: Mapping[str, Any]) -> tuple[float, str]:
     """Return what the order of a catalogue's entries goes by; no two entries have the same."""
     said = json.dumps([entry[name] for name in _SAID], sort_keys=True)
     return entry["certificate"]["ncp"], said
@@ -64,12 +65,12 @@ def wrong_order(content: Mapping[str, Any]) -> Iterator[Finding]:
     """Yield where entries of a catalogue are repeated, withheld, or not in their order."""
     entries = content["explanations"]
     if any(entry["status"] != "released" for entry in entries):
-        yield Finding("explanations", "are withheld in part, which no catalogue's are")
+        yield Finding("explanations", "are withheld in part; a catalogue has released entries only")
         return
     for i, (entry, next_entry) in enumerate(pairwise(entries)):
-        if place_of(entry) == place_of(next_entry):
+        if order_key(entry) == order_key(next_entry):
             yield Finding(f"explanation {i + 1}", "is the same entry as the one before it")
-        elif place_of(entry) > place_of(next_entry):
+        elif order_key(entry) > order_key(next_entry):
             yield Finding(f"explanation {i + 1}", "is not in the order of a catalogue's entries")
 
 
@@ -125,16 +126,20 @@ def content_of(table: pd.DataFrame, parse: Callable[[str], dict[str, Any]]) -> d
     return {**head, "asked": asked, "explanations": [parse(str(text)) for text in table[_ENTRY]]}
 
 
-def wrong_table(table: pd.DataFrame, content: Mapping[str, Any]) -> Iterator[Finding]:
-    """Yield where the readable cells of a table differ from its entries."""
+def wrong_table(
+    table: pd.DataFrame, content: Mapping[str, Any], features: Sequence[str]
+) -> Iterator[Finding]:
+    """Yield where the readable cells of a table differ from its entries; name only `features`."""
     own = table_of(json.dumps(content))
     if sorted(table.columns) != sorted(own.columns):
         yield Finding("columns", "are not those of a catalogue's table")
         return
+    known = {*_OWN, *features, *(f"feature.{name}" for name in features)}
     for name in own.columns:
         differs = table[name].map(str).to_numpy() != own[name].map(str).to_numpy()
+        told = name if name in known else "a column that is not known"
         yield from (
-            Finding(f"explanation {i}", f"{name} is not what its entry says")
+            Finding(f"explanation {i}", f"{told} is not what its entry says")
             for i in np.flatnonzero(differs)
         )
 

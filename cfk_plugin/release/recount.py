@@ -19,7 +19,7 @@ import pandas as pd
 
 from cfk_plugin.data.model import Goal, Grid, LabelModel, rows_for_cells
 from cfk_plugin.data.policy import OPPOSITE, DesiredSet, Outcome, PrivacyPolicy, desired_of_text
-from cfk_plugin.data.region import Interval, Region, part_from_dict, to_text
+from cfk_plugin.data.region import Interval, to_text
 from cfk_plugin.data.values import to_number
 from cfk_plugin.metrics.information import ncp
 from cfk_plugin.metrics.intervals import clopper_pearson
@@ -111,10 +111,12 @@ def examine(
     report.not_stopped += dict.fromkeys(chain.from_iterable(attacks))
     report.findings += inconsistent(content, policy)
     is_catalogue = content["kind"] == "catalogue"
-    report.findings += _wrong_catalogue(content, policy, table) if is_catalogue else ()
-    report.unchecked += _not_asked(
+    features = () if population is None else population.schema.features
+    if is_catalogue:
+        report.findings += _wrong_catalogue(content, policy, table, features)
+    report.unchecked += _unchecked(
         policy,
-        key=signed,
+        signed=signed,
         agreed=agreed is not None,
         people=population is not None,
         model=judge is not None,
@@ -122,7 +124,7 @@ def examine(
         is_catalogue=is_catalogue,
     )
     if isinstance(policy, PrivacyPolicy) and "least_pureness" not in content:
-        report.unchecked.append("the floor of pureness that held, which the file does not say")
+        report.findings.append(Finding("least_pureness", "is missing"))
     if agreed is not None and agreed != policy:
         report.findings.append(Finding("policy", "is not the one that was given"))
     if all(entry["status"] == "suppressed" for entry in content["explanations"]):
@@ -153,15 +155,18 @@ def examine(
 
 
 def _wrong_catalogue(
-    content: Mapping[str, Any], policy: Policy, table: pd.DataFrame | None
+    content: Mapping[str, Any],
+    policy: Policy,
+    table: pd.DataFrame | None,
+    features: Sequence[str],
 ) -> Iterator[Finding]:
-    """Yield why a content is no catalogue, or differs from the table that it was read from."""
+    """Yield why the content is not a catalogue, or differs from the table that it was read from."""
     if not isinstance(policy, PrivacyPolicy) or policy.guarantee != "catalogue":
-        yield Finding("kind", "is catalogue, and the policy has none")
+        yield Finding("kind", "is 'catalogue', and the policy's guarantee is another one")
         return
     yield from wrong_order(content)
     if table is not None:
-        yield from wrong_table(table, content)
+        yield from wrong_table(table, content, features)
 
 
 def _of_regions(
@@ -177,11 +182,11 @@ def _of_regions(
 ) -> Iterator[Finding]:
     found, wrong = read(content, population, policy)
     yield from wrong
-    # Its entries are about the people of today, so counts must match exactly.
+    # A catalogue is always about the table of today, so its counts must match exactly.
     is_catalogue = content["kind"] == "catalogue" and policy.guarantee == "catalogue"
     again = _rerun_of(content, policy, judge, report) if rerun else None
     if again is not None and is_catalogue:
-        yield from again.wrong_catalogue(found, report)
+        yield from again.wrong_catalogue(content["explanations"], report)
     known = {*BUILT_IN, *load_plugins().protectors(), "reciprocal", "catalogue"}
     labels = _labels(population, judge, outcome)
     for each, answer in zip(
@@ -217,9 +222,14 @@ def _of_regions(
 def _rerun_of(
     content: Mapping[str, Any], policy: PrivacyPolicy, judge: Judge | None, report: Recount
 ) -> Rerun | None:
-    """Return what the guarantee stands on, built again; None where a file does not tell enough."""
+    """Return the guarantee's regions, built again; None where the file does not tell enough."""
     if judge is None:
         return None
+    if judge.previous is not None:
+        report.unchecked.append(
+            "that the catalogue of --previous is the one that was published: its values are taken"
+            " as they are"
+        )
     if policy.guarantee == "nominal":
         report.unchecked.append(
             "that a search finds these regions again: its counterfactuals are not in the file"
@@ -228,20 +238,20 @@ def _rerun_of(
     return judge.rerun_of(replace(policy, min_pureness=floor_of(content)))
 
 
-def _not_asked(
+def _unchecked(
     policy: Policy,
     *,
-    key: bool,
+    signed: bool,
     agreed: bool,
     people: bool,
     model: bool,
     rerun: bool,
     is_catalogue: bool,
 ) -> list[str]:
-    """Return what was not checked, each with the option that checks it."""
+    """Return what was not checked, with the option that checks it where there is one."""
     guarantee = policy.guarantee if isinstance(policy, PrivacyPolicy) else None
-    asked = {
-        "who wrote the file, and changes that fit the rest of it (--key)": key,
+    checked = {
+        "who wrote the file, and changes that fit the rest of it (--key)": signed,
         "that its policy is the one that was agreed on (--policy)": agreed,
         "people, information loss and values (give the training rows and --schema)": people,
         "pureness (--model)": model or guarantee is None,
@@ -259,12 +269,10 @@ def _not_asked(
         "where searches for answers started, on which query steering depends": (
             guarantee != "catalogue" or is_catalogue
         ),
-        "that all answers are in the file: the last ones can be taken out with their number": (
-            is_catalogue
-        ),
+        "that no answer was taken out together with its number": is_catalogue,
         "why explanations were withheld": guarantee is None or is_catalogue,
     }
-    return [what for what, was_asked in asked.items() if not was_asked]
+    return [what for what, is_checked in checked.items() if not is_checked]
 
 
 def _labels(population: Population, judge: Judge | None, outcome: str | None) -> set[str]:
@@ -338,7 +346,8 @@ def recount(
         yield Finding(
             where, f"{people} people, and the certificate says something else", fails=of_today
         )
-    if abs(certificate["ncp"] - (loss := ncp(found.region, population))) > NEAR:
+    loss = ncp(found.region, population)
+    if abs(certificate["ncp"] - loss) > (0.0 if of_today else NEAR):
         yield Finding(
             where, f"ncp is {loss:.6g}, and the certificate says something else", fails=of_today
         )
@@ -430,7 +439,7 @@ def _may_be_pureness(found: Released, population: Population) -> bool:
     said, possible = found.entry["certificate"], sizes(found, population)
 
     def is_share_of(size: int) -> bool:
-        return bool(abs(said["pureness"] * size - round(said["pureness"] * size)) <= NEAR * size)
+        return bool(round(said["pureness"] * size) / size == said["pureness"])
 
     if said["exact"]:
         return any(0 < size <= CELLS and is_share_of(size) for size in possible)
@@ -610,8 +619,8 @@ class Rerun:
             self._anonymizer.fit(judge.population, model=judge.model, desired=judge.desired)
         self._pipeline = self._pipeline_of(judge)
         self._is_after_another = judge.previous is not None or judge.ledger is not None
-        # A ledger withholds exact values that too few new people have; what it withheld it does not
-        # say afterwards.
+        # A ledger withholds exact values that too few new people have, and keeps no record of what
+        # it withheld.
         self._ledger_may_withhold = judge.ledger is not None and policy.private_values != "shared"
         partition = self._anonymizer.guarantee_.partition
         assert partition is not None  # noqa: S101 - only a nominal guarantee has none
@@ -637,7 +646,7 @@ class Rerun:
         """Yield why a region is not one of the guarantee's."""
         groups = self._groups.get(_region_text(found.region, self._population))
         if groups is None:
-            yield Finding(found.where, "its region is none that the guarantee maps people to")
+            yield Finding(found.where, "no group of the guarantee has its region")
             return
         mapped = self._partition.rows_mapped_to(self._partition.regions[groups[0]])
         if (people := self._population.people(mapped)) < self._policy.k:
@@ -650,28 +659,40 @@ class Rerun:
                 found.where, "its region with these private values is no entry of the catalogue"
             )
 
-    def wrong_catalogue(self, found: Sequence[Released], report: Recount) -> Iterator[Finding]:
-        """Yield how the entries of a published catalogue differ from those that it should have."""
-        missing = set(self._published)
-        is_as_expected = True
-        for each in found:
-            said = self._said(each.entry)
-            missing.discard(said)
-            if said not in self._published:
-                is_as_expected = False
-                yield Finding(each.where, "is no entry of the catalogue")
-                continue
-            for name in _differing(each.entry["certificate"], self._published[said]):
-                yield Finding(each.where, f"{name} is not that of the entry")
-        if missing and self._ledger_may_withhold:
-            report.unchecked.append(
-                f"whether the ledger withheld the {len(missing)} entries of the catalogue that the"
-                " file lacks"
+    def wrong_catalogue(
+        self, entries: Sequence[Mapping[str, Any]], report: Recount
+    ) -> Iterator[Finding]:
+        """Yield how the entries of a file differ from those of the catalogue, built again."""
+        found = [_text_of(entry) for entry in entries]
+        expected = [_text_of(entry) for entry in self._published]
+        if found == expected:
+            return
+        certificates = {
+            _text_of(entry, certified=False): entry["certificate"] for entry in self._published
+        }
+        seen = set[str]()
+        for i, (entry, text) in enumerate(zip(entries, found, strict=True)):
+            where, said = f"explanation {i}", _text_of(entry, certified=False)
+            if said not in certificates:
+                yield Finding(where, "is no entry of the catalogue")
+            elif said in seen:
+                yield Finding(where, "is an entry that the file has twice")
+            elif text not in expected:
+                names = _differing(entry["certificate"], certificates[said])
+                yield Finding(where, f"{', '.join(names)}: not as in the catalogue")
+            seen.add(said)
+        missing = len(certificates.keys() - seen)
+        if missing:
+            yield Finding(
+                "explanations",
+                f"lack {missing} of the catalogue's entries",
+                fails=not self._ledger_may_withhold,
             )
-        elif missing:
-            is_as_expected = False
-            yield Finding("explanations", f"lack {len(missing)} of the catalogue's entries")
-        if not is_as_expected and not self._is_after_another:
+        elif seen == certificates.keys() and sorted(found) == sorted(expected):
+            yield Finding("explanations", "are not in the order of the catalogue's entries")
+        if self._ledger_may_withhold:
+            report.unchecked.append("whether the ledger withheld the entries that the file lacks")
+        elif not self._is_after_another:
             yield Finding(
                 "explanations",
                 "are not those of a first catalogue; if it was published after another one, or with"
@@ -680,26 +701,12 @@ class Rerun:
             )
 
     @cached_property
-    def _published(self) -> dict[str, dict[str, Any]]:
-        """The certificates of the entries that were to be published, by what each entry says."""
+    def _published(self) -> list[dict[str, Any]]:
+        """The entries that were to be published, in their order."""
         catalogue = self._pipeline.guarantee.catalogue
         assert catalogue is not None  # noqa: S101 - the policy's guarantee is a catalogue
         entries = self._pipeline.catalogue_entries(catalogue, np.arange(len(catalogue)))
-        contents = [entry.to_dict() for entry in publish(entries)]
-        return {self._said(content): content["certificate"] for content in contents}
-
-    def _said(self, entry: Mapping[str, Any]) -> str:
-        """Write what an entry says, apart from its certificate, as canonical text."""
-        region = Region({name: part_from_dict(part) for name, part in entry["region"].items()})
-        return json.dumps(
-            [
-                entry["outcome"],
-                _region_text(region, self._population),
-                _private_text(entry, self._population),
-                entry.get("unchanged"),
-            ],
-            sort_keys=True,
-        )
+        return [entry.to_dict() for entry in publish(entries)]
 
     def _gives(self, found: Released, group: int) -> bool:
         """Say whether an entry of a group has these private values, or may have been moved to
@@ -725,20 +732,30 @@ class Rerun:
         return self._offers[group]
 
 
-# Who has the table alone cannot know the policy's hash, which includes the floor that is rerun, and
-# without the key not the fingerprint of the population.
+# Not compared: the policy's hash, since the policy of the rerun has the floor filled in; and the
+# fingerprint of the population, which needs the key.
 _NOT_OF_AN_ENTRY = ("policy_hash", "population")
 
 
-def _differing(certificate: Mapping[str, Any], expected: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the names of figures of an entry's certificate that are not as expected."""
-    for name in sorted({*certificate, *expected} - {*_NOT_OF_AN_ENTRY}):
-        figure, other = certificate.get(name), expected.get(name)
-        if isinstance(figure, float) and isinstance(other, float):
-            if abs(figure - other) > NEAR:
-                yield name
-        elif figure != other:
-            yield name
+def _text_of(entry: Mapping[str, Any], *, certified: bool = True) -> str:
+    """Write an entry as text that is the same only if all of its values are, to the last digit."""
+    said = {name: entry[name] for name in entry if name not in ("query", "certificate")}
+    if certified and "certificate" in entry:
+        certificate = entry["certificate"]
+        said["certificate"] = {
+            name: certificate[name] for name in certificate if name not in _NOT_OF_AN_ENTRY
+        }
+    return json.dumps(said, sort_keys=True)
+
+
+def _differing(certificate: Mapping[str, Any], expected: Mapping[str, Any]) -> list[str]:
+    """Return the names of the fields of an entry's certificate that are not as expected."""
+    names = sorted({*certificate, *expected} - {*_NOT_OF_AN_ENTRY})
+    return [
+        name
+        for name in names
+        if json.dumps(certificate.get(name)) != json.dumps(expected.get(name))
+    ]
 
 
 def _region_text(region: Mapping[str, Part], population: Population) -> str:

@@ -134,10 +134,8 @@ def policy_of(content: Mapping[str, Any]) -> Policy | None:
 
 
 def floor_of(content: Mapping[str, Any]) -> float:
-    """Return the pureness below which nothing was released; older files give it only if the policy
-    named one.
-    """
-    found: float = content.get("least_pureness", content["policy"].get("min_pureness") or 0.0)
+    """Return the pureness below which no region was released."""
+    found: float = content.get("least_pureness", 0.0)
     return found
 
 

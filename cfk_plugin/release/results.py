@@ -367,20 +367,20 @@ class _ReleasedEntry:
         )
 
     @abstractmethod
-    def values_towards_the_query(self) -> frozenset[str]:
-        """Return the features whose released values are known to come from the query."""
+    def features_from_the_query(self) -> frozenset[str]:
+        """Return the features whose released value is the query's, or was moved towards it."""
 
     def row(self, columns: Sequence[str]) -> dict[str, Any]:
         """Return it as a row of a table: figures, parts as JSON, and each feature as text."""
         return self._row(columns, self.to_dict(), self.cells())
 
     def row_to_log(self, columns: Sequence[str], own: Collection[str]) -> dict[str, Any]:
-        """Return the row that a run logs, which has nothing of the person who asks.
+        """Return the row that a run logs: without private values of the person who asks.
 
-        `own` are the features whose released value is the query's. They are left out, and so is
-        what is on the way to the query.
+        `own` are the features whose released value is the query's. They are left out, as are values
+        that were moved towards the query. The region stays.
         """
-        left_out = {*own, *self.values_towards_the_query()}
+        left_out = {*own, *self.features_from_the_query()}
         content = self.to_dict()
         values = content[self._values]
         content[self._values] = {name: values[name] for name in values if name not in left_out}
@@ -441,7 +441,7 @@ class PrototypeCounterfactual(_ReleasedEntry):
             self, "values", {name: natural(value) for name, value in self.values.items()}
         )
 
-    def values_towards_the_query(self) -> frozenset[str]:
+    def features_from_the_query(self) -> frozenset[str]:
         """Return all features of a row that was moved: it does not say which of them were."""
         return frozenset(self.values if self.certificate.reverted else ())
 
@@ -729,7 +729,7 @@ class GeneralizedCounterfactual(_ReleasedEntry):
                 f"private attributes are released otherwise than certified: {', '.join(exact)}"
             )
 
-    def values_towards_the_query(self) -> frozenset[str]:
+    def features_from_the_query(self) -> frozenset[str]:
         """Return the private attributes that were moved to the query's value, or towards it."""
         return frozenset((*self.certificate.moved, *self.certificate.unchanged))
 

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyarrow import parquet
 
-_VERSION = r"[0-9]{1,3}(\.[0-9]{1,3}){1,3}([.-]?(a|b|rc|dev|SNAPSHOT)[0-9]{0,4})?"
-_WRITER = rf"parquet-cpp-arrow version {_VERSION}"
-_MARK = b"PAR1"  # at the start and at the end of a Parquet file
+_VERSION = r"[0-9]{1,2}\.[0-9]{1,2}\.[0-9]{1,2}(\.?(a|b|rc|dev)[0-9]{1,3}|-SNAPSHOT)?"
+_WRITTEN_BY_PYARROW = rf"parquet-cpp-arrow version {_VERSION}"
+_MAGIC = b"PAR1"  # at the start and at the end of a Parquet file
 _LENGTH_OF_FOOTER = 4  # bytes that say how long the footer is
-_TYPES = ["unicode", "string", "object", "str", "int64", "float64", "bool", "empty"]
+_PANDAS_TYPES = ["unicode", "string", "object", "str", "int64", "float64", "bool", "empty"]
 
 
 def table_of_csv(content: bytes) -> pd.DataFrame:
@@ -62,7 +62,7 @@ def table_of_csv(content: bytes) -> pd.DataFrame:
         if len(record) != len(columns):
             raise InputError(
                 f"row {number} has {len(record)} fields, and there are {len(columns)} columns;"
-                " write the table without its row numbers"
+                " write the table without its row numbers, and with commas between fields"
             )
     return pd.DataFrame(records, columns=columns, dtype=str)
 
@@ -82,9 +82,9 @@ def _rows_of_csv(text: str) -> list[list[str]]:
 def table_of_parquet(content: bytes) -> tuple[pd.DataFrame, bool]:
     """Read a Parquet table that pyarrow wrote, without a row index and with known metadata only.
 
-    Refused are unknown metadata, statistics and dictionaries with values that are in no row, and
-    bytes outside of columns and footer. Even so there is room in a Parquet file that pyarrow does
-    not show. There is none if the installed version writes the same bytes.
+    Refused are unknown metadata, statistics and dictionaries of text with values that are in no
+    row, and bytes outside of columns and footer. A Parquet file can still hold bytes that pyarrow
+    does not show. `is_whole` rules that out: the installed libraries write exactly these bytes.
 
     Parameters
     ----------
@@ -109,15 +109,16 @@ def table_of_parquet(content: bytes) -> tuple[pd.DataFrame, bool]:
         file = parquet.ParquetFile(BytesIO(content))
         columns = file.schema_arrow.names
         _check_columns(columns)
+        _check_types(file.schema_arrow)
         rows = file.read()
         rows.validate(full=True)  # text must be UTF-8
         table = pd.DataFrame({name: rows[name].to_pandas() for name in columns})
         is_whole = _as_parquet(table) == content
-        # These look into parts of a damaged file at which pyarrow may stop the process.
+        # On a damaged file these checks can crash pyarrow, so they run last.
         faults = [] if is_whole else [*_faults(file, content)]
     except InputError:
         raise
-    except (pa.ArrowException, OSError, ValueError) as error:
+    except (pa.ArrowException, OSError, ValueError, RecursionError) as error:
         raise InputError(f"not a readable Parquet table ({type(error).__name__})") from None
     if faults:
         raise InputError(f"{faults[0]}; write the table with pandas or pyarrow, and index=False")
@@ -137,15 +138,31 @@ def _check_columns(columns: list[str]) -> None:
         raise InputError("two columns have the same name; drop one")
 
 
+def _check_types(schema: pa.Schema) -> None:
+    """Refuse all but plain types: others have names, categories or values of their own."""
+    import pyarrow as pa
+
+    plain = (pa.string(), pa.large_string(), pa.int64(), pa.float64(), pa.bool_())
+    for place, type_ in enumerate(schema.types, start=1):
+        if type_ not in plain:
+            raise InputError(
+                f"column {place} of the Parquet table is no plain text, number or flag; write it"
+                " without categories and other types"
+            )
+
+
 def _faults(file: parquet.ParquetFile, content: bytes) -> Iterator[str]:
     """Yield what a Parquet file has beside the values of its columns."""
     about = file.metadata
-    if not re.fullmatch(_WRITER, about.created_by or ""):
+    if not re.fullmatch(_WRITTEN_BY_PYARROW, about.created_by or ""):
         yield "it was not written by pyarrow"
     yield from _faults_of_metadata(about.metadata or {}, file.schema_arrow, about.num_rows)
-    if any(set(field.metadata or ()) - {b"PARQUET:field_id"} for field in file.schema_arrow):
-        yield "a column has metadata"
-    if not content.startswith(_MARK) or _has_other_bytes(about, len(content)):
+    for place, field in enumerate(file.schema_arrow):
+        # Some versions number the columns, from 0 or from 1.
+        numbers = [{b"PARQUET:field_id": b"%d" % number} for number in (place, place + 1, -1)]
+        if field.metadata and field.metadata not in numbers:
+            yield f"column {place + 1} has metadata"
+    if not content.startswith(_MAGIC) or _has_other_bytes(about, len(content)):
         yield "it has bytes outside of its columns"
     for at in range(about.num_row_groups):
         values = file.read_row_group(at)
@@ -157,7 +174,7 @@ def _faults(file: parquet.ParquetFile, content: bytes) -> Iterator[str]:
 
 
 def _faults_of_dictionaries(content: bytes, schema: pa.Schema) -> Iterator[str]:
-    """Yield the columns of text whose dictionaries have a value that is in no row."""
+    """Yield which columns of text have a value in their dictionary that is in no row."""
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -171,7 +188,7 @@ def _faults_of_dictionaries(content: bytes, schema: pa.Schema) -> Iterator[str]:
         for chunk in column.chunks:
             used = chunk.indices.drop_null().unique()
             if len(used) != len(chunk.dictionary):
-                yield f"column {place} of text has values that are in no row"
+                yield f"text column {place} has values that are in no row"
 
 
 def _faults_of_metadata(
@@ -182,6 +199,9 @@ def _faults_of_metadata(
 
     if set(metadata) - {b"ARROW:schema", b"pandas"}:
         yield "its metadata has a key that is not known"
+    # A mapping has only one value of a key that occurs twice, and the schema has both.
+    if pa.schema(list(schema), schema.metadata).serialize().size != schema.serialize().size:
+        yield "its metadata has a key twice"
     if b"pandas" in metadata:
         form = Draft202012Validator(_form_of_pandas_metadata(schema.names, n_rows))
         text = metadata[b"pandas"].decode("utf-8", "replace")
@@ -196,7 +216,8 @@ def _faults_of_metadata(
             yield "its Arrow schema cannot be read"
             return
         # Versions of pyarrow order the keys of the metadata differently.
-        if read.serialize().size != len(stored) or read.names != schema.names:
+        is_other = read.names != schema.names or read.types != schema.types
+        if read.serialize().size != len(stored) or is_other:
             yield "its Arrow schema is not what pyarrow writes"
         own = {key: value for key, value in metadata.items() if key != b"ARROW:schema"}
         if (read.metadata or {}) != own:
@@ -205,8 +226,8 @@ def _faults_of_metadata(
 
 def _form_of_pandas_metadata(columns: list[str], n_rows: int) -> dict[str, Any]:
     """Return the JSON Schema of what pandas writes about these columns and no row index."""
-    a_type = {"enum": _TYPES}
-    a_version = {"type": "string", "pattern": f"^{_VERSION}$"}
+    a_type = {"enum": _PANDAS_TYPES}
+    a_version = {"type": "string", "pattern": rf"^{_VERSION}\Z"}
     no_index: list[Any] = []
     plain_index = [{"kind": "range", "name": None, "start": 0, "stop": n_rows, "step": 1}]
     of_columns = [
@@ -261,14 +282,14 @@ def _has_other_bytes(about: parquet.FileMetaData, size: int) -> bool:
     ]
     footer: int = about.serialized_size
     columns = sum(chunk.total_compressed_size for chunk in chunks)
-    rest = size - columns - footer - _LENGTH_OF_FOOTER - 2 * len(_MARK)
-    # Before version 18, pyarrow wrote what the footer says of a column behind the column as well.
+    rest = size - columns - footer - _LENGTH_OF_FOOTER - 2 * len(_MAGIC)
+    # Before version 18, pyarrow also wrote each column's metadata after the column.
     is_repeated = any(chunk.file_offset for chunk in chunks)
     return not 0 <= rest <= (footer if is_repeated else 0)
 
 
 def _are_of(statistics: parquet.Statistics, values: pa.ChunkedArray) -> bool:
-    """Say whether the statistics of a column chunk follow from its values, as far as it has any."""
+    """Say whether statistics of a column are those of its values; absent ones are not checked."""
     from pyarrow import compute
 
     if statistics.has_null_count and statistics.null_count != values.null_count:

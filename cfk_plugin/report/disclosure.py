@@ -143,7 +143,7 @@ class Control:
         return replace(exact, n=None) if self.hides_released else exact.without_few()
 
     def _of_explanations(self, exact: Amount, kind: Kind) -> Amount:
-        """Return an amount so rough that one explanation more or less can hardly be seen in it."""
+        """Return an amount so rough that adding or removing one explanation hardly shows."""
         value = exact.value or 0
         if kind == "requests":
             return Amount(value=in_steps(int(value)))
@@ -153,7 +153,7 @@ class Control:
         rough = as_supported(exact)
         if self.hides_released:
             return Amount(value=rough.value)
-        return replace(rough, n=in_steps(exact.n) if exact.n else None)
+        return replace(rough, n=in_steps(exact.n or 0) or None)
 
     def counts(
         self, counts: Mapping[str, int], place: str, *, people: bool, beside_sum: bool = False
@@ -241,12 +241,12 @@ _OF_EXPLANATIONS: Sequence[Kind] = (
 """Kinds of amounts that the external edition shows only roughly."""
 _DAY = len("2026-01-31")
 _GRID_OF_ONE = 0.05  # for a figure that is a single explanation's
-_MOST_EXACT_STEPS = 1_000
+_FINE_BELOW = 1_000
 
 
 def in_steps(count: int) -> int:
-    """Round a number of explanations down: to a multiple of 11, or beyond 1,000 to two digits."""
-    if count < _MOST_EXACT_STEPS:
+    """Round a number of explanations down: to a multiple of 11, from 1,000 on to two digits."""
+    if count < _FINE_BELOW:
         return count // LEAST * LEAST
     step: int = 10 ** (floor(log10(count)) - 1)
     return count // step * step
@@ -275,7 +275,7 @@ def _nice_step(least: float) -> float:
 
 def _to_grid(value: float, step: float, towards: Callable[[float], int]) -> float:
     """Round to a multiple of a step; what is within [0, 1] stays there."""
-    rounded = round(towards(round(value / step, 6)) * step, 9)
+    rounded = round(towards(round(value / step, 9)) * step, 9)
     return min(max(rounded, 0.0), 1.0) if 0 <= value <= 1 else rounded
 
 

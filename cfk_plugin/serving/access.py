@@ -48,8 +48,8 @@ _CALLERS = 65_536  # whose requests are counted
 class Tokens:
     """Bearer tokens, one per line of a file, kept as digests; lines that start with # are comments.
 
-    A changed file is read again. While it cannot be read, has an invalid line, or others than its
-    owner and group can read or write it, nobody may ask.
+    A changed file is read again. While it cannot be read, has an invalid line, others than its
+    owner can write it, or others than owner and group can read it, nobody may ask.
     """
 
     def __init__(self, path: Path) -> None:
@@ -95,8 +95,8 @@ class Tokens:
             mode = self._path.stat().st_mode
             if os.name == "posix" and mode & _OF_OTHERS:
                 raise InputError(
-                    f"others can read or write the file of tokens (mode {stat.S_IMODE(mode):04o});"
-                    " try chmod 600"
+                    "only its owner may write the file of tokens, and only owner and group may read"
+                    f" it (mode {stat.S_IMODE(mode):04o}); try chmod 600"
                 )
             lines = [line.strip() for line in self._path.read_text(encoding="utf-8").splitlines()]
         except (OSError, UnicodeDecodeError) as error:
@@ -176,8 +176,9 @@ class Metrics:
 
 
 class Gate:
-    """Lets requests through to a server: only with a token, not too many of one caller, and counts
-    them all.
+    """Lets requests through, with a token and within the rate if these are set, and counts them.
+
+    Health checks need no token, and are not counted.
     """
 
     def __init__(
@@ -221,8 +222,8 @@ class Gate:
         """Return why a request is not let through."""
         names = [name for name, _ in scope["headers"]]
         if {b"content-length", b"transfer-encoding"}.issubset(names):
-            # Something in front of this server may have read the other one, and so another end of
-            # the request: what follows here may be somebody else's.
+            # A proxy in front may have gone by the other one, and have seen the request end
+            # elsewhere: the rest of the bytes could then be another client's.
             return _Refused(400, TWO_LENGTHS, ((b"connection", b"close"),))
         if scope["path"] in OPEN_PATHS:
             return None
@@ -241,6 +242,8 @@ class Gate:
 
 @dataclass(frozen=True, slots=True)
 class _Refused:
+    """Why a request is not let through."""
+
     status: int
     message: str
     headers: tuple[tuple[bytes, bytes], ...] = ()

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import tempfile
 import warnings
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,7 @@ from cfk_plugin.release.anonymizer import KAnonymizer
 from cfk_plugin.release.detection import Detector
 from cfk_plugin.serving.card import Card
 from cfk_plugin.serving.records import FEATURE, RECORD
-from cfk_plugin.serving.requirements import PICKLE, pickled, requirements_of
+from cfk_plugin.serving.requirements import PICKLE, modules_of_code, pickled, requirements_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -65,8 +66,8 @@ def log_protected_model(
     The logged model holds a sealed population with its policy and the settings of this call
     (`KAnonymizer.seal`), the explainer and the model. It protects the people in the population from
     receivers of explanations, not from those who can read the artifact store: an explainer that
-    returns training rows brings them along. With a catalogue neither an explainer nor anybody's
-    quasi-identifiers are logged: answers begin at the query, and need only the model.
+    returns training rows brings them along. With a catalogue no explainer is logged, and
+    quasi-identifiers only value by value: answers begin at the query, and need only the model.
 
     Parameters
     ----------
@@ -93,8 +94,8 @@ def log_protected_model(
     most : int
         Queries that one request may hold.
     ledger : bool
-            Whether the server needs a ledger: the one that its environment names (``CFK_LEDGER``,
-            ``CFK_LEDGER_KEY``). Without it the model then cannot be loaded.
+        Whether the server needs a ledger: the one that its environment names (``CFK_LEDGER``,
+        ``CFK_LEDGER_KEY``). Without it the model then cannot be loaded.
     track : bool
         Whether the server logs what it releases, in the background, to the tracking server of its
         environment (``MLFLOW_TRACKING_URI``, ``MLFLOW_EXPERIMENT_NAME``); see `SpoolSettings` for
@@ -133,7 +134,6 @@ def log_protected_model(
     if input_example is not None:
         refuse_training_rows(input_example, population)
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
-        explainer = _saved_from_code(explainer, Path(folder) / "explainer", code_paths)
         model = _saved_from_code(model, Path(folder) / "model", code_paths)
         asked = mlflow.pyfunc.load_model(model).predict if isinstance(model, str) else model
         anonymizer = KAnonymizer(policy=policy).fit(
@@ -150,7 +150,10 @@ def log_protected_model(
             raise PolicyError(
                 "a ledger knows records, and a sealed catalogue has none; leave out ledger="
             )
-        things = {"model": model} if alone else {"explainer": explainer, "model": model}
+        things = {"model": model}
+        if not alone:
+            code = Path(folder) / "explainer"
+            things["explainer"] = _saved_from_code(explainer, code, code_paths)
         pickles = {
             name: pickled(thing) for name, thing in things.items() if not isinstance(thing, str)
         }
@@ -184,17 +187,16 @@ def log_protected_model(
 
 
 def _saved_from_code(thing: Any, folder: Path, code_paths: Sequence[str]) -> Any:
-    """Return a model of MLflow's that loads from a Python file, without a pickle; all else as it
-    is.
-    """
-    if not isinstance(thing, str) or not thing.endswith(".py"):
+    """Save a Python file as a model of MLflow, and return its folder; return all else as it is."""
+    if not isinstance(thing, str | PathLike) or not str(thing).endswith(".py"):
         return thing
-    if not Path(thing).is_file():
-        raise InputError(f"{thing}: no such file; give a Python file that calls set_model")
-    pins = requirements_of([], (), [thing, *code_paths])
+    code = Path(thing)
+    if not code.is_file():
+        raise InputError(f"{code}: no such file; give a Python file that calls set_model")
+    pins = requirements_of([modules_of_code(code)], (), code_paths)
     mlflow.pyfunc.save_model(
         path=str(folder),
-        python_model=thing,
+        python_model=str(code),
         pip_requirements=pins,
         code_paths=list(code_paths) or None,
     )

@@ -298,6 +298,7 @@ class _Connection(H11Protocol):
 
     limits: ClassVar[Limits]
     _deadline: asyncio.TimerHandle | None = None
+    _unread: asyncio.TimerHandle | None = None  # until an answer must be taken
     _silent_since = 0.0  # by the clock of the event loop
     _is_dropped = False
 
@@ -311,14 +312,14 @@ class _Connection(H11Protocol):
     def _make_room(self) -> None:
         """Drop the connection that has waited longest for a whole request, which may be this."""
         others = [each for each in self.connections if isinstance(each, _Connection)]
-        silent = [each for each in others if each.is_silent]
+        silent = [each for each in others if each.awaits_request]
         oldest = min(silent, key=lambda each: each._silent_since, default=self)
         oldest._is_dropped = True
         oldest.transport.abort()
 
     @property
-    def is_silent(self) -> bool:
-        """Whether no whole request has come that is not answered yet."""
+    def awaits_request(self) -> bool:
+        """Whether it owes a request: none has come as a whole that is not answered yet."""
         if self._is_dropped:
             return False
         cycle = self.cycle
@@ -336,16 +337,19 @@ class _Connection(H11Protocol):
         super().on_response_complete()
         self._silent_since = self.loop.time()
         if self.transport.get_write_buffer_size():
-            self.loop.call_later(self.limits.seconds, self._give_up)
+            self._unread = self.loop.call_later(self.limits.seconds, self._give_up)
 
     def _give_up(self) -> None:
         if self.transport.get_write_buffer_size():
             self.transport.abort()
 
     def _watch(self) -> None:
-        """Start the time that an idle client has to send a request; it is not extended."""
+        """Start the deadline for the next request, or stop it; more bytes do not extend it."""
         if self.cycle is not None and not self.cycle.response_complete:
             self._unwatch()
+            if self._unread is not None:  # the client reads: it sent another request
+                self._unread.cancel()
+                self._unread = None
         elif self._deadline is None:
             self._deadline = self.loop.call_later(self.limits.reading, self.transport.abort)
 

@@ -173,14 +173,14 @@ FILES: dict[str, Callable[[Path], object]] = {
     "released answers": released_answers,
     "published catalogue": published_catalogue,
     "page of a catalogue": page_of_catalogue,
-    "sealed population": sealed_population,
+    "sealed population, reciprocal": sealed_population,
     "sealed catalogue": sealed_catalogue,
     "logged model of a catalogue": logged_model_of_catalogue,
-    "logged model with an explainer": logged_model_with_explainer,
+    "logged model with an explainer, reciprocal": logged_model_with_explainer,
     "MLflow run": logged_run,
     "spool": spool,
     "ledger, private values shared": ledger_of_catalogues,
-    "ledger, otherwise": ledger_of_regions,
+    "ledger, reciprocal": ledger_of_regions,
     "external report": external_report,
 }
 

@@ -149,7 +149,7 @@ def alter_a_value(content: Any, draw: random.Random) -> Altered:
     old = at(content, path)
     new: list[Any] = [None, True, False, 0, 1, -1, 0.5, 777, "x", "clerk", [], {}]
     if isinstance(old, (int, float)):
-        new += [old + 1, old - 1, old * 1.01, old + 1e-6, -old, float(old), str(old)]
+        new += [old + 1, old - 1, old * 1.01, old + 1e-6, old + 1e-13, -old, float(old), str(old)]
     if isinstance(old, str):
         new += [old + " ", old.upper(), old[:-1], ""]
     if isinstance(old, list):
@@ -238,12 +238,51 @@ def add_a_key(content: Any, draw: random.Random) -> Altered:
     return Altered("key", (*path, key), altered)
 
 
+def repeat_an_entry_with_other_digits(content: Any, draw: random.Random) -> Altered:
+    """Put an entry into the file again, with a figure that differs in its last digits."""
+    altered = copy.deepcopy(content)
+    position = draw.randrange(len(altered["explanations"]))
+    again = copy.deepcopy(altered["explanations"][position])
+    if "certificate" in again:
+        again["certificate"]["ncp"] += draw.random() * 1e-10
+    altered["explanations"].insert(position + 1, again)
+    return Altered("repeated", ("explanations",), numbered(altered))
+
+
+def take_out_a_key(content: Any, draw: random.Random) -> Altered:
+    """Take out a key, and what it stands for."""
+    path = draw.choice([path for path in places(content) if path and isinstance(path[-1], str)])
+    altered = copy.deepcopy(content)
+    del at(altered, path[:-1])[path[-1]]
+    return Altered("no key", path, altered)
+
+
+def repeat_an_entry_in_another_spelling(content: Any, draw: random.Random) -> Altered:
+    """Put an entry into the file again, with numbers that are written otherwise."""
+    altered = copy.deepcopy(content)
+    position = draw.randrange(len(altered["explanations"]))
+    again = copy.deepcopy(altered["explanations"][position])
+    numbers = [
+        path
+        for path in places({name: again[name] for name in ("region", "released") if name in again})
+        if path and type(at(again, path)) is int
+    ]
+    if numbers:
+        path = draw.choice(numbers)
+        at(again, path[:-1])[path[-1]] = float(at(again, path))
+    altered["explanations"].insert(position + draw.randint(0, 1), again)
+    return Altered("repeated", ("explanations",), numbered(altered))
+
+
 CONTENT = (
     alter_a_value,
     alter_a_value,
     exchange_two_values,
     take_out_entries,
     repeat_an_entry,
+    repeat_an_entry_in_another_spelling,
+    repeat_an_entry_with_other_digits,
+    take_out_a_key,
     reorder_entries,
     alter_private_values,
     add_a_key,
@@ -473,8 +512,14 @@ def row_of_the_documentation(altered: Altered) -> str | None:
         return "which entries are there, with their number corrected"
     if within == ("released",) or altered.how == "private values":
         return "a private value that the policy allows in its place"
+    if within == ("certificate",) and altered.how == "value":
+        return (
+            "how a date, a flag or a code of a category is spelled, and figures beyond nine digits"
+        )
     if within == ("unchanged",):
         return "which private values are the query's own"
+    if altered.path[3:4] == ("not_stopped",):
+        return "whether query steering is listed as not stopped"
     if within in (("reason",), ("columns",)):
         return "why an explanation was withheld"
     return None

@@ -78,6 +78,32 @@ def with_value_in_a_dictionary() -> bytes:
     return as_parquet(table, store_schema=False, write_statistics=False)
 
 
+def with_category() -> bytes:
+    written = io.BytesIO()
+    towns = pd.Categorical(TABLE["town"], categories=["Gent", "Liège", "Ann, 43"])
+    TABLE.assign(town=towns).to_parquet(written, index=False)
+    return written.getvalue()
+
+
+def with_extension_type() -> bytes:
+    stored = plain()["town"].combine_chunks()
+    named = pa.ExtensionArray.from_storage(pa.opaque(stored.type, "Ann, 43", "a row"), stored)
+    table = plain().replace_schema_metadata(None).set_column(0, "town", named)
+    return as_parquet(table, write_statistics=False)
+
+
+def with_a_key_twice() -> bytes:
+    metadata = [*plain().schema.metadata.items(), (b"pandas", b"Ann, 43")]
+    schema = plain().schema.with_metadata(pa.KeyValueMetadata(metadata))
+    return as_parquet(pa.table(plain().columns, schema=schema))
+
+
+def with_field_numbers() -> bytes:
+    field = pa.field("town", pa.large_string(), metadata={"PARQUET:field_id": "430053700"})
+    schema = plain().schema.set(0, field).remove_metadata()
+    return as_parquet(plain().replace_schema_metadata(None).cast(schema))
+
+
 def with_other_statistics() -> bytes:
     content = as_parquet(plain().replace_schema_metadata(None), store_schema=False)
     place = content.rindex(b"Gent")  # the least town, which the footer says last
@@ -102,6 +128,10 @@ def with_two_columns_of_a_name() -> bytes:
         (as_parquet(plain().replace_schema_metadata({"pandas": "{}"})), "not what pandas writes"),
         (with_metadata_of_a_column(), "Arrow schema|metadata"),
         (with_value_in_a_dictionary(), "values that are in no row"),
+        (with_category(), "no plain text, number or flag"),
+        (with_extension_type(), "no plain text, number or flag"),
+        (with_a_key_twice(), "not what pandas writes|a key twice|not a readable"),
+        (with_field_numbers(), "column 1 has metadata"),
         (with_other_statistics(), "statistics of column 1"),
         (with_page_index(), "outside of its columns"),
         (with_two_columns_of_a_name(), "same name"),
