@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from cfk_plugin.release.results import PrototypeCertificate as PrototypeCertificate
     from cfk_plugin.release.results import PrototypeCounterfactual as PrototypeCounterfactual
     from cfk_plugin.release.results import PrototypePolicy as PrototypePolicy
-    from cfk_plugin.release.results import Suppressed as Suppressed
+    from cfk_plugin.release.results import Withheld as Withheld
     from cfk_plugin.report.privacy_report import PrivacyReport as PrivacyReport
     from cfk_plugin.serving import log_protected_model as log_protected_model
 
@@ -64,7 +64,7 @@ _HOME = {
     "Region": "data.region",
     "RunLogger": "records.logger",
     "Schema": "data.schema",
-    "Suppressed": "release.results",
+    "Withheld": "release.results",
     "Thresholded": "data.model",
     "catalogue_page": "release.publication",
     "hookimpl": "hookspecs",

@@ -334,7 +334,7 @@ _FIGURES = {
     "copies": ("native_rate", ".0%"),
     "near": ("near_native_rate", ".0%"),
     "released": ("released", "d"),
-    "withheld": ("suppressed", "d"),
+    "withheld": ("withheld", "d"),
     "least k": ("k_min", ".0f"),
     "rerun": ("k_effective_min", ".0f"),
     "NCP": ("ncp_mean", ".3f"),

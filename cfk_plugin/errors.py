@@ -56,7 +56,7 @@ class PluginError(CFKError, RuntimeError):
 
 
 class InfeasibleError(CFKError, RuntimeError):
-    """An explanation had to be suppressed and the policy says `on_infeasible="raise"`."""
+    """An explanation had to be withheld and the policy says `on_infeasible="raise"`."""
 
 
 class NotFittedError(CFKError, RuntimeError):

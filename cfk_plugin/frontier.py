@@ -27,7 +27,7 @@ from cfk_plugin.metrics.intervals import Figures, mean_of
 from cfk_plugin.records.run import LoggedReport, ReportContents, Value
 from cfk_plugin.release.anonymizer import KAnonymizer
 from cfk_plugin.release.guarantees import AUTO, check
-from cfk_plugin.release.results import Entry, GeneralizedCounterfactual, Suppressed
+from cfk_plugin.release.results import Entry, GeneralizedCounterfactual, Withheld
 
 if TYPE_CHECKING:
     from cfk_plugin.hookspecs import Progress, Protector
@@ -108,7 +108,7 @@ def frontier(
         asked: PrivacyPolicy, how: str | Protector
     ) -> tuple[KAnonymizer, NDArray[Any] | None, list[Entry]]:
         anonymizer = KAnonymizer(
-            policy=replace(asked, on_infeasible="suppress"), method=how, seed=seed
+            policy=replace(asked, on_infeasible="withhold"), method=how, seed=seed
         )
         with refitting():
             anonymizer.fit(population, model, desired)
@@ -183,12 +183,10 @@ def _point(k: int, entries: Sequence[Entry], common: NDArray[np.bool_], seed: in
         asked=len(entries),
         released=len(found),
         k_min=min((c.k for c in found), default=None),
-        reasons=dict(
-            sorted(Counter(e.reason for e in entries if isinstance(e, Suppressed)).items())
-        ),
+        reasons=dict(sorted(Counter(e.reason for e in entries if isinstance(e, Withheld)).items())),
         ncp_mean=_mean([c.ncp for c in found], seed),
         pureness_mean=_mean([c.pureness for c in found], seed),
-        suppressed_rate=Estimate(
+        withheld_rate=Estimate(
             withheld / len(entries), *wilson(withheld, len(entries)), len(entries)
         ),
         common_ncp_mean=_mean([c.ncp for c in alike], seed),
@@ -214,10 +212,10 @@ class Point(Figures):
     asked: int  # counterfactuals
     released: int
     k_min: int | None  # fewest people who fit a released region; None when nothing is released
-    reasons: Mapping[str, int]  # why the others are withheld; see `SUPPRESSION_REASONS`
+    reasons: Mapping[str, int]  # why the others are withheld; see `WITHHOLDING_REASONS`
     ncp_mean: Estimate  # over what is released at this k, which differs from k to k
     pureness_mean: Estimate
-    suppressed_rate: Estimate  # share withheld of all asked
+    withheld_rate: Estimate  # share withheld of all asked
     common_ncp_mean: Estimate  # over what is released at every k of the frontier, so comparable
     common_pureness_mean: Estimate
 

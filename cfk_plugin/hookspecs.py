@@ -70,10 +70,10 @@ class RawMethod:
 class ReleaseRecord:
     """What plugins are told of one explanation. Holds no attribute's value, so it may be logged."""
 
-    status: str  # "released" or "suppressed"
-    reason: str | None = None  # why it was suppressed, a key of `SUPPRESSION_REASONS`
+    status: str  # "released" or "withheld"
+    reason: str | None = None  # why it was withheld, a key of `WITHHOLDING_REASONS`
     method: str  # protector
-    # people in the region; None when suppressed or a prototype, like the next two
+    # people in the region; None when withheld or a prototype, like the next two
     k: int | None = None
     ncp: float | None = None
     pureness: float | None = None
@@ -170,7 +170,7 @@ def cfk_protect(task: Task) -> Sequence[Proposal] | None:
 
 @hookspec
 def cfk_released(record: ReleaseRecord) -> None:
-    """Take note of one explanation after it was released or suppressed; nothing can be changed any
+    """Take note of one explanation after it was released or withheld; nothing can be changed any
     more.
 
     Parameters

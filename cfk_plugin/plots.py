@@ -335,7 +335,7 @@ _SAID: Mapping[str, tuple[str, str]] = {
     "k": ("people who fit, k", "more is better"),
     "ncp": ("information loss, NCP", "less is better"),
     "pureness": ("pureness", "more is better"),
-    "suppressed": ("share withheld", "less is better"),
+    "withheld": ("share withheld", "less is better"),
 }
 _COUNTS = {"k"}
 _NEEDED = ("metric", "group", "n", "gap", "low", "high")
@@ -539,9 +539,9 @@ class FrontierDisplay(Display):
         lines = {
             "pureness": (f"{of}pureness_mean", "-", "o", INK),
             "information loss, NCP": (f"{of}ncp_mean", "--", "s", INK),
-            "withheld, of all asked": ("suppressed_rate", ":", "^", MARK),
+            "withheld, of all asked": ("withheld_rate", ":", "^", MARK),
         }
-        if not table.get("suppressed_rate", pd.Series(dtype=float)).any():
+        if not table.get("withheld_rate", pd.Series(dtype=float)).any():
             del lines["withheld, of all asked"]
         lines = {
             name: line
@@ -593,7 +593,7 @@ def _frontier_table(table: pd.DataFrame) -> pd.DataFrame:
     means = [
         f"{common}{name}" for common in ("", "common_") for name in ("ncp_mean", "pureness_mean")
     ]
-    ends = [f"{name}{end}" for name in (*means, "suppressed_rate") for end in ("", "_low", "_high")]
+    ends = [f"{name}{end}" for name in (*means, "withheld_rate") for end in ("", "_low", "_high")]
     if lost := [
         name for name in ("k", "asked", "released", "common", *ends) if name not in table.columns
     ]:

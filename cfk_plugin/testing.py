@@ -35,7 +35,7 @@ from cfk_plugin.hookspecs import (
 )
 from cfk_plugin.plugins import load_plugins
 from cfk_plugin.release.explanations import Explanations
-from cfk_plugin.release.results import Certificate, Entry, GeneralizedCounterfactual, Suppressed
+from cfk_plugin.release.results import Certificate, Entry, GeneralizedCounterfactual, Withheld
 
 Arguments = Mapping[str, tuple[Sequence[Any], Mapping[str, Any]]]
 
@@ -291,7 +291,7 @@ def _check_method(
     batch, native, queries = answer
     _check_slots(batch, len(queries), features)
     raw = _Raw([batch.frame], queries, features)
-    withheld: list[Entry] = [Suppressed(int(query), "infeasible") for query in batch.query]
+    withheld: list[Entry] = [Withheld(int(query), "infeasible") for query in batch.query]
     made_up: list[Entry] = [_made_up(int(query), features) for query in batch.query]
     for what, entries in (("withheld", withheld), ("released as something else", made_up)):
         released = Explanations(entries, policy=PrivacyPolicy(), columns=features)

@@ -387,7 +387,7 @@ def intersection(
     Returns
     -------
     AuditResult
-        Baseline: the same after the first release. A suppressed turn adds nothing, nor one with
+        Baseline: the same after the first release. A withheld turn adds nothing, nor one with
         other private values, which is not recognised.
     """
     wanted = sorted(set(times))

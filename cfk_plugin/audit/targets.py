@@ -42,7 +42,7 @@ from cfk_plugin.plugins import load_plugins
 from cfk_plugin.release.anonymizer import KAnonymizer
 from cfk_plugin.release.explainer import ProtectedExplainer
 from cfk_plugin.release.explanations import Explanations
-from cfk_plugin.release.results import Suppressed
+from cfk_plugin.release.results import Withheld
 
 if TYPE_CHECKING:
     from sklearn.pipeline import Pipeline
@@ -295,7 +295,7 @@ def read_released(explanations: Explanations, queries: pd.DataFrame) -> Answers:
     """
     if [entry.query for entry in explanations] != list(range(len(queries))):
         raise InputError(_one_each(len(explanations), len(queries)))
-    parts = [None if isinstance(entry, Suppressed) else entry.parts() for entry in explanations]
+    parts = [None if isinstance(entry, Withheld) else entry.parts() for entry in explanations]
     found = np.array([part is not None for part in parts], dtype=bool)
     rows = {
         name: [

@@ -186,17 +186,17 @@ def protect(
         console().file.write(explanations.to_json(indent=1) + "\n")
     opt.ReportPlace(track=track, experiment=experiment).keep(explanations)
     _show_summary(explanations, output)
-    return 0 if not explanations.suppressed else 3 if explanations.released else 1
+    return 0 if not explanations.withheld else 3 if explanations.released else 1
 
 
 def _show_summary(explanations: Explanations, output: Path | None) -> None:
-    from cfk_plugin.release.results import SUPPRESSION_REASONS
+    from cfk_plugin.release.results import WITHHOLDING_REASONS
 
     summary = explanations.summary()
     where = f" in {output}" if output is not None else ""
-    say(f"{summary['released']} released, {summary['suppressed']} withheld{where}", stderr=True)
+    say(f"{summary['released']} released, {summary['withheld']} withheld{where}", stderr=True)
     for reason, count in summary["reasons"].items():
-        say(f"  {count} withheld: {SUPPRESSION_REASONS[reason]}", stderr=True)
+        say(f"  {count} withheld: {WITHHOLDING_REASONS[reason]}", stderr=True)
     if summary["released"]:
         say(
             f"  smallest region {summary['k_min']:.0f} people, information loss"
@@ -423,7 +423,7 @@ def _show_recount(
         if len(found.findings) > _SHOWN:
             say(f"... and {len(found.findings) - _SHOWN} more")
     withheld = sum(
-        isinstance(e, dict) and e.get("status") == "suppressed" for e in content["explanations"]
+        isinstance(e, dict) and e.get("status") == "withheld" for e in content["explanations"]
     )
     said = [f"{len(content['explanations']) - withheld} released, {withheld} withheld"]
     if content["kind"] == "catalogue":

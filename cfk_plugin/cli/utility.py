@@ -214,7 +214,7 @@ def _show_frontier(found: Frontier) -> None:
         figures = [getattr(point, f"{common}{name}") for name in ("ncp_mean", "pureness_mean")]
         fewest = "–" if point.k_min is None else str(point.k_min)
         rows.append([str(point.k), str(point.released), fewest])
-        rows[-1] += [_interval(each, "–") for each in (*figures, point.suppressed_rate)]
+        rows[-1] += [_interval(each, "–") for each in (*figures, point.withheld_rate)]
     show(("k", "released", "least k", "information loss", "pureness", "withheld"), rows)
     over = f"the {found.common} of {found.asked} counterfactuals that are released at every k"
     if found.common == found.asked:

@@ -21,10 +21,10 @@ from cfk_plugin.errors import ModelError, PolicyError, quiet, require
 Guarantee = Literal["nominal", "reciprocal", "catalogue"]
 AnonymitySet = Literal["population", "eligible"]
 Objective = Literal["pureness", "ncp", "weighted"]
-OnInfeasible = Literal["suppress", "raise"]
+OnInfeasible = Literal["withhold", "raise"]
 PrivateForm = Literal["exact", "bins", "shared"]
 RareValues = Literal["release", "withhold"]
-OnHomogeneous = Literal["coarsen", "suppress"]
+OnHomogeneous = Literal["coarsen", "withhold"]
 SearchStart = Literal["query", "explainer", "independent explainer"]
 """Where the search for a catalogue's answer starts.
 
@@ -119,7 +119,7 @@ class PrivacyPolicy:
     pureness_weight : float, weight of impurity for ``objective="weighted"``
     min_pureness, max_ncp : float in [0, 1], optional
         Explanations that are less pure (lower end of the interval, where sampled) or lose more are
-        suppressed. Without a `min_pureness` the floor is 0.8 for a catalogue, 0.5 for "reciprocal"
+        withheld. Without a `min_pureness` the floor is 0.8 for a catalogue, 0.5 for "reciprocal"
         and none for "nominal" (`least_pureness`); 0 takes it away.
     l : int, optional
         Distinct l-diversity of every sensitive attribute among the people in the region.
@@ -128,8 +128,8 @@ class PrivacyPolicy:
     near_native : "auto" or float in [0, 1]
         HEOM distance below which a counterfactual counts as near-native; "auto" calibrates it on
         the population.
-    on_infeasible : {"suppress", "raise"}
-        Put a `Suppressed` entry in the result, or raise `InfeasibleError`.
+    on_infeasible : {"withhold", "raise"}
+        Put a `Withheld` entry in the result, or raise `InfeasibleError`.
     private_values : {"shared", "exact", "bins"}, optional
         "shared": a catalogue offers centers of crowds of at least k people. Each of its private
         values, and all of an entry together, are held by at least k people of the population, or by
@@ -154,7 +154,7 @@ class PrivacyPolicy:
         Whether answers from a catalogue are moved nearer to the query: private values become the
         query's own, or come closer, while the outcome stays the same wherever the entry has it.
         None: only where private values leave unchanged (without bins, `rare_values` and `alpha`).
-    on_homogeneous : {"coarsen", "suppress"}
+    on_homogeneous : {"coarsen", "withhold"}
         What `alpha` leads to: release the bin where one is declared and passes, else withhold the
         attribute; or withhold the explanation.
 
@@ -179,7 +179,7 @@ class PrivacyPolicy:
     l: int | None = None  # noqa: E741 - the field's name of the parameter
     t: float | None = None
     near_native: Literal["auto"] | float = "auto"
-    on_infeasible: OnInfeasible = "suppress"
+    on_infeasible: OnInfeasible = "withhold"
     private_values: PrivateForm | None = None
     rare_values: RareValues = "release"
     alpha: float | None = None

@@ -50,7 +50,7 @@ from cfk_plugin.release.results import (
     PrototypeCertificate,
     PrototypeCounterfactual,
     PrototypePolicy,
-    Suppressed,
+    Withheld,
 )
 
 _log = logging.getLogger("cfk_plugin")
@@ -81,7 +81,7 @@ def explanations_of(
                 query, dict(zip(schema.features, row, strict=True)), certificate, schema.telling
             )
             if reason is None
-            else Suppressed(query, reason)
+            else Withheld(query, reason)
         )
         for query, (reason, row) in enumerate(zip(refused, answers, strict=True))
     ]
@@ -305,7 +305,7 @@ class DPPrototypes:
         Returns
         -------
         Explanations
-            `PrototypeCounterfactual` entries, or suppressed ones where no row has the desired
+            `PrototypeCounterfactual` entries, or withheld ones where no row has the desired
             outcome.
 
         Raises

@@ -122,14 +122,14 @@ def _hierarchy_loss(part: frozenset[Any], domain: Domain, hierarchy: Hierarchy) 
 
 def discernibility(
     class_sizes: Iterable[int],
-    n_suppressed: int = 0,
+    n_withheld: int = 0,
     n_people: int = 0,
     *,
     form: Literal["release", "squared"] = "release",
 ) -> float:
     """Return the discernibility penalty C_DM: every tuple gets the size of its class.
 
-    sum |E| + n · suppressed; "squared": sum |E|² + n · suppressed. Source: Bayardo, Agrawal (2005);
+    sum |E| + n · withheld; "squared": sum |E|² + n · withheld. Source: Bayardo, Agrawal (2005);
     Goethals, Sörensen, Martens (2023), section 4.
 
     Parameters
@@ -137,10 +137,10 @@ def discernibility(
     class_sizes : iterable of int
         People inside the region of each release; for ``form="squared"`` the size of each class of a
         table.
-    n_suppressed : int
-        Number of explanations (for "squared": rows) that were suppressed.
+    n_withheld : int
+        Number of explanations (for "squared": rows) that were withheld.
     n_people : int
-        Size of the population, the penalty of each suppressed one.
+        Size of the population, the penalty of each withheld one.
     form : {"release", "squared"}
         Over releases, or the published form over a whole table.
 
@@ -149,13 +149,13 @@ def discernibility(
     float; lower is better. A sum: compare only sets of the same size
     """
     sizes = np.asarray(list(class_sizes), dtype=float)
-    if n_suppressed < 0 or (len(sizes) and sizes.min() < 0):
-        raise InputError("class sizes and n_suppressed must be >= 0")
-    if n_suppressed and n_people < 1:
-        raise InputError("n_people must be given when something was suppressed")
+    if n_withheld < 0 or (len(sizes) and sizes.min() < 0):
+        raise InputError("class sizes and n_withheld must be >= 0")
+    if n_withheld and n_people < 1:
+        raise InputError("n_people must be given when something was withheld")
     if form not in ("release", "squared"):
         raise InputError("form must be 'release' or 'squared'")
-    return float((sizes**2 if form == "squared" else sizes).sum() + n_suppressed * n_people)
+    return float((sizes**2 if form == "squared" else sizes).sum() + n_withheld * n_people)
 
 
 def classification_metric(

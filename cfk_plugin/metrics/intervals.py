@@ -373,7 +373,7 @@ def group_gap(
     Parameters
     ----------
     values : array of float
-        The metric of each query (k, NCP, pureness, 1 where suppressed); NaN is left out.
+        The metric of each query (k, NCP, pureness, 1 where withheld); NaN is left out.
     groups : array
         Group of each query; missing is a group of its own.
     min_size : int

@@ -168,7 +168,7 @@ class PrivateRelease(PrivateValues):
         self, codes: NDArray[np.int32], numbers: NDArray[np.float64], rows: NDArray[np.int64]
     ) -> Coarse | None:
         """Return the finest form that the policy allows for each; None where the explanation is
-        suppressed.
+        withheld.
         """
         policy, coarse = self._policy, dict[str, tuple[Interval | None, Span | None]]()
         for j, name in enumerate(() if self.is_exact else self._names):
@@ -183,7 +183,7 @@ class PrivateRelease(PrivateValues):
                 if not self._homogeneous(j, alike, rows):
                     chosen = part, span
                     break
-                if policy.on_homogeneous == "suppress":
+                if policy.on_homogeneous == "withhold":
                     return None
             if chosen[0] is not None or chosen[1] is None:
                 coarse[name] = chosen

@@ -46,7 +46,7 @@ class SpoolSettings:
     # ``CFK_SPOOL_FSYNC``: force each record to disk. Otherwise a power cut may lose the last
     # seconds.
     fsync: bool = False
-    on_full: str = "suppress"  # ``CFK_SPOOL_FULL``: what to do when no record can be kept
+    on_full: str = "withhold"  # ``CFK_SPOOL_FULL``: what to do when no record can be kept
 
     @classmethod
     def of(cls, folder: Path | None = None) -> SpoolSettings:
@@ -59,7 +59,7 @@ class SpoolSettings:
             (folder or spool_folder()).absolute(),  # also after a change of the working folder
             most=int(megabytes) * 1_000_000,
             fsync=_choice("CFK_SPOOL_FSYNC", ("normal", "always")) == "always",
-            on_full=_choice("CFK_SPOOL_FULL", ("suppress", "release")),
+            on_full=_choice("CFK_SPOOL_FULL", ("withhold", "release")),
         )
 
 

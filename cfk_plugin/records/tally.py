@@ -110,7 +110,7 @@ class Tally:
         asked = sum(len(record.rows) for record in records)
         more = {
             "asked": asked,
-            "suppressed": asked - len(rows) - len(prototypes),
+            "withheld": asked - len(rows) - len(prototypes),
             "released_native": sum(row["k"] < k for k, row in regions),
             "examined": looked_at["examined"],
             "untracked": sum(record.untracked for record in records),
@@ -129,8 +129,8 @@ class Tally:
         spent = [record.epsilon_spent for record in records if record.epsilon_spent is not None]
         out: dict[str, float | None] = {
             **counts,
-            "released": counts["asked"] - counts["suppressed"],
-            "suppressed_rate": counts["suppressed"] / counts["asked"] if counts["asked"] else None,
+            "released": counts["asked"] - counts["withheld"],
+            "withheld_rate": counts["withheld"] / counts["asked"] if counts["asked"] else None,
             **self._rates(records, {**copies, "examined": counts["examined"]}),
             **figures({**series, "prosecutor_risk": 1 / series["k"]}),
             **{name: self._extreme(name, records) for name in _EXTREMES},
@@ -220,7 +220,7 @@ def metric_of(name: str) -> str:
 
 
 def _discernibility(record: RunRecord) -> float:
-    """Return what a record adds to C_DM; NaN where the cost of a suppressed one is unknown, or
+    """Return what a record adds to C_DM; NaN where the cost of a withheld one is unknown, or
     nothing has a k.
     """
     withheld = len(record.rows) - len(record.released)

@@ -60,7 +60,7 @@ from cfk_plugin.release.results import (
     Entry,
     GeneralizedCounterfactual,
     PrototypeCounterfactual,
-    Suppressed,
+    Withheld,
 )
 from cfk_plugin.release.verification import Verifier
 
@@ -317,7 +317,7 @@ class KAnonymizer(HostOnly):
             If the table lacks features, has duplicate columns or no rows, or there are no factuals
             and the schema says what cannot change.
         InfeasibleError
-            If the policy says ``on_infeasible="raise"`` and an entry had to be suppressed.
+            If the policy says ``on_infeasible="raise"`` and an entry had to be withheld.
         """
         self._check_cells("transform()")
         started = time.perf_counter()
@@ -412,7 +412,7 @@ class KAnonymizer(HostOnly):
         query = np.repeat(np.arange(len(frame)), whole_number("answers", answers))
         # so the ledger does not record it either
         if self.ledger is not None and not may_observe(len(query), track):
-            entries: list[Entry] = [Suppressed(q, "not_recorded") for q in query.tolist()]
+            entries: list[Entry] = [Withheld(q, "not_recorded") for q in query.tolist()]
         else:
             with doing("answering queries") if progress is None else heard(progress) as told:
                 entries = pipeline.answer(
@@ -444,7 +444,7 @@ class KAnonymizer(HostOnly):
         Returns
         -------
         Explanations
-            Entry i is answer i; none is suppressed.
+            Entry i is answer i; none is withheld.
 
         Raises
         ------
@@ -659,11 +659,11 @@ class KAnonymizer(HostOnly):
         )
         if record is not None and not record(result):
             result = result.without_record()
-        if self.policy_.on_infeasible == "raise" and result.suppressed:
-            reasons = ", ".join(sorted({entry.reason for entry in result.suppressed}))
-            found = f"{len(result.suppressed)} of {counted(len(result), 'explanation')}"
+        if self.policy_.on_infeasible == "raise" and result.withheld:
+            reasons = ", ".join(sorted({entry.reason for entry in result.withheld}))
+            found = f"{len(result.withheld)} of {counted(len(result), 'explanation')}"
             raise InfeasibleError(
-                f"{found} {'is' if len(result.suppressed) == 1 else 'are'} withheld: {reasons}"
+                f"{found} {'is' if len(result.withheld) == 1 else 'are'} withheld: {reasons}"
             )
         told = self.method_, self.policy_.sha256, self.population_.fingerprint
         for entry in result if "cfk_released" in self.manager_.hooks else ():
@@ -741,7 +741,7 @@ def release_record(
     certificate = entry.certificate if isinstance(entry, GeneralizedCounterfactual) else None
     return ReleaseRecord(
         status=entry.status,
-        reason=entry.reason if isinstance(entry, Suppressed) else None,
+        reason=entry.reason if isinstance(entry, Withheld) else None,
         method=method,
         k=certificate.k if certificate else None,
         ncp=certificate.ncp if certificate else None,

@@ -57,7 +57,7 @@ from cfk_plugin.records.logger import RunLogger, may_observe, observe
 from cfk_plugin.release.anonymizer import KAnonymizer
 from cfk_plugin.release.explanations import Explanations, Request
 from cfk_plugin.release.pipeline import Memory, Pipeline, failing_closed, withheld
-from cfk_plugin.release.results import Entry, GeneralizedCounterfactual, Suppressed
+from cfk_plugin.release.results import Entry, GeneralizedCounterfactual, Withheld
 
 _log = logging.getLogger("cfk_plugin")
 
@@ -492,11 +492,11 @@ class _Wrapped(HostOnly):
     ) -> Explanations:
         self._check(batch, queries)
         goal = self.anonymizer.goal_of_call(batch.desired) or self.anonymizer.goal_
-        entries: list[Entry] = [*map(Suppressed, batch.query.tolist(), repeat("none_found"))]
+        entries: list[Entry] = [*map(Withheld, batch.query.tolist(), repeat("none_found"))]
         findings: list[Finding | None] = [None] * len(entries)
         if self.anonymizer.ledger is not None and not may_observe(len(batch.query), self.track):
             withheld: list[Entry] = [
-                Suppressed(query, "not_recorded") for query in batch.query.tolist()
+                Withheld(query, "not_recorded") for query in batch.query.tolist()
             ]
             return self._wrap(withheld, None, call)  # so the ledger does not record it either
         if len(batch.frame):

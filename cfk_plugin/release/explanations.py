@@ -34,7 +34,7 @@ from cfk_plugin.release.results import (
     PrototypeCounterfactual,
     PrototypePolicy,
     Released,
-    Suppressed,
+    Withheld,
 )
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ def own_values(
 
 
 def _is_to_compare(entry: Entry) -> TypeGuard[GeneralizedCounterfactual | PrototypeCounterfactual]:
-    if isinstance(entry, Suppressed):
+    if isinstance(entry, Withheld):
         return False
     return entry.certificate.guarantee != "catalogue"
 
@@ -182,14 +182,14 @@ SCHEMA_VERSION = 2
 
 class Explanations(HostOnly, Sequence[Entry]):
     """Explanations in the order asked for; every entry is released with a certificate, or
-    suppressed.
+    withheld.
 
     What is released is of one kind: regions under a `PrivacyPolicy`, or the prototypes of one fit
     under a `PrototypePolicy`.
 
     Parameters
     ----------
-    entries : sequence of GeneralizedCounterfactual, PrototypeCounterfactual or Suppressed
+    entries : sequence of GeneralizedCounterfactual, PrototypeCounterfactual or Withheld
     policy : PrivacyPolicy or PrototypePolicy
     columns : sequence of str
         Features in the training table's order.
@@ -236,9 +236,9 @@ class Explanations(HostOnly, Sequence[Entry]):
             if isinstance(policy, PrototypePolicy)
             else GeneralizedCounterfactual
         )
-        if not {kind, Suppressed}.issuperset(map(type, self._entries)):
+        if not {kind, Withheld}.issuperset(map(type, self._entries)):
             raise InputError(
-                f"a result under a {type(policy).__name__} holds {kind.__name__} and Suppressed"
+                f"a result under a {type(policy).__name__} holds {kind.__name__} and Withheld"
                 " alone; give each kind a result of its own"
             )
         if isinstance(policy, PrototypePolicy):
@@ -276,7 +276,7 @@ class Explanations(HostOnly, Sequence[Entry]):
     __hash__ = None  # type: ignore[assignment]
 
     def _counts(self) -> str:
-        return f"{len(self.released)} released, {len(self.suppressed)} suppressed"
+        return f"{len(self.released)} released, {len(self.withheld)} withheld"
 
     def _repr_html_(self) -> str:
         """Return a table of what was released; it shows the person's own values only after
@@ -300,7 +300,7 @@ class Explanations(HostOnly, Sequence[Entry]):
         )
 
     def _shown(self, entry: Entry, figures: Sequence[str]) -> list[object]:
-        if isinstance(entry, Suppressed):
+        if isinstance(entry, Withheld):
             return [entry.query, entry.text()]
         cells, parts = entry.cells(), entry.parts()
         own = {} if self._before is None else self._before[entry.query]
@@ -356,13 +356,13 @@ class Explanations(HostOnly, Sequence[Entry]):
 
     def without_record(self) -> Explanations:
         """Return the same with everything withheld, as no record of it can be kept."""
-        entries = tuple(Suppressed(entry.query, "not_recorded") for entry in self._entries)
+        entries = tuple(Withheld(entry.query, "not_recorded") for entry in self._entries)
         return self._with(_entries=entries, findings=(None,) * len(entries))
 
     @property
     def released(self) -> tuple[Released, ...]:
         """The entries that are released, of either kind."""
-        return tuple(e for e in self._entries if not isinstance(e, Suppressed))
+        return tuple(e for e in self._entries if not isinstance(e, Withheld))
 
     @property
     def generalized(self) -> tuple[GeneralizedCounterfactual, ...]:
@@ -375,9 +375,9 @@ class Explanations(HostOnly, Sequence[Entry]):
         return tuple(e for e in self._entries if isinstance(e, PrototypeCounterfactual))
 
     @property
-    def suppressed(self) -> tuple[Suppressed, ...]:
+    def withheld(self) -> tuple[Withheld, ...]:
         """The entries that are withheld."""
-        return tuple(e for e in self._entries if isinstance(e, Suppressed))
+        return tuple(e for e in self._entries if isinstance(e, Withheld))
 
     def for_query(self, query: int) -> tuple[Entry, ...]:
         """Return the entries that answer one query."""
@@ -482,7 +482,7 @@ class Explanations(HostOnly, Sequence[Entry]):
             {"query": entry.query, "status": entry.status, "finding": finding}
             | (
                 {"reason": entry.reason}
-                if isinstance(entry, Suppressed)
+                if isinstance(entry, Withheld)
                 else entry.certificate.to_dict()
             )
             for entry, finding in zip(self._entries, self.findings, strict=True)
@@ -524,7 +524,7 @@ class Explanations(HostOnly, Sequence[Entry]):
         Returns
         -------
         dict
-            Counts (``asked``, ``released``, ``suppressed``, ``reasons``, ``prototypes``); figures
+            Counts (``asked``, ``released``, ``withheld``, ``reasons``, ``prototypes``); figures
             of the released regions, None over none; rates of what detection found;
             ``released_native``, which must be 0; ``epsilon`` and ``delta`` of all prototypes
             together, None where nothing is guaranteed.
@@ -536,17 +536,17 @@ class Explanations(HostOnly, Sequence[Entry]):
         )
         found = self._found()
         sample = self.about.sample
-        withheld = len(self.suppressed)
+        withheld = len(self.withheld)
         return {
             "asked": len(self),
             "released": len(self.released),
-            "suppressed": withheld,
-            "reasons": dict(Counter(e.reason for e in self.suppressed)),
+            "withheld": withheld,
+            "reasons": dict(Counter(e.reason for e in self.withheld)),
             **figures({name: [getattr(c, name) for c in certificates] for name in FIELDS}),
             "cdm": None if k is None else sum(c.k for c in certificates) + self.n_people * withheld,
             **rates(found if found["examined"] or sample is None else sample),
             "sampled": None if sample is None else sample["examined"],
-            "suppressed_rate": withheld / len(self) if len(self) else None,
+            "withheld_rate": withheld / len(self) if len(self) else None,
             "released_native": sum(c.k < k for c in certificates if k is not None),
             "prototypes": len(self.prototypes),
             "epsilon": None if proven is None else proven.epsilon,
@@ -712,12 +712,12 @@ def ncp_table(explanations: Explanations, population: Population) -> pd.DataFram
 def group_gaps(
     explanations: Explanations,
     groups: ArrayLike | pd.Series,
-    metrics: Sequence[str] = ("k", "ncp", "pureness", "suppressed"),
+    metrics: Sequence[str] = ("k", "ncp", "pureness", "withheld"),
     *,
     random_state: int = 0,
 ) -> dict[str, tuple[GroupGap, ...]]:
     """Return how every group of those who asked differs in each metric: "k", "ncp", "pureness",
-    "suppressed".
+    "withheld".
 
     For the data holder, and for `cfk_plugin.plots.plot_groups`. Groups of fewer than 11 are pooled;
     see `cfk_plugin.metrics.group_gap`. `groups` has the group of the person who asked, one per
@@ -734,12 +734,12 @@ def group_gaps(
     }
 
 
-_METRICS = ("k", "ncp", "pureness", "suppressed")
+_METRICS = ("k", "ncp", "pureness", "withheld")
 
 
 def _figure(entry: Entry, name: str) -> float:
-    if name == "suppressed":
-        return float(isinstance(entry, Suppressed))
+    if name == "withheld":
+        return float(isinstance(entry, Withheld))
     return (
         float(getattr(entry.certificate, name))
         if isinstance(entry, GeneralizedCounterfactual)

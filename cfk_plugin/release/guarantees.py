@@ -41,7 +41,7 @@ from cfk_plugin.protection.catalogue import PEOPLE, Catalogue, catalogue_from_ar
 from cfk_plugin.protection.groups import Effort, coarser, partial_dependence, partition_of
 from cfk_plugin.protection.partition import Partition, ReciprocalProtector, partition_from_arrays
 from cfk_plugin.release.editions import CatalogueEditions, outcomes_of
-from cfk_plugin.release.results import Entry, GeneralizedCounterfactual, Suppressed
+from cfk_plugin.release.results import Entry, GeneralizedCounterfactual, Withheld
 from cfk_plugin.release.verification import Certified, Verdict
 
 
@@ -164,7 +164,7 @@ class GuaranteeState(HostOnly):
                 cells = entry.cells()
                 private = str(entry.query), *(cells[name] for name in entry.released)
                 if known.setdefault(private, entry.region) != entry.region:
-                    yield Suppressed(entry.query, "no_other_answer")
+                    yield Withheld(entry.query, "no_other_answer")
                     continue
             yield entry
 

@@ -23,7 +23,7 @@ from cfk_plugin.records.rule import Candidate, Decision, Handles, RegionPeople
 from cfk_plugin.release.batch import Batch
 from cfk_plugin.release.guarantees import GuaranteeState
 from cfk_plugin.release.person_handles import PersonHandles
-from cfk_plugin.release.results import Suppressed
+from cfk_plugin.release.results import Withheld
 from cfk_plugin.release.verification import Certified, RemainingRows, Verdict, Verifier, refused
 
 if TYPE_CHECKING:
@@ -207,7 +207,7 @@ class LedgerGuard(HostOnly):
             return refused(decision.reason or "intersection")
         if verdict is None or decision.outcome != "new":
             verdict = self.verdict_on(i, decision.region, decision.remaining)
-        if isinstance(verdict, Suppressed):
+        if isinstance(verdict, Withheld):
             return verdict
         region, certificate = verdict
         counts: dict[str, Any] = {"ledger": decision.outcome, "k_intersection": decision.people}
@@ -216,7 +216,7 @@ class LedgerGuard(HostOnly):
 
 def _without_record(verdict: Verdict) -> Verdict:
     """Note on the certificate that nothing connects this release with others."""
-    if isinstance(verdict, Suppressed):
+    if isinstance(verdict, Withheld):
         return verdict
     region, certificate = verdict
     counts: dict[str, Any] = {

@@ -41,7 +41,7 @@ from cfk_plugin.release.guarantees import (
 )
 from cfk_plugin.release.ledger_guard import LedgerGuard
 from cfk_plugin.release.person_handles import PersonHandles
-from cfk_plugin.release.results import Entry, Suppressed
+from cfk_plugin.release.results import Entry, Withheld
 from cfk_plugin.release.verification import Certified, Verdict, Verifier, entries_of, refused
 
 if TYPE_CHECKING:
@@ -264,7 +264,7 @@ class Pipeline(HostOnly):
                 else "infeasible"
             )
             why = np.where(np.isin(query, query[at[found]]), "no_other_answer", reason).tolist()
-            made = {i: Suppressed(int(query[i]), why[i]) for i in at[~found].tolist()}
+            made = {i: Withheld(int(query[i]), why[i]) for i in at[~found].tolist()}
             at, entries, factual = (
                 at[found],
                 entry[found],
@@ -305,7 +305,7 @@ class Pipeline(HostOnly):
         return [
             made[i]
             if i in made
-            else Suppressed(q, *(fault or (who and who.faults[i]) or ("not_desired",)))
+            else Withheld(q, *(fault or (who and who.faults[i]) or ("not_desired",)))
             for i, (q, fault) in enumerate(zip(query.tolist(), intake.faults, strict=True))
         ]
 
@@ -408,7 +408,7 @@ class Pipeline(HostOnly):
             alike = [
                 i
                 for i, v in enumerate(verdicts)
-                if isinstance(v, Suppressed) and v.reason in _DIVERSITY
+                if isinstance(v, Withheld) and v.reason in _DIVERSITY
             ]
             if not alike or 2 * policy.k > self.population.n_people:
                 break
@@ -551,6 +551,4 @@ def failing_closed() -> AbstractContextManager[None]:
 def withheld(query: Rows, error: CFKError) -> list[Entry]:
     by_model = isinstance(error, ModelError)  # a plugin may have raised it, with any text
     _log.warning("explanations withheld: %s", "ModelError in the pipeline" if by_model else error)
-    return [
-        Suppressed(q, "model_failed" if by_model else "protector_failed") for q in query.tolist()
-    ]
+    return [Withheld(q, "model_failed" if by_model else "protector_failed") for q in query.tolist()]

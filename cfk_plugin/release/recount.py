@@ -127,7 +127,7 @@ def examine(
         report.findings.append(Finding("least_pureness", "is missing"))
     if agreed is not None and agreed != policy:
         report.findings.append(Finding("policy", "is not the one that was given"))
-    if all(entry["status"] == "suppressed" for entry in content["explanations"]):
+    if all(entry["status"] == "withheld" for entry in content["explanations"]):
         report.findings.append(Finding("explanations", "nothing was released", fails=False))
     if population is None:
         return report
@@ -614,7 +614,7 @@ class Rerun:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             self._anonymizer = KAnonymizer(
-                policy=replace(policy, on_infeasible="suppress"), effort=judge.effort
+                policy=replace(policy, on_infeasible="withhold"), effort=judge.effort
             )
             self._anonymizer.fit(judge.population, model=judge.model, desired=judge.desired)
         self._pipeline = self._pipeline_of(judge)

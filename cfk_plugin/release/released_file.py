@@ -296,7 +296,7 @@ def read(
     """
     found, wrong = [], []
     for i, entry in enumerate(content["explanations"]):
-        if entry["status"] == "suppressed":
+        if entry["status"] == "withheld":
             continue
         where = f"explanation {i}"
         faults = [
@@ -326,7 +326,7 @@ def wrong_prototypes(content: Mapping[str, Any], population: Population) -> Iter
     """Yield prototypes that are not rows of the declared domain."""
     features = population.schema.features
     for i, entry in enumerate(content["explanations"]):
-        if entry["status"] == "suppressed":
+        if entry["status"] == "withheld":
             continue
         if set(entry["prototype"]) != set(features):
             yield Finding(

@@ -1,4 +1,4 @@
-"""What an explanation can be: a region with a certificate, a prototype, or suppressed; and how it
+"""What an explanation can be: a region with a certificate, a prototype, or withheld; and how it
 is worded.
 """
 
@@ -470,7 +470,7 @@ def _check_budget(prefix: str, epsilon: float, delta: float) -> None:
         raise PolicyError(f"{prefix}delta must be in [0, 1), got {delta!r}")
 
 
-SUPPRESSION_REASONS: Mapping[str, str] = MappingProxyType(
+WITHHOLDING_REASONS: Mapping[str, str] = MappingProxyType(
     {
         "none_found": "the explainer found no counterfactual",
         "not_desired": "the model does not give the desired outcome at the counterfactual",
@@ -766,7 +766,7 @@ class GeneralizedCounterfactual(_ReleasedEntry):
 
 @_fields_hidden
 @dataclass(frozen=True, slots=True)
-class Suppressed:
+class Withheld:
     """An explanation that is withheld.
 
     Attributes
@@ -774,7 +774,7 @@ class Suppressed:
     query : int
         Position of the query it would have answered.
     reason, columns : str, tuple of str
-        A code of `SUPPRESSION_REASONS`, and the columns at fault, where known.
+        A code of `WITHHOLDING_REASONS`, and the columns at fault, where known.
     refused_k : int, optional
         For the data holder alone: people in a refused region that had too few.
     """
@@ -784,21 +784,21 @@ class Suppressed:
     columns: tuple[str, ...] = ()
     refused_k: int | None = field(default=None, repr=False, compare=False)
 
-    status: ClassVar[Literal["suppressed"]] = "suppressed"
+    status: ClassVar[Literal["withheld"]] = "withheld"
 
     def __post_init__(self) -> None:
         """Accept documented reasons only, so that no free text can carry a value out."""
-        if self.reason not in SUPPRESSION_REASONS:
-            raise ValueError("unknown suppression reason; use a key of SUPPRESSION_REASONS")
+        if self.reason not in WITHHOLDING_REASONS:
+            raise ValueError("unknown reason for withholding; use a key of WITHHOLDING_REASONS")
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Leave out what is for the data holder."""
-        return Suppressed, (self.query, self.reason, self.columns)
+        return Withheld, (self.query, self.reason, self.columns)
 
     def text(self, factual: object = None, phrases: object = None) -> str:  # noqa: ARG002 - as a released entry takes
         """Say that the explanation is withheld, and why."""
         where = f" ({', '.join(self.columns)})" if self.columns else ""
-        return f"This explanation is withheld: {SUPPRESSION_REASONS[self.reason]}{where}."
+        return f"This explanation is withheld: {WITHHOLDING_REASONS[self.reason]}{where}."
 
     def _repr_html_(self) -> str:
         return card(f"Withheld explanation, query {self.query}", self.text())
@@ -829,7 +829,7 @@ class Suppressed:
 
 
 Released = GeneralizedCounterfactual | PrototypeCounterfactual
-Entry = Released | Suppressed
+Entry = Released | Withheld
 Policy = PrivacyPolicy | PrototypePolicy
 """What entries are released under: regions under the first, prototypes under the second."""
 

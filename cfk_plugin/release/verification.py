@@ -41,7 +41,7 @@ from cfk_plugin.metrics.information import ncp_by_attribute, weigh_losses
 from cfk_plugin.metrics.intervals import clopper_pearson
 from cfk_plugin.metrics.risk import SensitiveFigures
 from cfk_plugin.metrics.uniqueness import PrivatePart, PrivateRelease, number_of
-from cfk_plugin.release.results import Certificate, Entry, GeneralizedCounterfactual, Suppressed
+from cfk_plugin.release.results import Certificate, Entry, GeneralizedCounterfactual, Withheld
 
 # most rows inside of remembered regions: of all, and of one
 _REMEMBERED, _FEW_ROWS = 1 << 22, 10_000
@@ -57,14 +57,14 @@ class Certified(NamedTuple):
     certificate: Certificate
 
 
-Verdict = Certified | Suppressed
+Verdict = Certified | Withheld
 
 
-def refused(reason: str, k: int | None = None) -> Suppressed:
+def refused(reason: str, k: int | None = None) -> Withheld:
     """Return why a region does not leave, and the number of people if too few; the query is filled
     in later.
     """
-    return Suppressed(-1, reason, refused_k=k)
+    return Withheld(-1, reason, refused_k=k)
 
 
 Sealed = Callable[[Region], SealedRegion | None]
@@ -138,7 +138,7 @@ class Verifier(HostOnly):
         self._mapped_rows, self._sealed, self._seed = mapped_rows, sealed, seed
         self._private, self._policy_hash = PrivateRelease(population, policy), policy.sha256
         # the population and the partition never change
-        self._known: dict[str, _Recount | Suppressed] = {}
+        self._known: dict[str, _Recount | Withheld] = {}
         self._held = 0  # rows and combinations in these
         self._names = population.schema.quasi_identifiers
         self._domains = [population.domains[name] for name in self._names]
@@ -180,7 +180,7 @@ class Verifier(HostOnly):
                 numbers[first],
                 remaining.get(first),
             )
-            if isinstance(claim, Suppressed):
+            if isinstance(claim, Withheld):
                 found.update(dict.fromkeys(at.tolist(), claim))
             else:
                 of[at] = len(claims)
@@ -203,7 +203,7 @@ class Verifier(HostOnly):
         codes: Codes,
         numbers: Numbers,
         remaining: RemainingRows | None,
-    ) -> _Claim | Suppressed:
+    ) -> _Claim | Withheld:
         if region is None:
             return refused("infeasible")
         own = codes[self._at]
@@ -213,7 +213,7 @@ class Verifier(HostOnly):
             count = self._recounted(region)
         else:
             count = self._recount(region, remaining)
-        if isinstance(count, Suppressed):
+        if isinstance(count, Withheld):
             return count
         exact = PrivatePart() if self._private.is_exact else None
         if (
@@ -324,7 +324,7 @@ class Verifier(HostOnly):
         alone.
         """
         count = self._recounted(region)
-        if isinstance(count, Suppressed) or not self._private.is_exact:
+        if isinstance(count, Withheld) or not self._private.is_exact:
             return np.empty((0, len(self._names)), dtype=np.int32)
         return (
             count.drawn
@@ -332,14 +332,14 @@ class Verifier(HostOnly):
             else np.concatenate([count.drawn, count.cells])
         )
 
-    def _recounted(self, region: Region) -> _Recount | Suppressed:
+    def _recounted(self, region: Region) -> _Recount | Withheld:
         """Return the recount of a region, which never changes."""
         # as text, since equal regions may differ: one holds True, one 1
         key = repr(region)
         if (known := self._known.get(key)) is not None:
             return known
         count = self._recount(region)
-        size = 1 if isinstance(count, Suppressed) else len(count.rows) + len(count.drawn)
+        size = 1 if isinstance(count, Withheld) else len(count.rows) + len(count.drawn)
         if size <= _FEW_ROWS:
             if self._held + size > _REMEMBERED:
                 self._known.clear()
@@ -350,7 +350,7 @@ class Verifier(HostOnly):
 
     def _recount(
         self, region: Region, remaining: RemainingRows | None = None
-    ) -> _Recount | Suppressed:
+    ) -> _Recount | Withheld:
         population, policy = self._population, self._policy
         known = None if self._sealed is None else self._sealed(region)
         if known is not None:
@@ -575,8 +575,8 @@ def entries_of(
     """Yield what is released of counterfactuals, or why nothing is."""
     shown = dict[int, tuple[Region, dict[str, str]]]()
     for row, (query, verdict, outcome) in enumerate(zip(queries, verdicts, outcomes, strict=False)):
-        if isinstance(verdict, Suppressed):
-            yield Suppressed(query, verdict.reason, refused_k=verdict.refused_k)
+        if isinstance(verdict, Withheld):
+            yield Withheld(query, verdict.reason, refused_k=verdict.refused_k)
             continue
         found, certificate = verdict
         if id(found) not in shown:

@@ -45,7 +45,7 @@ linked.
 """
 
 _ATTACKS = 9
-_COMPARED = {"ncp": "information loss", "pureness": "pureness", "suppressed": "share withheld"}
+_COMPARED = {"ncp": "information loss", "pureness": "pureness", "withheld": "share withheld"}
 _TAIL = 0.025  # of a two-sided 95 % interval
 _NONE = Amount(value=0)
 
@@ -295,8 +295,8 @@ def _verification(case: JudgedCase, _: float | None) -> Judgment:
     """Judge protectors: the recount withholds proposals that do not keep the promise."""
     if not len(case.pooled):
         return Judgment("not_measured")
-    refused = case.pooled.suppressed[
-        (case.pooled.suppressed["reason"] == "verification_failed").to_numpy()
+    refused = case.pooled.withheld[
+        (case.pooled.withheld["reason"] == "verification_failed").to_numpy()
     ]
     if len(refused):
         return Judgment("fail", case.figure("refused_k"), case.pooled.evidence(refused))
@@ -330,7 +330,7 @@ def _summary_agrees(run: RunEvidence) -> bool:
     if run.rows is None:
         return False
     status, regions = run.rows["status"], run.rows[run.rows["k"].notna().to_numpy()]
-    counts = {f"cfk.{name}": int((status == name).sum()) for name in ("released", "suppressed")}
+    counts = {f"cfk.{name}": int((status == name).sum()) for name in ("released", "withheld")}
     found = figures({name: regions[name].to_numpy(dtype=float) for name in PER_EXPLANATION})
     known = {
         metric_of(name): value for name, value in found.items() if metric_of(name) in run.metrics

@@ -76,7 +76,7 @@ def compose(data: ReportData, *, address: str | None = None, docs: str | None = 
 def _tiles(data: ReportData) -> Iterator[Tile]:
     counts: Mapping[str, Any] = data.releases
     asked, left, withheld = (
-        shown(counts[name], "count") for name in ("asked", "released", "suppressed")
+        shown(counts[name], "count") for name in ("asked", "released", "withheld")
     )
     when = _days(data.report["period"]) or "None in the period"
     model, explainers = data.environment.get("model"), ", ".join(data.policy["generators"])
@@ -252,7 +252,7 @@ def _open(data: ReportData) -> list[CheckResult]:
 _METRICS = {
     "ncp": "NCP",
     "pureness": "Pureness",
-    "suppressed": "Share withheld",
+    "withheld": "Share withheld",
     "k": "People behind a region",
 }
 _MOST_CERTIFICATES = 3
@@ -314,7 +314,7 @@ class _Layout:
         data = self.data
         policy, latency = data.policy, data.releases["latency"]
         dp: Mapping[str, Any] = data.dp or {}
-        populations, hidden = data.population.get("populations", 0), len(data.suppressed_cells)
+        populations, hidden = data.population.get("populations", 0), len(data.hidden_cells)
         times = [(name, amount) for name, amount in latency.items() if amount.measured]
         return {
             "unchanged": data.changes is not None and not data.changes,
@@ -337,7 +337,7 @@ class _Layout:
         }
 
     def rows(self) -> dict[str, Rows]:
-        from cfk_plugin.release.results import SUPPRESSION_REASONS
+        from cfk_plugin.release.results import WITHHOLDING_REASONS
 
         data = self.data
         judged, others = (
@@ -360,7 +360,7 @@ class _Layout:
                 for each in data.policy["thresholds"]
             ],
             "reasons": [
-                (SUPPRESSION_REASONS.get(r, r), shown(n, "count")) for r, n in withheld.items()
+                (WITHHOLDING_REASONS.get(r, r), shown(n, "count")) for r, n in withheld.items()
             ],
             "criteria": [(c["criterion"], Mark(c["status"]), c["text"]) for c in data.criteria],
             "attacks": [

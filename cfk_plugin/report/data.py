@@ -296,7 +296,7 @@ class ReleaseCounts(TypedDict):
     exact: Amount
     generalised: Amount
     prototypes: Amount
-    suppressed: Amount
+    withheld: Amount
     asked: Amount
     released: Amount
     untracked: Amount
@@ -436,7 +436,7 @@ class ReportData:
     runs: tuple[RunLine, ...]  # empty in the external edition, as the next
     certificates: tuple[CertificateLine, ...]  # worst first
     changes: tuple[Change, ...] | None  # since the earlier report that was given; None without one
-    suppressed_cells: tuple[str, ...]  # places where something is hidden
+    hidden_cells: tuple[str, ...]  # places where something is hidden
     definitions: Mapping[str, Definition]  # of every metric, check and figure in the report
     schema_version: Literal[1] = 1
     # of median information loss; None in earlier reports, and without any

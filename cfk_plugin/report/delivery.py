@@ -39,7 +39,7 @@ _KEY = (
         "pureness_mean",
         "pureness_min",
         "ncp_mean",
-        "suppressed_rate",
+        "withheld_rate",
         "native_rate",
         "epsilon",
         "epsilon_spent",

@@ -54,12 +54,12 @@ _FIGURES: Mapping[tuple[Kind, Unit], str] = {
     (
         "requests",
         "count",
-    ): "asked released exact generalised prototypes suppressed untracked ledger_again "
+    ): "asked released exact generalised prototypes withheld untracked ledger_again "
     "ledger_refused native_leak",
     (
         "share_of_requests",
         "share",
-    ): "suppressed_rate native_rate near_native_rate native_qi_rate at_risk_009 "
+    ): "withheld_rate native_rate near_native_rate native_qi_rate at_risk_009 "
     "at_risk_020 flips true_rate cm optimal_rate",
     (
         "class_size",

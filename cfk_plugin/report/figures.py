@@ -79,7 +79,7 @@ def latest_comparison(evidence: Evidence) -> Sequence[Mapping[str, Any]]:
 
 
 def _of_releases(evidence: Evidence, pooled: Pooled) -> Iterator[Metric]:
-    asked, released, suppressed = len(pooled), len(pooled.released), len(pooled.suppressed)
+    asked, released, withheld = len(pooled), len(pooled.released), len(pooled.withheld)
     exact = int((pooled.values("ncp") == 0).sum())
     untracked = [
         run.metrics["cfk.untracked"] for run in evidence.runs if "cfk.untracked" in run.metrics
@@ -90,11 +90,11 @@ def _of_releases(evidence: Evidence, pooled: Pooled) -> Iterator[Metric]:
         "exact": exact if len(pooled.regions) else None,
         "generalised": len(pooled.regions) - exact if len(pooled.regions) else None,
         "prototypes": len(pooled.prototypes),
-        "suppressed": suppressed,
+        "withheld": withheld,
         "untracked": int(sum(untracked)) if untracked else None,
     }
     yield from (_figure(name, RELEASES, value=count) for name, count in counts.items())
-    yield _share("suppressed_rate", suppressed, asked, RELEASES)
+    yield _share("withheld_rate", withheld, asked, RELEASES)
     known = pooled.of_all("finding")
     # Where no explainer was asked for answers, the rates are of the latest sample: samples of
     # several runs may be of the same people.
@@ -169,7 +169,7 @@ def _of_disclosure(pooled: Pooled) -> Iterator[Metric]:
 def _of_composition(pooled: Pooled) -> Iterator[Metric]:
     outcomes = pooled.of_all("ledger")
     refused = (
-        int((pooled.suppressed["reason"] == "intersection").sum()) if len(pooled.suppressed) else 0
+        int((pooled.withheld["reason"] == "intersection").sum()) if len(pooled.withheld) else 0
     )
     again = int(outcomes.isin(["again", "earlier"]).sum())
     yield _least(
@@ -203,9 +203,9 @@ def _of_utility(evidence: Evidence, pooled: Pooled) -> Iterator[Metric]:
     if len(true := pooled.of_all("true")):
         yield _share("true_rate", int(true.sum()), len(true), VALIDITY)
     people = evidence.latest("population").get("people")
-    known = len(k) > 0 and (isinstance(people, int) or not len(pooled.suppressed))
+    known = len(k) > 0 and (isinstance(people, int) or not len(pooled.withheld))
     cost = (
-        float(k.sum() + (people if isinstance(people, int) else 0) * len(pooled.suppressed))
+        float(k.sum() + (people if isinstance(people, int) else 0) * len(pooled.withheld))
         if known
         else None
     )
@@ -292,7 +292,7 @@ def _over(values: NDArray[np.float64], reduce: Callable[..., Any]) -> float | No
     return float(reduce(values)) if len(values) else None
 
 
-_METRICS = ("k", "ncp", "pureness", "suppressed")
+_METRICS = ("k", "ncp", "pureness", "withheld")
 _MOST_RESAMPLED_TWICE = 2_000
 _NORMAL_95 = 1.959964
 _ROUNDING = 1e-12
@@ -321,8 +321,8 @@ def _by_attribute(pooled: Pooled) -> Iterator[tuple[str, pd.DataFrame]]:
 def _of_attribute(attribute: str, rows: pd.DataFrame) -> Iterator[Group]:
     labels = rows["group"].astype(str).to_numpy()
     for metric in _METRICS:
-        if metric == "suppressed":
-            values = np.asarray(rows["status"] == "suppressed", dtype=np.float64)
+        if metric == "withheld":
+            values = np.asarray(rows["status"] == "withheld", dtype=np.float64)
         elif metric in rows:
             values = rows[metric].to_numpy(dtype=np.float64, na_value=np.nan)
         else:
@@ -542,7 +542,7 @@ def _frontier(evidence: Evidence) -> Distribution | None:
     names = {
         "NCP": "common_ncp_mean",
         "pureness": "common_pureness_mean",
-        "withheld": "suppressed_rate",
+        "withheld": "withheld_rate",
     }
     series = {
         title: tuple(_logged(point.get(name)) for point in points) for title, name in names.items()

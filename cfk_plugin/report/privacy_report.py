@@ -489,7 +489,7 @@ def _computed(
         certificates=_certificates(pooled, control),
         changes=None,
         picture=_picture(pooled, control),
-        suppressed_cells=tuple(sorted(set(control.hidden))),
+        hidden_cells=tuple(sorted(set(control.hidden))),
         definitions=statements.definitions_of(checks, metrics, ran),
     )
 
@@ -531,20 +531,19 @@ def _releases(case: JudgedCase, control: Control) -> ReleaseCounts:
     """Describe what was asked for, and what became of it."""
     # These add up to all requests: with a small one, a second one is hidden.
     parts = {
-        name: case.figure(name).value
-        for name in ("exact", "generalised", "prototypes", "suppressed")
+        name: case.figure(name).value for name in ("exact", "generalised", "prototypes", "withheld")
     }
     counts = {name: int(value) for name, value in parts.items() if value is not None}
     shown = dict.fromkeys(parts, Amount()) | control.counts(counts, "releases", people=False)
     asked = control.total(counts, "releases.asked")
-    complement = shown["suppressed"].band is not None  # of all requests
+    complement = shown["withheld"].band is not None  # of all requests
     # else what was withheld and released would tell the sum
     hides = complement or asked.band is not None
     untracked = control.amount(case.figure("untracked"), "requests", "releases.untracked")
     control.hides_released = control.external and hides
     reasons = (
-        case.pooled.suppressed["reason"].value_counts()
-        if len(case.pooled.suppressed)
+        case.pooled.withheld["reason"].value_counts()
+        if len(case.pooled.withheld)
         else pd.Series(dtype=int)
     )
     counted = {
@@ -561,7 +560,7 @@ def _releases(case: JudgedCase, control: Control) -> ReleaseCounts:
         "exact": shown["exact"],
         "generalised": shown["generalised"],
         "prototypes": shown["prototypes"],
-        "suppressed": shown["suppressed"],
+        "withheld": shown["withheld"],
         "asked": asked,
         "released": (
             Amount(band=HIDDEN)
@@ -623,7 +622,7 @@ def _group(group: Group, control: Control) -> Group:
     return replace(group, n=Amount(value=in_steps(n)), mean=mean, rest=rest, gap=gap)
 
 
-_KIND_OF_GROUP: Mapping[str, Kind] = {"k": "class_size", "suppressed": "share_of_requests"}
+_KIND_OF_GROUP: Mapping[str, Kind] = {"k": "class_size", "withheld": "share_of_requests"}
 
 
 def _runs(evidence: Evidence, pooled: Pooled, control: Control) -> tuple[RunLine, ...]:

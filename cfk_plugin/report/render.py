@@ -251,7 +251,7 @@ def curves_of(data: ReportData, found: Distribution, block: Mapping[str, Any]) -
         drawn = {
             "common_ncp_mean": "NCP",
             "common_pureness_mean": "pureness",
-            "suppressed_rate": "withheld",
+            "withheld_rate": "withheld",
         }
         table = {
             f"{column}{end}": [

@@ -141,8 +141,8 @@ class Pooled:
         return self.rows[(self.rows["status"] == "released").to_numpy()]
 
     @cached_property
-    def suppressed(self) -> pd.DataFrame:
-        return self.rows[(self.rows["status"] == "suppressed").to_numpy()]
+    def withheld(self) -> pd.DataFrame:
+        return self.rows[(self.rows["status"] == "withheld").to_numpy()]
 
     @cached_property
     def regions(self) -> pd.DataFrame:

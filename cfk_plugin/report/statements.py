@@ -506,7 +506,7 @@ def policy_summary(
 def _withholds(run: RunEvidence) -> bool:
     """Say whether a policy may withhold single private attributes."""
     asked = run.policy or {}
-    coarsens = asked.get("alpha") is not None and asked.get("on_homogeneous") != "suppress"
+    coarsens = asked.get("alpha") is not None and asked.get("on_homogeneous") != "withhold"
     return (
         asked.get("private_values") == "bins" or asked.get("rare_values") == "withhold" or coarsens
     )

@@ -167,7 +167,7 @@ class Card:
 
     def _answers(self) -> str:
         return (
-            "## Answers\n\nOne record per counterfactual: `status` (`released`, or `suppressed`"
+            "## Answers\n\nOne record per counterfactual: `status` (`released`, or `withheld`"
             " with a `reason`), `sentence`, `features`, and three figures.\n\n| figure | meaning"
             " |\n|---|---|\n| `k` | people of the population who fit the region |\n| `ncp` |"
             " information lost, 0 (nothing) to 1 (everything) |\n| `pureness` | share of the value"

@@ -137,9 +137,9 @@ def _counts(records: Sequence[Record]) -> dict[str, float]:
     counts: dict[str, float] = {
         "asked": len(records),
         "released": released,
-        "suppressed": len(records) - released,
+        "withheld": len(records) - released,
     }
-    return counts | ({"suppressed_rate": counts["suppressed"] / len(records)} if records else {})
+    return counts | ({"withheld_rate": counts["withheld"] / len(records)} if records else {})
 
 
 def _figures(records: Sequence[Record], sizes: Sequence[int], k: int) -> dict[str, float]:

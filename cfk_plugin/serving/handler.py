@@ -24,7 +24,7 @@ from cfk_plugin._protect import protect
 from cfk_plugin.data.intake import Intake, take_in, take_in_records
 from cfk_plugin.data.population import Population
 from cfk_plugin.errors import CFKError, InputError, PolicyError, quiet
-from cfk_plugin.release.results import Suppressed
+from cfk_plugin.release.results import Withheld
 from cfk_plugin.serving.records import reason_of, record_of
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ class RequestHandler:
 
     Thread-safe; every answer is protected, and no message quotes a row.
 
-    The policy's k is the floor; infeasible answers are always suppressed. `make` returns a
+    The policy's k is the floor; infeasible answers are always withheld. `make` returns a
     protected explainer for a policy, and `most` queries may be in one request.
     """
 
@@ -160,7 +160,7 @@ class RequestHandler:
         make: Callable[[PrivacyPolicy], ProtectedExplainer],
         most: int,
     ) -> None:
-        policy = replace(policy, on_infeasible="suppress")  # raising would fail the whole request
+        policy = replace(policy, on_infeasible="withhold")  # raising would fail the whole request
         self._population, self._policy, self._make, self._most = population, policy, make, most
         self._features, self._private = (
             list(population.schema.features),
@@ -199,7 +199,7 @@ class RequestHandler:
             _log.warning("explanations withheld: %s in the pipeline", said)
             of_answer = isinstance(failure, InputError)  # queries were checked already
             reason = "explainer_failed" if of_answer else reason_of(failure)
-        return [Suppressed(query, reason) for query in range(len(intake))]
+        return [Withheld(query, reason) for query in range(len(intake))]
 
     def _record(self, entry: Entry, intake: Intake) -> dict[str, Any]:
         factual = {

@@ -14,7 +14,7 @@ import pandas as pd
 
 from cfk_plugin.data.region import Interval, Part, json_value
 from cfk_plugin.errors import AdapterError, CFKError, LedgerError, ModelError, quiet
-from cfk_plugin.release.results import Entry, Suppressed
+from cfk_plugin.release.results import Entry, Withheld
 
 if TYPE_CHECKING:
     from cfk_plugin.data.domain import Domain
@@ -90,7 +90,7 @@ def record_of(
             return _written(entry, factual, names, domains, {} if known is None else known)
     except CFKError as failure:  # its text is the class of what was raised
         _log.warning("an explanation is withheld, as it could not be written: %s", failure)
-    return _written(Suppressed(entry.query, "protector_failed"), None, (), {}, {})
+    return _written(Withheld(entry.query, "protector_failed"), None, (), {}, {})
 
 
 def _written(
@@ -102,7 +102,7 @@ def _written(
 ) -> dict[str, Any]:
     parts: Mapping[str, Part] = {}
     certificate, reason, told = None, None, None
-    if isinstance(entry, Suppressed):
+    if isinstance(entry, Withheld):
         reason, told, names = entry.reason, entry.text(), ()
     else:
         parts, certificate = entry.parts(), entry.certificate

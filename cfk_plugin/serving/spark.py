@@ -27,7 +27,7 @@ from cfk_plugin.data.rows import select_columns, spread
 from cfk_plugin.errors import BundleError, CFKError, InputError, ModelError, PolicyError, quiet
 from cfk_plugin.records.ledger import Ledger
 from cfk_plugin.release.anonymizer import KAnonymizer
-from cfk_plugin.release.results import Suppressed
+from cfk_plugin.release.results import Withheld
 from cfk_plugin.serving.records import FEATURE, RECORD, Known, reason_of, record_of
 
 if TYPE_CHECKING:
@@ -59,9 +59,9 @@ def protect_spark(
     who can read the workers' memory or disks: the model, the key and everybody's quasi-identifiers
     are there while the job runs.
 
-    Whatever fails on a worker (model, ledger, opening the file) gives suppressed records with a
+    Whatever fails on a worker (model, ledger, opening the file) gives withheld records with a
     reason. Nothing is raised there, as Spark sends exceptions with their text to the driver and its
-    logs. So ``on_infeasible="raise"`` suppresses, too.
+    logs. So ``on_infeasible="raise"`` withholds, too.
 
     Parameters
     ----------
@@ -187,7 +187,7 @@ class _Job:
         )
 
     def __call__(self, batch: pd.DataFrame) -> pd.DataFrame:
-        """Protect some rows, on a worker; if anything fails, all of them are suppressed."""
+        """Protect some rows, on a worker; if anything fails, all of them are withheld."""
         kept = batch.iloc[:, self.features * (1 + self.has_factuals) :]
         if self.asked is not None:
             kept = kept.take(np.repeat(np.arange(len(batch)), self.asked["answers"]))
@@ -196,7 +196,7 @@ class _Job:
                 records = self._records(batch)
         except CFKError as error:  # names columns at most
             _log.warning("explanations withheld on a worker: %s", error)
-            entry = Suppressed(0, reason_of(error))
+            entry = Withheld(0, reason_of(error))
             records = [record_of(entry, None, (), {})] * len(kept)
         table = pd.DataFrame(
             {name: pd.Series([r[name] for r in records], dtype=object) for name in _WRITTEN}
@@ -240,7 +240,7 @@ class _Job:
             raise PolicyError(_NONE)
         if not population.has_cells and self.asked is None:
             raise PolicyError(_ALONE)
-        policy = replace(population.policy, on_infeasible="suppress")
+        policy = replace(population.policy, on_infeasible="withhold")
         model, desired, method, seed = _unpickled(self.fitting)
         book = None if self.ledger is None else Ledger(self.ledger, key=self.ledger_key)
         anonymizer = KAnonymizer(policy=policy, method=method, ledger=book, seed=seed)

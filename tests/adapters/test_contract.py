@@ -244,7 +244,7 @@ BROKEN: list[tuple[str, Any, str]] = [
     ("restore", lambda self, native, explanations: SimpleNamespace(result=[Shown(native)]), KEEPS),
     (
         "restore",
-        lambda self, native, found: told(found, native, "suppressed"),
+        lambda self, native, found: told(found, native, "withheld"),
         "where all was withheld",
     ),
     (

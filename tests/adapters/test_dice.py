@@ -25,7 +25,7 @@ from cfk_plugin.errors import AdapterError, NotForwardedError
 from cfk_plugin.hookspecs import AdaptContext, NoneFoundError
 from cfk_plugin.plugins import load_plugins
 from cfk_plugin.release.explanations import Explanations
-from cfk_plugin.release.results import Certificate, GeneralizedCounterfactual, Suppressed
+from cfk_plugin.release.results import Certificate, GeneralizedCounterfactual, Withheld
 
 CONTEXT = AdaptContext(tuple(FEATURES), "approved")
 CERTIFICATE = Certificate(
@@ -49,7 +49,7 @@ def entries(asked: list[int], withheld: tuple[int, ...] = ()) -> Explanations:
     private = {"income": 61.5, "education": "low", "smoker": True}
     return Explanations(
         [
-            Suppressed(query, "infeasible")
+            Withheld(query, "infeasible")
             if i in withheld
             else GeneralizedCounterfactual(query, region, private, CERTIFICATE, outcome=Outcome(1))
             for i, query in enumerate(asked)

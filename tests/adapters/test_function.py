@@ -176,7 +176,7 @@ def test_native_answer_comes_back_in_its_own_container_and_single_values_in_thei
         assert len(batch.frame) == 2
         assert list(table.columns) == FEATURES
         return source.restore(
-            native, [kind(query=0, status="released"), kind(query=1, status="suppressed")]
+            native, [kind(query=0, status="released"), kind(query=1, status="withheld")]
         )
 
     frame, rows = older(QUERIES[:2]), QUERIES[:2].to_numpy(dtype=object)

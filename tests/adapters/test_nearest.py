@@ -141,7 +141,7 @@ def test_adapter_says_it_is_instance_based_and_restores_a_table() -> None:
         "income": Interval(1.5, 1.5),
     }
     released = SimpleNamespace(query=0, status="released", cells=lambda: cells, parts=lambda: parts)
-    withheld = SimpleNamespace(query=1, status="suppressed")
+    withheld = SimpleNamespace(query=1, status="withheld")
     table = source.restore(native, [released, withheld])
     assert table.iloc[0].to_dict() == {**cells, "member": True, "income": 1.5}
     assert table.iloc[1].tolist() == [None] * 4

@@ -104,6 +104,6 @@ def test_restored_answer_is_an_array_of_cells() -> None:
         "smoker": frozenset([True]),
     }
     released = SimpleNamespace(status="released", cells=lambda: cells, parts=lambda: parts)
-    answer = source.restore(native, [released, SimpleNamespace(status="suppressed")])
+    answer = source.restore(native, [released, SimpleNamespace(status="withheld")])
     assert answer.dtype == object
     assert answer.tolist() == [["20–30", 61.5, "{clerk, nurse}", "low", True], [None] * 5]

@@ -93,7 +93,7 @@ def test_nice_is_not_told_and_held_to_it(guarantee: str) -> None:
     private = wrapped(nice_of("sparsity"), guarantee)
     call = CALL if guarantee == "catalogue" else {"permitted_range": CALL["permitted_range"]}
     answers = private.explain(ASKS, **call)
-    assert {entry.reason for entry in answers.suppressed} <= {
+    assert {entry.reason for entry in answers.withheld} <= {
         "no_actionable_answer",
         "pureness_below_floor",
     }
@@ -131,6 +131,6 @@ def test_an_answer_of_an_explainer_that_changes_what_is_fixed_is_withheld() -> N
     )
     fixed = (found[["income", "smoker"]] == ASKS[["income", "smoker"]]).all(axis=1)
     for entry, is_kept in zip(answers, fixed, strict=True):
-        assert is_kept or entry.status == "suppressed"
-    assert "no_actionable_answer" in {entry.reason for entry in answers.suppressed}
+        assert is_kept or entry.status == "withheld"
+    assert "no_actionable_answer" in {entry.reason for entry in answers.withheld}
     assert np.array_equal(MODEL.predict(as_text(found)), np.ones(12))

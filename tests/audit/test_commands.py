@@ -471,7 +471,7 @@ def test_a_frontier_is_written_plotted_and_logged_with_k_as_the_step(mlflow_stor
     assert "over all 6 counterfactuals" in result.stdout
     assert f"{found['points'][2]['ncp_mean']['value']:.3f} (" in result.stdout
     assert (run.data.tags["cfk.frontier"], run.data.params["frontier.ks"]) == ("1", "2,5,12")
-    for name in ("ncp_mean", "common_pureness_mean", "suppressed_rate"):
+    for name in ("ncp_mean", "common_pureness_mean", "withheld_rate"):
         history = mlflow.MlflowClient().get_metric_history(run.info.run_id, f"frontier/{name}")
         values = [(point["k"], pytest.approx(point[name]["value"])) for point in found["points"]]
         assert [(one.step, one.value) for one in history] == values

@@ -262,7 +262,7 @@ def test_answers_are_read_as_the_nearest_instance_and_withheld_values_as_the_que
         assert row["job"] == (own["job"] if "job" in entry.withheld else entry.released["job"])
 
 
-def test_several_or_fewer_answers_are_refused_and_suppressed_ones_are_missing() -> None:
+def test_several_or_fewer_answers_are_refused_and_withheld_ones_are_missing() -> None:
     sample = gaps()
     queries, twice = sample.X[~sample.y].head(3), lambda asked: asked.assign(query=[0, 0, 1])
     with pytest.raises(InputError, match="one each"):

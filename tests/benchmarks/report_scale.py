@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cfk_plugin.records.record import RunRecord, table
-from cfk_plugin.release.results import Suppressed
+from cfk_plugin.release.results import Withheld
 from cfk_plugin.report.compose import compose
 from cfk_plugin.report.privacy_report import build
 from cfk_plugin.report.render import render_html
@@ -45,7 +45,7 @@ def pool_of_rows(seed: int = 0) -> tuple[RunRecord, pa.Table]:
     """Return explanations as they are logged, every tenth of them withheld."""
     rng = np.random.default_rng(seed)
     entries = [
-        Suppressed(i, "infeasible")
+        Withheld(i, "infeasible")
         if i % 10 == 0
         else released(
             i,

@@ -34,7 +34,7 @@ from cfk_plugin import (
     metrics,
 )
 from cfk_plugin.metrics import Chance, Estimate, Support, Utility
-from cfk_plugin.release.results import SUPPRESSION_REASONS
+from cfk_plugin.release.results import WITHHOLDING_REASONS
 
 pytestmark = pytest.mark.full_search
 
@@ -208,7 +208,7 @@ def test_every_error_and_reason_is_listed() -> None:
     kinds = {name: value for name, value in vars(errors).items() if isinstance(value, type)}
     raised = {name for name, kind in kinds.items() if issubclass(kind, Exception)}
     listed = set(re.findall(r"^\| `(\w+)` \|", page("errors.md"), re.M))
-    assert listed == raised | set(SUPPRESSION_REASONS)
+    assert listed == raised | set(WITHHOLDING_REASONS)
 
 
 def test_json_page_names_every_key_and_its_examples_are_valid() -> None:

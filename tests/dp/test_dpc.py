@@ -218,7 +218,7 @@ def test_every_answer_says_that_nothing_is_guaranteed(
     assert "no guarantee" in (DPC.__doc__ or "")
     result = method.explain(queries)
     assert result.released
-    assert {entry.reason for entry in result.suppressed} <= {"not_desired"}
+    assert {entry.reason for entry in result.withheld} <= {"not_desired"}
     for entry in result.released:
         assert (entry.certificate.guarantee, entry.certificate.total) == ("none", None)
         assert entry.to_dict()["certificate"]["covers"] == "nothing is guaranteed; see audit"

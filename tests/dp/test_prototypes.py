@@ -25,7 +25,7 @@ from cfk_plugin import (
     PrivacyPolicy,
     PrototypeCounterfactual,
     Schema,
-    Suppressed,
+    Withheld,
     protect,
 )
 from cfk_plugin.data.model import Goal
@@ -94,7 +94,7 @@ def public() -> DPPrototypes:
 
 
 def reasons(result: Any) -> set[str]:
-    return {entry.reason for entry in result if isinstance(entry, Suppressed)}
+    return {entry.reason for entry in result if isinstance(entry, Withheld)}
 
 
 # --- answers --------------------------------------------------------------------------------------
@@ -256,7 +256,7 @@ def test_prototypes_are_drawn_rows_of_each_outcome_spread_over_it(names: list[st
     assert one.served_.frame[names[1]].nunique() > 1
 
 
-def test_where_no_row_has_the_outcome_or_the_model_fails_answers_are_suppressed() -> None:
+def test_where_no_row_has_the_outcome_or_the_model_fails_answers_are_withheld() -> None:
     nothing = fitted(desired=lambda labels: np.zeros(len(labels), dtype=bool)).explain(QUERIES)
     assert (reasons(nothing), len(nothing)) == ({"none_found"}, len(QUERIES))
     calls = []

@@ -48,7 +48,7 @@ POLICY: Mapping[str, Any] = {
     "l": None,
     "t": None,
     "near_native": "auto",
-    "on_infeasible": "suppress",
+    "on_infeasible": "withhold",
     "private_values": "exact",
     "rare_values": "release",
     "alpha": None,

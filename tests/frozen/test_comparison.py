@@ -77,7 +77,7 @@ def lose_the_last(records: list[dict[str, Any]]) -> None:
         (lose_a_person, "transform, explanation 2: k was 5, is 4"),
         (
             change_reason,
-            "transform, explanation 9: was suppressed (missing_value), is suppressed (infeasible)",
+            "transform, explanation 9: was withheld (missing_value), is withheld (infeasible)",
         ),
         (
             change_last_digit,
@@ -118,8 +118,8 @@ def test_other_versions_may_differ_by_a_billionth() -> None:
 
 def test_wording_is_not_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     before = [record_of(explanation) for explanation in nominal_explanations()]
-    reworded = dict.fromkeys(results.SUPPRESSION_REASONS, "other words")
-    monkeypatch.setattr(results, "SUPPRESSION_REASONS", reworded)
+    reworded = dict.fromkeys(results.WITHHOLDING_REASONS, "other words")
+    monkeypatch.setattr(results, "WITHHOLDING_REASONS", reworded)
     monkeypatch.setattr(results, "sentence", lambda *parts: "another sentence")
     explanations = nominal_explanations()
     texts = explanations.text(Case.of(LABEL).factuals.tail(5))

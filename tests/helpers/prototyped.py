@@ -9,7 +9,7 @@ from cfk_plugin.release.results import (
     PrototypeCertificate,
     PrototypeCounterfactual,
     PrototypePolicy,
-    Suppressed,
+    Withheld,
 )
 
 COLUMNS = ["age", "city", "salary"]
@@ -47,7 +47,7 @@ def prototypes(
     """Return a result; its provenance names a population, as a careless caller might."""
     entries = entries or (
         prototype(0),
-        Suppressed(1, "none_found"),
+        Withheld(1, "none_found"),
         prototype(2, age=44, city=None),
     )
     told = {

@@ -88,10 +88,10 @@ def rows(n: int = 100, policy: PrivacyPolicy = POLICY, **columns: Any) -> pd.Dat
 
 
 def withheld(table: pd.DataFrame, last: int, reason: str = "infeasible") -> pd.DataFrame:
-    """Return a table in which the explanations up to `last` were suppressed."""
+    """Return a table in which the explanations up to `last` were withheld."""
     table = table.astype({"k": float})
     table.loc[:last, ["k", "ncp", "pureness", "pureness_low", "pureness_high"]] = np.nan
-    table.loc[:last, ["status", "reason"]] = ["suppressed", reason]
+    table.loc[:last, ["status", "reason"]] = ["withheld", reason]
     return table
 
 
@@ -171,7 +171,7 @@ def run(table: pd.DataFrame | None = None, policy: PrivacyPolicy = POLICY, **cha
     table = rows(policy=policy) if table is None else table
     regions = table[table["k"].notna()]
     metrics = {"asked": len(table), "released": (table["status"] == "released").sum()}
-    metrics |= {"suppressed": len(table) - metrics["released"], "untracked": 0}
+    metrics |= {"withheld": len(table) - metrics["released"], "untracked": 0}
     metrics |= (
         {"k.min": regions["k"].min(), "ncp.mean": regions["ncp"].mean()} if len(regions) else {}
     )

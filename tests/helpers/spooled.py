@@ -10,7 +10,7 @@ from cfk_plugin.data.region import Interval, Region
 from cfk_plugin.records.record import RunRecord
 from cfk_plugin.records.spool import Spool, SpoolSettings
 from cfk_plugin.release.explanations import Explanations, ResultContext
-from cfk_plugin.release.results import Certificate, GeneralizedCounterfactual, Suppressed
+from cfk_plugin.release.results import Certificate, GeneralizedCounterfactual, Withheld
 
 COLUMNS = ["age", "city", "salary"]
 
@@ -53,7 +53,7 @@ def explanations(
 ) -> Explanations:
     entries = entries or (
         released(0),
-        Suppressed(1, "infeasible"),
+        Withheld(1, "infeasible"),
         released(2, k=9, ncp=0.75, pureness=0.5),
     )
     return Explanations(

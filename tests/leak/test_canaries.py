@@ -620,7 +620,7 @@ def test_models_protectors_and_plugins_that_fail(watch: Watch) -> None:
         watch.explain(
             lambda rows: WANTED, policy=POLICIES["reciprocal"], plugins=[Hook(name, function)]
         )
-    reasons = {entry.reason for result in watch.results for entry in result.suppressed}
+    reasons = {entry.reason for result in watch.results for entry in result.withheld}
     assert reasons == {"protector_failed", "verification_failed"}
     assert len(watch.errors) == 2  # both adapters; a partition needs no registered protector
     settings: dict[str, Any] = {"policy": POLICIES["nominal"], "desired": 1}

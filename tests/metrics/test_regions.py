@@ -91,13 +91,13 @@ def test_parts_that_do_not_fit_are_refused_by_name(mixed: Population, name: str,
 
 def test_discernibility() -> None:
     assert metrics.discernibility([3, 10]) == 13
-    assert metrics.discernibility([3, 10], n_suppressed=2, n_people=100) == 213
-    assert metrics.discernibility([3, 10], n_suppressed=4, n_people=17, form="squared") == 109 + 68
+    assert metrics.discernibility([3, 10], n_withheld=2, n_people=100) == 213
+    assert metrics.discernibility([3, 10], n_withheld=4, n_people=17, form="squared") == 109 + 68
     assert metrics.discernibility([]) == 0
     for wrong in (
-        {"n_suppressed": 1},
+        {"n_withheld": 1},
         {"class_sizes": [-1]},
-        {"n_suppressed": -1, "n_people": 9},
+        {"n_withheld": -1, "n_people": 9},
         {"form": "cubed"},
     ):
         with pytest.raises(InputError, match=r"n_people|>= 0|form"):

@@ -193,7 +193,7 @@ GENERATED: dict[str, dict[str, Any]] = {
     "reciprocal-diverse": {**RECIPROCAL, "l": 2, "t": 0.6},
     "reciprocal-bins": {**RECIPROCAL, "private_values": "bins"},
     "reciprocal-rare": {**RECIPROCAL, "rare_values": "withhold", "alpha": 0.3, "min_lift": 1.0},
-    "reciprocal-alike": {**RECIPROCAL, "alpha": 0.4, "min_lift": 1.1, "on_homogeneous": "suppress"},
+    "reciprocal-alike": {**RECIPROCAL, "alpha": 0.4, "min_lift": 1.1, "on_homogeneous": "withhold"},
     "catalogue-diverse": {"guarantee": "catalogue", "private_values": "exact", "l": 2},
     "catalogue-private": {
         "guarantee": "catalogue",
@@ -201,7 +201,7 @@ GENERATED: dict[str, dict[str, Any]] = {
         "rare_values": "withhold",
         "alpha": 0.5,
         "min_lift": 1.0,
-        "on_homogeneous": "suppress",
+        "on_homogeneous": "withhold",
     },
 }
 

@@ -23,7 +23,7 @@ from cfk_plugin import (
     PrivacyPolicy,
     Region,
     Schema,
-    Suppressed,
+    Withheld,
     protect,
 )
 from cfk_plugin.data.constraints import Constraints
@@ -265,7 +265,7 @@ def test_a_counterfactual_becomes_the_entry_nearest_to_it(
             for e in entries
             if e.label is None or e.label == own[i]
         ]
-        if isinstance(found, Suppressed):
+        if isinstance(found, Withheld):
             assert (
                 found.reason == "infeasible"
                 if not offers
@@ -302,7 +302,7 @@ def test_an_answer_is_the_nearest_true_entry_or_nearer_and_true_wherever_an_entr
             if met(model, desired, e.label, nearest_point(e.region, query, train), e.private)[0]
         ]
         if not true:
-            assert found == Suppressed(i, "infeasible")
+            assert found == Withheld(i, "infeasible")
             continue
         assert isinstance(found, GeneralizedCounterfactual)
         behind = [e for e in offers if e.region == found.region]
@@ -471,7 +471,7 @@ def test_an_answer_is_the_nearest_true_entry_that_asks_for_no_excluded_change(
             ):
                 true.append(entry)
         if not true:
-            assert found == Suppressed(i, "no_actionable_answer")
+            assert found == Withheld(i, "no_actionable_answer")
             continue
         nearest = min(plain_distance(query, e, train, entries) for e in true)
         best = [e for e in true if plain_distance(query, e, train, entries) <= nearest + 1e-9]
@@ -490,8 +490,8 @@ def test_moved_answers_are_nearer_and_more_and_ask_for_no_excluded_change(
     )
     assert len(moved.released) >= max(len(plainly.released), 10)
     for before, entry in zip(plainly, moved, strict=True):
-        assert before.status == "suppressed" or entry.status == "released"
-        if entry.status == "suppressed":
+        assert before.status == "withheld" or entry.status == "released"
+        if entry.status == "withheld":
             continue
         query = queries.iloc[entry.query].to_dict()
         assert all(
@@ -547,7 +547,7 @@ def test_what_an_explainer_found_is_answered_truly_and_with_one_region_for_every
         # Who would not get the outcome with these private values is none that could have been the
         # counterfactual.
         assert K <= len(again.released) <= (entry.certificate.k_effective or 0)
-        assert {each.reason for each in again.suppressed} <= {"not_desired"}
+        assert {each.reason for each in again.withheld} <= {"not_desired"}
         changed = {
             name
             for name in PRIVATE
@@ -672,7 +672,7 @@ def test_bad_queries_cost_themselves_alone() -> None:
         "invalid_value", None, "unknown_category", "invalid_value", "missing_value", None,
     ]  # fmt: skip
     assert (result[1], result[5]) == (good[1], good[5])
-    assert len(anonymizer.explain(queries.assign(city="Atlantis")).suppressed) == 6
+    assert len(anonymizer.explain(queries.assign(city="Atlantis")).withheld) == 6
 
 
 def test_fewer_than_k_people_with_the_outcome_are_an_error() -> None:
@@ -703,7 +703,7 @@ def test_a_private_value_that_decides_alone_for_few_is_no_entry(
     assert (
         "6 of 6 people who could be a counterfactual are in groups without an entry" in caplog.text
     )
-    assert {entry.reason for entry in anonymizer.explain(train).suppressed} == {"infeasible"}
+    assert {entry.reason for entry in anonymizer.explain(train).withheld} == {"infeasible"}
 
 
 def test_a_failing_model_withholds_everything() -> None:
@@ -716,7 +716,7 @@ def test_a_failing_model_withholds_everything() -> None:
 
     anonymizer = fitted(table(4), model, "opposite")
     broken[0] = True
-    assert [entry.reason for entry in anonymizer.explain(table(4).head(3)).suppressed] == [
+    assert [entry.reason for entry in anonymizer.explain(table(4).head(3)).withheld] == [
         "model_failed"
     ] * 3
     with pytest.raises(ModelError):

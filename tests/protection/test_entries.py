@@ -37,7 +37,7 @@ FORMS: list[dict[str, Any]] = [
         "private_values": "bins",
         "rare_values": "withhold",
         "alpha": 0.8,
-        "on_homogeneous": "suppress",
+        "on_homogeneous": "withhold",
     },
     {"private_values": "bins", "rare_values": "withhold", "min_pureness": 0.6},
 ]
@@ -237,7 +237,7 @@ def test_an_answer_is_the_nearest_by_what_leaves_and_true_at_the_nearest_point_o
             if fits
         ]
         if not offers:
-            assert (found.status, getattr(found, "reason", "")) == ("suppressed", "infeasible")
+            assert (found.status, getattr(found, "reason", "")) == ("withheld", "infeasible")
             continue
         nearest = min(distance for distance, _ in offers)
         best = [(e.region, e.released) for distance, e in offers if distance <= nearest + 1e-9]

@@ -88,7 +88,7 @@ def regions(explanations: Explanations) -> dict[int, Region]:
 
 
 def reasons(explanations: Explanations) -> set[str]:
-    return {entry.reason for entry in explanations.suppressed}
+    return {entry.reason for entry in explanations.withheld}
 
 
 CHANGES: list[dict[str, object]] = [  # everything that gives a record another region
@@ -348,7 +348,7 @@ def test_a_database_that_others_hold_withholds(tmp_path: Path, guarantee: str) -
         other.execute("BEGIN EXCLUSIVE")
         for rows in (3, 12):  # only such as are on record, and others, too
             held = anonymizer.transform(desired(n=rows))
-            assert [e.reason for e in held.suppressed] == ["ledger_failed"] * rows
+            assert [e.reason for e in held.withheld] == ["ledger_failed"] * rows
         with pytest.raises(LedgerError, match="in use by others"):
             fitted(ledger, guarantee=guarantee)
         other.execute("ROLLBACK")

@@ -28,7 +28,7 @@ from cfk_plugin import (
     PrivacyPolicy,
     RunLogger,
     Schema,
-    Suppressed,
+    Withheld,
     __version__,
     protect,
     track,
@@ -69,7 +69,7 @@ def measured(*entries: Any, **settings: Any) -> Explanations:
             entries
             or (
                 released(0, **FULL),
-                Suppressed(1, "verification_failed", refused_k=3),
+                Withheld(1, "verification_failed", refused_k=3),
                 released(2, k=10),
             )
         ),
@@ -129,7 +129,7 @@ def test_log_writes_params_metrics_and_tags(mlflow_store: str) -> None:
         "marketer_risk": (1 / 5 + 1 / 9) / 2,
         "asked": 3,
         "released": 2,
-        "suppressed": 1,
+        "withheld": 1,
         "examined": 3,
         "untracked": 0,
         "native_qi_rate": 0,
@@ -146,13 +146,13 @@ def test_log_writes_params_metrics_and_tags(mlflow_store: str) -> None:
         "pureness.min",
         "pureness.low",
     ]
-    same += ["prosecutor_risk.max", "cm", "optimal_rate", "suppressed_rate", "released_native"]
+    same += ["prosecutor_risk.max", "cm", "optimal_rate", "withheld_rate", "released_native"]
     assert metrics == pytest.approx(own | {name: summary[name.replace(".", "_")] for name in same})
 
 
 def test_rows_and_policy_are_artifacts_and_private_counts_are_beside(mlflow_store: str) -> None:
     run_id = explanations(
-        released(0, k_private=31337, private_matches=41414), Suppressed(1, "infeasible")
+        released(0, k_private=31337, private_matches=41414), Withheld(1, "infeasible")
     ).log()
     rows = parts_of(run_id)
     assert list(rows.columns) == [
@@ -248,7 +248,7 @@ def test_a_row_beside_every_explanation_is_for_the_data_holder(mlflow_store: str
     assert rows["group"].tolist() == ["f", "m", "missing"]
     assert run_of(run_id).data.params["cfk.groups"] == "sex"
     refused = recount_table(
-        [measured(Suppressed(0, "intersection"), findings=["native"]).to_record()]
+        [measured(Withheld(0, "intersection"), findings=["native"]).to_record()]
     )
     assert refused is not None
     assert refused.schema.names == list(rows.columns)
@@ -315,7 +315,7 @@ def test_the_model_that_was_given_is_on_record_by_its_name() -> None:
     ("entries", "verdict"),
     [
         ([released(0, k=4)], "fail"),
-        ([Suppressed(0, "infeasible")], "review"),
+        ([Withheld(0, "infeasible")], "review"),
         ([], "review"),
         ([released(0)], "pass"),
     ],
@@ -359,7 +359,7 @@ def test_the_summary_of_a_run_goes_on(mlflow_store: str) -> None:
         prosecutor_risk=1 / 10,
     )
     three = released(1, k=20, **known, k_consistent=2, prosecutor_risk=1 / 20)
-    result = measured(one, Suppressed(1, "infeasible"), two, three, findings=None)
+    result = measured(one, Withheld(1, "infeasible"), two, three, findings=None)
     run_id = RunLogger().log(result[:2])
     assert metrics_of(run_id)["cfk.cdm"] == 5 + 331
     for at in (2, 3):
@@ -389,7 +389,7 @@ def test_a_figure_that_is_not_known_any_more_does_not_keep_its_value(mlflow_stor
     run_id = RunLogger().log(measured(released(0), findings=None))
     assert (metrics_of(run_id)["cfk.cm"], metrics_of(run_id)["cfk.cdm"]) == (0, 5)
     unknown = measured(
-        released(0, majority=None), Suppressed(1, "infeasible"), findings=None, n_people=0
+        released(0, majority=None), Withheld(1, "infeasible"), findings=None, n_people=0
     )
     never = RunLogger().log(unknown)
     for result in (unknown, measured(released(0), findings=None)):  # nor is it known again

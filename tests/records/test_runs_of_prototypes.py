@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cfk_plugin import RunLogger, Suppressed, track
+from cfk_plugin import RunLogger, Withheld, track
 from cfk_plugin.errors import TrackingError
 from cfk_plugin.records.logger import observe
 from prototyped import FINGERPRINT, certificate, policy, prototype, prototypes, unproven
@@ -50,8 +50,8 @@ def test_a_run_says_what_is_guaranteed_and_spent(mlflow_store: str) -> None:
     assert data_of(run_id).metrics == {
         "cfk.asked": 3,
         "cfk.released": 2,
-        "cfk.suppressed": 1,
-        "cfk.suppressed_rate": pytest.approx(1 / 3),
+        "cfk.withheld": 1,
+        "cfk.withheld_rate": pytest.approx(1 / 3),
         "cfk.released_native": 0,
         "cfk.examined": 0,
         "cfk.untracked": 0,
@@ -142,13 +142,13 @@ def test_a_run_goes_on_over_calls_and_loggers(mlflow_store: str) -> None:
     assert tags_of(run_id)["cfk.verdict"] == "pass"
     assert not mlflow.MlflowClient().get_metric_history(run_id, "cfk.k")
     claimed = RunLogger().log(unproven())
-    RunLogger(claimed).log(unproven(Suppressed(0, "none_found")))
+    RunLogger(claimed).log(unproven(Withheld(0, "none_found")))
     assert data_of(claimed).metrics["cfk.unproven"] == 1
     assert tags_of(claimed)["cfk.verdict"] == "review"
 
 
 def test_nothing_released_asks_for_review_and_takes_any_guarantee_after(mlflow_store: str) -> None:
-    run_id = prototypes(Suppressed(0, "none_found")).log()
+    run_id = prototypes(Withheld(0, "none_found")).log()
     assert tags_of(run_id)["cfk.verdict"] == "review"
     assert "cfk.guarantee" not in data_of(run_id).params
     RunLogger(run_id).log(prototypes())

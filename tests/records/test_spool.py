@@ -393,7 +393,7 @@ def test_a_delivered_spool_is_empty(mlflow_store: str, spool: Path) -> None:
 NOBODY = "http://127.0.0.1:9"
 
 
-@pytest.mark.parametrize("on_full", ["suppress", "release"])
+@pytest.mark.parametrize("on_full", ["withhold", "release"])
 @pytest.mark.parametrize("replaced", ["", "by an empty folder", "by another spool"])
 def test_a_spool_that_is_gone_keeps_nothing_until_it_is_back(
     spool: Path,
@@ -451,7 +451,7 @@ def test_what_did_not_leave_for_want_of_a_record_is_not_in_the_ledger_as_left(
         fill(spool)
     else:
         spool.rename(spool.parent / "away")
-    assert {entry.reason for entry in private.explain(queries).suppressed} == {"not_recorded"}
+    assert {entry.reason for entry in private.explain(queries).withheld} == {"not_recorded"}
     assert ledger.status().records == 0
     if missing == "room":
         with closing(sqlite3.connect(spool / "spool.db", isolation_level=None)) as db:

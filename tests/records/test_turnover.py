@@ -205,7 +205,7 @@ def test_where_no_rows_are_people_count_only_in_the_same_population(tmp_path: Pa
     def reasons(population: Population) -> set[str | None]:
         anonymizer = KAnonymizer(ledger=ledger).fit(population, model, "yes")
         answers = anonymizer.transform(wanted)
-        return {entry.reason for entry in answers.suppressed} | {
+        return {entry.reason for entry in answers.withheld} | {
             entry.certificate.ledger for entry in answers.generalized
         }
 

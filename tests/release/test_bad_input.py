@@ -1,4 +1,4 @@
-"""Input that must end well: a clear error before anything is released, or `Suppressed` with its
+"""Input that must end well: a clear error before anything is released, or `Withheld` with its
 reason.
 """
 
@@ -229,12 +229,12 @@ def test_a_bad_value_costs_its_own_row_alone(guarantee: str) -> None:
     )
     for result in (shared(guarantee).transform(bad), by_tree.transform(bad)):
         assert reasons(result) == [*(reason for _, _, reason in BAD_VALUES), None]
-        assert [entry.columns for entry in result.suppressed] == [
+        assert [entry.columns for entry in result.withheld] == [
             (name,) for name, _, _ in BAD_VALUES
         ]
         assert {**result[-1].to_dict(), "query": 0} == good.to_dict()
-        told = [entry.text(RAW.iloc[0].to_dict()) for entry in result.suppressed]
-        assert not shows_a_row([*told, *result.suppressed, result[:-1].to_json()])
+        told = [entry.text(RAW.iloc[0].to_dict()) for entry in result.withheld]
+        assert not shows_a_row([*told, *result.withheld, result[:-1].to_json()])
     if guarantee == "catalogue":
         assert reasons(shared(guarantee).explain(bad)) == reasons(result)
     assert (

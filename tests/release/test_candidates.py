@@ -22,7 +22,7 @@ from cfk_plugin import (
     Population,
     PrivacyPolicy,
     Schema,
-    Suppressed,
+    Withheld,
     hookimpl,
     protect,
 )
@@ -70,7 +70,7 @@ def distance(query: pd.Series, candidate: pd.Series, train: pd.DataFrame) -> flo
 
 
 def key(policy: PrivacyPolicy, entry: Any, away: float) -> tuple[float, ...]:
-    if isinstance(entry, Suppressed):
+    if isinstance(entry, Withheld):
         return (1,)
     cost, impure = away + entry.certificate.ncp, 1 - entry.certificate.pureness
     order = {
@@ -154,7 +154,7 @@ def test_bounds_are_compared_with_ncp_and_pureness_alone() -> None:
     strict, *_ = scene(5, guarantee="nominal", max_ncp=0.0)
     first = pd.Series(query).drop_duplicates().index.to_numpy()
     alone = choose_candidates(strict, candidates.iloc[first], query[first], queries)
-    assert any(isinstance(entry, Suppressed) for entry in alone.entries)
+    assert any(isinstance(entry, Withheld) for entry in alone.entries)
     assert alone.chosen[query[first]].tolist() == list(range(len(first)))
 
 

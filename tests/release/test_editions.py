@@ -278,7 +278,7 @@ def test_exact_values_of_one_who_joined_are_not_published(tmp_path: Path) -> Non
         after = anonymizer.published()
         assert private_values(after) <= private_values(before)
         answers = anonymizer.explain(TABLE[model(TABLE) == "no"].head(40), answers=3)
-        assert {entry.reason for entry in answers.suppressed} <= {
+        assert {entry.reason for entry in answers.withheld} <= {
             "too_few_new", "too_few_remain", "intersection", "no_other_answer",
         }  # fmt: skip
 
@@ -321,7 +321,7 @@ def test_before_anything_is_published_answers_may_be_new(tmp_path: Path) -> None
     with Ledger(tmp_path / "exact.db", key=KEY, create=True) as ledger:
         fitted(TABLE, ledger, **EXACT).explain(queries)
         answers = fitted(with_people(ONE), ledger, **EXACT).explain(queries)
-        assert "too_few_new" not in {entry.reason for entry in answers.suppressed}
+        assert "too_few_new" not in {entry.reason for entry in answers.withheld}
 
 
 # --- what is refused ------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from cfk_plugin import (
     PrivacyPolicy,
     RunLogger,
     Schema,
-    Suppressed,
+    Withheld,
     protect,
 )
 from cfk_plugin.errors import InputError, PrivacyLeakWarning
@@ -34,7 +34,7 @@ from spooled import explanations, kept, released
 
 def test_entries_are_told_apart() -> None:
     found = prototypes()
-    assert (len(found), len(found.released), len(found.prototypes), len(found.suppressed)) == (
+    assert (len(found), len(found.released), len(found.prototypes), len(found.withheld)) == (
         3,
         2,
         2,
@@ -74,7 +74,7 @@ def test_a_summary_of_prototypes_has_their_budget_and_no_figure_of_regions() -> 
     counts = {
         "asked": 3,
         "released": 2,
-        "suppressed": 1,
+        "withheld": 1,
         "prototypes": 2,
         "epsilon": 1.0,
         "delta": 0.0,
@@ -122,7 +122,7 @@ def test_a_slice_keeps_the_policy_and_equality_is_of_entries_and_policy() -> Non
     assert found.for_query(2) == (found[2],)
     assert found == prototypes() != part
     assert found != prototypes(under=policy(epsilon=2.0))
-    assert repr(found) == "Explanations(2 released, 1 suppressed)"
+    assert repr(found) == "Explanations(2 released, 1 withheld)"
 
 
 def test_a_record_for_plugins_names_no_population_of_a_prototype() -> None:
@@ -148,10 +148,10 @@ def test_json_has_no_fingerprint_of_the_population() -> None:
 
 
 def test_nothing_released_is_a_result_of_either_kind() -> None:
-    nothing = prototypes(Suppressed(0, "none_found"))
+    nothing = prototypes(Withheld(0, "none_found"))
     assert nothing.summary()["epsilon"] is None
     pd.testing.assert_frame_equal(
-        nothing.to_frame(), explanations(Suppressed(0, "none_found")).to_frame()
+        nothing.to_frame(), explanations(Withheld(0, "none_found")).to_frame()
     )
 
 
@@ -205,7 +205,7 @@ def groups(result: Explanations) -> list[Any]:
 def test_every_call_is_grouped_by_a_column_that_need_be_no_feature() -> None:
     result, plain = protected(groups="branch").explain(QUERIES), protected().explain(QUERIES)
     assert groups(result) == ["Ghent", "missing", "7", "Ghent"]
-    assert any(isinstance(entry, Suppressed) for entry in result)
+    assert any(isinstance(entry, Withheld) for entry in result)
     assert result.to_record().params["cfk.groups"] == "branch"
     by_feature = protected(groups="sex").explain(QUERIES)
     assert (groups(by_feature), groups(by_feature[1:3])) == (["f", "m", "f", "m"], ["m", "f"])

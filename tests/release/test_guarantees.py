@@ -173,7 +173,7 @@ def test_k_people_who_count_are_left_wherever_the_counterfactual_is(name: str) -
             anonymizer.guarantee_.partition.regions
         )  # type: ignore[union-attr]
         recount(result, anonymizer, name == "reciprocal" or LABELS == "low")
-        assert {entry.reason for entry in result.suppressed} <= {"pureness_below_floor"}
+        assert {entry.reason for entry in result.withheld} <= {"pureness_below_floor"}
         assert len(result.released) == len(raw) or name == "reciprocal"
 
 
@@ -218,7 +218,7 @@ def test_an_outcome_that_fewer_than_k_people_have_is_not_explained(name: str) ->
                 fitted(POLICIES[name], rare, desired)
             continue
         result = fitted(POLICIES[name], rare, desired).transform(few)
-        assert [entry.reason for entry in result.suppressed] == ["infeasible"] * len(few)
+        assert [entry.reason for entry in result.withheld] == ["infeasible"] * len(few)
     whole = fitted(POLICIES["reciprocal"], rare, True).transform(few)
     assert all((entry.certificate.k_effective or 0) >= K for entry in whole.generalized)
 
@@ -292,7 +292,7 @@ def test_a_plugin_may_answer_with_the_own_region_of_the_partition_and_with_no_ot
             return [Proposal(lie)] * len(task)
 
         result = fitted(POLICIES[name], plugins=[Lying(lies)]).transform(raw)
-        assert [entry.reason for entry in result.suppressed] == ["verification_failed"] * len(raw)
+        assert [entry.reason for entry in result.withheld] == ["verification_failed"] * len(raw)
     honest = Lying(lambda task: shared(name).pipeline_.protector.protect(task))  # noqa: PLW0108 - goes by its name
     result = fitted(POLICIES[name], plugins=[honest]).transform(raw)
     assert [entry.region for entry in result.generalized] == [
@@ -368,7 +368,7 @@ def test_what_is_below_the_floor_is_withheld_and_zero_takes_it_away() -> None:
         assert [entry.status == "released" for entry in floors[name]] == [
             low >= 0.5 for low in pure
         ]
-        assert {entry.reason for entry in floors[name].suppressed} == {"pureness_below_floor"}
+        assert {entry.reason for entry in floors[name].withheld} == {"pureness_below_floor"}
     assert PrivacyPolicy(guarantee="nominal").least_pureness == 0
     # settings as they were given
     assert PrivacyPolicy().sha256 != PrivacyPolicy(min_pureness=0.8).sha256
@@ -377,7 +377,7 @@ def test_what_is_below_the_floor_is_withheld_and_zero_takes_it_away() -> None:
 def test_where_a_candidate_is_below_the_floor_the_next_one_is_released() -> None:
     anonymizer, raw = shared("reciprocal"), LOW.reset_index(drop=True)
     statuses = [entry.status for entry in anonymizer.transform(raw)]
-    both = raw.iloc[[statuses.index("suppressed"), statuses.index("released")]]
+    both = raw.iloc[[statuses.index("withheld"), statuses.index("released")]]
     choice = choose_candidates(anonymizer, both, np.array([0, 0]), raw.head(1))
     assert (choice.chosen.tolist(), choice.entries[1].status) == ([1], "released")
 
@@ -403,4 +403,4 @@ def test_the_floor_decides_alike_for_everybody_of_a_group(name: str) -> None:
         assert outcome <= {(entry.status, getattr(entry, "reason", None))}
         reached |= outcome
     assert ("released", None) in reached
-    assert ("suppressed", "pureness_below_floor") in reached or name == "eligible"
+    assert ("withheld", "pureness_below_floor") in reached or name == "eligible"

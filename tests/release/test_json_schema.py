@@ -23,11 +23,11 @@ from cfk_plugin.data.policy import (
 )
 from cfk_plugin.release.explanations import SCHEMA_VERSION
 from cfk_plugin.release.results import (
-    SUPPRESSION_REASONS,
+    WITHHOLDING_REASONS,
     DPGuarantee,
     Method,
     ModelAccess,
-    Suppressed,
+    Withheld,
 )
 from prototyped import certificate, policy, prototype, prototypes, unproven
 
@@ -97,7 +97,7 @@ def test_real_output_is_valid() -> None:
         for name, c in outputs.items()
     }
     parts = [part for entry in entries["plain"] for part in entry["region"].values()]
-    assert {entry["status"] for entry in WRITTEN["explanations"]} == {"released", "suppressed"}
+    assert {entry["status"] for entry in WRITTEN["explanations"]} == {"released", "withheld"}
     assert {part["kind"] for part in parts} == {"interval", "set"}
     assert any("levels" in part for part in parts)
     # a date
@@ -122,7 +122,7 @@ def test_prototypes_are_valid(asked: dict[str, Any]) -> None:
         0, of=certificate(**said), city=None, since=pd.Timestamp("2020-02-29"), smoker=True
     )
     content = json.loads(
-        prototypes(row, Suppressed(1, "none_found"), under=policy(**asked)).to_json()
+        prototypes(row, Withheld(1, "none_found"), under=policy(**asked)).to_json()
     )
     VALIDATOR.validate(content)
     found = content["explanations"][0]["certificate"]
@@ -137,7 +137,7 @@ def released(content: dict[str, Any], status: str = "released") -> dict[str, Any
 
 
 def withheld(content: dict[str, Any]) -> dict[str, Any]:
-    return released(content, "suppressed")
+    return released(content, "withheld")
 
 
 HARMS: dict[str, Callable[[dict[str, Any]], object]] = {
@@ -222,7 +222,7 @@ def test_settings_and_reasons_are_those_of_the_code() -> None:
     ]:
         assert set(found["enum"]) == set(get_args(told))
     assert set(DEFINITIONS["guarantee"]["enum"]) >= set(get_args(Guarantee))
-    assert DEFINITIONS["suppressed"]["properties"]["reason"]["enum"] == list(SUPPRESSION_REASONS)
+    assert DEFINITIONS["withheld"]["properties"]["reason"]["enum"] == list(WITHHOLDING_REASONS)
     assert SCHEMA["properties"]["schema_version"]["const"] == SCHEMA_VERSION
 
 

@@ -21,7 +21,7 @@ from cfk_plugin import (
     PrivacyPolicy,
     ProtectedExplainer,
     Schema,
-    Suppressed,
+    Withheld,
     protect,
 )
 from cfk_plugin.data.display import profile, share
@@ -101,7 +101,7 @@ def test_one_explanation_is_not_said_to_be_several(
     private: ProtectedExplainer, queries: pd.DataFrame
 ) -> None:
     assert (
-        "<b>1 explanation: 1 released, 0 suppressed</b>"
+        "<b>1 explanation: 1 released, 0 withheld</b>"
         in private.explain(queries.head(1))._repr_html_()
     )
 
@@ -110,12 +110,12 @@ def test_explanations_are_a_table_of_what_was_released(explanations: Explanation
     head, *rows = Text(explanations._repr_html_()).rows
     assert head == ["query", "age", "city", "pay", "k", "NCP", "pureness"]
     for entry, row in zip(explanations, rows, strict=True):
-        if entry.status == "suppressed":
+        if entry.status == "withheld":
             assert row == [str(entry.query), entry.text()]
         else:
             assert row[:4] == [str(entry.query), *(entry.cells()[name] for name in head[1:4])]
             assert float(row[4]) == entry.certificate.k
-    assert len(explanations.suppressed) == 1
+    assert len(explanations.withheld) == 1
 
 
 def test_what_was_before_is_shown_where_the_queries_are_said_to_be_public(
@@ -143,7 +143,7 @@ def test_what_was_before_is_shown_where_the_queries_are_said_to_be_public(
 def test_long_results_are_shortened_and_say_so(explanations: Explanations) -> None:
     policy, columns = explanations.policy, explanations.columns
     many = Explanations(
-        [Suppressed(i, "none_found") for i in range(33)], policy=policy, columns=columns
+        [Withheld(i, "none_found") for i in range(33)], policy=policy, columns=columns
     )
     html = many._repr_html_()
     assert len(Text(html).rows) == 21
@@ -158,7 +158,7 @@ def test_an_explanation_says_its_sentence_and_draws_every_quasi_identifier(
     assert entry.text() in html.replace("&lt;", "<").replace("&gt;", ">")
     assert html.count("<svg") == 2
     assert {row[0] for row in Text(html).rows} >= {"age", "city", "pay", "k", "ncp", "pureness"}
-    assert explanations.suppressed[0].text() in explanations.suppressed[0]._repr_html_()
+    assert explanations.withheld[0].text() in explanations.withheld[0]._repr_html_()
 
 
 def test_everything_is_escaped_small_and_without_a_colour_of_its_own(

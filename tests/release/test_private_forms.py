@@ -179,8 +179,8 @@ BINNED, RARE = {"private_values": "bins"}, {"rare_values": "withhold"}
         ({}, [0, 1, 2], {"alpha": 1.0}, {}),
         ({}, [3, 4, 5], {"alpha": 0.6}, {}),  # 2 of 3, and 4 / 3 as many as elsewhere
         ({}, [3, 4, 5], {"alpha": 0.6, "min_lift": 1.3}, {"job": None}),
-        ({}, [0, 1, 2], {"alpha": 0.8, "on_homogeneous": "suppress"}, "homogeneous"),
-        ({}, [0, 5, 6], {"alpha": 0.8, "on_homogeneous": "suppress"}, {}),
+        ({}, [0, 1, 2], {"alpha": 0.8, "on_homogeneous": "withhold"}, "homogeneous"),
+        ({}, [0, 5, 6], {"alpha": 0.8, "on_homogeneous": "withhold"}, {}),
     ],
 )
 def test_values_are_binned_rare_or_homogeneous(

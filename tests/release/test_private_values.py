@@ -98,10 +98,10 @@ def test_a_value_is_released_exactly_as_its_bin_or_not_at_all_and_measured() -> 
 
 
 def test_of_what_is_homogeneous_no_more_is_said() -> None:
-    withheld = explain(8, alpha=0.8, on_homogeneous="suppress")[0]  # all of 27 to 29 have job b
+    withheld = explain(8, alpha=0.8, on_homogeneous="withhold")[0]  # all of 27 to 29 have job b
     assert withheld.to_dict() == {
         "query": 0,
-        "status": "suppressed",
+        "status": "withheld",
         "reason": "homogeneous",
         "columns": [],
     }
@@ -274,4 +274,4 @@ def test_a_failure_or_a_decision_that_is_not_carried_out_withholds_everything(
             assert "85" not in result.to_json() + repr(result)
     exact = {"salary": 85, "job": "b"}
     monkeypatch.setattr("cfk_plugin.release.verification._private_values", lambda *_: exact)
-    assert [e.status for e in anonymizer.transform(TRAIN.iloc[[8]])] == ["suppressed"]
+    assert [e.status for e in anonymizer.transform(TRAIN.iloc[[8]])] == ["withheld"]

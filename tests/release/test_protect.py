@@ -198,7 +198,7 @@ def test_dice(method: str, guarantee: Any) -> None:
     result = protected.explain(queries, total_CFs=3, **options)
     assert [entry.query for entry in result] == [0, 0, 0, 1, 1, 1]
     recount(result, len(result.released))
-    assert {entry.reason for entry in result.suppressed} <= {"pureness_below_floor", "none_found"}
+    assert {entry.reason for entry in result.withheld} <= {"pureness_below_floor", "none_found"}
     assert ("native" in result.findings) == (method == "kdtree")
     native = protected.generate_counterfactuals(
         queries, total_CFs=3, desired_class="opposite", **options
@@ -318,7 +318,7 @@ def test_the_table_of_a_result_has_every_column_and_no_label() -> None:
         frame["status"].tolist() == audit["status"].tolist() == [entry.status for entry in result]
     )
     assert list(frame.columns[3:9]) == list(TRAIN.columns)
-    assert frame.loc[frame["status"] == "suppressed", list(TRAIN.columns)].isna().all(axis=None)
+    assert frame.loc[frame["status"] == "withheld", list(TRAIN.columns)].isna().all(axis=None)
     certified = '"outcome": {"label": "granted"}'  # and not a person's own label
     assert certified in result.to_json()
     assert "granted" not in result.to_json().replace(certified, "") + frame.to_csv()

@@ -47,7 +47,7 @@ from cfk_plugin import (
     ProtectedExplainer,
     RunLogger,
     Schema,
-    Suppressed,
+    Withheld,
     hookimpl,
     protect,
     protected,
@@ -478,7 +478,7 @@ def test_a_protected_explainer_shows_itself(population: Population) -> None:
 
 @pytest.fixture(scope="module")
 def results(population: Population, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """Return explanations: released by the catalogue, with a ledger, and suppressed with a count
+    """Return explanations: released by the catalogue, with a ledger, and withheld with a count
     that was refused.
     """
     private = private_of(NearestUnlikeNeighbour(TRAIN, model, 1), population)
@@ -494,7 +494,7 @@ def results(population: Population, tmp_path_factory: pytest.TempPathFactory) ->
 def test_an_entry_shows_what_may_leave_and_the_data_holder_has_every_count(
     results: dict[str, Any],
 ) -> None:
-    withheld = Suppressed(0, "intersection", refused_k=3)
+    withheld = Withheld(0, "intersection", refused_k=3)
     for result in results.values():
         (first, *_), kept = result.released, released(result)
         certificate = first.certificate
@@ -542,7 +542,7 @@ def test_an_entry_that_travels_leaves_inner_counts_behind(results: dict[str, Any
         for dump in DUMPERS:
             with pytest.raises(CFKError, match=r"to_dict\(\)"):
                 dump(thing)
-    withheld = Suppressed(2, "intersection", ("age",), refused_k=3)
+    withheld = Withheld(2, "intersection", ("age",), refused_k=3)
     there = pickle.loads(pickle.dumps(withheld))
     assert (there, there.refused_k) == (withheld, None)
     assert copy.copy(entry.certificate) is copy.deepcopy(entry.certificate) is entry.certificate

@@ -183,7 +183,7 @@ def test_private_values_leave_in_the_form_of_the_policy_and_alike_entries_once()
 
 
 def test_what_the_verifier_refuses_is_left_out() -> None:
-    diverse = fitted(alpha=0.8, min_lift=0.0, on_homogeneous="suppress")
+    diverse = fitted(alpha=0.8, min_lift=0.0, on_homogeneous="withhold")
     assert 0 < len(diverse.catalogue_) < len(fitted().catalogue_)
     assert len(fitted(max_ncp=0.3).catalogue_) == sum(fitted().catalogue_["ncp"] <= 0.3)
 

@@ -20,7 +20,7 @@ from cfk_plugin import (
     Population,
     PrivacyPolicy,
     Schema,
-    Suppressed,
+    Withheld,
 )
 from cfk_plugin.data.model import Goal
 from cfk_plugin.errors import PolicyError
@@ -123,7 +123,7 @@ def cases(draw: st.DrawFn) -> Case:
         private_values=draw(st.sampled_from(["exact", "bins"])) if forms else "exact",
         rare_values=draw(st.sampled_from(["release", "withhold"])) if forms else "release",
         alpha=draw(st.sampled_from([None, 0.3, 0.7])) if forms else None,
-        on_homogeneous=draw(st.sampled_from(["coarsen", "suppress"])),
+        on_homogeneous=draw(st.sampled_from(["coarsen", "withhold"])),
     )
     method = draw(st.sampled_from(["exact", "grasp", "mondrian"])) if kind == "nominal" else "auto"
     desired = draw(st.sampled_from([1, "opposite", "other than the factual", one_of_two]))
@@ -213,7 +213,7 @@ def test_every_certificate_is_a_plain_recount(case: Case) -> None:
             "opposite": lambda labels, i=i: labels == own[i],
             "other than the factual": lambda labels, i=i: labels != before[i],
         }[case.desired]
-        if isinstance(entry, Suppressed):
+        if isinstance(entry, Withheld):
             assert entry.reason in (
                 reasons(case) if judge(own)[i] else {"not_desired", "missing_value"}
             )
@@ -233,7 +233,7 @@ def reasons(case: Case) -> set[str]:
         "ncp_above_ceiling": policy.max_ncp is not None,
         "l_diversity": policy.l is not None,
         "t_closeness": policy.t is not None,
-        "homogeneous": policy.alpha is not None and policy.on_homogeneous == "suppress",
+        "homogeneous": policy.alpha is not None and policy.on_homogeneous == "withhold",
         "missing_value": True,
     }
     return {reason for reason, may_be in asked.items() if may_be}

@@ -105,7 +105,7 @@ def test_the_catalogue_leaves_k_people_who_could_have_been_it(table: Case) -> No
         anonymizer.explain(table.queries),
         anonymizer.transform(table.counterfactuals),
     ):
-        assert {entry.reason for entry in explanations.suppressed} <= {"unknown_category"}
+        assert {entry.reason for entry in explanations.withheld} <= {"unknown_category"}
         for entry in explanations.generalized:
             members = eligible[inside(entry.region, eligible)].copy()
             for name, value in entry.released.items():

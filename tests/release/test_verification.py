@@ -18,7 +18,7 @@ from cfk_plugin import Interval, Population, PrivacyPolicy, Region, Schema
 from cfk_plugin.data.model import Goal, LabelModel, Oracle, RowOracle
 from cfk_plugin.hookspecs import Proposal
 from cfk_plugin.release.guarantees import rebuild
-from cfk_plugin.release.results import Certificate, Suppressed
+from cfk_plugin.release.results import Certificate, Withheld
 from cfk_plugin.release.verification import RemainingRows, Verdict, Verifier
 
 TABLE = pd.DataFrame(
@@ -80,7 +80,7 @@ def certificate(
     region: Region | Proposal, frame: pd.DataFrame = OWN, **settings: Any
 ) -> Certificate:
     (verdict,) = verdicts([region], frame, **settings)
-    assert not isinstance(verdict, Suppressed)
+    assert not isinstance(verdict, Withheld)
     return verdict.certificate
 
 
@@ -88,7 +88,7 @@ def refusal(
     region: Region | Proposal | None, frame: pd.DataFrame = OWN, **settings: Any
 ) -> tuple[str, int | None]:
     (verdict,) = verdicts([region], frame, **settings)
-    assert isinstance(verdict, Suppressed)
+    assert isinstance(verdict, Withheld)
     assert verdict.query == -1  # filled in by who knows the query
     return verdict.reason, verdict.refused_k
 
@@ -169,9 +169,9 @@ def test_the_reference_population_is_counted_too() -> None:
 def test_verdicts_stand_in_the_order_of_the_counterfactuals() -> None:
     old = Region({"age": Interval(30, 40), "city": frozenset({"A", None})})
     found = verdicts([YOUNG, None, old, YOUNG, old], TABLE.iloc[[1, 1, 6, 4, 6]])
-    assert found[1] == Suppressed(-1, "infeasible")
+    assert found[1] == Withheld(-1, "infeasible")
     ks = [
-        None if isinstance(v, Suppressed) else (v.region, v.certificate.k, v.certificate.pureness)
+        None if isinstance(v, Withheld) else (v.region, v.certificate.k, v.certificate.pureness)
         for v in found
     ]
     assert ks == [(YOUNG, 4, 0.75), None, (old, 2, 1.0), (YOUNG, 4, 1.0), (old, 2, 1.0)]
@@ -182,7 +182,7 @@ def test_more_regions_than_are_remembered_are_counted_like_any() -> None:
     found = verdicts([*regions, *regions[:3]], OWN.iloc[np.zeros(303, dtype=int)])
     assert found[:3] == found[300:] == verdicts(regions[:3], OWN.iloc[[0, 0, 0]])
     # one more from an end of 24 on
-    assert {v.certificate.k for v in found if not isinstance(v, Suppressed)} == {4, 5}
+    assert {v.certificate.k for v in found if not isinstance(v, Withheld)} == {4, 5}
 
 
 # --- what the policy asks for ---------------------------------------------------------------------
@@ -197,7 +197,7 @@ def test_more_regions_than_are_remembered_are_counted_like_any() -> None:
         ({"t": 0.09}, ("t_closeness", None)),
         ({"min_pureness": 0.76}, ("pureness_below_floor", None)),
         # two of four: job x
-        ({"alpha": 0.4, "min_lift": 1.0, "on_homogeneous": "suppress"}, ("homogeneous", None)),
+        ({"alpha": 0.4, "min_lift": 1.0, "on_homogeneous": "withhold"}, ("homogeneous", None)),
     ],
     ids=str,
 )
@@ -251,7 +251,7 @@ def test_what_is_sampled_for_one_does_not_depend_on_the_others() -> None:
     wide = Region({"age": Interval(20, 40), "city": frozenset({"A", "B", None})})
     alone = certificate(YOUNG, limits=(4, 3))
     (_, verdict) = verdicts([wide, YOUNG], TABLE.iloc[[6, 1]], limits=(4, 3))
-    assert not isinstance(verdict, Suppressed)
+    assert not isinstance(verdict, Withheld)
     assert verdict.certificate == alone
 
 
@@ -373,8 +373,8 @@ def test_of_a_region_on_record_those_count_who_are_left() -> None:
     one, other = verdicts(
         [YOUNG, YOUNG], TABLE.iloc[[1, 1]], **groups, remaining={1: left([0, 3], [0, 3])}
     )
-    assert not isinstance(one, Suppressed)
-    assert not isinstance(other, Suppressed)
+    assert not isinstance(one, Withheld)
+    assert not isinstance(other, Withheld)
     assert (one.certificate.k, other.certificate.k) == (4, 2)
 
 

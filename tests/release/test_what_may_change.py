@@ -178,7 +178,7 @@ def test_no_answer_of_a_catalogue_asks_for_an_excluded_change(case: Any, revert:
     asks = refused(80)
     answers = fitted(train, changes, revert=revert).explain(asks, **call)
     assert len(answers.released) > 30
-    assert {entry.reason for entry in answers.suppressed} <= {"no_actionable_answer"}
+    assert {entry.reason for entry in answers.withheld} <= {"no_actionable_answer"}
     fixed = [
         n
         for n in FEATURES
@@ -205,7 +205,7 @@ def test_a_catalogue_does_not_choose_by_what_it_withholds() -> None:
     assert "code" in anonymizer.explain(asks)[0].withheld
     for within in ([0, 299], [0, 99], [200, 299]):
         answers = anonymizer.explain(asks, permitted_range={"code": within})
-        assert {entry.reason for entry in answers.suppressed} == {"no_actionable_answer"}
+        assert {entry.reason for entry in answers.withheld} == {"no_actionable_answer"}
         assert not answers.released
 
 
@@ -346,7 +346,7 @@ def test_what_is_withheld_for_its_change_is_on_record_as_left(
         private = protect(lambda _: found, population=population_of(train), **options)
         answers = private.explain(asks, **call)
         kept.append([(line["record"], line["region"]) for line in ledger.export()])
-    assert {entry.reason for entry in answers.suppressed} >= {"no_actionable_answer"}
+    assert {entry.reason for entry in answers.withheld} >= {"no_actionable_answer"}
     assert not answers.released
     assert kept[0] == kept[1] != []
 
@@ -361,7 +361,7 @@ def test_what_a_catalogue_refuses_for_its_change_is_not_on_record(tmp_path: Path
         anonymizer.fit(population_of(train), model=model, desired="yes")
         answers = anonymizer.explain(asks, features_to_vary=["zip", "sex"])
         n_on_record = ledger.status().releases
-    assert {entry.reason for entry in answers.suppressed} == {"no_actionable_answer"}
+    assert {entry.reason for entry in answers.withheld} == {"no_actionable_answer"}
     assert n_on_record == len(answers.released) > 0
 
 
@@ -447,7 +447,7 @@ def test_a_private_category_that_is_written_as_a_number_is_a_category(
     private = protect(lambda _: found, model=model, population=people, policy=policy, desired="yes")
     answers = private.explain(asks, features_to_vary=[name for name in FEATURES if name != "job"])
     assert answers.released
-    assert {entry.reason for entry in answers.suppressed} <= {
+    assert {entry.reason for entry in answers.withheld} <= {
         "no_actionable_answer",
         "pureness_below_minimum",
     }

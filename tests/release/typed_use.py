@@ -14,7 +14,7 @@ from cfk_plugin import (
     PrivacyPolicy,
     PrototypeCounterfactual,
     Schema,
-    Suppressed,
+    Withheld,
     protect,
 )
 
@@ -42,12 +42,12 @@ def letters(train: pd.DataFrame, queries: pd.DataFrame) -> list[str]:
             assert_type(entry, GeneralizedCounterfactual | PrototypeCounterfactual)
             written.append(entry.text(queries.iloc[entry.query]))
         else:
-            assert_type(entry, Suppressed)
+            assert_type(entry, Withheld)
             written.append(entry.text())
     return written
 
 
 def reason(explanations: Explanations) -> str:
     entry = explanations[0]
-    assert entry.status == "suppressed" or entry.parts()
+    assert entry.status == "withheld" or entry.parts()
     return entry.reason  # type: ignore[union-attr]  # of a kind that is not yet known

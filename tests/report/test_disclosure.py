@@ -56,7 +56,7 @@ def test_class_sizes_and_risks_are_banded_outside_and_exact_inside(
         risk,
     )
     assert (outside.metric("k_min").value, outside.metric("cdm").band) == (None, HIDDEN)
-    assert "metrics.k_min" in outside.suppressed_cells
+    assert "metrics.k_min" in outside.hidden_cells
 
 
 @pytest.mark.parametrize("edition", ["internal", "external"])
@@ -100,7 +100,7 @@ def test_a_share_of_people_needs_eleven_on_both_sides(people: Any, band: str | N
             for text in said(report)
             for told in (f"{people / 1_000}", f"{people / 10:g} %")
         )
-        assert {"population.unique", "metrics.below_k"} <= set(report.data.suppressed_cells)
+        assert {"population.unique", "metrics.below_k"} <= set(report.data.hidden_cells)
 
 
 def possible(shown: dict[str, Any], total: int) -> dict[str, set[int]]:
@@ -155,7 +155,7 @@ def test_no_small_count_follows_from_the_total(counts: tuple[int, int, int]) -> 
         name: releases["reasons"][name] for name, count in zip(names, counts, strict=True) if count
     }
     exact = dict(zip(names, counts, strict=True))
-    known = releases["suppressed"].value
+    known = releases["withheld"].value
     small = any(0 < count < 11 for count in counts)
     if known is not None:  # beside their sum, a band can tell a count: none is given
         assert all((amount.band == HIDDEN) == small for amount in shown.values())
@@ -163,9 +163,9 @@ def test_no_small_count_follows_from_the_total(counts: tuple[int, int, int]) -> 
         assert all(amount.band == FEW for name, amount in shown.items() if 0 < exact[name] < 11)
     if known is None:  # of the reasons nobody knows the sum; of what was asked for everybody may
         of_all = {
-            name: releases[name] for name in ("exact", "generalised", "prototypes", "suppressed")
+            name: releases[name] for name in ("exact", "generalised", "prototypes", "withheld")
         }  # type: ignore[literal-required]
-        assert (releases["suppressed"].band, releases["released"].band) == (FEW, HIDDEN)
+        assert (releases["withheld"].band, releases["released"].band) == (FEW, HIDDEN)
         shown, known = of_all, None if releases["asked"].band else len(table)
     if known is not None:
         assert all(len(found) > 1 for found in possible(shown, int(known)).values()) or not small
@@ -174,11 +174,11 @@ def test_no_small_count_follows_from_the_total(counts: tuple[int, int, int]) -> 
 def test_what_few_were_refused_is_hidden_outside_with_its_complement() -> None:
     table = reported.withheld(reported.rows(), 3)
     inside = PrivacyReport.of_runs(reported.run(table)).data
-    assert (inside.releases["suppressed"].value, inside.releases["released"].value) == (4, 96)
+    assert (inside.releases["withheld"].value, inside.releases["released"].value) == (4, 96)
     report = external(table)
     outside = report.data
-    assert {outside.releases["suppressed"].band, outside.metric("suppressed").band} == {FEW}
-    assert outside.metric("suppressed_rate").band is not None
+    assert {outside.releases["withheld"].band, outside.metric("withheld").band} == {FEW}
+    assert outside.metric("withheld_rate").band is not None
     assert {metric.amount.n for metric in outside.metrics} == {None}  # 96 were released
     assert not re.search(r"(?<![\d.])96(?![\d.])", report.to_json())
     flips = outside.metric("flips")
@@ -187,7 +187,7 @@ def test_what_few_were_refused_is_hidden_outside_with_its_complement() -> None:
 
 def test_of_few_explanations_not_even_their_number_is_told_outside() -> None:
     releases = external(reported.withheld(reported.rows(7), 6)).data.releases
-    assert [releases[name].value for name in ("asked", "released", "suppressed")] == [None] * 3  # type: ignore[literal-required]
+    assert [releases[name].value for name in ("asked", "released", "withheld")] == [None] * 3  # type: ignore[literal-required]
     report = external(reported.rows(7))  # nothing is withheld, which may be told
     releases = report.data.releases
     assert [releases[name].band for name in ("asked", "released", "generalised")] == [
@@ -195,7 +195,7 @@ def test_of_few_explanations_not_even_their_number_is_told_outside() -> None:
         HIDDEN,
         FEW,
     ]  # type: ignore[literal-required]
-    assert releases["suppressed"].value == 0
+    assert releases["withheld"].value == 0
     assert {metric.amount.n for metric in report.data.metrics} == {None}
     assert "1–10 asked" in report.to_html()
 
@@ -257,7 +257,7 @@ def test_figures_of_attacks_on_few_people_are_nowhere_outside() -> None:
         assert not re.search(r"(?<![\d.])(1,?367|2,?734)(?![\d.])", text)
     figures = {attack.id: attack.figures for attack in outside.data.attacks}["membership_loss"]
     assert (figures["tpr_at_0_01"].band, figures["members"].band) == (HIDDEN, "1,000–1,999")
-    assert "attacks.membership_loss.tpr_at_0_01" in outside.data.suppressed_cells
+    assert "attacks.membership_loss.tpr_at_0_01" in outside.data.hidden_cells
 
 
 def amounts(value: object) -> Iterator[float]:

@@ -66,8 +66,8 @@ def test_every_metric_is_that_of_the_records(report: ReportData) -> None:
     expected = {
         "asked": 120,
         "released": 105,
-        "suppressed": 15,
-        "suppressed_rate": 15 / 120,
+        "withheld": 15,
+        "withheld_rate": 15 / 120,
         "exact": (released["ncp"] == 0).sum(),
         "generalised": (released["ncp"] > 0).sum(),
         "prototypes": 0,
@@ -114,7 +114,7 @@ def test_every_metric_is_that_of_the_records(report: ReportData) -> None:
         "below_k",
         "unique",
     }
-    for name, n in (("flips", 105), ("suppressed_rate", 120)):
+    for name, n in (("flips", 105), ("withheld_rate", 120)):
         low, high = stats.binomtest(round(expected[name] * n), n).proportion_ci(method="wilson")
         assert (found[name].low, found[name].high) == pytest.approx((low, high))
     assert found["ncp_mean"].low < expected["ncp_mean"] < found["ncp_mean"].high  # type: ignore[operator]
@@ -127,11 +127,9 @@ def test_every_metric_is_that_of_the_records(report: ReportData) -> None:
 
 def test_groups_are_compared_with_the_rest_and_small_ones_pooled(report: ReportData) -> None:
     rows = table()
-    for metric in ("k", "ncp", "pureness", "suppressed"):
+    for metric in ("k", "ncp", "pureness", "withheld"):
         values = (
-            (rows["status"] == "suppressed").astype(float)
-            if metric == "suppressed"
-            else rows[metric]
+            (rows["status"] == "withheld").astype(float) if metric == "withheld" else rows[metric]
         )
         gaps = group_gap(values.to_numpy(dtype=float), rows["group"].to_numpy())
         found = [group for group in report.groups if group.metric == metric]

@@ -63,7 +63,7 @@ def test_every_figure_of_a_tile_is_that_of_the_data() -> None:
     assert tuple(shown) == TILES
     released = data.releases
     assert shown[TILES[0]][0] == f"{released['released'].value} of {released['asked'].value}"
-    assert f"{released['suppressed'].value} withheld" in shown[TILES[0]][1]
+    assert f"{released['withheld'].value} withheld" in shown[TILES[0]][1]
     assert f"Model: {data.environment['model']}" in shown[TILES[0]][1]
     assert shown[TILES[1]] == (
         "Internal",
@@ -110,7 +110,7 @@ def test_tiles_say_what_nobody_measured_or_said() -> None:
     assert "No attack was run" in said[TILES[3]][1]
     assert "asks: not measured." in said[TILES[4]][1]
     assert "Distance from the person who asks: not measured." in said[TILES[5]][1]
-    hidden = {"released": amount(band="hidden"), "suppressed": amount(band="1–10")}
+    hidden = {"released": amount(band="hidden"), "withheld": amount(band="1–10")}
     told = tiles(example(releases=hidden))[TILES[0]]
     assert (told[0], told[1][:15]) == ("98 asked", "1–10 withheld. ")
 

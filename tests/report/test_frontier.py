@@ -92,7 +92,7 @@ def test_every_point_is_what_a_single_run_releases(
             summary["k_min"],
         )
         assert point.reasons == summary["reasons"]
-        assert point.suppressed_rate.value == summary["suppressed_rate"]
+        assert point.withheld_rate.value == summary["withheld_rate"]
         assert point.released + sum(point.reasons.values()) == point.asked
         for name in ("ncp_mean", "pureness_mean"):
             value = getattr(point, name)
@@ -189,8 +189,8 @@ def test_the_policy_is_kept_but_for_k_and_nothing_is_raised_for_what_is_withheld
         None,
         {"ncp_above_ceiling": 10, "not_desired": 2},
     )
-    assert last.suppressed_rate.low > 0.7
-    assert last.suppressed_rate.value == last.suppressed_rate.high == 1
+    assert last.withheld_rate.low > 0.7
+    assert last.withheld_rate.value == last.withheld_rate.high == 1
     assert math.isnan(last.ncp_mean.value)
     assert found.common == 0
 
@@ -205,7 +205,7 @@ def test_json_and_table_are_whole_and_have_no_value_of_a_row(population: Populat
         0,
     )
     assert content["points"][1]["ncp_mean"] == {"value": None, "low": None, "high": None, "n": 0}
-    assert content["points"][0]["suppressed_rate"]["n"] == 12
+    assert content["points"][0]["withheld_rate"]["n"] == 12
     assert content["population"] == population.fingerprint
     frame = found.to_frame()
     assert frame["k"].tolist() == [2, 40]

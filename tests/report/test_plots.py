@@ -285,7 +285,7 @@ def test_the_frontier_shows_what_compares(costs: Frontier, ax: Axes) -> None:
     for line, column in (
         (pureness, "common_pureness_mean"),
         (loss, "common_ncp_mean"),
-        (withheld, "suppressed_rate"),
+        (withheld, "withheld_rate"),
     ):
         assert line.get_xydata().tolist() == frame[["k", column]].to_numpy().tolist()
     last = costs.points[-1]
@@ -293,7 +293,7 @@ def test_the_frontier_shows_what_compares(costs: Frontier, ax: Axes) -> None:
     assert set(texts(ax)[:-1]) == {
         f"pureness {last.common_pureness_mean.value:.2f}",
         f"information loss, NCP {last.common_ncp_mean.value:.2f}",
-        f"withheld, of all asked {last.suppressed_rate.value:.2f}",
+        f"withheld, of all asked {last.withheld_rate.value:.2f}",
     }
     assert ax.get_ylabel().endswith(f"over the {costs.common} of 20 released at every k")
     assert ax.get_xlabel().startswith("k, least number of people")
@@ -301,7 +301,7 @@ def test_the_frontier_shows_what_compares(costs: Frontier, ax: Axes) -> None:
 
 def test_names_of_lines_do_not_lie_on_each_other(costs: Frontier, ax: Axes) -> None:
     table = costs.to_frame().assign(
-        common_pureness_mean=0.5, common_ncp_mean=0.5, suppressed_rate=0.5
+        common_pureness_mean=0.5, common_ncp_mean=0.5, withheld_rate=0.5
     )
     plot_frontier(table, ax=ax)
     heights = sorted(text.xy[1] for text in ax.texts)
@@ -320,7 +320,7 @@ def test_without_a_common_counterfactual_the_axis_says_so(population: Population
 
 def test_where_nothing_is_withheld_no_line_says_so(costs: Frontier, ax: Axes) -> None:
     many = pd.concat([costs.to_frame().head(1)] * 29).assign(
-        k=range(2, 31), suppressed_rate=0.0, common=20
+        k=range(2, 31), withheld_rate=0.0, common=20
     )
     plot_frontier(many, ax=ax)
     assert len(ax.lines) == 2
@@ -399,18 +399,16 @@ def test_group_gaps_are_those_of_the_entries(population: Population) -> None:
     )
     found = anonymizer.transform(population.frame)
     groups = np.repeat(["first", "second"], 40)
-    result = group_gaps(found, groups, ["k", "suppressed"])
+    result = group_gaps(found, groups, ["k", "withheld"])
     released = [entry.status == "released" for entry in found]
     assert 0 < sum(released) < 80
     sizes = [entry.certificate.k if entry.status == "released" else np.nan for entry in found]
     assert result == {
         "k": group_gap(sizes, groups),
-        "suppressed": group_gap(1 - np.array(released), groups),
+        "withheld": group_gap(1 - np.array(released), groups),
     }
     assert sum(gap.n for gap in result["k"]) == sum(released)
-    with pytest.raises(
-        InputError, match="unknown metric magic; known: k, ncp, pureness, suppressed"
-    ):
+    with pytest.raises(InputError, match="unknown metric magic; known: k, ncp, pureness, withheld"):
         group_gaps(found, groups, ["magic"])
     with pytest.raises(InputError, match="one group per value"):
         group_gaps(found, groups[:3])

@@ -91,7 +91,7 @@ def attacked() -> PrivacyReport:
     made = content()
     made["changes"] = [{"what": "verdict", "before": "pass", "after": "review"}]
     made["report"]["reason"] = "a complaint"
-    for name in ("distributions", "suppressed_cells", "metrics"):
+    for name in ("distributions", "hidden_cells", "metrics"):
         made[name] = []
     return PrivacyReport(ReportData.from_dict(hostile(made)))
 

@@ -171,10 +171,10 @@ def test_every_text_is_said_where_it_holds_alone() -> None:
         "attacks",
         "certificates",
         "runs",
-        "suppressed_cells",
+        "hidden_cells",
         "metrics",
     )
-    withheld = {"reasons": {"infeasible": content()["releases"]["suppressed"]}}
+    withheld = {"reasons": {"infeasible": content()["releases"]["withheld"]}}
     settings = {"policies": [], "deviations": ["It changed."], "seed": [], "generators": []}
     reports = [
         example(),
@@ -195,7 +195,7 @@ def test_every_text_is_said_where_it_holds_alone() -> None:
         example(
             population={"populations": 2, "subject_key": None},
             report={"verdict": "pass"},
-            suppressed_cells=["a"],
+            hidden_cells=["a"],
         ),
         example(checks=[{**check, "status": "not_measured"} for check in content()["checks"]]),
     ]

@@ -96,7 +96,7 @@ def test_metrics_are_those_of_protecting_the_same_explainer(plain: tuple[str, An
         "pureness_mean",
         "native_rate",
         "released",
-        "suppressed",
+        "withheld",
     ):
         assert result.metrics[metric_of(name)] == result.metrics[f"cfk/{name}"] == summary[name]
     assert mlflow.get_run(run_id).data.metrics == pytest.approx(result.metrics)
@@ -190,9 +190,9 @@ def test_an_explainer_of_which_most_answers_are_withheld_does_not_pass_the_docum
     with mlflow.start_run():
         ten = pd.concat([QUERIES] * 3).iloc[:10]
         result = evaluate(mostly, policy={"guarantee": "reciprocal", "k": 10}, queries=ten)
-    assert result.metrics["cfk.suppressed_rate"] == 0.9
+    assert result.metrics["cfk.withheld_rate"] == 0.9
     assert result.metrics["cfk.k.min"] >= 10
-    with pytest.raises(ModelValidationFailedException, match=r"cfk\.suppressed_rate"):
+    with pytest.raises(ModelValidationFailedException, match=r"cfk\.withheld_rate"):
         mlflow.validate_evaluation_results(
             candidate_result=result, validation_thresholds=said["thresholds"]
         )
@@ -241,7 +241,7 @@ def test_a_protected_model_is_measured_from_its_records(
         result = evaluate_protected(protected)
     assert set(result.metrics) < set(behind.metrics)
     assert result.metrics == pytest.approx({name: behind.metrics[name] for name in result.metrics})
-    names = {"k_min", "ncp_mean", "pureness_mean", "suppressed_rate", "released_native"}
+    names = {"k_min", "ncp_mean", "pureness_mean", "withheld_rate", "released_native"}
     assert {metric_of(name) for name in names} <= set(result.metrics)
     table, other = (r.artifacts["cfk/released.csv"].content for r in (result, behind))
     pd.testing.assert_frame_equal(table, other[list(table)])
@@ -258,7 +258,7 @@ def test_a_protected_model_that_withholds_everything_is_measured(store: str) -> 
     with mlflow.start_run():
         info = logged(6, policy=PrivacyPolicy(guarantee="reciprocal", k=6, max_ncp=0.0))
         result = evaluate_protected(info.model_uri)
-    assert (result.metrics["cfk.released"], result.metrics["cfk.suppressed_rate"]) == (0, 1)
+    assert (result.metrics["cfk.released"], result.metrics["cfk.withheld_rate"]) == (0, 1)
     assert "cfk.k.min" not in result.metrics
 
 
@@ -283,7 +283,7 @@ def test_a_model_that_answers_with_prototypes_is_counted(store: str) -> None:
         )
     with mlflow.start_run() as run:
         result = evaluate_protected(info.model_uri)
-    counts = {"asked": 4, "released": 4, "suppressed": 0, "suppressed_rate": 0}
+    counts = {"asked": 4, "released": 4, "withheld": 0, "withheld_rate": 0}
     assert result.metrics == {
         f"{start}{name}": count for name, count in counts.items() for start in ("cfk.", "cfk/")
     }

@@ -161,7 +161,7 @@ def test_what_is_on_record_is_what_left(book: Book) -> None:
 def test_what_the_policy_would_raise_is_withheld_for_its_own_query(tmp_path: Path) -> None:
     strict = Book(tmp_path, sealed=False, on_infeasible="raise")
     rows = [WHOLE, {**WHOLE, "age": 61}]  # for 61 the explainer's answer has no age
-    assert [record["status"] for record in strict.answer(rows)] == ["released", "suppressed"]
+    assert [record["status"] for record in strict.answer(rows)] == ["released", "withheld"]
 
 
 def test_every_k_is_answered_by_one_of_a_few_partitions() -> None:
@@ -234,7 +234,7 @@ def test_servers_that_share_a_ledger_give_a_record_one_region(
     before, after = first.predict(queries), second.predict(queries)
     assert {record["status"] for record in before} == {"released"}
     for old, new in zip(before, after, strict=True):
-        assert new["status"] == "suppressed" or new["features"] == old["features"]
+        assert new["status"] == "withheld" or new["features"] == old["features"]
 
 
 # --- how `cfk serve` starts and ends --------------------------------------------------------------

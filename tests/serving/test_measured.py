@@ -33,7 +33,7 @@ def test_prototypes_are_counted_with_their_budget(population: Population) -> Non
     counts = {
         "asked": 3,
         "released": 2,
-        "suppressed": 1,
+        "withheld": 1,
         "prototypes": 2,
         "epsilon": 1.0,
         "delta": 0.0,
@@ -47,7 +47,7 @@ def test_prototypes_are_counted_with_their_budget(population: Population) -> Non
 
 def test_records_of_prototypes_are_counted(population: Population) -> None:
     measured = Measured.of_records(records_of(prototypes(), population), {})
-    counts = {"asked": 3, "released": 2, "suppressed": 1, "suppressed_rate": pytest.approx(1 / 3)}
+    counts = {"asked": 3, "released": 2, "withheld": 1, "withheld_rate": pytest.approx(1 / 3)}
     assert measured.metrics == {
         f"{start}{name}": count for name, count in counts.items() for start in ("cfk.", "cfk/")
     }

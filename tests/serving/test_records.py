@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from cfk_plugin import Population, Schema
-from cfk_plugin.release.results import Suppressed
+from cfk_plugin.release.results import Withheld
 from cfk_plugin.serving.records import FEATURE, RECORD, record_of
 from prototyped import prototype
 from spooled import released
@@ -65,7 +65,7 @@ def test_every_kind_of_entry_has_the_same_keys(population: Population) -> None:
     names = ["age", "city", "salary"]
     records = [
         record_of(entry, None, names, population.domains)
-        for entry in (prototype(), released(), Suppressed(0, "infeasible"))
+        for entry in (prototype(), released(), Withheld(0, "infeasible"))
     ]
     assert [list(record) for record in records] == [list(records[0])] * 3
     assert [record["k"] for record in records] == [None, 5, None]
@@ -79,7 +79,7 @@ def test_what_cannot_be_written_is_withheld_alone(
         record = record_of(prototype(3, salary=value), None, names, population.domains)
         assert (record["query"], record["status"], record["reason"]) == (
             3,
-            "suppressed",
+            "withheld",
             "protector_failed",
         )
         assert list(record) == list(record_of(prototype(), None, names, population.domains))

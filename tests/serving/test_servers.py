@@ -21,7 +21,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cfk_plugin import PrivacyPolicy, protect
-from cfk_plugin.release.results import SUPPRESSION_REASONS
+from cfk_plugin.release.results import WITHHOLDING_REASONS
 from cfk_plugin.serving import handler
 from cfk_plugin.serving import server as serve_command
 from model_server import (
@@ -107,7 +107,7 @@ def records(server: Server, body: Any) -> list[dict[str, Any]]:
     assert status == 200, text
     found: list[dict[str, Any]] = json.loads(text)["predictions"]
     assert all(
-        record["status"] == "suppressed" or K <= record["k"] == len(inside(record))
+        record["status"] == "withheld" or K <= record["k"] == len(inside(record))
         for record in found
     )
     return found
@@ -193,8 +193,8 @@ def test_whatever_an_explainer_raises_its_queries_are_withheld_and_the_server_go
 ) -> None:
     for age in RAISED:  # more of them than `cfk serve` has threads
         found = records(server, asked(age, 40))
-        assert {record["status"] for record in found} == {"suppressed"}, age
-        assert {record["reason"] for record in found} <= set(SUPPRESSION_REASONS)
+        assert {record["status"] for record in found} == {"withheld"}, age
+        assert {record["reason"] for record in found} <= set(WITHHOLDING_REASONS)
         assert not quoted(json.dumps(found))
     assert is_well(server)
 
@@ -210,8 +210,8 @@ def test_what_is_no_answer_withholds_all_queries(server: Server) -> None:
         found = records(server, asked(age, 40))
         reasons = {"model_failed", "protector_failed"} if age == 79 else {"explainer_failed"}
         assert [(record["query"], record["status"]) for record in found] == [
-            (0, "suppressed"),
-            (1, "suppressed"),
+            (0, "withheld"),
+            (1, "withheld"),
         ]
         assert {record["reason"] for record in found} <= reasons, age
         assert not quoted(json.dumps(found))
@@ -223,7 +223,7 @@ def test_a_cell_that_is_no_value_withholds_its_own_query_alone(server: Server) -
         spoiled, good = records(server, asked(age, 40))
         reason = "missing_value" if age == 66 else "invalid_value"
         assert (spoiled["status"], spoiled["reason"], good["status"]) == (
-            "suppressed",
+            "withheld",
             reason,
             "released",
         ), age
@@ -351,7 +351,7 @@ def check_answer(status: int | None, text: str) -> None:
     assert "stack_trace" not in text
     if status == 200:
         for record in json.loads(text)["predictions"]:
-            assert record["status"] == "suppressed" or K <= record["k"] == len(inside(record))
+            assert record["status"] == "withheld" or K <= record["k"] == len(inside(record))
         return
     assert not quoted(text)
     assert status is None or 300 <= status < 500

@@ -210,7 +210,7 @@ def test_a_ledger_that_is_down_withholds_and_two_servers_share_one(
         before = answered(one, *range(25, 45))
         assert {record["status"] for record in before} == {"released"}
         for old, new in zip(before, answered(other, *range(25, 45)), strict=True):
-            assert new["status"] == "suppressed" or new["features"] == old["features"]
+            assert new["status"] == "withheld" or new["features"] == old["features"]
         postgres_server.interrupt()
         assert {record["reason"] for record in answered(one, 40, 50)} == {"ledger_failed"}
         assert postgres_server.resume()

@@ -357,7 +357,7 @@ def test_records_are_those_of_one_machine(
         del record["query"]
     found = plain(result)
     assert found == expected
-    assert {record["status"] for record in found} == {"released", "suppressed"}
+    assert {record["status"] for record in found} == {"released", "withheld"}
     assert result.columns == ["id", *(name for name in RECORD if name != "query")]
     if factuals:
         assert any("pay were higher" in record["sentence"] for record in found)
@@ -391,7 +391,7 @@ def test_a_catalogue_answers_queries_as_on_one_machine(
         )
         with pytest.raises(PolicyError, match="use explain_spark"):
             protect_spark(df, source, key=KEY, **options)
-    assert {record["status"] for record in expected} == {"released", "suppressed"}
+    assert {record["status"] for record in expected} == {"released", "withheld"}
     with pytest.raises(PolicyError, match="needs a catalogue"):
         explain_spark(df, fitted(population, accepts), key=KEY)
     with pytest.raises(InputError, match="answers"):
@@ -478,7 +478,7 @@ def test_jobs_that_share_a_ledger_give_a_record_one_region(
         assert ledger.status().records == ever > 50
     for old, new in zip(first, second, strict=True):
         if old["status"] == "released":
-            assert new["status"] == "suppressed" or new["features"] == old["features"]
+            assert new["status"] == "withheld" or new["features"] == old["features"]
     assert {r["reason"] for r in plain_with_broken_ledger(df, population, tmp_path)} <= {
         "ledger_failed",
         "not_desired",
@@ -504,7 +504,7 @@ def plain_with_broken_ledger(df: Any, population: Population, folder: Path) -> l
 # --- failing closed -------------------------------------------------------------------------------
 
 
-def test_hostile_values_and_a_raising_model_give_suppressed_records(
+def test_hostile_values_and_a_raising_model_give_withheld_records(
     population: Population, spark: Any, spark_console: Path, tmp_path: Path
 ) -> None:
     hostile = pd.DataFrame(
@@ -518,7 +518,7 @@ def test_hostile_values_and_a_raising_model_give_suppressed_records(
     )
     good = fitted(population, accepts)
     found = plain(protect_spark(on_spark(spark, hostile, tmp_path), good, keep=["id"], key=KEY))
-    assert [r["status"] for r in found] == ["released"] + ["suppressed"] * 5
+    assert [r["status"] for r in found] == ["released"] + ["withheld"] * 5
     assert found[1]["reason"] == "invalid_value"
     everybody = on_spark(spark, asked(), tmp_path)
     failed = {"model_failed"}
@@ -531,7 +531,7 @@ def test_hostile_values_and_a_raising_model_give_suppressed_records(
             everybody if model is loud else on_spark(spark, asked().assign(pay=9_999_999), tmp_path)
         )
         found = plain(protect_spark(rows, good, model=model, keep=["id"], key=KEY))
-        assert {r["status"] for r in found} == {"suppressed"}
+        assert {r["status"] for r in found} == {"withheld"}
         assert {r["reason"] for r in found} <= wanted
         assert {r["k"] for r in found} == {None}
     said = spark_console.read_text(errors="replace")

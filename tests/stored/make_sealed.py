@@ -101,7 +101,7 @@ def protected(opened: Population) -> dict[str, Any]:
             {**entry.to_dict(), "certificate": found}
             for entry, found in zip(entries.generalized, told, strict=True)
         ],
-        "suppressed": [entry.to_dict() for entry in entries.suppressed],
+        "withheld": [entry.to_dict() for entry in entries.withheld],
     }
 
 
