@@ -496,7 +496,7 @@ class PrototypeOwner(_ModelOwner):
     schema: Schema
     epsilon: float = 1.0  # this and the following: for each training; see `DPPrototypes`
     delta: float = 0.0
-    revert: bool = False
+    move_towards_query: bool = False
     plausibility: float | None = None
     rows: int = 60_000
     # Seeds the noise by the training's seed, for tests: the owner is then a function of people and
@@ -523,7 +523,7 @@ class PrototypeOwner(_ModelOwner):
             delta=self.delta,
             rows=self.rows,
             plausibility=self.plausibility,
-            revert=self.revert,
+            move_towards_query=self.move_towards_query,
             seed=noise,
         )
 
@@ -576,7 +576,7 @@ def standard_owners(
     """Return one owner per way of answering; all train the same model on columns like the sample's.
 
     Raw ones, named as their explainers; ``exact`` (nominal k); ``reciprocal``; ``catalogue``, which
-    answers queries without an explainer; ``dp`` and ``dp-reverted``.
+    answers queries without an explainer; ``dp`` and ``dp-moved``.
 
     Parameters
     ----------
@@ -602,8 +602,15 @@ def standard_owners(
         protected_owner(name, model, found, rules, quasi_identifiers=quasi) for name in GUARANTEES
     ]
     prototypes = [
-        PrototypeOwner(name, model, domains, epsilon, revert=revert, repeatable=repeatable)
-        for name, revert in (("dp", False), ("dp-reverted", True))
+        PrototypeOwner(
+            name,
+            model,
+            domains,
+            epsilon,
+            move_towards_query=move_towards_query,
+            repeatable=repeatable,
+        )
+        for name, move_towards_query in (("dp", False), ("dp-moved", True))
     ]
     return [
         *(RawOwner(name, model, explainer) for name, explainer in explainers.items()),

@@ -330,7 +330,7 @@ def _say_bound(report: EpsilonAudit) -> None:
     say(f"[bold]{report.verdict}[/]: {report.advice}", markup=True)
 
 
-_AGAINST = ("raw", "exact", "reciprocal", "catalogue", "dp", "dp-reverted")
+_AGAINST = ("raw", "exact", "reciprocal", "catalogue", "dp", "dp-moved")
 _FEW = 20  # more outcomes than this are hardly labels, and are not listed
 
 
@@ -378,8 +378,7 @@ def audit_all(
         str,
         typer.Option(
             help=(
-                "Who answers: raw, exact, reciprocal, catalogue, dp, dp-reverted; separated by"
-                " commas."
+                "Who answers: raw, exact, reciprocal, catalogue, dp, dp-moved; separated by commas."
             )
         ),
     ] = "raw,catalogue",
@@ -392,7 +391,7 @@ def audit_all(
     policy: opt.Policy = None,
     k: opt.K = None,
     objective: opt.Objective = None,
-    epsilon: Annotated[float, typer.Option(help="Budget of dp and dp-reverted.", min=0)] = 1.0,
+    epsilon: Annotated[float, typer.Option(help="Budget of dp and dp-moved.", min=0)] = 1.0,
     jobs: Annotated[int, typer.Option(help="Trainings at the same time; -1 on all cores.")] = 1,
     seed: opt.Seed = 0,
     keep: Annotated[
@@ -506,7 +505,7 @@ def _owner(
         model=model,
         schema=measured_schema(sample, roles.quasi_identifiers),
         epsilon=epsilon,
-        revert=name == "dp-reverted",
+        move_towards_query=name == "dp-moved",
     )
     load_opendp()  # raises if it is not installed
     return owner

@@ -150,7 +150,7 @@ class PrivacyPolicy:
         `min_lift` times as frequent there as in the population. None: not checked.
     min_lift : float
         See `alpha`. A value that is as frequent everywhere tells nothing about the region.
-    revert : bool, optional
+    move_towards_query : bool, optional
         Whether answers from a catalogue are moved nearer to the query: private values become the
         query's own, or come closer, while the outcome stays the same wherever the entry has it.
         None: only where private values leave unchanged (without bins, `rare_values` and `alpha`).
@@ -185,7 +185,7 @@ class PrivacyPolicy:
     alpha: float | None = None
     min_lift: float = 1.5
     on_homogeneous: OnHomogeneous = "coarsen"
-    revert: bool | None = None
+    move_towards_query: bool | None = None
 
     def __post_init__(self) -> None:
         plain_settings(self)
@@ -229,11 +229,10 @@ class PrivacyPolicy:
                 ' guarantee="catalogue"; others release the counterfactual\'s own private values:'
                 ' choose "exact" or "bins"'
             )
-        if self.revert and not self.reverts:
+        if self.move_towards_query and not self.moves_towards_query:
             raise PolicyError(
-                'revert=True moves answers from a catalogue: it needs guarantee="catalogue", and'
-                " private values that "
-                f"leave as they are, without {', '.join(_PLAIN)}"
+                'move_towards_query=True needs guarantee="catalogue", whose answers it moves,'
+                f" and private values that leave as they are, without {', '.join(_PLAIN)}"
             )
 
     @classmethod
@@ -265,13 +264,11 @@ class PrivacyPolicy:
         return replace(self, **settings)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the settings as plain values; `revert` only where it was set, as older policies
-        have none.
-        """
+        """Return the settings as plain values; `move_towards_query` only where it was set."""
         return {
             name: value
             for name, value in asdict(self).items()
-            if name != "revert" or value is not None
+            if name != "move_towards_query" or value is not None
         }
 
     @cached_property
@@ -328,12 +325,14 @@ class PrivacyPolicy:
         )
 
     @cached_property
-    def reverts(self) -> bool:
-        """Whether answers from a catalogue are moved towards the query: `revert`, or what goes with
-        the rest.
+    def moves_towards_query(self) -> bool:
+        """Whether answers from a catalogue are moved: `move_towards_query`, or what goes with the
+        rest.
         """
         as_they_are = all(getattr(self, name) in plain for name, plain in _PLAIN.items())
-        return self.guarantee == "catalogue" and as_they_are and self.revert is not False
+        return (
+            self.guarantee == "catalogue" and as_they_are and self.move_towards_query is not False
+        )
 
     @cached_property
     def sha256(self) -> str:
@@ -358,7 +357,7 @@ _CHOICES = {
     if get_origin(kind) is Literal
 }
 _CHOICES["private_values"] = get_args(PrivateForm)
-_CHOICES["revert"] = (None, True, False)
+_CHOICES["move_towards_query"] = (None, True, False)
 
 
 def plain_settings(settings: Any) -> None:

@@ -54,9 +54,9 @@ from cfk_plugin.release.results import (
 )
 
 _log = logging.getLogger("cfk_plugin")
-_REVERTS = (
-    "revert=True moves rows towards the query as far as the model's outcomes allow, and the model"
-    " is private: answers tell more of it then, which no epsilon covers"
+_MOVES_TOWARDS_QUERY = (
+    "move_towards_query=True moves rows as far as the model's outcomes allow, and the model is"
+    " private: answers tell more of it then, which no epsilon covers"
 )
 
 
@@ -130,7 +130,7 @@ class DPPrototypes:
         that answers are as likely as they can be at 0.85 times the mean distance of the nearest
         drawn row, or 1.15 times that of the nearest answers if it is more (1.1 times that of the
         nearest drawn row if rows are not moved).
-    revert : bool, optional
+    move_towards_query : bool, optional
         Whether a row takes over the query's own values, or numbers nearer to them, while the
         outcome stays desired and it does not lose more in plausibility than it gains in distance.
         That costs no budget, but tells more about the model. Default: yes, unless `model_access` is
@@ -187,7 +187,7 @@ class DPPrototypes:
     serve: Literal["rows", "prototypes"] = "rows"
     prototypes: int = 64
     plausibility: float | None = None
-    revert: bool | None = None
+    move_towards_query: bool | None = None
     model_access: ModelAccess = "private"
     model_epsilon: float | None = None
     model_delta: float | None = None
@@ -280,7 +280,7 @@ class DPPrototypes:
             at = medoids(served, self.goal_, self.prototypes)
             served, codes = served.take(at), codes[at]
         self._mover = Mover(domain, likelihood, Cells.of(domain, codes, served.codes.numbers))
-        mover, likely = self._mover if self.certificate_.reverted else None, served.cost
+        mover, likely = self._mover if self.certificate_.moved_towards_query else None, served.cost
         self.plausibility_ = self.plausibility
         if self.plausibility is None:
             self.plausibility_ = balanced_weight(served, likely, self.goal_, self.model_, mover)
@@ -340,7 +340,7 @@ class DPPrototypes:
         answered = at >= 0
         at = np.where(answered, at, 0)
         # as certified, whatever was set since
-        if not (self.certificate_.reverted and answered.any()):
+        if not (self.certificate_.moved_towards_query and answered.any()):
             return served.table(at), answered
 
         def met(some: pd.DataFrame, of: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -390,9 +390,10 @@ class DPPrototypes:
         is_number = isinstance(weight, (int, float)) and not isinstance(weight, bool)
         if weight is not None and not (is_number and 0 <= weight < math.inf):
             raise PolicyError(f"plausibility must be a finite number >= 0, got {weight!r}")
-        if self.revert not in (None, False, True):
+        if self.move_towards_query not in (None, False, True):
             raise PolicyError(
-                f"revert must be True, False or None, got {type(self.revert).__name__}"
+                "move_towards_query must be True, False or None, got"
+                f" {type(self.move_towards_query).__name__}"
             )
         if self.seed is not None and not isinstance(self.seed, (int, np.integer)):
             raise PolicyError(
@@ -411,8 +412,8 @@ class DPPrototypes:
                 f"domains of {', '.join(domain.inferred)} were read from the rows: nothing is"
                 " guaranteed"
             )
-        if self.revert and self.model_access == "private":
-            said.append(_REVERTS)
+        if self.move_towards_query and self.model_access == "private":
+            said.append(_MOVES_TOWARDS_QUERY)
         for text in said:
             warnings.warn(text, PrivacyLeakWarning, stacklevel=3)
 
@@ -439,7 +440,9 @@ class DPPrototypes:
             model_delta=self.model_delta,
             seeded=rows.seeded,
             inferred=domain.inferred,
-            reverted=self.model_access != "private" if self.revert is None else self.revert,
+            moved_towards_query=self.model_access != "private"
+            if self.move_towards_query is None
+            else self.move_towards_query,
             fit=secrets.token_hex(8),
         )
 

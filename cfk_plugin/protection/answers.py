@@ -25,8 +25,8 @@ _BLOCK = 1 << 22  # distances held at once
 _SAID = 1 << 22  # labels that are kept for verification; it asks for others again
 # Nearest entries that are tried at once, and true answers that are moved. Shared private values are
 # seldom as near as somebody's own, so more of these are moved.
-_TRIED, _REVERTED = 16, 8
-_SHARED_TRIED, _SHARED_REVERTED = 32, 16
+_TRIED, _MOVED_VALUES = 16, 8
+_SHARED_TRIED, _SHARED_MOVED = 32, 16
 _NEAR, _MIXED = (
     24,
     48,
@@ -91,7 +91,7 @@ def answer(
     limits: Constraints,
     open_to: Mask,
     *,
-    revert: bool,
+    move_towards_query: bool,
     who: Ints | None = None,
     anchors: Anchors | None = None,
     asks_own: bool = False,
@@ -99,9 +99,9 @@ def answer(
     """Return the nearest answer to each query that is true for its person, at the nearest point of
     the region.
 
-    Answers are entries; `revert` adds others and moves them. Any private values may go with a
-    region if they have the outcome at every combination where the group's weakest entry has it:
-    other entries', the query's own, the explainer's if these may be kept. They then become the
+    Answers are entries; `move_towards_query` adds others and moves them. Any private values may go
+    with a region if they have the outcome at every combination where the group's weakest entry has
+    it: other entries', the query's own, the explainer's if these may be kept. They then become the
     query's, or come closer, as long as that stays so. The nearest result is the answer.
     Whoever was consistent with the weakest entry is consistent with the answer, and nobody's row is
     looked at.
@@ -112,8 +112,8 @@ def answer(
     region. Truth and moves still concern the query.
 
     Regions hold something that is permitted to the person, and their nearest point is permitted. So
-    are private values: only permitted entries are used or, with `revert`, all take the nearest
-    permitted values before anything is asked.
+    are private values: only permitted entries are used or, with `move_towards_query`, all take the
+    nearest permitted values before anything is asked.
 
     Queries that are the same by `who` get different answers; see `Given`. Without anchors these are
     diverse, and from near to far; with anchors, each in turn takes what is nearest to its own.
@@ -137,7 +137,15 @@ def answer(
         askers = np.flatnonzero((turn == now) & (wanted > 0))
         for waiting in np.split(askers, range(step, len(askers), step)):
             for further, pairs in enumerate(
-                _candidates(catalogue, asked, pools, given, waiting, open_to, revert=revert)
+                _candidates(
+                    catalogue,
+                    asked,
+                    pools,
+                    given,
+                    waiting,
+                    open_to,
+                    move_towards_query=move_towards_query,
+                )
             ):
                 is_open = (given.left > 0) & (
                     further < _FURTHER or ~given.has_any(np.arange(len(queries)))
@@ -146,7 +154,12 @@ def answer(
                     break
                 if len(at := np.flatnonzero(is_open[pairs.query])):
                     for results in _results(
-                        catalogue, asked, pools, pairs.take(at), given, revert=revert
+                        catalogue,
+                        asked,
+                        pools,
+                        pairs.take(at),
+                        given,
+                        move_towards_query=move_towards_query,
                     ):
                         given.add(results)
     found = np.full(len(queries), -1, dtype=np.int64)
@@ -162,7 +175,7 @@ def answer(
     part, ends = part[line], Points(*joined(*points)).take(line)
     moved = (
         _moved(catalogue, pools, pools.start.take(np.flatnonzero(found >= 0)), part, ends)
-        if revert
+        if move_towards_query
         else None
     )
     told = list(map(said.__getitem__, line.tolist()))
@@ -246,11 +259,13 @@ def _candidates(
     query: Ints,
     open_to: Mask,
     *,
-    revert: bool,
+    move_towards_query: bool,
 ) -> Iterator[Pairs]:
     """Yield candidates for some queries, in rounds from near to far."""
     if asked.anchors is not None:
-        yield _in_own_group(catalogue, asked, asked.anchors, query, revert=revert)
+        yield _in_own_group(
+            catalogue, asked, asked.anchors, query, move_towards_query=move_towards_query
+        )
         query = query[given.left[query] > 0]
     if not len(query):
         return
@@ -259,7 +274,7 @@ def _candidates(
         quasi, private = _limits_of(catalogue, asked.limits.take(query))
         offered = {name: catalogue.offered(name) for name in asked.limits.rules}
         regions[~quasi.admissible(offered, regions.shape[1])] = np.inf
-        if not revert:
+        if not move_towards_query:
             parts[~private.admissible(offered, len(catalogue))] = np.inf
     away = regions[:, catalogue.group_at] + parts
     n_tried = _SHARED_TRIED if catalogue.is_shared else _TRIED
@@ -273,7 +288,7 @@ def _candidates(
         distance = np.take_along_axis(away, entry, axis=1)
         at, place = np.nonzero(np.isfinite(distance))
         some = Pairs(query[at], entry[at, place], entry[at, place], distance[at, place])
-        mixes = revert and not first
+        mixes = move_towards_query and not first
         yield some.joined(_mixed(catalogue, asked, pools, query, regions, parts)) if mixes else some
 
 
@@ -284,7 +299,7 @@ def _limits_of(catalogue: Catalogue, limits: Constraints) -> tuple[Constraints, 
 
 
 def _in_own_group(
-    catalogue: Catalogue, asked: _Asked, anchors: Anchors, query: Ints, *, revert: bool
+    catalogue: Catalogue, asked: _Asked, anchors: Anchors, query: Ints, *, move_towards_query: bool
 ) -> Pairs:
     """Return anchors in their own groups: with their own private values, and as the entry that they
     are.
@@ -295,14 +310,14 @@ def _in_own_group(
         catalogue.own(anchors.counterfactuals.take(query), groups),
     )
     kept = Pairs(query, weakest, np.full(len(query), ANCHOR), nowhere).take(
-        np.flatnonzero(revert & anchors.may_keep_own_values & (weakest >= 0))
+        np.flatnonzero(move_towards_query & anchors.may_keep_own_values & (weakest >= 0))
     )
     pairs = kept.joined(Pairs(query, itself, itself, nowhere).take(np.flatnonzero(itself >= 0)))
     quasi, private = _limits_of(catalogue, asked.limits.take(pairs.query))
     fits = quasi.admits(
         {n: catalogue.offered(n).take(catalogue.group_at[pairs.entry]) for n in quasi.rules}
     )
-    if not revert:
+    if not move_towards_query:
         fits &= private.admits({n: catalogue.offered(n).take(pairs.part) for n in private.rules})
     return pairs.take(np.flatnonzero(fits))
 
@@ -370,7 +385,13 @@ def _nearest_combined(
 
 
 def _results(
-    catalogue: Catalogue, asked: _Asked, pools: Pools, pairs: Pairs, given: Given, *, revert: bool
+    catalogue: Catalogue,
+    asked: _Asked,
+    pools: Pools,
+    pairs: Pairs,
+    given: Given,
+    *,
+    move_towards_query: bool,
 ) -> Iterator[Candidates]:
     """Yield the results of pairs that are true and start with new private values, from near to
     far.
@@ -386,7 +407,7 @@ def _results(
             is_other[new],
             start[new],
         )
-    target = target_of(pools, asked.limits, pairs.query, points) if revert else points
+    target = target_of(pools, asked.limits, pairs.query, points) if move_towards_query else points
     several = given.several[pairs.query]
     is_other |= pairs.part != pairs.entry
     search = Search(Probe(catalogue, pools), pools, pairs, points, target, is_other)
@@ -395,11 +416,11 @@ def _results(
         return ~given.is_new(pairs.query[at], start[at], given.keys(moved, pairs.entry[at]))
 
     if asked.anchors is None:
-        count = _SHARED_REVERTED if catalogue.is_shared else _REVERTED
+        count = _SHARED_MOVED if catalogue.is_shared else _MOVED_VALUES
         given_before = None
     else:  # only what is nearest to the explainer's counterfactual is moved, if that is new
         n_queries = len(np.unique(pairs.query))
-        count = max(1, 3 * _REVERTED // max(n_queries, 3))  # the same, with fewer questions
+        count = max(1, 3 * _MOVED_VALUES // max(n_queries, 3))  # the same, with fewer questions
         given_before = is_given
     for at, moved, away, said in search.results(
         count, given.left[pairs.query] > 0, several, start, given_before

@@ -148,7 +148,7 @@ class Catalogue(HostOnly):
         first = np.sort(np.unique(distinct, axis=0, return_index=True)[1])
         found = found.take(line[first])
         inside = dict[int, list[Grid]]()
-        if policy.reverts:
+        if policy.moves_towards_query:
             inside = sets_inside(partition, np.unique(unordered.group), policy.k)
         return catalogue_of(found, ends_of(partition, policy, found.forms, book), inside)
 

@@ -365,8 +365,8 @@ class KAnonymizer(HostOnly):
         True: at the point of the answer's region nearest to the query, with the answer's private
         values, the model gives the desired outcome. Needs ``guarantee="catalogue"``. An answer
         depends on the query, the catalogue's entries and the model alone: whoever keeps asking
-        learns the catalogue and, where answers are moved (`PrivacyPolicy.revert`), where the
-        model's outcome changes.
+        learns the catalogue and, where answers are moved (`PrivacyPolicy.move_towards_query`),
+        where the model's outcome changes.
 
         Parameters
         ----------

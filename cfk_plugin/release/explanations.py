@@ -280,7 +280,7 @@ class Explanations(HostOnly, Sequence[Entry]):
 
     def _repr_html_(self) -> str:
         """Return a table of what was released; it shows the person's own values only after
-        `beside`.
+        `compare`.
         """
         figures = (
             ("k", "ncp", "pureness")
@@ -292,7 +292,7 @@ class Explanations(HostOnly, Sequence[Entry]):
         note += (
             ""
             if self._before is not None
-            else "beside(queries) marks what changes, where queries may be shown."
+            else "compare(queries) marks what changes, where queries may be shown."
         )
         head = ("query", *self.columns, *(name.replace("ncp", "NCP") for name in figures))
         return card(
@@ -322,7 +322,7 @@ class Explanations(HostOnly, Sequence[Entry]):
             *(f"{getattr(entry.certificate, name):.3g}" for name in figures),
         ]
 
-    def beside(self, queries: pd.DataFrame) -> Explanations:
+    def compare(self, queries: pd.DataFrame) -> Explanations:
         """Return the same for notebooks with the person's own values: each changed value is marked
         beside them.
 

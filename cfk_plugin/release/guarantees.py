@@ -247,7 +247,7 @@ def with_answer_facts(
 
 def _tell_of_wide(catalogue: Catalogue, policy: PrivacyPolicy) -> None:
     wide = catalogue.is_wide(catalogue.weakest)
-    if policy.reverts and 2 * wide.sum() > len(wide):
+    if policy.moves_towards_query and 2 * wide.sum() > len(wide):
         _log.warning(
             "%d of %d regions have more than 10,000 combinations of values, and those of people"
             " inside are too many or would tell outcomes, so their answers are not moved towards"

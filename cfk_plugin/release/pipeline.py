@@ -243,7 +243,7 @@ class Pipeline(HostOnly):
                 )
             if asked is not None:
                 how: dict[str, Any] = {
-                    "revert": self.policy.reverts,
+                    "move_towards_query": self.policy.moves_towards_query,
                     "anchors": began,
                     "asks_own": waits,
                 }

@@ -716,7 +716,9 @@ class Rerun:
             return True
         catalogue = self._pipeline.guarantee.catalogue
         return (
-            catalogue is not None and self._policy.reverts and catalogue.offers(found.exact, group)
+            catalogue is not None
+            and self._policy.moves_towards_query
+            and catalogue.offers(found.exact, group)
         )
 
     def _offered(self, group: int) -> list[str]:

@@ -251,7 +251,7 @@ def _of_prototype(said: Mapping[str, Any], policy: PrototypePolicy) -> dict[str,
         "covers is not what its other fields come to": (
             said["covers"]
             # older files lack this
-            not in (certificate.covers, replace(certificate, reverted=False).covers)
+            not in (certificate.covers, replace(certificate, moved_towards_query=False).covers)
         ),
         "mechanism is not the policy's": (
             mechanism.startswith("functional mechanism") != published

@@ -215,7 +215,7 @@ class PrototypeCertificate:
     seeded, inferred : bool, tuple of str
         Whether the noise can be repeated, and columns whose domain was read from rows: both void
         the guarantee.
-    reverted : bool
+    moved_towards_query : bool
         Whether rows were moved towards the query, which discloses more of the model; see `covers`.
     fit : str
         Random name of the fit, of which all answers share one budget.
@@ -238,7 +238,7 @@ class PrototypeCertificate:
     model_delta: float | None = None
     seeded: bool = False
     inferred: tuple[str, ...] = ()
-    reverted: bool = False
+    moved_towards_query: bool = False
     fit: str
 
     def __post_init__(self) -> None:
@@ -277,7 +277,7 @@ class PrototypeCertificate:
         if self.guarantee == "none":
             return "nothing is guaranteed; see audit"
         told = "tells more of its outcomes" if self.model_access == "private" else "that covers"
-        return _MODEL[self.model_access] + (_MOVED + told if self.reverted else "")
+        return _MODEL[self.model_access] + (_MOVED + told if self.moved_towards_query else "")
 
     @property
     def threat_models(self) -> dict[str, str]:
@@ -443,7 +443,7 @@ class PrototypeCounterfactual(_ReleasedEntry):
 
     def features_from_the_query(self) -> frozenset[str]:
         """Return all features of a row that was moved: it does not say which of them were."""
-        return frozenset(self.values if self.certificate.reverted else ())
+        return frozenset(self.values if self.certificate.moved_towards_query else ())
 
     def parts(self) -> dict[str, Part]:
         """Return every feature with its single value."""
@@ -574,8 +574,8 @@ class Certificate(HostOnly):
     moved : tuple of str
         Private attributes whose values are no longer those that the answer began with, an entry's
         or the explainer's counterfactual's, but the query's own or on the way to them; see
-        `PrivacyPolicy.revert`. For the data holder: it tells which of the released values an entry
-        has.
+        `PrivacyPolicy.move_towards_query`. For the data holder: it tells which of the released
+        values an entry has.
     unchanged : tuple of str
         Private attributes that have the query's own value in the answer. The receiver, who knows
         both, learns nothing from it. Empty where the query is not known.

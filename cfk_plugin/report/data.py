@@ -328,7 +328,7 @@ class DpStatement(TypedDict):
     model_delta: NotRequired[Number | None]
     seeded: NotRequired[bool]
     inferred: NotRequired[tuple[str, ...]]
-    reverted: NotRequired[bool]
+    moved_towards_query: NotRequired[bool]
     fit: NotRequired[str]
     covers: str
     total: tuple[Number, ...] | None

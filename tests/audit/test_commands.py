@@ -610,7 +610,7 @@ WRONG = {
     f"{ALL} --only attribute_surrogate": "no attribute is declared sensitive",
     f"{ALL} --only guessing": "known are linkage, attribute_inference, membership",
     f"{ALL} --only linkage --against raw": "no audit can be run. linkage of raw: it attacks regions of k people",
-    f"{ALL} --against raw,secret": "--against secret: known are raw, exact, reciprocal, catalogue, dp, dp-reverted",
+    f"{ALL} --against raw,secret": "--against secret: known are raw, exact, reciprocal, catalogue, dp, dp-moved",
     f"{ALL} --explainer oracle": "no generator 'oracle'",
     f"{ALL} --explainer audited_functions:nobody": "audited_functions:nobody: cannot be imported",
     f"{ALL} -d maybe": "--desired maybe: some people must have it and some not; outcome has no, yes",

@@ -88,7 +88,9 @@ OWNERS: dict[str, Target] = {
         "catalogue", MODEL, None, QUASI, rules=PrivacyPolicy(k=5, guarantee="catalogue")
     ),
     "dp": PrototypeOwner("dp", MODEL, SCHEMA, rows=2_000, repeatable=True),
-    "reverted": PrototypeOwner("reverted", MODEL, SCHEMA, revert=True, rows=2_000, repeatable=True),
+    "moved_towards_query": PrototypeOwner(
+        "moved_towards_query", MODEL, SCHEMA, move_towards_query=True, rows=2_000, repeatable=True
+    ),
 }
 every = pytest.mark.parametrize("name", OWNERS)
 
@@ -297,13 +299,16 @@ def test_there_is_an_owner_for_every_way_to_answer() -> None:
         "reciprocal",
         "catalogue",
         "dp",
-        "dp-reverted",
+        "dp-moved",
     ]
     policies = {owner.name: owner.policy for owner in made}  # type: ignore[attr-defined]
     guarantees = [policies[name]["guarantee"] for name in ("exact", "reciprocal", "catalogue")]
     assert guarantees == ["nominal", "reciprocal", "catalogue"]
     assert (policies["exact"]["k"], policies["dp"]["epsilon"]) == (4, 0.5)
-    assert [owner.revert for owner in made if isinstance(owner, PrototypeOwner)] == [False, True]
+    assert [owner.move_towards_query for owner in made if isinstance(owner, PrototypeOwner)] == [
+        False,
+        True,
+    ]
     with pytest.raises(InputError, match="one, other"):
         owners(protects="third")
     with pytest.raises(InputError, match="there is none"):
@@ -362,29 +367,34 @@ MANY = people(2400)
 def owner(name: str) -> Target:
     if name == "raw":
         return RawOwner(name, full_depth_forest(MANY.X), nearest)
-    if name in ("dp", "dp-reverted"):
+    if name in ("dp", "dp-moved"):
         schema = measured_schema(MANY, QUASI)
         private = PrototypeOwner(name, forest(15), schema, rows=4_000, repeatable=True)
         # to the very border
-        return private if name == "dp" else replace(private, revert=True, plausibility=0.0)
+        return (
+            private if name == "dp" else replace(private, move_towards_query=True, plausibility=0.0)
+        )
     catalogue = name.startswith("catalogue")
     settings: dict[str, Any] = {"k": 5, "guarantee": "reciprocal"}
     if catalogue:
-        settings |= {"guarantee": "catalogue", "revert": name == "catalogue-reverted"}
+        settings |= {
+            "guarantee": "catalogue",
+            "move_towards_query": name == "catalogue-moved_towards_query",
+        }
     if name != "catalogue-shared":
         settings["private_values"] = "exact"
     rules = PrivacyPolicy(**settings)
     return ProtectedOwner(name, forest(15), None if catalogue else nearest, QUASI, rules=rules)
 
 
-@pytest.mark.parametrize("name", ["dp", "dp-reverted"])
+@pytest.mark.parametrize("name", ["dp", "dp-moved"])
 def test_rows_that_are_moved_to_the_border_of_an_overfitted_model_betray_members_and_private_ones_do_not(
     name: str,
 ) -> None:
     attack = "membership_cfd"
     found = membership(owner(name), MANY, n_train=600, attacked=600, attacks=[attack])[attack].main
     assert found.n > 450
-    assert found.low > 0.5 if name == "dp-reverted" else found.low < 0.5 < found.high
+    assert found.low > 0.5 if name == "dp-moved" else found.low < 0.5 < found.high
 
 
 def distances(name: str, n_train: int, *, with_any_outcome: bool, seed: int = 0) -> Roc:
@@ -408,7 +418,9 @@ def distances(name: str, n_train: int, *, with_any_outcome: bool, seed: int = 0)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["raw", "reciprocal", "catalogue", "catalogue-reverted"])
+@pytest.mark.parametrize(
+    "name", ["raw", "reciprocal", "catalogue", "catalogue-moved_towards_query"]
+)
 def test_rows_and_regions_say_nothing_beside_the_outcome_until_they_are_moved_to_the_border(
     name: str,
 ) -> None:
@@ -418,7 +430,7 @@ def test_rows_and_regions_say_nothing_beside_the_outcome_until_they_are_moved_to
     found = [distances(name, 200, with_any_outcome=True, seed=seed).auc.value for seed in range(4)]
     # half of a 95 % interval of Student's t, of four values
     apart = 3.18 * np.std(found, ddof=1) / 2
-    if name == "catalogue-reverted":  # of a forest that knows its people by heart
+    if name == "catalogue-moved_towards_query":  # of a forest that knows its people by heart
         assert np.mean(found) - apart > 0.5
     else:
         assert abs(np.mean(found) - 0.5) < apart < 0.1
@@ -459,13 +471,13 @@ def test_on_german_reverted_rows_betray_members_and_protected_ones_do_not(
     chosen += [
         replace(one, plausibility=0.0)
         for one in made
-        if isinstance(one, PrototypeOwner) and one.revert
+        if isinstance(one, PrototypeOwner) and one.move_towards_query
     ]
     table = side_by_side(
         compare(chosen, sample, membership, n_train=300, attacks=["membership_cfd"])
     )
     low, high = (table.set_index("subject")[f"main_{end}"] for end in ("low", "high"))
-    assert low["dp-reverted"] > 0.5
+    assert low["dp-moved"] > 0.5
     for name in ("reciprocal", "dp"):
         assert low[name] < 0.5 < high[name]
 

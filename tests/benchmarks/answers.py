@@ -140,12 +140,12 @@ RAW: dict[str, Callable[[Case], pd.DataFrame]] = {
 }
 PROTECTED: dict[str, Callable[[Case, int], Found]] = {
     "catalogue": from_catalogue(),
-    "catalogue-unmoved": from_catalogue(revert=False),
+    "catalogue-unmoved": from_catalogue(move_towards_query=False),
     "catalogue-explainer": behind("catalogue"),
     "catalogue-bins": binned(),
     "catalogue-rare": from_catalogue(rare_values="withhold"),
     "catalogue-shared": from_catalogue(private_values="shared"),
-    "catalogue-shared-unmoved": from_catalogue(private_values="shared", revert=False),
+    "catalogue-shared-unmoved": from_catalogue(private_values="shared", move_towards_query=False),
     "catalogue-shared-explainer": behind("catalogue", private_values="shared"),
     "reciprocal": behind("reciprocal"),
     # the catalogue's groups

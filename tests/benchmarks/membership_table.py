@@ -126,8 +126,10 @@ def main() -> None:
         k=options.k,
         schema=schema,
     )
-    (reverted,) = (owner for owner in owners if isinstance(owner, PrototypeOwner) and owner.revert)
-    owners.append(replace(reverted, name="dp-nearest", plausibility=0.0))
+    (moved_towards_query,) = (
+        owner for owner in owners if isinstance(owner, PrototypeOwner) and owner.move_towards_query
+    )
+    owners.append(replace(moved_towards_query, name="dp-nearest", plausibility=0.0))
     owners = [owner for owner in owners if not options.only or owner.name in options.only]
     if options.splits:
         for owner in owners:

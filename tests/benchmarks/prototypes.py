@@ -309,7 +309,7 @@ def methods(
         ],
     )
     yield "DPPrototypes", [partial(ours, one, epsilon)] * asked.fits
-    yield "DPPrototypes, not moved", [partial(ours, one, epsilon, revert=False)]
+    yield "DPPrototypes, not moved", [partial(ours, one, epsilon, move_towards_query=False)]
     for weight in WEIGHTS if epsilon in asked.frontier else ():
         yield (
             f"DPPrototypes, plausibility {weight:g}",

@@ -119,7 +119,9 @@ def main() -> None:
         one = made_up(name) if name in ("numbers", "codes") else case(name, Path(asked.data), 200)
         for serve in kinds:
             started = process_time()
-            made = DPPrototypes(asked.epsilon, serve=serve, model_access="public", revert=False)  # type: ignore[arg-type]
+            made = DPPrototypes(
+                asked.epsilon, serve=serve, model_access="public", move_towards_query=False
+            )  # type: ignore[arg-type]
             made.fit(one.population, one.model, one.desired)
             fitted, served = process_time() - started, made.served_
             may = np.flatnonzero(made.goal_.met(served.labels))

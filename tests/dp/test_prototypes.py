@@ -118,7 +118,7 @@ def test_every_answer_is_a_declared_row_with_the_desired_outcome_and_the_certifi
 
 
 def test_the_answer_is_the_nearest_row_when_plausibility_is_not_weighed() -> None:
-    one = fitted(plausibility=0.0, revert=False)
+    one = fitted(plausibility=0.0, move_towards_query=False)
     rows, _ = one.generate(QUERIES)
     served = one.served_.frame[one.served_.labels == "yes"]
 
@@ -279,17 +279,17 @@ def test_rows_are_moved_unless_the_model_is_private_and_then_with_a_warning_wher
     for settings, moved in (
         ({}, False),
         ({"model_access": "public"}, True),
-        ({"revert": False}, False),
+        ({"move_towards_query": False}, False),
     ):
         with warnings.catch_warnings(action="error", category=PrivacyLeakWarning):
             one = fitted(**{"model_access": "public", **settings} if settings else {})
         rows, _ = one.generate(QUERIES)
-        assert one.certificate_.reverted == moved
+        assert one.certificate_.moved_towards_query == moved
         drawn = rows.merge(one.served_.frame, how="left", indicator=True)["_merge"] == "both"
         assert drawn.all() != moved
         assert ("moved towards who asks, which that covers" in one.certificate_.covers) == moved
     with pytest.warns(PrivacyLeakWarning, match="no epsilon covers"):
-        one = fitted(revert=True)
+        one = fitted(move_towards_query=True)
     assert one.certificate_.covers.endswith("which tells more of its outcomes")
 
 
@@ -533,7 +533,7 @@ def test_what_is_fitted_holds_no_row_of_the_table_and_can_be_pickled() -> None:
 def test_what_is_set_after_a_fit_changes_no_answer_and_no_claim() -> None:
     one = fitted(model_access="public")
     before = one.generate(QUERIES)[0]
-    one.revert = False
+    one.move_towards_query = False
     pd.testing.assert_frame_equal(one.generate(QUERIES)[0], before)
     one.epsilon = 0.01
     with pytest.raises(InputError):
@@ -555,7 +555,7 @@ def test_what_is_set_after_a_fit_changes_no_answer_and_no_claim() -> None:
         {"serve": "anything"},
         {"plausibility": -1},
         {"model_access": "open"},
-        {"revert": "yes"},
+        {"move_towards_query": "yes"},
         {"model_epsilon": 1.0},
         {"model_delta": 1e-6},
         {"seed": "x"},

@@ -108,7 +108,7 @@ def record_of(explanation: Any) -> dict[str, Any]:
     elif isinstance(explanation, PrototypeCounterfactual):
         public = explanation.to_dict()
         record["prototype"] = public["prototype"]
-        for name in ("epsilon", "delta", "guarantee", "reverted", "seeded"):
+        for name in ("epsilon", "delta", "guarantee", "moved_towards_query", "seeded"):
             record[name] = public["certificate"][name]
     else:
         record["reason"] = explanation.reason

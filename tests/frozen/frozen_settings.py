@@ -54,7 +54,7 @@ POLICY: Mapping[str, Any] = {
     "alpha": None,
     "min_lift": 1.5,
     "on_homogeneous": "coarsen",
-    "revert": None,
+    "move_towards_query": None,
 }
 """Every field of a policy."""
 
@@ -92,7 +92,7 @@ PROTOTYPES: Mapping[str, Any] = {
     "serve": "rows",
     "prototypes": 10,
     "plausibility": None,
-    "revert": None,
+    "move_towards_query": None,
     "model_access": "public",
     "model_epsilon": None,
     "model_delta": None,
@@ -569,7 +569,7 @@ SETTINGS |= {
     "reciprocal, eligible": partial(
         of_policy, {"guarantee": "reciprocal", "anonymity_set": "eligible"}, LABEL
     ),
-    "catalogue, not moved": partial(of_policy, {"revert": False}, LABEL),
+    "catalogue, not moved": partial(of_policy, {"move_towards_query": False}, LABEL),
     "catalogue, shared": partial(of_policy, {"private_values": "shared"}, LABEL),
     "catalogue, shared, opposite": partial(
         of_policy, {"private_values": "shared"}, GOALS["opposite"]
@@ -578,5 +578,7 @@ SETTINGS |= {
     "prototypes, pure": of_prototypes,
     "prototypes, approximate": partial(of_prototypes, delta=1e-7),
     "prototypes, few": partial(of_prototypes, serve="prototypes"),
-    "prototypes, private model": partial(of_prototypes, model_access="private", revert=False),
+    "prototypes, private model": partial(
+        of_prototypes, model_access="private", move_towards_query=False
+    ),
 }

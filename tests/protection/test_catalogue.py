@@ -282,16 +282,16 @@ def plain(private: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("model", "desired"), GOALS)
-@pytest.mark.parametrize("revert", [False, True])
+@pytest.mark.parametrize("move_towards_query", [False, True])
 def test_an_answer_is_the_nearest_true_entry_or_nearer_and_true_wherever_an_entry_is(
-    model: Any, desired: Any, revert: bool
+    model: Any, desired: Any, move_towards_query: bool
 ) -> None:
     train = table(0)
-    anonymizer = fitted(train, model, desired, revert=revert)
+    anonymizer = fitted(train, model, desired, move_towards_query=move_towards_query)
     entries = brute_force_entries(anonymizer, train, model, desired)
     queries = pd.concat([table(50).head(20), train.head(10)], ignore_index=True)[[*QUASI, *PRIVATE]]
     queries.loc[:4, "age"] = [0, 200, 17, 90, 44]
-    own, reverted = model(queries), 0
+    own, moved_towards_query = model(queries), 0
     for i, (found, query) in enumerate(
         zip(anonymizer.explain(queries), queries.to_dict("records"), strict=True)
     ):
@@ -320,18 +320,20 @@ def test_an_answer_is_the_nearest_true_entry_or_nearer_and_true_wherever_an_entr
         )
         distance = plain_distance(query, given, train, entries)
         nearest = min(plain_distance(query, e, train, entries) for e in true)
-        assert distance <= nearest + 1e-9 if revert else distance == pytest.approx(nearest)
-        reverted += plain(found.released) not in [plain(e.private) for e in entries]
+        assert (
+            distance <= nearest + 1e-9 if move_towards_query else distance == pytest.approx(nearest)
+        )
+        moved_towards_query += plain(found.released) not in [plain(e.private) for e in entries]
         assert min(found.certificate.k_effective or 0, found.certificate.k_consistent) >= K
         assert found.certificate.pureness >= PURE
-    assert reverted > len(queries) / 2 if revert else not reverted
+    assert moved_towards_query > len(queries) / 2 if move_towards_query else not moved_towards_query
 
 
 def test_an_answer_is_no_farther_than_ones_own_values_with_one_of_an_entry(
     every_candidate: pytest.MonkeyPatch,
 ) -> None:
     """Where these have the outcome wherever the weakest entries of a region have it."""
-    for name in ("answers._NEAR", "answers._MIXED", "answers._REVERTED", "catalogue._ALONE"):
+    for name in ("answers._NEAR", "answers._MIXED", "answers._MOVED_VALUES", "catalogue._ALONE"):
         every_candidate.setattr(f"cfk_plugin.protection.{name}", 10**4)
     train, queries, nearer = table(0), table(50).head(25)[[*QUASI, *PRIVATE]], 0
     anonymizer = fitted(train)
@@ -451,7 +453,7 @@ def test_an_answer_is_the_nearest_true_entry_that_asks_for_no_excluded_change(
     model: Any, desired: Any, call: dict[str, Any]
 ) -> None:
     train = table(0)
-    anonymizer = fitted(train, model, desired, revert=False)
+    anonymizer = fitted(train, model, desired, move_towards_query=False)
     entries = brute_force_entries(anonymizer, train, model, desired)
     queries = pd.concat([table(50).head(30), train.head(10)], ignore_index=True)[[*QUASI, *PRIVATE]]
     for name in ("grade", "debt", "job"):  # what is fixed, in entries as well
@@ -486,7 +488,8 @@ def test_moved_answers_are_nearer_and_more_and_ask_for_no_excluded_change(
 ) -> None:
     train, queries = table(0), table(50).head(30)[[*QUASI, *PRIVATE]]
     plainly, moved = (
-        fitted(train, revert=revert).explain(queries, **call) for revert in (False, True)
+        fitted(train, move_towards_query=move_towards_query).explain(queries, **call)
+        for move_towards_query in (False, True)
     )
     assert len(moved.released) >= max(len(plainly.released), 10)
     for before, entry in zip(plainly, moved, strict=True):
@@ -511,22 +514,22 @@ def test_an_answer_is_a_function_of_query_entries_and_model(
     assert catalogue is not None
     intake = Constraints(take_in(queries, anonymizer.population_.encoder), {})
     sides = np.ones((len(queries), 1), dtype=bool)
-    before = answer(catalogue, intake, sides, revert=True)
+    before = answer(catalogue, intake, sides, move_towards_query=True)
     for read in ("rows", "members", "column", "cell_of", "people", "codes", "frame"):
         monkeypatch.setattr(Population, read, None)
-    again = answer(replace(catalogue), intake, sides, revert=True)
+    again = answer(replace(catalogue), intake, sides, move_towards_query=True)
     assert (again.entry == before.entry).all()
     assert again.points is not None
     assert before.points is not None
     pd.testing.assert_frame_equal(again.points.frame, before.points.frame)
 
 
-@pytest.mark.parametrize("revert", [False, True])
+@pytest.mark.parametrize("move_towards_query", [False, True])
 def test_what_an_explainer_found_is_answered_truly_and_with_one_region_for_everybody_in_it(
-    revert: bool,
+    move_towards_query: bool,
 ) -> None:
     train = table(3, 90)
-    anonymizer = fitted(train, revert=revert)
+    anonymizer = fitted(train, move_towards_query=move_towards_query)
     regions = anonymizer.regions_of(train)
     asks, found = train[two(train) == "no"].head(12), table(30, 60)
     found = found[two(found) == "yes"].head(12).reset_index(drop=True)
@@ -559,9 +562,9 @@ def test_what_an_explainer_found_is_answered_truly_and_with_one_region_for_every
         kept = [name for name in PRIVATE if name not in names]
         assert any(all(told[n] == plain(source)[n] for n in kept) for source in [raw, *parts])
         # its own values are not moved
-        assert not names or (revert and any(told[n] != plain(raw)[n] for n in PRIVATE))
-        moved += revert and len(changed) < len(PRIVATE)
-    assert moved > len(found) / 2 or not revert
+        assert not names or (move_towards_query and any(told[n] != plain(raw)[n] for n in PRIVATE))
+        moved += move_towards_query and len(changed) < len(PRIVATE)
+    assert moved > len(found) / 2 or not move_towards_query
 
 
 def test_an_explainer_whose_answers_begin_at_the_query_is_not_asked() -> None:
@@ -726,8 +729,8 @@ def test_a_failing_model_withholds_everything() -> None:
 def test_values_that_are_judged_are_not_reverted() -> None:
     for judged in ({"rare_values": "withhold"}, {"alpha": 0.5}):
         with pytest.raises(PolicyError, match="without"):
-            PrivacyPolicy(guarantee="catalogue", revert=True, **judged)
-        assert not PrivacyPolicy(guarantee="catalogue", **judged).reverts
+            PrivacyPolicy(guarantee="catalogue", move_towards_query=True, **judged)
+        assert not PrivacyPolicy(guarantee="catalogue", **judged).moves_towards_query
 
 
 def test_explaining_without_a_catalogue_is_refused() -> None:

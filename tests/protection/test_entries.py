@@ -187,11 +187,12 @@ def test_values_that_stay_behind_decide_on_no_answer(
         Constraints(take_in(asked, anonymizer.population_.encoder), {}),
         np.ones((60, 1), dtype=bool),
     )
-    before = answer(catalogue, queries, sides, revert=False).entry
+    before = answer(catalogue, queries, sides, move_towards_query=False).entry
     for read in ("rows", "members", "column", "cell_of", "people", "codes", "frame"):
         monkeypatch.setattr(Population, read, None)
     assert (
-        answer(replace(catalogue, private=other), queries, sides, revert=False).entry == before
+        answer(replace(catalogue, private=other), queries, sides, move_towards_query=False).entry
+        == before
     ).all()
     assert (before >= 0).any()
 

@@ -259,7 +259,9 @@ def test_answers_are_a_function_of_query_catalogue_and_model(
         "frame",
     ):
         monkeypatch.setattr(Population, read, None)
-    again = answer(replace(catalogue), asked, np.ones((len(queries), 1), dtype=bool), revert=True)
+    again = answer(
+        replace(catalogue), asked, np.ones((len(queries), 1), dtype=bool), move_towards_query=True
+    )
     assert again.points is not None
     given = pd.DataFrame([entry.released for entry in answers])
     pd.testing.assert_frame_equal(again.points.frame[PRIVATE], given[PRIVATE], check_dtype=False)

@@ -193,12 +193,14 @@ def test_answers_are_the_same_in_any_batch_and_order_and_process(
     assert found[0] == found[1]
 
 
-@pytest.mark.parametrize("revert", [False, True])
-def test_answers_are_more_diverse_than_those_that_are_near_alone(revert: bool) -> None:
+@pytest.mark.parametrize("move_towards_query", [False, True])
+def test_answers_are_more_diverse_than_those_that_are_near_alone(move_towards_query: bool) -> None:
     """Beside the M nearest entries with private values of their own, as an explainer that is asked
     M times gives.
     """
-    policy = PrivacyPolicy(k=K, guarantee="catalogue", private_values="exact", revert=revert)
+    policy = PrivacyPolicy(
+        k=K, guarantee="catalogue", private_values="exact", move_towards_query=move_towards_query
+    )
     anonymizer = KAnonymizer(policy=policy).fit(POPULATION, model, "yes")
     wanted = TRAIN[model(TRAIN) == "yes"]
     chosen, alone = [], []

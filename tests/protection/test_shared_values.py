@@ -437,9 +437,9 @@ def test_ranges_depend_on_the_kth_and_2kth_numbers_alone() -> None:
 @pytest.mark.parametrize(
     ("form", "setting"),
     [
-        ("exact", "_SHARED_REVERTED"),
+        ("exact", "_SHARED_MOVED"),
         ("exact", "_SHARED_TRIED"),
-        ("shared", "_REVERTED"),
+        ("shared", "_MOVED_VALUES"),
         ("shared", "_TRIED"),
     ],
 )

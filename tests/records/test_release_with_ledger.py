@@ -138,9 +138,9 @@ def test_the_same_region_again_for_the_same_record_and_policy(ledger: Ledger) ->
 
 # without them many have the same private values
 @pytest.mark.parametrize("others", [("plan", "home", "bank"), ()])
-@pytest.mark.parametrize("revert", [True, False])
+@pytest.mark.parametrize("move_towards_query", [True, False])
 def test_a_counterfactual_that_keeps_its_private_values_keeps_its_region(
-    ledger: Ledger, others: tuple[str, ...], revert: bool
+    ledger: Ledger, others: tuple[str, ...], move_towards_query: bool
 ) -> None:
     random = np.random.default_rng(0)
     frame = people(400).assign(
@@ -153,7 +153,12 @@ def test_a_counterfactual_that_keeps_its_private_values_keeps_its_region(
     for change in ({}, {"objective": "ncp"}, {"k": K + 1}, {"k": K + 2}):
         for kept in (True, False):
             policy = PrivacyPolicy(
-                **{"k": K, "revert": revert, "private_values": "exact", **change}
+                **{
+                    "k": K,
+                    "move_towards_query": move_towards_query,
+                    "private_values": "exact",
+                    **change,
+                }
             )
             anonymizer = KAnonymizer(policy=policy, ledger=ledger if kept else None)
             anonymizer.fit(population_of(frame), lambda rows: rows["job"] < "x", True)

@@ -159,9 +159,9 @@ WRONG: Mapping[str, tuple[Callable[[], Any], str]] = {
         "an outcome that is none of the model's labels (False, True)",
     ),
     "k": (lambda: PrivacyPolicy(k=2.5), "k must be a whole number >= 2, got 2.5"),  # type: ignore[arg-type]
-    "revert": (
-        lambda: PrivacyPolicy(revert="yes"),
-        "revert must be one of None, True, False; got 'yes'",
+    "move_towards_query": (
+        lambda: PrivacyPolicy(move_towards_query="yes"),
+        "move_towards_query must be one of None, True, False; got 'yes'",
     ),  # type: ignore[arg-type]
     "k of a profile": (
         lambda: POPULATION.risk_profile("ten"),
@@ -365,9 +365,12 @@ def test_a_call_that_dice_refuses_names_dice(method: str) -> None:
 
 
 def test_numbers_of_numpy_are_numbers() -> None:
-    plain = PrivacyPolicy(k=10, l=2, min_pureness=0.5, revert=True)
+    plain = PrivacyPolicy(k=10, l=2, min_pureness=0.5, move_towards_query=True)
     numpy = PrivacyPolicy(
-        k=np.int64(10), l=np.int8(2), min_pureness=np.float32(0.5), revert=np.bool_(True)
+        k=np.int64(10),
+        l=np.int8(2),
+        min_pureness=np.float32(0.5),
+        move_towards_query=np.bool_(True),
     )  # type: ignore[arg-type]
     assert (numpy, numpy.sha256, repr(numpy)) == (plain, plain.sha256, repr(plain))
     assert PrototypePolicy(method="dp", epsilon=np.float32(1), people=np.int64(60)).people == 60  # type: ignore[arg-type]

@@ -227,7 +227,7 @@ def test_a_catalogue_is_shown_and_no_more_however_often_it_is_asked() -> None:
     for name in ("reciprocal", "eligible"):
         with pytest.raises(PolicyError, match="catalogue"):
             shared(name).explain(TRAIN.head(1))
-    anonymizer = fitted(replace(POLICIES["catalogue"], revert=False))
+    anonymizer = fitted(replace(POLICIES["catalogue"], move_towards_query=False))
     rows = TRAIN.iloc[anonymizer.guarantee_.catalogue.rows]  # type: ignore[union-attr]
     entries = {
         (region, *own)

@@ -203,7 +203,7 @@ def test_every_object_of_fixed_keys_is_closed() -> None:
 def test_settings_and_reasons_are_those_of_the_code() -> None:
     settings = DEFINITIONS["policy"]
     assert (
-        set(settings["properties"]) - {"revert"}
+        set(settings["properties"]) - {"move_towards_query"}
         == set(settings["required"])
         == set(PrivacyPolicy().to_dict())
     )

@@ -121,7 +121,7 @@ def test_explanations_are_a_table_of_what_was_released(explanations: Explanation
 def test_what_was_before_is_shown_where_the_queries_are_said_to_be_public(
     explanations: Explanations, queries: pd.DataFrame
 ) -> None:
-    shown = explanations.beside(queries)
+    shown = explanations.compare(queries)
     changed = 0
     for entry, row in zip(shown, Text(shown._repr_html_()).rows[1:], strict=True):
         if entry.status == "released":
@@ -137,7 +137,7 @@ def test_what_was_before_is_shown_where_the_queries_are_said_to_be_public(
     assert shown.to_json() == explanations.to_json()
     assert repr(shown) == repr(explanations)
     with pytest.raises(InputError, match="1 queries, and query 3 was answered"):
-        explanations.beside(queries.head(1))
+        explanations.compare(queries.head(1))
 
 
 def test_long_results_are_shortened_and_say_so(explanations: Explanations) -> None:
@@ -172,7 +172,7 @@ def test_everything_is_escaped_small_and_without_a_colour_of_its_own(
         population, lambda x: x["pay"] > 50, desired=True
     )
     things = [
-        explanations.beside(queries),
+        explanations.compare(queries),
         *explanations,
         *(e.certificate for e in explanations.generalized),
     ]

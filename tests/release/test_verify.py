@@ -504,7 +504,7 @@ def test_a_region_that_the_guarantee_does_not_have_is_noticed(kind: str, code: i
 @pytest.mark.usefixtures("folder")
 def test_private_values_that_the_catalogue_does_not_have_are_noticed() -> None:
     Path("unmoved.policy").write_text(
-        json.dumps(POLICIES["catalogue"] | {"revert": False}), encoding="utf-8"
+        json.dumps(POLICIES["catalogue"] | {"move_towards_query": False}), encoding="utf-8"
     )
     protect = "protect train.csv cf.csv -s schema.json -m model.joblib -d yes --policy unmoved.policy -o unmoved.json"
     cfk(protect, 3)

@@ -172,11 +172,13 @@ def case(request: pytest.FixtureRequest) -> tuple[pd.DataFrame, dict[str, Any], 
     return (table(0), *CALLS[request.param])
 
 
-@pytest.mark.parametrize("revert", [False, True])
-def test_no_answer_of_a_catalogue_asks_for_an_excluded_change(case: Any, revert: bool) -> None:
+@pytest.mark.parametrize("move_towards_query", [False, True])
+def test_no_answer_of_a_catalogue_asks_for_an_excluded_change(
+    case: Any, move_towards_query: bool
+) -> None:
     train, changes, call = case
     asks = refused(80)
-    answers = fitted(train, changes, revert=revert).explain(asks, **call)
+    answers = fitted(train, changes, move_towards_query=move_towards_query).explain(asks, **call)
     assert len(answers.released) > 30
     assert {entry.reason for entry in answers.withheld} <= {"no_actionable_answer"}
     fixed = [
