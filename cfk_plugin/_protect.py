@@ -50,6 +50,7 @@ def protect(
     model: Any,
     population: Population,
     policy: PrivacyPolicy | None = None,
+    k: int | None = None,
     desired: Any = "opposite",
     threshold: float | None = None,
     method: str | Protector | DPPrototypes | DPC = "auto",
@@ -79,6 +80,9 @@ def protect(
         The training rows that the explainer may return.
     policy : PrivacyPolicy, optional
         Default: ``PrivacyPolicy()``, k = 10.
+    k : int, optional
+        Least number of people behind an explanation: short for ``policy=PrivacyPolicy(k=k)`` or,
+        of a sealed population, for its own policy with this k.
     desired : label, set of labels, (low, high), "opposite" or callable
         The outcome that counterfactuals reach; by default any other than the query's own. See
         `KAnonymizer.fit`.
@@ -87,9 +91,9 @@ def protect(
         class.
     method : str, Protector, DPPrototypes or DPC
         See `KAnonymizer`. With "dp", or `DPPrototypes` for settings of your own, answers are
-        differentially private prototypes, whatever the explainer would find; `policy`, `reference`
-        and `ledger` are then refused. "dpc", or `DPC`, is the published method, for comparison; it
-        guarantees nothing.
+        differentially private prototypes, whatever the explainer would find; `policy`, `k`,
+        `reference` and `ledger` are then refused. "dpc", or `DPC`, is the published method, for
+        comparison; it guarantees nothing.
     plugins : sequence
         Plugins for this run, beside installed ones.
     reference : Population, optional
@@ -154,7 +158,7 @@ def protect(
     context = AdaptContext(population.schema.features, population.schema.target)
     method = _PROTOTYPES[method]() if isinstance(method, str) and method in _PROTOTYPES else method
     if isinstance(method, (DPPrototypes, DPC)):
-        given = {"policy": policy, "reference": reference, "ledger": ledger}
+        given = {"policy": policy, "k": k, "reference": reference, "ledger": ledger}
         named = [name for name, value in given.items() if value is not None]
         if candidates > 1:
             named.append("candidates")
@@ -169,7 +173,7 @@ def protect(
         fitted = method.fit(population, model, desired)
         return ProtectedExplainer(explainer, source, fitted, track, groups, is_asked=False)
     anonymizer = KAnonymizer(
-        policy=policy,
+        policy=_policy_of(policy, k, population),
         method=method,
         plugins=plugins,
         reference=reference,
@@ -192,6 +196,17 @@ def protect(
     return ProtectedExplainer(
         wrapped, source, anonymizer, track, groups, candidates, is_asked=is_asked
     )
+
+
+def _policy_of(
+    policy: PrivacyPolicy | None, k: int | None, population: Population
+) -> PrivacyPolicy | None:
+    """Return the policy that `policy` or `k` names; None if neither does."""
+    if k is None:
+        return policy
+    if policy is not None:
+        raise PolicyError("policy and k both say how many people; write k into the policy alone")
+    return replace(population.policy or PrivacyPolicy(), k=k)
 
 
 def _never_asked(queries: pd.DataFrame) -> pd.DataFrame:

@@ -25,7 +25,7 @@ from cfk_plugin import (
     protect,
 )
 from cfk_plugin.data.policy import PRIVATE_LINKAGE, STEERING
-from cfk_plugin.errors import ExactValuesWarning, InputError, QuerySteeringWarning
+from cfk_plugin.errors import ExactValuesWarning, InputError, PolicyError, QuerySteeringWarning
 
 K = 5
 SCHEMA = Schema.from_frame(ROWS, quasi_identifiers=["age", "job"], target="approved")
@@ -254,3 +254,31 @@ def test_the_report_says_what_other_settings_leave_open() -> None:
     assert RAW_VALUES in limits
     assert STEERED in limits
     assert "at least k people could have them" not in limits
+
+
+# --- k alone --------------------------------------------------------------------------------------
+
+
+def test_k_alone_is_the_default_policy_with_this_k() -> None:
+    by_k = private(None, policy=None, k=K).explain(QUERIES)
+    by_policy = private(None).explain(QUERIES)
+    assert by_k.policy == PrivacyPolicy(k=K)
+    assert by_k.to_json() == by_policy.to_json()
+
+
+def test_k_beside_a_policy_or_prototypes_is_refused() -> None:
+    with pytest.raises(PolicyError, match="policy and k both say"):
+        private(None, k=K)
+    with pytest.raises(PolicyError, match="k: of no meaning for prototypes"):
+        private(None, policy=None, k=K, method="dp")
+    with pytest.raises(PolicyError, match="k must be a whole number >= 2, got 1"):
+        private(None, policy=None, k=1)
+
+
+def test_k_of_a_sealed_population_keeps_its_other_settings(tmp_path: Path) -> None:
+    sealed = KAnonymizer(policy=PrivacyPolicy(k=K, guarantee="reciprocal"))
+    sealed.fit(POPULATION, label, desired=1).seal(tmp_path / "sealed.cfk")
+    opened = Population.open(tmp_path / "sealed.cfk", key=b"the key of these tests")
+    explainer = protect(neighbour(), model=label, population=opened, desired=1, k=2 * K)
+    found = explainer.explain(QUERIES)
+    assert found.policy == PrivacyPolicy(k=2 * K, guarantee="reciprocal")
