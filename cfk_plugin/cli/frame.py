@@ -137,17 +137,27 @@ class RawInputs:
         import cfk_plugin._files as files
         from cfk_plugin.data.population import Population
 
+        # What is quick to check comes before what takes long to read.
         changes = ("k", "guarantee", "objective", "min_pureness", "max_ncp")
         rules = files.read_policy(self.policy, {name: getattr(self, name) for name in changes})
-        rows, raw = files.read_table(self.train), files.read_table(self.counterfactuals)
-        facts = None if self.factuals is None else files.read_table(self.factuals)
+        rows = files.read_table(self.train)
         roles = files.read_schema(self.schema, rows)
-        population, asked = (
-            Population.from_frame(rows, roles),
-            files.load_model(self.model, self.threshold),
-        )
-        goal = files.wanted(self.desired, asked, rows[list(roles.features)])
-        return files.CommandInputs(rules, population, asked, goal, raw, facts)
+        restricted = [each.name for each in roles.attributes if each.change != "any"]
+        if restricted and self.factuals is None:
+            raise InputError(
+                f"the schema says how {', '.join(restricted)} may change; give --factuals, the"
+                " instance behind each counterfactual"
+            )
+        model = files.load_model(self.model, self.threshold)
+        goal = files.wanted(self.desired, model, rows[list(roles.features)])
+        raw = files.read_table(self.counterfactuals)
+        factuals = None if self.factuals is None else files.read_table(self.factuals)
+        if factuals is not None and len(factuals) != len(raw):
+            raise InputError(
+                f"--factuals has {len(factuals)} rows for {len(raw)} counterfactuals; give one each"
+            )
+        population = Population.from_frame(rows, roles)
+        return files.CommandInputs(rules, population, model, goal, raw, factuals)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -245,6 +245,27 @@ def test_wrong_input_is_one_clear_line_and_exit_2(folder: Path, mlflow_store: st
         assert result.stdout == ""
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("", "the schema says how age may change; give --factuals"),
+        ("--factuals few.csv", "--factuals has 2 rows for 5 counterfactuals; give one each"),
+        ("--desired maybe", "the model has no such outcome"),
+    ],
+)
+def test_what_is_wrong_with_arguments_is_told_before_anything_is_fitted(
+    folder: Path, train: pd.DataFrame, options: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def forbidden(*_: Any, **__: Any) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr("cfk_plugin.data.population.Population.from_frame", forbidden)
+    monkeypatch.setattr("cfk_plugin.release.anonymizer.KAnonymizer.fit", forbidden)
+    write_schema(monotone={} if "maybe" in options else {"age": "increase"})
+    train[FEATURES].head(2).to_csv("few.csv", index=False)
+    assert message in cfk(f"{PROTECT} {options}", code=2).stderr
+
+
 TABLES = {
     "a longer row": (
         "age,salary\n1,7777,3\n",
