@@ -426,7 +426,7 @@ def _show_recount(
         isinstance(e, dict) and e.get("status") == "withheld" for e in content["explanations"]
     )
     said = [f"{len(content['explanations']) - withheld} released, {withheld} withheld"]
-    if content["kind"] == "catalogue":
+    if content.get("kind") == "catalogue":
         said = [f"catalogue of {len(content['explanations'])} entries"]
     if population is not None:
         said.append(f"{population.n_people} people in the table")
