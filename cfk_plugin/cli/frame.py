@@ -154,7 +154,7 @@ class RawInputs:
         factuals = None if self.factuals is None else files.read_table(self.factuals)
         if factuals is not None and len(factuals) != len(raw):
             raise InputError(
-                f"--factuals has {len(factuals)} rows for {len(raw)} counterfactuals; give one each"
+                f"--factuals: {len(factuals)} rows for {len(raw)} counterfactuals; give one each"
             )
         population = Population.from_frame(rows, roles)
         return files.CommandInputs(rules, population, model, goal, raw, factuals)

@@ -570,7 +570,7 @@ WRONG = {
     f"{LINKAGE} --attacks linkage,magic": "--attacks magic: known are linkage",
     f"{LINKAGE} --attacks ,": "--attacks names nothing",
     f"{LINKAGE} --guarantee magic": "guarantee must be one of",
-    f"{LINKAGE} --factuals thin.csv": "queries",
+    f"{LINKAGE} --factuals thin.csv": "--factuals: 1 rows for 6 counterfactuals; give one each",
     f"{LINKAGE} -o out.csv": "out.csv: the report must end in .json",
     f"{LINKAGE} -o no/out.json": "the folder does not exist",
     f"{LINKAGE} --limit 0": "Invalid value for '--limit'",

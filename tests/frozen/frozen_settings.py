@@ -70,6 +70,7 @@ ANONYMIZER: Mapping[str, Any] = {
 """Every option of `KAnonymizer` but the policy."""
 
 PROTECT: Mapping[str, Any] = {
+    "k": None,
     "threshold": None,
     "method": "auto",
     "plugins": (),
