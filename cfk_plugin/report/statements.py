@@ -537,7 +537,7 @@ def _policies(pooled: Pooled, control: Control) -> tuple[PolicyInForce, ...]:
         }
         for sha, places in by_policy.items()
     ]
-    return tuple(policies)  # in the order of runs: times are rough
+    return tuple(policies)  # in the order of runs, as times are rough
 
 
 def _settings(run: RunEvidence) -> dict[str, Any]:

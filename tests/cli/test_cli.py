@@ -249,7 +249,7 @@ def test_wrong_input_is_one_clear_line_and_exit_2(folder: Path, mlflow_store: st
     ("options", "message"),
     [
         ("", "the schema says how age may change; give --factuals"),
-        ("--factuals few.csv", "--factuals has 2 rows for 5 counterfactuals; give one each"),
+        ("--factuals few.csv", "--factuals: 2 rows for 5 counterfactuals; give one each"),
         ("--desired maybe", "the model has no such outcome"),
     ],
 )

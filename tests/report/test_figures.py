@@ -204,10 +204,8 @@ def test_several_policies_are_listed_and_each_explanation_is_judged_by_its_own(
     later = reported.rows(policy=other, k=25, k_desired=25, k_effective=25, k_intersection=25)
     ids = [reported.run(), reported.run(later, other, params={"method": "exact"})]
     report = PrivacyReport.of_runs(ids, inputs=answers).data
-    assert [(one["settings"]["k"], one["asked"].value) for one in report.policy["policies"]] == [
-        (12, 100),
-        (20, 100),
-    ]
+    listed = [(one["settings"]["k"], one["asked"].value) for one in report.policy["policies"]]
+    assert sorted(listed) == [(12, 100), (20, 100)]  # both runs are of the same moment
     assert report.policy["deviations"] == (
         "2 different policies were in force.",
         "2 different methods: exact, reciprocal.",
