@@ -542,7 +542,7 @@ def altered_files(case: Case, name: str, number: int) -> Iterator[tuple[bytes, A
 
 
 IN_EACH_RUN = pytest.param(60, id="some")
-ALL = pytest.param(420, id="all", marks=pytest.mark.slow)
+ALL = pytest.param(290, id="all", marks=pytest.mark.slow)
 CATALOGUES = ["catalogue.json", "catalogue.csv", "catalogue.parquet"]
 ANSWERS = ["answers.json", "counterfactuals.json"]
 
@@ -567,7 +567,7 @@ def test_a_catalogue_passes_a_rerun_only_if_it_says_the_same(
 
 
 @pytest.mark.parametrize("number", [IN_EACH_RUN, ALL])
-@pytest.mark.parametrize("name", [*CATALOGUES, *ANSWERS])
+@pytest.mark.parametrize("name", ["catalogue.json", *ANSWERS])
 def test_what_passes_otherwise_is_documented(case: Case, name: str, number: int) -> None:
     told = set()
     rerun = name in ANSWERS
@@ -580,7 +580,7 @@ def test_what_passes_otherwise_is_documented(case: Case, name: str, number: int)
             told.add(row)
     page = (Path(__file__).parents[2] / "docs/how-to/verify-a-release.md").read_text("utf-8")
     assert told <= {line.split("|")[1].strip() for line in page.splitlines() if "|" in line}
-    assert bool(told) == name.endswith(".json")
+    assert told
 
 
 @pytest.mark.parametrize("number", [pytest.param(100, id="some"), ALL])

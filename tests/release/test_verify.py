@@ -286,7 +286,7 @@ PASS = {"prototypes": 3}  # a person has to look: no people can be counted for t
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("step", [29, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("step", [29, pytest.param(3, marks=pytest.mark.slow)])
 @pytest.mark.usefixtures("folder")
 def test_what_is_written_passes_and_whatever_is_put_into_a_file_is_noticed(
     kind: str, step: int
@@ -304,7 +304,7 @@ def test_what_is_written_passes_and_whatever_is_put_into_a_file_is_noticed(
         )
         assert not passed or is_own_claim(how, path), (how, path)
         assert "unexpected" not in result.output, (how, path, result.output)
-    assert tried > (12 if step > 1 else 300)
+    assert tried > (12 if step > 3 else 100)
 
 
 def entry(content: dict[str, Any], i: int = 0) -> dict[str, Any]:
