@@ -10,12 +10,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from cfk_plugin._protect import protect as protect
     from cfk_plugin._protect import protected as protected
-    from cfk_plugin.data.intake import Counterfactual as Counterfactual
-    from cfk_plugin.data.model import Thresholded as Thresholded
     from cfk_plugin.data.policy import PrivacyPolicy as PrivacyPolicy
     from cfk_plugin.data.population import Population as Population
     from cfk_plugin.data.region import Interval as Interval
-    from cfk_plugin.data.region import Phrase as Phrase
     from cfk_plugin.data.region import Region as Region
     from cfk_plugin.data.schema import Attribute as Attribute
     from cfk_plugin.data.schema import Hierarchy as Hierarchy
@@ -24,17 +21,13 @@ if TYPE_CHECKING:
     from cfk_plugin.hookspecs import hookimpl as hookimpl
     from cfk_plugin.records.budget import BudgetAccountant as BudgetAccountant
     from cfk_plugin.records.ledger import Ledger as Ledger
-    from cfk_plugin.records.logger import RunLogger as RunLogger
-    from cfk_plugin.records.logger import track as track
     from cfk_plugin.release.anonymizer import KAnonymizer as KAnonymizer
     from cfk_plugin.release.explainer import ProtectedExplainer as ProtectedExplainer
     from cfk_plugin.release.explanations import Explanations as Explanations
-    from cfk_plugin.release.publication import catalogue_page as catalogue_page
     from cfk_plugin.release.results import Certificate as Certificate
     from cfk_plugin.release.results import GeneralizedCounterfactual as GeneralizedCounterfactual
     from cfk_plugin.release.results import PrototypeCertificate as PrototypeCertificate
     from cfk_plugin.release.results import PrototypeCounterfactual as PrototypeCounterfactual
-    from cfk_plugin.release.results import PrototypePolicy as PrototypePolicy
     from cfk_plugin.release.results import Withheld as Withheld
     from cfk_plugin.report.privacy_report import PrivacyReport as PrivacyReport
     from cfk_plugin.serving import log_protected_model as log_protected_model
@@ -45,7 +38,6 @@ _HOME = {
     "BudgetAccountant": "records.budget",
     "Attribute": "data.schema",
     "Certificate": "release.results",
-    "Counterfactual": "data.intake",
     "DPPrototypes": "dp",
     "Explanations": "release.explanations",
     "GeneralizedCounterfactual": "release.results",
@@ -53,25 +45,19 @@ _HOME = {
     "Interval": "data.region",
     "KAnonymizer": "release.anonymizer",
     "Ledger": "records.ledger",
-    "Phrase": "data.region",
     "Population": "data.population",
     "PrivacyPolicy": "data.policy",
     "PrivacyReport": "report.privacy_report",
     "ProtectedExplainer": "release.explainer",
     "PrototypeCertificate": "release.results",
     "PrototypeCounterfactual": "release.results",
-    "PrototypePolicy": "release.results",
     "Region": "data.region",
-    "RunLogger": "records.logger",
     "Schema": "data.schema",
     "Withheld": "release.results",
-    "Thresholded": "data.model",
-    "catalogue_page": "release.publication",
     "hookimpl": "hookspecs",
     "log_protected_model": "serving",
     "protect": "_protect",
     "protected": "_protect",
-    "track": "records.logger",
 }
 __all__ = list(_HOME)
 

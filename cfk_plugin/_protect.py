@@ -23,8 +23,7 @@ from cfk_plugin.hookspecs import AdaptContext, CounterfactualSource, Protector, 
 from cfk_plugin.plugins import load_plugins
 from cfk_plugin.protection.compiled import KERNELS
 from cfk_plugin.protection.exact import ExactProtector
-from cfk_plugin.protection.groups import Effort
-from cfk_plugin.records.logger import RunLogger, logger_of
+from cfk_plugin.records.logger import logger_of
 from cfk_plugin.release.anonymizer import KAnonymizer
 from cfk_plugin.release.detection import distinct_rows
 from cfk_plugin.release.explainer import ProtectedExplainer
@@ -45,7 +44,7 @@ _PROTOTYPES: Mapping[str, Callable[[], DPPrototypes | DPC]] = {"dp": DPPrototype
 
 
 def protect(
-    explainer: Any,
+    explainer: Any = None,
     *,
     model: Any,
     population: Population,
@@ -53,17 +52,14 @@ def protect(
     k: int | None = None,
     desired: Any = "opposite",
     threshold: float | None = None,
-    method: str | Protector | DPPrototypes | DPC = "auto",
-    plugins: Sequence[object] = (),
-    reference: Population | None = None,
+    method: str | Protector | KAnonymizer | DPPrototypes | DPC = "auto",
+    start: Start = "auto",
     ledger: Ledger | None = None,
-    track: bool | RunLogger = False,
+    track: bool | str = False,
+    plugins: Sequence[object] = (),
     groups: str | None = None,
     candidates: int = 1,
-    start: Start = "auto",
     sample_explainer: int = 20,
-    effort: Effort = "balanced",
-    seed: int = 0,
 ) -> ProtectedExplainer:
     """Wrap an explainer so that only protected explanations leave it.
 
@@ -72,7 +68,7 @@ def protect(
     explainer : object
         A DiCE explainer, a NICE explainer, a callable from queries to counterfactuals, an object
         with ``explain`` or ``generate_counterfactuals``, or anything a plugin has an adapter for.
-        None: the catalogue answers alone.
+        Without one, the catalogue answers alone.
     model : object with ``predict``, or callable
         The model that is explained; returns labels, or numbers where `desired` is a range or
         `threshold` is given.
@@ -89,29 +85,12 @@ def protect(
     threshold : float, optional
         For a model that returns probabilities: from this value on, the outcome is 1, or the second
         class.
-    method : str, Protector, DPPrototypes or DPC
-        See `KAnonymizer`. With "dp", or `DPPrototypes` for settings of your own, answers are
-        differentially private prototypes, whatever the explainer would find; `policy`, `k`,
-        `reference` and `ledger` are then refused. "dpc", or `DPC`, is the published method, for
-        comparison; it guarantees nothing.
-    plugins : sequence
-        Plugins for this run, beside installed ones.
-    reference : Population, optional
-        Larger population for the journalist risk.
-    ledger : Ledger, optional
-        Remembers what was released for each record, so that several releases do not add up.
-    track : bool or RunLogger
-        Whether to log every result to MLflow, in the background, so that no explanation waits for a
-        server. A result whose record cannot be kept on local disk is withheld, unless
-        ``CFK_SPOOL_FULL=release``.
-    groups : str, optional
-        Column of the queries that divides those who ask into groups in the logged runs, for example
-        ``sex``; it need not be a feature. See `Explanations.by_group`.
-    candidates : int
-        How many counterfactuals `explain` asks the explainer for per query. It releases the best by
-        the policy's objective, in which NCP plus distance to the query takes the place of NCP; k
-        holds as for one. Of the built-in explainers `NearestUnlikeNeighbour` and DiCE's can be
-        asked for several. Not available with the catalogue.
+    method : str, Protector, KAnonymizer, DPPrototypes or DPC
+        A name or a protector: see `KAnonymizer`. A `KAnonymizer` brings settings of its own, such
+        as `effort`, `seed` and `reference`, and is not changed. "dp", or `DPPrototypes` with
+        settings of your own: answers are differentially private prototypes, whatever the explainer
+        would find. "dpc", or `DPC`, is the published method, for comparison; it guarantees
+        nothing. An object holds its own policy: `policy`, `k` and `ledger` are then refused.
     start : {"auto", "query", "explainer"}
         Where the search for a catalogue's answer starts. "query": an answer is a function of the
         query, the catalogue and the model, and the explainer is not asked. Its own methods keep
@@ -121,15 +100,27 @@ def protect(
         it where you control the queries, for example in letters about decided cases. "auto":
         "explainer" for guarantees that protect the explainer's own counterfactual, and for
         explainers whose adapter declares that no answer depends on single rows; "query" otherwise.
+    ledger : Ledger, optional
+        Remembers what was released for each record, so that several releases do not add up.
+    track : bool or str
+        Whether to log every result to MLflow, or the name of the experiment to log to. This happens
+        in the background, so that no explanation waits for a server. A result whose record cannot
+        be kept on local disk is withheld, unless ``CFK_SPOOL_FULL=release``.
+    plugins : sequence
+        Plugins for this run, beside installed ones.
+    groups : str, optional
+        Column of the queries that divides those who ask into groups in the logged runs, for example
+        ``sex``; it need not be a feature. See `Explanations.by_group`.
+    candidates : int
+        How many counterfactuals `explain` asks the explainer for per query. It releases the best by
+        the policy's objective, in which NCP plus distance to the query takes the place of NCP; k
+        holds as for one. Of the built-in explainers `NearestUnlikeNeighbour` and DiCE's can be
+        asked for several. Not available with the catalogue.
     sample_explainer : int
         Where the explainer is not asked for answers: how many refused people of the population it
         explains here, so that runs can say how often it returns training rows. It gets their rows:
         write 0, for none, if it sends queries elsewhere or keeps them. It explains nobody further
         after ten seconds. What it returns is compared with the rows and forgotten.
-    effort : {"balanced", "fast", "thorough"}
-        How long groups of people are searched for; see `KAnonymizer`.
-    seed : int
-        For protectors that draw random numbers.
 
     Warns
     -----
@@ -152,35 +143,43 @@ def protect(
         raise InputError(f"start must be one of {', '.join(get_args(Start))}; got {start!r}")
     if explainer is None and start == "explainer":
         raise InputError('there is no explainer to start at; give one, or write start="query"')
-    if (logger := logger_of(track)) is not None:
+    logger = logger_of(track)
+    if logger is not None:
         logger.check()
     model = thresholded(model, threshold)
     context = AdaptContext(population.schema.features, population.schema.target)
-    method = _PROTOTYPES[method]() if isinstance(method, str) and method in _PROTOTYPES else method
+    if isinstance(method, str) and method in _PROTOTYPES:
+        method = _PROTOTYPES[method]()
     if isinstance(method, (DPPrototypes, DPC)):
-        given = {"policy": policy, "k": k, "reference": reference, "ledger": ledger}
-        named = [name for name, value in given.items() if value is not None]
-        if candidates > 1:
-            named.append("candidates")
-        if start != "auto":
-            named.append("start")
-        if named:
-            raise PolicyError(
-                f"{', '.join(named)}: of no meaning for prototypes, which promise no k; leave"
-                " it out"
-            )
+        refused = {
+            "policy": policy is not None,
+            "k": k is not None,
+            "ledger": ledger is not None,
+            "candidates": candidates > 1,
+            "start": start != "auto",
+        }
+        _refuse_what_has_no_meaning(refused, "prototypes, which promise no k")
         source = load_plugins(plugins).adapt(explainer, context)
         fitted = method.fit(population, model, desired)
-        return ProtectedExplainer(explainer, source, fitted, track, groups, is_asked=False)
-    anonymizer = KAnonymizer(
-        policy=_policy_of(policy, k, population),
-        method=method,
-        plugins=plugins,
-        reference=reference,
-        ledger=ledger,
-        effort=effort,
-        seed=seed,
-    )
+        return ProtectedExplainer(
+            explainer, source, fitted, logger or False, groups, is_asked=False
+        )
+    if isinstance(method, KAnonymizer):
+        refused = {
+            "policy": policy is not None,
+            "k": k is not None,
+            "ledger": ledger is not None,
+            "plugins": len(plugins) > 0,
+        }
+        _refuse_what_has_no_meaning(refused, "a KAnonymizer, which has its own")
+        anonymizer = method.unfitted()
+    else:
+        anonymizer = KAnonymizer(
+            policy=_policy_of(policy, k, population),
+            method=method,
+            plugins=plugins,
+            ledger=ledger,
+        )
     anonymizer.fit(population, model=model, desired=desired)
     goal = anonymizer.goal_
     context = replace(
@@ -192,10 +191,17 @@ def protect(
     source = anonymizer.manager_.adapt(wrapped, context)
     is_asked = _starts_at_explainer(start, explainer, source, anonymizer)
     if sample_explainer and explainer is not None and not is_asked and population.has_rows:
-        anonymizer.explainer_sample_ = sample_of(source, anonymizer, sample_explainer, seed)
+        anonymizer.explainer_sample_ = sample_of(source, anonymizer, sample_explainer)
     return ProtectedExplainer(
-        wrapped, source, anonymizer, track, groups, candidates, is_asked=is_asked
+        wrapped, source, anonymizer, logger or False, groups, candidates, is_asked=is_asked
     )
+
+
+def _refuse_what_has_no_meaning(is_given: Mapping[str, bool], beside: str) -> None:
+    """Raise `PolicyError` if an argument is given that the method does not use."""
+    names = [name for name, given in is_given.items() if given]
+    if names:
+        raise PolicyError(f"{', '.join(names)}: of no meaning for {beside}; leave it out")
 
 
 def _policy_of(
@@ -263,8 +269,8 @@ def warm_up() -> frozenset[Path | None]:
     settings: list[tuple[Guarantee, str | Protector]]
     settings = [
         ("reciprocal", "auto"),
-        ("nominal", "exact"),
-        ("nominal", ExactProtector(node_limit=1)),
+        ("lookup", "exact"),
+        ("lookup", ExactProtector(node_limit=1)),
     ]
     with warnings.catch_warnings(action="ignore"):
         for guarantee, method in settings:

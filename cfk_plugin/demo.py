@@ -193,7 +193,6 @@ def log(acts: Sequence[Act], folder: Path) -> tuple[dict[str, str], PrivacyRepor
     """
     import mlflow
 
-    from cfk_plugin.records.logger import RunLogger
     from cfk_plugin.report.inputs import HumanInputs
     from cfk_plugin.report.privacy_report import PrivacyReport
 
@@ -216,9 +215,7 @@ def log(acts: Sequence[Act], folder: Path) -> tuple[dict[str, str], PrivacyRepor
             EXPERIMENT, artifact_location=(folder.resolve() / "mlruns").as_uri()
         )
     runs = {
-        act.name: act.explanations.log(
-            RunLogger(experiment=EXPERIMENT, tracking_uri=uri, run_name=act.name)
-        )
+        act.name: act.explanations.log(experiment=EXPERIMENT, tracking_uri=uri, run_name=act.name)
         for act in acts
     }
     report = PrivacyReport.of_runs(list(runs.values()), inputs=inputs, tracking_uri=uri)

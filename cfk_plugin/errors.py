@@ -97,8 +97,8 @@ class MissingDependencyError(CFKError, ImportError):
     """An optional library, or a browser that prints, is needed and not installed."""
 
 
-class NominalGuaranteeWarning(UserWarning):
-    """A nominal k was chosen: somebody who reruns the algorithm may be left with fewer people."""
+class LookupGuaranteeWarning(UserWarning):
+    """With a lookup guarantee, somebody who reruns the algorithm may be left with fewer people."""
 
 
 class ExactValuesWarning(UserWarning):
@@ -138,7 +138,7 @@ def refitting() -> Iterator[None]:
     log.addFilter(_is_of_result)
     try:
         with warnings.catch_warnings():
-            for kind in (NominalGuaranteeWarning, ExactValuesWarning, PrivacyLeakWarning):
+            for kind in (LookupGuaranteeWarning, ExactValuesWarning, PrivacyLeakWarning):
                 warnings.simplefilter("ignore", kind)
             yield
     finally:

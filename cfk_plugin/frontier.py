@@ -56,8 +56,8 @@ def frontier(
     Nothing is released.
 
     It says what k costs and not what it protects against: that is the policy's guarantee. Plugins
-    are not told of releases, and no ledger is asked or written. `NominalGuaranteeWarning` warns of
-    a nominal guarantee.
+    are not told of releases, and no ledger is asked or written. `LookupGuaranteeWarning` warns of
+    a lookup guarantee.
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ def frontier(
         )
     policy = policy_or(policy, population.policy)
     tried = _whole(ks, population)
-    # refuses, and warns of a nominal guarantee, once
+    # refuses, and warns of a lookup guarantee, once
     check(replace(policy, k=tried[-1]), method, population)
     frame, query = as_table(counterfactuals, population.schema.features)
     facts = (
@@ -132,7 +132,7 @@ def frontier(
             progress(done, len(tried))
     beside: list[Baseline] = []
     if compare:
-        plain = policy.with_guarantee("nominal", anonymity_set="population")
+        plain = policy.with_guarantee("lookup")
         goal = Goal(desired)
         ask = LabelModel(model, population.schema.features, goal)
         asks = _Asking(population, goal, ask, facts, labels, seed)

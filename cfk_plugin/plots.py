@@ -164,7 +164,7 @@ class ExplanationDisplay(Display):
 
     Bars count the groups that have such values, each group once over its whole range; dark bars are
     the explanation's. No row is counted, and axes have no end labels. Without known groups, as for
-    a nominal guarantee, there are no bars.
+    a lookup guarantee, there are no bars.
 
     Parameters
     ----------

@@ -35,7 +35,13 @@ from cfk_plugin.hookspecs import (
 )
 from cfk_plugin.plugins import load_plugins
 from cfk_plugin.release.explanations import Explanations
-from cfk_plugin.release.results import Certificate, Entry, GeneralizedCounterfactual, Withheld
+from cfk_plugin.release.results import (
+    Certificate,
+    Entry,
+    GeneralizedCounterfactual,
+    RegionRecount,
+    Withheld,
+)
 
 Arguments = Mapping[str, tuple[Sequence[Any], Mapping[str, Any]]]
 
@@ -382,26 +388,28 @@ def _made_up(query: int, features: Sequence[str]) -> Entry:
     region = Region({name: frozenset(["released"]) for name in features})
     certificate = Certificate(
         k=2,
-        k_desired=None,
-        k_consistent=2,
-        k_private=None,
-        private_matches=None,
         ncp=0.0,
         pureness=1.0,
         pureness_low=1.0,
         pureness_high=1.0,
         exact=True,
-        prosecutor_risk=0.5,
         optimal=False,
         gap=None,
         method="made up",
-        guarantee="nominal",
+        guarantee="lookup",
         not_stopped=(),
         policy_hash="",
         population="",
+    )
+    recount = RegionRecount(
+        k=2,
+        k_desired=None,
+        k_consistent=2,
+        k_private=None,
+        private_matches=None,
         majority=None,
     )
-    return GeneralizedCounterfactual(query, region, {}, certificate)
+    return GeneralizedCounterfactual(query, region, {}, certificate, recount)
 
 
 class _Raw:

@@ -75,7 +75,7 @@ def inversion(
         return _simulated(setting, rerun, simulations)
     releases = setting.releases
     if everybody is None:
-        everybody = setting.anonymizer.policy_.guarantee != "nominal"
+        everybody = setting.anonymizer.policy_.guarantee != "lookup"
     left = survivors(setting, rerun, everybody=everybody)
     chance = releases.found(left)
     figures = {

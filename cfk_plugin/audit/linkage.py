@@ -366,7 +366,7 @@ INTERSECTION = (
     "Knows the quasi-identifiers of everybody, receives the same record several times, recognises"
     " it by its private values, and keeps whoever is inside all of its regions."
 )
-_OBJECTIVES: tuple[Objective, ...] = ("pureness", "ncp", "weighted")
+_OBJECTIVES: tuple[Objective, ...] = ("pureness", "ncp")
 
 
 def intersection(

@@ -93,7 +93,7 @@ def _not_moved(entry: GeneralizedCounterfactual) -> dict[str, Any]:
     theirs.
     """
     return {
-        name: value for name, value in entry.released.items() if name not in entry.certificate.moved
+        name: value for name, value in entry.released.items() if name not in entry.recount.moved
     }
 
 
@@ -385,7 +385,7 @@ class Setting(AuditRows):
         """Whether the algorithm draws random numbers: known for built-in ones, else tried with
         other seeds.
         """
-        if self.anonymizer.policy_.guarantee != "nominal":
+        if self.anonymizer.policy_.guarantee != "lookup":
             return False  # regions are fixed, whatever the seed
         if self.anonymizer.method_ in _RANDOM:
             return _RANDOM[self.anonymizer.method_]

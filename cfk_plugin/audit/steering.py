@@ -150,19 +150,22 @@ def nearest_row(anonymizer: KAnonymizer) -> Ask:
     do. Policy, method and goal are those of the anonymizer, and everything else is as `protect` has
     it by default: so with a catalogue the explainer is not asked.
     """
+    settings = KAnonymizer(  # without the ledger, as nothing is released
+        policy=anonymizer.policy_,
+        method=anonymizer.method,
+        plugins=anonymizer.plugins,
+        reference=anonymizer.reference,
+        effort=anonymizer.effort,
+        seed=anonymizer.seed,
+    )
     with refitting():
         protected = protect(
             _nearest_of(anonymizer),
             model=anonymizer.model_,
             population=anonymizer.population_,
-            policy=anonymizer.policy_,
             desired=anonymizer.goal_.desired,
-            method=anonymizer.method,
-            plugins=anonymizer.plugins,
-            reference=anonymizer.reference,
-            effort=anonymizer.effort,
+            method=settings,
             sample_explainer=0,
-            seed=anonymizer.seed,
         )
     answered: Ask = protected.explain
     return answered

@@ -477,7 +477,7 @@ class ProtectedOwner(_ModelOwner):
                 population=population,
                 desired=DESIRED,
                 sample_explainer=0,
-                **settings,
+                method=KAnonymizer(**settings),
             )
         return Answering(
             lambda rows, queries: read_released(asked.explain(rows), queries), published
@@ -543,7 +543,7 @@ def check_sample(sample: object) -> None:
 
 
 GUARANTEES: Mapping[str, Guarantee] = {
-    "exact": "nominal",
+    "exact": "lookup",
     "reciprocal": "reciprocal",
     "catalogue": "catalogue",
 }
@@ -575,7 +575,7 @@ def standard_owners(
 ) -> list[Target]:
     """Return one owner per way of answering; all train the same model on columns like the sample's.
 
-    Raw ones, named as their explainers; ``exact`` (nominal k); ``reciprocal``; ``catalogue``, which
+    Raw ones, named as their explainers; ``exact`` (lookup); ``reciprocal``; ``catalogue``, which
     answers queries without an explainer; ``dp`` and ``dp-moved``.
 
     Parameters

@@ -1,4 +1,4 @@
-"""cfk audit linkage, epsilon, all: attack what would be released, before others do."""
+"""cfk audit, and its linkage and epsilon: attack what would be released, before others do."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from cfk_plugin.cli import frame as opt
 from cfk_plugin.cli.frame import app, command, console, say, show
@@ -27,8 +28,27 @@ if TYPE_CHECKING:
     from cfk_plugin.data.policy import PrivacyPolicy
     from cfk_plugin.data.schema import Schema as Roles
 
+_SUITE = "suite"
+
+
+class RunsSuiteByDefault(TyperGroup):
+    """`cfk audit PEOPLE ...` runs the suite of audits, unless the first word is a subcommand."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        own = {*self.commands, *ctx.help_option_names}
+        if args and args[0] not in own:
+            args = [_SUITE, *args]
+        return super().parse_args(ctx, args)
+
+
 audit = typer.Typer(
-    help="Attack what would be released, before others do; see what it costs.", no_args_is_help=True
+    cls=RunsSuiteByDefault,
+    help=(
+        "Attack what would be released, before others do; see what it costs.\n\n"
+        "`cfk audit PEOPLE -s SCHEMA -d OUTCOME` runs all audits of explanations: see"
+        " `cfk audit suite --help`."
+    ),
+    no_args_is_help=True,
 )
 app.add_typer(audit, name="audit")
 
@@ -335,9 +355,9 @@ _FEW = 20  # more outcomes than this are hardly labels, and are not listed
 
 
 @command(
-    "all",
-    "cfk audit all people.csv -s schema.json -d yes\ncfk audit all people.csv -s schema.json -d yes"
-    " --size medium --against raw,reciprocal,dp --only membership\ncfk audit all people.csv -s"
+    _SUITE,
+    "cfk audit people.csv -s schema.json -d yes\ncfk audit people.csv -s schema.json -d yes"
+    " --size medium --against raw,reciprocal,dp --only membership\ncfk audit people.csv -s"
     " schema.json -d yes --size large -m model.joblib --explainer nice -o out.json",
     audit,
     kept=(
@@ -345,7 +365,7 @@ _FEW = 20  # more outcomes than this are hardly labels, and are not listed
         " there"
     ),
 )
-def audit_all(
+def audit_suite(
     people: Annotated[
         Path,
         typer.Argument(

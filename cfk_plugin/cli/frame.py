@@ -33,6 +33,9 @@ SchemaFile = Annotated[
         help="JSON with quasi_identifiers, sensitive, target, ...; cfk schema writes one.",
     ),
 ]
+OptionalSchemaFile = Annotated[
+    Path | None, typer.Option("--schema", "-s", help="The schema that goes with the rows.")
+]
 Model = Annotated[
     str,
     typer.Option(
@@ -59,7 +62,7 @@ KeyFile = Annotated[
 ]
 Objective = Annotated[
     str | None,
-    typer.Option(help="pureness, ncp or weighted.", show_default="the policy's, pureness"),
+    typer.Option(help="pureness or ncp.", show_default="the policy's, pureness"),
 ]
 Effort = Annotated[
     str, typer.Option(help="For --rerun: fast, balanced or thorough, as for the release.")
@@ -115,12 +118,12 @@ class RawInputs:
     guarantee: Annotated[
         str | None,
         typer.Option(
-            help="catalogue, reciprocal or nominal.", show_default="the policy's, catalogue"
+            help="catalogue, reciprocal or lookup.", show_default="the policy's, catalogue"
         ),
     ] = None
     method: Annotated[
         str,
-        typer.Option(help="auto; for a nominal guarantee exact, grasp, mondrian, or a plugin's."),
+        typer.Option(help="auto; for a lookup guarantee exact, grasp, mondrian, or a plugin's."),
     ] = "auto"
     policy: Policy = None
     objective: Objective = None

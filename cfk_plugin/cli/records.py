@@ -20,6 +20,7 @@ from cfk_plugin.errors import InputError, LedgerError, counted, quiet
 if TYPE_CHECKING:
     import pandas as pd
 
+    from cfk_plugin.data.population import Population
     from cfk_plugin.records.budget import Account
     from cfk_plugin.records.ledger import Ledger, Status
     from cfk_plugin.records.spool import Spool, Waiting
@@ -30,9 +31,7 @@ ledger = typer.Typer(
 budget = typer.Typer(
     help="Look at privacy budgets in a ledger, or raise one.", no_args_is_help=True
 )
-spool = typer.Typer(
-    help="Look at records that wait for MLflow, or send them.", no_args_is_help=True
-)
+spool = typer.Typer(help="Send records that wait for MLflow.", no_args_is_help=True)
 app.add_typer(ledger, name="ledger")
 app.add_typer(budget, name="budget")
 app.add_typer(spool, name="spool")
@@ -79,11 +78,59 @@ def ledger_verify(
     return _show_status(found)
 
 
-@command("status", "cfk ledger status ledger.db", ledger)
-def ledger_status(url: opt.LedgerUrl, key_file: opt.KeyFile = None) -> int:
-    """Show how many records and releases a ledger holds."""
+@command(
+    "status",
+    "cfk ledger status ledger.db\ncfk ledger status ledger.db --train train.csv -s schema.json",
+    ledger,
+)
+def ledger_status(
+    url: opt.LedgerUrl,
+    train: Annotated[
+        Path | None,
+        typer.Option(help="Training rows as they are used now: does the ledger know this table?"),
+    ] = None,
+    schema: opt.OptionalSchemaFile = None,
+    key_file: opt.KeyFile = None,
+) -> int:
+    """Show how many records and releases a ledger holds; with --train, whether it knows a table.
+
+    Exit code 1 when the table has other columns than the ledger was used with, or none of its
+    people is on record.
+    """
+    from cfk_plugin._files import read_schema, read_table
+    from cfk_plugin.data.population import Population
+
+    if (train is None) != (schema is None):
+        raise InputError("give --train and --schema together")
+    population = None
+    if train is not None and schema is not None:
+        rows = read_table(train)
+        population = Population.from_frame(rows, read_schema(schema, rows))
     with _opened(url, key_file) as book:
-        return _show_status(book.status())
+        if population is None:
+            return _show_status(book.status())
+        return 0 if _knows_table(book, population) else 1
+
+
+def _knows_table(book: Ledger, population: Population) -> bool:
+    """Say whether a ledger was used with a table's columns and people; one without use passes."""
+    from cfk_plugin.records.ledger import TableColumns
+    from cfk_plugin.release.person_handles import PersonHandles
+
+    known = book.columns()
+    if known is None:
+        say("the ledger was not used yet")
+        return True
+    changes = known.changes(TableColumns.of(population.schema))
+    if changes:
+        say("the ledger was used with other columns:")
+        for change in changes:
+            say(f"  {change}")
+        return False
+    people = PersonHandles(book, population).of_everybody()
+    n_known = book.count_known(people)
+    say(f"the columns are those of the ledger; of {len(people):,} people {n_known:,} are on record")
+    return n_known > 0
 
 
 def _show_status(found: Status) -> int:
@@ -91,44 +138,6 @@ def _show_status(found: Status) -> int:
         value = getattr(found, field.name)
         say(f"{field.name:<10} {'–' if value is None else value}")
     return 0
-
-
-@command(
-    "check",
-    "cfk ledger check ledger.db train.csv -s schema.json",
-    ledger,
-)
-def ledger_check(
-    url: opt.LedgerUrl,
-    train: Annotated[Path, typer.Argument(help="Training rows, as they are used now.")],
-    schema: opt.SchemaFile,
-    key_file: opt.KeyFile = None,
-) -> int:
-    """Say whether a ledger knows this table: its columns, and how many of its people.
-
-    Exit code 0 when it does, or was not used yet; else 1.
-    """
-    from cfk_plugin._files import read_schema, read_table
-    from cfk_plugin.data.population import Population
-    from cfk_plugin.records.ledger import TableColumns
-    from cfk_plugin.release.person_handles import PersonHandles
-
-    rows = read_table(train)
-    population = Population.from_frame(rows, read_schema(schema, rows))
-    with _opened(url, key_file) as book:
-        known = book.columns()
-        if known is None:
-            say("the ledger was not used yet")
-            return 0
-        if changes := known.changes(TableColumns.of(population.schema)):
-            say("the ledger was used with other columns:")
-            for change in changes:
-                say(f"  {change}")
-            return 1
-        people = PersonHandles(book, population).of_everybody()
-        found = book.count_known(people)
-    say(f"the columns are those of the ledger; of {len(people):,} people {found:,} are on record")
-    return 0 if found else 1
 
 
 @command(
@@ -359,13 +368,6 @@ Folder = Annotated[
 ]
 
 
-@command("status", "cfk spool status", spool)
-def spool_status(folder: Folder = None) -> int:
-    """Show how many records wait, for how long, and why. Exit code 0 when none does, else 3."""
-    with _existing(folder) as found:
-        return _show_waiting(found.waiting())
-
-
 @command(
     "flush",
     "cfk spool flush\ncfk spool flush --folder /var/lib/cfk/spool",
@@ -373,7 +375,10 @@ def spool_status(folder: Folder = None) -> int:
     kept="MLflow has what was delivered by now, and the rest waits",
 )
 def spool_flush(folder: Folder = None) -> int:
-    """Send what ended processes left behind. Exit code 0 when all is delivered, else 3."""
+    """Send what ended processes left behind, and show what still waits, since when, and why.
+
+    Exit code 0 when all is delivered, else 3.
+    """
     from cfk_plugin.records.spool import Shipper
 
     with _existing(folder) as found:

@@ -247,20 +247,17 @@ def catalogue(
         raise InputError("give --output or --html, the file to write")
     files.check_output(output)
     files.check_output(html, "page", (".html",))
-    rules, rows = (
-        files.read_policy(policy, {"k": k, "guarantee": "catalogue"}),
-        files.read_table(train),
-    )
-    population, asked = (
-        Population.from_frame(rows, files.read_schema(schema, rows)),
-        files.load_model(model, threshold),
-    )
+    rules = files.read_policy(policy, {"k": k, "guarantee": "catalogue"})
+    earlier = _previous(previous)
+    rows = files.read_table(train)
+    roles = files.read_schema(schema, rows)
+    explained = files.load_model(model, threshold)
+    outcome = files.wanted(desired, explained, rows[list(roles.features)])
+    population = Population.from_frame(rows, roles)
     with Ledger(ledger) if ledger else nullcontext() as book:
         anonymizer = KAnonymizer(policy=rules, ledger=book)
-        anonymizer.fit(
-            population, asked, files.wanted(desired, asked, rows[list(population.schema.features)])
-        )
-        published = anonymizer.published(previous=_previous(previous))
+        anonymizer.fit(population, explained, outcome)
+        published = anonymizer.published(previous=earlier)
     if html is not None:
         files.write_report(html, catalogue_page(published, population, title=title))
     if output is not None and output.suffix.lower() == ".json":
@@ -283,9 +280,7 @@ def verify(  # noqa: C901 - one check after the other
     train: Annotated[
         Path | None, typer.Argument(help="The people to count, CSV or Parquet.")
     ] = None,
-    schema: Annotated[
-        Path | None, typer.Option("--schema", "-s", help="The schema of the release.")
-    ] = None,
+    schema: opt.OptionalSchemaFile = None,
     key: Annotated[
         Path | None, typer.Option(help="Public key of the signer; an unsigned file fails.")
     ] = None,

@@ -370,14 +370,14 @@ class Domain(HostOnly):
             allowed[-1] = True
         return allowed
 
-    def label(self, part: Part) -> str | None:
+    def title(self, part: Part) -> str | None:
         """Return the name of the hierarchy node that a part of several values is; None if it is
         none.
         """
         hierarchy = self.attribute.hierarchy
         if hierarchy is None or isinstance(part, Interval) or len(part) == 1 or None in part:
             return None
-        return hierarchy.labels[hierarchy.cover([to_text(value) for value in part])]
+        return hierarchy.titles[hierarchy.cover([to_text(value) for value in part])]
 
     # Tokens: 64 bits per value for keyed digests; they follow from the value, not from the table
 

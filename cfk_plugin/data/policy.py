@@ -18,13 +18,11 @@ from cfk_plugin.data.display import card, facts
 from cfk_plugin.data.region import Interval, json_value, natural, sorted_values, to_text
 from cfk_plugin.errors import ModelError, PolicyError, quiet, require
 
-Guarantee = Literal["nominal", "reciprocal", "catalogue"]
-AnonymitySet = Literal["population", "eligible"]
-Objective = Literal["pureness", "ncp", "weighted"]
+Guarantee = Literal["lookup", "reciprocal", "catalogue"]
+Objective = Literal["pureness", "ncp"]
 OnInfeasible = Literal["withhold", "raise"]
 PrivateForm = Literal["exact", "bins", "shared"]
 RareValues = Literal["release", "withhold"]
-OnHomogeneous = Literal["coarsen", "withhold"]
 SearchStart = Literal["query", "explainer", "independent explainer"]
 """Where the search for a catalogue's answer starts.
 
@@ -35,7 +33,7 @@ depends on a single row.
 PRESETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
         # Goethals, Sörensen, Martens (2023), section 5.3.2
-        "paper": {"k": 10, "guarantee": "nominal"},
+        "paper": {"k": 10, "guarantee": "lookup"},
         # US Centers for Medicare & Medicaid Services, cell size suppression policy: no cell of 1 to
         # 10
         "cms-11": {"k": 11},
@@ -51,7 +49,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
 
 NOT_STOPPED: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
-        "nominal": ("inversion", "model filter", "query steering", "intersection"),
+        "lookup": ("inversion", "model filter", "query steering", "intersection"),
         "reciprocal": ("model filter", "query steering", "intersection after a change"),
         "catalogue": ("intersection after a change",),
     }
@@ -63,8 +61,12 @@ documentation.
 """
 STEERING = "query steering"
 PRIVATE_LINKAGE = "private value linkage"
+MIN_LIFT = 1.5
+"""`PrivacyPolicy.alpha` judges values that are more than so many times as frequent in a region as
+in the population.
+"""
 _HELD: Mapping[str, str] = {
-    "nominal": (
+    "lookup": (
         "At least {} fit each region. Whoever reruns the algorithm for everybody may be left with"
         " fewer"
     ),
@@ -82,10 +84,9 @@ def promised(settings: Mapping[str, Any]) -> frozenset[str]:
     """Return the counts of people that a policy's settings promise not to be below k."""
     guarantee = settings.get("guarantee")
     found = ["k"] + ["k_effective"] * (guarantee in ("reciprocal", "catalogue"))
-    found += ["k_desired"] * (
-        guarantee == "catalogue" or settings.get("anonymity_set") == "eligible"
-    )
-    return frozenset(found + ["k_consistent"] * (guarantee == "catalogue"))
+    if guarantee == "catalogue":
+        found += ["k_desired", "k_consistent"]
+    return frozenset(found)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,27 +101,21 @@ class PrivacyPolicy:
     Parameters
     ----------
     k : int, least number of people whose quasi-identifiers fit a released region (at least 2)
-    guarantee : {"catalogue", "reciprocal", "nominal"}
-        "nominal": k people are in the region (the paper's definition); rerunning the algorithm for
+    guarantee : {"catalogue", "reciprocal", "lookup"}
+        "lookup": k people are in the region (the paper's definition); rerunning the algorithm for
         each of them often leaves fewer, at times one. "reciprocal": k people are mapped to the
-        region, so that rerunning leaves k, of whom one alone may have the outcome (see
-        `anonymity_set`). "catalogue": also, these people have the outcome, and private values are
+        region, so that rerunning leaves k, of whom one alone may have the desired outcome.
+        "catalogue": also, these people have the outcome, and private values are
         released only where the model is consistent with k of them, so that asking it about
         everybody leaves k; what is released comes from a fixed catalogue, near the counterfactual
         or the query, and is true for the person who asks. It needs rows and a model at fit.
         "reciprocal" keeps the explainer's own private values.
-    anonymity_set : {"population", "eligible"}
-        Who counts among the k: everybody (the paper's count), or only people with the desired
-        predicted outcome, who could have been the counterfactual. "eligible" needs "reciprocal";
-        "catalogue" implies it.
-    objective : {"pureness", "ncp", "weighted"}
-        What is optimised: pureness, then NCP (the paper's order); NCP; or ``NCP + pureness_weight *
-        (1 - pureness)``.
-    pureness_weight : float, weight of impurity for ``objective="weighted"``
+    objective : {"pureness", "ncp"}
+        What is optimised: pureness, then NCP (the paper's order); or NCP, then pureness.
     min_pureness, max_ncp : float in [0, 1], optional
         Explanations that are less pure (lower end of the interval, where sampled) or lose more are
         withheld. Without a `min_pureness` the floor is 0.8 for a catalogue, 0.5 for "reciprocal"
-        and none for "nominal" (`least_pureness`); 0 takes it away.
+        and none for "lookup" (`least_pureness`); 0 takes it away.
     l : int, optional
         Distinct l-diversity of every sensitive attribute among the people in the region.
     t : float in [0, 1], optional
@@ -146,17 +141,14 @@ class PrivacyPolicy:
         population hold it.
     alpha : float in [0, 1], optional
         (alpha, k)-homogeneity: largest share of the people in the region who may hold what is
-        released of a private attribute (a number: within 5 % of its range), where it is more than
-        `min_lift` times as frequent there as in the population. None: not checked.
-    min_lift : float
-        See `alpha`. A value that is as frequent everywhere tells nothing about the region.
+        released of a private attribute (a number: within 5 % of its range). A value that is less
+        than 1.5 times (`MIN_LIFT`) as frequent there as in the population tells little about the
+        region, and passes. Where a value fails, the bin is released if one is declared and passes;
+        else the attribute is withheld. None: not checked.
     move_towards_query : bool, optional
         Whether answers from a catalogue are moved nearer to the query: private values become the
         query's own, or come closer, while the outcome stays the same wherever the entry has it.
         None: only where private values leave unchanged (without bins, `rare_values` and `alpha`).
-    on_homogeneous : {"coarsen", "withhold"}
-        What `alpha` leads to: release the bin where one is declared and passes, else withhold the
-        attribute; or withhold the explanation.
 
     Raises
     ------
@@ -171,9 +163,7 @@ class PrivacyPolicy:
 
     k: int = 10
     guarantee: Guarantee = "catalogue"
-    anonymity_set: AnonymitySet = "population"
     objective: Objective = "pureness"
-    pureness_weight: float = 1.0
     min_pureness: float | None = None
     max_ncp: float | None = None
     l: int | None = None  # noqa: E741 - the field's name of the parameter
@@ -183,8 +173,6 @@ class PrivacyPolicy:
     private_values: PrivateForm | None = None
     rare_values: RareValues = "release"
     alpha: float | None = None
-    min_lift: float = 1.5
-    on_homogeneous: OnHomogeneous = "coarsen"
     move_towards_query: bool | None = None
 
     def __post_init__(self) -> None:
@@ -213,16 +201,8 @@ class PrivacyPolicy:
                 continue
             if not _is_number(value) or not 0 <= value <= 1:
                 raise PolicyError(f"{name} must be a number between 0 and 1, got {value!r}")
-        for name in ("pureness_weight", "min_lift"):
-            if not _is_number(getattr(self, name)) or not 0 <= getattr(self, name) < float("inf"):
-                raise PolicyError(f"{name} must be a finite number >= 0")
 
     def _check_guarantee(self) -> None:
-        if self.guarantee == "nominal" and self.anonymity_set == "eligible":
-            raise PolicyError(
-                'anonymity_set="eligible" needs guarantee="reciprocal"; a nominal k counts'
-                " everybody"
-            )
         if self.private_values == "shared" and self.guarantee != "catalogue":
             raise PolicyError(
                 'private_values="shared" says what a catalogue offers, and needs'
@@ -264,17 +244,13 @@ class PrivacyPolicy:
         return replace(self, **settings)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the settings as plain values; `move_towards_query` only where it was set."""
-        return {
-            name: value
-            for name, value in asdict(self).items()
-            if name != "move_towards_query" or value is not None
-        }
+        """Return the settings as plain values."""
+        return asdict(self)
 
     @cached_property
     def counts_eligible(self) -> bool:
         """Whether only people with the desired predicted outcome count among the k."""
-        return self.guarantee == "catalogue" or self.anonymity_set == "eligible"
+        return self.guarantee == "catalogue"
 
     @cached_property
     def least_pureness(self) -> float:
@@ -347,9 +323,9 @@ _PLAIN: Mapping[str, tuple[str | None, ...]] = MappingProxyType(
     {"private_values": ("exact", "shared"), "rare_values": ("release",), "alpha": (None,)}
 )
 
-# What a region says should hold for most of its cells. A nominal one at least holds for its own
+# What a region says should hold for most of its cells. A lookup one at least holds for its own
 # counterfactual.
-_FLOORS: Mapping[Guarantee, float] = {"catalogue": 0.8, "reciprocal": 0.5, "nominal": 0.0}
+_FLOORS: Mapping[Guarantee, float] = {"catalogue": 0.8, "reciprocal": 0.5, "lookup": 0.0}
 
 _CHOICES = {
     name: get_args(kind)

@@ -286,6 +286,10 @@ class Phrase:
         return said
 
 
+PhraseParts = Phrase | str | Mapping[str, str]
+"""How a change is said: the text for a new value, or some of ``more``, ``less`` and ``equal``."""
+
+
 def _can_be_filled(text: object) -> bool:
     """Say whether a text has a place for a value, or is empty, as for a change that is never
     worded.
@@ -299,18 +303,15 @@ def _can_be_filled(text: object) -> bool:
 def sentence(
     parts: Mapping[str, Part],
     factual: Mapping[str, Any] | pd.Series[Any] | None,
-    phrases: Mapping[str, Phrase] | None = None,
-    labels: Mapping[str, str] | None = None,
+    phrases: Mapping[str, PhraseParts] | None = None,
+    titles: Mapping[str, str] | None = None,
     withheld: Sequence[str] = (),
 ) -> str:
     """Write a counterfactual explanation as one sentence; what needs no change is left out, where
     that is known.
     """
-    known, named = phrases or {}, labels or {}
-    if wrong := [name for name, phrase in known.items() if not isinstance(phrase, Phrase)]:
-        raise InputError(
-            f"phrases of {', '.join(wrong)} must be a Phrase; write Phrase(more=, less=, equal=)"
-        )
+    known = {name: Phrase.of(name, given) for name, given in (phrases or {}).items()}
+    named = titles or {}
     own = dict.fromkeys(parts) if factual is None else {name: factual[name] for name in parts}
     other = {
         name: part
@@ -335,11 +336,11 @@ def _listed(items: Sequence[str], word: str = "and") -> str:
     return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} {word} {items[-1]}"
 
 
-def _change(name: str, part: Part, value: Any, phrase: Phrase, label: str | None) -> str:
+def _change(name: str, part: Part, value: Any, phrase: Phrase, title: str | None) -> str:
     if part == frozenset({None}) or (isinstance(part, Interval) and part.low is None):
         return f"your {name.replace('_', ' ')} were missing"
     if (
-        label is None
+        title is None
         and isinstance(part, Interval)
         and _is_number(part.low)
         and _is_number(value)
@@ -351,17 +352,17 @@ def _change(name: str, part: Part, value: Any, phrase: Phrase, label: str | None
             return _filled(
                 phrase.more if value < part.low else phrase.less, str(Interval(least, most))
             )
-    return _filled(phrase.equal, told(part, label))
+    return _filled(phrase.equal, told(part, title))
 
 
 def _filled(phrase: str, said: str) -> str:
     return _NUMBERED.sub(lambda words: words[1 if said == "1" else 2], phrase).replace("{}", said)
 
 
-def told(part: Part, label: str | None = None) -> str:
+def told(part: Part, title: str | None = None) -> str:
     """Word a part, or name its hierarchy node, within a sentence."""
     if (
-        label is None
+        title is None
         and isinstance(part, Interval)
         and isinstance(part.low, pd.Timestamp)
         and part.low != part.high
@@ -370,8 +371,8 @@ def told(part: Part, label: str | None = None) -> str:
             f"between {spelled(part.low)} and"
             f" {spelled(part.high)}{' or missing' if part.missing else ''}"
         )
-    if label is not None or isinstance(part, Interval):
-        return label or part_to_text(part)
+    if title is not None or isinstance(part, Interval):
+        return title or part_to_text(part)
     return _listed([part_to_text(frozenset({v})) for v in sorted(part, key=str)], "or")
 
 

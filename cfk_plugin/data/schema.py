@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from pandas.api import types
 
 from cfk_plugin.data.display import Telling
-from cfk_plugin.data.region import Phrase, to_text
+from cfk_plugin.data.region import Phrase, PhraseParts, to_text
 from cfk_plugin.data.values import (
     are_days,
     as_pandas,
@@ -40,7 +40,7 @@ class Hierarchy:
     # the values in depth-first order: those under a node are a range of numbers
     leaves: tuple[str, ...]
     # one per node; the first ``len(leaves)`` nodes are the leaves themselves
-    labels: tuple[str, ...]
+    titles: tuple[str, ...]
     low: NDArray[np.int32]  # first leaf under each node
     high: NDArray[np.int32]  # last leaf under each node
     parent: NDArray[np.int32]  # of each node, -1 at the root
@@ -48,13 +48,13 @@ class Hierarchy:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Hierarchy):
             return NotImplemented
-        return self.labels == other.labels and self.parent.tobytes() == other.parent.tobytes()
+        return self.titles == other.titles and self.parent.tobytes() == other.parent.tobytes()
 
     def __hash__(self) -> int:
-        return hash((self.labels, self.parent.tobytes()))
+        return hash((self.titles, self.parent.tobytes()))
 
     def __repr__(self) -> str:
-        return f"Hierarchy({len(self.leaves)} values, {len(self.labels)} nodes)"
+        return f"Hierarchy({len(self.leaves)} values, {len(self.titles)} nodes)"
 
     @classmethod
     def of(cls, table: Hierarchy | pd.DataFrame | Mapping[Any, Sequence[Any]]) -> Hierarchy:
@@ -78,7 +78,7 @@ class Hierarchy:
         >>> cities = Hierarchy.of(
         ...     {"Antwerp": ["Flanders"], "Ghent": ["Flanders"], "Namur": ["Wallonia"]}
         ... )
-        >>> cities.labels[cities.cover(["Antwerp", "Ghent"])]
+        >>> cities.titles[cities.cover(["Antwerp", "Ghent"])]
         'Flanders'
         """
         if isinstance(table, Hierarchy):
@@ -213,8 +213,9 @@ class Attribute:
         differentially private rows. None leaves numbers fractional.
     change : {"any", "increase", "decrease", "never"}
         What a person can change of it; an explanation that asks for another change is not released.
-    phrase : Phrase, optional
-        How a change of it is said.
+    phrase : str or mapping, optional
+        How a change of it is said: the text for a new value, such as ``"lived in {}"``, or some of
+        ``more``, ``less`` and ``equal`` by name.
     """
 
     name: str
@@ -233,6 +234,8 @@ class Attribute:
     phrase: Phrase | None = None
 
     def __post_init__(self) -> None:
+        if self.phrase is not None:
+            object.__setattr__(self, "phrase", Phrase.of(self.name, self.phrase))
         levels, bounds, bins, listed = self.levels, self.bounds, self.bins, self.categories
         is_number, is_tree = self.kind == "numeric", self.kind == "hierarchical"
         rules = {
@@ -307,7 +310,7 @@ _DECLARED: Mapping[str, str] = {
     "bounds": "(low, high)",
     "bins": "the edges of its bins",
     "categories": "a list of its values",
-    "phrases": "a Phrase, a text or an object",
+    "phrases": "a text or an object",
 }
 """What is declared of single columns, and in which form."""
 
@@ -531,7 +534,7 @@ class Schema:
         whole: Sequence[str] = (),
         immutable: Sequence[str] = (),
         monotone: Mapping[str, Literal["increase", "decrease"]] | None = None,
-        phrases: Mapping[str, Phrase | str | Mapping[str, str]] | None = None,
+        phrases: Mapping[str, PhraseParts] | None = None,
     ) -> Schema:
         """Declare the roles; kinds that are not declared follow from the dtypes.
 
@@ -576,8 +579,9 @@ class Schema:
         monotone : mapping of numeric or ordinal feature to "increase" or "decrease"
             Features that change in one direction alone, such as age.
         phrases : mapping of feature to how a change of it is said
-            A `Phrase`, its parts by name, or the text of ``equal`` alone: ``{"city": "lived in
-            {}"}``.
+            The text for a new value, ``{"city": "lived in {}"}``, or some of ``more``, ``less`` and
+            ``equal`` by name. ``{}`` stands for the size of a change or the new value, and
+            ``{year|years}`` for the first word after a single 1, else for the second.
 
         Raises
         ------

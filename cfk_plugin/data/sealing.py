@@ -57,7 +57,7 @@ def _attribute(given: Mapping[str, Any]) -> Attribute:
     settings: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in given.items()}
     if (tree := settings["hierarchy"]) is not None:
         arrays = {name: np.array(tree[name], dtype=np.int32) for name in ("low", "high", "parent")}
-        settings["hierarchy"] = Hierarchy(tuple(tree["leaves"]), tuple(tree["labels"]), **arrays)
+        settings["hierarchy"] = Hierarchy(tuple(tree["leaves"]), tuple(tree["titles"]), **arrays)
     if (phrase := settings.get("phrase")) is not None:
         settings["phrase"] = Phrase(**phrase)
     return Attribute(**settings)
@@ -101,8 +101,8 @@ def _scalar(value: Any) -> Any:
     return value if isinstance(value, (bool, int, float, str)) else str(value)
 
 
-BUNDLE_VERSION = 3
-"""Format 3 has a seal over all bytes that follow it; 1 and 2 had one inside the archive."""
+BUNDLE_VERSION = 1
+_BUNDLE = "cfk bundle"  # says in the first line what the file is
 _FACTS = "facts.json"
 _CHECK = b"cfk bundle key"
 _NO_KEY = b"cfk bundle without a key"
@@ -184,13 +184,12 @@ def _check_seal(line: bytes, key: bytes) -> None:
     seal = None
     with contextlib.suppress(ValueError):
         seal = json.loads(line)
-    if line.startswith(b"PK"):
+    if not isinstance(seal, dict) or seal.get("file") != _BUNDLE:
         raise BundleError(
-            f"the bundle has an earlier format than {BUNDLE_VERSION}; seal the population again"
+            "the file is no bundle, is damaged, or was sealed before the first release of"
+            " cfk_plugin; seal the population again"
         )
-    if not isinstance(seal, dict) or "version" not in seal:
-        raise BundleError("the file is no bundle, or it is damaged; seal the population again")
-    if seal["version"] != BUNDLE_VERSION:
+    if seal.get("version") != BUNDLE_VERSION:
         raise BundleError(
             f"the bundle has another format than {BUNDLE_VERSION}; upgrade cfk_plugin, or seal"
             " again"
@@ -209,7 +208,12 @@ def _check_seal(line: bytes, key: bytes) -> None:
 def _seal_of(archive: bytes, key: bytes) -> bytes:
     """Return the first line of a bundle. Without a key anybody can compute it."""
     digest = hmac.digest(key or _NO_KEY, archive, "sha256").hex()
-    seal = {"version": BUNDLE_VERSION, "key": _check(key), "digest": digest}
+    seal = {
+        "file": _BUNDLE,
+        "version": BUNDLE_VERSION,
+        "key": _check(key),
+        "digest": digest,
+    }
     return json.dumps(seal).encode() + b"\n"
 
 

@@ -32,7 +32,7 @@ from cfk_plugin.errors import (
     PolicyError,
     PopulationError,
 )
-from cfk_plugin.records.logger import RunLogger
+from cfk_plugin.records.logger import Track
 from cfk_plugin.release.explanations import Explanations, Request
 from cfk_plugin.release.results import PrototypeCertificate, PrototypePolicy
 
@@ -423,7 +423,7 @@ class DPC(HostOnly):
         return self
 
     def explain(
-        self, queries: pd.DataFrame, *, track: bool | RunLogger = False, groups: str | None = None
+        self, queries: pd.DataFrame, *, track: Track = False, groups: str | None = None
     ) -> Explanations:
         """Answer queries, one entry each: `PrototypeCounterfactual` with a certificate that says
         "no guarantee".

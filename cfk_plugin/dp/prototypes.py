@@ -42,7 +42,7 @@ from cfk_plugin.errors import (
 )
 from cfk_plugin.metrics.provenance import declarations_of, environment_of
 from cfk_plugin.records.budget import BudgetAccountant
-from cfk_plugin.records.logger import RunLogger, observe
+from cfk_plugin.records.logger import Track, observe
 from cfk_plugin.release.explanations import Explanations, Request, ResultContext
 from cfk_plugin.release.results import (
     Entry,
@@ -67,7 +67,7 @@ def explanations_of(
     policy: PrototypePolicy,
     schema: Schema,
     call: Request,
-    track: bool | RunLogger,
+    track: Track,
     *,
     seed: int | None,
     spent: float = 0.0,
@@ -290,7 +290,7 @@ class DPPrototypes:
         return self
 
     def explain(
-        self, queries: pd.DataFrame, *, track: bool | RunLogger = False, groups: str | None = None
+        self, queries: pd.DataFrame, *, track: Track = False, groups: str | None = None
     ) -> Explanations:
         """Answer queries, one entry each, in order.
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfk_plugin.data.domain import Domain, bin_codes, bin_of, bin_part, mix
-from cfk_plugin.data.policy import PrivacyPolicy
+from cfk_plugin.data.policy import MIN_LIFT, PrivacyPolicy
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import Interval
 from cfk_plugin.errors import HostOnly, InputError, PolicyError
@@ -166,9 +166,9 @@ class PrivateRelease(PrivateValues):
 
     def decide(
         self, codes: NDArray[np.int32], numbers: NDArray[np.float64], rows: NDArray[np.int64]
-    ) -> Coarse | None:
-        """Return the finest form that the policy allows for each; None where the explanation is
-        withheld.
+    ) -> Coarse:
+        """Return the form of each private attribute that is not released as it is: the finest one
+        that the policy allows.
         """
         policy, coarse = self._policy, dict[str, tuple[Interval | None, Span | None]]()
         for j, name in enumerate(() if self.is_exact else self._names):
@@ -183,8 +183,6 @@ class PrivateRelease(PrivateValues):
                 if not self._homogeneous(j, alike, rows):
                     chosen = part, span
                     break
-                if policy.on_homogeneous == "withhold":
-                    return None
             if chosen[0] is not None or chosen[1] is None:
                 coarse[name] = chosen
         return coarse
@@ -195,13 +193,11 @@ class PrivateRelease(PrivateValues):
         numbers: NDArray[np.float64],
         rows: NDArray[np.int64],
         alike: NDArray[np.int64],
-    ) -> PrivatePart | None:
-        """Decide for the rows `alike`, and count among the `rows` inside the region; None as for
-        `decide`.
-        """
+    ) -> PrivatePart:
+        """Decide for the rows `alike`, and count among the `rows` inside the region."""
         coarse = self.decide(codes, numbers, alike)
         if not coarse:
-            return None if coarse is None else PrivatePart()
+            return PrivatePart()
         spans = {self._names.index(name): span for name, (_, span) in coarse.items()}
         return PrivatePart(
             tuple(name for name, (part, _) in coarse.items() if part is not None),
@@ -255,7 +251,7 @@ class PrivateRelease(PrivateValues):
             return False
         share = self.people(j, span, rows) / inside
         everywhere = self.people(j, span) / population.n_people
-        return share > alpha and share > self._policy.min_lift * everywhere
+        return share > alpha and share > MIN_LIFT * everywhere
 
 
 def number_of(domain: Domain, code: int, number: float) -> float:

@@ -318,19 +318,15 @@ class _Tried(HostOnly):
         if judge.is_exact:
             axes = [()] * len(candidates.rows)
             return replace(self, candidates=candidates, forms=[], axes=axes)
-        kept = list[int]()
         forms = list[Coarse]()
-        kept_axes = list[Sequence[Codes]]()
+        axes_of_forms = list[Sequence[Codes]]()
         codes, numbers = self._whole_rows(candidates)
         for i, group_i in enumerate(partition.group_of_row[candidates.rows].tolist()):
             members = partition.rows_mapped_to(partition.regions[group_i])
             form = judge.decide(codes[i], numbers[i], members)
-            if form is not None:
-                kept.append(i)
-                forms.append(form)
-                kept_axes.append(_axes(judge, codes[i], numbers[i], form))
-        candidates = candidates.take(np.array(kept, dtype=np.int64))
-        return replace(self, candidates=candidates, forms=forms, axes=kept_axes)
+            forms.append(form)
+            axes_of_forms.append(_axes(judge, codes[i], numbers[i], form))
+        return replace(self, candidates=candidates, forms=forms, axes=axes_of_forms)
 
     def _whole_rows(self, candidates: _Candidates) -> tuple[Codes, Floats]:
         """Return codes and numbers of the candidates' training rows with their private values.

@@ -54,9 +54,7 @@ def rank(policy: PrivacyPolicy, ncp: float, pureness: float) -> Rank:
         missed += max(0.0, ncp - policy.max_ncp)
     if policy.objective == "pureness":
         return (missed, -pureness, ncp)
-    if policy.objective == "ncp":
-        return (missed, ncp, -pureness)
-    return (missed, ncp + policy.pureness_weight * (1.0 - pureness), -pureness)
+    return (missed, ncp, -pureness)
 
 
 def needs_model(policy: PrivacyPolicy) -> bool:
@@ -375,10 +373,9 @@ class ExactProtector:
     """Branch and bound over closed regions, and the lazy loop that keeps bad cells out.
 
     Of all regions with the counterfactual and k people it finds the one of least NCP (objective
-    "ncp"), or of least NCP among those of pureness 1 (objectives "pureness" and "weighted" start
-    there). If no region is pure it returns the best trade-off found, without proof. Its results are
-    deterministic, so it does not protect against an adversary who reruns it, or who asks the model
-    about each candidate.
+    "ncp"), or of least NCP among those of pureness 1 (objective "pureness"). If no region is pure
+    it returns the best trade-off found, without proof. Its results are deterministic, so it does
+    not protect against an adversary who reruns it, or who asks the model about each candidate.
     """
 
     # per solve; beyond it the best region so far is returned with a proven gap

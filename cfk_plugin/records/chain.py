@@ -22,11 +22,9 @@ from cfk_plugin.records.keys import Key
 # The tables of a ledger and of budgets. Of values they hold released regions, and private values
 # that at least k people have, or no one.
 
-VERSION = 3
-"""Version of the tables; a ledger of another version is refused.
-
-Version 1 had no chain, and version 2 did not know who shared what was released.
-"""
+VERSION = 1
+"""Version of the tables; a ledger of another version is refused."""
+_FORMAT = "cfk ledger"
 
 _metadata = sa.MetaData()
 
@@ -416,17 +414,8 @@ def missing_ledger(where: object) -> LedgerError:
 
 
 def open_chain(connection: sa.Connection, key: Key, where: str, seen: Head | None) -> Chain:
-    if seen is None and (version := _version(connection, key, where)) != VERSION:
-        instead = "install the version of cfk_plugin that wrote it, or a later one"
-        if version < VERSION:
-            instead = (
-                "it does not say who shared what was released, so nobody can tell who is left."
-                " Keep it, and make another: what is released from then on can be compared with"
-                " what was released before"
-            )
-        raise LedgerError(
-            f"the ledger has version {version}, this cfk_plugin reads version {VERSION}; {instead}"
-        )
+    if seen is None:
+        _check_format(connection, key, where)
     chain = Chain(connection, key)
     if seen is not None:
         chain.check_after(seen)
@@ -438,7 +427,7 @@ def make(connection: sa.Connection, key: Key, where: str) -> Chain:
         raise LedgerError(f"{where}: there is a ledger already; open it without create=True")
     _metadata.create_all(connection)
     head = Head.of_new(key, secrets.token_hex(16))
-    facts = {"version": str(VERSION), "key": key.id, "created": stamp()}
+    facts = {"format": f"{_FORMAT} {VERSION}", "key": key.id, "created": stamp()}
     facts |= {_IDENTITY: head.identity, _HEAD: head.sealed(key)}
     connection.execute(
         sa.insert(meta), [{"name": name, "value": value} for name, value in facts.items()]
@@ -453,19 +442,29 @@ def _facts(connection: sa.Connection, lock: bool = False) -> dict[str, str]:
     return {row.name: row.value for row in connection.execute(found)}
 
 
-def _version(connection: sa.Connection, key: Key, where: str) -> int:
+def _check_format(connection: sa.Connection, key: Key, where: str) -> None:
+    """Refuse a database without a ledger, a ledger in another format, and one of another key."""
     if not sa.inspect(connection).has_table(meta.name):
         raise missing_ledger(where)
     facts = _facts(connection)
-    version = facts.get("version", "")
-    if not version.isdecimal() or "key" not in facts:
+    if "format" not in facts and "version" in facts:
         raise LedgerError(
-            "the ledger says neither its version nor its key; it was damaged: restore it from a"
+            "the ledger was written before the first release of cfk_plugin, which cannot read it."
+            " Keep it as a record, and make another with cfk ledger create; the new one does not"
+            " know what was released before"
+        )
+    if not facts.get("format", "").startswith(_FORMAT) or "key" not in facts:
+        raise LedgerError(
+            "the ledger says neither its format nor its key; it was damaged: restore it from a"
             " backup"
+        )
+    if facts["format"] != f"{_FORMAT} {VERSION}":
+        raise LedgerError(
+            f"the ledger has another version than {VERSION}, which this cfk_plugin reads; install"
+            " the version of cfk_plugin that wrote it, or a later one"
         )
     if facts["key"] != key.id:
         raise LedgerError(
             f"the ledger was made with another key (it expects key {facts['key'][:8]}, this is key"
             f" {key.id}); with this one it would know no record: give the key that it was made with"
         )
-    return int(version)

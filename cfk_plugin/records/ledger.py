@@ -120,7 +120,7 @@ class Ledger(HostOnly):
     """Remembers what was released for each record, so that releases of one record never add up to a
     few people.
 
-    With a nominal guarantee a region leaves only if at least k people are inside of everything that
+    With a lookup guarantee a region leaves only if at least k people are inside of everything that
     was ever released for its record; else an earlier one leaves again, or nothing. With other
     guarantees a record keeps its first region. In either case only people count who shared the
     region when it was released first, and are still inside of it. A ledger sees only what is

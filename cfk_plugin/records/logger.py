@@ -1,6 +1,4 @@
-"""Three ways to log: `RunLogger.log` at once, `track` for a block, `observe` for what explainers
-release.
-"""
+"""Two ways to log: `RunLogger.log` at once, and `observe` for what explainers release."""
 
 from __future__ import annotations
 
@@ -11,13 +9,11 @@ import logging
 import os
 import secrets
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from cfk_plugin.errors import CFKError, InputError, TrackingError, quiet, require
+from cfk_plugin.errors import CFKError, InputError, TrackingError, quiet
 from cfk_plugin.records.record import Loggable, RunRecord
 from cfk_plugin.records.run import RunTarget, RunWriter, chosen_experiment, current_uri
 from cfk_plugin.records.spool import Shipper, shipper
@@ -214,7 +210,9 @@ class RunLogger:
         )
 
 
-_current: ContextVar[RunLogger | None] = ContextVar("cfk_tracking", default=None)
+Track = bool | str | RunLogger
+"""Whether to log; a text is the name of the experiment to log to."""
+
 _default: list[RunLogger] = []
 _wanted: list[Callable[[], bool]] = []  # one at most
 
@@ -226,67 +224,40 @@ def observe_when(wanted: Callable[[], bool]) -> None:
     _wanted[:] = [wanted]
 
 
-@contextmanager
-def track(logger: RunLogger | None = None, **options: object) -> Iterator[RunLogger]:
-    """Log every explanation that protected explainers release inside the block, in the background.
-
-    The end of the block does not wait for MLflow: call ``flush()`` on the logger before reading the
-    run.
-
-    Parameters
-    ----------
-    logger : RunLogger, optional
-        Default: a new one.
-    **options
-        Settings of the new `RunLogger`.
-
-    Yields
-    ------
-    RunLogger
-
-    Raises
-    ------
-    CFKError
-        If the spool cannot be written.
-
-    Examples
-    --------
-    >>> with track(experiment="credit") as logger:
-    ...     pass  # private.explain(X)
-    """
-    logger = RunLogger(**options) if logger is None else logger  # type: ignore[arg-type]
-    require("logger", logger, RunLogger, "or give its settings by name")
-    logger.check()
-    token = _current.set(logger)
-    try:
-        yield logger
-    finally:
-        _current.reset(token)
-        logger.finish()
-
-
-def observe(explanations: Loggable, track: bool | RunLogger = False) -> bool:
+def observe(explanations: Loggable, track: Track = False) -> bool:
     """Log explanations in the background if asked to; say whether they may leave. Never raises."""
-    if (logger := _current.get() or (logger_of(track) if track else None)) is not None:
+    logger = logger_of(track)
+    if logger is not None:
         return logger.submit(explanations)
     if _wanted and _wanted[0]() and (logger := logger_of(True)) is not None:
         logger.submit(explanations)  # mere observation withholds nothing
     return True
 
 
-def may_observe(count: int, track: bool | RunLogger = False) -> bool:
+def may_observe(count: int, track: Track = False) -> bool:
     """Say whether `observe` could keep a record now; asked before a ledger records explanations as
     released.
     """
-    logger = _current.get() or logger_of(track)
+    logger = logger_of(track)
     return logger is None or logger.may_keep(count)
 
 
-def logger_of(track: bool | RunLogger) -> RunLogger | None:
-    if isinstance(track, RunLogger) or not track:
-        return track or None
+def logger_of(track: Track) -> RunLogger | None:
+    """Return the logger that `track` asks for; None for False.
+
+    True is one logger for the process, a text a new logger for the experiment of this name.
+    """
+    if track is False:
+        return None
+    if isinstance(track, RunLogger):
+        return track
+    if isinstance(track, str) and track:
+        return RunLogger(experiment=track)
     if track is not True:
-        raise InputError(f"track must be True, False or a RunLogger, got {type(track).__name__}")
+        raise InputError(
+            "track must be True, False or the name of an MLflow experiment; got"
+            f" {'an empty text' if track == '' else type(track).__name__}"
+        )
     if not _default:
         _default.append(RunLogger())
         shipper()  # registers its work at exit first, so that it is done last

@@ -4,7 +4,7 @@ Somebody who compares releases looks for the person who fits all of them. So the
 keyed handles, who shared each region when it was released, and counts those of them who are still
 inside of it today. Only these could be meant by both releases.
 
-A nominal guarantee is about the people inside of regions: a further region leaves as long as k
+A lookup guarantee is about the people inside of regions: a further region leaves as long as k
 people fit all that ever left. The other guarantees are about everybody who gets the same answer,
 against an adversary who reruns this rule: a record keeps its region, wherever a later partition
 puts the members of its group, and gets none once fewer than k of these members are left. (Xiao and
@@ -32,7 +32,7 @@ from cfk_plugin.records.keys import Key
 
 Outcome = Literal["new", "again", "earlier", "refused"]
 Reason = Literal["intersection", "too_few_remain"]
-NOMINAL = "nominal"
+LOOKUP = "lookup"
 """The guarantee about people inside of regions; all others are about groups of a fixed
 partition.
 """
@@ -44,7 +44,7 @@ Handles = frozenset[str]
 class RegionPeople:
     """The people behind a region: to whom a partition gives it, and everybody inside of it."""
 
-    members: Handles  # none under a nominal guarantee
+    members: Handles  # none under a lookup guarantee
     inside: Handles
 
     def among(self, today: Handles) -> RegionPeople:
@@ -63,7 +63,7 @@ class Today(Protocol):
         """Say whether a region on record may leave for a candidate, for the people who are left.
 
         `index` is the position of the candidate among all that are settled together. Unless the
-        guarantee is nominal, the answer must not depend on anything that differs between the
+        guarantee is "lookup", the answer must not depend on anything that differs between the
         records that share the region.
         """
         ...
@@ -94,7 +94,7 @@ class Decision:
     # for "again" and "earlier": who shared the region when it was released first and at every
     # release since, and is inside of it today
     remaining: RegionPeople | None = None
-    # People who fit everything on record: with a nominal guarantee those inside of all regions;
+    # People who fit everything on record: with a lookup guarantee those inside of all regions;
     # with others the members of the one region, None if there are several.
     people: int | None = None
     reason: Reason | None = None  # when refused
@@ -141,7 +141,7 @@ def settle(
     The history of the record gets what is released at its end, and the group of that loses who is
     not inside today.
     """
-    decide = _by_people_inside if wanted.guarantee == NOMINAL else _by_group
+    decide = _by_people_inside if wanted.guarantee == LOOKUP else _by_group
     decision, given = decide(index, wanted, history, today)
     if given is None:
         return decision, None
@@ -157,7 +157,7 @@ def people_left(guarantee: str, history: Sequence[ReleasedRegion], today: Handle
 
     `today` has those who are inside of the region that was released last.
     """
-    if guarantee == NOMINAL:
+    if guarantee == LOOKUP:
         return len(_inside_all(history) & today)
     regions = {release.digest for release in history}
     return len(history[-1].group.people.members) if len(regions) == 1 else None
@@ -197,7 +197,7 @@ def _by_group(
         if len(wanted.group.people.members) >= wanted.k:
             return Decision("new", wanted.region), wanted
         return _refused("intersection"), None
-    regions = _distinct(release for release in reversed(history) if release.guarantee != NOMINAL)
+    regions = _distinct(release for release in reversed(history) if release.guarantee != LOOKUP)
     if not regions:
         return _refused("intersection"), None
     choices = []

@@ -41,7 +41,7 @@ from cfk_plugin.protection.catalogue import Catalogue, catalogue_to_arrays
 from cfk_plugin.protection.groups import Effort
 from cfk_plugin.protection.partition import partition_to_arrays
 from cfk_plugin.protection.value_book import ValueBook
-from cfk_plugin.records.logger import RunLogger, may_observe, observe
+from cfk_plugin.records.logger import Track, may_observe, observe
 from cfk_plugin.release.detection import Detector
 from cfk_plugin.release.editions import CatalogueEditions, book_of_published, outcomes_of
 from cfk_plugin.release.explanations import Explanations, Kind, Request, ResultContext
@@ -85,7 +85,7 @@ class KAnonymizer(HostOnly):
     policy : PrivacyPolicy, optional
         Default: ``PrivacyPolicy()``.
     method : str or Protector
-        "auto": what the guarantee prescribes, "exact" for a nominal one. For a nominal guarantee
+        "auto": what the guarantee prescribes, "exact" for a lookup one. For a lookup guarantee
         also "grasp", "mondrian", the name of a plugin's protector, or a protector with its own
         settings.
     plugins : sequence
@@ -95,7 +95,7 @@ class KAnonymizer(HostOnly):
     ledger : Ledger, optional
         Remembers what was released for each record, so that several releases do not add up.
     measure_k_effective : bool
-        For a nominal guarantee: rerun the protection for everybody in a region and certify
+        For a lookup guarantee: rerun the protection for everybody in a region and certify
         ``k_effective``, at about k times the cost. Other guarantees always do. Not available for
         protectors that draw random numbers, nor with l or t.
     effort : {"balanced", "fast", "thorough"}
@@ -133,8 +133,24 @@ class KAnonymizer(HostOnly):
         self.policy = policy
         self.method = method
         self.plugins = plugins
-        self.reference, self.ledger = reference, ledger
-        self.measure_k_effective, self.effort, self.seed = measure_k_effective, effort, seed
+        self.reference = reference
+        self.ledger = ledger
+        self.measure_k_effective = measure_k_effective
+        self.effort = effort
+        self.seed = seed
+
+    def unfitted(self) -> KAnonymizer:
+        """Return a new anonymizer with the same settings."""
+        return KAnonymizer(
+            policy=self.policy,
+            method=self.method,
+            plugins=self.plugins,
+            reference=self.reference,
+            ledger=self.ledger,
+            measure_k_effective=self.measure_k_effective,
+            effort=self.effort,
+            seed=self.seed,
+        )
 
     def fit(
         self, population: Population, model: Any, desired: Any, *, threshold: float | None = None
@@ -356,7 +372,7 @@ class KAnonymizer(HostOnly):
         features_to_vary: str | Sequence[str] = "all",
         permitted_range: Mapping[str, Sequence[Any]] | None = None,
         progress: Progress | None = None,
-        track: bool | RunLogger = False,
+        track: Track = False,
         groups: str | None = None,
     ) -> Explanations:
         """Answer queries from the catalogue with the nearest answers that are true for the person
@@ -562,7 +578,7 @@ class KAnonymizer(HostOnly):
             If the file cannot be written.
         """
         self._check_fitted()
-        check_sealable(self.policy_, self.goal_)
+        check_sealable(self.policy_)
         partition, catalogue = self.guarantee_.partition, self.guarantee_.catalogue
         facts: dict[str, Any] = {"policy": self.policy_.to_dict()}
         if settings is not None:
@@ -718,7 +734,7 @@ _NO_CATALOGUE = '{} needs a catalogue: fit with PrivacyPolicy(guarantee="catalog
 _UNKNOWN_TABLE = (
     "nobody of this table is known to the ledger, which knows other people. If it is another table,"
     " give it a ledger of its own. If it is the same, its values are written in another way, and"
-    " what was released before is not found: run cfk ledger check"
+    " what was released before is not found: run cfk ledger status --train"
 )
 
 

@@ -53,7 +53,7 @@ from cfk_plugin.hookspecs import (
 )
 from cfk_plugin.metrics.heom import Heom
 from cfk_plugin.protection.exact import rank
-from cfk_plugin.records.logger import RunLogger, may_observe, observe
+from cfk_plugin.records.logger import Track, may_observe, observe
 from cfk_plugin.release.anonymizer import KAnonymizer
 from cfk_plugin.release.explanations import Explanations, Request
 from cfk_plugin.release.pipeline import Memory, Pipeline, failing_closed, withheld
@@ -176,7 +176,7 @@ class Prototypes(Protocol):
     """
 
     def explain(
-        self, queries: pd.DataFrame, *, track: bool | RunLogger = False, groups: str | None = None
+        self, queries: pd.DataFrame, *, track: Track = False, groups: str | None = None
     ) -> Explanations: ...
 
 
@@ -201,7 +201,7 @@ class ProtectedExplainer(HostOnly):
         explainer: Any,
         source: CounterfactualSource,
         anonymizer: KAnonymizer | Prototypes,
-        track: bool | RunLogger = False,
+        track: Track = False,
         groups: str | None = None,
         candidates: int = 1,
         *,
@@ -323,7 +323,7 @@ class _Wrapped(HostOnly):
     explainer: Any
     source: CounterfactualSource
     anonymizer: Any
-    track: bool | RunLogger
+    track: Track
     groups: str | None
     m: int  # candidates per query
 

@@ -18,7 +18,14 @@ import pandas as pd
 
 from cfk_plugin.data.display import card, marked, table
 from cfk_plugin.data.intake import require_features
-from cfk_plugin.data.region import Interval, Phrase, part_contains, part_of, part_to_text, to_text
+from cfk_plugin.data.region import (
+    Interval,
+    PhraseParts,
+    part_contains,
+    part_of,
+    part_to_text,
+    to_text,
+)
 from cfk_plugin.data.values import as_pandas, to_number
 from cfk_plugin.errors import HostOnly, InputError, counted, require
 from cfk_plugin.hookspecs import Finding
@@ -177,7 +184,7 @@ def _is_own(value: Any, given: Any) -> bool:
     return bool(to_number(part.low) <= to_number(given) <= to_number(part.high))
 
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 1
 
 
 class Explanations(HostOnly, Sequence[Entry]):
@@ -411,7 +418,7 @@ class Explanations(HostOnly, Sequence[Entry]):
         return self._with(about=self.about.grouped(attribute, _labels(attribute, labels), queries))
 
     def text(
-        self, queries: pd.DataFrame | None = None, phrases: Mapping[str, Phrase] | None = None
+        self, queries: pd.DataFrame | None = None, phrases: Mapping[str, PhraseParts] | None = None
     ) -> list[str]:
         """Return one sentence per entry for the person who asked; for a withheld one, the reason.
 
@@ -420,7 +427,7 @@ class Explanations(HostOnly, Sequence[Entry]):
         queries : DataFrame, shape (n, n_features or more)
             The instances that were explained, in the same order.
         phrases : mapping, optional
-            `Phrase` per attribute, instead of the schema's.
+            How changes are said, by attribute, instead of the schema's; as of `Schema.from_frame`.
 
         Returns
         -------
@@ -474,19 +481,22 @@ class Explanations(HostOnly, Sequence[Entry]):
         return pd.DataFrame(rows, columns=list(names)).set_axis(list(names.values()), axis=1)
 
     def audit_frame(self) -> pd.DataFrame:
-        """Return every field of every certificate and the detection's finding.
+        """Return every figure of every certificate and recount, and the detection's finding.
 
         For the data holder only.
         """
-        rows = [
-            {"query": entry.query, "status": entry.status, "finding": finding}
-            | (
-                {"reason": entry.reason}
-                if isinstance(entry, Withheld)
-                else entry.certificate.to_dict()
-            )
-            for entry, finding in zip(self._entries, self.findings, strict=True)
-        ]
+        rows = []
+        for entry, finding in zip(self._entries, self.findings, strict=True):
+            row: dict[str, Any] = {
+                "query": entry.query,
+                "status": entry.status,
+                "finding": finding,
+            }
+            if isinstance(entry, Withheld):
+                row["reason"] = entry.reason
+            else:
+                row |= _figures_of(entry)
+            rows.append(row)
         return pd.DataFrame(rows)
 
     def to_json(self, indent: int | None = None) -> str:
@@ -530,6 +540,7 @@ class Explanations(HostOnly, Sequence[Entry]):
             together, None where nothing is guaranteed.
         """
         certificates = [entry.certificate for entry in self.generalized]
+        rows = [_figures_of(entry) for entry in self.generalized]
         k = None if isinstance(self.policy, PrototypePolicy) else self.policy.k
         proven = next(
             (e.certificate for e in self.prototypes if e.certificate.guarantee != "none"), None
@@ -542,7 +553,7 @@ class Explanations(HostOnly, Sequence[Entry]):
             "released": len(self.released),
             "withheld": withheld,
             "reasons": dict(Counter(e.reason for e in self.withheld)),
-            **figures({name: [getattr(c, name) for c in certificates] for name in FIELDS}),
+            **figures({name: [row[name] for row in rows] for name in FIELDS}),
             "cdm": None if k is None else sum(c.k for c in certificates) + self.n_people * withheld,
             **rates(found if found["examined"] or sample is None else sample),
             "sampled": None if sample is None else sample["examined"],
@@ -644,26 +655,56 @@ class Explanations(HostOnly, Sequence[Entry]):
             rows.append({name: value for name, value in row.items() if value is not None})
         return rows
 
-    def log(self, logger: RunLogger | None = None, **options: Any) -> str:
-        """Log parameters, metrics and the released records to MLflow; return the run's id.
+    def log(
+        self,
+        run_id: str | None = None,
+        *,
+        experiment: str | None = None,
+        tracking_uri: str | None = None,
+        run_name: str | None = None,
+        tags: Mapping[str, str] | None = None,
+    ) -> str:
+        """Log parameters, metrics and the released records to MLflow now.
 
         Parameters
         ----------
-        logger : RunLogger, optional
-            Default: a new one, with `options`, which logs to the active run or a new one.
-        **options
-            Settings of a new `RunLogger`.
+        run_id : str, optional
+            A run that exists. Default: the active run, or a new one.
+        experiment : str, optional
+            Experiment of a new run, created if need be; asks for a new run.
+        tracking_uri : str, optional
+            Default: MLflow's own setting.
+        run_name : str, optional
+            Name of a new run; asks for one, nested in the active run if there is one.
+        tags : mapping, optional
+            Further tags.
 
         Returns
         -------
         str
+            The run's id.
+
+        Raises
+        ------
+        TrackingError
+            If MLflow does not take them, or the run holds explanations made with other settings.
         """
-        logger = RunLogger(**options) if logger is None else logger
-        return require("logger", logger, RunLogger, "or give its settings by name").log(self)
+        if run_id is not None:
+            require("run_id", run_id, str, "give the id of a run, or settings by name")
+        return RunLogger(run_id, experiment, tracking_uri, run_name, tags).log(self)
 
 
 _SHOWN = ("k", "ncp", "pureness", "pureness_low", "pureness_high")
 _SETTINGS = ("method", "generator", "start", "candidates", "epsilon")
+
+
+def _figures_of(entry: GeneralizedCounterfactual | PrototypeCounterfactual) -> dict[str, Any]:
+    """Return the figures of a released entry, among them those for the data holder alone."""
+    found = entry.certificate.to_dict()
+    if isinstance(entry, GeneralizedCounterfactual):
+        found["prosecutor_risk"] = entry.certificate.prosecutor_risk
+        found |= entry.recount.to_dict()
+    return found
 
 
 def class_sizes_of(explanations: Explanations | Sequence[int]) -> list[int]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from itertools import compress
 from math import isfinite
@@ -29,7 +29,7 @@ from cfk_plugin.errors import (
     ExactValuesWarning,
     HostOnly,
     InputError,
-    NominalGuaranteeWarning,
+    LookupGuaranteeWarning,
     PluginError,
     PolicyError,
     quiet,
@@ -48,7 +48,7 @@ from cfk_plugin.release.verification import Certified, Verdict
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class GuaranteeState(HostOnly):
     sides: OutcomeClasses
-    partition: Partition | None = None  # none for a nominal guarantee
+    partition: Partition | None = None  # none for a lookup guarantee
     catalogue: Catalogue | None = None  # for the guarantee of that name
     # where the group of a counterfactual does not depend on its outcome
     fixed: Partition | None = None
@@ -67,7 +67,7 @@ class GuaranteeState(HostOnly):
         With `editions`, the catalogue has the shared values that a ledger lets in.
         """
         sides = OutcomeClasses(policy, goal, rows)
-        if policy.guarantee == "nominal":
+        if policy.guarantee == "lookup":
             return cls(sides)
         if rows.population.is_sealed and policy.guarantee == "catalogue":
             catalogue = _sealed_catalogue(rows, policy, goal)
@@ -232,15 +232,14 @@ def with_answer_facts(
             continue
         key = id(verdict), is_moved.tobytes(), is_unchanged.tobytes()
         if key not in known:
-            certificate = verdict.certificate
-            hidden = {*certificate.binned, *certificate.withheld}
+            hidden = {*verdict.recount.binned, *verdict.recount.withheld}
             equal = compress(private, is_unchanged.tolist())
-            noted = certificate.counted(
-                not_stopped=not_stopped,
+            recount = verdict.recount.with_counts(
                 moved=tuple(compress(private, is_moved.tolist())),
                 unchanged=tuple(name for name in equal if name not in hidden),
             )
-            known[key] = Certified(verdict.region, noted)
+            certificate = replace(verdict.certificate, not_stopped=not_stopped)
+            known[key] = Certified(verdict.region, certificate, recount)
         found.append(known[key])
     return found
 
@@ -285,12 +284,12 @@ def _sealed_catalogue(rows: RowOracle, policy: PrivacyPolicy, goal: Goal) -> Cat
 _NOTHING = 'the bundle has nothing for guarantee="{}"; seal a fitted KAnonymizer'
 _log = logging.getLogger("cfk_plugin")
 AUTO = "auto"
-_NOMINAL = "exact"  # what "auto" stands for under a nominal guarantee
+_LOOKUP = "exact"  # what "auto" stands for under a lookup guarantee
 _MAY_CHANGE = ("k", "near_native", "on_infeasible")  # none of them weakens what was sealed
 _WEAK = (
-    "a nominal k counts the people in a region; somebody who reruns the algorithm, or asks the"
-    ' model, may be left with fewer. guarantee="reciprocal" holds against rerunning, "catalogue"'
-    " against both"
+    "a lookup guarantee counts the people in a region; somebody who reruns the algorithm, or asks"
+    ' the model, may be left with fewer. guarantee="reciprocal" holds against rerunning,'
+    ' "catalogue" against both'
 )
 _EXACT = (
     'private_values="exact" gives each entry of the catalogue the private values of one person;'
@@ -305,8 +304,8 @@ def check(policy: PrivacyPolicy, method: object, population: Population) -> None
     """Refuse what cannot be met: too few people, no sensitive attribute for l or t, an excluded
     method.
     """
-    if policy.guarantee == "nominal":
-        warnings.warn(_WEAK, NominalGuaranteeWarning, stacklevel=3)
+    if policy.guarantee == "lookup":
+        warnings.warn(_WEAK, LookupGuaranteeWarning, stacklevel=3)
     if policy.guarantee == "catalogue" and policy.private_values == "exact":
         warnings.warn(_EXACT, ExactValuesWarning, stacklevel=3)
     if population.policy is not None:
@@ -319,11 +318,11 @@ def check(policy: PrivacyPolicy, method: object, population: Population) -> None
         raise PolicyError(
             "l and t need sensitive attributes in the schema; name them with `sensitive=`"
         )
-    if policy.guarantee != "nominal" and method != AUTO:
+    if policy.guarantee != "lookup" and method != AUTO:
         raise PolicyError(
             f'guarantee="{policy.guarantee}" fixes everybody\'s region beforehand and needs'
             ' method="auto"; a method that chooses a region per counterfactual needs'
-            ' guarantee="nominal"'
+            ' guarantee="lookup"'
         )
 
 
@@ -331,14 +330,13 @@ def _check_without_rows(policy: PrivacyPolicy, population: Population) -> None:
     """Refuse what needs people's private values or predictions, which are not in this process."""
     needs = [name for name, value in (("l", policy.l), ("t", policy.t)) if value is not None]
     if population.is_sealed:
-        if needs and policy.guarantee == "nominal":
+        if needs and policy.guarantee == "lookup":
             raise PolicyError(
                 "l and t of a region of its own are counted in rows, and a sealed population has"
                 " none"
             )
         return
     needs += ['guarantee="catalogue"'] if policy.guarantee == "catalogue" else []
-    needs += ['anonymity_set="eligible"'] if policy.anonymity_set == "eligible" else []
     needs += ["rare_values"] if policy.rare_values != "release" else []
     needs += ["alpha"] if policy.alpha is not None else []
     needs += ["private_values"] if policy.private_values == "bins" else []
@@ -367,7 +365,7 @@ def choose(
     """Return the protector of a method and its name, which is read before it sees data:
     certificates show the name.
     """
-    method = _NOMINAL if method == AUTO else method
+    method = _LOOKUP if method == AUTO else method
     if isinstance(method, str):
         if method in _PROTOTYPES:
             raise InputError(
@@ -399,19 +397,16 @@ def check_rerun(protector: Protector, policy: PrivacyPolicy) -> None:
         )
 
 
-def check_sealable(policy: PrivacyPolicy, goal: Goal) -> None:
-    """Refuse to seal a policy that needs rows: people's private values or predictions."""
+def check_sealable(policy: PrivacyPolicy) -> None:
+    """Refuse to seal a policy that needs people's private values."""
     judged = (
         policy.private_values == "bins"
         or policy.rare_values != "release"
         or policy.alpha is not None
     )
-    if judged or (
-        policy.anonymity_set == "eligible" and goal.is_opposite and policy.guarantee != "catalogue"
-    ):
+    if judged:
         raise PolicyError(
-            "a bundle has no private values of people and no predictions: it cannot hold bins, rare"
-            ' values, alpha, or eligible people of the goal "opposite"'
+            "a bundle has no private values of people: it cannot hold bins, rare values or alpha"
         )
 
 

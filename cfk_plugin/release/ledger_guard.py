@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -90,7 +90,7 @@ class LedgerGuard(HostOnly):
 
     @property
     def _keeps_region(self) -> bool:
-        return self.policy.guarantee != "nominal"
+        return self.policy.guarantee != "lookup"
 
     def _are_too_few_new(self, members: Handles) -> bool:
         """Say whether an entry would stand out in the catalogue since the last one was published.
@@ -115,7 +115,7 @@ class LedgerGuard(HostOnly):
     def _regions_on_record(self, records: Sequence[str | None]) -> dict[int, OnRecord]:
         """Return, by position, the release whose region is asked for again.
 
-        With a nominal guarantee, a record gets another region after a change of policy or data.
+        With a lookup guarantee, a record gets another region after a change of policy or data.
         """
         asked = [record for record in records if record is not None]
         if not asked:
@@ -200,8 +200,8 @@ class LedgerGuard(HostOnly):
         return self._rows_left[key]
 
     def _decided(self, i: int, verdict: Verdict | None, decision: Decision) -> Verdict:
-        """Return what leaves by the ledger's decision, and note that on the certificate for the
-        data holder.
+        """Return what leaves by the ledger's decision, and note that for the data
+        holder.
         """
         if decision.region is None:
             return refused(decision.reason or "intersection")
@@ -209,21 +209,14 @@ class LedgerGuard(HostOnly):
             verdict = self.verdict_on(i, decision.region, decision.remaining)
         if isinstance(verdict, Withheld):
             return verdict
-        region, certificate = verdict
-        counts: dict[str, Any] = {"ledger": decision.outcome, "k_intersection": decision.people}
-        return Certified(region, certificate.counted(**counts))
+        return verdict.with_counts(ledger=decision.outcome, k_intersection=decision.people)
 
 
 def _without_record(verdict: Verdict) -> Verdict:
-    """Note on the certificate that nothing connects this release with others."""
+    """Note for the data holder that nothing connects this release with others."""
     if isinstance(verdict, Withheld):
         return verdict
-    region, certificate = verdict
-    counts: dict[str, Any] = {
-        "ledger": "no_record",
-        "k_intersection": certificate.k_effective,
-    }
-    return Certified(region, certificate.counted(**counts))
+    return verdict.with_counts(ledger="no_record", k_intersection=verdict.recount.k_effective)
 
 
 @dataclass(frozen=True)

@@ -496,7 +496,7 @@ class Pipeline(HostOnly):
         return found
 
     def _with_k_effective(self, batch: Batch, verdicts: list[Verdict]) -> list[Verdict]:
-        """Add to certificates the number of people whom the protection maps to the same region.
+        """Add to verdicts the number of people whom the protection maps to the same region.
 
         Everybody in a region is protected as the counterfactual was, with their own
         quasi-identifiers and the released private values; who gets another region does not count.
@@ -527,17 +527,15 @@ class Pipeline(HostOnly):
             others, batch.query[which], batch.own[which], None, oracle, batch.sides[which]
         )
         found, *_ = self._propose(everybody, self.policy)
-        for i, (region, certificate) in certified.items():
+        for i, verdict in certified.items():
             same = [
                 cells[at]
                 for at in np.flatnonzero(which == i)
-                if (p := found[at]) and p.region == region
+                if (p := found[at]) and p.region == verdict.region
             ]
-            members = population.members(region)
+            members = population.members(verdict.region)
             left = members[np.isin(population.cell_of(members), np.array(same, dtype=np.int64))]
-            verdicts[i] = Certified(
-                region, certificate.counted(k_effective=population.people(left))
-            )
+            verdicts[i] = verdict.with_counts(k_effective=population.people(left))
         return verdicts
 
 

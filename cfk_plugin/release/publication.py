@@ -187,16 +187,18 @@ def catalogue_page(
         )
         for name in sorted(schema.features, key=lambda name: name not in schema.quasi_identifiers)
     ]
-    figures = [entry.certificate for entry in entries]
+    certificates = [entry.certificate for entry in entries]
+    is_coarse = [bool(entry.recount.binned or entry.recount.withheld) for entry in entries]
     data = {
         "k": policy.k,
         "features": features,
         "outcomes": _coded(str(entry.outcome) for entry in entries),
         "width": _coded(round(loss, 12) for loss in _half_widths(entries, population)),
-        "people": _coded(each.k for each in figures),
-        "coarse": _coded(int(bool(each.binned or each.withheld)) for each in figures),
+        "people": _coded(certificate.k for certificate in certificates),
+        "coarse": _coded(map(int, is_coarse)),
         "pureness": _coded(
-            (each.pureness, each.pureness_low, each.pureness_high) for each in figures
+            (certificate.pureness, certificate.pureness_low, certificate.pureness_high)
+            for certificate in certificates
         ),
     }
     from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -259,13 +261,13 @@ def _feature(
     name = domain.attribute.name
     phrase = phrase or Phrase.default(name)
     codes: dict[Part, int] = {}
-    labels: dict[Part, str | None] = {}
+    titles: dict[Part, str | None] = {}
     at = []
     for entry in entries:
         part = entry.parts().get(name)
         at.append(-1 if part is None else codes.setdefault(part, len(codes)))
         if part is not None:
-            labels[part] = entry.labels.get(name)
+            titles[part] = entry.titles.get(name)
     found: dict[str, Any] = {
         "name": name,
         "at": at,
@@ -303,7 +305,7 @@ def _feature(
     )
     place = {value: i for i, value in enumerate(line)}
     sets = [
-        [[place[v] for v in values], missing, told(part, labels[part])]
+        [[place[v] for v in values], missing, told(part, titles[part])]
         for part, (values, missing) in listed.items()
     ]
     return found | {"kind": "choice", "options": line, "parts": sets}

@@ -18,7 +18,14 @@ import numpy as np
 import pandas as pd
 
 from cfk_plugin.data.model import Goal, Grid, LabelModel, rows_for_cells
-from cfk_plugin.data.policy import OPPOSITE, DesiredSet, Outcome, PrivacyPolicy, desired_of_text
+from cfk_plugin.data.policy import (
+    MIN_LIFT,
+    OPPOSITE,
+    DesiredSet,
+    Outcome,
+    PrivacyPolicy,
+    desired_of_text,
+)
 from cfk_plugin.data.region import Interval, to_text
 from cfk_plugin.data.values import to_number
 from cfk_plugin.metrics.information import ncp
@@ -230,7 +237,7 @@ def _rerun_of(
             "that the catalogue of --previous is the one that was published: its values are taken"
             " as they are"
         )
-    if policy.guarantee == "nominal":
+    if policy.guarantee == "lookup":
         report.unchecked.append(
             "that a search finds these regions again: its counterfactuals are not in the file"
         )
@@ -256,7 +263,7 @@ def _unchecked(
         "people, information loss and values (give the training rows and --schema)": people,
         "pureness (--model)": model or guarantee is None,
         "that regions are those of the guarantee (--rerun)": rerun or guarantee is None,
-        "optimal and gap, which are the method's own claim": guarantee != "nominal",
+        "optimal and gap, which are the method's own claim": guarantee != "lookup",
         "that private values are those of the entries, and that none is missing (--rerun)": (
             not is_catalogue or rerun
         ),
@@ -361,7 +368,7 @@ def recount(
         for j, name in enumerate(population.schema.private):
             if name in found.entry["released"] and values.people(j, _span(found, name)) < policy.k:
                 yield Finding(where, f"releases {name}, which fewer than k people have")
-    if policy.guarantee == "nominal":  # under the others, those mapped to the region count
+    if policy.guarantee == "lookup":  # under the others, those mapped to the region count
         yield from undiverse(found, population, policy, found.rows)
 
 
@@ -393,7 +400,7 @@ def undiverse(
             values.people(j, span, rows) / inside,
             values.people(j, span) / population.n_people,
         )
-        if share > policy.alpha and share > policy.min_lift * everywhere:
+        if share > policy.alpha and share > MIN_LIFT * everywhere:
             yield Finding(
                 found.where, f"more people share what is released of {name} than alpha allows"
             )
@@ -623,7 +630,7 @@ class Rerun:
         # it withheld.
         self._ledger_may_withhold = judge.ledger is not None and policy.private_values != "shared"
         partition = self._anonymizer.guarantee_.partition
-        assert partition is not None  # noqa: S101 - only a nominal guarantee has none
+        assert partition is not None  # noqa: S101 - only a lookup guarantee has none
         self._partition = partition
         self._groups: dict[str, list[int]] = defaultdict(list)
         for group, region in enumerate(partition.regions):

@@ -33,7 +33,6 @@ _NEEDS = {
     "ncp_above_ceiling": "max_ncp",
     "l_diversity": "l",
     "t_closeness": "t",
-    "homogeneous": "alpha",
 }
 
 
@@ -55,12 +54,6 @@ def require_version(content: Mapping[str, Any]) -> None:
         raise InputError(
             "not a file of released explanations: it has no list `explanations` or no"
             " `schema_version`"
-        )
-    if type(version) is int and version == 1:
-        raise InputError(
-            "schema_version 1, of an earlier release: it does not say how many explanations were"
-            " asked for, so that none is missed. Write the file anew (schema_version"
-            f" {SCHEMA_VERSION}), or verify it with that release"
         )
     if type(version) is not int or version != SCHEMA_VERSION:
         raise InputError(
@@ -195,7 +188,7 @@ def _of_numbering(content: Mapping[str, Any]) -> Iterator[Finding]:
 def _of_region(said: Mapping[str, Any], policy: PrivacyPolicy, floor: float) -> dict[str, bool]:
     """Return what no certificate of a region may state, each with whether this one does."""
     low, share, high = (said[name] for name in ("pureness_low", "pureness", "pureness_high"))
-    fixed = policy.guarantee != "nominal"  # then nothing was searched for or proved
+    fixed = policy.guarantee != "lookup"  # then nothing was searched for or proved
     searched = said["method"] != policy.guarantee or said["optimal"] or said["gap"] is not None
     return {
         "policy_hash is not the SHA-256 of the policy in the file": (
@@ -210,7 +203,7 @@ def _of_region(said: Mapping[str, Any], policy: PrivacyPolicy, floor: float) -> 
         "method, optimal or gap are not those of a region that was fixed beforehand": (
             fixed and searched
         ),
-        "method is not one of a nominal guarantee": not fixed and said["method"] in NOT_STOPPED,
+        "method is not one of a lookup guarantee": not fixed and said["method"] in NOT_STOPPED,
         "optimal, with a gap": said["optimal"] and said["gap"] != 0,
         "pureness is outside of its own interval, or exact with one": (
             not low <= share <= high or (said["exact"] and not low == share == high)
@@ -415,7 +408,7 @@ def _wrong_private(
             yield f"releases {name}, said to be withheld"
         elif not _is_released(released[name], population.domains[name], policy):
             yield f"releases {name} otherwise than as {_form(population.domains[name], policy)}"
-    may_withhold = policy.rare_values == "withhold" or _coarsens(policy)
+    may_withhold = policy.rare_values == "withhold" or policy.alpha is not None
     for name in withheld:
         if name not in schema.private:
             yield "withholds a column that is no private attribute"
@@ -423,10 +416,6 @@ def _wrong_private(
             yield f"withholds {name}, which the policy does not"
     if lost := [name for name in schema.private if name not in released and name not in withheld]:
         yield f"says nothing of {', '.join(lost)}"
-
-
-def _coarsens(policy: PrivacyPolicy) -> bool:
-    return policy.alpha is not None and policy.on_homogeneous == "coarsen"
 
 
 def _must_be_binned(domain: Domain, policy: PrivacyPolicy) -> bool:
@@ -448,7 +437,7 @@ def _is_released(value: Any, domain: Domain, policy: PrivacyPolicy) -> bool:
     """
     binned = _must_be_binned(domain, policy) and value is not None
     if isinstance(value, dict):
-        return (binned or _coarsens(policy)) and value in _bins(domain)
+        return (binned or policy.alpha is not None) and value in _bins(domain)
     if binned:
         return False
     if value is None:

@@ -8,7 +8,7 @@ import json
 import math
 from abc import abstractmethod
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, get_args
 
@@ -18,7 +18,7 @@ from cfk_plugin.data.policy import Outcome, PrivacyPolicy, plain_settings, sha25
 from cfk_plugin.data.region import (
     Interval,
     Part,
-    Phrase,
+    PhraseParts,
     Region,
     json_value,
     natural,
@@ -286,11 +286,9 @@ class PrototypeCertificate:
         """
         return {} if self.guarantee == "none" else dict(_MODEL)
 
-    def public(self) -> dict[str, Any]:
-        """Return what may go to the receiver, which is everything."""
+    def to_dict(self) -> dict[str, Any]:
+        """Return every field, and what the budget covers, as JSON-ready values."""
         return {**asdict(self), "inferred": list(self.inferred), "covers": self.covers}
-
-    to_dict = public
 
 
 _PLAINLY = Telling()
@@ -303,7 +301,7 @@ class _ReleasedEntry:
     query: int
     telling: Telling
     certificate: Certificate | PrototypeCertificate
-    labels: Mapping[str, str] = MappingProxyType({})
+    titles: Mapping[str, str] = MappingProxyType({})
     withheld: tuple[str, ...] = ()
     _figures: tuple[str, ...]  # fields of the certificate that a run logs in columns ...
     _texts: tuple[str, ...]  # ... and of `to_dict`, as JSON
@@ -322,30 +320,30 @@ class _ReleasedEntry:
         name, "withheld".
         """
         said = {
-            name: self.labels.get(name) or part_to_text(part) for name, part in self.parts().items()
+            name: self.titles.get(name) or part_to_text(part) for name, part in self.parts().items()
         }
         return {**said, **dict.fromkeys(self.withheld, "withheld")}
 
     def text(
         self,
         factual: Mapping[str, Any] | pd.Series[Any] | None = None,
-        phrases: Mapping[str, Phrase] | None = None,
+        phrases: Mapping[str, PhraseParts] | None = None,
     ) -> str:
         """Write the explanation as a sentence for a person.
 
         Without `factual`, the person's value of every feature, the sentence names everything;
-        `phrases` are a `Phrase` per attribute, instead of the schema's.
+        `phrases` say how changes are said, by attribute, instead of the schema's.
         """
         parts = self.parts()
         if factual is not None:
             require_person(factual, parts)
         known = getattr(self, "telling", _PLAINLY).phrases
-        return sentence(parts, factual, {**known, **(phrases or {})}, self.labels, self.withheld)
+        return sentence(parts, factual, {**known, **(phrases or {})}, self.titles, self.withheld)
 
     def _repr_html_(self) -> str:
         """Return sentence, figures, and where the region is among those of all groups."""
         figures, bars = (
-            self.certificate.public(),
+            self.certificate.to_dict(),
             getattr(self, "telling", _PLAINLY).bars(getattr(self, "region", {})),
         )
         rows = [
@@ -455,7 +453,7 @@ class PrototypeCounterfactual(_ReleasedEntry):
             "query": self.query,
             "status": self.status,
             "prototype": {name: json_value(value) for name, value in self.values.items()},
-            "certificate": self.certificate.public(),
+            "certificate": self.certificate.to_dict(),
         }
 
 
@@ -485,7 +483,6 @@ WITHHOLDING_REASONS: Mapping[str, str] = MappingProxyType(
         "ncp_above_ceiling": "information loss is above the policy's ceiling",
         "l_diversity": "too few distinct sensitive values among the people in the region",
         "t_closeness": "sensitive values in the region differ too much from the population",
-        "homogeneous": "a private value that too many people in the region share",
         "verification_failed": "the independent recount does not meet the policy",
         "intersection": (
             "with what was released before for this record, fewer than k people would be left"
@@ -516,33 +513,18 @@ def _fields_hidden(kind: _Kind) -> _Kind:
     return kind
 
 
-@_fields_hidden
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Certificate(HostOnly):
-    """What an independent recount found for one released region. Holds no value of a row.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Certificate:
+    """What an independent recount found for one released region, as far as its receiver may see it.
 
-    `public` is what may go to the receiver, and all that `repr` shows. The other counts are for the
-    data holder: k_private says whether the released private values are somebody's, which is itself
-    a leak. So that they never leave unasked, it cannot be pickled and is not seen as a dataclass.
-    Figures are defined in docs/reference/metrics.md.
+    It holds no value of a row, and nothing in it is for the data holder alone: those counts are in
+    `RegionRecount`. Figures are defined in docs/reference/metrics.md.
 
     Attributes
     ----------
     k : int
         Distinct people of the population inside the region. For a region that a ledger has on
         record, those of them who were inside when it was released before.
-    k_desired : int, optional
-        Those whose own prediction is the desired one; None where there are no rows to ask about.
-    k_consistent : int
-        Those who get the desired outcome with their own quasi-identifiers and the released private
-        values (for a binned or withheld one, the counterfactual's own): who is left for an
-        adversary with the model.
-    k_effective : int, optional
-        Those whom the algorithm maps to the same region; None where it was not computed. For a
-        region that a ledger has on record, those of its group who are left.
-    k_private, private_matches : int, optional
-        Rows in the region, and anywhere, that fit the released private values; None where there are
-        no rows.
     ncp : float
         Normalised certainty penalty of the region, in [0, 1]; lower is better.
     pureness, pureness_low, pureness_high : float
@@ -550,11 +532,6 @@ class Certificate(HostOnly):
         two-sided 95 % Clopper-Pearson interval.
     exact : bool
         Whether every combination was asked; the interval is then a point.
-    l, t : int and float, optional
-        l-diversity and t-closeness of the region's sensitive attributes; None without any.
-    prosecutor_risk, journalist_risk : float
-        1 / k in the population, and 1 / count in the reference population (None when none was
-        given).
     optimal, gap : bool and float, optional
         Whether the protector claims a proof that no better region exists; a bound on how much lower
         NCP could be.
@@ -565,49 +542,14 @@ class Certificate(HostOnly):
         see `docs/explanation/not-protected.md`.
     policy_hash, population : str
         SHA-256 of the policy, keyed fingerprint of the population.
-    majority : bool, optional
-        Whether the majority of the rows inside are predicted the desired outcome (a tie counts as
-        yes).
-    binned, withheld : tuple of str
-        Private attributes released as their bin, and those not released; the others are released
-        exactly.
-    moved : tuple of str
-        Private attributes whose values are no longer those that the answer began with, an entry's
-        or the explainer's counterfactual's, but the query's own or on the way to them; see
-        `PrivacyPolicy.move_towards_query`. For the data holder: it tells which of the released
-        values an entry has.
-    unchanged : tuple of str
-        Private attributes that have the query's own value in the answer. The receiver, who knows
-        both, learns nothing from it. Empty where the query is not known.
-    ncp_parts : tuple of float
-        Unweighted NCP of each quasi-identifier, in the order of ``Schema.quasi_identifiers``.
-    disclosure : float, optional
-        How much more certain somebody becomes of a sensitive value, the largest over all sensitive
-        attributes.
-    permitted_pureness : float, optional
-        Pureness of the part of the region, and of binned private values, that is permitted to the
-        person who asks: with their own values of what cannot change. None where nothing is
-        constrained; sampled where the part is large.
-    ledger, k_intersection : str and int, optional
-        What a ledger decided (``new``, ``again`` or ``earlier``, or ``no_record`` where the private
-        values are nobody's), and people left after all its releases.
     """
 
     k: int
-    k_desired: int | None
-    k_consistent: int
-    k_effective: int | None = None
-    k_private: int | None
-    private_matches: int | None
     ncp: float
     pureness: float
     pureness_low: float
     pureness_high: float
     exact: bool
-    l: int | None = None  # noqa: E741 - the field's name of the parameter
-    t: float | None = None
-    prosecutor_risk: float
-    journalist_risk: float | None = None
     optimal: bool
     gap: float | None
     method: str
@@ -615,64 +557,148 @@ class Certificate(HostOnly):
     not_stopped: tuple[str, ...]
     policy_hash: str
     population: str
+
+    @property
+    def prosecutor_risk(self) -> float:
+        """1 / k: the chance to name a person who is known to be in the population."""
+        return 1.0 / self.k
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return every field as a JSON-ready value."""
+        return {**asdict(self), "not_stopped": list(self.not_stopped)}
+
+    def _repr_html_(self) -> str:
+        figures = {name: _written(value) for name, value in self.to_dict().items()}
+        return card("Certificate", facts(figures))
+
+
+@_fields_hidden
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class RegionRecount(HostOnly):
+    """What the recount of a released region found that is for the data holder alone.
+
+    Read `k_worst` first: it is the fewest people whom any of the counted attackers is left with.
+    The other counts say which attacker that is. None of them may go to the receiver. `k_private`,
+    for example, says whether the released private values are somebody's, which is itself a leak.
+    So that no count leaves unasked, an object of this class cannot be pickled, `repr` shows none,
+    and it is not seen as a dataclass. Figures are defined in docs/reference/metrics.md.
+
+    Attributes
+    ----------
+    k : int
+        The certificate's: distinct people of the population inside the region.
+    k_desired : int, optional
+        Those whose own prediction is the desired one; None where there are no rows to ask about.
+    k_consistent : int
+        Those who get the desired outcome with their own quasi-identifiers and the released private
+        values (for a binned or withheld one, the counterfactual's own): who is left for an
+        adversary with the model.
+    k_effective : int, optional
+        Those whom the algorithm maps to the same region; None where it was not computed. For a
+        region that a ledger has on record, those of its group who are left.
+    k_intersection : int, optional
+        People left after all releases that a ledger has on record for this one's record.
+    k_private, private_matches : int, optional
+        Rows in the region, and anywhere, that fit the released private values; None where there are
+        no rows.
+    l, t : int and float, optional
+        l-diversity and t-closeness of the region's sensitive attributes; None without any.
+    journalist_risk : float, optional
+        1 / count in the reference population; None when none was given.
+    majority : bool, optional
+        Whether the majority of the rows inside are predicted the desired outcome (a tie counts as
+        yes).
+    disclosure : float, optional
+        How much more certain somebody becomes of a sensitive value, the largest over all sensitive
+        attributes.
+    ncp_parts : tuple of float
+        Unweighted NCP of each quasi-identifier, in the order of ``Schema.quasi_identifiers``.
+    permitted_pureness : float, optional
+        Pureness of the part of the region, and of binned private values, that is permitted to the
+        person who asks: with their own values of what cannot change. None where nothing is
+        constrained; sampled where the part is large.
+    binned, withheld : tuple of str
+        Private attributes released as their bin, and those not released; the others are released
+        exactly.
+    moved : tuple of str
+        Private attributes whose values are no longer those that the answer began with, an entry's
+        or the explainer's counterfactual's, but the query's own or on the way to them; see
+        `PrivacyPolicy.move_towards_query`. It tells which of the released values an entry has.
+    unchanged : tuple of str
+        Private attributes that have the query's own value in the answer. The receiver, who knows
+        both, learns nothing from it. Empty where the query is not known.
+    ledger : str, optional
+        What a ledger decided: ``new``, ``again`` or ``earlier``, or ``no_record`` where the private
+        values are nobody's.
+    """
+
+    k: int
+    k_desired: int | None
+    k_consistent: int
+    k_effective: int | None = None
+    # Of this release, not of the region: recounts of repeated releases are equal.
+    k_intersection: int | None = field(default=None, compare=False)
+    k_private: int | None
+    private_matches: int | None
+    l: int | None = None  # noqa: E741 - the field's name of the parameter
+    t: float | None = None
+    journalist_risk: float | None = None
     majority: bool | None
+    disclosure: float | None = None
+    ncp_parts: tuple[float, ...] = ()
+    permitted_pureness: float | None = field(default=None, compare=False)
     binned: tuple[str, ...] = ()
     withheld: tuple[str, ...] = ()
     moved: tuple[str, ...] = ()
     unchanged: tuple[str, ...] = ()
-    ncp_parts: tuple[float, ...] = ()
-    disclosure: float | None = None
-    # Of this release, not of the region: certificates of repeated releases are equal.
     ledger: str | None = field(default=None, compare=False)
-    k_intersection: int | None = field(default=None, compare=False)
-    permitted_pureness: float | None = field(default=None, compare=False)
 
     _refusal = (
         InputError,
         (
-            "a certificate, and with it a released entry, holds counts for the data holder alone"
-            " and refuses to be pickled; send what may leave, to_dict() of the entry, and keep"
-            " to_dict() of the certificate"
+            "a released entry holds counts for the data holder alone and refuses to be pickled;"
+            " send what may leave, to_dict() of the entry, and keep to_dict() of its recount"
         ),
     )
 
-    def __repr__(self) -> str:
-        figures = ", ".join(f"{name}={value!r}" for name, value in self.public().items())
-        return f"Certificate({figures})"
+    @property
+    def k_worst(self) -> int:
+        """The smallest of `k` and the counts of people that are known.
 
-    def _repr_html_(self) -> str:
-        return card(
-            "Certificate", facts({name: _written(value) for name, value in self.public().items()})
+        These are `k_desired`, `k_consistent`, `k_effective` and `k_intersection`.
+        """
+        counts = (
+            self.k,
+            self.k_desired,
+            self.k_consistent,
+            self.k_effective,
+            self.k_intersection,
         )
+        return min(count for count in counts if count is not None)
 
-    def __deepcopy__(self, _: object = None) -> Certificate:
+    def __repr__(self) -> str:
+        return "RegionRecount(for the data holder)"
+
+    def __deepcopy__(self, _: object = None) -> RegionRecount:
         return self
 
     __copy__ = __deepcopy__
 
-    def public(self) -> dict[str, Any]:
-        """Return the fields that may go to the receiver of the explanation."""
-        shown = {name: getattr(self, name) for name in _PUBLIC}
-        return {**shown, "not_stopped": list(self.not_stopped)}
-
     def to_dict(self) -> dict[str, Any]:
-        """Return all fields, for the data holder."""
-        return {name: getattr(self, name) for name in self.__slots__}
+        """Return `k_worst` and all fields."""
+        return {"k_worst": self.k_worst} | {name: getattr(self, name) for name in self.__slots__}
 
-    def counted(self, **counts: Any) -> Certificate:
-        """Return a copy with counts that were not known when it was issued."""
-        made = object.__new__(Certificate)
+    def with_counts(self, **counts: Any) -> RegionRecount:
+        """Return a copy with counts that were not known when it was made."""
+        made = object.__new__(RegionRecount)
         for name in self.__slots__:
-            object.__setattr__(made, name, counts[name] if name in counts else getattr(self, name))
+            object.__setattr__(made, name, counts.get(name, getattr(self, name)))
         return made
 
 
-_PUBLIC = (
-    *("k", "ncp", "pureness", "pureness_low", "pureness_high", "exact", "optimal", "gap"),
-    *("method", "guarantee", "not_stopped", "policy_hash", "population"),
-)
+_FIGURES_OF_A_REGION = tuple(each.name for each in fields(Certificate))
 _FOR_DATA_HOLDER = (
-    *("k_desired", "k_consistent", "k_effective", "k_private", "private_matches", "l"),
+    *("k_worst", "k_desired", "k_consistent", "k_effective", "k_private", "private_matches", "l"),
     *("t", "disclosure", "journalist_risk", "majority", "ledger", "k_intersection"),
 )
 
@@ -687,13 +713,15 @@ class GeneralizedCounterfactual(_ReleasedEntry):
     ----------
     query : int
         Position of the query it answers.
-    region, labels : Region, mapping
+    region, titles : Region, mapping
         What the quasi-identifiers are generalised to, and names of the nodes of hierarchical ones.
     released, withheld : mapping, tuple of str
         Private attribute to its value, or to a declared bin as an `Interval`; attributes that are
         not released.
     certificate : Certificate
-        What the recount found.
+        What the recount found, as far as the receiver may see it.
+    recount : RegionRecount
+        What it found that is for the data holder alone.
     outcome : Outcome
         The outcome that the certificate's figures are about.
     telling : Telling
@@ -704,24 +732,25 @@ class GeneralizedCounterfactual(_ReleasedEntry):
     region: Region
     released: Mapping[str, Any]
     certificate: Certificate
-    labels: Mapping[str, str] = field(default_factory=dict)
+    recount: RegionRecount = field(repr=False)
+    titles: Mapping[str, str] = field(default_factory=dict)
     withheld: tuple[str, ...] = ()
     outcome: Outcome = Outcome()  # noqa: RUF009 - frozen
     telling: Telling = field(default=_PLAINLY, repr=False, compare=False)
 
-    _figures = _PUBLIC
+    _figures = _FIGURES_OF_A_REGION
     _texts = ("region", "released")
     _values = "released"
 
     def __post_init__(self) -> None:
         """Refuse values in a form other than certified: an exact one must not slip through."""
-        if not (self.withheld or self.certificate.withheld or self.certificate.binned):
+        if not (self.withheld or self.recount.withheld or self.recount.binned):
             return
-        withheld = set(self.certificate.withheld)
+        withheld = set(self.recount.withheld)
         exact = sorted(withheld.intersection(self.released))
         exact += [
             name
-            for name in self.certificate.binned
+            for name in self.recount.binned
             if not isinstance(self.released.get(name), Interval)
         ]
         if exact or set(self.withheld) != withheld:
@@ -731,7 +760,7 @@ class GeneralizedCounterfactual(_ReleasedEntry):
 
     def features_from_the_query(self) -> frozenset[str]:
         """Return the private attributes that were moved to the query's value, or towards it."""
-        return frozenset((*self.certificate.moved, *self.certificate.unchanged))
+        return frozenset((*self.recount.moved, *self.recount.unchanged))
 
     def parts(self) -> dict[str, Part]:
         """Return every feature of the region and the released values, each with its part."""
@@ -749,18 +778,14 @@ class GeneralizedCounterfactual(_ReleasedEntry):
             "region": self.region.to_dict(),
             "released": {name: _private_json(value) for name, value in self.released.items()},
             "withheld": list(self.withheld),
-            **(
-                {"unchanged": list(self.certificate.unchanged)}
-                if self.certificate.unchanged
-                else {}
-            ),
-            "certificate": self.certificate.public(),
+            **({"unchanged": list(self.recount.unchanged)} if self.recount.unchanged else {}),
+            "certificate": self.certificate.to_dict(),
         }
 
     def audit_row(self, quasi_identifiers: Sequence[str]) -> dict[str, Any]:
         """Return what a run logs of it for the data holder alone."""
-        parts = zip(quasi_identifiers, self.certificate.ncp_parts, strict=False)
-        row = {name: getattr(self.certificate, name) for name in _FOR_DATA_HOLDER}
+        parts = zip(quasi_identifiers, self.recount.ncp_parts, strict=False)
+        row = {name: getattr(self.recount, name) for name in _FOR_DATA_HOLDER}
         return row | {f"ncp.{name}": part for name, part in parts}
 
 

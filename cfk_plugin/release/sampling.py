@@ -26,7 +26,7 @@ _log = logging.getLogger("cfk_plugin")
 
 
 def sample_of(
-    source: CounterfactualSource, anonymizer: KAnonymizer, size: int, seed: int
+    source: CounterfactualSource, anonymizer: KAnonymizer, size: int
 ) -> dict[str, int] | None:
     """Ask an explainer for a few refused people of the population, and count what detection finds.
 
@@ -41,8 +41,7 @@ def sample_of(
     anonymizer : KAnonymizer
         Fitted where the rows are.
     size : int
-        Most people to explain.
-    seed : int
+        Most people to explain. They are drawn with the anonymizer's seed.
 
     Returns
     -------
@@ -50,7 +49,7 @@ def sample_of(
         Number of counterfactuals that were ``examined``, and of those with each finding. None if
         none of the rows that were tried is refused, or no counterfactual was found.
     """
-    rows = _rows_to_explain(anonymizer, size, seed)
+    rows = _rows_to_explain(anonymizer, size)
     if not len(rows):
         return None
     people = anonymizer.population_.rows(rows)[list(anonymizer.population_.schema.features)]
@@ -73,14 +72,14 @@ def sample_of(
     return counts if counts["examined"] else None
 
 
-def _rows_to_explain(anonymizer: KAnonymizer, size: int, seed: int) -> Rows:
+def _rows_to_explain(anonymizer: KAnonymizer, size: int) -> Rows:
     """Return the positions of random training rows that do not have the desired outcome.
 
     With the goal "opposite" every row can be explained.
     """
     population = anonymizer.population_
     n_tried = min(size * _TRIED_PER_PERSON, population.n_rows)
-    order = np.random.default_rng(seed).permutation(population.n_rows)[:n_tried]
+    order = np.random.default_rng(anonymizer.seed).permutation(population.n_rows)[:n_tried]
     goal = anonymizer.goal_
     if goal.is_opposite:
         return order[:size]

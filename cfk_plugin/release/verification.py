@@ -41,7 +41,13 @@ from cfk_plugin.metrics.information import ncp_by_attribute, weigh_losses
 from cfk_plugin.metrics.intervals import clopper_pearson
 from cfk_plugin.metrics.risk import SensitiveFigures
 from cfk_plugin.metrics.uniqueness import PrivatePart, PrivateRelease, number_of
-from cfk_plugin.release.results import Certificate, Entry, GeneralizedCounterfactual, Withheld
+from cfk_plugin.release.results import (
+    Certificate,
+    Entry,
+    GeneralizedCounterfactual,
+    RegionRecount,
+    Withheld,
+)
 
 # most rows inside of remembered regions: of all, and of one
 _REMEMBERED, _FEW_ROWS = 1 << 22, 10_000
@@ -55,6 +61,11 @@ Ask = Callable[[pd.DataFrame], NDArray[Any]]  # from rows to the model's labels
 class Certified(NamedTuple):
     region: Region
     certificate: Certificate
+    recount: RegionRecount
+
+    def with_counts(self, **counts: Any) -> Certified:
+        """Return the verdict with counts that were not known when it was made."""
+        return self._replace(recount=self.recount.with_counts(**counts))
 
 
 Verdict = Certified | Withheld
@@ -75,7 +86,7 @@ class RemainingRows(HostOnly):
     """Who is left of the people of a region that was released before; nobody else counts."""
 
     inside: Rows  # rows inside of it
-    mapped: Rows  # those to whom it was given; with a nominal guarantee all of them
+    mapped: Rows  # those to whom it was given; with a lookup guarantee all of them
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -85,7 +96,7 @@ class _Recount(HostOnly):
     region: Region
     rows: Rows  # inside the region
     cells: Codes  # of these rows
-    mapped: Rows  # released with this region; everybody inside for a nominal k
+    mapped: Rows  # released with this region; everybody inside for a lookup guarantee
     is_mapped: Mask  # which of the rows are mapped
     grid: Grid  # its value combinations
     drawn: Codes  # the combinations that are asked about
@@ -215,11 +226,9 @@ class Verifier(HostOnly):
             count = self._recount(region, remaining)
         if isinstance(count, Withheld):
             return count
-        exact = PrivatePart() if self._private.is_exact else None
-        if (
-            private := exact or self._private.part(codes, numbers, count.rows, count.mapped)
-        ) is None:
-            return refused("homogeneous")
+        private = PrivatePart()
+        if not self._private.is_exact:
+            private = self._private.part(codes, numbers, count.rows, count.mapped)
         axes = [*count.grid.codes, *private.axes]
         # A number that no row has is one more; not of a group's region, which is judged alike for
         # all.
@@ -243,9 +252,7 @@ class Verifier(HostOnly):
         """
         domains = self._population.domains
         certified = {i: v for i, v in enumerate(verdicts) if isinstance(v, Certified)}
-        private = [
-            _private_values(verdict.certificate, intake, i) for i, verdict in certified.items()
-        ]
+        private = [_private_values(verdict.recount, intake, i) for i, verdict in certified.items()]
         said = [
             {**v.region, **{n: part_of(value) for n, value in values.items()}}
             for v, values in zip(certified.values(), private, strict=True)
@@ -268,11 +275,9 @@ class Verifier(HostOnly):
             shares = np.bincount(which, good, len(at)) / np.maximum(
                 np.bincount(which, minlength=len(at)), 1
             )
-            for i, (region, certificate), share in zip(
-                at.tolist(), told, shares.tolist(), strict=True
-            ):
+            for i, verdict, share in zip(at.tolist(), told, shares.tolist(), strict=True):
                 if share:  # else nothing that is permitted leads to the outcome
-                    found[i] = Certified(region, certificate.counted(permitted_pureness=share))
+                    found[i] = verdict.with_counts(permitted_pureness=share)
         return found
 
     def _permitted(
@@ -286,7 +291,7 @@ class Verifier(HostOnly):
         each belongs to.
         """
         domains, private = self._population.domains, self._population.schema.private
-        is_wide = any(certificate.binned or certificate.withheld for _, certificate in told)
+        is_wide = any(verdict.recount.binned or verdict.recount.withheld for verdict in told)
         ranged = {
             n: o
             for n, o in offers.items()
@@ -294,12 +299,15 @@ class Verifier(HostOnly):
         }
         columns, narrow = asked.narrowed(ranged)
         cells = []
-        for i, (region, certificate) in enumerate(told):
-            grid = Grid.of(region, self._population, [0] * len(self._names))
+        for i, verdict in enumerate(told):
+            grid = Grid.of(verdict.region, self._population, [0] * len(self._names))
             axes = dict(zip(self._names, grid.codes, strict=True))
             if is_wide:
                 forms = self._private.axes(
-                    intake.codes[i], intake.numbers[i], certificate.binned, certificate.withheld
+                    intake.codes[i],
+                    intake.numbers[i],
+                    verdict.recount.binned,
+                    verdict.recount.withheld,
                 )
                 axes |= dict(zip(private, forms, strict=True))
             kept = tuple(narrow[n](i, axis) if n in narrow else axis for n, axis in axes.items())
@@ -309,8 +317,8 @@ class Verifier(HostOnly):
         return rows_for_cells(self._population.encoder, frame, which, np.concatenate(cells)), which
 
     def _fits(self, region: Region, codes: Codes, numbers: Numbers) -> bool:
-        """Say whether a region has the quasi-identifiers and, for a nominal k, holds those of the
-        counterfactual.
+        """Say whether a region has the quasi-identifiers and, for a lookup guarantee, holds those
+        of the counterfactual.
         """
         if not isinstance(region, Region) or region.parts.keys() != set(self._names):
             return False
@@ -476,43 +484,29 @@ class Verifier(HostOnly):
                 counts += claim.private.matches or matches[i]
                 key = share, low, high, *counts, proposals[i].optimal, proposals[i].gap
                 if key not in known:
-                    certificate = self._certificate(
-                        claim, proposals[i], (share, low, high), counts, method
+                    known[key] = Certified(
+                        count.region,
+                        self._certificate(claim, proposals[i], (share, low, high), method),
+                        self._region_recount(claim, counts),
                     )
-                    known[key] = Certified(count.region, certificate)
                 yield known[key]
 
     def _certificate(
-        self,
-        claim: _Claim,
-        proposal: Proposal,
-        pureness: Sequence[float],
-        counts: Sequence[Any],
-        method: str,
+        self, claim: _Claim, proposal: Proposal, pureness: Sequence[float], method: str
     ) -> Certificate:
-        count, private, policy, gap = claim.recount, claim.private, self._policy, proposal.gap
+        count = claim.recount
+        policy = self._policy
+        gap = proposal.gap
         # as searches keep private values fixed
-        proven = not private.axes or policy.objective == "ncp"
-        in_reference = (
-            None if self._reference is None else max(self._reference.count(count.region), 1)
-        )
-        k_desired, majority, k_consistent, k_private, private_matches = counts
+        proven = not claim.private.axes or policy.objective == "ncp"
+        share, low, high = pureness
         return Certificate(
             k=count.k,
-            k_desired=k_desired,
-            k_consistent=k_consistent,
-            k_effective=None if self._mapped_rows is None else count.k_mapped,
-            k_private=k_private,
-            private_matches=private_matches,
             ncp=count.ncp,
-            pureness=pureness[0],
-            pureness_low=pureness[1],
-            pureness_high=pureness[2],
+            pureness=share,
+            pureness_low=low,
+            pureness_high=high,
             exact=claim.exact,
-            l=count.sensitive.diversity,
-            t=count.sensitive.closeness,
-            prosecutor_risk=1.0 / count.k,
-            journalist_risk=None if in_reference is None else 1.0 / in_reference,
             optimal=proven and bool(proposal.optimal),
             gap=gap if proven and gap is not None and 0 <= gap < inf else None,
             method=method,
@@ -520,11 +514,30 @@ class Verifier(HostOnly):
             not_stopped=policy.not_stopped,
             policy_hash=self._policy_hash,
             population=self._population.fingerprint,
+        )
+
+    def _region_recount(self, claim: _Claim, counts: Sequence[Any]) -> RegionRecount:
+        count = claim.recount
+        private = claim.private
+        journalist_risk = None
+        if self._reference is not None:
+            journalist_risk = 1.0 / max(self._reference.count(count.region), 1)
+        k_desired, majority, k_consistent, k_private, private_matches = counts
+        return RegionRecount(
+            k=count.k,
+            k_desired=k_desired,
+            k_consistent=k_consistent,
+            k_effective=None if self._mapped_rows is None else count.k_mapped,
+            k_private=k_private,
+            private_matches=private_matches,
+            l=count.sensitive.diversity,
+            t=count.sensitive.closeness,
+            journalist_risk=journalist_risk,
             majority=majority,
+            disclosure=count.sensitive.disclosure,
+            ncp_parts=count.ncp_parts,
             binned=private.binned,
             withheld=private.withheld,
-            ncp_parts=count.ncp_parts,
-            disclosure=count.sensitive.disclosure,
         )
 
 
@@ -578,17 +591,27 @@ def entries_of(
         if isinstance(verdict, Withheld):
             yield Withheld(query, verdict.reason, refused_k=verdict.refused_k)
             continue
-        found, certificate = verdict
+        found, certificate, recount = verdict
         if id(found) not in shown:
             shown[id(found)] = _shown(found, accepted)
-        (region, labels), released = shown[id(found)], _private_values(certificate, accepted, row)
-        told = labels, certificate.withheld, outcome, by
-        yield GeneralizedCounterfactual(query, region, released, certificate, *told)
+        (region, titles), released = shown[id(found)], _private_values(recount, accepted, row)
+        yield GeneralizedCounterfactual(
+            query=query,
+            region=region,
+            released=released,
+            certificate=certificate,
+            recount=recount,
+            titles=titles,
+            withheld=recount.withheld,
+            outcome=outcome,
+            telling=by,
+        )
 
 
 def _shown(region: Region, accepted: Intake) -> tuple[Region, dict[str, str]]:
     """Return a region in the order of the features, and the names of its hierarchy nodes."""
-    labels, parts = dict[str, str](), dict[str, Part]()
+    titles = dict[str, str]()
+    parts = dict[str, Part]()
     for name, domain in zip(
         accepted.encoder.schema.features, accepted.encoder.columns, strict=True
     ):
@@ -596,17 +619,17 @@ def _shown(region: Region, accepted: Intake) -> tuple[Region, dict[str, str]]:
             parts[name] = region.parts[name]
             if (
                 domain.attribute.hierarchy is not None
-                and (node := domain.label(parts[name])) is not None
+                and (node := domain.title(parts[name])) is not None
             ):
-                labels[name] = node
-    return Region(parts), labels
+                titles[name] = node
+    return Region(parts), titles
 
 
-def _private_values(certificate: Certificate, intake: Intake, row: int) -> dict[str, Any]:
+def _private_values(recount: RegionRecount, intake: Intake, row: int) -> dict[str, Any]:
     encoder, released = intake.encoder, intake.private[row].copy()
-    for name in certificate.withheld:
+    for name in recount.withheld:
         del released[name]
-    for name in certificate.binned:
+    for name in recount.binned:
         at, domain = encoder.schema.features.index(name), encoder.domains[name]
         which = bin_of(
             domain, number_of(domain, int(intake.codes[row, at]), float(intake.numbers[row, at]))

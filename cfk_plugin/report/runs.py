@@ -402,7 +402,7 @@ class _Reading:
         if not self.spans and self.uncounted:
             return (
                 f"its {sum(self.uncounted.values())} explanations are in files that no summary"
-                " counts yet; try again when all are logged (cfk spool status)"
+                " counts yet; try again when all are logged (cfk spool flush)"
             )
         if not self.spans:
             return (

@@ -103,7 +103,7 @@ def _definition(name: str, attacks: Sequence[Attack]) -> Definition:
 
 # --- what stays unprotected ---
 
-_REGIONS = ("nominal", "reciprocal", "catalogue")  # guarantees, weakest first
+_REGIONS = ("lookup", "reciprocal", "catalogue")  # guarantees, weakest first
 _MOST_NAMES = 12
 
 
@@ -119,8 +119,6 @@ class Circumstances:
     dp_covers: str | None  # see `PrototypeCertificate.covers`
     sensitive_declared: bool = False
     subject_key: bool | None = None  # people are told apart by a key
-    # only people with the desired predicted outcome counted, in all policies
-    eligible: bool = False
     # at an explainer's counterfactuals, in some run; concerns catalogues alone
     starts_at_explainer: bool | None = None
     shares_values: bool = False  # by all policies, private values that few people have stay inside
@@ -161,14 +159,13 @@ def not_covered(case: Circumstances) -> tuple[str, str, str]:
     said, kinds, covers = load("limits"), case.kinds, _covers(case.dp_covers)
     if not kinds:
         return covers, said["general"], said["outside_prototypes"]
-    variants = {
-        "reciprocal": "eligible" if case.eligible else "reciprocal",
-        "catalogue": "catalogue_ledger" if case.has_ledger else "catalogue",
-    }
+    weakest = kinds[0]
+    if weakest == "catalogue" and case.has_ledger:
+        weakest = "catalogue_ledger"
     none_raw = case.raw_private is not None and not case.raw_private
     values = said["membership"] if none_raw else _private(case.raw_private)
     return (
-        said[f"short_{variants.get(kinds[0], kinds[0])}"],
+        said[f"short_{weakest}"],
         values,
         covers if case.prototypes else said["outside"],
     )
@@ -178,10 +175,9 @@ def _of_knowledge(kinds: Sequence[str], case: Circumstances) -> list[str]:
     """Return the names of the sentences about attackers who do more than look up
     quasi-identifiers.
     """
-    found = ["rerun"] if "nominal" in kinds else []
+    found = ["rerun"] if "lookup" in kinds else []
     if kinds != ["catalogue"]:
-        found += ["ask_model", "steering"]
-        found += [] if case.eligible else ["outcomes"]
+        found += ["ask_model", "steering", "outcomes"]
     if "catalogue" in kinds:
         found.append("steering_catalogue")
         if case.starts_at_explainer is not False:
@@ -297,7 +293,7 @@ def techniques(
             kinds & {"reciprocal", "catalogue"}
         ),
         "local generalization: quasi-identifiers, a region for each explanation": (
-            "nominal" in kinds
+            "lookup" in kinds
         ),
         "local suppression: single private attributes are withheld": withheld,
         "k-anonymity (formal model), for the people who fit a region": kinds & set(_REGIONS),
@@ -375,9 +371,6 @@ def circumstances(evidence: Evidence, pooled: Pooled, dp: DpStatement | None) ->
     known = [(run.environment or {}).get("ledger") for run in pooled.runs]
     stated = [run.params["cfk.guarantee"] for run in pooled.runs if "cfk.guarantee" in run.params]
     policies = [run.policy for run in pooled.runs if run.policy is not None and "k" in run.policy]
-    eligible = [
-        p.get("guarantee") == "catalogue" or p.get("anonymity_set") == "eligible" for p in policies
-    ]
     shares_values = bool(policies) and all(p.get("private_values") == "shared" for p in policies)
     raw_private: list[str] | None = None
     if shares_values:
@@ -400,7 +393,6 @@ def circumstances(evidence: Evidence, pooled: Pooled, dp: DpStatement | None) ->
         dp_covers=None if dp is None else dp["covers"],
         sensitive_declared="sensitive" in roles.values(),
         subject_key=facts.get("subject_key"),
-        eligible=bool(eligible) and all(eligible),
         starts_at_explainer=starts_at_explainer,
         shares_values=shares_values,
     )
@@ -506,9 +498,10 @@ def policy_summary(
 def _withholds(run: RunEvidence) -> bool:
     """Say whether a policy may withhold single private attributes."""
     asked = run.policy or {}
-    coarsens = asked.get("alpha") is not None and asked.get("on_homogeneous") != "withhold"
     return (
-        asked.get("private_values") == "bins" or asked.get("rare_values") == "withhold" or coarsens
+        asked.get("private_values") == "bins"
+        or asked.get("rare_values") == "withhold"
+        or asked.get("alpha") is not None
     )
 
 
@@ -570,7 +563,7 @@ def dp_statement(evidence: Evidence) -> DpStatement | None:
     stated = {name: value for name, value in found.items() if name != "covers"}
     certificate = PrototypeCertificate(**{**stated, "inferred": tuple(stated.get("inferred", ()))})
     statement: Any = {
-        **certificate.public(),
+        **certificate.to_dict(),
         "total": certificate.total,
         "membership_bound": certificate.membership_bound,
         "threat_models": certificate.threat_models,

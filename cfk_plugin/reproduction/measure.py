@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from cfk_plugin.data.intake import whole_number
 from cfk_plugin.data.policy import PrivacyPolicy
-from cfk_plugin.errors import InputError, NominalGuaranteeWarning
+from cfk_plugin.errors import InputError, LookupGuaranteeWarning
 from cfk_plugin.hookspecs import Protector
 from cfk_plugin.metrics.combinations import Plausibility, plausibility, region_plausibility
 from cfk_plugin.metrics.heom import Heom
@@ -26,7 +26,7 @@ from cfk_plugin.protection.baselines import GraspProtector, MondrianProtector
 from cfk_plugin.protection.exact import ExactProtector
 from cfk_plugin.release.anonymizer import KAnonymizer
 from cfk_plugin.release.explainer import choose_candidates
-from cfk_plugin.release.results import Certificate, Entry, GeneralizedCounterfactual
+from cfk_plugin.release.results import Entry, GeneralizedCounterfactual
 from cfk_plugin.reproduction.prepare import (
     AutoEncoder,
     Config,
@@ -42,12 +42,6 @@ if TYPE_CHECKING:
     from sklearn.pipeline import Pipeline
 
 
-WEIGHT = 0.07
-"""Weight of impurity in the objective "weighted": one point of NCP is worth fourteen of pureness.
-
-Of the weights in the study of weights, this one reaches all of the paper's figures on cmc, where
-the purest regions cost more NCP than the paper's; it was chosen by looking at that study."""
-
 _DRAWN = 100  # value combinations of a region, the paper's footnote 16
 
 
@@ -56,8 +50,8 @@ class Method:
     label: str  # its name in tables and plots
     # takes the options; None if the guarantee prescribes one
     protector: Callable[..., Protector] | None
-    objective: Literal["pureness", "ncp", "weighted"] = "pureness"
-    guarantee: Literal["nominal", "reciprocal"] = "nominal"
+    objective: Literal["pureness", "ncp"] = "pureness"
+    guarantee: Literal["lookup", "reciprocal"] = "lookup"
     options: frozenset[str] = frozenset()  # settings that may be changed
     randomised: bool = False  # rerunning it for others is not conclusive
 
@@ -72,12 +66,6 @@ METHODS: Mapping[str, Method] = MappingProxyType(
         ),
         "exact-ncp": Method(label="exact, least NCP", protector=ExactProtector, objective="ncp"),
         "exact-pureness": Method(label="exact, purest", protector=ExactProtector),
-        "exact-weighted": Method(
-            label="exact, weighted",
-            protector=ExactProtector,
-            objective="weighted",
-            options=frozenset({"weight"}),
-        ),
         "mondrian-raw": Method(
             label="Mondrian, raw widths",
             protector=lambda: MondrianProtector(normalise=False),
@@ -183,15 +171,17 @@ class _Spent(NamedTuple):
     model_calls: int
 
 
-_FIGURES: Mapping[str, Callable[[Certificate], float | None]] = {
-    "ncp": lambda found: found.ncp,
-    "pureness": lambda found: found.pureness,
-    "k": lambda found: found.k,
-    "k_desired": lambda found: found.k_desired,
-    "k_consistent": lambda found: found.k_consistent,
-    "k_effective": lambda found: found.k_effective,
-    "proven": lambda found: float(found.optimal),
-    "agrees": lambda found: None if found.majority is None else float(found.majority),
+_FIGURES: Mapping[str, Callable[[GeneralizedCounterfactual], float | None]] = {
+    "ncp": lambda entry: entry.certificate.ncp,
+    "pureness": lambda entry: entry.certificate.pureness,
+    "k": lambda entry: entry.certificate.k,
+    "k_desired": lambda entry: entry.recount.k_desired,
+    "k_consistent": lambda entry: entry.recount.k_consistent,
+    "k_effective": lambda entry: entry.recount.k_effective,
+    "proven": lambda entry: float(entry.certificate.optimal),
+    "agrees": lambda entry: (
+        None if entry.recount.majority is None else float(entry.recount.majority)
+    ),
 }
 
 
@@ -221,7 +211,7 @@ def measure(prepared: Prepared, job: Job, *, effective: int = 0) -> Measurement:
             _distance_of(prepared, entry, frame.iloc[[i]], i) for i, entry in enumerate(entries)
         ]
         figures |= _distances(prepared, near)
-    elif effective and not method.randomised and method.guarantee == "nominal":
+    elif effective and not method.randomised and method.guarantee == "lookup":
         again = protect(prepared, job, frame.head(effective), measure_k_effective=True)
         figures["k_effective"] = _figures_of(again)["k_effective"] + (None,) * (
             len(frame) - len(again)
@@ -255,22 +245,17 @@ def _fitted(
         k=k,
         guarantee=method.guarantee,
         objective=method.objective,
-        anonymity_set="population",
-        min_pureness=None if method.guarantee == "nominal" else 0,
-        pureness_weight=float(options.get("weight", WEIGHT))
-        if method.objective == "weighted"
-        else 1.0,
+        min_pureness=None if method.guarantee == "lookup" else 0,
     )
-    own = {option: value for option, value in options.items() if option != "weight"}
     anonymizer = KAnonymizer(
         policy=policy,
-        method="auto" if method.protector is None else method.protector(**own),
+        method="auto" if method.protector is None else method.protector(**options),
         measure_k_effective=measure_k_effective,
         seed=prepared.config.seed,
     )
     with warnings.catch_warnings():
         # the experiments are about that guarantee
-        warnings.simplefilter("ignore", NominalGuaranteeWarning)
+        warnings.simplefilter("ignore", LookupGuaranteeWarning)
         return anonymizer.fit(prepared.population, prepared.model, prepared.desired)
 
 
@@ -294,12 +279,11 @@ def _timed(
 
 def _figures_of(entries: Sequence[Entry]) -> dict[str, Figure]:
     """Return the figures of each explanation, None if it was withheld."""
-    found = [
-        entry.certificate if isinstance(entry, GeneralizedCounterfactual) else None
-        for entry in entries
-    ]
     return {
-        name: tuple(None if c is None else read(c) for c in found)
+        name: tuple(
+            read(entry) if isinstance(entry, GeneralizedCounterfactual) else None
+            for entry in entries
+        )
         for name, read in _FIGURES.items()
     }
 

@@ -31,7 +31,7 @@ from cfk_plugin.reproduction.results import (
 TEMPLATE = "page.md.j2"
 NOT_RUN, NONE = "not run", "–"
 
-_CF_K = (THEIRS, "exact-pureness", "exact-ncp", "exact-weighted", "reciprocal")
+_CF_K = (THEIRS, "exact-pureness", "exact-ncp", "reciprocal")
 _MONDRIAN = ("mondrian-raw", "mondrian", "exact-pureness")
 _PARAMETERS = {"k": "k", "alpha": "α", "iterations": "iterations"}
 
@@ -495,24 +495,6 @@ def _candidates(rows: Sequence[Row]) -> str:
     return table(["table", "k", *heads], body)
 
 
-def _weights(rows: Sequence[Row]) -> str:
-    """Return NCP and pureness for every weight of impurity; those that beat the paper's printed
-    CF-K are bold.
-    """
-
-    def cell(row: Row) -> str:
-        return f"**{_pair(row)}**" if row["beats"] == 1 else _pair(row)
-
-    body = []
-    for name, k in _places(rows):
-        paper = published().result("cf-k", k, name)
-        printed = NONE if paper is None else _quality(paper)
-        body.append([name, str(k), printed, *_across(rows, "weight", cell, table=name, k=k)])
-    return table(
-        ["table", "k", "paper", *(f"weight {weight:g}" for weight in _values(rows, "weight"))], body
-    )
-
-
 def _values(rows: Sequence[Row], column: str) -> list[Any]:
     return sorted({row[column] for row in rows})
 
@@ -551,5 +533,4 @@ _STUDY_TABLES: Mapping[str, Callable[[Sequence[Row]], str]] = {
     "plausibility": _plausibility,
     "frontier": _frontier,
     "candidates": _candidates,
-    "weights": _weights,
 }

@@ -47,7 +47,6 @@ _STYLES: Mapping[Any, tuple[str, str, str]] = {
     "grasp": (":", "s", MARK),
     "exact-pureness": ("-", "o", INK),
     "exact-ncp": ("--", "^", INK),
-    "exact-weighted": ("-.", "v", MARK),
     "reciprocal": ("-", "x", "0.55"),
     "mondrian-raw": (":", "+", MARK),
     "mondrian": ("--", "*", MARK),

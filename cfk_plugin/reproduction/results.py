@@ -28,7 +28,7 @@ Row = Mapping[str, Any]
 
 Word = Literal["reached", "equal", "tied", "missed", "not measured"]
 
-OURS = ("exact-pureness", "exact-ncp", "exact-weighted")
+OURS = ("exact-pureness", "exact-ncp")
 """Methods that are judged. The first has the paper's objective: purest, then least NCP."""
 
 THEIRS, PAPER = "grasp", "paper"

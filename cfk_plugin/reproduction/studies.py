@@ -13,7 +13,7 @@ import numpy as np
 
 from cfk_plugin.metrics.intervals import bootstrap, difference_of_means, mean_of
 from cfk_plugin.reproduction.measure import NICE, Job, Measurement
-from cfk_plugin.reproduction.results import mean, published
+from cfk_plugin.reproduction.results import mean
 
 KS = (5, 10, 20)
 """The k of the paper's Tables 6, 7 and 9 to 12."""
@@ -247,31 +247,6 @@ def _candidate_columns(found: Measurement) -> Iterator[Columns]:
     }
 
 
-# Between least NCP and most pureness, by the points of NCP that a point of pureness is worth.
-
-
-def _weight_jobs(tables: Sequence[str], _: int) -> list[Job]:
-    return [
-        Job(table=table, method="exact-weighted", k=k, options={"weight": weight})
-        for table in tables
-        for k in KS
-        for weight in (0.02, 0.05, 0.07, 0.1, 0.2)
-    ]
-
-
-def _weight_columns(found: Measurement) -> Iterator[Columns]:
-    """Return the means; `beats` is 1 where NCP beats the paper's, and pureness does so or is 1."""
-    means, printed = (
-        _means(found, "ncp", "pureness"),
-        published().result("cf-k", found.k, found.config.table),
-    )
-    ncp, pureness, beats = means["ncp"], means["pureness"], None
-    if printed is not None and ncp is not None:
-        beats = int(ncp < printed.ncp and (pureness > printed.pureness or pureness == 1))
-    weight = float(found.options["weight"])
-    yield {"k": found.k, "weight": weight, **means, "n": _released(found), "beats": beats}
-
-
 STUDIES: Mapping[str, Study] = MappingProxyType(
     {
         "parameters": Study(_parameter_jobs, _parameter_columns),
@@ -279,9 +254,8 @@ STUDIES: Mapping[str, Study] = MappingProxyType(
         "plausibility": Study(_plausibility_jobs, _plausibility_columns),
         "frontier": Study(_frontier_jobs, _frontier_columns),
         "candidates": Study(_candidate_jobs, _candidate_columns),
-        "weights": Study(_weight_jobs, _weight_columns),
     }
 )
-"""Studies by name: Figure 4, Figure 5, Table 8, what every k costs, choosing counterfactuals, and
-weights.
+"""Studies by name: Figure 4, Figure 5, Table 8, what every k costs, and choosing
+counterfactuals.
 """

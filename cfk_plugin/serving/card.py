@@ -53,7 +53,6 @@ _SHARED = (
 _OBJECTIVES: Mapping[str, str] = {
     "pureness": "pureness first, then information loss",
     "ncp": "information loss alone",
-    "weighted": "information loss and pureness together, weighted",
 }
 
 

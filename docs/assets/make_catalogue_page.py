@@ -14,8 +14,9 @@ from tempfile import TemporaryDirectory
 
 from PIL import Image
 
-from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Schema, catalogue_page
+from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Schema
 from cfk_plugin.demo import PHRASES, load_patients
+from cfk_plugin.release.publication import catalogue_page
 
 ROOT = Path(__file__).resolve().parents[2]
 PICTURE = Path(__file__).with_name("catalogue-page.png")

@@ -20,19 +20,19 @@ from cfk_plugin import (
     Population,
     PrivacyPolicy,
     PrivacyReport,
-    RunLogger,
     Schema,
     protect,
 )
 from cfk_plugin.audit import Setting, run_linkage_audit
 from cfk_plugin.demo import LOW, load_patients
 from cfk_plugin.frontier import frontier
+from cfk_plugin.records.logger import RunLogger
 from cfk_plugin.report.inputs import HumanInputs
 
 HERE = Path(__file__).parent
 DATA, PAGE = HERE / "example-report.json", HERE / "example-report.html"
 EXPERIMENT = "diabetes progression"
-POLICY = PrivacyPolicy(k=12, anonymity_set="eligible", min_pureness=0.5, max_ncp=0.5)
+POLICY = PrivacyPolicy(k=12, min_pureness=0.5, max_ncp=0.5)
 INPUTS = HumanInputs(
     answers={
         "system": "diabetes progression, random forest, release 1",
@@ -75,7 +75,7 @@ def make() -> PrivacyReport:
         )
         with Ledger(f"{folder}/ledger.db", create=True) as ledger:
             private = protect(explainer, **settings, ledger=ledger, groups="sex")
-            run_id = private.explain(patients.queries).log(logger)
+            run_id = logger.log(private.explain(patients.queries))
             # everybody asks once more
             private.explain(patients.queries).log(run_id=run_id, tracking_uri=store)
         raw = explainer.explain(patients.queries)

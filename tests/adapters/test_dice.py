@@ -25,14 +25,21 @@ from cfk_plugin.errors import AdapterError, NotForwardedError
 from cfk_plugin.hookspecs import AdaptContext, NoneFoundError
 from cfk_plugin.plugins import load_plugins
 from cfk_plugin.release.explanations import Explanations
-from cfk_plugin.release.results import Certificate, GeneralizedCounterfactual, Withheld
+from cfk_plugin.release.results import (
+    Certificate,
+    GeneralizedCounterfactual,
+    RegionRecount,
+    Withheld,
+)
 
 CONTEXT = AdaptContext(tuple(FEATURES), "approved")
 CERTIFICATE = Certificate(
-    k=5, k_desired=5, k_consistent=5, k_private=5, private_matches=5, ncp=0.1, pureness=1, pureness_low=1,
-    pureness_high=1, exact=True, prosecutor_risk=0.2, optimal=True, gap=0, method="exact", guarantee="nominal", not_stopped=(),
-    policy_hash="p", population="f", majority=True,
+    k=5, ncp=0.1, pureness=1, pureness_low=1, pureness_high=1, exact=True, optimal=True, gap=0, method="exact",
+    guarantee="lookup", not_stopped=(), policy_hash="p", population="f",
 )  # fmt: skip
+RECOUNT = RegionRecount(
+    k=5, k_desired=5, k_consistent=5, k_private=5, private_matches=5, majority=True
+)
 
 
 @pytest.fixture(scope="module")
@@ -51,10 +58,12 @@ def entries(asked: list[int], withheld: tuple[int, ...] = ()) -> Explanations:
         [
             Withheld(query, "infeasible")
             if i in withheld
-            else GeneralizedCounterfactual(query, region, private, CERTIFICATE, outcome=Outcome(1))
+            else GeneralizedCounterfactual(
+                query, region, private, CERTIFICATE, RECOUNT, outcome=Outcome(1)
+            )
             for i, query in enumerate(asked)
         ],
-        policy=PrivacyPolicy(guarantee="nominal", k=5),
+        policy=PrivacyPolicy(guarantee="lookup", k=5),
         columns=FEATURES,
     )
 

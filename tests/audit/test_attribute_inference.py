@@ -129,7 +129,7 @@ class Anything:
 
 def overlapping(table: pd.DataFrame) -> Explain:
     schema = Schema.from_frame(table, quasi_identifiers=QUASI, bins={"pay": [0, 20, 60, 100]})
-    policy = PrivacyPolicy(k=2, guarantee="nominal", private_values="bins", rare_values="withhold")
+    policy = PrivacyPolicy(k=2, guarantee="lookup", private_values="bins", rare_values="withhold")
     return protect(
         NearestUnlikeNeighbour(table, model, True),
         model=model,

@@ -196,11 +196,11 @@ def test_people_in_groups_without_an_entry_are_told_of_once(
     assert sum("groups without an entry" in record.message for record in caplog.records) == 1
 
 
-@pytest.mark.filterwarnings("ignore::cfk_plugin.errors.NominalGuaranteeWarning")
-def test_what_is_promised_and_not_tested_is_exit_code_3_and_a_nominal_guarantee_promises_the_look_up_alone() -> (
+@pytest.mark.filterwarnings("ignore::cfk_plugin.errors.LookupGuaranteeWarning")
+def test_what_is_promised_and_not_tested_is_exit_code_3_and_a_lookup_guarantee_promises_the_look_up_alone() -> (
     None
 ):
-    cfk(f"{LINKAGE} --guarantee nominal --method exact {FAST} -o out.json")
+    cfk(f"{LINKAGE} --guarantee lookup --method exact {FAST} -o out.json")
     assert [check["name"] for check in report()["checks"]] == ["linkage/k_min"]
     assert "linkage/k_min: not tested" in cfk(f"{LINKAGE} --attacks uniqueness", code=3).stdout
     assert (
@@ -318,7 +318,7 @@ def test_our_own_prototypes_are_audited_by_name() -> None:
 
 # --- all ------------------------------------------------------------------------------------------
 
-ALL = "all people.csv -s people.json -d yes -m fresh.joblib"
+ALL = "people.csv -s people.json -d yes -m fresh.joblib"
 
 
 def audits(path: str = "out.json") -> dict[tuple[str, str], dict[str, Any]]:

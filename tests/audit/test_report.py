@@ -62,7 +62,7 @@ def rich(rows: pd.DataFrame) -> np.ndarray:
 
 
 def setting(
-    guarantee: str = "nominal", counterfactuals: pd.DataFrame | None = None, **options: Any
+    guarantee: str = "lookup", counterfactuals: pd.DataFrame | None = None, **options: Any
 ) -> Setting:
     policy = PrivacyPolicy(
         k=4,

@@ -236,7 +236,7 @@ def test_answers_are_read_as_the_nearest_instance_and_withheld_values_as_the_que
         ordinal={"rank": ["low", "mid", "high"]},
         bins={"pay": [0, 41, 80, 100]},
     )
-    rules = PrivacyPolicy(k=3, guarantee="nominal", private_values="bins", rare_values="withhold")
+    rules = PrivacyPolicy(k=3, guarantee="lookup", private_values="bins", rare_values="withhold")
     service = ProtectedOwner("read", PayModel(), nearest, schema=schema, rules=rules).train(
         sample, 0
     )
@@ -303,7 +303,7 @@ def test_there_is_an_owner_for_every_way_to_answer() -> None:
     ]
     policies = {owner.name: owner.policy for owner in made}  # type: ignore[attr-defined]
     guarantees = [policies[name]["guarantee"] for name in ("exact", "reciprocal", "catalogue")]
-    assert guarantees == ["nominal", "reciprocal", "catalogue"]
+    assert guarantees == ["lookup", "reciprocal", "catalogue"]
     assert (policies["exact"]["k"], policies["dp"]["epsilon"]) == (4, 0.5)
     assert [owner.move_towards_query for owner in made if isinstance(owner, PrototypeOwner)] == [
         False,

@@ -148,9 +148,7 @@ PROTECTED: dict[str, Callable[[Case, int], Found]] = {
     "catalogue-shared-unmoved": from_catalogue(private_values="shared", move_towards_query=False),
     "catalogue-shared-explainer": behind("catalogue", private_values="shared"),
     "reciprocal": behind("reciprocal"),
-    # the catalogue's groups
-    "reciprocal-eligible": behind("reciprocal", anonymity_set="eligible", min_pureness=0),
-    "nominal": behind("nominal"),
+    "lookup": behind("lookup"),
 }
 
 
@@ -178,11 +176,13 @@ def people(result: Explanations | None) -> Iterator[str]:
     if result is None:
         yield from ("–",) * 7
         return
-    s, certificates = result.summary(), [entry.certificate for entry in result.generalized]
-    yield from shares(s["pureness_mean"], min(certificate.pureness for certificate in certificates))
+    s = result.summary()
+    yield from shares(
+        s["pureness_mean"], min(entry.certificate.pureness for entry in result.generalized)
+    )
     yield from (str(s[name]) for name in ("k_effective_min", "k_desired_min", "k_consistent_min"))
     yield from shares(
-        s["ncp_mean"], np.mean([certificate.private_matches == 1 for certificate in certificates])
+        s["ncp_mean"], np.mean([entry.recount.private_matches == 1 for entry in result.generalized])
     )
 
 

@@ -3,7 +3,7 @@ per attack.
 
 Run it with ``python tests/benchmarks/attacks.py --data FOLDER [--tables adult,cmc] [--k 10]
 [--limit 50]
-[--guarantee nominal] [--method exact] [--attacks linkage,model_filter] [--simulations 20]
+[--guarantee lookup] [--method exact] [--attacks linkage,model_filter] [--simulations 20]
 [--everybody 1]
 [--out FOLDER]``. With ``--everybody`` every person with the desired predicted outcome is a
 counterfactual.
@@ -21,7 +21,7 @@ import numpy as np
 
 from cfk_plugin import KAnonymizer, PrivacyPolicy
 from cfk_plugin.audit import ATTACKS, AuditResult, Setting, run_linkage_audit
-from cfk_plugin.errors import NominalGuaranteeWarning
+from cfk_plugin.errors import LookupGuaranteeWarning
 from printing import DATA, arguments, heading, line
 from tables import TABLES, case
 
@@ -74,7 +74,6 @@ def measure(name: str, options: argparse.Namespace) -> dict[str, str]:
     policy = PrivacyPolicy(
         k=options.k,
         guarantee=options.guarantee,
-        anonymity_set=options.anonymity_set,
         private_values="exact",
     )
     anonymizer = KAnonymizer(policy=policy, method=options.method, seed=options.seed)
@@ -100,10 +99,10 @@ def measure(name: str, options: argparse.Namespace) -> dict[str, str]:
 
 
 def main() -> None:
-    how = {"guarantee": "nominal", "anonymity_set": "population", "method": "auto", "out": ""}
+    how = {"guarantee": "lookup", "method": "auto", "out": ""}
     sizes = {"k": 10, "limit": 50, "seed": 0, "simulations": 20, "everybody": 0}
     options = arguments(__doc__, data=DATA, tables=TABLES, attacks=list(ATTACKS), **sizes, **how)
-    warnings.simplefilter("ignore", NominalGuaranteeWarning)
+    warnings.simplefilter("ignore", LookupGuaranteeWarning)
     rows: dict[str, list[str]] = defaultdict(list)
     for name in options.tables:
         for attack, found in measure(name, options).items():

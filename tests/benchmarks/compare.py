@@ -87,8 +87,8 @@ def exact_pureness(task: Task, i: int, proposal: Proposal, budget: int = 20_000)
 def methods(k: int) -> list[tuple[str, PrivacyPolicy, Protector]]:
     """Return what is compared."""
     least, purest = (
-        PrivacyPolicy(guarantee="nominal", k=k, objective="ncp"),
-        PrivacyPolicy(guarantee="nominal", k=k),
+        PrivacyPolicy(guarantee="lookup", k=k, objective="ncp"),
+        PrivacyPolicy(guarantee="lookup", k=k),
     )
     return [
         ("exact, ncp", least, ExactProtector()),
@@ -131,7 +131,7 @@ def print_proofs(table: Case) -> None:
     """
     for objective in ("ncp", "pureness"):
         for k in (5, 10, 20):
-            task, _ = task_for(table, PrivacyPolicy(guarantee="nominal", k=k, objective=objective))  # type: ignore[arg-type]
+            task, _ = task_for(table, PrivacyPolicy(guarantee="lookup", k=k, objective=objective))  # type: ignore[arg-type]
             proposals = ExactProtector().protect(task)
             proven = 100 * np.mean([p.optimal for p in proposals])
             gaps = [p.gap for p in proposals if p.gap is not None and not p.optimal]
@@ -147,7 +147,7 @@ def print_overhead(table: Case, k: int) -> None:
     """Print what the whole pipeline costs beside the model, one explanation at a time and as a
     batch.
     """
-    anonymizer = KAnonymizer(policy=PrivacyPolicy(guarantee="nominal", k=k))
+    anonymizer = KAnonymizer(policy=PrivacyPolicy(guarantee="lookup", k=k))
     anonymizer.fit(table.population, table.model, table.desired)
     anonymizer.transform(table.counterfactuals.head(2))
     single = [
@@ -172,9 +172,7 @@ def main() -> None:
     options = arguments(__doc__, data=DATA, tables=TABLES, limit=50, k=10)
     cases = [case(name, options.data, options.limit) for name in options.tables]
     for table in cases:  # compile, and build each index, before anything is timed
-        ExactProtector().protect(
-            task_for(table, PrivacyPolicy(guarantee="nominal", k=options.k))[0]
-        )
+        ExactProtector().protect(task_for(table, PrivacyPolicy(guarantee="lookup", k=options.k))[0])
     print("\n" + heading("table", "method", *FIGURES))
     rows = {table.name: print_comparison(table, options.k) for table in cases}
     print("\n" + heading("table", "objective", *RATIOS, "NCP points", "pureness points"))

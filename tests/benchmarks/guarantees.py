@@ -20,20 +20,15 @@ import pandas as pd
 from cfk_adapters.nearest import NearestUnlikeNeighbour
 from cfk_plugin import Interval, KAnonymizer, PrivacyPolicy
 from cfk_plugin.data.region import part_contains
-from cfk_plugin.errors import NominalGuaranteeWarning
+from cfk_plugin.errors import LookupGuaranteeWarning
 from cfk_plugin.metrics.heom import Heom
 from printing import DATA, arguments, heading, line
 from tables import TABLES, Case, case
 
 POLICIES = {
-    "nominal": {"guarantee": "nominal"},
+    "lookup": {"guarantee": "lookup"},
     # without a floor, which would leave out the regions that cost most
     "reciprocal": {"guarantee": "reciprocal", "min_pureness": 0},
-    "reciprocal, eligible": {
-        "guarantee": "reciprocal",
-        "min_pureness": 0,
-        "anonymity_set": "eligible",
-    },
     "catalogue": {"guarantee": "catalogue", "private_values": "exact"},
 }
 FIGURES = ("k_min", "k_effective_min", "k_desired_min", "k_consistent_min")
@@ -72,29 +67,28 @@ def snapped(table: Case, k: int, draws: int = 20) -> None:
     codes, numbers = population.encode(population.frame)
     private = [population.schema.features.index(name) for name in population.schema.private]
     cell_of = population.cell_of(np.arange(len(codes)))
-    for name in ("reciprocal", "reciprocal, eligible"):
-        partition = fitted(table, name, k).guarantee_.partition
-        number = {region: i for i, region in enumerate(dict.fromkeys(partition.regions))}
-        index = np.array([number[region] for region in partition.regions])
-        hits = np.zeros((len(population.cells), len(number)))
-        for _ in range(draws):
-            order = random.permutation(len(codes))
-            changed, moved = codes.copy(), numbers.copy()
-            changed[:, private], moved[:, private] = (
-                codes[order][:, private],
-                numbers[order][:, private],
-            )
-            side = np.zeros(len(codes), dtype=np.int64)
-            np.add.at(hits, (cell_of, index[partition.group_of(changed, moved, side)]), 1.0)
-        people = np.bincount(cell_of, minlength=len(hits))
-        share = hits / (people * draws)[:, None]
-        left = (people @ share) / share.max(axis=0).clip(min=1e-12)
-        left = left[share.max(axis=0) > 0]
-        shares = f"{100 * np.mean(left < k - 0.5):.1f} | {100 * np.mean(left < 1.5):.1f}"
-        print(
-            f"| {table.name} | {name} | {left.min():.1f} | {np.median(left):.0f} | {shares} |",
-            flush=True,
+    partition = fitted(table, "reciprocal", k).guarantee_.partition
+    number = {region: i for i, region in enumerate(dict.fromkeys(partition.regions))}
+    index = np.array([number[region] for region in partition.regions])
+    hits = np.zeros((len(population.cells), len(number)))
+    for _ in range(draws):
+        order = random.permutation(len(codes))
+        changed, moved = codes.copy(), numbers.copy()
+        changed[:, private], moved[:, private] = (
+            codes[order][:, private],
+            numbers[order][:, private],
         )
+        side = np.zeros(len(codes), dtype=np.int64)
+        np.add.at(hits, (cell_of, index[partition.group_of(changed, moved, side)]), 1.0)
+    people = np.bincount(cell_of, minlength=len(hits))
+    share = hits / (people * draws)[:, None]
+    left = (people @ share) / share.max(axis=0).clip(min=1e-12)
+    left = left[share.max(axis=0) > 0]
+    shares = f"{100 * np.mean(left < k - 0.5):.1f} | {100 * np.mean(left < 1.5):.1f}"
+    print(
+        f"| {table.name} | {left.min():.1f} | {np.median(left):.0f} | {shares} |",
+        flush=True,
+    )
 
 
 def catalogue(table: Case, k: int) -> None:
@@ -224,7 +218,7 @@ SEVERAL = (
 )
 WHAT = {
     "cost": (cost, COST),
-    "snapped": (snapped, ("guarantee", "least", "median", "regions below k, %", "alone, %")),
+    "snapped": (snapped, ("least", "median", "regions below k, %", "alone, %")),
     "several": (several, SEVERAL),
     "catalogue": (catalogue, ("entries", "least", "median", "below k, %", "alone, %")),
 }
@@ -232,7 +226,7 @@ WHAT = {
 
 def main() -> None:
     options = arguments(__doc__, data=DATA, tables=TABLES, only=list(WHAT), k=10, limit=50)
-    warnings.simplefilter("ignore", NominalGuaranteeWarning)
+    warnings.simplefilter("ignore", LookupGuaranteeWarning)
     for name in options.only:
         measure, head = WHAT[name]
         print("\n" + heading("table", *head), flush=True)

@@ -78,7 +78,7 @@ def mondrian(population: Population, k: int) -> float:
     return total / population.n_people
 
 
-def nominal(population: Population, k: int) -> float:
+def lookup(population: Population, k: int) -> float:
     """Least loss of a region for each person alone."""
     found = solve(index_of(population), population.cells, np.zeros(population.cells.shape), k)
     if not all(one.proven for one in found):
@@ -118,7 +118,7 @@ def table_rows(names: Sequence[str], data: Path, ks: Sequence[int]) -> Iterator[
                 check(people, shares, k)
                 found.append(f"{loss(axes, cells, shares):.2%} / {seconds:.2f}")
             yield (
-                f"| {name} | {population.n_people:,} | {len(cells):,} | {k} | {nominal(population, k):.2%} | "
+                f"| {name} | {population.n_people:,} | {len(cells):,} | {k} | {lookup(population, k):.2%} | "
                 f"{mondrian(population, k):.2%} | {' | '.join(found)} |"
             )
 

@@ -39,7 +39,7 @@ def test_ten_explanations(
         method
     ]()
     anonymizer = KAnonymizer(
-        policy=PrivacyPolicy(guarantee="nominal", k=10, objective=objective), method=protector
+        policy=PrivacyPolicy(guarantee="lookup", k=10, objective=objective), method=protector
     )
     anonymizer.fit(patients["population"], patients["model"], desired="low")
     anonymizer.transform(patients["counterfactuals"].head(1))  # compile, index, calibrate
@@ -51,7 +51,7 @@ def test_ten_explanations(
 
 
 def test_one_explanation(benchmark: Any, patients: dict[str, Any]) -> None:
-    anonymizer = KAnonymizer(policy=PrivacyPolicy(guarantee="nominal", k=10))
+    anonymizer = KAnonymizer(policy=PrivacyPolicy(guarantee="lookup", k=10))
     anonymizer.fit(patients["population"], patients["model"], desired="low")
     anonymizer.transform(patients["counterfactuals"])
     benchmark.group = "one explanation, model included"

@@ -122,7 +122,7 @@ def print_requests(count: int, requests: int) -> None:
     good, bad = (table[flags].reset_index(drop=True) for flags in (is_good, ~is_good))
     lone = "one counterfactual: ms", "95 %", "model calls"
     print("\n" + heading("guarantee", "desired", *lone, "of 1,000: µs each", "of 20,000: µs each"))
-    for guarantee in ("reciprocal", "catalogue", "nominal"):
+    for guarantee in ("reciprocal", "catalogue", "lookup"):
         for desired in ("yes", "opposite"):
             anonymizer = KAnonymizer(
                 policy=PrivacyPolicy(guarantee=guarantee, private_values="exact")

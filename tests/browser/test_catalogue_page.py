@@ -27,9 +27,9 @@ from cfk_plugin import (
     PrivacyPolicy,
     Schema,
 )
-from cfk_plugin import catalogue_page as page_of
 from cfk_plugin.data.intake import take_in
 from cfk_plugin.data.region import Part, part_contains
+from cfk_plugin.release.publication import catalogue_page as page_of
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -324,7 +324,7 @@ def test_bins_count_as_ranges_and_what_is_withheld_is_said_and_cannot_be_kept(
                 assert at is None or said == entries[at].text(query)
                 told = found.run("() => document.getElementById('more').textContent")
                 assert at is None or ("in the place of theirs" in told) == (
-                    not entries[at].withheld and not entries[at].certificate.binned  # type: ignore[union-attr]
+                    not entries[at].withheld and not entries[at].recount.binned  # type: ignore[union-attr]
                 )
 
 
@@ -521,9 +521,9 @@ def test_other_results_than_a_catalogue_are_refused(
 ) -> None:
     from cfk_plugin.errors import InputError
 
-    of_nominal = Explanations([], policy=PrivacyPolicy(guarantee="nominal"), columns=["age"])
+    of_lookup = Explanations([], policy=PrivacyPolicy(guarantee="lookup"), columns=["age"])
     with pytest.raises(InputError, match="published"):
-        page_of(of_nominal, published[1])
+        page_of(of_lookup, published[1])
 
 
 def test_the_page_holds_values_of_entries_alone(published: tuple[Explanations, Population]) -> None:

@@ -183,7 +183,7 @@ WRONG = {
         f"{PROTECT} --k 1000",
         "k = 1000 is above the number of people, 120",
     ),
-    "unknown method": (f"{PROTECT} --guarantee nominal --method magic", "magic"),
+    "unknown method": (f"{PROTECT} --guarantee lookup --method magic", "magic"),
     "unknown objective": (f"{PROTECT} --objective speed", "objective must be one of"),
     "pureness above 1": (
         f"{PROTECT} --min-pureness 90",

@@ -128,7 +128,7 @@ TREE = {"b1": ["b", "*"], "a1": ["a", "*"], "b2": ["b", "*"], "a2": ["a", "*"], 
 
 def test_leaves_under_a_node_are_a_range() -> None:
     tree = Hierarchy.of(TREE)
-    for node, label in enumerate(tree.labels):
+    for node, label in enumerate(tree.titles):
         assert set(tree.values_under(node)) == {
             leaf for leaf, path in TREE.items() if label in (leaf, *path)
         }
@@ -141,7 +141,7 @@ def test_leaves_under_a_node_are_a_range() -> None:
 )
 def test_cover_is_the_lowest_common_node(values: list[str], label: str) -> None:
     tree = Hierarchy.of(TREE)
-    assert tree.labels[tree.cover(values)] == label
+    assert tree.titles[tree.cover(values)] == label
 
 
 def test_frame_and_mapping_give_the_same_tree_and_schema_and_numbers_are_text() -> None:
@@ -164,8 +164,8 @@ def test_frame_and_mapping_give_the_same_tree_and_schema_and_numbers_are_text() 
 
 
 def test_a_root_is_added() -> None:
-    assert Hierarchy.of({"x": [], "y": []}).labels == ("x", "y", "*")
-    assert Hierarchy.of({"x": ["all"], "y": ["all"]}).labels == ("x", "y", "all")
+    assert Hierarchy.of({"x": [], "y": []}).titles == ("x", "y", "*")
+    assert Hierarchy.of({"x": ["all"], "y": ["all"]}).titles == ("x", "y", "all")
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cfk_plugin import PrototypeCertificate, PrototypeCounterfactual, PrototypePolicy
+from cfk_plugin import PrototypeCertificate, PrototypeCounterfactual
 from cfk_plugin.errors import PolicyError
+from cfk_plugin.release.results import PrototypePolicy
 from prototyped import certificate, policy, prototype
 
 

@@ -608,7 +608,7 @@ def test_an_anonymizer_says_where_prototypes_are(method: str) -> None:
         pytest.raises(InputError, match="use DPPrototypes"),
         warnings.catch_warnings(action="ignore"),
     ):
-        KAnonymizer(policy=PrivacyPolicy(k=5, guarantee="nominal"), method=method).fit(
+        KAnonymizer(policy=PrivacyPolicy(k=5, guarantee="lookup"), method=method).fit(
             PEOPLE, rich, "yes"
         )
 

@@ -99,12 +99,13 @@ def record_of(explanation: Any) -> dict[str, Any]:
     """Return what is recorded of one explanation; None and empty lists are left out."""
     record: dict[str, Any] = {"query": explanation.query, "status": explanation.status}
     if isinstance(explanation, GeneralizedCounterfactual):
-        certificate = explanation.certificate.to_dict()
+        figures = explanation.certificate.to_dict() | explanation.recount.to_dict()
+        figures["prosecutor_risk"] = explanation.certificate.prosecutor_risk
         public = explanation.to_dict()
         for name in ("outcome", "region", "released", "withheld", "unchanged"):
             record[name] = public.get(name)
         for name in ("moved", *COUNTS, *FIGURES, *CODES):
-            record[name] = certificate.get(name)
+            record[name] = figures.get(name)
     elif isinstance(explanation, PrototypeCounterfactual):
         public = explanation.to_dict()
         record["prototype"] = public["prototype"]

@@ -40,9 +40,7 @@ LEDGER_KEY = b"the ledger key of all the records"
 POLICY: Mapping[str, Any] = {
     "k": 5,
     "guarantee": "catalogue",
-    "anonymity_set": "population",
     "objective": "pureness",
-    "pureness_weight": 1.0,
     "min_pureness": None,
     "max_ncp": None,
     "l": None,
@@ -52,8 +50,6 @@ POLICY: Mapping[str, Any] = {
     "private_values": "exact",
     "rare_values": "release",
     "alpha": None,
-    "min_lift": 1.5,
-    "on_homogeneous": "coarsen",
     "move_towards_query": None,
 }
 """Every field of a policy."""
@@ -71,20 +67,17 @@ ANONYMIZER: Mapping[str, Any] = {
 
 PROTECT: Mapping[str, Any] = {
     "k": None,
+    "policy": None,
     "threshold": None,
-    "method": "auto",
-    "plugins": (),
-    "reference": None,
+    "start": "explainer",
     "ledger": None,
     "track": False,
+    "plugins": (),
     "groups": None,
     "candidates": 1,
-    "start": "explainer",
     "sample_explainer": 0,
-    "effort": "fast",
-    "seed": 0,
 }
-"""Every option of `protect` but explainer, model, population, policy and outcome."""
+"""Every option of `protect` but explainer, model, population, outcome and method."""
 
 PROTOTYPES: Mapping[str, Any] = {
     "epsilon": 1.0,
@@ -392,8 +385,10 @@ def of_protect(guarantee: str, goal: Goal, **options: Any) -> Recording:
         NearestUnlikeNeighbour(LOANS, goal.predict, goal.desired, population.schema.features),
         model=recording.model,
         population=population,
-        policy=PrivacyPolicy(**{**POLICY, "guarantee": guarantee}),
         desired=goal.desired,
+        method=KAnonymizer(
+            policy=PrivacyPolicy(**{**POLICY, "guarantee": guarantee}), **ANONYMIZER
+        ),
         **{**PROTECT, **options},
     )
     queries = LOANS[~goal.is_met(LOANS)].head(8)
@@ -436,8 +431,8 @@ def of_served(guarantee: str, goal: Goal) -> Recording:
             explainer,
             model=recording.model,
             population=population,
-            policy=policy,
             desired=goal.desired,
+            method=KAnonymizer(policy=policy, **ANONYMIZER),
             **PROTECT,
         )
 
@@ -489,7 +484,7 @@ def of_spark(spark: Any, folder: Path) -> Recording:
     queries = case.factuals.head(9).reset_index(drop=True).assign(id=range(9))
     cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import it
     try:
-        for guarantee in ("nominal", "reciprocal"):
+        for guarantee in ("lookup", "reciprocal"):
             anonymizer = fit_uncounted(goal, {"guarantee": guarantee})
             table = on_spark(spark, counterfactuals, folder)
             released = protect_spark(table, anonymizer, keep=["id"], key=POPULATION_KEY)
@@ -524,7 +519,7 @@ def rows_of(table: Any) -> list[dict[str, Any]]:
 # --- the grid -------------------------------------------------------------------------------------
 
 LABEL = GOALS["label"]
-GUARANTEES = ("nominal", "reciprocal", "catalogue")
+GUARANTEES = ("lookup", "reciprocal", "catalogue")
 
 
 def settings_of_guarantee(guarantee: str) -> dict[str, Callable[[], Recording]]:
@@ -555,21 +550,18 @@ SETTINGS: dict[str, Callable[[], Recording]] = {
 }
 """Functions that record, by the name of their setting; `of_spark` needs a session and is apart."""
 
-NOMINAL = {"guarantee": "nominal"}
+LOOKUP = {"guarantee": "lookup"}
 SETTINGS |= {
-    "nominal, grasp": partial(of_policy, NOMINAL, LABEL, method="grasp"),
-    "nominal, mondrian, k effective": partial(
-        of_policy, NOMINAL, LABEL, method="mondrian", measure_k_effective=True
+    "lookup, grasp": partial(of_policy, LOOKUP, LABEL, method="grasp"),
+    "lookup, mondrian, k effective": partial(
+        of_policy, LOOKUP, LABEL, method="mondrian", measure_k_effective=True
     ),
-    "nominal, objective ncp": partial(of_policy, NOMINAL | {"objective": "ncp"}, LABEL),
-    "nominal, floor and ceiling": partial(
-        of_policy, NOMINAL | {"min_pureness": 0.9, "max_ncp": 0.06}, LABEL
+    "lookup, objective ncp": partial(of_policy, LOOKUP | {"objective": "ncp"}, LABEL),
+    "lookup, floor and ceiling": partial(
+        of_policy, LOOKUP | {"min_pureness": 0.9, "max_ncp": 0.06}, LABEL
     ),
-    "nominal, four candidates": partial(of_protect, "nominal", LABEL, candidates=4),
+    "lookup, four candidates": partial(of_protect, "lookup", LABEL, candidates=4),
     "reciprocal, four candidates": partial(of_protect, "reciprocal", LABEL, candidates=4),
-    "reciprocal, eligible": partial(
-        of_policy, {"guarantee": "reciprocal", "anonymity_set": "eligible"}, LABEL
-    ),
     "catalogue, not moved": partial(of_policy, {"move_towards_query": False}, LABEL),
     "catalogue, shared": partial(of_policy, {"private_values": "shared"}, LABEL),
     "catalogue, shared, opposite": partial(

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.full_search
 
 def stored() -> StoredRecording:
     """Return a stored recording, as if it had been made with the versions that run now."""
-    recording = read(file_of("nominal, label"))
+    recording = read(file_of("lookup, label"))
     made_with = Recording().header()["made_with"]
     return StoredRecording({**recording.header, "made_with": made_with}, recording.records)
 
@@ -38,9 +38,9 @@ def recorded_again(change: Change | None = None) -> Recording:
     return recording
 
 
-def nominal_explanations() -> Explanations:
+def lookup_explanations() -> Explanations:
     recording = Recording()
-    anonymizer = fit_counted(loan_population(), LABEL, recording, {"guarantee": "nominal"})
+    anonymizer = fit_counted(loan_population(), LABEL, recording, {"guarantee": "lookup"})
     case = Case.of(LABEL)
     return transform(anonymizer, case.counterfactuals.tail(5), case.factuals.tail(5))
 
@@ -117,11 +117,11 @@ def test_other_versions_may_differ_by_a_billionth() -> None:
 
 
 def test_wording_is_not_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = [record_of(explanation) for explanation in nominal_explanations()]
+    before = [record_of(explanation) for explanation in lookup_explanations()]
     reworded = dict.fromkeys(results.WITHHOLDING_REASONS, "other words")
     monkeypatch.setattr(results, "WITHHOLDING_REASONS", reworded)
     monkeypatch.setattr(results, "sentence", lambda *parts: "another sentence")
-    explanations = nominal_explanations()
+    explanations = lookup_explanations()
     texts = explanations.text(Case.of(LABEL).factuals.tail(5))
     assert "another sentence" in texts
     assert "This explanation is withheld: other words (age)." in texts

@@ -45,7 +45,7 @@ def settle(
     known: dict[str, Any] = {
         "policy": "p" * 64,
         "population": "f" * 16,
-        "guarantee": "nominal",
+        "guarantee": "lookup",
         "k": k,
     }
     wanted = [

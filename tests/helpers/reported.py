@@ -28,9 +28,7 @@ from cfk_plugin.report.data import ReportData
 
 START = pd.Timestamp("2026-10-01T08:00:00Z")
 ATTACKS = ("linkage", "membership", "extraction", "attribute_inference")
-POLICY = PrivacyPolicy(
-    guarantee="reciprocal", k=12, anonymity_set="eligible", min_pureness=0.5, max_ncp=0.5
-)
+POLICY = PrivacyPolicy(guarantee="reciprocal", k=12, min_pureness=0.5, max_ncp=0.5)
 OF_POLICY = {"policy": POLICY.to_dict(), "population": "f" * 64}
 PUBLIC = "step timestamp status reason k ncp pureness pureness_low pureness_high exact optimal gap method guarantee"
 PUBLIC_COLUMNS = {*PUBLIC.split(), "policy_hash", "population", "epsilon", "delta", "certificate"}

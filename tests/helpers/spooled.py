@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -10,36 +11,47 @@ from cfk_plugin.data.region import Interval, Region
 from cfk_plugin.records.record import RunRecord
 from cfk_plugin.records.spool import Spool, SpoolSettings
 from cfk_plugin.release.explanations import Explanations, ResultContext
-from cfk_plugin.release.results import Certificate, GeneralizedCounterfactual, Withheld
+from cfk_plugin.release.results import (
+    Certificate,
+    GeneralizedCounterfactual,
+    RegionRecount,
+    Withheld,
+)
 
 COLUMNS = ["age", "city", "salary"]
 
 
-def released(query: int = 0, **certificate: Any) -> GeneralizedCounterfactual:
-    figures: dict[str, Any] = {
+def released(query: int = 0, **figures: Any) -> GeneralizedCounterfactual:
+    """Return an explanation; `figures` are of its certificate or of its recount."""
+    counts: dict[str, Any] = {
         "k": 5,
         "k_desired": 4,
         "k_consistent": 3,
         "k_private": 1,
         "private_matches": 1,
+        "majority": True,
+    }
+    public: dict[str, Any] = {
+        "k": 5,
         "ncp": 0.25,
         "pureness": 1.0,
         "pureness_low": 0.9,
         "pureness_high": 1.0,
         "exact": False,
-        "prosecutor_risk": 0.2,
         "optimal": True,
         "gap": 0.0,
         "method": "exact",
-        "guarantee": "nominal",
-        "not_stopped": PrivacyPolicy(guarantee="nominal").not_stopped,
-        "policy_hash": PrivacyPolicy(guarantee="nominal", k=5).sha256,
+        "guarantee": "lookup",
+        "not_stopped": PrivacyPolicy(guarantee="lookup").not_stopped,
+        "policy_hash": PrivacyPolicy(guarantee="lookup", k=5).sha256,
         "population": "00c0ffee",
-        "majority": True,
     }
+    names = {field.name for field in dataclasses.fields(Certificate)}
+    public |= {name: value for name, value in figures.items() if name in names}
+    counts |= {name: value for name, value in figures.items() if name == "k" or name not in names}
     region = Region({"age": Interval(24, 27), "city": frozenset({"Antwerp", "Ghent"})})
     return GeneralizedCounterfactual(
-        query, region, {"salary": 60}, Certificate(**{**figures, **certificate})
+        query, region, {"salary": 60}, Certificate(**public), RegionRecount(**counts)
     )
 
 
@@ -58,7 +70,7 @@ def explanations(
     )
     return Explanations(
         entries,
-        policy=PrivacyPolicy(guarantee="nominal", k=k),
+        policy=PrivacyPolicy(guarantee="lookup", k=k),
         columns=COLUMNS,
         findings=findings,
         about=about,

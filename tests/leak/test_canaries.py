@@ -37,7 +37,6 @@ from cfk_plugin import (
     PrivacyPolicy,
     PrivacyReport,
     Region,
-    RunLogger,
     Schema,
     hookimpl,
     protect,
@@ -48,6 +47,7 @@ from cfk_plugin.hookspecs import AdaptContext, CounterfactualBatch, Proposal, Ta
 from cfk_plugin.plugins import load_plugins
 from cfk_plugin.protection import ExactProtector
 from cfk_plugin.protection.partition import NearestCells
+from cfk_plugin.records.logger import RunLogger
 from cfk_plugin.records.spool import shipper
 
 N = 120
@@ -85,7 +85,7 @@ POPULATION = Population.from_frame(TRAIN, SCHEMA)
 POLICIES = {
     # exact private values, as the table's free text has no value that could be shared
     name: PrivacyPolicy(k=5, guarantee=name, private_values="exact")
-    for name in ("nominal", "reciprocal", "catalogue")
+    for name in ("lookup", "reciprocal", "catalogue")
 }
 QUERIES = TRAIN.loc[TRAIN["pay"] <= CUT, FEATURES].head(4)
 WANTED = TRAIN.loc[TRAIN["pay"] > CUT, FEATURES].head(4)
@@ -258,6 +258,7 @@ def outputs(result: Explanations) -> Iterator[str]:
                 + repr(entry.region.to_dict())
             )
             yield repr(entry.certificate.to_dict()) + repr(entry.parts())
+            yield repr(entry.recount) + repr(entry.recount.to_dict())
 
 
 @pytest.fixture
@@ -309,8 +310,7 @@ class Native:
 
 WAYS: dict[str, dict[str, Any]] = {
     **{name: {"policy": policy} for name, policy in POLICIES.items()},
-    **{name: {"policy": POLICIES["nominal"], "method": name} for name in ("grasp", "mondrian")},
-    "eligible": {"policy": PrivacyPolicy(guarantee="reciprocal", k=5, anonymity_set="eligible")},
+    **{name: {"policy": POLICIES["lookup"], "method": name} for name in ("grasp", "mondrian")},
 }
 
 
@@ -344,7 +344,7 @@ def test_results(watch: Watch, way: str) -> None:
     ]
 
 
-@pytest.mark.parametrize("guarantee", ["nominal", "reciprocal"])
+@pytest.mark.parametrize("guarantee", ["lookup", "reciprocal"])
 def test_candidates(watch: Watch, guarantee: str) -> None:
     """Of the candidates that were not chosen nothing leaves."""
     settings: dict[str, Any] = {"policy": POLICIES[guarantee], "candidates": 4}
@@ -417,7 +417,7 @@ def test_binned_and_rare_private_values(watch: Watch) -> None:
         "debt": [2_000.0, 4_000.0, 7_000.0, 10_000.0],
     }
     people = Population.from_frame(TRAIN, Schema.from_frame(TRAIN, **OPTIONS, bins=bins))
-    policy = PrivacyPolicy(k=5, guarantee="nominal", private_values="bins", rare_values="withhold")
+    policy = PrivacyPolicy(k=5, guarantee="lookup", private_values="bins", rare_values="withhold")
     result = watch.explain(nearest(), population=people, policy=policy)
     assert [set(entry.released) for entry in result.released] == [{"pay", "debt"}] * len(QUERIES)
     assert {entry.withheld for entry in result.released} == {("note",)}
@@ -451,7 +451,7 @@ class Late:
         return model(rows) if self.left >= 0 else quote()
 
 
-@pytest.mark.parametrize(("guarantee", "desired"), [("nominal", "opposite"), ("reciprocal", 1)])
+@pytest.mark.parametrize(("guarantee", "desired"), [("lookup", "opposite"), ("reciprocal", 1)])
 def test_models_that_fail_while_choosing(watch: Watch, guarantee: str, desired: Any) -> None:
     """Wherever the model fails while a candidate is chosen or released, every entry is withheld,
     and none is raw.
@@ -504,9 +504,7 @@ def test_generators_that_fail_to_name_candidates(watch: Watch) -> None:
     ]
     adapter = Hook("adapt", lambda explainer: Source(explainer))  # noqa: PLW0108 - a hook's argument goes by its name
     for answer in answers:
-        watch.explain(
-            answer, policy=POLICIES["nominal"], candidates=2, plugins=[adapter], desired=1
-        )
+        watch.explain(answer, policy=POLICIES["lookup"], candidates=2, plugins=[adapter], desired=1)
     assert len(watch.errors) == 4
     assert [len(result.released) for result in watch.results] == [0, 1]
     assert [len(result) for result in watch.results] == [len(QUERIES)] * 2
@@ -542,8 +540,8 @@ def test_explainers_that_fail(watch: Watch) -> None:
         generate_counterfactuals = explain
 
     for answer in [*UNREADABLE, Broken()]:
-        watch.explain(answer, policy=POLICIES["nominal"])
-    private = protect(Broken(), model=model, population=POPULATION, policy=POLICIES["nominal"])
+        watch.explain(answer, policy=POLICIES["lookup"])
+    private = protect(Broken(), model=model, population=POPULATION, policy=POLICIES["lookup"])
     watch.run(lambda: private.generate_counterfactuals(QUERIES))
     for queries in (
         QUERIES.drop(columns="age"),
@@ -623,7 +621,7 @@ def test_models_protectors_and_plugins_that_fail(watch: Watch) -> None:
     reasons = {entry.reason for result in watch.results for entry in result.withheld}
     assert reasons == {"protector_failed", "verification_failed"}
     assert len(watch.errors) == 2  # both adapters; a partition needs no registered protector
-    settings: dict[str, Any] = {"policy": POLICIES["nominal"], "desired": 1}
+    settings: dict[str, Any] = {"policy": POLICIES["lookup"], "desired": 1}
     for model_or_goal in ({"model": Late(0)}, {"model": lambda rows: rows}, {"desired": quote}):
         watch.explain(lambda rows: WANTED, **{**settings, **model_or_goal})
     assert len(watch.errors) == 5
@@ -631,10 +629,10 @@ def test_models_protectors_and_plugins_that_fail(watch: Watch) -> None:
 
 
 def test_wrong_schemas_policies_and_tables(watch: Watch) -> None:
-    fitted = KAnonymizer(policy=POLICIES["nominal"]).fit(POPULATION, model=model, desired=1)
+    fitted = KAnonymizer(policy=POLICIES["lookup"]).fit(POPULATION, model=model, desired=1)
 
     def fit(method: Any = "auto", **policy: Any) -> KAnonymizer:
-        asked = PrivacyPolicy(**{"guarantee": "nominal", "k": 5, **policy})
+        asked = PrivacyPolicy(**{"guarantee": "lookup", "k": 5, **policy})
         return KAnonymizer(policy=asked, method=method).fit(POPULATION, model=model, desired=1)
 
     def people(frame: pd.DataFrame = TRAIN, schema: Schema = SCHEMA, **options: Any) -> Population:
@@ -690,12 +688,12 @@ class Spy(ExactProtector):
 
 def test_nothing_shows_or_pickles_rows(watch: Watch) -> None:
     Spy.kept.clear()
-    anonymizer = KAnonymizer(policy=POLICIES["nominal"], method=Spy())
+    anonymizer = KAnonymizer(policy=POLICIES["lookup"], method=Spy())
     assert_clean(repr(anonymizer))
     result = anonymizer.fit(POPULATION, model=model, desired=1).transform(WANTED)
     assert any(isinstance(kept, Proposal) for kept in Spy.kept)
     private = protect(
-        lambda rows: WANTED, model=model, population=POPULATION, policy=POLICIES["nominal"]
+        lambda rows: WANTED, model=model, population=POPULATION, policy=POLICIES["lookup"]
     )
     crowd = KAnonymizer(policy=POLICIES["catalogue"]).fit(
         POPULATION, model=model, desired="opposite"
@@ -761,7 +759,7 @@ def assert_clean_files(folder: Path, results: list[Explanations]) -> None:
             )
 
 
-@pytest.mark.parametrize("guarantee", ["nominal", "catalogue"])
+@pytest.mark.parametrize("guarantee", ["lookup", "catalogue"])
 def test_files_and_reports(
     watch: Watch, mlflow_store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, guarantee: str
 ) -> None:
@@ -788,7 +786,7 @@ def test_files_and_reports(
             private = protect(answer, plugins=plugins, ledger=ledger, **asked)
             for _ in range(2):
                 result = watch.run(lambda private=private: private.explain(queries))
-                run = result.log(logger)
+                run = logger.log(result)
     (tmp_path / "ledger.db").unlink()  # it holds the regions that were released, and hashes
     first = watch.results[0]
     assert len(first.released) == 3
@@ -856,7 +854,7 @@ def test_spool(watch: Watch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     spool = tmp_path / "spool"
     logger = RunLogger(tracking_uri=nobody, spool=spool, timeout=0.1)
     with contextlib.closing(shipper(spool)):
-        assert logger.submit(watch.explain(answer, policy=POLICIES["nominal"]))
+        assert logger.submit(watch.explain(answer, policy=POLICIES["lookup"]))
         assert not logger.flush(1)
         assert (spool / "spool.db").read_bytes()
         assert_clean_files(spool, watch.results)

@@ -21,9 +21,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cfk_plugin import KAnonymizer, Ledger, Population, PrivacyPolicy, Schema, catalogue_page
+from cfk_plugin import KAnonymizer, Ledger, Population, PrivacyPolicy, Schema
 from cfk_plugin.mlflow import log_protected_model
 from cfk_plugin.records.logger import RunLogger
+from cfk_plugin.release.publication import catalogue_page
 from cfk_plugin.report.privacy_report import PrivacyReport
 
 PAGE = Path(__file__).parents[2] / "docs/explanation/not-protected.md"

@@ -166,10 +166,9 @@ def described(table: pd.DataFrame, features: pd.DataFrame, schema: Schema, count
     return Table(Population.from_frame(table, schema, key=KEY), table, Votes.of(features), found)
 
 
-NOMINAL: dict[str, tuple[Any, dict[str, Any]]] = {
+LOOKUP: dict[str, tuple[Any, dict[str, Any]]] = {
     "exact-ncp": ("exact", {"objective": "ncp"}),
     "exact-pureness": (SHORT, {"objective": "pureness"}),
-    "exact-weighted": (SHORT, {"objective": "weighted", "pureness_weight": 0.4}),
     "exact-bounds": (SHORT, {"objective": "ncp", "min_pureness": 0.6, "max_ncp": 0.3}),
     "exact-few-nodes": (ExactProtector(node_limit=12), {"objective": "ncp"}),
     "exact-few-cells": (ExactProtector(rounds=2, cell_budget=40, threads=2), {}),
@@ -186,22 +185,19 @@ RECIPROCAL: dict[str, Any] = {"guarantee": "reciprocal", "min_pureness": 0.0}
 FIXED: dict[str, dict[str, Any]] = {
     "reciprocal": RECIPROCAL,
     "reciprocal-ncp": {**RECIPROCAL, "objective": "ncp"},
-    "reciprocal-eligible": {**RECIPROCAL, "anonymity_set": "eligible"},
     "catalogue": {"guarantee": "catalogue", "private_values": "exact"},
 }
 GENERATED: dict[str, dict[str, Any]] = {
     "reciprocal-diverse": {**RECIPROCAL, "l": 2, "t": 0.6},
     "reciprocal-bins": {**RECIPROCAL, "private_values": "bins"},
-    "reciprocal-rare": {**RECIPROCAL, "rare_values": "withhold", "alpha": 0.3, "min_lift": 1.0},
-    "reciprocal-alike": {**RECIPROCAL, "alpha": 0.4, "min_lift": 1.1, "on_homogeneous": "withhold"},
+    "reciprocal-rare": {**RECIPROCAL, "rare_values": "withhold", "alpha": 0.3},
+    "reciprocal-alike": {**RECIPROCAL, "alpha": 0.4},
     "catalogue-diverse": {"guarantee": "catalogue", "private_values": "exact", "l": 2},
     "catalogue-private": {
         "guarantee": "catalogue",
         "private_values": "bins",
         "rare_values": "withhold",
         "alpha": 0.5,
-        "min_lift": 1.0,
-        "on_homogeneous": "withhold",
     },
 }
 
@@ -221,14 +217,15 @@ def of_entries(explanations: Explanations) -> str:
             lines.append(json.dumps(entry.to_dict(), default=str))
             continue
         found = entry.certificate
+        recount = entry.recount
         gap = None if found.gap is None else found.gap.hex()
         counts = [
             found.k,
-            found.k_consistent,
-            found.k_private,
-            found.private_matches,
-            found.binned,
-            found.withheld,
+            recount.k_consistent,
+            recount.k_private,
+            recount.private_matches,
+            recount.binned,
+            recount.withheld,
         ]
         said = [found.optimal, gap, found.ncp.hex(), found.pureness.hex(), *counts]
         released = {name: str(value) for name, value in entry.released.items()}
@@ -244,13 +241,13 @@ def fitted(
 
 
 def of_searches(
-    table: Table, sizes: tuple[int, ...], names: Iterable[str] = NOMINAL
+    table: Table, sizes: tuple[int, ...], names: Iterable[str] = LOOKUP
 ) -> dict[str, str]:
     """Return the digests of explanations by each search."""
     found = {}
     for name, k in product(names, sizes):
-        method, policy = NOMINAL[name]
-        anonymizer = fitted(table, table.population, k, method, guarantee="nominal", **policy)
+        method, policy = LOOKUP[name]
+        anonymizer = fitted(table, table.population, k, method, guarantee="lookup", **policy)
         found[f"{name}-{k}"] = of_entries(anonymizer.transform(table.counterfactuals))
     return found
 

@@ -10,14 +10,8 @@ import numpy as np
 import pytest
 
 import toy
-from cfk_plugin import (
-    GeneralizedCounterfactual,
-    Interval,
-    KAnonymizer,
-    Phrase,
-    PrivacyPolicy,
-    metrics,
-)
+from cfk_plugin import GeneralizedCounterfactual, Interval, KAnonymizer, PrivacyPolicy, metrics
+from cfk_plugin.data.region import Phrase
 from cfk_plugin.hookspecs import Proposal, Protector, Task
 from cfk_plugin.protection import ExactProtector, GraspProtector
 
@@ -66,7 +60,7 @@ class PaperRegion:
 
 def explain(method: str | Protector, **policy: object) -> GeneralizedCounterfactual:
     anonymizer = KAnonymizer(
-        policy=PrivacyPolicy(guarantee="nominal", **{"k": 2, **policy}), method=method
+        policy=PrivacyPolicy(guarantee="lookup", **{"k": 2, **policy}), method=method
     )
     explanations = anonymizer.fit(POPULATION, toy.model, toy.DESIRED).transform(toy.FIONA)
     assert isinstance(explanations[0], GeneralizedCounterfactual)
@@ -74,10 +68,13 @@ def explain(method: str | Protector, **policy: object) -> GeneralizedCounterfact
 
 
 def test_the_seven_numbers_of_the_certificate() -> None:
-    anonymizer = KAnonymizer(policy=PrivacyPolicy(guarantee="nominal", k=2), method=PaperRegion())
+    anonymizer = KAnonymizer(policy=PrivacyPolicy(guarantee="lookup", k=2), method=PaperRegion())
     explanations = anonymizer.fit(POPULATION, toy.model, toy.DESIRED).transform(toy.FIONA)
-    certificate, summary = explanations.released[0].certificate, explanations.summary()
-    assert (certificate.k, certificate.k_desired, certificate.k_consistent) == (3, 2, 1)
+    certificate = explanations.released[0].certificate
+    recount = explanations.released[0].recount
+    summary = explanations.summary()
+    assert (certificate.k, recount.k_desired, recount.k_consistent) == (3, 2, 1)
+    assert recount.k_worst == 1
     assert certificate.ncp == pytest.approx(3 / 47 / 3)
     assert round(certificate.ncp, 3) == 0.021
     assert (certificate.pureness, certificate.exact) == (0.5, True)
@@ -85,9 +82,9 @@ def test_the_seven_numbers_of_the_certificate() -> None:
 
 
 def test_private_values_single_out_fiona_and_ingrid() -> None:
-    certificate = explain(PaperRegion()).certificate
+    recount = explain(PaperRegion()).recount
     # both earn 60 and are single
-    assert (certificate.k_private, certificate.private_matches) == (2, 2)
+    assert (recount.k_private, recount.private_matches) == (2, 2)
 
 
 def test_the_sentence_of_the_paper() -> None:

@@ -111,11 +111,9 @@ def test_k_members_keep_the_outcome(
         mapped = desired & [region == entry.region for region in regions]
         held, around = model(train[mapped].assign(**entry.released)) == "yes", inside(entry, train)
         assert held.sum() >= K
-        assert mapped.sum() == entry.certificate.k_effective
-        assert (model(around) == "yes").sum() == entry.certificate.k_desired
-        assert (
-            model(around.assign(**entry.released)) == "yes"
-        ).sum() == entry.certificate.k_consistent
+        assert mapped.sum() == entry.recount.k_effective
+        assert (model(around) == "yes").sum() == entry.recount.k_desired
+        assert (model(around.assign(**entry.released)) == "yes").sum() == entry.recount.k_consistent
         own = queries.loc[entry.query, QUASI]
         nearest = {
             n: own[n] if entry.region.contains({**around.iloc[0], n: own[n]}) else None
@@ -284,7 +282,7 @@ def test_everybody_in_a_group_gets_its_region_behind_an_explainer(
         )
         again = anonymizer.transform(everybody, pd.DataFrame([query] * len(everybody)))
         assert {each.region for each in again.released} == {entry.region}
-        assert K <= len(again.released) <= entry.certificate.k_effective
+        assert K <= len(again.released) <= entry.recount.k_effective
 
 
 def test_another_fit_agrees_that_answers_were_moved_as_they_may(
@@ -292,7 +290,7 @@ def test_another_fit_agrees_that_answers_were_moved_as_they_may(
 ) -> None:
     again = catalogue_of(fitted(anonymizer.population_.frame))
     groups = {region: group for group, region in enumerate(again.partition.regions)}
-    moved = [entry for entry in answers if entry.certificate.moved]
+    moved = [entry for entry in answers if entry.recount.moved]
     assert moved
     assert all(again.offers(entry.released, groups[entry.region]) for entry in moved)
     assert not any(

@@ -20,7 +20,7 @@ def regions(train: pd.DataFrame, k: int, normalise: bool) -> list[Region]:
         train.assign(pay=1), Schema.from_frame(train, quasi_identifiers=list(train))
     )
     anonymizer = KAnonymizer(
-        policy=PrivacyPolicy(k=k, guarantee="nominal", anonymity_set="population"),
+        policy=PrivacyPolicy(k=k, guarantee="lookup"),
         method=MondrianProtector(normalise=normalise),
     )
     found = anonymizer.fit(
@@ -134,7 +134,7 @@ def test_who_is_no_row_falls_into_the_class_of_its_place() -> None:
     population = Population.from_frame(
         train, Schema.from_frame(train, quasi_identifiers=["age", "town"])
     )
-    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=2, guarantee="nominal"), method="mondrian")
+    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=2, guarantee="lookup"), method="mondrian")
     strangers = train.head(3).assign(age=[23.5, 21.25, 40.0])
     found = anonymizer.fit(
         population, lambda rows: np.ones(len(rows), dtype=int), desired=1

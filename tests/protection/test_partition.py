@@ -46,10 +46,14 @@ SETTINGS: list[tuple[dict[str, Any], Any, Any]] = [
     ({}, model, 1),
     ({"objective": "ncp"}, model, "opposite"),
     ({"l": 3, "t": 0.45}, model, 1),
-    ({"anonymity_set": "eligible"}, model, 1),
-    ({"anonymity_set": "eligible"}, three, "opposite"),
-    ({"anonymity_set": "eligible"}, three, lambda labels: labels != "none"),
+    ({"guarantee": "catalogue", "private_values": "exact"}, model, 1),
     ({"guarantee": "catalogue", "private_values": "exact"}, three, "much"),
+    ({"guarantee": "catalogue", "private_values": "exact"}, three, "opposite"),
+    (
+        {"guarantee": "catalogue", "private_values": "exact"},
+        three,
+        lambda labels: labels != "none",
+    ),
     ({"guarantee": "catalogue", "private_values": "exact", "l": 2}, three, "opposite"),
 ]
 
@@ -103,14 +107,11 @@ def test_giving_every_row_leaves_k_people_per_region(
 def test_whom_no_group_can_hide_has_no_region() -> None:
     train = random_table(1)
     assert set(fitted(described(train), k=2, l=5).regions_of(train)) == {None}
-    few = fitted(
-        described(train),
-        three,
-        "much",
-        k=int((three(train) == "much").sum()) + 1,
-        anonymity_set="eligible",
-    )
-    assert set(few.regions_of(train)) == {None}
+    much = three(train) == "much"
+    exact: dict[str, Any] = {"guarantee": "catalogue", "private_values": "exact"}
+    few = fitted(described(train), three, "opposite", k=int(much.sum()) + 1, **exact)
+    assert set(few.regions_of(train[much])) == {None}
+    assert set(few.regions_of(train[~much])) != {None}
 
 
 def test_the_certificate_counts_whom_rerunning_leaves() -> None:
@@ -119,7 +120,7 @@ def test_the_certificate_counts_whom_rerunning_leaves() -> None:
     everybody = pd.Series(anonymizer.regions_of(train))
     for entry in anonymizer.transform(train.head(9).assign(pay=5)).released:
         assert (
-            entry.certificate.k_effective
+            entry.recount.k_effective
             == train.loc[everybody == entry.region, "person"].nunique()
             >= 6
         )
@@ -181,7 +182,7 @@ def test_a_row_of_another_outcome_gets_a_region_of_the_people_with_its_own() -> 
         lambda rows: rows["pay"].to_numpy(),
         "opposite",
         k=5,
-        anonymity_set="eligible",
+        guarantee="catalogue",
     )
     regions = anonymizer.regions_of(train.assign(pay=1))
     assert min(region["q_whole"].low for region in regions) == 10  # type: ignore[union-attr, index]

@@ -35,7 +35,7 @@ def task_for(population: Population, rows: pd.DataFrame, model: Any, **policy: A
     at = list(population.schema.quasi_positions)
     return Task(
         population,
-        PrivacyPolicy(guarantee="nominal", **policy),
+        PrivacyPolicy(guarantee="lookup", **policy),
         codes[:, at],
         numbers[:, at],
         oracle,
@@ -151,7 +151,7 @@ def check(seed: int, method: Protector, share: float, **policy: Any) -> int:
         if name.startswith("number") and rng.random() < 0.4:
             rows[name] += rng.choice([0, 0.5, 17])
     k = int(rng.integers(2, min(population.n_rows + 2, 40)))
-    rule = PrivacyPolicy(guarantee="nominal", **{"k": k, **policy})
+    rule = PrivacyPolicy(guarantee="lookup", **{"k": k, **policy})
     proposals = propose(method, population, rows, model, **{"k": k, **policy})
     for (_, row), found in zip(rows.iterrows(), proposals, strict=True):
         every = AllRegions(population, row, model)
@@ -164,22 +164,13 @@ def check(seed: int, method: Protector, share: float, **policy: Any) -> int:
         assert ncp(found.region, population) == pytest.approx(every.loss[at])
         missed = np.maximum(0, (rule.min_pureness or 0) - every.pureness)
         worth = every.loss if rule.objective == "ncp" else -every.pureness
-        worth = (
-            every.loss + rule.pureness_weight * (1 - every.pureness)
-            if rule.objective == "weighted"
-            else worth
-        )
         # one after the other
         rank = 1e6 * np.round(missed, 9) + 1e3 * np.round(worth, 9) + every.loss
         if found.optimal:
             assert found.gap == 0
             assert rank[at] <= rank[fit].min() + 1e-6
             continue
-        if (
-            method == ExactProtector()
-            and rule.min_pureness is None
-            and rule.objective != "weighted"
-        ):
+        if method == ExactProtector() and rule.min_pureness is None:
             assert not (fit & (every.pureness == 1)).any(), (
                 "a pure region is found, and proven to be the best"
             )
@@ -196,7 +187,6 @@ def check(seed: int, method: Protector, share: float, **policy: Any) -> int:
     [
         (1.0, {"objective": "ncp"}),
         (0.7, {"objective": "pureness"}),
-        (0.5, {"objective": "weighted", "pureness_weight": 0.4}),
         (0.7, {"objective": "ncp", "min_pureness": 0.8}),
     ],
     ids=str,
@@ -326,7 +316,7 @@ def older_than(age: float) -> Any:
     return lambda rows: (rows["age"] > age).to_numpy()
 
 
-@pytest.mark.parametrize("objective", ["ncp", "pureness", "weighted"])
+@pytest.mark.parametrize("objective", ["ncp", "pureness"])
 def test_that_no_region_has_k_people_is_proven_where_no_model_is_asked(objective: Any) -> None:
     population = ages(20, 30, 40)
     (found,) = propose(
@@ -352,7 +342,6 @@ def test_that_no_region_has_k_people_is_proven_where_no_model_is_asked(objective
         ({"objective": "ncp", "min_pureness": 0.5}, 25, (True, 0.0)),
         ({"objective": "ncp", "min_pureness": 0.6}, 25, (False, None)),
         ({"objective": "pureness"}, 0, (True, 0.0)),
-        ({"objective": "weighted"}, 0, (True, 0.0)),  # pure, and of least NCP
         ({"objective": "pureness", "max_ncp": 0.2}, 0, (True, 0.0)),
         ({"objective": "pureness", "max_ncp": 0.1}, 0, (False, None)),
         ({"objective": "pureness", "min_pureness": 0.9}, 65, (False, None)),

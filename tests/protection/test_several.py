@@ -147,8 +147,8 @@ def test_each_answer_is_true_and_leaves_k_people(answers: Any) -> None:
     for query, some in by_query(answers):
         for entry in some:
             assert model(pd.DataFrame([point(entry, query)]))[0] == "yes"
-            assert consistent([entry]) == entry.certificate.k_consistent >= K
-            assert entry.certificate.k_effective >= K
+            assert consistent([entry]) == entry.recount.k_consistent >= K
+            assert entry.recount.k_effective >= K
 
 
 def test_no_two_answers_to_a_query_have_the_same_private_values(answers: Any) -> None:
@@ -285,7 +285,7 @@ def test_the_first_counterfactual_keeps_its_answer_and_an_equal_one_takes_anothe
         assert together[0] == alone[0][i][0] == alone[1][i][0]
         assert len({tuple(entry.released.items()) for entry in together}) == 3
         for entry in together:
-            assert consistent([entry]) == entry.certificate.k_consistent >= K
+            assert consistent([entry]) == entry.recount.k_consistent >= K
             assert model(pd.DataFrame([point(entry, dict(QUERIES.iloc[i]))]))[0] == "yes"
 
 

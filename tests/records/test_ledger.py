@@ -69,13 +69,17 @@ def test_what_is_on_record_outlives_the_ledger(open_ledger: Open) -> None:
     first.close()
 
 
-@pytest.mark.parametrize("version", ["4", "2", "1", "canary", None])
-def test_other_version_is_refused(tmp_path: Path, ledger: Ledger, version: str | None) -> None:
-    told = f"UPDATE cfk_ledger_meta SET value = '{version}' WHERE name = 'version'"
-    change(
-        f"sqlite:///{tmp_path / 'ledger.db'}", told if version else "DELETE FROM cfk_ledger_meta"
-    )
-    with pytest.raises(LedgerError, match="version") as caught:
+@pytest.mark.parametrize(
+    ("told", "said"),
+    [
+        ("UPDATE cfk_ledger_meta SET value = 'cfk ledger 2' WHERE name = 'format'", "version"),
+        ("UPDATE cfk_ledger_meta SET value = 'canary' WHERE name = 'format'", "damaged"),
+        ("DELETE FROM cfk_ledger_meta", "damaged"),
+    ],
+)
+def test_another_format_is_refused(tmp_path: Path, ledger: Ledger, told: str, said: str) -> None:
+    change(f"sqlite:///{tmp_path / 'ledger.db'}", told)
+    with pytest.raises(LedgerError, match=said) as caught:
         Ledger(tmp_path / "ledger.db")
     assert "canary" not in str(caught.value)
     assert caught.value.__context__ is None

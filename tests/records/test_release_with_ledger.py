@@ -92,10 +92,10 @@ def reasons(explanations: Explanations) -> set[str]:
 
 
 CHANGES: list[dict[str, object]] = [  # everything that gives a record another region
-    *({"method": "grasp", "seed": seed, "guarantee": "nominal"} for seed in range(3)),
-    {"objective": "ncp", "guarantee": "nominal"},
-    *({"k": k, "guarantee": "nominal"} for k in (6, 12)),
-    {"max_ncp": 0.9, "guarantee": "nominal"},
+    *({"method": "grasp", "seed": seed, "guarantee": "lookup"} for seed in range(3)),
+    {"objective": "ncp", "guarantee": "lookup"},
+    *({"k": k, "guarantee": "lookup"} for k in (6, 12)),
+    {"max_ncp": 0.9, "guarantee": "lookup"},
     {"guarantee": "reciprocal"},
 ]
 
@@ -115,11 +115,11 @@ def test_regions_of_one_record_never_add_up(ledger: Ledger) -> None:
                 seen[kept][query].add(region)
             for entry in result.generalized:
                 if not kept:
-                    assert entry.certificate.ledger is None
+                    assert entry.recount.ledger is None
                     continue
-                outcomes[entry.certificate.ledger] += 1
-                if change["guarantee"] == "nominal":
-                    assert entry.certificate.k_intersection == left(kept, entry.query) >= K
+                outcomes[entry.recount.ledger] += 1
+                if change["guarantee"] == "lookup":
+                    assert entry.recount.k_intersection == left(kept, entry.query) >= K
     assert set(outcomes) == {"new", "again", "earlier"}
     assert min(left(False, query) for query in seen[False]) < K, (
         "the attack must work where nobody keeps a ledger"
@@ -128,11 +128,11 @@ def test_regions_of_one_record_never_add_up(ledger: Ledger) -> None:
 
 
 def test_the_same_region_again_for_the_same_record_and_policy(ledger: Ledger) -> None:
-    nominal = {"method": "grasp", "guarantee": "nominal"}
+    lookup = {"method": "grasp", "guarantee": "lookup"}
     wanted = pd.concat([desired(), desired(n=1)])  # equal records of one request share their region
-    first = release(ledger, wanted, seed=0, **nominal)
-    again = release(ledger, wanted, seed=1, **nominal)
-    assert regions(again) == regions(first) != regions(release(None, wanted, seed=1, **nominal))
+    first = release(ledger, wanted, seed=0, **lookup)
+    again = release(ledger, wanted, seed=1, **lookup)
+    assert regions(again) == regions(first) != regions(release(None, wanted, seed=1, **lookup))
     assert ledger.status().releases == 12
 
 
@@ -207,7 +207,7 @@ def test_answers_with_a_region_on_record_are_true_for_the_person_who_asks_or_wit
             point["age"] = np.clip(point["age"], age.low, age.high)
             point["city"] = [own if own in city else min(city) for own in point["city"]]
             assert accepts(point).all()
-            recorded += entry.certificate.ledger != "new" and bool(change)
+            recorded += entry.recount.ledger != "new" and bool(change)
     assert recorded > 20
 
 
@@ -221,23 +221,21 @@ def test_a_record_keeps_its_region_under_a_new_partition(ledger: Ledger, guarant
     kept = [entry for entry in second.released if tuple(entry.released.items()) in known]
     assert len(kept) > 5
     assert all(entry.region == known[tuple(entry.released.items())] for entry in kept)
-    assert all(entry.certificate.k_effective >= K for entry in second.released)
+    assert all(entry.recount.k_effective >= K for entry in second.released)
     assert reasons(second) <= {"intersection", "too_few_remain"}
 
 
 def answers(ledger: Ledger | None) -> Counter[tuple[Region | None, ...]]:
-    """Count the sequences of regions that those get who have the desired outcome."""
-    asked = desired(n=len(FRAME))
+    """Count the sequences of regions that people get, who all have the desired outcome."""
+    asked = desired(FRAME, len(FRAME))
+    later = desired(AFTER, len(AFTER))
     epochs: list[tuple[pd.DataFrame, dict[str, object]]] = [
-        (FRAME, {}),
-        (AFTER, {"objective": "ncp"}),
-        (FRAME, {"max_ncp": 0.4}),
-        (AFTER, {"k": 2 * K}),
+        (asked, {}),
+        (later, {"objective": "ncp"}),
+        (asked, {"max_ncp": 0.4}),
+        (later, {"k": 2 * K}),
     ]
-    given = [
-        regions(release(ledger, asked, frame, anonymity_set="eligible", **policy))
-        for frame, policy in epochs
-    ]
+    given = [regions(release(ledger, asked, frame, **policy)) for frame, policy in epochs]
     return Counter(tuple(each.get(i) for each in given) for i in range(len(asked)))
 
 
@@ -266,9 +264,9 @@ def test_a_region_of_both_partitions_has_the_smaller_effective_k(ledger: Ledger)
     ]
     assert same, "some region must be in both"
     release(ledger, wanted)
-    again = {entry.query: entry.certificate for entry in release(ledger, wanted, twice).released}
+    again = {entry.query: entry.recount for entry in release(ledger, wanted, twice).released}
     for query in same:
-        known = small.released[query].certificate
+        known = small.released[query].recount
         assert (again[query].k, again[query].k_effective) == (known.k, known.k_effective)
 
 
@@ -290,12 +288,10 @@ def test_region_that_does_not_meet_todays_policy_is_withheld(ledger: Ledger) -> 
     third = release(ledger, desired(), min_pureness=0.0)
     assert regions(third) == regions(first)
     for one, other in zip(first.released, third.released, strict=True):
-        assert (one.certificate.ledger, other.certificate.ledger) == ("new", "again")
+        assert (one.recount.ledger, other.recount.ledger) == ("new", "again")
         # of a group those who are mapped to it are left
-        for certificate in (one.certificate, other.certificate):
-            assert (
-                certificate.k_intersection == certificate.k_effective == one.certificate.k_effective
-            )
+        for recount in (one.recount, other.recount):
+            assert recount.k_intersection == recount.k_effective == one.recount.k_effective
 
 
 def test_todays_partition_is_not_asked_about_a_record_with_a_region(
@@ -344,7 +340,7 @@ def test_nothing_leaves_when_the_ledger_fails(
     assert "the database is gone" in caplog.text
 
 
-@pytest.mark.parametrize("guarantee", ["nominal", "reciprocal"])
+@pytest.mark.parametrize("guarantee", ["lookup", "reciprocal"])
 def test_a_database_that_others_hold_withholds(tmp_path: Path, guarantee: str) -> None:
     with Ledger(tmp_path / "ledger.db", timeout=0.01, create=True) as ledger:
         anonymizer = fitted(ledger, guarantee=guarantee)
@@ -387,7 +383,7 @@ def test_the_database_holds_no_private_value(ledger: Ledger, tmp_path: Path) -> 
     frame = FRAME.assign(
         salary=np.random.default_rng(5).integers(10_000_000, 99_999_999, len(FRAME))
     )
-    for guarantee in ("reciprocal", "nominal"):
+    for guarantee in ("reciprocal", "lookup"):
         assert release(ledger, desired(frame), frame, guarantee=guarantee).released
     ledger.close()
     content = b"".join(path.read_bytes() for path in tmp_path.iterdir() if path.is_file())

@@ -30,7 +30,7 @@ from cfk_plugin.records.rule import (
 Asked = dict[str, Any]
 
 
-def nominal(low: int, high: int, **changes: Any) -> Asked:
+def lookup(low: int, high: int, **changes: Any) -> Asked:
     """Ask for the region of these ages, of which one person each has one.
 
     `only` is what today's policy accepts, and `gone` who is not there today.
@@ -40,7 +40,7 @@ def nominal(low: int, high: int, **changes: Any) -> Asked:
         "region": Region({"age": Interval(low, high)}),
         "policy": "p1",
         "population": "f1",
-        "guarantee": "nominal",
+        "guarantee": "lookup",
         "k": 10,
         "members": frozenset(),
         "only": None,
@@ -52,7 +52,7 @@ def nominal(low: int, high: int, **changes: Any) -> Asked:
 def group(low: int, high: int, people: int = 20, **changes: Any) -> Asked:
     """Ask for the region of a group of so many people, the youngest inside."""
     members = person_handles(range(low, low + people)) - person_handles(changes.get("gone", ()))
-    return nominal(low, high, **{"guarantee": "reciprocal", "members": members, **changes})
+    return lookup(low, high, **{"guarantee": "reciprocal", "members": members, **changes})
 
 
 def person_handles(ages: Iterable[int]) -> frozenset[str]:
@@ -111,59 +111,59 @@ def in_words(decision: Decision) -> str:
 INTERSECTION, TOO_FEW = "refused: intersection", "refused: too_few_remain"
 STORIES: dict[str, list[tuple[Asked, str]]] = {
     "a region leaves with k people in common with all that left": [
-        (nominal(0, 8), INTERSECTION),
-        (nominal(0, 19), "new 0-19, 20 left"),
-        (nominal(0, 19), "again 0-19, 20 left"),
-        (nominal(10, 29), "new 10-29, 10 left"),
+        (lookup(0, 8), INTERSECTION),
+        (lookup(0, 19), "new 0-19, 20 left"),
+        (lookup(0, 19), "again 0-19, 20 left"),
+        (lookup(10, 29), "new 10-29, 10 left"),
         # ten in common with each of them, five with both
-        (nominal(5, 14), "earlier 10-29, 10 left"),
-        (nominal(11, 40), "earlier 10-29, 10 left"),
-        (nominal(50, 69, record=2), "new 50-69, 20 left"),  # others' regions do not bind it
+        (lookup(5, 14), "earlier 10-29, 10 left"),
+        (lookup(11, 40), "earlier 10-29, 10 left"),
+        (lookup(50, 69, record=2), "new 50-69, 20 left"),  # others' regions do not bind it
     ],
     "the latest that today's policy accepts is given again": [
-        (nominal(0, 19), "new 0-19, 20 left"),
-        (nominal(5, 30), "new 5-30, 15 left"),
-        (nominal(40, 60), "earlier 5-30, 15 left"),
-        (nominal(40, 60, only=[]), INTERSECTION),
-        (nominal(40, 60, only=[(0, 19)]), "earlier 0-19, 15 left"),
-        (nominal(40, 60), "earlier 0-19, 15 left"),  # it left last
+        (lookup(0, 19), "new 0-19, 20 left"),
+        (lookup(5, 30), "new 5-30, 15 left"),
+        (lookup(40, 60), "earlier 5-30, 15 left"),
+        (lookup(40, 60, only=[]), INTERSECTION),
+        (lookup(40, 60, only=[(0, 19)]), "earlier 0-19, 15 left"),
+        (lookup(40, 60), "earlier 0-19, 15 left"),  # it left last
     ],
     "the largest k of all that left binds": [
-        (nominal(0, 29, k=20), "new 0-29, 30 left"),
-        (nominal(11, 40, k=2, policy="p2", population="f2"), "earlier 0-29, 30 left"),
-        (nominal(10, 40, k=2, policy="p2", population="f2"), "new 10-40, 20 left"),
+        (lookup(0, 29, k=20), "new 0-29, 30 left"),
+        (lookup(11, 40, k=2, policy="p2", population="f2"), "earlier 0-29, 30 left"),
+        (lookup(10, 40, k=2, policy="p2", population="f2"), "new 10-40, 20 left"),
     ],
     "k of each policy that a region left under binds": [
-        (nominal(0, 29, k=5), "new 0-29, 30 left"),
-        (nominal(0, 29, k=20, policy="p2"), "again 0-29, 30 left"),
-        (nominal(15, 40, k=5), "earlier 0-29, 30 left"),
-        (nominal(0, 29, k=31), TOO_FEW),
+        (lookup(0, 29, k=5), "new 0-29, 30 left"),
+        (lookup(0, 29, k=20, policy="p2"), "again 0-29, 30 left"),
+        (lookup(15, 40, k=5), "earlier 0-29, 30 left"),
+        (lookup(0, 29, k=31), TOO_FEW),
     ],
     "k of a policy under which something else was asked for binds, too": [
-        (nominal(0, 29, k=5), "new 0-29, 30 left"),
-        (nominal(27, 50, k=20, policy="p2"), "earlier 0-29, 30 left"),
-        (nominal(0, 29, k=5), "again 0-29, 30 left"),  # does not lower it
-        (nominal(15, 40, k=5), "earlier 0-29, 30 left"),
+        (lookup(0, 29, k=5), "new 0-29, 30 left"),
+        (lookup(27, 50, k=20, policy="p2"), "earlier 0-29, 30 left"),
+        (lookup(0, 29, k=5), "again 0-29, 30 left"),  # does not lower it
+        (lookup(15, 40, k=5), "earlier 0-29, 30 left"),
     ],
     "a region that left is given again if today's policy accepts it": [
-        (nominal(0, 19, only=[]), "new 0-19, 20 left"),
-        (nominal(0, 19, only=[]), INTERSECTION),
-        (nominal(0, 19), "again 0-19, 20 left"),
+        (lookup(0, 19, only=[]), "new 0-19, 20 left"),
+        (lookup(0, 19, only=[]), INTERSECTION),
+        (lookup(0, 19), "again 0-19, 20 left"),
     ],
     "people who left do not count": [
-        (nominal(0, 19), "new 0-19, 20 left"),
-        (nominal(0, 19, gone=range(5)), "again 0-19, 15 left"),
-        (nominal(0, 19, gone=range(11)), TOO_FEW),
-        (nominal(5, 29, gone=range(11)), TOO_FEW),  # 11 to 19 are in both
-        (nominal(5, 29, gone=range(9)), "new 5-29, 11 left"),
+        (lookup(0, 19), "new 0-19, 20 left"),
+        (lookup(0, 19, gone=range(5)), "again 0-19, 15 left"),
+        (lookup(0, 19, gone=range(11)), TOO_FEW),
+        (lookup(5, 29, gone=range(11)), TOO_FEW),  # 11 to 19 are in both
+        (lookup(5, 29, gone=range(9)), "new 5-29, 11 left"),
         # nobody who was away at one of the releases could be meant by all of them
-        (nominal(0, 19), "again 0-19, 11 left"),
+        (lookup(0, 19), "again 0-19, 11 left"),
     ],
     "people who came later do not count": [
-        (nominal(0, 29, gone=range(10, 30)), "new 0-29, 10 left"),
-        (nominal(0, 29), "again 0-29, 10 left"),
-        (nominal(5, 29), "earlier 0-29, 10 left"),
-        (nominal(0, 29, gone=[0]), TOO_FEW),
+        (lookup(0, 29, gone=range(10, 30)), "new 0-29, 10 left"),
+        (lookup(0, 29), "again 0-29, 10 left"),
+        (lookup(5, 29), "earlier 0-29, 10 left"),
+        (lookup(0, 29, gone=[0]), TOO_FEW),
     ],
     "a group of fewer than k does not leave": [
         (group(0, 39, 0), INTERSECTION),
@@ -200,22 +200,22 @@ STORIES: dict[str, list[tuple[Asked, str]]] = {
         (group(0, 39, 20, gone=range(20, 40)), "again 0-39 of 12, 12 left"),
         (group(0, 39, 20), "again 0-39 of 12, 12 left"),  # those who came back
     ],
-    "what left under a nominal guarantee is no group": [
-        (nominal(0, 39), "new 0-39, 40 left"),
+    "what left under a lookup guarantee is no group": [
+        (lookup(0, 39), "new 0-39, 40 left"),
         (group(0, 39), INTERSECTION),
         (group(0, 60), INTERSECTION),
     ],
-    "a group binds what is asked for under a nominal guarantee, with its k": [
+    "a group binds what is asked for under a lookup guarantee, with its k": [
         (group(0, 39, 17, k=15), "new 0-39, 17 left"),
-        (nominal(28, 60, k=2), "earlier 0-39 of 17, 40 left"),  # twelve ages in common
-        (nominal(20, 60, k=2), "new 20-60, 20 left"),
+        (lookup(28, 60, k=2), "earlier 0-39 of 17, 40 left"),  # twelve ages in common
+        (lookup(20, 60, k=2), "new 20-60, 20 left"),
     ],
     "of a record with a group and others nothing but the people inside is known": [
         (group(0, 39, 17), "new 0-39, 17 left"),
-        (nominal(0, 39, policy="n"), "again 0-39 of 17, 40 left"),
+        (lookup(0, 39, policy="n"), "again 0-39 of 17, 40 left"),
         (group(0, 50), "earlier 0-39 of 17, 17 left"),
-        (nominal(20, 59), "new 20-59, 20 left"),
-        (nominal(35, 70), "earlier 20-59, 20 left"),
+        (lookup(20, 59), "new 20-59, 20 left"),
+        (lookup(35, 70), "earlier 20-59, 20 left"),
         (group(7, 70, policy="p2"), "earlier 0-39 of 17"),
         (group(0, 39), "again 0-39 of 17"),
     ],
@@ -239,13 +239,13 @@ def test_story_in_one_batch(ledger: Ledger, story: str) -> None:
 
 
 def test_candidates_of_one_batch_see_each_other(ledger: Ledger) -> None:
-    again = [nominal(0, 19), nominal(0, 19)]
-    found = told(ledger, nominal(0, 19), nominal(15, 40), *again)
+    again = [lookup(0, 19), lookup(0, 19)]
+    found = told(ledger, lookup(0, 19), lookup(15, 40), *again)
     assert found == [f"{how} 0-19, 20 left" for how in ("new", "earlier", "again", "again")]
     (row,) = ledger.export()
     assert (row["times"], row["members"], row["inside"]) == (4, 0, 20)
     assert row["first"] < row["last"]
-    assert told(ledger, nominal(50, 69, record=2), nominal(40, 60, only=[])) == [
+    assert told(ledger, lookup(50, 69, record=2), lookup(40, 60, only=[])) == [
         "new 50-69, 20 left",
         INTERSECTION,
     ]
@@ -311,7 +311,7 @@ def test_members_of_a_group_are_answered_alike_wherever_a_new_partition_puts_the
 
 
 def test_what_is_known_of_a_record_is_found(ledger: Ledger) -> None:
-    first, other = nominal(0, 19), nominal(5, 25)
+    first, other = lookup(0, 19), lookup(5, 25)
     record = handle(ledger, first)
 
     def latest(*setting: str) -> Region | None:
@@ -323,7 +323,7 @@ def test_what_is_known_of_a_record_is_found(ledger: Ledger) -> None:
     settle(ledger, first, other)
     assert latest("p1", "f1") == other["region"]
     assert latest("p2", "f1") is latest("p1", "f2") is None
-    settle(ledger, nominal(0, 19, policy="p2"))
+    settle(ledger, lookup(0, 19, policy="p2"))
     assert latest("p1") == other["region"]
     assert latest() == first["region"]
     assert ledger.latest([record])[record].people.inside == person_handles(range(20))
@@ -336,7 +336,7 @@ def test_an_exception_of_a_callback_surfaces_and_nothing_is_recorded(ledger: Led
                 raise ZeroDivisionError("mine")
             return super().inside(region)
 
-    both = [nominal(0, 19), nominal(50, 69, record=2)]
+    both = [lookup(0, 19), lookup(50, 69, record=2)]
     with pytest.raises(ZeroDivisionError, match="mine") as caught:
         settle(ledger, *both, town=Broken(both))
     assert caught.value.__context__ is None
@@ -356,7 +356,7 @@ def test_an_exception_of_a_callback_surfaces_and_nothing_is_recorded(ledger: Led
     ],
 )
 def test_an_impossible_candidate_is_refused(ledger: Ledger, changes: Asked, said: str) -> None:
-    asked = nominal(0, 19, **changes)
+    asked = lookup(0, 19, **changes)
     wanted = candidate(ledger, asked)
     if not changes:
         wanted = replace(wanted, record="canary")
@@ -371,7 +371,7 @@ def test_threads_and_ledgers_see_each_other(open_ledger: Callable[..., Ledger]) 
 
     def release(ledger: Ledger, start: int) -> None:
         for low in range(start, 60, 7):
-            found = settle(ledger, nominal(low, low + 25))
+            found = settle(ledger, lookup(low, low + 25))
             released.extend(decision.region for decision in found if decision.region)
 
     threads = [threading.Thread(target=release, args=(ledgers[i % 2], i)) for i in range(6)]

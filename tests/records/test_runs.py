@@ -26,17 +26,15 @@ from cfk_plugin import (
     KAnonymizer,
     Population,
     PrivacyPolicy,
-    RunLogger,
     Schema,
     Withheld,
     __version__,
     protect,
-    track,
 )
 from cfk_plugin.errors import TrackingError
 from cfk_plugin.metrics.provenance import environment_of
 from cfk_plugin.records import run as runs
-from cfk_plugin.records.logger import observe
+from cfk_plugin.records.logger import RunLogger, observe
 from cfk_plugin.records.record import RunRecord, recount_table
 from cfk_plugin.records.spool import Shipper, spool_folder
 from cfk_plugin.records.tally import Tally
@@ -105,7 +103,7 @@ def test_log_writes_params_metrics_and_tags(mlflow_store: str) -> None:
     params = {
         "cfk.k": "5",
         "cfk.method": "exact",
-        "cfk.guarantee": "nominal",
+        "cfk.guarantee": "lookup",
         "cfk.generator": "dice",
     }
     assert run.data.params == params | {"cfk.least_pureness": "0.0"}
@@ -113,7 +111,7 @@ def test_log_writes_params_metrics_and_tags(mlflow_store: str) -> None:
     assert len(tags.pop("cfk.stream")) == 16
     assert tags == {
         "cfk.schema_version": "1",
-        "cfk.policy_sha256": PrivacyPolicy(guarantee="nominal", k=5).sha256,
+        "cfk.policy_sha256": PrivacyPolicy(guarantee="lookup", k=5).sha256,
         "cfk.population_fingerprint": "00c0ffee",
         "cfk.plugins": "dice 0.1.0",
         "cfk.verdict": "pass",
@@ -187,7 +185,7 @@ def test_rows_and_policy_are_artifacts_and_private_counts_are_beside(mlflow_stor
     assert json.loads(rows["released"][0]) == {"salary": 60}
     assert json.loads(rows["region"][0])["city"] == {"kind": "set", "values": ["Antwerp", "Ghent"]}
     policy = json.loads((files_of(run_id) / "policy.json").read_text())
-    assert policy == PrivacyPolicy(guarantee="nominal", k=5).to_dict()
+    assert policy == PrivacyPolicy(guarantee="lookup", k=5).to_dict()
     assert "41414" not in repr(run_of(run_id).to_dictionary())
     assert "31337" not in rows.to_csv()
     assert parts_of(run_id, "recount").loc[0, ["k_private", "private_matches"]].tolist() == [
@@ -265,7 +263,7 @@ def test_what_a_run_says_once(mlflow_store: str, spool: Path) -> None:
     logger.submit(measured())
     logger.submit(measured())
     assert [record.population is None for record in kept(spool)] == [False, True]
-    measured().log(run_id=run_id, model="models:/credit/3")
+    RunLogger(run_id, model="models:/credit/3").log(measured())
     measured(about=ResultContext({**POPULATION, "people": 12}, ABOUT.environment)).log(
         run_id=run_id
     )
@@ -322,7 +320,7 @@ def test_the_model_that_was_given_is_on_record_by_its_name() -> None:
 )
 def test_verdict(entries: list[Any], verdict: str, mlflow_store: str) -> None:
     run = run_of(
-        Explanations(entries, policy=PrivacyPolicy(guarantee="nominal", k=5), columns=COLUMNS).log()
+        Explanations(entries, policy=PrivacyPolicy(guarantee="lookup", k=5), columns=COLUMNS).log()
     )
     assert (run.data.tags["cfk.verdict"], run.data.metrics["cfk.asked"]) == (verdict, len(entries))
 
@@ -349,16 +347,15 @@ def test_steps_and_summary_go_on_over_calls_loggers_and_ways(mlflow_store: str) 
 
 def test_the_summary_of_a_run_goes_on(mlflow_store: str) -> None:
     known = {"l": 4, "t": 0.5, "disclosure": 0.125, "k_private": 2}
-    one = released(0, k=5, **known, prosecutor_risk=1 / 5)
+    one = released(0, k=5, **known)
     two = released(
         0,
         k=10,
         **known | {"l": 3, "t": 0.75},
         majority=False,
         optimal=False,
-        prosecutor_risk=1 / 10,
     )
-    three = released(1, k=20, **known, k_consistent=2, prosecutor_risk=1 / 20)
+    three = released(1, k=20, **known, k_consistent=2)
     result = measured(one, Withheld(1, "infeasible"), two, three, findings=None)
     run_id = RunLogger().log(result[:2])
     assert metrics_of(run_id)["cfk.cdm"] == 5 + 331
@@ -479,11 +476,12 @@ def test_other_settings_in_the_background_get_a_child_run(mlflow_store: str) -> 
 # --- in the background ----------------------------------------------------------------------------
 
 
-def test_track_logs_what_is_observed_inside_the_block(mlflow_store: str) -> None:
-    with track(experiment="block", tags={"team": "risk"}) as logger:
-        observe(explanations())
-        observe(explanations())
+def test_what_is_observed_is_logged_to_the_run_of_the_logger(mlflow_store: str) -> None:
+    logger = RunLogger(experiment="observed", tags={"team": "risk"})
+    observe(explanations(), logger)
+    observe(explanations(), logger)
     observe(explanations())
+    logger.finish()
     assert logger.flush()
     run = run_of(logger.run_id)
     assert (run.data.metrics["cfk.asked"], run.data.tags["team"], run.info.status) == (
@@ -543,9 +541,10 @@ def test_a_hanging_server_neither_delays_nor_loses(
     connecting: set[int],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    with track(tracking_uri=hanging, timeout=0.3) as logger:
-        for _ in range(3):
-            observe(explanations())
+    logger = RunLogger(tracking_uri=hanging, timeout=0.3)
+    for _ in range(3):
+        observe(explanations(), logger)
+    logger.finish()
     assert not logger.flush(60)  # until the server is found to be down
     start = time.monotonic()
     own_shipper.close()  # as at exit
@@ -563,9 +562,9 @@ def test_a_hanging_server_neither_delays_nor_loses(
 @pytest.mark.parametrize("server", ["nobody", "hanging"])
 def test_explicit_log_says_soon_that_the_server_is_down(server: str, hanging: str) -> None:
     with pytest.raises(TrackingError, match="tracking server does not answer"):
-        explanations().log(
+        RunLogger(
             tracking_uri=hanging if server == "hanging" else "http://127.0.0.1:9", timeout=0.3
-        )
+        ).log(explanations())
 
 
 def test_records_are_sent_again_when_the_server_is_back(
@@ -616,7 +615,7 @@ def protected(track: bool | RunLogger) -> Any:
         population=Population.from_frame(
             train, Schema.from_frame(train, quasi_identifiers=["age"])
         ),
-        policy=PrivacyPolicy(guarantee="nominal", k=2),
+        policy=PrivacyPolicy(guarantee="lookup", k=2),
         desired=True,
         plugins=[import_module("cfk_adapters.function")],
         track=track,

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cfk_plugin import RunLogger, Withheld, track
+from cfk_plugin import Withheld
 from cfk_plugin.errors import TrackingError
-from cfk_plugin.records.logger import observe
+from cfk_plugin.records.logger import RunLogger, observe
 from prototyped import FINGERPRINT, certificate, policy, prototype, prototypes, unproven
 from spooled import explanations, kept
 
@@ -92,9 +92,10 @@ def test_a_claim_asks_for_review(seeded: bool, mlflow_store: str) -> None:
 def test_no_fingerprint_of_the_population_is_logged_anywhere(
     mlflow_store: str, tmp_path: Path
 ) -> None:
-    with track() as logger:
-        observe(prototypes())
-        observe(prototypes())
+    logger = RunLogger()
+    observe(prototypes(), logger)
+    observe(prototypes(), logger)
+    logger.finish()
     assert logger.flush()
     assert data_of(logger.run_id).metrics["cfk.prototypes"] == 4
     prototypes().log()
@@ -109,7 +110,7 @@ def test_rows_hold_the_prototypes_and_nothing_counted(mlflow_store: str) -> None
     rows = pd.read_parquet(part)
     assert rows["step"].tolist() == [0, 1, 2]
     assert json.loads(rows["prototype"][0]) == {"age": 31, "city": "Ghent", "salary": 52.5}
-    assert json.loads(rows["certificate"][0]) == certificate().public()
+    assert json.loads(rows["certificate"][0]) == certificate().to_dict()
     assert rows["feature.city"].fillna("").tolist() == ["Ghent", "", "missing"]
     assert rows["reason"].fillna("").tolist() == ["", "none_found", ""]
     assert rows["epsilon"].tolist()[::2] == [1.0, 1.0]

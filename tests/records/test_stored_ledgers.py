@@ -1,7 +1,7 @@
 """A ledger and budgets that earlier code wrote: today's opens, verifies and continues them, with
 the same answers. Those of versions that did not say who shared a region are refused.
 
-Beside `ledger_3.db` is what the code of then told of it, and what it answered to the questions
+Beside `ledger_1.db` is what the code of then told of it, and what it answered to the questions
 below, asked of a copy. Run this file as a program to write both anew.
 """
 
@@ -50,21 +50,21 @@ ODD = {
 }
 # record, region, guarantee, k, people in its group
 QUESTIONS: list[tuple[int, Region, str, int, int]] = [
-    (1, span(38, 60), "nominal", 2, 0),
-    (1, span(35, 45), "nominal", 2, 0),
+    (1, span(38, 60), "lookup", 2, 0),
+    (1, span(35, 45), "lookup", 2, 0),
     (1, span(20, 40), "reciprocal", 5, 20),
     (3, span(0, 19), "reciprocal", 11, 20),
     (3, span(0, 19), "reciprocal", 13, 20),
     (5, span(60, 70), "catalogue", 12, 10),
-    (5, span(60, 79, **ODD), "nominal", 8, 0),
+    (5, span(60, 79, **ODD), "lookup", 8, 0),
     (7, span(60, 79), "catalogue", 8, 9),
-    (9, span(0, 9), "nominal", 10, 0),
-    (9, span(0, 8), "nominal", 10, 0),
+    (9, span(0, 9), "lookup", 10, 0),
+    (9, span(0, 8), "lookup", 10, 0),
 ]
 BEFORE: list[tuple[int, Region, str, int, int]] = [
-    (1, span(20, 60), "nominal", 5, 0),
-    (1, span(36, 60), "nominal", 5, 0),
-    (2, span(20, 60), "nominal", 5, 0),
+    (1, span(20, 60), "lookup", 5, 0),
+    (1, span(36, 60), "lookup", 5, 0),
+    (2, span(20, 60), "lookup", 5, 0),
     (3, span(0, 19), "reciprocal", 10, 12),
     (5, span(60, 79, **ODD), "catalogue", 12, 20),
     (7, span(60, 79), "catalogue", 8, 20),
@@ -150,8 +150,8 @@ def told_of(ledger: Ledger) -> dict[str, Any]:
 @pytest.fixture
 def stored(tmp_path: Path) -> tuple[Path, dict[str, Any]]:
     """Return a copy of a ledger, and what the code that made it told of it."""
-    told = json.loads((STORED / "ledger_3.json").read_text())
-    return Path(shutil.copy(STORED / "ledger_3.db", tmp_path)), told
+    told = json.loads((STORED / "ledger_1.json").read_text())
+    return Path(shutil.copy(STORED / "ledger_1.db", tmp_path)), told
 
 
 def test_counts_rows_and_budgets_are_those_of_then(stored: tuple[Path, dict[str, Any]]) -> None:
@@ -173,13 +173,10 @@ def test_further_questions_are_answered_as_then(stored: tuple[Path, dict[str, An
     Ledger(file, key=KEY).close()
 
 
-@pytest.mark.parametrize("version", [1, 2])
-def test_a_ledger_that_does_not_say_who_shared_a_region_is_refused(
-    version: int, tmp_path: Path
-) -> None:
-    file = Path(shutil.copy(STORED / f"ledger_{version}.db", tmp_path))
+def test_a_ledger_from_before_the_first_release_is_refused(tmp_path: Path) -> None:
+    file = Path(shutil.copy(STORED / "before_release" / "ledger.db", tmp_path))
     before = file.read_bytes()
-    with pytest.raises(LedgerError, match=f"has version {version}.*reads version 3.*who is left"):
+    with pytest.raises(LedgerError, match=r"before the first release.*make another"):
         Ledger(file, key=KEY)
     with pytest.raises(LedgerError, match="already"):
         Ledger(file, key=KEY, create=True)
@@ -188,7 +185,7 @@ def test_a_ledger_that_does_not_say_who_shared_a_region_is_refused(
 
 def write() -> None:
     """Write a ledger with this version of the code, and what it tells and answers."""
-    file = STORED / "ledger_3.db"
+    file = STORED / "ledger_1.db"
     file.unlink(missing_ok=True)
     with Ledger(file, key=KEY, create=True) as ledger:
         table = pd.DataFrame({"who": ["a", "b"], "age": [1, 2], "town": ["x", "y"]})
@@ -205,7 +202,7 @@ def write() -> None:
         with Ledger(shutil.copy(file, folder), key=KEY) as ledger:
             answers = ask(ledger, QUESTIONS, "august")
             content = {"ledger": told, "answers": answers, "allowed": spend(ledger)}
-    (STORED / "ledger_3.json").write_text(json.dumps(content, indent=1) + "\n")
+    (STORED / "ledger_1.json").write_text(json.dumps(content, indent=1) + "\n")
 
 
 if __name__ == "__main__":

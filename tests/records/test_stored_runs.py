@@ -45,7 +45,7 @@ def parsed(text: str) -> Any:
 def test_runs_give_the_same_report(mlflow_store: str) -> None:
     said = parsed(PrivacyReport.of_runs([imported(name) for name in KINDS]).to_json())
     kept = parsed((STORED / "report.json").read_text("utf-8"))
-    # nominal promised neither
+    # lookup promised neither
     judged = kept.pop("checks") | {"k_desired_min": "review", "k_consistent_min": "pass"}
     assert judged == {each["id"]: each["status"] for each in said["checks"]}
     assert kept == {name: said[name] for name in kept}

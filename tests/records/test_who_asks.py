@@ -108,7 +108,7 @@ WAYS = {
     "an explainer": lambda: by_an_explainer("reciprocal"),
     "a table": lambda: of_a_table("reciprocal"),
     "a table before a catalogue": lambda: of_a_table("catalogue"),
-    "a table, looked up": lambda: of_a_table("nominal"),
+    "a table, looked up": lambda: of_a_table("lookup"),
     "prototypes": prototypes,
 }
 

@@ -15,17 +15,10 @@ import pytest
 
 from applicants import FEATURES, QUERIES, ROWS, label
 from cfk_adapters.nearest import NearestUnlikeNeighbour
-from cfk_plugin import (
-    KAnonymizer,
-    Population,
-    PrivacyPolicy,
-    PrivacyReport,
-    RunLogger,
-    Schema,
-    protect,
-)
+from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, PrivacyReport, Schema, protect
 from cfk_plugin.data.policy import PRIVATE_LINKAGE, STEERING
 from cfk_plugin.errors import ExactValuesWarning, InputError, PolicyError, QuerySteeringWarning
+from cfk_plugin.records.logger import RunLogger
 
 K = 5
 SCHEMA = Schema.from_frame(ROWS, quasi_identifiers=["age", "job"], target="approved")
@@ -61,7 +54,7 @@ def silent() -> Iterator[None]:
 def test_private_values_are_shared_where_there_is_a_catalogue() -> None:
     assert PrivacyPolicy().private_values == "shared"
     assert PrivacyPolicy(private_values="exact").private_values == "exact"
-    for guarantee in ("nominal", "reciprocal"):
+    for guarantee in ("lookup", "reciprocal"):
         assert PrivacyPolicy(guarantee=guarantee).private_values == "exact"  # type: ignore[arg-type]
 
 
@@ -72,13 +65,13 @@ def test_a_stored_policy_holds_the_resolved_value() -> None:
 
 
 def test_another_guarantee_has_its_own_default() -> None:
-    nominal = PrivacyPolicy().with_guarantee("nominal")
-    assert nominal == PrivacyPolicy(guarantee="nominal")
-    assert nominal.with_guarantee("catalogue") == PrivacyPolicy()
+    lookup = PrivacyPolicy().with_guarantee("lookup")
+    assert lookup == PrivacyPolicy(guarantee="lookup")
+    assert lookup.with_guarantee("catalogue") == PrivacyPolicy()
     for form in ("bins", "exact"):
         policy = PrivacyPolicy(private_values=form)  # type: ignore[arg-type]
         assert policy.with_guarantee("catalogue") == policy
-    assert PrivacyPolicy(private_values="bins").with_guarantee("nominal").private_values == "bins"
+    assert PrivacyPolicy(private_values="bins").with_guarantee("lookup").private_values == "bins"
 
 
 @pytest.mark.usefixtures("silent")
@@ -214,7 +207,7 @@ def test_the_sample_is_logged_once_however_many_calls_follow(tmp_path: Path) -> 
     logger = RunLogger(experiment="defaults", tracking_uri=uri)
     protected = private(neighbour())
     for _ in range(3):
-        protected.explain(QUERIES).log(logger)
+        logger.log(protected.explain(QUERIES))
     run = mlflow.MlflowClient(uri).get_run(str(logger.run_id))
     assert run.data.metrics["cfk.sampled"] == 20
     assert run.data.metrics["cfk.native_rate"] == 1
@@ -229,9 +222,7 @@ STEERED = "started at an explainer's counterfactuals"
 
 
 def reported(explanations: Any) -> Any:
-    logger = RunLogger(experiment="defaults")
-    explanations.log(logger)
-    return PrivacyReport.of_runs(str(logger.run_id)).data
+    return PrivacyReport.of_runs(explanations.log(experiment="defaults")).data
 
 
 @pytest.mark.usefixtures("mlflow_store")

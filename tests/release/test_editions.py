@@ -181,10 +181,9 @@ def test_another_k_or_outcome_has_values_of_its_own(first: Path) -> None:
 def test_shared_values_have_no_record(first: Path) -> None:
     with again(first) as ledger:
         entries = fitted(TABLE, ledger).published().generalized
-        assert {entry.certificate.ledger for entry in entries} == {"no_record"}
+        assert {entry.recount.ledger for entry in entries} == {"no_record"}
         assert all(
-            entry.certificate.k_intersection == entry.certificate.k_effective >= K
-            for entry in entries
+            entry.recount.k_intersection == entry.recount.k_effective >= K for entry in entries
         )
         assert ledger.status().releases == 0
 
@@ -290,7 +289,7 @@ def test_exact_values_of_k_new_people_of_a_group_are_published(tmp_path: Path) -
         later = fitted(with_people(MANY.assign(age=66, town="Mons")), ledger, **EXACT)
         new = [entry for entry in later.published().generalized if entry.released["debt"] == 77]
         assert new
-        assert {entry.certificate.ledger for entry in new} == {"new"}
+        assert {entry.recount.ledger for entry in new} == {"new"}
 
 
 def test_a_catalogue_of_the_same_table_can_be_published_again(tmp_path: Path) -> None:
@@ -380,7 +379,7 @@ def test_text_that_looks_alike_is_the_same(tmp_path: Path) -> None:
         known = ledger.status().records
         later = fitted(spelled, ledger, **policy).transform(spelled.loc[wanted.index])
         assert ledger.status().records == known
-        assert {entry.certificate.ledger for entry in later.generalized} <= {"again", "earlier"}
+        assert {entry.recount.ledger for entry in later.generalized} <= {"again", "earlier"}
 
 
 def test_the_command_says_what_changed(
@@ -390,19 +389,19 @@ def test_the_command_says_what_changed(
     monkeypatch.chdir(tmp_path)
     Path("schema.json").write_text(json.dumps(ROLES))
     TABLE.to_csv("train.csv", index=False)
-    options = ("train.csv", "-s", "schema.json")
+    options = ("--train", "train.csv", "-s", "schema.json")
     Ledger("new.db", create=True).close()
-    assert "not used yet" in cfk("ledger check", "new.db", *options).stdout
-    assert "of 200 people 200 are on record" in cfk("ledger check", first, *options).stdout
+    assert "not used yet" in cfk("ledger status", "new.db", *options).stdout
+    assert "of 200 people 200 are on record" in cfk("ledger status", first, *options).stdout
     TABLE.assign(debt=TABLE["debt"] + 1).to_csv("train.csv", index=False)
-    assert "of 200 people 0 are" in cfk("ledger check", first, *options, code=1).stdout
+    assert "of 200 people 0 are" in cfk("ledger status", first, *options, code=1).stdout
     TABLE.rename(columns={"debt": "debts"}).to_csv("train.csv", index=False)
-    said = cfk("ledger check", first, *options, code=1).stdout
+    said = cfk("ledger status", first, *options, code=1).stdout
     assert "new column 'debts'" in said
     assert "gone column 'debt'" in said
     TABLE.assign(person=range(200)).to_csv("train.csv", index=False)
     Path("schema.json").write_text(json.dumps(ROLES | {"subject": "person"}))
-    assert "now by column 'person'" in cfk("ledger check", first, *options, code=1).stdout
+    assert "now by column 'person'" in cfk("ledger status", first, *options, code=1).stdout
 
 
 def test_a_catalogue_that_another_process_put_on_record_meanwhile_counts(tmp_path: Path) -> None:

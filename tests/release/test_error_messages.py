@@ -16,24 +16,23 @@ from cfk_plugin import (
     DPPrototypes,
     Hierarchy,
     KAnonymizer,
-    Phrase,
     Population,
     PrivacyPolicy,
     PrivacyReport,
-    PrototypePolicy,
     Schema,
     log_protected_model,
     protect,
     protected,
-    track,
 )
 from cfk_plugin.audit import Setting
 from cfk_plugin.audit.extraction import extraction
 from cfk_plugin.audit.membership import membership
 from cfk_plugin.audit.targets import RawOwner
+from cfk_plugin.data.region import Phrase
 from cfk_plugin.errors import AdapterError, CFKError, InputError
 from cfk_plugin.frontier import frontier
 from cfk_plugin.release.detection import Detector
+from cfk_plugin.release.results import PrototypePolicy
 
 DICE = "dice_ml"
 RANDOM = np.random.default_rng(5)
@@ -145,7 +144,10 @@ WRONG: Mapping[str, tuple[Callable[[], Any], str]] = {
         lambda: wrapped(ledger="ledger.db"),
         "ledger must be a Ledger, got str; open one with Ledger(path)",
     ),
-    "track": (lambda: wrapped(track="run"), "track must be True, False or a RunLogger, got str"),
+    "track": (
+        lambda: wrapped(track=7),
+        "track must be True, False or the name of an MLflow experiment; got int",
+    ),
     "plugins": (lambda: wrapped(plugins=7), "plugins must be a list of plugins, got int"),
     "groups": (
         lambda: wrapped(groups=7),
@@ -250,11 +252,10 @@ WRONG: Mapping[str, tuple[Callable[[], Any], str]] = {
         lambda: PrivacyReport.read({}),
         "source must be a path or the id of a run, got dict",
     ),  # type: ignore[arg-type]
-    "logger": (
+    "run": (
         lambda: EXPLAINED.log(7),
-        "logger must be a RunLogger, got int; or give its settings by name",
+        "run_id must be a str, got int; give the id of a run, or settings by name",
     ),  # type: ignore[arg-type]
-    "logger of a block": (lambda: track("run").__enter__(), "logger must be a RunLogger, got str;"),  # type: ignore[arg-type]
     "labels": (
         lambda: EXPLAINED.by_group("age", 7),
         "labels of 'age' must be a list, one per query, got int",
@@ -273,8 +274,8 @@ WRONG: Mapping[str, tuple[Callable[[], Any], str]] = {
         "factual: missing features ['city', 'pay']; give the person's value of each",
     ),
     "text with a phrase": (
-        lambda: ENTRY.text(QUERIES.iloc[0], {"age": "{} years older"}),  # type: ignore[dict-item]
-        "phrases of age must be a Phrase; write Phrase(more=, less=, equal=)",
+        lambda: ENTRY.text(QUERIES.iloc[0], {"age": "years older {"}),
+        "column 'age': a phrase is a text such as",
     ),
 }
 

@@ -20,12 +20,12 @@ from cfk_plugin import (
     KAnonymizer,
     Population,
     PrivacyPolicy,
-    RunLogger,
     Schema,
     Withheld,
     protect,
 )
 from cfk_plugin.errors import InputError, PrivacyLeakWarning
+from cfk_plugin.records.logger import RunLogger
 from cfk_plugin.records.spool import shipper
 from cfk_plugin.release.anonymizer import release_record
 from prototyped import COLUMNS, FINGERPRINT, certificate, policy, prototype, prototypes, unproven

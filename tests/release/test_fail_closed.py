@@ -61,7 +61,7 @@ RAW = TRAIN[TRAIN["pay"] > 40].head(3).reset_index(drop=True)
 QUERIES = TRAIN[TRAIN["pay"] <= 40].head(3)
 SECRET = f"cannot explain {RAW.to_dict('records')}"
 POLICIES = {
-    name: PrivacyPolicy(guarantee=name, k=K) for name in ("nominal", "reciprocal", "catalogue")
+    name: PrivacyPolicy(guarantee=name, k=K) for name in ("lookup", "reciprocal", "catalogue")
 }
 EVERYTHING = {
     "age": Interval(int(TRAIN["age"].min()), int(TRAIN["age"].max())),
@@ -75,7 +75,7 @@ def model(rows: pd.DataFrame) -> Any:
 
 
 def fitted(
-    guarantee: Any = "nominal", answer: Any = model, desired: Any = 1, **settings: Any
+    guarantee: Any = "lookup", answer: Any = model, desired: Any = 1, **settings: Any
 ) -> KAnonymizer:
     anonymizer = KAnonymizer(policy=POLICIES[guarantee], **settings)
     return anonymizer.fit(POPULATION, model=answer, desired=desired)
@@ -120,9 +120,9 @@ class Liar:
         self.protect = answer
 
 
-# A protector can be chosen for a nominal guarantee alone; a hook is asked first whatever the
+# A protector can be chosen for a lookup guarantee alone; a hook is asked first whatever the
 # guarantee.
-WAYS = ["protector", "nominal", "reciprocal", "catalogue"]
+WAYS = ["protector", "lookup", "reciprocal", "catalogue"]
 
 
 ANSWER: list[Callable[[Task], Any]] = []
@@ -139,7 +139,7 @@ def answering(way: str, **policy: Any) -> KAnonymizer:
     settings: dict[str, Any] = (
         {"method": Liar(answer)} if is_own else {"plugins": [Hook("protect", answer)]}
     )
-    asked = PrivacyPolicy(guarantee="nominal" if is_own else way, k=K, **policy)  # type: ignore[arg-type]
+    asked = PrivacyPolicy(guarantee="lookup" if is_own else way, k=K, **policy)  # type: ignore[arg-type]
     return KAnonymizer(policy=asked, **settings).fit(POPULATION, model=model, desired=1)
 
 
@@ -290,7 +290,7 @@ def test_a_lie_costs_the_others_nothing_and_random_ones_are_recounted() -> None:
     assert 10 < n < 110
 
 
-@pytest.mark.parametrize("way", ["protector", "nominal"])
+@pytest.mark.parametrize("way", ["protector", "lookup"])
 def test_texts_in_a_region_are_the_populations_own(way: str) -> None:
     def talking() -> Region:
         note, cities = str(raw_row(0)), frozenset({TalkingValue(), "Bruges", "Ghent", "Namur"})
@@ -342,7 +342,7 @@ def test_what_is_no_answer_is_withheld(way: str) -> None:
 def test_none_is_no_answer_of_a_protector_and_a_plugin_that_declines() -> None:
     withheld(run(lambda task: None, "protector"), "protector_failed")
     for way, method in (
-        ("nominal", "exact"),
+        ("lookup", "exact"),
         ("reciprocal", "reciprocal"),
         ("catalogue", "catalogue"),
     ):
@@ -351,7 +351,7 @@ def test_none_is_no_answer_of_a_protector_and_a_plugin_that_declines() -> None:
 
 
 def test_figures_are_recounted_and_claims_named_beside_who_claims() -> None:
-    for way, method in (("protector", "liar"), ("nominal", "plugin")):
+    for way, method in (("protector", "liar"), ("lookup", "plugin")):
         result = run(lambda task: [Proposal(forged(), optimal=True, gap=0.0)] * len(task), way)
         for certificate in (entry.certificate for entry in result.released):
             # pay alone decides, and it stays
@@ -368,7 +368,7 @@ def test_figures_are_recounted_and_claims_named_beside_who_claims() -> None:
         )
         result.to_json()
     withheld(
-        run(lambda task: [Proposal(forged())] * len(task), "nominal", max_ncp=0.5),
+        run(lambda task: [Proposal(forged())] * len(task), "lookup", max_ncp=0.5),
         "ncp_above_ceiling",
     )
 
@@ -528,7 +528,7 @@ class Explainer:
 
 
 def adapted(source: Any, **settings: Any) -> Any:
-    settings = {"model": model, "policy": POLICIES["nominal"], "desired": 1, **settings}
+    settings = {"model": model, "policy": POLICIES["lookup"], "desired": 1, **settings}
     return protect(
         Explainer(), population=POPULATION, plugins=[Hook("adapt", lambda: source)], **settings
     )
@@ -557,7 +557,7 @@ def test_what_is_thrown_while_explaining_withholds_the_answers_or_refuses_the_ca
         fail if at == "explainer" else lambda rows: RAW,
         model=lambda rows: fail() if at == "model" and now else model(rows),
         population=POPULATION,
-        policy=POLICIES["nominal" if at == "protector" else "reciprocal"],
+        policy=POLICIES["lookup" if at == "protector" else "reciprocal"],
         desired=1,
         **settings,
     )
@@ -622,7 +622,7 @@ def test_what_is_thrown_while_fitting_is_an_error_of_ours(
             "model": model,
             "desired": 1,
             "population": POPULATION,
-            "policy": POLICIES["nominal"],
+            "policy": POLICIES["lookup"],
         }
         asked |= (
             {"plugins": [Hook(at.removeprefix("cfk_"), fail)]}
@@ -648,7 +648,7 @@ def test_an_interrupt_of_the_operator_goes_through_without_its_text(
         thrower(KeyboardInterrupt(SECRET)),
         model=model,
         population=POPULATION,
-        policy=POLICIES["nominal"],
+        policy=POLICIES["lookup"],
         desired=1,
     )
     with pytest.raises(KeyboardInterrupt) as raised:

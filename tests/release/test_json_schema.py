@@ -16,7 +16,6 @@ from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Schema
 from cfk_plugin.data.policy import (
     Guarantee,
     Objective,
-    OnHomogeneous,
     OnInfeasible,
     PrivateForm,
     RareValues,
@@ -70,7 +69,7 @@ def written(k: int = 5, **settings: Any) -> dict[str, Any]:
         bins={"salary": [30, 40, 60, 90]},
     )
     population = Population.from_frame(rows, schema)
-    anonymizer = KAnonymizer(policy=PrivacyPolicy(guarantee="nominal", k=k, **settings))
+    anonymizer = KAnonymizer(policy=PrivacyPolicy(guarantee="lookup", k=k, **settings))
     anonymizer.fit(population, model=lambda table: table["salary"] > 40, desired=True)
     answer: dict[str, Any] = json.loads(anonymizer.transform(rows.iloc[::4]).to_json())
     return answer
@@ -80,7 +79,7 @@ WRITTEN = written()
 SETTINGS: dict[str, dict[str, Any]] = {
     "floors": {"min_pureness": 0.5, "max_ncp": 0.9, "near_native": 0.1, "objective": "ncp"},
     "wide regions": {"k": 40},
-    "bins": {"private_values": "bins", "alpha": 0.9, "min_lift": 1.1},
+    "bins": {"private_values": "bins", "alpha": 0.9},
     "withheld": {"rare_values": "withhold"},
 }
 
@@ -203,9 +202,7 @@ def test_every_object_of_fixed_keys_is_closed() -> None:
 def test_settings_and_reasons_are_those_of_the_code() -> None:
     settings = DEFINITIONS["policy"]
     assert (
-        set(settings["properties"]) - {"move_towards_query"}
-        == set(settings["required"])
-        == set(PrivacyPolicy().to_dict())
+        set(settings["properties"]) == set(settings["required"]) == set(PrivacyPolicy().to_dict())
     )
     certificate, prototype = (
         DEFINITIONS[f"prototype{of}"]["properties"] for of in ("Certificate", "Policy")
@@ -218,7 +215,6 @@ def test_settings_and_reasons_are_those_of_the_code() -> None:
         (settings["properties"]["on_infeasible"], OnInfeasible),
         (settings["properties"]["private_values"], PrivateForm),
         (settings["properties"]["rare_values"], RareValues),
-        (settings["properties"]["on_homogeneous"], OnHomogeneous),
     ]:
         assert set(found["enum"]) == set(get_args(told))
     assert set(DEFINITIONS["guarantee"]["enum"]) >= set(get_args(Guarantee))

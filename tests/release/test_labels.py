@@ -28,7 +28,7 @@ dice_ml = pytest.importorskip("dice_ml", reason="needs the extra [dice]")
 nice = pytest.importorskip("nice", reason="needs `pip install --no-deps NICEx==0.2.3`")
 
 FEATURES = ["age", "city", "income", "debt"]
-GUARANTEES = ["nominal", "reciprocal", "catalogue"]
+GUARANTEES = ["lookup", "reciprocal", "catalogue"]
 
 
 def table(n: int = 240) -> pd.DataFrame:
@@ -159,8 +159,8 @@ def shown(result: Any) -> list[tuple[Any, set[Any], Any]]:
 # --- classes --------------------------------------------------------------------------------------
 
 CLASSES = [
-    ("nominal", NUMBERED, 0), ("reciprocal", NAMED, 1), ("catalogue", NAMED, 0), ("catalogue", NUMBERED, 1),
-    ("nominal", THREE, 2), ("reciprocal", THREE, 1), ("catalogue", THREE, 0),
+    ("lookup", NUMBERED, 0), ("reciprocal", NAMED, 1), ("catalogue", NAMED, 0), ("catalogue", NUMBERED, 1),
+    ("lookup", THREE, 2), ("reciprocal", THREE, 1), ("catalogue", THREE, 0),
 ]  # fmt: skip
 
 

@@ -72,9 +72,7 @@ def test_a_lone_request_asks_the_model_once(
 
 
 @pytest.mark.parametrize("desired", DESIRED)
-@pytest.mark.parametrize(
-    "settings", [{}, {"anonymity_set": "eligible"}, {"rare_values": "withhold"}], ids=str
-)
+@pytest.mark.parametrize("settings", [{}, {"rare_values": "withhold"}], ids=str)
 def test_a_lone_request_is_answered_as_in_a_batch(
     table: pd.DataFrame, population: Population, settings: dict[str, Any], desired: str
 ) -> None:

@@ -25,11 +25,10 @@ from cfk_plugin import (
     Population,
     PrivacyPolicy,
     Schema,
-    Thresholded,
     log_protected_model,
     protect,
 )
-from cfk_plugin.data.model import Goal
+from cfk_plugin.data.model import Goal, Thresholded
 from cfk_plugin.data.policy import Outcome
 from cfk_plugin.errors import ModelError
 from commands import cfk, output_of

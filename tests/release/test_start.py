@@ -222,7 +222,7 @@ def test_auto_asks_only_explainers_that_depend_on_no_row(
     assert (n_calls(depends_on_rows, start="auto") > 0) == is_asked
 
 
-@pytest.mark.parametrize("guarantee", ["nominal", "reciprocal"])
+@pytest.mark.parametrize("guarantee", ["lookup", "reciprocal"])
 def test_auto_asks_where_the_explainers_counterfactual_is_protected(guarantee: Any) -> None:
     policy = PrivacyPolicy(k=5, guarantee=guarantee)
     assert n_calls("yes", start="auto", policy=policy) > 0

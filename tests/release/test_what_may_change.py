@@ -195,8 +195,8 @@ def test_no_answer_of_a_catalogue_asks_for_an_excluded_change(
         )
         said = entry.text(query)
         assert not any(name in said.partition("(")[0] for name in fixed if name != "age")
-        assert entry.certificate.k_consistent >= K
-        assert entry.certificate.permitted_pureness == pytest.approx(
+        assert entry.recount.k_consistent >= K
+        assert entry.recount.permitted_pureness == pytest.approx(
             share_permitted(entry, query, train, changes, call)
         )
 
@@ -211,8 +211,8 @@ def test_a_catalogue_does_not_choose_by_what_it_withholds() -> None:
         assert not answers.released
 
 
-@pytest.mark.parametrize("settings", [{"guarantee": "reciprocal"}, {"guarantee": "nominal"}])
-@pytest.mark.filterwarnings("ignore::cfk_plugin.errors.NominalGuaranteeWarning")
+@pytest.mark.parametrize("settings", [{"guarantee": "reciprocal"}, {"guarantee": "lookup"}])
+@pytest.mark.filterwarnings("ignore::cfk_plugin.errors.LookupGuaranteeWarning")
 def test_other_guarantees_withhold_what_asks_for_an_excluded_change_and_nothing_else(
     case: Any, settings: dict[str, Any]
 ) -> None:
@@ -236,7 +236,7 @@ def test_other_guarantees_withhold_what_asks_for_an_excluded_change_and_nothing_
             reason = None if share else "no_actionable_answer"
         if reason is None:
             assert entry.to_dict() == before.to_dict()
-            assert entry.certificate.permitted_pureness == pytest.approx(share)
+            assert entry.recount.permitted_pureness == pytest.approx(share)
         reasons.append(reason)
         assert getattr(entry, "reason", None) == reason
     assert {None, "no_actionable_answer"} <= set(reasons)
@@ -332,8 +332,8 @@ def test_of_several_candidates_one_that_changes_nothing_excluded_is_chosen() -> 
     )
 
 
-@pytest.mark.parametrize("guarantee", ["nominal", "reciprocal"])
-@pytest.mark.filterwarnings("ignore::cfk_plugin.errors.NominalGuaranteeWarning")
+@pytest.mark.parametrize("guarantee", ["lookup", "reciprocal"])
+@pytest.mark.filterwarnings("ignore::cfk_plugin.errors.LookupGuaranteeWarning")
 def test_what_is_withheld_for_its_change_is_on_record_as_left(
     guarantee: str, tmp_path: Path
 ) -> None:
@@ -423,7 +423,7 @@ def test_nothing_changes_where_nothing_is_said() -> None:
     assert plain(free) == plain(
         anonymizer.explain(asks, features_to_vary="all", permitted_range={})
     )
-    assert {entry.certificate.permitted_pureness for entry in free.released} == {None}
+    assert {entry.recount.permitted_pureness for entry in free.released} == {None}
 
 
 @pytest.mark.parametrize("form", [{}, {"private_values": "bins"}, {"rare_values": "withhold"}])

@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cfk_plugin import Interval, KAnonymizer, Phrase, Population, PrivacyPolicy, Schema
-from cfk_plugin.data.region import sentence
+from cfk_plugin import Interval, KAnonymizer, Population, PrivacyPolicy, Schema
+from cfk_plugin.data.region import Phrase, sentence
 from cfk_plugin.errors import InputError, SchemaError
 
 END = ", the outcome would be the desired one."

@@ -294,15 +294,11 @@ def test_a_class_of_seven_people_cannot_be_told(edition: Any) -> None:
 # --- what stays unprotected is said, and no more is promised than holds ---
 
 FOR = {
-    "nominal": (
+    "lookup": (
         {"inversion", "model filter", "query steering"},
-        PrivacyPolicy(k=12, guarantee="nominal"),
+        PrivacyPolicy(k=12, guarantee="lookup"),
     ),
     "reciprocal": ({"model filter", "query steering"}, PrivacyPolicy(guarantee="reciprocal", k=12)),
-    "eligible": (
-        {"model filter", "query steering"},
-        PrivacyPolicy(guarantee="reciprocal", k=12, anonymity_set="eligible"),
-    ),
     "catalogue": (set(), PrivacyPolicy(k=12, guarantee="catalogue")),
 }
 WORDS = {
@@ -321,9 +317,7 @@ def test_every_attack_that_a_guarantee_does_not_stop_is_named(
     data = PrivacyReport.of_runs(reported.run(policy=policy, environment=environment)).data
     text = " ".join(data.limits)
     assert {attack for attack, words in WORDS.items() if words in text} == open_to
-    assert ("knows the outcomes" in text) == (
-        policy.guarantee != "catalogue" and policy.anonymity_set != "eligible"
-    )
+    assert ("knows the outcomes" in text) == (policy.guarantee != "catalogue")
     begins = {
         "sqlite": "The ledger connects",
         "none": "No ledger was kept",
@@ -361,10 +355,10 @@ def assert_plain(data: ReportData) -> None:
 
 
 def test_techniques_are_said_in_words_of_the_standard() -> None:
-    nominal = PrivacyPolicy(k=12, guarantee="nominal")
+    lookup = PrivacyPolicy(k=12, guarantee="lookup")
     (local, groups) = (
         PrivacyReport.of_runs(reported.run(policy=policy)).data.policy["techniques"]
-        for policy in (nominal, TEN)
+        for policy in (lookup, TEN)
     )
     assert [text.split(":")[0] for text in local] == [
         "record suppression",

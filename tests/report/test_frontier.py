@@ -16,12 +16,12 @@ import pandas as pd
 import pytest
 
 from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Schema, hookimpl
-from cfk_plugin.errors import InputError, ModelError, NominalGuaranteeWarning, PolicyError
+from cfk_plugin.errors import InputError, LookupGuaranteeWarning, ModelError, PolicyError
 from cfk_plugin.frontier import KS, Baseline, Frontier, Point, frontier
 from cfk_plugin.hookspecs import ReleaseRecord
 
 N = 60
-SEARCHED = {"guarantee": "nominal", "objective": "ncp"}
+SEARCHED = {"guarantee": "lookup", "objective": "ncp"}
 
 
 def table() -> pd.DataFrame:
@@ -66,10 +66,9 @@ def measured(
 
 POLICIES: dict[str, dict[str, Any]] = {
     "reciprocal": {},
-    "eligible": {"anonymity_set": "eligible"},
     "catalogue": {"guarantee": "catalogue", "min_pureness": 0.5},
-    "nominal": {"guarantee": "nominal"},
-    "ceiling": {"guarantee": "nominal", "objective": "ncp", "max_ncp": 0.4},
+    "lookup": {"guarantee": "lookup"},
+    "ceiling": {"guarantee": "lookup", "objective": "ncp", "max_ncp": 0.4},
 }
 
 
@@ -130,7 +129,7 @@ def cheapest(anchor: pd.Series, k: int) -> float:
     return best
 
 
-def test_nominal_optima_cost_what_brute_force_finds_and_more_for_more_people(
+def test_lookup_optima_cost_what_brute_force_finds_and_more_for_more_people(
     population: Population,
 ) -> None:
     found = measured(population, ks=(2, 3, 9, 30), raw=RAW.head(2), **SEARCHED)
@@ -237,8 +236,8 @@ def test_opposite_asks_the_factuals(population: Population) -> None:
     assert found.points[0].released > 0
 
 
-@pytest.mark.filterwarnings("default::cfk_plugin.errors.NominalGuaranteeWarning")
-def test_a_nominal_guarantee_warns_once_where_it_was_asked_for(population: Population) -> None:
+@pytest.mark.filterwarnings("default::cfk_plugin.errors.LookupGuaranteeWarning")
+def test_a_lookup_guarantee_warns_once_where_it_was_asked_for(population: Population) -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         frontier(
@@ -250,7 +249,7 @@ def test_a_nominal_guarantee_warns_once_where_it_was_asked_for(population: Popul
             ks=[2, 3],
         )
     assert [(found.category, found.filename) for found in caught] == [
-        (NominalGuaranteeWarning, __file__)
+        (LookupGuaranteeWarning, __file__)
     ]
 
 
@@ -329,7 +328,7 @@ TEN = pd.DataFrame(
     {"age": [20, 22, 24, 26, 40, 44, 48, 52, 60, 80], "pay": [1, 9, 2, 8, 3, 7, 4, 6, 5, 10]}
 )
 OF_AGE = Schema.from_frame(TEN, quasi_identifiers=["age"])
-NOMINAL = PrivacyPolicy(k=2, guarantee="nominal", objective="ncp")
+LOOKUP = PrivacyPolicy(k=2, guarantee="lookup", objective="ncp")
 
 
 def rich(rows: pd.DataFrame) -> np.ndarray:
@@ -342,13 +341,13 @@ RICH = TEN[rich(TEN)]
 @pytest.fixture(scope="module")
 def found() -> dict[str, Baseline]:
     population = Population.from_frame(TEN, OF_AGE)
-    with pytest.warns(UserWarning, match="nominal"):
+    with pytest.warns(UserWarning, match="lookup"):
         costs = frontier(
             RICH,
             population=population,
             model=rich,
             desired=True,
-            policy=NOMINAL,
+            policy=LOOKUP,
             ks=[2, 3],
             compare=True,
         )
@@ -356,10 +355,10 @@ def found() -> dict[str, Baseline]:
     return {baseline.name: baseline for baseline in costs.baselines}
 
 
-@pytest.mark.filterwarnings("ignore:.*nominal")
+@pytest.mark.filterwarnings("ignore:.*lookup")
 @pytest.mark.parametrize(("name", "method"), [("policy", "auto"), ("mondrian", "mondrian")])
 def test_ways_are_those_of_single_runs(found: dict[str, Baseline], name: str, method: str) -> None:
-    anonymizer = KAnonymizer(policy=NOMINAL, method=method).fit(
+    anonymizer = KAnonymizer(policy=LOOKUP, method=method).fit(
         Population.from_frame(TEN, OF_AGE), rich, True
     )
     summary = anonymizer.transform(RICH).summary()
@@ -384,17 +383,17 @@ def test_no_protection_is_a_training_row(found: dict[str, Baseline]) -> None:
     assert found["policy"].nearest.value > 0  # values of others with one's own private value
 
 
-@pytest.mark.filterwarnings("ignore:.*nominal")
+@pytest.mark.filterwarnings("ignore:.*lookup")
 def test_distance_and_truth_are_those_of_the_nearest_point_to_who_asks() -> None:
     """Counted again in plain pandas, of the same regions."""
     asking = TEN[~rich(TEN)].iloc[np.arange(len(RICH)) % 4].reset_index(drop=True)
     population = Population.from_frame(TEN, OF_AGE)
-    told: dict[str, Any] = {"policy": NOMINAL, "ks": [2], "compare": True}
+    told: dict[str, Any] = {"policy": LOOKUP, "ks": [2], "compare": True}
     costs = frontier(RICH, population=population, model=rich, desired=True, factuals=asking, **told)
     found = {baseline.name: baseline for baseline in costs.baselines}
     widths = TEN.max() - TEN.min()
     entries = (
-        KAnonymizer(policy=NOMINAL).fit(population, rich, True).transform(RICH, asking).generalized
+        KAnonymizer(policy=LOOKUP).fit(population, rich, True).transform(RICH, asking).generalized
     )
     points = pd.DataFrame([{**entry.released, "age": entry.region["age"]} for entry in entries])
     own = asking.iloc[[entry.query for entry in entries]].reset_index(drop=True)

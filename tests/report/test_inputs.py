@@ -222,12 +222,8 @@ RERUNS = {"k_effective_min", "attack_inversion_own", "attack_inversion_released"
 @pytest.mark.parametrize(
     ("policy", "kept"),
     [
-        (PrivacyPolicy(k=12, guarantee="nominal"), set()),
+        (PrivacyPolicy(k=12, guarantee="lookup"), set()),
         (PrivacyPolicy(guarantee="reciprocal", k=12), RERUNS),
-        (
-            PrivacyPolicy(guarantee="reciprocal", k=12, anonymity_set="eligible"),
-            RERUNS | {"k_desired_min"},
-        ),
         (PrivacyPolicy(k=12, guarantee="catalogue"), RERUNS | ASKS | {"k_desired_min"}),
     ],
 )

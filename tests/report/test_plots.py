@@ -59,7 +59,7 @@ def explanations(population: Population) -> Explanations:
 
 @pytest.fixture(scope="module")
 def costs(population: Population) -> Frontier:
-    return measured(population, [2, 5, 20], guarantee="nominal", objective="ncp", max_ncp=0.25)
+    return measured(population, [2, 5, 20], guarantee="lookup", objective="ncp", max_ncp=0.25)
 
 
 def measured(population: Population, ks: list[int], **settings: Any) -> Frontier:
@@ -246,8 +246,8 @@ def test_what_was_before_is_drawn_only_where_the_queries_are_given(
         ExplanationDisplay.from_explanations(prototypes())
 
 
-def test_a_nominal_explanation_is_drawn_without_groups(population: Population, ax: Axes) -> None:
-    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=5, guarantee="nominal")).fit(
+def test_a_lookup_explanation_is_drawn_without_groups(population: Population, ax: Axes) -> None:
+    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=5, guarantee="lookup")).fit(
         population, accepts, True
     )
     found = anonymizer.transform(population.frame.tail(1))

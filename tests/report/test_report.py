@@ -55,7 +55,7 @@ class Proposing:
 
 def logged(method: Protector, k: int) -> str:
     """Log the explanation of the toy example; return the run."""
-    policy = PrivacyPolicy(k=k, guarantee="nominal")
+    policy = PrivacyPolicy(k=k, guarantee="lookup")
     anonymizer = KAnonymizer(policy=policy, method=method).fit(
         toy.population(), toy.model, toy.DESIRED
     )
@@ -77,7 +77,7 @@ def test_the_golden_toy_report(fiona: str) -> None:
     assert [
         check(report, name).status for name in ("k_min", "k_desired_min", "k_effective_min")
     ] == [
-        *("pass", "pass", "not_measured"),  # nominal: nobody counted who is left after a rerun
+        *("pass", "pass", "not_measured"),  # lookup: nobody counted who is left after a rerun
     ]
     assert "0.0213" in report.to_html()
 
@@ -209,9 +209,7 @@ def test_an_epsilon_is_judged_by_its_audit_and_its_budget(
 
 # --- from a release and logged attacks to a verdict ---
 
-POLICY = PrivacyPolicy(
-    guarantee="reciprocal", k=12, anonymity_set="eligible", min_pureness=0.5, max_ncp=0.9
-)
+POLICY = PrivacyPolicy(guarantee="catalogue", k=12, min_pureness=0.5, max_ncp=0.9)
 CANARY = 61_803.5
 
 

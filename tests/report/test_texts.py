@@ -46,7 +46,7 @@ DIRECTIONS = (
 
 
 def test_every_figure_check_and_attack_is_defined_once() -> None:
-    summary = Explanations([], policy=PrivacyPolicy(guarantee="nominal"), columns=[]).summary()
+    summary = Explanations([], policy=PrivacyPolicy(guarantee="lookup"), columns=[]).summary()
     told_elsewhere = {
         "method",
         "policy",

@@ -20,7 +20,7 @@ from cfk_plugin.data.region import Interval, Region
 from cfk_plugin.errors import InputError, PolicyError
 from cfk_plugin.metrics import ncp
 from cfk_plugin.metrics.heom import Heom
-from cfk_plugin.reproduction.measure import METHODS, NICE, WEIGHT, Measurement
+from cfk_plugin.reproduction.measure import METHODS, NICE, Measurement
 from cfk_plugin.reproduction.prepare import (
     GRIDS,
     AutoEncoder,
@@ -180,20 +180,10 @@ def test_methods_are_what_they_are_called_and_settings_reach_them(prepared: Prep
         for name, o in found.items()
     }
     assert all(mean["exact-ncp"] <= value + 1e-12 for value in mean.values())
-    assert all(
-        pure["exact-pureness"] >= pure[name] for name in ("exact-ncp", "exact-weighted", "grasp")
-    )
+    assert all(pure["exact-pureness"] >= pure[name] for name in ("exact-ncp", "grasp"))
     assert mean["mondrian"] < mean["mondrian-raw"]
-    cost = {
-        name: mean[name] + WEIGHT * (1 - pure[name])
-        for name in ("exact-ncp", "exact-weighted", "exact-pureness")
-    }
-    assert min(cost.values()) == pytest.approx(cost["exact-weighted"])
     assert set(found["exact-ncp"].figures["proven"]) == {1.0}
     assert min(found["reciprocal"].figures["k_effective"]) >= 8  # type: ignore[type-var]
-    light = measure(prepared, "exact-weighted", 8, options={"weight": 0.0})
-    assert light.figures["ncp"] == pytest.approx(found["exact-ncp"].figures["ncp"])
-    assert light.options == {"weight": 0.0}
     once, thrice = (
         measure(prepared, "grasp", 8, asked=2, options={"iterations": i}) for i in (1, 3)
     )

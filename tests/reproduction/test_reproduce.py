@@ -21,8 +21,8 @@ from cfk_plugin.reproduction.prepare import GRIDS
 from cfk_plugin.reproduction.results import Results
 from cfk_plugin.reproduction.run import Event, Forecast, Workspace, format_duration
 
-METHODS = ("grasp", "exact-pureness", "exact-weighted", "mondrian")
-ASKED = f"--limit 4 --k 5,8 --methods {','.join(METHODS)} --studies weights --effective 2"
+METHODS = ("grasp", "exact-pureness", "exact-ncp", "mondrian")
+ASKED = f"--limit 4 --k 5,8 --methods {','.join(METHODS)} --studies frontier --effective 2"
 
 
 @pytest.fixture(scope="module")
@@ -93,13 +93,13 @@ def test_every_number_of_the_page_is_a_metric_of_a_run(done: Path) -> None:
         artifacts = [
             Path(file.path).name for file in client.list_artifacts(found.run_id, "outcomes")
         ]
-        assert len(artifacts) == {"exact-weighted": 2 + 5 * 3}.get(found.method, 2)
+        assert len(artifacts) == {"exact-ncp": 9, "exact-pureness": 9}.get(found.method, 2)
     assert len({a.run_id for a in results.aggregates}) == 4
-    weights = {row["run_id"] for row in results.rows("weights")}
-    assert len(weights) == 1
-    history = client.get_metric_history(weights.pop(), "weight-0.05/ncp")
-    row = next(row for row in results.rows("weights") if row["weight"] == 0.05 and row["k"] == 5)
-    assert {metric.step: metric.value for metric in history}[5] == row["ncp"]
+    (row,) = (
+        row for row in results.rows("frontier") if (row["method"], row["k"]) == ("exact-ncp", 15)
+    )
+    history = client.get_metric_history(row["run_id"], "ncp")
+    assert {metric.step: metric.value for metric in history}[15] == row["ncp"]
 
 
 def test_nothing_is_measured_or_logged_twice(done: Path, data: Path) -> None:

@@ -234,7 +234,6 @@ COLUMNS = {
             "n",
         ],
     ],
-    "weights": ["table", "k", "weight", *INTERVALS["ncp"], *INTERVALS["pureness"], "n", "beats"],
 }
 NCP = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, None, 0.0, 0.0, 0.2, 0.2, 0.1)
 PURE = (1.0, 1.0, 1.0, 1.0, 0.4, 1.0, None, 1.0, 1.0, 0.8, 1.0, 1.0)
@@ -301,26 +300,6 @@ def test_parameters_are_those_of_figure_4() -> None:
     assert sorted(shown) == sorted(exact + grasp)
     assert len(jobs) == len(shown) - 2  # the usual settings are a value of all three, measured once
     assert found[0]["seconds"] == 0.5
-
-
-def test_a_weight_beats_the_paper_with_both_figures_or_not_at_all() -> None:
-    """The paper's Table 6: on cmc NCP 3.84 % and pureness 93.15 %; on heart 2.81 % and 100 %."""
-
-    def beats(table: str, ncp: float, pureness: float) -> int:
-        figures = {**studied().figures, "ncp": (ncp,) * 12, "pureness": (pureness,) * 12}
-        weighted = studied("exact-weighted", 10, table, figures=figures, options={"weight": 0.05})
-        (row,) = STUDIES["weights"].rows({"key": weighted})
-        assert (row["weight"], row["ncp"], row["pureness"]) == (
-            0.05,
-            pytest.approx(ncp),
-            pytest.approx(pureness),
-        )
-        return int(row["beats"])
-
-    assert beats("cmc", 0.0383, 0.9316) == 1
-    assert beats("cmc", 0.0385, 1.0) == beats("cmc", 0.01, 0.9315) == 0
-    assert beats("heart", 0.028, 1.0) == 1
-    assert beats("heart", 0.028, 0.999) == 0
 
 
 def test_a_mean_is_over_what_was_released() -> None:

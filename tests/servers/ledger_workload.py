@@ -96,7 +96,7 @@ def settle(
             region=region,
             policy="p" * 64,
             population="f" * 16,
-            guarantee="reciprocal" if keeps_region(record) else "nominal",
+            guarantee="reciprocal" if keeps_region(record) else "lookup",
             k=k_of(record),
             members=town.inside(region) if keeps_region(record) else frozenset(),
         )

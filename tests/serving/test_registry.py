@@ -187,7 +187,7 @@ def test_the_explainer_of_a_logged_model_brings_its_requirements(mlflow_store: s
     )
 
 
-@pytest.mark.parametrize("guarantee", ["nominal", "reciprocal", "catalogue"])
+@pytest.mark.parametrize("guarantee", ["lookup", "reciprocal", "catalogue"])
 @pytest.mark.parametrize("ledger", [False, True])
 def test_every_card_is_plain_and_promises_nothing(guarantee: Any, ledger: bool) -> None:
     policy = PrivacyPolicy(k=12, guarantee=guarantee, min_pureness=0.9, max_ncp=0.5)
@@ -208,7 +208,7 @@ def test_a_card_fits_into_a_registry_whatever_the_table() -> None:
     schema = Schema.from_frame(
         rows, quasi_identifiers=list(rows)[:150], sensitive=list(rows)[150:160]
     )
-    policy = PrivacyPolicy(k=2, min_pureness=0.9, max_ncp=0.5, l=2, t=0.3, guarantee="nominal")
+    policy = PrivacyPolicy(k=2, min_pureness=0.9, max_ncp=0.5, l=2, t=0.3, guarantee="lookup")
     card = Card(Population.from_frame(rows, schema), policy, "an outcome", 1_000, ledger=False)
     text = card.text("n" * 200, f"models:/{'n' * 200}/1")
     assert len(text) <= LONGEST

@@ -146,7 +146,7 @@ def test_answers_and_the_publication_are_the_same_bit_for_bit(
     here, there = whole.explain(queries()), alone.explain(queries())
     assert there.to_json() == here.to_json()
     assert len(here.released) > 100
-    assert sum(bool(entry.certificate.moved) for entry in here.generalized) > 50
+    assert sum(bool(entry.recount.moved) for entry in here.generalized) > 50
     assert alone.published().to_json() == whole.published().to_json()
     alone.seal(path.with_name("again.cfk"))
     assert path.with_name("again.cfk").read_bytes() == path.read_bytes()
@@ -173,7 +173,7 @@ def test_figures_without_rows_are_what_was_sealed_and_floors(
         whole.explain(queries()).generalized, alone.explain(queries()).generalized, strict=True
     ):
         inside = train[[exact.region.contains(row) for row in train.to_dict("records")]]
-        more, less = exact.certificate, found.certificate
+        more, less = exact.recount, found.recount
         assert less.k == more.k == len(inside)
         assert (
             less.k_consistent
@@ -290,7 +290,7 @@ def test_another_model_is_refused_or_gives_no_answer_that_fewer_than_k_people_fi
     for entry in (
         KAnonymizer().fit(alone, model=changed, desired="yes").explain(queries()).generalized
     ):
-        if entry.certificate.moved:
+        if entry.recount.moved:
             inside = train[[entry.region.contains(row) for row in train.to_dict("records")]]
             assert (changed(inside.assign(**entry.released)) == "yes").sum() >= K
             moved += 1

@@ -21,9 +21,9 @@ from cfk_plugin import (
     Population,
     PrivacyPolicy,
     Schema,
-    Thresholded,
 )
 from cfk_plugin.data import rows as stores
+from cfk_plugin.data.model import Thresholded
 from cfk_plugin.data.rows import RowsOnCluster
 from cfk_plugin.errors import BundleError, InputError, LedgerError, PolicyError, PopulationError
 from cfk_plugin.protection import groups
@@ -207,7 +207,7 @@ def test_a_table_that_changed_since_it_was_counted_is_noticed(spark: Any, tmp_pa
 SETTINGS: list[tuple[dict[str, Any], Any, Any]] = [
     ({}, named, "opposite"),
     ({"objective": "ncp"}, rich, 1),
-    ({"guarantee": "nominal"}, rich, 1),
+    ({"guarantee": "lookup"}, rich, 1),
 ]
 
 
@@ -263,8 +263,8 @@ def facts(entry: Any) -> Any:
         entry.region,
         dict(entry.released),
         c.k,
-        c.k_effective,
-        c.k_consistent,
+        entry.recount.k_effective,
+        entry.recount.k_consistent,
         c.ncp,
         c.pureness,
         c.population,
@@ -280,7 +280,6 @@ def test_what_is_judged_by_rows_is_refused(spark: Any, tmp_path: Path) -> None:
         ({"l": 2}, "^l: judged"),
         ({"t": 0.5}, "^t: judged"),
         ({"guarantee": "catalogue"}, "catalogue"),
-        ({"anonymity_set": "eligible"}, "eligible"),
         ({"rare_values": "withhold"}, "rare_values"),
         ({"alpha": 0.5}, "alpha"),
     ]
@@ -341,7 +340,7 @@ def plain(result: Any) -> list[dict[str, Any]]:
     return [{name: value for name, value in row.items() if name != "id"} for row in rows]
 
 
-@pytest.mark.parametrize(("guarantee", "desired"), [("nominal", 1), ("reciprocal", "opposite")])
+@pytest.mark.parametrize(("guarantee", "desired"), [("lookup", 1), ("reciprocal", "opposite")])
 def test_records_are_those_of_one_machine(
     guarantee: str, desired: Any, population: Population, spark: Any, tmp_path: Path
 ) -> None:

@@ -24,21 +24,14 @@ from typer.testing import CliRunner
 
 import reported
 import reproduced
-from cfk_plugin import (
-    BudgetAccountant,
-    KAnonymizer,
-    Ledger,
-    Population,
-    PrivacyPolicy,
-    RunLogger,
-    Schema,
-)
+from cfk_plugin import BudgetAccountant, KAnonymizer, Ledger, Population, PrivacyPolicy, Schema
 from cfk_plugin.cli import app
+from cfk_plugin.records.logger import RunLogger
 from cfk_plugin.records.spool import Shipper, Spool, SpoolSettings
 from model_server import serving, store
 from spooled import explanations
 
-STORED_LEDGER = Path(__file__).resolve().parents[2] / "stored" / "ledger_1.db"
+STORED_LEDGER = Path(__file__).resolve().parents[2] / "stored" / "before_release" / "ledger.db"
 STORED_LEDGER_KEY = b"a key for show, of the tests alone"
 FEATURES = ["age", "sex", "salary"]
 SCHEMA = {
@@ -66,7 +59,7 @@ LINKAGE = f"audit linkage train.csv wanted.csv {MODEL} -d yes --k 5 --guarantee 
 EPSILON = "audit epsilon towns.csv -s towns.json --canary canary.json --runs 40"
 FRONTIER = f"audit frontier train.csv wanted.csv {MODEL} -d yes --ks 2,5"
 UTILITY = f"audit utility train.csv refused.csv wanted.csv {MODEL} -d yes"
-ALL = "audit all people.csv -s schema.json -d yes -m fresh.joblib --against raw"
+ALL = "audit people.csv -s schema.json -d yes -m fresh.joblib --against raw"
 REPRODUCE = "reproduce --data tables --tables heart --k 20 --limit 6 --studies none --effective 0"
 
 
@@ -138,7 +131,7 @@ def use_the_stored_ledger(patch: pytest.MonkeyPatch) -> None:
     patch.setenv("CFK_LEDGER_KEY", STORED_LEDGER_KEY.decode())
 
 
-CHECK = "ledger check ledger.db train.csv -s schema.json"
+CHECK = "ledger status ledger.db --train train.csv -s schema.json"
 
 
 def add_a_column(patch: pytest.MonkeyPatch) -> None:
@@ -212,9 +205,8 @@ CASES = [
     Case("warm-up", "no kernel can be kept", "warm-up", keep_no_kernel),
     Case("ledger create", "it is made", "ledger create new.db"),
     Case("ledger create", "it cannot be made", "ledger create nowhere/new.db"),
-    Case("ledger check", "the table is known", CHECK),
-    Case("ledger check", "a column is new", CHECK, add_a_column),
-    Case("ledger check", "there is no ledger", "ledger check nowhere.db train.csv -s schema.json"),
+    Case("ledger status", "the table is known", CHECK),
+    Case("ledger status", "a column is new", CHECK, add_a_column),
     Case("ledger verify", "nothing was changed", "ledger verify ledger.db"),
     Case("ledger verify", "a row was changed", "ledger verify ledger.db", tamper_with_the_ledger),
     Case("ledger verify", "there is no ledger", "ledger verify nowhere.db"),
@@ -245,9 +237,6 @@ CASES = [
         "the account is unknown",
         "budget raise ledger.db --account nobody --epsilon 5",
     ),
-    Case("spool status", "nothing waits", "spool status", spool_nothing),
-    Case("spool status", "a record waits", "spool status", spool_a_record),
-    Case("spool status", "there is no spool", "spool status --folder nowhere"),
     Case("spool flush", "nothing is left", "spool flush", spool_nothing),
     Case("spool flush", "a record is left", "spool flush", spool_a_record),
     Case("spool flush", "there is no spool", "spool flush --folder nowhere"),
@@ -279,13 +268,13 @@ CASES = [
     Case("audit utility", "queries are answered", UTILITY),
     Case("audit utility", "no query is answered", UTILITY, answer_no_query),
     Case("audit utility", "the outcome is unknown", f"{UTILITY} -d maybe"),
-    Case("audit all", "an audit is unknown", f"{ALL} --only guessing"),
+    Case("audit", "an audit is unknown", f"{ALL} --only guessing"),
     Case("reproduce", "a method is unknown", f"{REPRODUCE} --methods magic"),
 ]
 
 SLOW_CASES = [
     Case("demo", "the demo was shown", "demo --k 5 --patients 2 --folder out"),
-    Case("audit all", "every audit ran", f"{ALL} --only attribute_inference --size small"),
+    Case("audit", "every audit ran", f"{ALL} --only attribute_inference --size small"),
     Case("reproduce", "nothing is to be compared", f"{REPRODUCE} --methods mondrian"),
     Case("reproduce", "the published figures are better", f"{REPRODUCE} --methods exact-pureness"),
 ]

@@ -26,7 +26,6 @@ from cfk_plugin import (
     Population,
     PrivacyPolicy,
     PrivacyReport,
-    RunLogger,
     Schema,
     protect,
 )
@@ -39,6 +38,7 @@ from cfk_plugin.audit.surrogate import (
     membership_through_surrogate,
 )
 from cfk_plugin.frontier import frontier
+from cfk_plugin.records.logger import RunLogger
 from copied_owners import RememberingOwner, noisy_people
 from model_server import accepts, logged, patients, population
 
@@ -70,14 +70,14 @@ WANTED = TABLE[earns_enough(TABLE)].head(6).reset_index(drop=True)
 QUERIES = TABLE[~earns_enough(TABLE)].head(6).reset_index(drop=True)
 
 
-def log_nominal() -> str:
+def log_lookup() -> str:
     """Protect by look-up, with an explainer that is asked for two counterfactuals of a query."""
     logger = RunLogger()
     private = protect(
         NearestUnlikeNeighbour(TABLE, earns_enough, True),
         model=earns_enough,
         population=PEOPLE,
-        policy=PrivacyPolicy(k=K, guarantee="nominal"),
+        policy=PrivacyPolicy(k=K, guarantee="lookup"),
         desired=True,
         candidates=2,
     )
@@ -190,7 +190,7 @@ def log_evaluation() -> str:
 
 
 RUNS: dict[str, Callable[[], str]] = {
-    "run_of_nominal.txt": log_nominal,
+    "run_of_lookup.txt": log_lookup,
     "run_of_catalogue.txt": log_catalogue,
     "run_of_prototypes.txt": log_prototypes,
     "run_of_frontier.txt": log_frontier,

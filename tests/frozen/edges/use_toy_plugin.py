@@ -29,14 +29,14 @@ def earns_enough(rows: pd.DataFrame) -> np.ndarray:
 
 
 def protected(**options: Any) -> Any:
-    """Return the protected toy explainer; a nominal guarantee needs no kernel, which would be
+    """Return the protected toy explainer; a lookup guarantee needs no kernel, which would be
     compiled here.
     """
     return protect(
         cfk_toy.ToyExplainer(),
         model=earns_enough,
         population=POPULATION,
-        policy=PrivacyPolicy(k=5, guarantee="nominal"),
+        policy=PrivacyPolicy(k=5, guarantee="lookup"),
         desired=True,
         method="toy",
         **options,
