@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cfk_plugin.errors import TrackingError
-from cfk_plugin.records.record import FLOOR, RunRecord, recount_table, table
+from cfk_plugin.records.record import FLOOR, RunRecord, rows_of_explanations, rows_of_recount
+from cfk_plugin.records.tables import SUFFIX, written
 from cfk_plugin.records.tally import PER_EXPLANATION, Tally
 
 if TYPE_CHECKING:
@@ -299,20 +300,17 @@ def _log_files(
     """Log the rows, under names that are the same at every attempt, and the files that a run has
     once.
     """
-    import pyarrow.parquet as pq
-
-    rows = {
-        "explanations": table(records, first_step),
-        "recount": recount_table(records, first_step),
+    tables = {
+        "explanations": rows_of_explanations(records, first_step),
+        "recount": rows_of_recount(records, first_step),
     }
+    part = f"part-{records[0].created:013d}-{records[0].id}{SUFFIX}"
     with tempfile.TemporaryDirectory(prefix="cfk-") as copies:
-        for folder, found in rows.items():
-            if found is not None and found.num_rows:
-                path = Path(
-                    copies, folder, f"part-{records[0].created:013d}-{records[0].id}.parquet"
-                )
+        for folder, rows in tables.items():
+            if rows:
+                path = Path(copies, folder, part)
                 path.parent.mkdir()
-                pq.write_table(found, path)
+                path.write_bytes(written(rows))
         for name, content in _lasting_files(client, run_id, records, first_step).items():
             text = json.dumps(content, ensure_ascii=False, indent=1, sort_keys=True)
             Path(copies, name).write_text(text, encoding="utf-8")

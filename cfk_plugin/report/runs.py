@@ -41,6 +41,7 @@ from cfk_plugin.records.reading import (
 )
 from cfk_plugin.records.record import FLOOR, SCHEMA_VERSION
 from cfk_plugin.records.run import EVALUATION
+from cfk_plugin.records.tables import SUFFIX
 from cfk_plugin.report.data import NOT_MEASURED, OF_MODELS, Amount, Attack, Family
 from cfk_plugin.report.disclosure import Audited
 
@@ -275,9 +276,7 @@ def _parts(artifacts: Artifacts, path: str, there: Sequence[str]) -> list[str]:
     if Path(path).name not in there:
         return []
     return [
-        name
-        for name in artifacts.names(path)
-        if name.startswith("part-") and name.endswith(".parquet")
+        name for name in artifacts.names(path) if name.startswith("part-") and name.endswith(SUFFIX)
     ]
 
 
@@ -375,9 +374,9 @@ class _Reading:
             lambda: self.workers.call(summaries_of, self.client, run.info.run_id),
         )
         self.spans += [shard.span for shard in kept]
-        if left := sum(shard.table.num_rows for shard in others):
+        if left := sum(shard.inside for shard in others):
             self.uncounted[run.info.run_id] = left
-        rows = frame_of(kept, where) if any(shard.table.num_rows for shard in kept) else None
+        rows = frame_of(kept) if any(shard.inside for shard in kept) else None
         started = int(run.info.start_time or 0)
         self.spans += [(started, started)] if held.audited else []
         audited = held.audited and self.period.holds(started)

@@ -25,6 +25,7 @@ from cfk_plugin.audit.epsilon_bounds import bound_curves
 from cfk_plugin.audit.result import AttackReport, AuditResult, Curve, Rate
 from cfk_plugin.metrics.intervals import clopper_pearson
 from cfk_plugin.report.data import ReportData
+from parts import packed
 
 START = pd.Timestamp("2026-10-01T08:00:00Z")
 ATTACKS = ("linkage", "membership", "extraction", "attribute_inference")
@@ -204,7 +205,7 @@ def run(table: pd.DataFrame | None = None, policy: PrivacyPolicy = POLICY, **cha
         [RunTag(f"cfk.{name}", value) for name, value in tags.items()],
     )
     folder = Path(info.artifact_uri.removeprefix("file://")) / "cfk"
-    part = f"part-{START.value // 1_000_000:013d}-{next(_numbers)}.parquet"
+    part = f"part-{START.value // 1_000_000:013d}-{next(_numbers)}.jsonl.gz"
     recounted = [name for name in table if name not in PUBLIC_COLUMNS]
     for name, columns in (
         ("explanations", [n for n in table if n in PUBLIC_COLUMNS]),
@@ -212,7 +213,7 @@ def run(table: pd.DataFrame | None = None, policy: PrivacyPolicy = POLICY, **cha
     ):
         (folder / name).mkdir(parents=True)
         if len(table):
-            table[columns].to_parquet(folder / name / part, index=False)
+            (folder / name / part).write_bytes(packed(table[columns]))
     ran = changes.pop("audits", None)
     changes = {name.removesuffix(".json"): content for name, content in changes.items()}
     documents = {

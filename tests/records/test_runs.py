@@ -37,10 +37,11 @@ from cfk_plugin.errors import TrackingError
 from cfk_plugin.metrics.provenance import environment_of
 from cfk_plugin.records import run as runs
 from cfk_plugin.records.logger import observe
-from cfk_plugin.records.record import RunRecord, recount_table
+from cfk_plugin.records.record import RunRecord, rows_of_recount
 from cfk_plugin.records.spool import Shipper, spool_folder
 from cfk_plugin.records.tally import Tally
 from cfk_plugin.release.explanations import ResultContext
+from parts import table_of, tables_of
 from spooled import COLUMNS, explanations, kept, released
 from tracking_server import tracking_server
 
@@ -91,7 +92,7 @@ def files_of(run_id: str | None) -> Path:
 
 
 def parts_of(run_id: str | None, kind: str = "explanations") -> pd.DataFrame:
-    parts = pd.concat(map(pd.read_parquet, (files_of(run_id) / kind).iterdir()))
+    parts = tables_of((files_of(run_id) / kind).iterdir())
     return parts.sort_values("step", ignore_index=True)
 
 
@@ -202,7 +203,7 @@ def test_a_row_beside_every_explanation_is_for_the_data_holder(mlflow_store: str
         sorted((files_of(run_id) / name).iterdir()) for name in ("explanations", "recount")
     )
     assert part.name == beside.name
-    rows = pd.read_parquet(beside)
+    rows = table_of(beside)
     assert list(rows.columns) == [
         *(
             "step",
@@ -227,7 +228,7 @@ def test_a_row_beside_every_explanation_is_for_the_data_holder(mlflow_store: str
         ),
         *("ncp.age", "ncp.city"),
     ]
-    assert rows["step"].tolist() == pd.read_parquet(part)["step"].tolist() == [0, 1, 2]
+    assert rows["step"].tolist() == table_of(part)["step"].tolist() == [0, 1, 2]
     assert rows.loc[0].drop("refused_k").to_dict() == {
         "step": 0,
         "k_desired": 4,
@@ -247,15 +248,12 @@ def test_a_row_beside_every_explanation_is_for_the_data_holder(mlflow_store: str
     assert rows.loc[2, ["ledger", "ncp.age", "t", "k_intersection"]].isna().all()
     assert rows["group"].tolist() == ["f", "m", "missing"]
     assert run_of(run_id).data.params["cfk.groups"] == "sex"
-    refused = recount_table(
+    refused = rows_of_recount(
         [measured(Withheld(0, "intersection"), findings=["native"]).to_record()]
     )
-    assert refused is not None
-    assert refused.schema.names == list(rows.columns)
-    assert (refused["ledger"].to_pylist(), refused["finding"].to_pylist()) == (
-        ["refused"],
-        ["native"],
-    )
+    (row,) = refused
+    assert list(row) == list(rows.columns)
+    assert (row["ledger"], row["finding"]) == ("refused", "native")
 
 
 def test_what_a_run_says_once(mlflow_store: str, spool: Path) -> None:
@@ -418,7 +416,7 @@ def test_records_of_before_are_logged_as_they_are(mlflow_store: str) -> None:
     for name in ("recount", "quasi_identifiers", "people", "population", "environment"):
         del known[name]
     old, new = RunRecord.from_json(json.dumps(known)), measured().to_record()
-    assert recount_table([old]) is None
+    assert rows_of_recount([old]) == []
     cfk = files_of(runs.RunWriter(runs.RunTarget()).write([old]))
     assert sorted(path.name for path in cfk.iterdir()) == ["explanations", "policy.json"]
     run_id = runs.RunWriter(runs.RunTarget()).write([old, new])

@@ -41,6 +41,7 @@ from cfk_plugin.records.spool import (
     this_process,
 )
 from commands import output_of
+from parts import tables_of
 from spooled import explanations, kept, released
 
 HELPERS, ROOT = Path(__file__).parents[1] / "helpers", Path(__file__).parents[2]
@@ -76,7 +77,7 @@ def delivered(folder: Path) -> dict[str, Any]:
             if "cfk.asked" not in each.data.metrics:
                 continue
             path = client.download_artifacts(each.info.run_id, "cfk/explanations", str(folder))
-            rows = pd.concat([pd.read_parquet(part) for part in Path(path).glob("part-*.parquet")])
+            rows = tables_of(Path(path).glob("part-*.jsonl.gz"))
             assert sorted(rows["step"]) == list(range(len(rows)))
             assert each.data.metrics["cfk.asked"] == len(rows)
             history = client.get_metric_history(each.info.run_id, "cfk.k")
@@ -86,7 +87,7 @@ def delivered(folder: Path) -> dict[str, Any]:
             found["rows"] += len(rows)
             found["runs"] += 1
             found[each.info.status] += 1
-            for part in Path(path).glob("part-*.parquet"):
+            for part in Path(path).glob("part-*.jsonl.gz"):
                 part.unlink()
     return dict(found)
 
@@ -151,6 +152,7 @@ def test_somebody_else_may_log_to_the_run_in_between(
 WORKLOAD = """
 import sys
 sys.path[:0] = {path!r}
+from parts import tables_of
 from spooled import explanations
 from cfk_plugin.records.logger import observe
 print("ready", flush=True)
