@@ -22,7 +22,7 @@ import numpy as np
 import pandas as pd
 
 from cfk_plugin.errors import InputError, TrackingError
-from cfk_plugin.records.run import StoreDownError, client_of, kind_of, tracking_errors
+from cfk_plugin.records.run import ASKED, StoreDownError, client_of, kind_of, tracking_errors
 from cfk_plugin.records.tables import (
     Columns,
     in_order,
@@ -42,9 +42,6 @@ if TYPE_CHECKING:
 
 Asked = TypeVar("Asked")
 Answer = TypeVar("Answer")
-
-ASKED = "cfk.asked"
-"""Metric of a run that holds explanations: how many it counts."""
 
 # tags
 _AUDITS = (

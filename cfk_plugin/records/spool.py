@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 from cfk_plugin.errors import InputError, TrackingError, quiet
 from cfk_plugin.records.keys import OpenFiles, connect, state_folder
 from cfk_plugin.records.record import RunRecord
-from cfk_plugin.records.run import OtherSettingsError, RunTarget, RunWriter
+from cfk_plugin.records.run import LostSummaryError, OtherSettingsError, RunTarget, RunWriter
 
 _log = logging.getLogger(__name__)
 
@@ -518,7 +518,7 @@ class Shipper:
             # The batch's place is stored before anything of it is sent.
             plan = partial(self.spool.note, stream.id)
             run.write(records, planned_before=stream.first_step, plan=plan)
-        except OtherSettingsError:
+        except (OtherSettingsError, LostSummaryError):
             del self._runs[stream.id]
             target = stream.target._replace(run_id=None, run_name=None, parent=run.run_id)
             self.spool.note(

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cfk_plugin.records.record import RunRecord, rows_of_explanations
+from cfk_plugin.records.summary import Summary
 from cfk_plugin.records.tables import SUFFIX, written
 from cfk_plugin.release.results import Withheld
 from cfk_plugin.report.compose import compose
@@ -118,6 +119,8 @@ def log_runs(client: MlflowClient, count: int, runs: int, files: int, folder: Pa
             (own / "recount" / name).write_bytes(written(recount))
         client.log_artifacts(run, str(own), "cfk")
         client.log_dict(run, record.policy, "cfk/policy.json")
+        summary = Summary(figures={"asked": asked, "untracked": 0}, earlier={})
+        client.log_text(run, summary.to_json(), "cfk/summary.json")
         client.log_batch(
             run,
             metrics=[Metric("cfk.asked", asked, FIRST + 1000 * asked, asked)],

@@ -51,8 +51,7 @@ def test_the_demo_tells_its_story_and_logs_it(tmp_path: Path) -> None:
     assert {run.info.run_name for run in runs} == {"DiCE (kd-tree)", "nearest unlike neighbour"}
     for run in runs:
         assert run.data.tags["cfk.verdict"] == "pass"
-        assert run.data.metrics["cfk.released_native"] == 0
-        assert run.data.metrics["cfk.k.min"] >= 5
+        assert run.data.metrics["cfk.k_min"] >= 5
         assert run.info.run_id in done.stdout
         folder = client.download_artifacts(run.info.run_id, "cfk/explanations", str(tmp_path))
         rows = tables_of(Path(folder).glob("part-*.jsonl.gz"))

@@ -24,6 +24,8 @@ from cfk_plugin import PrivacyPolicy, PrivacyReport
 from cfk_plugin.audit.epsilon_bounds import bound_curves
 from cfk_plugin.audit.result import AttackReport, AuditResult, Curve, Rate
 from cfk_plugin.metrics.intervals import clopper_pearson
+from cfk_plugin.records.summary import Summary
+from cfk_plugin.records.tally import PLOTTED
 from cfk_plugin.report.data import ReportData
 from parts import packed
 
@@ -171,12 +173,12 @@ def run(table: pd.DataFrame | None = None, policy: PrivacyPolicy = POLICY, **cha
     client = mlflow.MlflowClient()
     table = rows(policy=policy) if table is None else table
     regions = table[table["k"].notna()]
-    metrics = {"asked": len(table), "released": (table["status"] == "released").sum()}
-    metrics |= {"withheld": len(table) - metrics["released"], "untracked": 0}
-    metrics |= (
-        {"k.min": regions["k"].min(), "ncp.mean": regions["ncp"].mean()} if len(regions) else {}
-    )
-    metrics |= changes.pop("metrics", {})
+    figures = {"asked": len(table), "released": int((table["status"] == "released").sum())}
+    figures |= {"withheld": len(table) - figures["released"], "untracked": 0}
+    if len(regions):
+        figures |= {"k_min": float(regions["k"].min()), "ncp_mean": float(regions["ncp"].mean())}
+    figures |= changes.pop("figures", {})
+    metrics = {name: figures[name] for name in PLOTTED if name in figures}
     params = {"k": policy.k, "method": "reciprocal", "guarantee": policy.guarantee, "groups": "sex"}
     params |= {"least_pureness": policy.least_pureness}
     tags = {"policy_sha256": policy.sha256, "population_fingerprint": "f" * 64, "verdict": "pass"}
@@ -217,6 +219,7 @@ def run(table: pd.DataFrame | None = None, policy: PrivacyPolicy = POLICY, **cha
     ran = changes.pop("audits", None)
     changes = {name.removesuffix(".json"): content for name, content in changes.items()}
     documents = {
+        "summary": json.loads(Summary(figures=figures, earlier={}).to_json()),
         "policy": policy.to_dict(),
         "population": population(),
         "environment": environment,

@@ -818,7 +818,7 @@ def test_files_and_reports(
         "finding",
     } <= seen
     told = {path.name for path in files(tmp_path) if path.parent.name == "cfk"}
-    assert told == {"policy.json", "population.json", "environment.json"}
+    assert told == {"policy.json", "population.json", "environment.json", "summary.json"}
     assert first.policy.sha256.encode() in (tmp_path / "mlflow.db").read_bytes()
     assert_clean_files(tmp_path, watch.results)
     assert_clean(json.dumps(mlflow.get_run(run).to_dictionary(), default=str), watch.results)

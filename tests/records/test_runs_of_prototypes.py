@@ -15,7 +15,7 @@ import pytest
 from cfk_plugin import RunLogger, Withheld, track
 from cfk_plugin.errors import TrackingError
 from cfk_plugin.records.logger import observe
-from parts import lines_of, table_of
+from parts import figures_of, lines_of, table_of
 from prototyped import FINGERPRINT, certificate, policy, prototype, prototypes, unproven
 from spooled import explanations, kept
 
@@ -49,14 +49,22 @@ def test_a_run_says_what_is_guaranteed_and_spent(mlflow_store: str) -> None:
     assert data_of(run_id).metrics == {
         "cfk.asked": 3,
         "cfk.released": 2,
-        "cfk.withheld": 1,
         "cfk.withheld_rate": pytest.approx(1 / 3),
-        "cfk.released_native": 0,
-        "cfk.examined": 0,
         "cfk.untracked": 0,
-        "cfk.prototypes": 2,
-        "cfk.unproven": 0,
         "cfk.epsilon_spent": 1.0,
+    }
+    known = {name: value for name, value in figures_of(run_id).items() if value is not None}
+    assert known == {
+        "asked": 3,
+        "released": 2,
+        "withheld": 1,
+        "withheld_rate": pytest.approx(1 / 3),
+        "released_native": 0,
+        "examined": 0,
+        "untracked": 0,
+        "prototypes": 2,
+        "unproven": 0,
+        "epsilon_spent": 1.0,
     }
     tags = tags_of(run_id)
     assert len(tags.pop("cfk.stream")) == 16
@@ -84,8 +92,9 @@ def test_a_claim_asks_for_review(seeded: bool, mlflow_store: str) -> None:
     assert tags["cfk.dp.guarantee"] == "no guarantee; see audit"
     assert tags["cfk.dp.covers"] == "nothing is guaranteed; see audit"
     assert data.params["cfk.guarantee"] == "none"
-    assert (data.metrics["cfk.prototypes"], data.metrics["cfk.unproven"]) == (1, 1)
-    assert "cfk.epsilon_spent" not in data.metrics
+    figures = figures_of(run_id)
+    assert (figures["prototypes"], figures["unproven"]) == (1, 1)
+    assert figures["epsilon_spent"] is None
 
 
 def test_no_fingerprint_of_the_population_is_logged_anywhere(
@@ -95,7 +104,7 @@ def test_no_fingerprint_of_the_population_is_logged_anywhere(
         observe(prototypes())
         observe(prototypes())
     assert logger.flush()
-    assert data_of(logger.run_id).metrics["cfk.prototypes"] == 4
+    assert figures_of(logger.run_id)["prototypes"] == 4
     prototypes().log()
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert any(path.name.endswith(".jsonl.gz") for path in files)
@@ -136,17 +145,13 @@ def test_rows_of_both_kinds_are_read_as_one_table(mlflow_store: str) -> None:
 def test_a_run_goes_on_over_calls_and_loggers(mlflow_store: str) -> None:
     run_id = RunLogger().log(prototypes())
     RunLogger(run_id).log(prototypes(prototype(0), epsilon_spent="2.5"))
-    metrics = data_of(run_id).metrics
-    assert (metrics["cfk.asked"], metrics["cfk.prototypes"], metrics["cfk.epsilon_spent"]) == (
-        4,
-        3,
-        2.5,
-    )
+    figures = figures_of(run_id)
+    assert (figures["asked"], figures["prototypes"], figures["epsilon_spent"]) == (4, 3, 2.5)
     assert tags_of(run_id)["cfk.verdict"] == "pass"
     assert not mlflow.MlflowClient().get_metric_history(run_id, "cfk.k")
     claimed = RunLogger().log(unproven())
     RunLogger(claimed).log(unproven(Withheld(0, "none_found")))
-    assert data_of(claimed).metrics["cfk.unproven"] == 1
+    assert figures_of(claimed)["unproven"] == 1
     assert tags_of(claimed)["cfk.verdict"] == "review"
 
 

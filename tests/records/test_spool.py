@@ -41,7 +41,7 @@ from cfk_plugin.records.spool import (
     this_process,
 )
 from commands import output_of
-from parts import tables_of
+from parts import figures_of, tables_of
 from spooled import explanations, kept, released
 
 HELPERS, ROOT = Path(__file__).parents[1] / "helpers", Path(__file__).parents[2]
@@ -80,6 +80,7 @@ def delivered(folder: Path) -> dict[str, Any]:
             rows = tables_of(Path(path).glob("part-*.jsonl.gz"))
             assert sorted(rows["step"]) == list(range(len(rows)))
             assert each.data.metrics["cfk.asked"] == len(rows)
+            assert figures_of(each.info.run_id)["asked"] == len(rows)
             history = client.get_metric_history(each.info.run_id, "cfk.k")
             assert sorted(m.step for m in history) == sorted(
                 rows["step"][rows["status"] == "released"]
@@ -111,7 +112,9 @@ def ends_at(owner: Any, place: str, monkeypatch: pytest.MonkeyPatch, when: str =
             Shipper(Spool(SpoolSettings(spool_folder()), gone())).drain()
 
 
-@pytest.mark.parametrize("place", ["_log_files", "_log_values", "_log_summary", "delivered"])
+@pytest.mark.parametrize(
+    "place", ["_log_files", "_log_values", "_log_summary", "_log_metrics", "delivered"]
+)
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_process_that_ends_while_it_sends_leaves_all_to_the_next(
     place: str,
@@ -152,7 +155,7 @@ def test_somebody_else_may_log_to_the_run_in_between(
 WORKLOAD = """
 import sys
 sys.path[:0] = {path!r}
-from parts import tables_of
+from parts import figures_of, tables_of
 from spooled import explanations
 from cfk_plugin.records.logger import observe
 print("ready", flush=True)

@@ -60,7 +60,7 @@ def test_a_spool_is_shipped_to_the_runs_that_it_would_have_been(
     assert CliRunner().invoke(app, ["spool", "flush"]).exit_code == 0
     found = mlflow.search_runs(experiment_names=["stored"], output_format="list")
     for name, run in zip(
-        KINDS, sorted(found, key=lambda run: "cfk.prototypes" in run.data.metrics), strict=True
+        KINDS, sorted(found, key=lambda run: "cfk.epsilon_spent" in run.data.metrics), strict=True
     ):
         last = {
             key: value

@@ -21,6 +21,7 @@ import pytest
 import reported
 from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, PrivacyReport, Schema
 from cfk_plugin.errors import InputError, TrackingError
+from cfk_plugin.records.summary import Summary
 from parts import packed
 from prototyped import certificate, prototypes
 from reported import check
@@ -91,6 +92,8 @@ def add(run_id: str, k: list[int], first: int = 0, *days: str, counted: bool = T
     name = f"part-{len(list((folder_of(run_id) / 'explanations').iterdir())):013d}.jsonl.gz"
     put(run_id, f"explanations/{name}", table)
     if counted:
+        figures = {"asked": first + len(k), "untracked": 0}
+        put(run_id, "summary.json", json.loads(Summary(figures=figures, earlier={}).to_json()))
         last = int(table["timestamp"].iloc[-1].timestamp() * 1000)
         mlflow.MlflowClient().log_metric(
             run_id, "cfk.asked", first + len(k), timestamp=last, step=first + len(k)
@@ -405,6 +408,25 @@ def test_a_column_that_is_not_there_is_null(lost: str, experiment: str) -> None:
         put(run_id, f"explanations/{name}", columns)
         pages.append(PrivacyReport.of_runs(run_id).to_html())
     assert pages[0] == pages[1]
+
+
+def test_a_summary_of_other_explanations_is_not_believed(experiment: str) -> None:
+    run_id = start(experiment)
+    add(run_id, [15, 16])
+    states = [
+        {"asked": asked, "untracked": 0, "withheld": 0, "released": asked} for asked in (2, 7)
+    ]
+    for figures, earlier, status in (
+        (states[0], states[1], "pass"),
+        (states[1], states[0], "pass"),
+        (states[1], states[1], "review"),
+    ):
+        put(run_id, "summary.json", json.loads(Summary(figures=figures, earlier=earlier).to_json()))
+        assert check(PrivacyReport.of_runs(run_id), "records").status == status
+    put(run_id, "summary.json", {"schema_version": 1, "figures": {"asked": CANARY}, "earlier": {}})
+    refused(run_id, "summary.json", "it is damaged: expected figures of a run")
+    (folder_of(run_id) / "summary.json").unlink()
+    refused(run_id, "summary.json", "the run counts 2 explanations, and this file is not there")
 
 
 # --- what is damaged is named, never quoted, and leaves no copy ---
