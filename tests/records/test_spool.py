@@ -28,6 +28,7 @@ import pytest
 from cfk_plugin import Ledger, Population, PrivacyPolicy, Schema, protect
 from cfk_plugin.errors import CFKError, InputError
 from cfk_plugin.records import run
+from cfk_plugin.records import spool as spools
 from cfk_plugin.records.logger import RunLogger
 from cfk_plugin.records.record import RunRecord
 from cfk_plugin.records.spool import (
@@ -248,7 +249,7 @@ def fill(folder: Path) -> None:
 def test_a_spool_takes_no_more_room_than_it_may(
     spool: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setenv("CFK_SPOOL_MB", "1")
+    monkeypatch.setattr(spools, "MOST_BYTES", 1_000_000)
     fill(spool)
     assert (spool / "spool.db").stat().st_size <= 1_000_000
     before = len(kept(spool))
@@ -261,7 +262,7 @@ def test_a_spool_takes_no_more_room_than_it_may(
 def test_the_operator_may_choose_to_release_without_a_record(
     spool: Path, monkeypatch: pytest.MonkeyPatch, mlflow_store: str
 ) -> None:
-    monkeypatch.setenv("CFK_SPOOL_MB", "1")
+    monkeypatch.setattr(spools, "MOST_BYTES", 1_000_000)
     monkeypatch.setenv("CFK_SPOOL_FULL", "release")
     fill(spool)
     logger = RunLogger()
@@ -325,35 +326,14 @@ def test_a_spool_that_cannot_be_used_is_refused_before_anything_leaves(
     assert not logger.submit(explanations())
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("CFK_SPOOL_MB", "much"),
-        ("CFK_SPOOL_MB", "0"),
-        ("CFK_SPOOL_FULL", "x"),
-        ("CFK_SPOOL_FSYNC", "x"),
-    ],
-)
-def test_wrong_settings_are_refused(
-    name: str, value: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv(name, value)
+def test_wrong_settings_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    name = "CFK_SPOOL_FULL"
+    monkeypatch.setenv(name, "x")
     with pytest.raises(InputError, match=name):
         SpoolSettings.of()
     with pytest.raises(CFKError, match=name):
         RunLogger(spool=tmp_path / "fresh").check()
     assert not RunLogger(spool=tmp_path / "fresh").submit(explanations())
-
-
-@pytest.mark.parametrize(("chosen", "level"), [("normal", 1), ("always", 2)])
-def test_records_are_forced_to_disk_where_asked(
-    chosen: str, level: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("CFK_SPOOL_FSYNC", chosen)
-    own = Spool(SpoolSettings.of(), this_process())
-    with own._transaction() as db:
-        assert db.execute("PRAGMA synchronous").fetchone() == (level,)
-    own.close()
 
 
 def test_a_spool_holds_what_a_run_would_hold(spool: Path) -> None:
@@ -434,7 +414,7 @@ def test_a_spool_that_is_gone_keeps_nothing_until_it_is_back(
 def test_what_did_not_leave_for_want_of_a_record_is_not_in_the_ledger_as_left(
     spool: Path, ledger: Ledger, missing: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("CFK_SPOOL_MB", "1")
+    monkeypatch.setattr(spools, "MOST_BYTES", 1_000_000)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", NOBODY)
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({name: rng.integers(0, 40, 240) for name in ("age", "city", "salary")})
