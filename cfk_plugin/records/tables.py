@@ -8,7 +8,6 @@ from __future__ import annotations
 import gzip
 import io
 import json
-import sys
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
@@ -121,14 +120,17 @@ def read(content: bytes, kind_of: Callable[[str], Kind | None], where: str) -> C
         If the file is damaged, or a column holds something else. It quotes nothing of the file.
     """
     rows = _rows(content, where)
-    names = list(rows[0]) if rows else []
-    if any(list(row) != names for row in rows):
+    if not rows:
+        return {}
+    names = tuple(rows[0])
+    # A report may read millions of rows: what is done for each is done by built-in functions.
+    if set(map(tuple, rows)) != {names}:
         raise TrackingError(f"{where}: it is damaged: its rows do not have the same columns")
     columns = {}
-    for name in names:
+    for name, values in zip(names, zip(*map(dict.values, rows), strict=True), strict=True):
         kind = kind_of(name)
         if kind is not None:
-            columns[name] = _column(name, [row[name] for row in rows], kind, where)
+            columns[name] = _column(name, values, kind, where)
     return columns
 
 
@@ -150,7 +152,7 @@ def _rows(content: bytes, where: str) -> Sequence[dict[str, Any]]:
     except (OSError, EOFError, zlib.error, ValueError, RecursionError):
         raise TrackingError(f"{where}: it is damaged: no gzipped JSON lines") from None
     # One line must be one row: joined, two values of a line would pass for two rows.
-    if len(rows) != len(lines) or not all(isinstance(row, dict) for row in rows):
+    if len(rows) != len(lines) or not set(map(type, rows)) <= {dict}:
         raise TrackingError(f"{where}: it is damaged: a line is no JSON object")
     return rows  # type: ignore[no-any-return]
 
@@ -170,15 +172,16 @@ def _column(name: str, values: Sequence[Any], kind: Kind, where: str) -> NDArray
     if kind == "numbers":
         return _numbers(name, values, where)
     if kind == "text":
-        # Few texts are many rows' own: statuses, hashes, names of groups.
-        values = [None if value is None else sys.intern(value) for value in values]
+        # The same few texts are in all rows: one of each is kept.
+        known: dict[Any, Any] = {}
+        values = list(map(known.setdefault, values, values))
     column = np.empty(len(values), dtype=object)
     column[:] = values
     return column
 
 
 def _kind_found(values: Sequence[Any]) -> str:
-    types = {type(value) for value in values} - {type(None)}
+    types = set(map(type, values)) - {type(None)}
     if not types:
         return "nothing"
     if types <= {int, float}:
@@ -189,10 +192,10 @@ def _kind_found(values: Sequence[Any]) -> str:
 
 
 def _whole(name: str, values: Sequence[Any], kind: Kind, where: str) -> NDArray[np.int64]:
-    if any(value is None for value in values):
+    if None in values:
         raise TrackingError(f"{where}: it is damaged: a row has no {name}")
     try:
-        if all(isinstance(value, int) for value in values):
+        if set(map(type, values)) == {int}:
             return np.array(values, dtype=np.int64)
     except OverflowError:
         pass
@@ -200,11 +203,10 @@ def _whole(name: str, values: Sequence[Any], kind: Kind, where: str) -> NDArray[
 
 
 def _numbers(name: str, values: Sequence[Any], where: str) -> NDArray[np.float64]:
-    is_known = np.array([value is not None for value in values], dtype=bool)
     try:
-        column = np.array([np.nan if value is None else value for value in values], dtype=float)
+        column = np.array(values, dtype=float)  # None becomes NaN
     except OverflowError:
         column = np.full(len(values), np.inf)
-    if not np.isfinite(column[is_known]).all():
+    if np.isfinite(column).sum() + values.count(None) != len(values):
         raise TrackingError(f"{where}: it is damaged: column {name} does not hold numbers")
     return column

@@ -20,9 +20,8 @@ ROWS = [{"step": 0, "k": 5, "reason": None}, {"step": 1, "k": None, "reason": "Z
 def test_a_file_is_lines_of_json_and_its_header_tells_neither_time_nor_name() -> None:
     content = written(ROWS)
     assert content == written(iter(ROWS))
-    magic_method_flags, time = content[:4], content[4:8]
-    assert magic_method_flags == b"\x1f\x8b\x08\x00"  # no flag: no file name, no comment
-    assert time == b"\0\0\0\0"
+    assert content[:4] == b"\x1f\x8b\x08\x00"  # no flag: no file name, no comment
+    assert content[4:8] == b"\0\0\0\0"  # the time
     lines = gzip.decompress(content).decode("utf-8").split("\n")
     assert [json.loads(line) for line in lines[:-1]] == ROWS
     assert lines[-1] == ""
