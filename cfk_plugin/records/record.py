@@ -16,7 +16,7 @@ SCHEMA_VERSION = 1
 
 
 FLOOR = "cfk.least_pureness"
-"""Parameter of a run: the pureness below which nothing was released. Early runs do not say."""
+"""Parameter of a run of regions: the pureness below which nothing was released."""
 
 
 _HOUR = 3_600_000  # milliseconds
@@ -41,7 +41,7 @@ class Loggable(Protocol):
 class RunRecord:
     """Explanations as logged.
 
-    They wait in spools as JSON that later versions read: fields are only ever added.
+    They wait in spools as JSON.
     """
 
     # random; never derived from a row
@@ -53,12 +53,9 @@ class RunRecord:
     columns: list[str]  # features, in order
     rows: list[dict[str, Any]]  # one per entry, of what may leave; see `rows_of_explanations`
     found: dict[str, int]  # how many detection examined, and how many have each finding
-    least: dict[str, float]  # least k_desired and k_effective; for early records without a recount
     epsilon_spent: float | None = None  # so far; None without a budget or a guarantee
     untracked: int = 0  # counterfactuals given out before this without a record
-    # One per entry, for the data holder alone; see `rows_of_recount`. Empty in records of earlier
-    # versions.
-    recount: list[dict[str, Any]] = field(default_factory=list)
+    recount: list[dict[str, Any]]  # one per entry, for the data holder alone; see `rows_of_recount`
     # attributes with an NCP of their own
     quasi_identifiers: list[str] = field(default_factory=list)
     people: int = 0  # in the population, where that may be logged; else 0
@@ -123,13 +120,9 @@ def rows_of_explanations(records: Sequence[RunRecord], first_step: int = 0) -> l
 
 
 def rows_of_recount(records: Sequence[RunRecord], first_step: int = 0) -> list[dict[str, Any]]:
-    """Return the data holder's additions to each row of `rows_of_explanations`, in its order; no
-    row if there are none.
-    """
-    if not any(record.recount for record in records):
-        return []
+    """Return the data holder's additions to each row of `rows_of_explanations`, in its order."""
     attributes = [name for record in records for name in record.quasi_identifiers]
-    rows = [row for record in records for row in record.recount or [{}] * len(record.rows)]
+    rows = [row for record in records for row in record.recount]
     names = ["step", *_COUNTS, *_SHARES, "majority", "finding", "refused_k", "ledger"]
     names += ["k_intersection", "seconds", "group"]
     names += dict.fromkeys(f"ncp.{name}" for name in attributes)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from cfk_plugin.errors import TrackingError
-from cfk_plugin.records.record import FLOOR, RunRecord, rows_of_explanations, rows_of_recount
+from cfk_plugin.records.record import RunRecord, rows_of_explanations, rows_of_recount
 from cfk_plugin.records.summary import SUMMARY, Figures, Summary
 from cfk_plugin.records.tables import SUFFIX, written
 from cfk_plugin.records.tally import PER_EXPLANATION, Tally, metric_of
@@ -180,7 +180,7 @@ class LostSummaryError(TrackingError):
 class RunTarget(NamedTuple):
     """Which run records are for.
 
-    It waits in spools as JSON: fields are only ever added, with a default.
+    It waits in spools as JSON.
     """
 
     run_id: str | None = None
@@ -251,13 +251,9 @@ class RunWriter:
             plan(run_id=run_id, first_step=before.asked)
         _log_files(client, run_id, records, before.asked)
         _log_values(client, run_id, records, before.asked)
-        params = dict(records[0].params)
-        # its earlier explanations may have had another floor
-        if before.asked and FLOOR not in data.params:
-            params.pop(FLOOR, None)
         summary = Summary(figures=after.figures, earlier=before.figures)
         _log_summary(client, run_id, summary)
-        _log_metrics(client, run_id, records, after, params)  # last: it makes the records count
+        _log_metrics(client, run_id, records, after)  # last: it makes the records count
         self._tally = after
         return run_id
 
@@ -438,7 +434,6 @@ def _log_metrics(
     run_id: str,
     records: Sequence[RunRecord],
     tally: Tally,
-    params: Mapping[str, str],
 ) -> None:
     last = records[-1]
     values = [
@@ -448,7 +443,7 @@ def _log_metrics(
         client,
         run_id,
         metrics=values,
-        params=params,
+        params=records[0].params,
         tags={**last.tags, "cfk.verdict": tally.verdict},
     )
 

@@ -191,7 +191,7 @@ class Tally:
 
     def _extreme(self, name: str, records: Sequence[RunRecord]) -> float:
         """Return the least or largest value so far."""
-        rows = [row for record in records for row in (*record.recount, record.least)]
+        rows = [row for record in records for row in record.recount]
         values = [row[name[:-4]] for row in rows if name[:-4] in row]
         before = [] if self.figures.get(name) is None else [self.known(name)]
         return _EXTREMES[name]([*before, *values], default=math.nan)

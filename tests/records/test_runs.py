@@ -36,7 +36,7 @@ from cfk_plugin.errors import TrackingError
 from cfk_plugin.metrics.provenance import environment_of
 from cfk_plugin.records import run as runs
 from cfk_plugin.records.logger import observe
-from cfk_plugin.records.record import RunRecord, rows_of_recount
+from cfk_plugin.records.record import rows_of_recount
 from cfk_plugin.records.spool import Shipper, spool_folder
 from cfk_plugin.records.tally import PLOTTED, Tally
 from cfk_plugin.release.explanations import ResultContext
@@ -435,20 +435,6 @@ def test_a_region_without_k_is_not_passed_over() -> None:
         Tally().plus([record])
 
 
-def test_records_of_before_are_logged_as_they_are(mlflow_store: str) -> None:
-    known = json.loads(measured().to_record().to_json())
-    for name in ("recount", "quasi_identifiers", "people", "population", "environment"):
-        del known[name]
-    old, new = RunRecord.from_json(json.dumps(known)), measured().to_record()
-    assert rows_of_recount([old]) == []
-    cfk = files_of(runs.RunWriter(runs.RunTarget()).write([old]))
-    names = sorted(path.name for path in cfk.iterdir())
-    assert names == ["explanations", "policy.json", "summary.json"]
-    run_id = runs.RunWriter(runs.RunTarget()).write([old, new])
-    assert parts_of(run_id, "recount")["k_desired"].fillna(-1).tolist() == [-1, -1, -1, 4, -1, 4]
-    assert figures_of(run_id)["cm"] is None, "of the first region nothing is known"
-
-
 def interrupted(result: Explanations, run_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Log a result, and end after its summary is written and before its metrics are."""
 
@@ -556,16 +542,6 @@ def test_a_run_without_its_summary_does_not_go_on_and_its_records_get_another(
 
 
 # --- which run ------------------------------------------------------------------------------------
-
-
-def test_a_run_that_was_begun_without_its_floor_gets_none(mlflow_store: str) -> None:
-    """What it holds from before was released without one."""
-    record = explanations().to_record()
-    before = replace(
-        record, params={name: of for name, of in record.params.items() if "pureness" not in name}
-    )
-    run_id = RunLogger().log(SimpleNamespace(to_record=lambda: before))
-    assert run_of(explanations().log(run_id=run_id)).data.params == before.params
 
 
 def test_the_active_run_is_used_and_left_running_and_a_name_asks_for_one_nested_in_it(
