@@ -271,8 +271,8 @@ class Frontier(Figures, LoggedReport):
         return {"schema_version": SCHEMA_VERSION, "kind": "frontier", **Figures.to_dict(self)}
 
     def _contents(self) -> ReportContents:
-        """Return metrics ``frontier/<figure>`` with k as their step, the settings, and the
-        report.
+        """Return metrics ``frontier/<figure>`` with k as their step, the settings, and the report,
+        which also has the intervals.
         """
         settings = {
             "ks": ",".join(str(point.k) for point in self.points),
@@ -298,9 +298,8 @@ class Frontier(Figures, LoggedReport):
             if point.k_min is not None:
                 yield Value("frontier/k_min", point.k_min, point.k)
             for name, found in point.estimates.items():
-                for end, value in (("", found.value), ("_low", found.low), ("_high", found.high)):
-                    if math.isfinite(value):
-                        yield Value(f"frontier/{name}{end}", value, point.k)
+                if math.isfinite(found.value):
+                    yield Value(f"frontier/{name}", found.value, point.k)
 
 
 _MOST, _DRAWN = 100, 20  # counterfactuals looked at, and combinations of each region

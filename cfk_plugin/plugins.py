@@ -36,7 +36,7 @@ from cfk_plugin.hookspecs import (
 )
 
 BUILT_IN = "cfk-plugin"
-DISABLE, TRACE = "CFK_DISABLE_PLUGINS", "CFK_TRACE_PLUGINS"
+DISABLE = "CFK_DISABLE_PLUGINS"
 _BY_SEVERITY: tuple[Finding | None, ...] = (None, *reversed(get_args(Finding)))
 
 log = logging.getLogger("cfk_plugin")
@@ -79,7 +79,7 @@ class PluginManager:
         self._manager.add_hookspecs(cfk_plugin.hookspecs)
         self.infos: list[PluginInfo] = []  # in the order of loading; the last one is asked first
         self.hooks: set[str] = set()  # those that some plugin implements; the others need no call
-        if os.environ.get(TRACE, "") not in ("", "0"):
+        if log.isEnabledFor(logging.DEBUG):
             self._manager.add_hookcall_monitoring(_trace, lambda *_: None)
 
     def __repr__(self) -> str:
@@ -269,7 +269,7 @@ def _trace(
     arguments: Mapping[str, Any],  # noqa: ARG001 - pluggy gives it, and it can hold rows
 ) -> None:
     names = [implementation.plugin_name for implementation in reversed(implementations)]
-    log.info("hook %s -> %s", hook_name, ", ".join(names) or "nobody")
+    log.debug("hook %s -> %s", hook_name, ", ".join(names) or "nobody")
 
 
 # Generators: explainers by name, made from a training table and a model, for audits that train

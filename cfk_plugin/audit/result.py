@@ -172,19 +172,30 @@ def mean(values: ArrayLike) -> float:
     return float(numbers.mean()) if len(numbers) else math.nan
 
 
+_CLAIMED = ("epsilon/epsilon_low", "epsilon_one_run/epsilon_low")
+"""Figures that a claim of differential privacy is about."""
 _NOT_ALLOWED = re.compile(r"[^\w\-. :/]", re.ASCII)  # MLflow's rule for names of metrics
 
 
 def metrics(results: Iterable[AuditResult]) -> Iterator[Value]:
-    """Yield name and value of every figure that is a number; columns are named as MLflow allows."""
+    """Yield what people compare between audits: the success of every attack, its baseline and
+    control, and the figure that a guarantee or a claim is about.
+
+    The report has the intervals and all other figures. Columns are named as MLflow allows.
+    """
     for result in results:
-        rates = {"main": result.main, "baseline": result.baseline, "control": result.control}
-        figures = [each.figures(name) for name, each in rates.items() if each is not None]
-        for name, value in (item for of in (*figures, result.figures) for item in of.items()):
+        found = {"main": result.main.value, "baseline": result.baseline.value}
+        if result.control is not None:
+            found["control"] = result.control.value
+        found |= {
+            name: value
+            for name, value in result.figures.items()
+            if f"{result.attack}/{name}" in (*_PROMISED, *_CLAIMED)
+        }
+        for name, value in found.items():
             if math.isfinite(value):
-                yield Value(
-                    f"audit/{_NOT_ALLOWED.sub('_', f'{result.attack}/{name}')}", float(value)
-                )
+                allowed = _NOT_ALLOWED.sub("_", f"{result.attack}/{name}")
+                yield Value(f"audit/{allowed}", float(value))
 
 
 Verdict = Literal["pass", "fail", "review"]

@@ -144,6 +144,7 @@ def _progress(experiment: Experiment, at_once: int) -> Iterator[OnEvent]:
     """Show progress and the time left; without a terminal, a line per table."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+    from cfk_plugin.data.display import silenced
     from cfk_plugin.reproduction.run import Event, Forecast, format_duration
 
     err, jobs = console(stderr=True), experiment.jobs()
@@ -168,15 +169,8 @@ def _progress(experiment: Experiment, at_once: int) -> Iterator[OnEvent]:
         if not left[table] and not err.is_terminal:
             err.print(f"{table} is measured; about {format_duration(forecast.left)} left")
 
-    said = os.environ.get("CFK_PROGRESS")
-    os.environ["CFK_PROGRESS"] = "off"  # there is one bar
-    try:
-        with bar:
-            yield on_event
-    finally:
-        del os.environ["CFK_PROGRESS"]
-        if said is not None:
-            os.environ["CFK_PROGRESS"] = said
+    with silenced(), bar:
+        yield on_event
 
 
 def _show(results: Results) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
 from multiprocessing import parent_process
 from time import perf_counter
 from types import MappingProxyType
@@ -187,8 +187,20 @@ class Telling:
 # for how long.
 
 _AFTER, _EVERY = 2.0, 0.5  # seconds
-_OFF = ("0", "off", "no", "false")
 _stages: list[str] = []  # what is being done, outermost first
+
+
+_is_silenced: ContextVar[bool] = ContextVar("cfk_silenced", default=False)
+
+
+@contextmanager
+def silenced() -> Iterator[None]:
+    """Show nothing of the work inside the block, because the caller shows how far it is."""
+    token = _is_silenced.set(True)
+    try:
+        yield
+    finally:
+        _is_silenced.reset(token)
 
 
 def is_watched() -> bool:
@@ -196,11 +208,7 @@ def is_watched() -> bool:
     of a server.
     """
     asyncio = sys.modules.get("asyncio")
-    if (
-        sys.stderr is None
-        or parent_process() is not None
-        or os.environ.get("CFK_PROGRESS", "").lower() in _OFF
-    ):
+    if sys.stderr is None or parent_process() is not None or _is_silenced.get():
         return False
     if type(sys.stderr).__module__.startswith("ipykernel"):
         return True
@@ -272,7 +280,5 @@ def _show(done: threading.Event) -> None:
 
 # Where nobody watches at import, this costs nothing.
 doing: Callable[[str], AbstractContextManager[Any]] = _doing if is_watched() else nullcontext
-"""Show what is being done inside the block, after two seconds; ``CFK_PROGRESS=off`` shows
-nothing.
-"""
+"""Show what is being done inside the block, after two seconds."""
 advance: Callable[[int, int], None] | None = _advance if is_watched() else None

@@ -24,7 +24,7 @@ from sqlalchemy.exc import InvalidatePoolError
 from cfk_plugin.errors import CFKError, LedgerError, MissingDependencyError, quiet
 from cfk_plugin.records.keys import OpenFiles, connect, state_folder, sync_folder
 
-LOCATION, TIMEOUT = "CFK_LEDGER", "CFK_LEDGER_TIMEOUT"
+LOCATION = "CFK_LEDGER"
 _SECONDS = 5.0
 MEMORY: Any = URL.create("sqlite")
 """Stands for a URL: a database that ends with the process, used by one thread at a time."""
@@ -63,13 +63,12 @@ def locate(url: str | Path | None, create: bool) -> URL:
 
 
 def seconds_of(timeout: float | None) -> float:
-    given: Any = os.environ.get(TIMEOUT) or _SECONDS if timeout is None else timeout
+    """Return how long a request may wait: as given, else 5 seconds."""
+    given: Any = _SECONDS if timeout is None else timeout
     with contextlib.suppress(ValueError, TypeError):
         if 0 < float(given) <= 3_600:
             return float(given)
-    raise LedgerError(
-        f"the timeout of a ledger ({TIMEOUT}, or timeout=) must be seconds above 0 and up to 3600"
-    )
+    raise LedgerError("the timeout of a ledger must be seconds above 0 and up to 3600")
 
 
 class Patience:

@@ -140,8 +140,7 @@ class Ledger(HostOnly):
     key_file : path, optional
         File with the key, which only its owner may read.
     timeout : float, optional
-        Seconds that one request may wait. Default: the environment variable ``CFK_LEDGER_TIMEOUT``,
-        else 5.
+        Seconds that one request may wait. Default: 5.
     create : bool
         Whether to make a new ledger. Nothing else ever does: an empty one in place of a lost one
         knows no release.

@@ -22,10 +22,18 @@ import numpy as np
 import pandas as pd
 
 from cfk_plugin.errors import InputError, TrackingError
-from cfk_plugin.records.run import StoreDownError, client_of, kind_of, tracking_errors
+from cfk_plugin.records.run import ASKED, StoreDownError, client_of, kind_of, tracking_errors
+from cfk_plugin.records.tables import (
+    Columns,
+    in_order,
+    kind_of_column,
+    nulls,
+    public_kind,
+    read,
+    recount_kind,
+)
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from mlflow import MlflowClient
     from mlflow.entities import Experiment, Run
     from mlflow.store.artifact.artifact_repo import ArtifactRepository
@@ -34,9 +42,6 @@ if TYPE_CHECKING:
 
 Asked = TypeVar("Asked")
 Answer = TypeVar("Answer")
-
-ASKED = "cfk.asked"
-"""Metric of a run that holds explanations: how many it counts."""
 
 # tags
 _AUDITS = (
@@ -220,9 +225,9 @@ def _milliseconds(name: str, moment: object) -> tuple[int, int]:
 
 
 def _parsed(text: str) -> date | None:
-    for read in (date.fromisoformat, datetime.fromisoformat):
+    for parse in (date.fromisoformat, datetime.fromisoformat):
         try:
-            return read(text)
+            return parse(text)
         except ValueError:
             continue
     return None
@@ -378,20 +383,6 @@ class Artifacts:
 
 CERTIFICATE = "certificate"
 """Column with the certificate of prototypes as JSON."""
-_KINDS = {
-    "step": "whole numbers",
-    "timestamp": "times",
-    **dict.fromkeys(("status", "reason"), "text"),
-    **dict.fromkeys(("k", "ncp", "pureness", "pureness_low", "pureness_high"), "numbers"),
-    **dict.fromkeys(("exact", "optimal"), "flags"),
-    "gap": "numbers",
-    **dict.fromkeys(("method", "guarantee", "policy_hash", "population"), "text"),
-    **dict.fromkeys(("epsilon", "delta"), "numbers"),
-    CERTIFICATE: "text",
-}
-"""Columns of explanations that are read, in order, with their kind; of a recount everything else is
-read.
-"""
 _NEEDED = ("step", "timestamp", "status")
 _EXPECTED = ("reason", "k", "ncp", "pureness", "pureness_low", "pureness_high")
 
@@ -405,12 +396,17 @@ class Shard:
     rows: int
     last: int  # when the last one was made
     span: tuple[int, int]  # when the earliest and the latest one were made
-    table: pa.Table  # those in the period
+    columns: Columns  # of those in the period
 
     @property
     def end(self) -> int:
         """Number of the explanation after the last one."""
         return self.first + self.rows
+
+    @property
+    def inside(self) -> int:
+        """How many explanations are in the period."""
+        return len(self.columns["step"])
 
 
 def read_shard(
@@ -419,143 +415,72 @@ def read_shard(
     """Read a file of explanations and, where there is one, the file with their recount; None if it
     has no rows.
     """
-    import pyarrow as pa
-
-    found = _read(own, where, drop=False)
-    if lost := [column for column in _NEEDED if column not in found]:
-        raise TrackingError(f"{where}: it lacks {', '.join(lost)}")
-    rows = len(found["step"])
-    if recount is not None:
-        found |= _of_same_rows(
-            _read(recount, f"{where} (recount)", drop=True), found["step"], where
-        )
-    if not rows:
+    public = read(own.read_bytes(), public_kind, where)
+    if not public:
         return None
-    steps, times = (_whole(found[column], column, where) for column in ("step", "timestamp"))
-    if not np.array_equal(steps, np.arange(steps[0], steps[0] + rows)):
+    if lost := [column for column in _NEEDED if column not in public]:
+        raise TrackingError(f"{where}: it lacks {', '.join(lost)}")
+    steps = public["step"]
+    times = public["timestamp"]
+    if not np.array_equal(steps, np.arange(steps[0], steps[0] + len(steps))):
         raise TrackingError(f"{where}: it is damaged: step does not count its rows")
-    inside = np.ones(len(times), bool)
-    inside &= times >= period.since if period.since is not None else True
-    inside &= times < period.until if period.until is not None else True
-    table = pa.table(found)
-    table = table if inside.all() else table.filter(pa.array(inside))
+    columns = dict(public)
+    if recount is not None:
+        found = read(recount.read_bytes(), recount_kind, f"{where} (recount)")
+        columns |= _of_same_rows(found, steps, where)
+    is_inside = np.ones(len(times), dtype=bool)
+    if period.since is not None:
+        is_inside &= times >= period.since
+    if period.until is not None:
+        is_inside &= times < period.until
     return Shard(
-        name, int(steps[0]), rows, int(times[-1]), (int(times.min()), int(times.max())), table
+        name=name,
+        first=int(steps[0]),
+        rows=len(steps),
+        last=int(times[-1]),
+        span=(int(times.min()), int(times.max())),
+        columns={column: values[is_inside] for column, values in columns.items()},
     )
 
 
-def frame_of(shards: Sequence[Shard], where: str) -> pd.DataFrame:
+def frame_of(shards: Sequence[Shard]) -> pd.DataFrame:
     """Return the rows of files as one frame; columns that a file lacks are null, and all expected
     ones exist.
     """
-    import pyarrow as pa
-
-    try:
-        table = pa.concat_tables([shard.table for shard in shards], promote_options="default")
-    except pa.ArrowException:
-        raise TrackingError(
-            f"{where}: a column is of one type in some files and of another in others"
-        ) from None
-    for missing in set(_EXPECTED) - set(table.column_names):  # in no file, or in none with a type
-        table = table.append_column(
-            missing, pa.nulls(len(table), pa.string() if missing == "reason" else pa.float64())
-        )
-    kept = [name for name in _KINDS if name in table.column_names]
-    table = table.select(
-        kept + [name for name in table.column_names if name not in _KINDS]
-    ).unify_dictionaries()
-    frame: pd.DataFrame = table.to_pandas(
-        types_mapper={pa.bool_(): pd.BooleanDtype()}.get, split_blocks=True, self_destruct=True
+    names = [name for shard in shards for name in shard.columns]
+    return pd.DataFrame(
+        {name: _pooled(name, shards) for name in in_order([*names, *_EXPECTED])}, copy=False
     )
-    for name in frame.select_dtypes("category"):
-        used = frame[name].cat.remove_unused_categories()
-        frame[name] = used.cat.reorder_categories(sorted(used.cat.categories))
-    return frame
 
 
-def _read(path: Path, where: str, *, drop: bool) -> dict[str, pa.ChunkedArray]:
-    """Read the columns of explanations or, with `drop`, `step` and those that only a recount has,
-    in few types.
-    """
-    import pyarrow.parquet as pq
-
-    try:
-        with pq.ParquetFile(path) as file:
-            there = file.schema_arrow.names
-            names = [
-                name
-                for name in there
-                if ((name in _KINDS) is not drop or name == "step") and name != "query"
-            ]
-            found = file.read(columns=names, use_threads=False)
-    except Exception:  # noqa: BLE001 - whatever a damaged file raises may quote it
-        raise TrackingError(f"{where}: it is damaged: no Parquet file") from None
-    columns = {name: _plain(name, found.column(name), where) for name in names}
-    return {name: column for name, column in columns.items() if column is not None}
+def _pooled(name: str, shards: Sequence[Shard]) -> Any:
+    """Return a column of all files, as pandas has it: text as a category, times in UTC."""
+    kind = kind_of_column(name)
+    columns = [
+        shard.columns[name] if name in shard.columns else nulls(kind, shard.inside)
+        for shard in shards
+    ]
+    values = np.concatenate(columns)
+    if kind == "text":
+        return pd.Categorical(values)
+    if kind == "flags":
+        return pd.array(values, dtype="boolean")
+    if kind == "times":
+        return pd.DatetimeIndex(values.astype("datetime64[ms]")).tz_localize("UTC")
+    return values
 
 
-def _of_same_rows(
-    recount: dict[str, pa.ChunkedArray], steps: pa.ChunkedArray, where: str
-) -> dict[str, Any]:
+def _of_same_rows(recount: Columns, steps: NDArray[np.int64], where: str) -> Columns:
     """Return the columns of a recount; its own `step`, if it has one, only confirms that it is of
     these rows.
     """
-    if others := [len(column) for column in recount.values() if len(column) != len(steps)]:
-        raise TrackingError(f"{where}: it has {len(steps)} rows, and its recount {others[0]}")
-    if not recount.pop("step", steps).equals(steps):
+    columns = dict(recount)
+    n_rows = len(next(iter(columns.values()), ()))
+    if n_rows != len(steps):
+        raise TrackingError(f"{where}: it has {len(steps)} rows, and its recount {n_rows}")
+    if not np.array_equal(columns.pop("step", steps), steps):
         raise TrackingError(f"{where}: its recount is of explanations with other numbers")
-    return recount
-
-
-def _plain(name: str, column: pa.ChunkedArray, where: str) -> pa.ChunkedArray | None:
-    """Return a column in the standard type of its kind; None if it is empty and has no type."""
-    import pyarrow as pa
-
-    types: Mapping[str, Any] = {
-        "whole numbers": pa.int64(),
-        "times": pa.timestamp("ms", tz="UTC"),
-        "numbers": pa.float64(),
-        "flags": pa.bool_(),
-        "text": pa.dictionary(pa.int32(), pa.string()),
-    }
-    found = _kind(column.type)
-    if found == "nothing":
-        return None
-    expected = _KINDS.get(name, found)
-    if expected not in types or found != expected.removeprefix("whole "):
-        raise TrackingError(
-            f"{where}: column {name} holds {found}, expected {_KINDS.get(name, 'numbers or text')}"
-        )
-    try:
-        return column if column.type == types[expected] else column.cast(types[expected])
-    except pa.ArrowException:
-        raise TrackingError(
-            f"{where}: it is damaged: column {name} does not hold {expected}"
-        ) from None
-
-
-def _kind(type_: pa.DataType) -> str:
-    import pyarrow.types as is_
-
-    if is_.is_null(type_):
-        return "nothing"
-    if is_.is_boolean(type_):
-        return "flags"
-    if is_.is_timestamp(type_):
-        return "times"
-    if is_.is_integer(type_) or is_.is_floating(type_):
-        return "numbers"
-    text = type_.value_type if is_.is_dictionary(type_) else type_
-    return "text" if is_.is_string(text) or is_.is_large_string(text) else "something else"
-
-
-def _whole(column: pa.ChunkedArray, name: str, where: str) -> NDArray[np.int64]:
-    """Return steps, or times in milliseconds."""
-    import pyarrow as pa
-
-    if column.null_count:
-        raise TrackingError(f"{where}: it is damaged: a row has no {name}")
-    return np.asarray(column.cast(pa.int64()).to_numpy(), dtype=np.int64)
+    return columns
 
 
 def counted(

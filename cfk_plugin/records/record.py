@@ -9,17 +9,14 @@ import secrets
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from typing import Any, Protocol
 
 SCHEMA_VERSION = 1
 """Version of the names and the layout of a run; tag ``cfk.schema_version``."""
 
 
 FLOOR = "cfk.least_pureness"
-"""Parameter of a run: the pureness below which nothing was released. Early runs do not say."""
+"""Parameter of a run of regions: the pureness below which nothing was released."""
 
 
 _HOUR = 3_600_000  # milliseconds
@@ -44,7 +41,7 @@ class Loggable(Protocol):
 class RunRecord:
     """Explanations as logged.
 
-    They wait in spools as JSON that later versions read: fields are only ever added.
+    They wait in spools as JSON.
     """
 
     # random; never derived from a row
@@ -54,14 +51,11 @@ class RunRecord:
     tags: dict[str, str]  # of the run, except the verdict
     policy: dict[str, Any]
     columns: list[str]  # features, in order
-    rows: list[dict[str, Any]]  # one per entry, of what may leave; see `table`
+    rows: list[dict[str, Any]]  # one per entry, of what may leave; see `rows_of_explanations`
     found: dict[str, int]  # how many detection examined, and how many have each finding
-    least: dict[str, float]  # least k_desired and k_effective; for early records without a recount
     epsilon_spent: float | None = None  # so far; None without a budget or a guarantee
     untracked: int = 0  # counterfactuals given out before this without a record
-    # One per entry, for the data holder alone; see `recount_table`. Empty in records of earlier
-    # versions.
-    recount: list[dict[str, Any]] = field(default_factory=list)
+    recount: list[dict[str, Any]]  # one per entry, for the data holder alone; see `rows_of_recount`
     # attributes with an NCP of their own
     quasi_identifiers: list[str] = field(default_factory=list)
     people: int = 0  # in the population, where that may be logged; else 0
@@ -110,61 +104,35 @@ _COUNTS = ("k_desired", "k_consistent", "k_effective", "k_private", "private_mat
 _SHARES = ("t", "disclosure", "journalist_risk")
 
 
-def table(records: Sequence[RunRecord], first_step: int = 0) -> pa.Table:
+def rows_of_explanations(records: Sequence[RunRecord], first_step: int = 0) -> list[dict[str, Any]]:
     """Return one row per entry, holding only what may leave.
 
-    The columns are ``step``, ``timestamp``, ``query``, ``status``, ``reason``, the public fields of
-    the certificate, ``region`` and ``released`` as JSON, and one text column ``feature.<name>`` per
-    feature. Prototypes add ``epsilon``, ``delta``, and ``prototype`` and ``certificate`` as JSON.
+    The columns are ``step``, ``timestamp`` (milliseconds since 1970), ``query``, ``status``,
+    ``reason``, the public fields of the certificate, ``region`` and ``released`` as JSON, and one
+    text column ``feature.<name>`` per feature. Prototypes add ``epsilon``, ``delta``, and
+    ``prototype`` and ``certificate`` as JSON.
     """
-    import pyarrow as pa
-
-    types = {
-        "timestamp": pa.timestamp("ms", tz="UTC"),
-        **dict.fromkeys(("step", "query", "k"), pa.int64()),
-        **dict.fromkeys(
-            ("ncp", "pureness", "pureness_low", "pureness_high", "gap", "epsilon", "delta"),
-            pa.float64(),
-        ),
-        **dict.fromkeys(("exact", "optimal"), pa.bool_()),
-    }
     names = ["step", "timestamp", "query", "status", "reason", *_CERTIFICATE, "region", "released"]
     names += [f"feature.{name}" for name in records[0].columns]
     names += ["epsilon", "delta", "prototype", "certificate"] if records[0].of_prototypes else []
     rows = [{**row, "timestamp": record.created} for record in records for row in record.rows]
-    return _in_steps(rows, first_step, {name: types.get(name, pa.string()) for name in names})
+    return _in_steps(rows, first_step, names)
 
 
-def recount_table(records: Sequence[RunRecord], first_step: int = 0) -> pa.Table | None:
-    """Return the data holder's additions to each row of `table`, in its order; None if there are
-    none.
-    """
-    import pyarrow as pa
-
-    if not any(record.recount for record in records):
-        return None
-    types = {
-        "step": pa.int64(),
-        **dict.fromkeys(_COUNTS, pa.int64()),
-        **dict.fromkeys(_SHARES, pa.float64()),
-        "majority": pa.bool_(),
-        "finding": pa.string(),
-        "refused_k": pa.int64(),
-        "ledger": pa.string(),
-        "k_intersection": pa.int64(),
-        "seconds": pa.float64(),
-        "group": pa.string(),
-        **{f"ncp.{name}": pa.float64() for record in records for name in record.quasi_identifiers},
-    }
-    rows = [row for record in records for row in record.recount or [{}] * len(record.rows)]
-    types |= {"true": pa.bool_()} if any("true" in row for row in rows) else {}
-    return _in_steps(rows, first_step, types)
+def rows_of_recount(records: Sequence[RunRecord], first_step: int = 0) -> list[dict[str, Any]]:
+    """Return the data holder's additions to each row of `rows_of_explanations`, in its order."""
+    attributes = [name for record in records for name in record.quasi_identifiers]
+    rows = [row for record in records for row in record.recount]
+    names = ["step", *_COUNTS, *_SHARES, "majority", "finding", "refused_k", "ledger"]
+    names += ["k_intersection", "seconds", "group"]
+    names += dict.fromkeys(f"ncp.{name}" for name in attributes)
+    names += ["true"] if any("true" in row for row in rows) else []
+    return _in_steps(rows, first_step, names)
 
 
 def _in_steps(
-    rows: Sequence[dict[str, Any]], first_step: int, types: dict[str, pa.DataType]
-) -> pa.Table:
-    import pyarrow as pa
-
-    numbered = [{**row, "step": step} for step, row in enumerate(rows, start=first_step)]
-    return pa.Table.from_pylist(numbered, schema=pa.schema(list(types.items())))
+    rows: Sequence[dict[str, Any]], first_step: int, names: Sequence[str]
+) -> list[dict[str, Any]]:
+    """Return numbered rows with these columns and no other; what a row lacks is None."""
+    numbered = ({**row, "step": step} for step, row in enumerate(rows, start=first_step))
+    return [{name: row.get(name) for name in names} for row in numbered]

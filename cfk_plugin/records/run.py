@@ -15,13 +15,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from cfk_plugin.errors import TrackingError
-from cfk_plugin.records.record import FLOOR, RunRecord, recount_table, table
-from cfk_plugin.records.tally import PER_EXPLANATION, Tally
+from cfk_plugin.records.record import RunRecord, rows_of_explanations, rows_of_recount
+from cfk_plugin.records.summary import SUMMARY, Figures, Summary
+from cfk_plugin.records.tables import SUFFIX, written
+from cfk_plugin.records.tally import PER_EXPLANATION, Tally, metric_of
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
+    from mlflow.entities import Metric, Run
+    from numpy.typing import NDArray
 
+ASKED = metric_of("asked")
+"""Metric of a run that holds explanations: how many it counts."""
 LONGEST_DESCRIPTION = 5_000
 """Characters of a description that MLflow's registry stores."""
 _ID = "id:"
@@ -165,10 +173,14 @@ class OtherSettingsError(TrackingError):
     """The run already holds explanations made with other parameters."""
 
 
+class LostSummaryError(TrackingError):
+    """The run's summary is not of the explanations that the run counts, so that it cannot go on."""
+
+
 class RunTarget(NamedTuple):
     """Which run records are for.
 
-    It waits in spools as JSON: fields are only ever added, with a default.
+    It waits in spools as JSON.
     """
 
     run_id: str | None = None
@@ -222,7 +234,8 @@ class RunWriter:
     ) -> str:
         client = client_of(self.target.tracking_uri, self.target.timeout)
         self.run_id = run_id = self.run_id or self._found_or_made(client)
-        data = client.get_run(run_id).data
+        run = client.get_run(run_id)
+        data = run.data
         if EVALUATION in data.tags:
             raise OtherSettingsError(
                 "the run holds an evaluation, of which nothing left; log releases to another one"
@@ -230,25 +243,17 @@ class RunWriter:
         refuse_other_params(data.params, records[0].params)
         if planned is not None and _has_landed(client, run_id, records, planned):
             return run_id
-        asked = data.metrics.get("cfk.asked", 0)
-        if self._tally is None or self._tally.asked != asked:
-            # Values from step `asked` on are of an attempt that did not reach its summary.
-            self._tally = Tally.resume(
-                data.metrics,
-                lambda name: [
-                    m.value for m in client.get_metric_history(run_id, name) if m.step < asked
-                ],
-            )
-        before, after = self._tally, self._tally.plus(records)
+        if self._tally is None or self._tally.asked != data.metrics.get(ASKED, 0):
+            self._tally = _tally_of(client, run)
+        before = self._tally
+        after = before.plus(records)
         if plan is not None:
             plan(run_id=run_id, first_step=before.asked)
         _log_files(client, run_id, records, before.asked)
         _log_values(client, run_id, records, before.asked)
-        params = dict(records[0].params)
-        # its earlier explanations may have had another floor
-        if before.asked and FLOOR not in data.params:
-            params.pop(FLOOR, None)
-        _log_summary(client, run_id, records, after, params)  # last: it makes the records count
+        summary = Summary(figures=after.figures, earlier=before.figures)
+        _log_summary(client, run_id, summary)
+        _log_metrics(client, run_id, records, after)  # last: it makes the records count
         self._tally = after
         return run_id
 
@@ -262,9 +267,10 @@ class RunWriter:
             experiment = experiment_id(client, target.experiment)
         if self.mark:
             tags["cfk.stream"] = self.mark
-            if found := client.search_runs(
-                [experiment], f"tags.`cfk.stream` = '{self.mark}'", max_results=1
-            ):
+            condition = f"tags.`cfk.stream` = '{self.mark}'"
+            if target.parent:  # the parent may be a run of the same stream that cannot go on
+                condition += f" AND tags.`mlflow.parentRunId` = '{target.parent}'"
+            if found := client.search_runs([experiment], condition, max_results=1):
                 return str(found[0].info.run_id)
         return str(client.create_run(experiment, tags=tags, run_name=target.run_name).info.run_id)
 
@@ -280,6 +286,77 @@ def refuse_other_params(there: Mapping[str, str], ours: Mapping[str, str]) -> No
         )
 
 
+def _tally_of(client: MlflowClient, run: Run) -> Tally:
+    """Return what a run has counted so far, from its metrics and its summary."""
+    metrics = run.data.metrics
+    if ASKED not in metrics:
+        return Tally()
+    asked = metrics[ASKED]
+    figures = _figures_of(client, run, asked, metrics.get(metric_of("untracked"), 0))
+    batches = client.get_metric_history(run.info.run_id, ASKED)
+    series = {}
+    for name in PER_EXPLANATION:
+        values = client.get_metric_history(run.info.run_id, metric_of(name))
+        # Values from step `asked` on are of an attempt whose records do not count.
+        counted = [value for value in values if value.step < asked]
+        series[name] = _of_batches(counted, batches, f"run {run.info.run_id}, {metric_of(name)}")
+    return Tally(figures, series)
+
+
+def _of_batches(
+    values: Sequence[Metric], batches: Sequence[Metric], where: str
+) -> NDArray[np.float64]:
+    """Return one value per step, in their order.
+
+    A step has several values where an attempt was interrupted and other records took its place.
+    Then the value counts that is of the same time as the batch whose records include the step.
+    """
+    # The same records sent again leave the same values, which some stores keep twice.
+    by_step: dict[int, set[tuple[int, float]]] = {}
+    for value in values:
+        by_step.setdefault(value.step, set()).add((value.timestamp, value.value))
+    series = []
+    for step, found in sorted(by_step.items()):
+        counted = found
+        if len(found) > 1:
+            end = min(batch.step for batch in batches if batch.step > step)
+            times = {batch.timestamp for batch in batches if batch.step == end}
+            counted = {(time, value) for time, value in found if time in times}
+        if len(counted) != 1:
+            raise LostSummaryError(
+                f"{where}: step {step} has several values of interrupted attempts; log to another"
+                " run"
+            )
+        series += [value for _, value in counted]
+    return np.asarray(series, dtype=float)
+
+
+def _figures_of(client: MlflowClient, run: Run, asked: float, untracked: float) -> Figures:
+    """Return the figures in a run's summary that are of the explanations that the run counts."""
+    from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
+
+    path = f"cfk/{SUMMARY}.json"
+    where = f"run {run.info.run_id}, {path}"
+    repository = get_artifact_repository(run.info.artifact_uri, tracking_uri=client.tracking_uri)
+    if path not in {found.path for found in repository.list_artifacts("cfk")}:
+        raise LostSummaryError(f"{where}: it is not there; log to another run")
+    with tempfile.TemporaryDirectory(prefix="cfk-") as folder:
+        copy = Path(folder, f"{SUMMARY}.json")
+        # Every repository implements this; `download_artifacts` draws a progress bar.
+        repository._download_file(path, str(copy))  # type: ignore[no-untyped-call]
+        content = copy.read_bytes()
+    try:
+        figures = Summary.from_document(json.loads(content), where).at(asked, untracked)
+    except (ValueError, TrackingError):
+        raise LostSummaryError(f"{where}: it is damaged; log to another run") from None
+    if figures is None:
+        raise LostSummaryError(
+            f"{where}: it is not of the {asked:g} explanations that the run counts; log to another"
+            " run"
+        )
+    return figures
+
+
 def _has_landed(
     client: MlflowClient, run_id: str, records: Sequence[RunRecord], first_step: int
 ) -> bool:
@@ -288,8 +365,7 @@ def _has_landed(
     """
     time, step = records[-1].created, first_step + sum(len(record.rows) for record in records)
     return any(
-        (m.timestamp, m.step) == (time, step)
-        for m in client.get_metric_history(run_id, "cfk.asked")
+        (m.timestamp, m.step) == (time, step) for m in client.get_metric_history(run_id, ASKED)
     )
 
 
@@ -299,20 +375,17 @@ def _log_files(
     """Log the rows, under names that are the same at every attempt, and the files that a run has
     once.
     """
-    import pyarrow.parquet as pq
-
-    rows = {
-        "explanations": table(records, first_step),
-        "recount": recount_table(records, first_step),
+    tables = {
+        "explanations": rows_of_explanations(records, first_step),
+        "recount": rows_of_recount(records, first_step),
     }
+    part = f"part-{records[0].created:013d}-{records[0].id}{SUFFIX}"
     with tempfile.TemporaryDirectory(prefix="cfk-") as copies:
-        for folder, found in rows.items():
-            if found is not None and found.num_rows:
-                path = Path(
-                    copies, folder, f"part-{records[0].created:013d}-{records[0].id}.parquet"
-                )
+        for folder, rows in tables.items():
+            if rows:
+                path = Path(copies, folder, part)
                 path.parent.mkdir()
-                pq.write_table(found, path)
+                path.write_bytes(written(rows))
         for name, content in _lasting_files(client, run_id, records, first_step).items():
             text = json.dumps(content, ensure_ascii=False, indent=1, sort_keys=True)
             Path(copies, name).write_text(text, encoding="utf-8")
@@ -344,7 +417,7 @@ def _log_values(
 ) -> None:
     rows = [(row, record.created) for record in records for row in record.rows]
     values = [
-        Value(f"cfk.{name}", float(row[name]), step, created)
+        Value(metric_of(name), float(row[name]), step, created)
         for step, (row, created) in enumerate(rows, start=first_step)
         for name in PER_EXPLANATION
         if row.get(name) is not None
@@ -352,12 +425,15 @@ def _log_values(
     write(client, run_id, metrics=values)
 
 
-def _log_summary(
+def _log_summary(client: MlflowClient, run_id: str, summary: Summary) -> None:
+    write(client, run_id, texts={f"cfk/{SUMMARY}.json": summary.to_json()})
+
+
+def _log_metrics(
     client: MlflowClient,
     run_id: str,
     records: Sequence[RunRecord],
     tally: Tally,
-    params: Mapping[str, str],
 ) -> None:
     last = records[-1]
     values = [
@@ -367,7 +443,7 @@ def _log_summary(
         client,
         run_id,
         metrics=values,
-        params=params,
+        params=records[0].params,
         tags={**last.tags, "cfk.verdict": tally.verdict},
     )
 

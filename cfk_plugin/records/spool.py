@@ -26,14 +26,17 @@ from typing import Any, NamedTuple
 from cfk_plugin.errors import InputError, TrackingError, quiet
 from cfk_plugin.records.keys import OpenFiles, connect, state_folder
 from cfk_plugin.records.record import RunRecord
-from cfk_plugin.records.run import OtherSettingsError, RunTarget, RunWriter
+from cfk_plugin.records.run import LostSummaryError, OtherSettingsError, RunTarget, RunWriter
 
 _log = logging.getLogger(__name__)
 
 LEASE_SECONDS = 90.0
 """How long a process is assumed to be alive after its last sign of life."""
 
-_MEGABYTES = 1024
+_ON_FULL = "CFK_SPOOL_FULL"
+_CHOICES = ("withhold", "release")  # the first is the default
+MOST_BYTES = 1_024_000_000
+"""Room that a spool may take: a server that is down must not fill the disk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,37 +45,24 @@ class SpoolSettings:
 
     # ``CFK_SPOOL``; on a local disk, as network file systems do not lock as SQLite needs it
     folder: Path
-    most: int = _MEGABYTES * 1_000_000  # bytes that it may use: ``CFK_SPOOL_MB``
-    # ``CFK_SPOOL_FSYNC``: force each record to disk. Otherwise a power cut may lose the last
-    # seconds.
-    fsync: bool = False
+    most: int = MOST_BYTES
     on_full: str = "withhold"  # ``CFK_SPOOL_FULL``: what to do when no record can be kept
 
     @classmethod
     def of(cls, folder: Path | None = None) -> SpoolSettings:
-        megabytes = os.environ.get("CFK_SPOOL_MB") or str(_MEGABYTES)
-        if not megabytes.isdigit() or int(megabytes) < 1:
-            raise InputError(
-                f"CFK_SPOOL_MB is {megabytes!r}; it must be a whole number of megabytes, 1 or more"
-            )
+        on_full = os.environ.get(_ON_FULL) or _CHOICES[0]
+        if on_full not in _CHOICES:
+            raise InputError(f"{_ON_FULL} is {on_full!r}; it must be {' or '.join(_CHOICES)}")
         return cls(
             (folder or spool_folder()).absolute(),  # also after a change of the working folder
-            most=int(megabytes) * 1_000_000,
-            fsync=_choice("CFK_SPOOL_FSYNC", ("normal", "always")) == "always",
-            on_full=_choice("CFK_SPOOL_FULL", ("withhold", "release")),
+            most=MOST_BYTES,
+            on_full=on_full,
         )
 
 
 def spool_folder() -> Path:
     chosen = os.environ.get("CFK_SPOOL")
     return Path(chosen) if chosen else state_folder() / "spool"
-
-
-def _choice(name: str, choices: tuple[str, ...]) -> str:
-    value = os.environ.get(name) or choices[0]
-    if value not in choices:
-        raise InputError(f"{name} is {value!r}; it must be {' or '.join(choices)}")
-    return value
 
 
 def this_process() -> str:
@@ -163,7 +153,7 @@ class Spool:
     """A folder with records that wait for MLflow: an SQLite file that processes share. Thread-safe.
 
     A record is there before its explanation leaves, and is deleted after MLflow has taken it.
-    Killing a process loses nothing; whether a power cut does, the settings say. Each stream is sent
+    Killing a process loses nothing; a power cut may lose the last seconds. Each stream is sent
     by one process; another takes over those of a process that is gone.
 
     It is made on first use. After that, no other is accepted in its place: when the file is
@@ -346,7 +336,9 @@ def _open(settings: SpoolSettings, make: bool) -> sqlite3.Connection:
     db = connect(path, _BUSY_SECONDS, "rwc" if make else "rw")
     try:
         db.execute("PRAGMA journal_mode = WAL")  # a reader and a writer do not wait for each other
-        db.execute(f"PRAGMA synchronous = {'FULL' if settings.fsync else 'NORMAL'}")
+        # What is kept outlives the process. A power cut may lose the last seconds: to force every
+        # record to disk would delay every explanation.
+        db.execute("PRAGMA synchronous = NORMAL")
         db.execute(f"PRAGMA max_page_count = {max(settings.most // _PAGE, 16)}")
         db.executescript(_TABLES)
         db.execute("INSERT OR IGNORE INTO spool VALUES (1, ?)", (secrets.token_hex(16),))
@@ -362,10 +354,7 @@ def exists(folder: Path) -> bool:
 
 def _explained(error: Exception) -> str:
     if "full" in str(error):
-        return (
-            "the spool is full, or its disk is; make room, raise CFK_SPOOL_MB, or bring the"
-            " tracking server back"
-        )
+        return "the spool is full, or its disk is; make room, or bring the tracking server back"
     return (
         f"the spool cannot be used ({type(error).__name__}); check its folder, which CFK_SPOOL"
         " names"
@@ -518,7 +507,7 @@ class Shipper:
             # The batch's place is stored before anything of it is sent.
             plan = partial(self.spool.note, stream.id)
             run.write(records, planned_before=stream.first_step, plan=plan)
-        except OtherSettingsError:
+        except (OtherSettingsError, LostSummaryError):
             del self._runs[stream.id]
             target = stream.target._replace(run_id=None, run_name=None, parent=run.run_id)
             self.spool.note(

@@ -13,9 +13,27 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from cfk_plugin.records.record import RunRecord
+    from cfk_plugin.records.summary import Figures
 
 PER_EXPLANATION = ("k", "ncp", "pureness")
 """Fields of a certificate that are logged as a metric with one value per explanation."""
+
+PLOTTED = (
+    "asked",
+    "released",
+    "withheld_rate",
+    "k_min",
+    "k_mean",
+    "ncp_mean",
+    "pureness_mean",
+    "pureness_min",
+    "native_rate",
+    "near_native_rate",
+    "prosecutor_risk_max",
+    "untracked",
+    "epsilon_spent",
+)
+"""Figures of a run that are metrics, for people who compare runs. The summary has the others."""
 
 _COPIES = ("native", "native-qi", "near-native")  # findings of detection that have a rate
 _FIGURES: Mapping[str, tuple[str, Callable[[Any], Any], type]] = {
@@ -72,32 +90,27 @@ _EXTREMES: Mapping[str, Callable[..., float]] = {
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """A run's figures so far, which suffice to continue it; NaN stands for unknown."""
+    """A run's figures so far, which suffice to continue it."""
 
-    # those of the summary that are known, or were
-    metrics: Mapping[str, float] = field(default_factory=dict)
+    figures: Figures = field(default_factory=dict)  # of the summary; empty before the first record
     series: Mapping[str, NDArray[np.float64]] = field(  # one value per released region
         default_factory=lambda: {name: np.empty(0) for name in PER_EXPLANATION}
     )
-
-    @classmethod
-    def resume(
-        cls, metrics: Mapping[str, float], history: Callable[[str], Sequence[float]]
-    ) -> Tally:
-        """Read a tally back from a run's last metrics; `history` gives all values of one metric."""
-        if not metrics.get("cfk.asked"):
-            return cls()
-        return cls(
-            metrics,
-            {name: np.asarray(history(f"cfk.{name}"), dtype=float) for name in PER_EXPLANATION},
-        )
 
     @property
     def asked(self) -> int:
         return int(self.known("asked"))
 
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The figures that are metrics, as far as they are known."""
+        known = {name: self.figures.get(name) for name in PLOTTED}
+        return {metric_of(name): float(of) for name, of in known.items() if of is not None}
+
     def known(self, name: str, default: float = 0.0) -> float:
-        return self.metrics.get(metric_of(name), default)
+        """Return a figure; `default` if it is not known."""
+        value = self.figures.get(name)
+        return default if value is None else value
 
     def plus(self, records: Sequence[RunRecord]) -> Tally:
         regions = [(record.k, row) for record in records for row in record.generalized]
@@ -145,21 +158,9 @@ class Tally:
             + sum(map(_discernibility, records)),
             "epsilon_spent": spent[-1] if spent else self.known("epsilon_spent", math.nan),
         }
-        if not counts["prototypes"]:
-            del out["prototypes"], out["unproven"]
         if counts["prototypes"] or not counts["asked"]:
-            del out["cdm"]
-        said = {
-            metric_of(name): math.nan if value is None else float(value)
-            for name, value in out.items()
-        }
-        # A logged metric cannot be deleted, so one that is no longer known is logged as NaN.
-        known = {
-            name: value
-            for name, value in said.items()
-            if math.isfinite(value) or name in self.metrics
-        }
-        return Tally(known, series)
+            out["cdm"] = None
+        return Tally({name: _finite(value) for name, value in out.items()}, series)
 
     def _rates(
         self, records: Sequence[RunRecord], examined: Mapping[str, int]
@@ -190,9 +191,9 @@ class Tally:
 
     def _extreme(self, name: str, records: Sequence[RunRecord]) -> float:
         """Return the least or largest value so far."""
-        rows = [row for record in records for row in (*record.recount, record.least)]
+        rows = [row for record in records for row in record.recount]
         values = [row[name[:-4]] for row in rows if name[:-4] in row]
-        before = [self.known(name)] if metric_of(name) in self.metrics else []
+        before = [] if self.figures.get(name) is None else [self.known(name)]
         return _EXTREMES[name]([*before, *values], default=math.nan)
 
     def _mean(self, name: str, more: float, regions: int) -> float:
@@ -210,13 +211,14 @@ def _rate(finding: str) -> str:
     return f"{finding.replace('-', '_')}_rate"
 
 
+def _finite(value: float | None) -> float | None:
+    """Return a figure as JSON has it, where not a number is null."""
+    return None if value is None or not math.isfinite(value) else value
+
+
 def metric_of(name: str) -> str:
-    head, _, tail = name.rpartition("_")
-    return (
-        f"cfk.{head}.{tail}"
-        if tail in ("min", "mean", "max", "low", "p05", "p95")
-        else f"cfk.{name}"
-    )
+    """Return the metric of a figure."""
+    return f"cfk.{name}"
 
 
 def _discernibility(record: RunRecord) -> float:

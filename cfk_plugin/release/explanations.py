@@ -578,10 +578,6 @@ class Explanations(HostOnly, Sequence[Entry]):
             self.n_people,
         )
         recount = self._audit_rows(quasi)
-        counts = {
-            name: [row[name] for row in recount if name in row]
-            for name in ("k_desired", "k_effective")
-        }
         if isinstance(policy, PrototypePolicy):
             # No fingerprint and no number of people: they depend on the exact table, which no
             # epsilon covers.
@@ -611,7 +607,6 @@ class Explanations(HostOnly, Sequence[Entry]):
                 )
             ],
             found=self._found(),
-            least={name: float(min(values)) for name, values in counts.items() if values},
             epsilon_spent=None if spent is None else float(spent),
             recount=recount,
             quasi_identifiers=quasi,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import numpy as np
 
 from cfk_plugin.audit.result import WITHOUT_EXPLANATIONS
-from cfk_plugin.records.tally import PER_EXPLANATION, figures, metric_of
+from cfk_plugin.records.tally import PER_EXPLANATION, figures
 from cfk_plugin.report.data import (
     NOT_MEASURED,
     OF_MODELS,
@@ -330,24 +330,23 @@ def _summary_agrees(run: RunEvidence) -> bool:
     if run.rows is None:
         return False
     status, regions = run.rows["status"], run.rows[run.rows["k"].notna().to_numpy()]
-    counts = {f"cfk.{name}": int((status == name).sum()) for name in ("released", "withheld")}
     found = figures({name: regions[name].to_numpy(dtype=float) for name in PER_EXPLANATION})
-    known = {
-        metric_of(name): value for name, value in found.items() if metric_of(name) in run.metrics
+    said = {
+        name: value
+        for name, value in found.items()
+        if value is not None and run.figures.get(name) is not None
     }
-    said = (
-        {name: value for name, value in known.items() if value is not None}
-        | counts
-        | {"cfk.asked": len(status)}
-    )
-    return all(
-        isclose(run.metrics.get(name, -1), of, rel_tol=1e-6, abs_tol=1e-9)
-        for name, of in said.items()
-    )
+    said |= {name: int((status == name).sum()) for name in ("released", "withheld")}
+    said["asked"] = len(status)
+    return all(_agrees(run.figures.get(name), value) for name, value in said.items())
+
+
+def _agrees(told: float | None, counted: float) -> bool:
+    return told is not None and isclose(told, counted, rel_tol=1e-6, abs_tol=1e-9)
 
 
 def _is_part(run: RunEvidence) -> bool:
-    return run.rows is not None and len(run.rows) < run.metrics.get("cfk.asked", 0)
+    return run.rows is not None and len(run.rows) < (run.figures.get("asked") or 0)
 
 
 def _untracked(case: JudgedCase, _: float | None) -> Judgment:

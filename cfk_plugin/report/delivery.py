@@ -330,9 +330,9 @@ def write_pdf(html: str, path: str | os.PathLike[str], *, browser: str | None = 
     """Print a report, best in its print edition, to a PDF; an existing file is replaced when the
     PDF is complete.
 
-    The browser is the one named here or in ``CFK_CHROMIUM``, or the first of `BROWSERS` on the
-    path. It runs without window, network or profile, on a copy of the report in a temporary folder
-    that is removed. Two PDFs of one report differ in their time of creation.
+    The browser is the one named here, or the first of `BROWSERS` on the path. It runs without
+    window, network or profile, on a copy of the report in a temporary folder that is removed. Two
+    PDFs of one report differ in their time of creation.
     """
     program = _find(browser)
     with tempfile.TemporaryDirectory(prefix="cfk-pdf-", ignore_cleanup_errors=True) as folder:
@@ -349,8 +349,8 @@ def write_pdf(html: str, path: str | os.PathLike[str], *, browser: str | None = 
         ended = _run([*command, page.as_uri()])
         if not printed.is_file() or not printed.read_bytes().startswith(b"%PDF"):
             msg = (
-                f"{program} did not print the report ({ended}); try another one with `browser` or"
-                " CFK_CHROMIUM"
+                f"{program} did not print the report ({ended}); put another one on the path before"
+                " it, or name it: write_pdf(..., browser=...)"
             )
             raise ReportError(msg)
         with whole_file(Path(path)) as draft:
@@ -358,15 +358,13 @@ def write_pdf(html: str, path: str | os.PathLike[str], *, browser: str | None = 
 
 
 def _find(browser: str | None) -> str:
-    named = browser or os.environ.get("CFK_CHROMIUM")
-    for name in [named] if named else BROWSERS:
+    for name in [browser] if browser else BROWSERS:
         if found := shutil.which(name):
             return found
-    looked = f"{named} is no program" if named else f"none of {', '.join(BROWSERS)} is on the path"
-    msg = (
-        f"a PDF is printed by a Chromium, and {looked}; install one (apt install chromium) or name"
-        " it in CFK_CHROMIUM"
+    looked = (
+        f"{browser} is no program" if browser else f"none of {', '.join(BROWSERS)} is on the path"
     )
+    msg = f"a PDF is printed by a Chromium, and {looked}; install one (apt install chromium)"
     raise MissingDependencyError(msg)
 
 

@@ -81,9 +81,7 @@ def latest_comparison(evidence: Evidence) -> Sequence[Mapping[str, Any]]:
 def _of_releases(evidence: Evidence, pooled: Pooled) -> Iterator[Metric]:
     asked, released, withheld = len(pooled), len(pooled.released), len(pooled.withheld)
     exact = int((pooled.values("ncp") == 0).sum())
-    untracked = [
-        run.metrics["cfk.untracked"] for run in evidence.runs if "cfk.untracked" in run.metrics
-    ]
+    untracked = _known(evidence, "untracked")
     counts: dict[str, float | None] = {
         "asked": asked,
         "released": released,
@@ -98,13 +96,13 @@ def _of_releases(evidence: Evidence, pooled: Pooled) -> Iterator[Metric]:
     known = pooled.of_all("finding")
     # Where no explainer was asked for answers, the rates are of the latest sample: samples of
     # several runs may be of the same people.
-    samples = [run.metrics for run in pooled.runs if run.metrics.get("cfk.sampled", 0.0) > 0]
+    samples = [run.figures for run in pooled.runs if run.figures.get("sampled")]
     for finding in ("native", "near-native", "native-qi"):
         name = f"{finding.replace('-', '_')}_rate"
         part, n = int((known == finding).sum()), len(known)
         if not n and samples:
-            n = int(samples[-1]["cfk.sampled"])
-            part = round(samples[-1][f"cfk.{name}"] * n)
+            n = int(samples[-1]["sampled"] or 0)
+            part = round((samples[-1].get(name) or 0) * n)
         yield _share(name, part, n, RELEASES)
     seconds = pooled.of_all("seconds").to_numpy(dtype=np.float64)
     for name, percent in LATENCIES.items():
@@ -239,12 +237,14 @@ def _of_prototypes(evidence: Evidence) -> Iterator[Metric]:
         yield _figure(
             name, DP, "certificate", value=max((float(c[name]) for c in certificates), default=None)
         )
-    spent = [
-        run.metrics["cfk.epsilon_spent"]
-        for run in evidence.runs
-        if "cfk.epsilon_spent" in run.metrics
-    ]
+    spent = _known(evidence, "epsilon_spent")
     yield _figure("epsilon_spent", DP, "accountant", value=max(spent, default=None))
+
+
+def _known(evidence: Evidence, name: str) -> list[float]:
+    """Return what the summaries of runs say of a figure, as far as they know it."""
+    said = [run.figures.get(name) for run in evidence.runs]
+    return [value for value in said if value is not None]
 
 
 def _least(name: str, pooled: Pooled, column: str, section: int, method: str = _RECOUNT) -> Metric:

@@ -20,7 +20,6 @@ from cfk_plugin.data.policy import sha256_of
 from cfk_plugin.errors import InputError, TrackingError, require
 from cfk_plugin.hookspecs import Progress
 from cfk_plugin.records.reading import (
-    ASKED,
     CERTIFICATE,
     Artifacts,
     Moment,
@@ -40,7 +39,10 @@ from cfk_plugin.records.reading import (
     summaries_of,
 )
 from cfk_plugin.records.record import FLOOR, SCHEMA_VERSION
-from cfk_plugin.records.run import EVALUATION
+from cfk_plugin.records.run import ASKED, EVALUATION
+from cfk_plugin.records.summary import SUMMARY, Figures, Summary
+from cfk_plugin.records.tables import SUFFIX
+from cfk_plugin.records.tally import metric_of
 from cfk_plugin.report.data import NOT_MEASURED, OF_MODELS, Amount, Attack, Family
 from cfk_plugin.report.disclosure import Audited
 
@@ -53,8 +55,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class RunEvidence:
-    """One run: its last metrics, documents and rows (explanations with their recount); what it
-    lacks is None.
+    """One run: its figures, documents and rows (explanations with their recount); what it lacks is
+    None.
     """
 
     run_id: str
@@ -63,7 +65,7 @@ class RunEvidence:
     started: int = 0
     params: Mapping[str, str] = field(default_factory=dict)
     tags: Mapping[str, str] = field(default_factory=dict)
-    metrics: Mapping[str, float] = field(default_factory=dict)
+    figures: Figures = field(default_factory=dict)  # empty if its summary is not of its rows
     policy: Mapping[str, Any] | None = None
     population: Mapping[str, Any] | None = None
     environment: Mapping[str, Any] | None = None
@@ -202,7 +204,7 @@ rows.
 """
 
 DOCUMENTS = ("policy", "population", "environment", "frontier")
-"""JSON files of a run, ``cfk/<name>.json``."""
+"""JSON files of a run, ``cfk/<name>.json``, beside its summary."""
 
 _REPORT = "cfk.report"  # tag
 
@@ -235,6 +237,22 @@ class Held:
     def audited(self) -> bool:
         return bool(self.audits) or "frontier" in self.documents
 
+    def figures(self) -> Figures:
+        """Return the run's figures of the explanations that it counts; none if its summary is of
+        others, as when two processes logged to it at the same time.
+        """
+        if not self.asked:
+            return {}
+        where = self.artifacts.where(f"cfk/{SUMMARY}.json")
+        if SUMMARY not in self.documents:
+            raise TrackingError(
+                f"{where}: the run counts {self.asked} explanations, and this file is not there;"
+                " check that it was not deleted"
+            )
+        summary = Summary.from_document(self.documents[SUMMARY], where)
+        untracked = self.run.data.metrics.get(metric_of("untracked"), 0)
+        return summary.at(self.asked, untracked) or {}
+
     def shard(self, name: str, period: Period) -> Shard | None:
         """Read a file of explanations with its recount; None if it has no rows."""
         where = self.artifacts.where(f"{EXPLANATIONS}/{name}")
@@ -262,7 +280,7 @@ def look(folder: Path, tracking_uri: str, run: Run) -> Held:
         artifacts,
         {
             name: artifacts.document(f"cfk/{name}.json")
-            for name in DOCUMENTS
+            for name in (*DOCUMENTS, SUMMARY)
             if f"{name}.json" in there
         },
         tuple(artifacts.document(f"cfk/{name}") for name in audits),
@@ -275,9 +293,7 @@ def _parts(artifacts: Artifacts, path: str, there: Sequence[str]) -> list[str]:
     if Path(path).name not in there:
         return []
     return [
-        name
-        for name in artifacts.names(path)
-        if name.startswith("part-") and name.endswith(".parquet")
+        name for name in artifacts.names(path) if name.startswith("part-") and name.endswith(SUFFIX)
     ]
 
 
@@ -375,9 +391,9 @@ class _Reading:
             lambda: self.workers.call(summaries_of, self.client, run.info.run_id),
         )
         self.spans += [shard.span for shard in kept]
-        if left := sum(shard.table.num_rows for shard in others):
+        if left := sum(shard.inside for shard in others):
             self.uncounted[run.info.run_id] = left
-        rows = frame_of(kept, where) if any(shard.table.num_rows for shard in kept) else None
+        rows = frame_of(kept) if any(shard.inside for shard in kept) else None
         started = int(run.info.start_time or 0)
         self.spans += [(started, started)] if held.audited else []
         audited = held.audited and self.period.holds(started)
@@ -390,7 +406,7 @@ class _Reading:
             started=started,
             params=dict(sorted(run.data.params.items())),
             tags=dict(sorted(run.data.tags.items())),
-            metrics=dict(sorted(run.data.metrics.items())),
+            figures=held.figures(),
             **{name: held.documents.get(name) for name in DOCUMENTS},
             prototype=_prototype(rows, where),
             rows=rows,

@@ -26,10 +26,10 @@ from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.region import Interval, part_to_text
 from cfk_plugin.errors import InputError, ModelError, quiet
 from cfk_plugin.plots import plot_ncp_by_attribute, plot_risk
-from cfk_plugin.records.reading import ASKED
 from cfk_plugin.records.record import FLOOR
-from cfk_plugin.records.run import EVALUATION, Value, refuse_other_params, write
-from cfk_plugin.records.tally import figures, metric_of
+from cfk_plugin.records.run import ASKED, EVALUATION, Value, refuse_other_params, write
+from cfk_plugin.records.summary import SUMMARY, Summary
+from cfk_plugin.records.tally import PLOTTED, figures, metric_of
 from cfk_plugin.release.explanations import ncp_table, risk_by_group_size
 from cfk_plugin.release.results import PrototypePolicy
 
@@ -45,6 +45,7 @@ Record = Mapping[str, Any]
 _SETTINGS = frozenset(
     {"cfk.k", "cfk.guarantee", FLOOR, "cfk.policy_sha256", "cfk.population_fingerprint"}
 )
+_METRICS = (*PLOTTED, "k_desired_min", "k_consistent_min", "k_effective_min", "released_native")
 _BEFORE, _AFTER = ("query", "status", "reason"), ("k", "ncp", "pureness")
 
 
@@ -60,16 +61,20 @@ class Measured:
 
     @property
     def metrics(self) -> dict[str, float]:
-        """The numeric figures, under their names in runs; until the next release also as
-        ``cfk/NAME``.
+        """The figures that runs have as metrics, under the same names, and those that a threshold
+        may be for.
         """
-        numbers = {
-            name: float(value)
-            for name, value in self.figures.items()
-            if isinstance(value, (int, float))
-        }
-        return {f"cfk/{name}": value for name, value in numbers.items()} | {
-            metric_of(name): value for name, value in numbers.items()
+        numbers = self._numbers()
+        return {metric_of(name): float(numbers[name]) for name in _METRICS if name in numbers}
+
+    @property
+    def summary(self) -> Summary:
+        """All figures, as a run has them."""
+        return Summary(figures=self._numbers(), earlier={})
+
+    def _numbers(self) -> dict[str, int | float]:
+        return {
+            name: value for name, value in self.figures.items() if isinstance(value, (int, float))
         }
 
     @classmethod
@@ -191,11 +196,12 @@ class CounterfactualEvaluator(ModelEvaluator):
 
     ``mlflow.models.evaluate(explainer, queries, model_type="counterfactual", evaluators=["cfk"],
     evaluator_config={"population": ..., "model": ..., "desired": ..., "policy": ...})``. The
-    metrics are the numbers of `Explanations.summary`, under their names in runs, such as
-    ``cfk.k.min``; until the next release also as ``cfk/NAME``. k, guarantee, policy and fingerprint
-    are parameters and tags. The artifacts are tables and plots of released values and of how many
-    people fit them, for the data holder; they hold no training row. Nothing has left, so reports
-    skip the run, which carries the tag ``cfk.evaluation``.
+    metrics are those of a run that releases, such as ``cfk.k_min``, and a few more that a gate may
+    need, such as ``cfk.k_effective_min``; all numbers of `Explanations.summary` are in the artifact
+    ``cfk/summary.json``. k, guarantee, policy and fingerprint are parameters and tags. The other
+    artifacts are tables and plots of released values and of how many people fit them, for the data
+    holder; they hold no training row. Nothing has left, so reports skip the run, which carries the
+    tag ``cfk.evaluation``.
 
     A model of `log_protected_model` protects already: it is measured by the records that it
     answers, and takes no configuration. Figures that records do not have (``k_effective_min``,
@@ -297,6 +303,9 @@ def _written(measured: Measured, folder: Path) -> Iterator[tuple[Path, Callable[
     text = folder / "explanations.json"
     text.write_text(measured.text, encoding="utf-8")
     yield text, JsonEvaluationArtifact
+    summary = folder / f"{SUMMARY}.json"
+    summary.write_text(measured.summary.to_json(), encoding="utf-8")
+    yield summary, JsonEvaluationArtifact
     for name, table in measured.tables.items():
         path = folder / f"{name}.csv"
         table.to_csv(path, index=False)

@@ -244,8 +244,14 @@ def test_a_report_is_logged_under_its_own_names(report: AuditReport, mlflow_stor
     run_id = report.log(run_name="audit", tags={"stage": "test"})
     run = mlflow.get_run(run_id)
     assert run.data.metrics["audit/linkage/k_min"] == report["linkage"].figures["k_min"]
-    assert run.data.metrics["audit/model_filter/main_high"] == report["model_filter"].main.high
-    assert "audit/homogeneity/share/pay" in run.data.metrics
+    assert run.data.metrics["audit/model_filter/main"] == report["model_filter"].main.value
+    promised = ("k_min", "k_effective_min", "everyone_k_effective_min", "k_consistent_min")
+    assert {name.rpartition("/")[2] for name in run.data.metrics} <= {
+        "main",
+        "baseline",
+        "control",
+        *promised,
+    }
     assert run.data.params["audit.seed"] == "0"
     assert (run.info.status, run.data.tags["cfk.audit.verdict"], run.data.tags["stage"]) == (
         "FINISHED",

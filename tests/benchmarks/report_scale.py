@@ -21,14 +21,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 
-from cfk_plugin.records.record import RunRecord, table
+from cfk_plugin.records.record import RunRecord, rows_of_explanations
+from cfk_plugin.records.summary import Summary
+from cfk_plugin.records.tables import SUFFIX, written
 from cfk_plugin.release.results import Withheld
-from cfk_plugin.report.compose import compose
-from cfk_plugin.report.privacy_report import build
-from cfk_plugin.report.render import render_html
 from printing import arguments, heading, line, peak
 from spooled import explanations, released
 from tracking_server import tracking_server
@@ -36,12 +33,14 @@ from tracking_server import tracking_server
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
+Row = dict[str, Any]
+
 POOL = 2000
 EXPERIMENT = "scale"
 FIRST = 1_790_000_000_000  # when the first explanation was made, milliseconds since 1970
 
 
-def pool_of_rows(seed: int = 0) -> tuple[RunRecord, pa.Table]:
+def pool_of_rows(seed: int = 0) -> tuple[RunRecord, list[Row]]:
     """Return explanations as they are logged, every tenth of them withheld."""
     rng = np.random.default_rng(seed)
     entries = [
@@ -56,12 +55,12 @@ def pool_of_rows(seed: int = 0) -> tuple[RunRecord, pa.Table]:
         for i in range(POOL)
     ]
     record = explanations(*entries).to_record()
-    return record, table([record])
+    return record, rows_of_explanations([record])
 
 
-def recount_of(rows: pa.Table, rng: np.random.Generator) -> pa.Table:
+def recount_of(rows: Sequence[Row], rng: np.random.Generator) -> list[Row]:
     """Return what verification found of each row, in the layout of ``cfk/recount``."""
-    n = rows.num_rows
+    n = len(rows)
     shares = ("t", "disclosure", "journalist_risk", "seconds", "ncp.age", "ncp.city")
     counts = (
         "k_desired",
@@ -72,33 +71,32 @@ def recount_of(rows: pa.Table, rng: np.random.Generator) -> pa.Table:
         "l",
         "k_intersection",
     )
-    columns: dict[str, Any] = {name: rng.integers(1, 60, n) for name in counts}
-    columns |= {name: rng.random(n) for name in shares}
-    columns |= {"majority": rng.random(n) > 0.5, "refused_k": pa.nulls(n, pa.int64())}
-    columns |= {
-        "finding": rng.choice(["native", "synthetic"], n),
-        "ledger": rng.choice(["fresh", "widened"], n),
-    }
-    columns |= {"group": rng.choice(["f", "m"], n)}
-    return pa.table(columns)
+    columns: dict[str, list[Any]] = {"step": [row["step"] for row in rows]}
+    columns |= {name: rng.integers(1, 60, n).tolist() for name in counts}
+    columns |= {name: rng.random(n).tolist() for name in shares}
+    columns["majority"] = (rng.random(n) > 0.5).tolist()
+    columns["refused_k"] = [None] * n
+    columns["finding"] = rng.choice(["native", "synthetic"], n).tolist()
+    columns["ledger"] = rng.choice(["fresh", "widened"], n).tolist()
+    columns["group"] = rng.choice(["f", "m"], n).tolist()
+    return [
+        dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)
+    ]
 
 
-def parts(count: int, files: int, seed: int) -> Iterator[tuple[str, pa.Table, pa.Table]]:
+def parts(count: int, files: int, seed: int) -> Iterator[tuple[str, list[Row], list[Row]]]:
     """Yield the files of one run: name, explanations, and their recount."""
     _, pool = pool_of_rows()
     rng = np.random.default_rng(seed)
     ends = np.linspace(0, count, files + 1).astype(int)
-    for first, last in pairwise(ends):
-        steps = np.arange(first, last)
-        rows = pool.take(rng.integers(0, POOL, len(steps)))
-        made = pa.array(FIRST + 1000 * steps + seed).cast(pa.timestamp("ms", tz="UTC"))
-        for name, column in (("step", pa.array(steps)), ("timestamp", made)):
-            rows = rows.set_column(rows.column_names.index(name), name, column)
-        yield (
-            f"part-{FIRST + 1000 * int(first):013d}-{seed:016x}.parquet",
-            rows,
-            recount_of(rows, rng),
-        )
+    for first, last in pairwise(ends.tolist()):
+        drawn = rng.integers(0, POOL, last - first).tolist()
+        rows = [
+            {**pool[place], "step": step, "timestamp": FIRST + 1000 * step + seed}
+            for step, place in enumerate(drawn, start=first)
+        ]
+        name = f"part-{FIRST + 1000 * first:013d}-{seed:016x}{SUFFIX}"
+        yield name, rows, recount_of(rows, rng)
 
 
 def log_runs(client: MlflowClient, count: int, runs: int, files: int, folder: Path) -> None:
@@ -114,10 +112,12 @@ def log_runs(client: MlflowClient, count: int, runs: int, files: int, folder: Pa
         for name in ("explanations", "recount"):
             (own / name).mkdir(parents=True)
         for name, rows, recount in parts(asked, files, number):
-            pq.write_table(rows, own / "explanations" / name)
-            pq.write_table(recount, own / "recount" / name)
+            (own / "explanations" / name).write_bytes(written(rows))
+            (own / "recount" / name).write_bytes(written(recount))
         client.log_artifacts(run, str(own), "cfk")
         client.log_dict(run, record.policy, "cfk/policy.json")
+        summary = Summary(figures={"asked": asked, "untracked": 0}, earlier={})
+        client.log_text(run, summary.to_json(), "cfk/summary.json")
         client.log_batch(
             run,
             metrics=[Metric("cfk.asked", asked, FIRST + 1000 * asked, asked)],
@@ -131,31 +131,31 @@ def measure(uri: str, expected: int) -> dict[str, float]:
     """Read everything, and return the seconds and the peak memory of this process in GB."""
     import mlflow
 
+    from cfk_plugin import PrivacyReport
     from cfk_plugin.report.runs import read_experiment
 
     mlflow.set_tracking_uri(uri)
     base = peak()
     start = time.perf_counter()
     evidence = read_experiment(EXPERIMENT, tracking_uri=uri)
-    found = {"read s": time.perf_counter() - start, "start GB": base}
+    read = time.perf_counter() - start
     rows = sum(len(run.rows) for run in evidence.runs if run.rows is not None)
     if rows != expected:
         raise AssertionError(f"read {rows} of {expected} explanations")
     frames = sum(
         int(run.rows.memory_usage(deep=True).sum()) for run in evidence.runs if run.rows is not None
     )
-    found |= {"read GB": peak(), "frames GB": frames / 2**30}
-    return found | report_of(evidence)
-
-
-def report_of(evidence: Any) -> dict[str, float]:
-    """Measure the whole report, where it can be built: what comes after reading."""
+    found = {"read s": read, "start GB": base, "read GB": peak(), "frames GB": frames / 2**30}
+    del evidence
     started = time.perf_counter()
-    data = build(evidence)
-    built = time.perf_counter()
-    html = render_html(compose(data))
-    times = {"build s": built - started, "render s": time.perf_counter() - built}
-    return {**times, "HTML kB": len(html.encode()) / 1e3, "report GB": peak()}
+    report = PrivacyReport.of_experiment(EXPERIMENT, tracking_uri=uri)
+    made = time.perf_counter()
+    html = report.to_html()
+    rendered = time.perf_counter()
+    # The report reads the runs once more.
+    found["build s"] = made - started - read
+    found["render s"] = rendered - made
+    return {**found, "HTML kB": len(html.encode()) / 1e3, "report GB": peak()}
 
 
 @contextmanager

@@ -5,11 +5,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pandas as pd
 import pytest
 from rich.console import Console
 
 from cfk_plugin.demo import explainers
+from parts import tables_of
 
 
 @pytest.mark.slow
@@ -51,11 +51,10 @@ def test_the_demo_tells_its_story_and_logs_it(tmp_path: Path) -> None:
     assert {run.info.run_name for run in runs} == {"DiCE (kd-tree)", "nearest unlike neighbour"}
     for run in runs:
         assert run.data.tags["cfk.verdict"] == "pass"
-        assert run.data.metrics["cfk.released_native"] == 0
-        assert run.data.metrics["cfk.k.min"] >= 5
+        assert run.data.metrics["cfk.k_min"] >= 5
         assert run.info.run_id in done.stdout
         folder = client.download_artifacts(run.info.run_id, "cfk/explanations", str(tmp_path))
-        rows = pd.concat([pd.read_parquet(part) for part in Path(folder).glob("part-*.parquet")])
+        rows = tables_of(Path(folder).glob("part-*.jsonl.gz"))
         assert rows.loc[rows["status"] == "released", "k"].min() >= 5
     assert "verdict review (" in done.stdout, (
         "what is not promised, or nobody has done yet, is no failure"

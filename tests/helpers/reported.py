@@ -24,7 +24,10 @@ from cfk_plugin import PrivacyPolicy, PrivacyReport
 from cfk_plugin.audit.epsilon_bounds import bound_curves
 from cfk_plugin.audit.result import AttackReport, AuditResult, Curve, Rate
 from cfk_plugin.metrics.intervals import clopper_pearson
+from cfk_plugin.records.summary import Summary
+from cfk_plugin.records.tally import PLOTTED
 from cfk_plugin.report.data import ReportData
+from parts import packed
 
 START = pd.Timestamp("2026-10-01T08:00:00Z")
 ATTACKS = ("linkage", "membership", "extraction", "attribute_inference")
@@ -168,12 +171,12 @@ def run(table: pd.DataFrame | None = None, policy: PrivacyPolicy = POLICY, **cha
     client = mlflow.MlflowClient()
     table = rows(policy=policy) if table is None else table
     regions = table[table["k"].notna()]
-    metrics = {"asked": len(table), "released": (table["status"] == "released").sum()}
-    metrics |= {"withheld": len(table) - metrics["released"], "untracked": 0}
-    metrics |= (
-        {"k.min": regions["k"].min(), "ncp.mean": regions["ncp"].mean()} if len(regions) else {}
-    )
-    metrics |= changes.pop("metrics", {})
+    figures = {"asked": len(table), "released": int((table["status"] == "released").sum())}
+    figures |= {"withheld": len(table) - figures["released"], "untracked": 0}
+    if len(regions):
+        figures |= {"k_min": float(regions["k"].min()), "ncp_mean": float(regions["ncp"].mean())}
+    figures |= changes.pop("figures", {})
+    metrics = {name: figures[name] for name in PLOTTED if name in figures}
     params = {"k": policy.k, "method": "reciprocal", "guarantee": policy.guarantee, "groups": "sex"}
     params |= {"least_pureness": policy.least_pureness}
     tags = {"policy_sha256": policy.sha256, "population_fingerprint": "f" * 64, "verdict": "pass"}
@@ -202,7 +205,7 @@ def run(table: pd.DataFrame | None = None, policy: PrivacyPolicy = POLICY, **cha
         [RunTag(f"cfk.{name}", value) for name, value in tags.items()],
     )
     folder = Path(info.artifact_uri.removeprefix("file://")) / "cfk"
-    part = f"part-{START.value // 1_000_000:013d}-{next(_numbers)}.parquet"
+    part = f"part-{START.value // 1_000_000:013d}-{next(_numbers)}.jsonl.gz"
     recounted = [name for name in table if name not in PUBLIC_COLUMNS]
     for name, columns in (
         ("explanations", [n for n in table if n in PUBLIC_COLUMNS]),
@@ -210,10 +213,11 @@ def run(table: pd.DataFrame | None = None, policy: PrivacyPolicy = POLICY, **cha
     ):
         (folder / name).mkdir(parents=True)
         if len(table):
-            table[columns].to_parquet(folder / name / part, index=False)
+            (folder / name / part).write_bytes(packed(table[columns]))
     ran = changes.pop("audits", None)
     changes = {name.removesuffix(".json"): content for name, content in changes.items()}
     documents = {
+        "summary": json.loads(Summary(figures=figures, earlier={}).to_json()),
         "policy": policy.to_dict(),
         "population": population(),
         "environment": environment,

@@ -747,6 +747,8 @@ def files(folder: Path, name: str = "*") -> list[Path]:
 def assert_clean_files(folder: Path, results: list[Explanations]) -> None:
     import pyarrow.parquet as pq
 
+    from parts import lines_of
+
     for path in files(folder):
         assert_clean(str(path))
         assert_clean(path.read_bytes(), results, path.name)
@@ -757,6 +759,8 @@ def assert_clean_files(folder: Path, results: list[Explanations]) -> None:
                 results,
                 path.name,
             )
+        if path.name.endswith(".jsonl.gz"):
+            assert_clean(repr(lines_of(path)), results, path.name)
 
 
 @pytest.mark.parametrize("guarantee", ["lookup", "catalogue"])
@@ -767,7 +771,8 @@ def test_files_and_reports(
     all that.
     """
     import mlflow
-    import pyarrow.parquet as pq
+
+    from parts import lines_of
 
     monkeypatch.setenv("CFK_SPOOL", str(tmp_path / "spool"))
     logger = RunLogger(experiment="canaries")
@@ -798,12 +803,9 @@ def test_files_and_reports(
     (tmp_path / "result.json").write_text(first.to_json(), encoding="utf-8")
     first.to_frame().astype(str).to_parquet(tmp_path / "result.parquet")
     first.audit_frame().to_csv(tmp_path / "audit.csv")
-    recounts = [
-        pq.read_table(path).to_pydict()
-        for path in files(tmp_path, "*.parquet")
-        if path.parent.name == "recount"
-    ]
-    seen = {name for recount in recounts for name, column in recount.items() if any(column)}
+    recounts = [path for path in files(tmp_path, "*.jsonl.gz") if path.parent.name == "recount"]
+    rows = [row for path in recounts for row in lines_of(path)]
+    seen = {name for row in rows for name, value in row.items() if value}
     assert {
         "group",
         "ledger",
@@ -814,7 +816,7 @@ def test_files_and_reports(
         "finding",
     } <= seen
     told = {path.name for path in files(tmp_path) if path.parent.name == "cfk"}
-    assert told == {"policy.json", "population.json", "environment.json"}
+    assert told == {"policy.json", "population.json", "environment.json", "summary.json"}
     assert first.policy.sha256.encode() in (tmp_path / "mlflow.db").read_bytes()
     assert_clean_files(tmp_path, watch.results)
     assert_clean(json.dumps(mlflow.get_run(run).to_dictionary(), default=str), watch.results)
@@ -841,7 +843,7 @@ def test_files_and_reports(
     assert written
     for path in written:
         assert_clean(path.read_bytes(), what=path.name)
-    for path in files(tmp_path, "*.parquet"):
+    for path in files(tmp_path, "*.jsonl.gz"):
         path.write_bytes(path.read_bytes()[:-40])
     watch.run(lambda: PrivacyReport.of_experiment("canaries"))
     assert isinstance(watch.errors[-1], CFKError)

@@ -6,6 +6,7 @@ who ask. A file has all of them, some, or none.
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import re
@@ -228,6 +229,8 @@ def texts_of(path: Path, content: bytes, numbers: set[float]) -> Iterator[str]:
     yield content.decode("latin-1")
     if path.suffix == ".parquet":
         yield pd.read_parquet(path).to_csv()
+    if path.suffix == ".gz":
+        yield gzip.decompress(content).decode("utf-8")
     if content.startswith(b"SQLite"):
         with sqlite3.connect(path) as database:
             yield "\n".join(database.iterdump())

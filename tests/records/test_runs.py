@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import socket
 import subprocess
@@ -35,10 +34,11 @@ from cfk_plugin.errors import TrackingError
 from cfk_plugin.metrics.provenance import environment_of
 from cfk_plugin.records import run as runs
 from cfk_plugin.records.logger import RunLogger, observe
-from cfk_plugin.records.record import RunRecord, recount_table
+from cfk_plugin.records.record import rows_of_recount
 from cfk_plugin.records.spool import Shipper, spool_folder
-from cfk_plugin.records.tally import Tally
+from cfk_plugin.records.tally import PLOTTED, Tally
 from cfk_plugin.release.explanations import ResultContext
+from parts import figures_of, summary_of, table_of, tables_of
 from spooled import COLUMNS, explanations, kept, released
 from tracking_server import tracking_server
 
@@ -89,7 +89,7 @@ def files_of(run_id: str | None) -> Path:
 
 
 def parts_of(run_id: str | None, kind: str = "explanations") -> pd.DataFrame:
-    parts = pd.concat(map(pd.read_parquet, (files_of(run_id) / kind).iterdir()))
+    parts = tables_of((files_of(run_id) / kind).iterdir())
     return parts.sort_values("step", ignore_index=True)
 
 
@@ -116,12 +116,11 @@ def test_log_writes_params_metrics_and_tags(mlflow_store: str) -> None:
         "cfk.plugins": "dice 0.1.0",
         "cfk.verdict": "pass",
     }
-    metrics = {name.removeprefix("cfk."): value for name, value in run.data.metrics.items()}
     own = {
-        "k.mean": 7,
-        "k.p05": 5.2,
-        "ncp.mean": 0.5,
-        "pureness.mean": 0.75,
+        "k_mean": 7,
+        "k_p05": 5.2,
+        "ncp_mean": 0.5,
+        "pureness_mean": 0.75,
         "native_rate": 1 / 3,
         "near_native_rate": 1 / 3,
         "marketer_risk": (1 / 5 + 1 / 9) / 2,
@@ -131,21 +130,52 @@ def test_log_writes_params_metrics_and_tags(mlflow_store: str) -> None:
         "examined": 3,
         "untracked": 0,
         "native_qi_rate": 0,
-        "k": 9,
-        "ncp": 0.75,
-        "pureness": 0.5,  # of the last one, as the steps are one for each
+        "prototypes": 0,
+        "unproven": 0,
     }
-    same = [
-        "k.min",
-        "k_desired.min",
-        "k_consistent.min",
-        "k_private.min",
-        "ncp.p95",
-        "pureness.min",
-        "pureness.low",
-    ]
-    same += ["prosecutor_risk.max", "cm", "optimal_rate", "withheld_rate", "released_native"]
-    assert metrics == pytest.approx(own | {name: summary[name.replace(".", "_")] for name in same})
+    same = (
+        "k_min",
+        "k_desired_min",
+        "k_consistent_min",
+        "k_private_min",
+        "ncp_p95",
+        "pureness_min",
+        "pureness_low",
+        "prosecutor_risk_max",
+        "cm",
+        "optimal_rate",
+        "withheld_rate",
+        "released_native",
+    )
+    unknown = (
+        "cdm",
+        "disclosure_max",
+        "epsilon_spent",
+        "k_effective_min",
+        "l_min",
+        "sampled",
+        "t_max",
+    )
+    expected = own | {name: summary[name] for name in same}
+    figures = figures_of(run.info.run_id)
+    assert {name: figures.pop(name) for name in unknown} == dict.fromkeys(unknown)
+    assert figures == pytest.approx(expected)
+    of_the_last_one = {"cfk.k": 9, "cfk.ncp": 0.75, "cfk.pureness": 0.5}
+    plotted = {f"cfk.{name}": expected[name] for name in PLOTTED if name in expected}
+    assert run.data.metrics == pytest.approx(plotted | of_the_last_one)
+    assert len(plotted) == 12
+
+
+def test_the_summary_has_both_states_and_its_names_in_order(mlflow_store: str) -> None:
+    run_id = explanations().log()
+    first = summary_of(run_id)
+    assert list(first) == ["earlier", "figures", "schema_version"]
+    assert (first["schema_version"], first["earlier"]) == (1, {})
+    explanations().log(run_id=run_id)
+    second = summary_of(run_id)
+    assert list(second["figures"]) == sorted(second["figures"])
+    assert second["earlier"] == first["figures"]
+    assert (second["earlier"]["asked"], second["figures"]["asked"]) == (3, 6)
 
 
 def test_rows_and_policy_are_artifacts_and_private_counts_are_beside(mlflow_store: str) -> None:
@@ -200,7 +230,7 @@ def test_a_row_beside_every_explanation_is_for_the_data_holder(mlflow_store: str
         sorted((files_of(run_id) / name).iterdir()) for name in ("explanations", "recount")
     )
     assert part.name == beside.name
-    rows = pd.read_parquet(beside)
+    rows = table_of(beside)
     assert list(rows.columns) == [
         *(
             "step",
@@ -225,7 +255,7 @@ def test_a_row_beside_every_explanation_is_for_the_data_holder(mlflow_store: str
         ),
         *("ncp.age", "ncp.city"),
     ]
-    assert rows["step"].tolist() == pd.read_parquet(part)["step"].tolist() == [0, 1, 2]
+    assert rows["step"].tolist() == table_of(part)["step"].tolist() == [0, 1, 2]
     assert rows.loc[0].drop("refused_k").to_dict() == {
         "step": 0,
         "k_desired": 4,
@@ -245,20 +275,20 @@ def test_a_row_beside_every_explanation_is_for_the_data_holder(mlflow_store: str
     assert rows.loc[2, ["ledger", "ncp.age", "t", "k_intersection"]].isna().all()
     assert rows["group"].tolist() == ["f", "m", "missing"]
     assert run_of(run_id).data.params["cfk.groups"] == "sex"
-    refused = recount_table(
+    refused = rows_of_recount(
         [measured(Withheld(0, "intersection"), findings=["native"]).to_record()]
     )
-    assert refused is not None
-    assert refused.schema.names == list(rows.columns)
-    assert (refused["ledger"].to_pylist(), refused["finding"].to_pylist()) == (
-        ["refused"],
-        ["native"],
-    )
+    (row,) = refused
+    assert list(row) == list(rows.columns)
+    assert (row["ledger"], row["finding"]) == ("refused", "native")
 
 
 def test_what_a_run_says_once(mlflow_store: str, spool: Path) -> None:
     run_id = explanations().log()
-    assert sorted(p.name for p in files_of(run_id).iterdir() if p.is_file()) == ["policy.json"]
+    assert sorted(p.name for p in files_of(run_id).iterdir() if p.is_file()) == [
+        "policy.json",
+        "summary.json",
+    ]
     logger = RunLogger(run_id, tracking_uri="http://127.0.0.1:9", timeout=0.1)
     logger.submit(measured())
     logger.submit(measured())
@@ -338,9 +368,9 @@ def test_steps_and_summary_go_on_over_calls_loggers_and_ways(mlflow_store: str) 
     logger.log(explanations(released(0, k=8)))
     history = mlflow.MlflowClient().get_metric_history(run_id, "cfk.k")
     assert sorted((m.step, m.value) for m in history) == [(0, 5), (2, 9), (3, 6), (4, 7), (5, 8)]
-    metrics = metrics_of(run_id)
-    assert (metrics["cfk.asked"], metrics["cfk.k.mean"], metrics["cfk.k_desired.min"]) == (6, 7, 2)
-    assert metrics["cfk.native_rate"] == 0.75
+    figures = figures_of(run_id)
+    assert (figures["asked"], figures["k_mean"], figures["k_desired_min"]) == (6, 7, 2)
+    assert figures["native_rate"] == 0.75
     for kind in ("explanations", "recount"):
         assert parts_of(run_id, kind)["step"].tolist() == list(range(6))
 
@@ -358,10 +388,10 @@ def test_the_summary_of_a_run_goes_on(mlflow_store: str) -> None:
     three = released(1, k=20, **known, k_consistent=2)
     result = measured(one, Withheld(1, "infeasible"), two, three, findings=None)
     run_id = RunLogger().log(result[:2])
-    assert metrics_of(run_id)["cfk.cdm"] == 5 + 331
+    assert figures_of(run_id)["cdm"] == 5 + 331
     for at in (2, 3):
         RunLogger(run_id).log(result[at : at + 1])
-    metrics, summary = metrics_of(run_id), result.summary()
+    figures, summary = figures_of(run_id), result.summary()
     for name in (
         "k_consistent_min",
         "k_private_min",
@@ -369,38 +399,30 @@ def test_the_summary_of_a_run_goes_on(mlflow_store: str) -> None:
         "cm",
         "optimal_rate",
         "prosecutor_risk_max",
+        "marketer_risk",
     ):
-        head, _, tail = name.rpartition("_")
-        logged = f"cfk.{head}.{tail}" if tail in ("min", "max") else f"cfk.{name}"
-        assert metrics[logged] == pytest.approx(summary[name]), name
-    assert metrics["cfk.marketer_risk"] == pytest.approx(summary["marketer_risk"])
-    assert metrics["cfk.cdm"] == 35 + 331
-    assert (metrics["cfk.l.min"], metrics["cfk.t.max"], metrics["cfk.disclosure.max"]) == (
-        3,
-        0.75,
-        0.125,
-    )
+        assert figures[name] == pytest.approx(summary[name]), name
+    assert figures["cdm"] == 35 + 331
+    assert (figures["l_min"], figures["t_max"], figures["disclosure_max"]) == (3, 0.75, 0.125)
 
 
 def test_a_figure_that_is_not_known_any_more_does_not_keep_its_value(mlflow_store: str) -> None:
     run_id = RunLogger().log(measured(released(0), findings=None))
-    assert (metrics_of(run_id)["cfk.cm"], metrics_of(run_id)["cfk.cdm"]) == (0, 5)
+    figures = figures_of(run_id)
+    assert (figures["cm"], figures["cdm"]) == (0, 5)
     unknown = measured(
         released(0, majority=None), Withheld(1, "infeasible"), findings=None, n_people=0
     )
     never = RunLogger().log(unknown)
     for result in (unknown, measured(released(0), findings=None)):  # nor is it known again
         RunLogger(run_id).log(result)
-        metrics = metrics_of(run_id)
-        assert {name for name, value in metrics.items() if math.isnan(value)} == {
-            "cfk.cm",
-            "cfk.cdm",
-        }
+        figures = figures_of(run_id)
+        assert (figures["cm"], figures["cdm"], figures["optimal_rate"]) == (None, None, 1)
     RunLogger(never).log(measured(released(0), findings=None))
-    assert not {"cfk.cm", "cfk.cdm", "cfk.l.min", "cfk.t.max", "cfk.disclosure.max"} & set(
-        metrics_of(never)
-    )
-    assert metrics["cfk.optimal_rate"] == metrics_of(never)["cfk.optimal_rate"] == 1
+    figures = figures_of(never)
+    for name in ("cm", "cdm", "l_min", "t_max", "disclosure_max"):
+        assert figures[name] is None
+    assert figures["optimal_rate"] == 1
 
 
 def test_a_region_without_k_is_not_passed_over() -> None:
@@ -410,30 +432,113 @@ def test_a_region_without_k_is_not_passed_over() -> None:
         Tally().plus([record])
 
 
-def test_records_of_before_are_logged_as_they_are(mlflow_store: str) -> None:
-    known = json.loads(measured().to_record().to_json())
-    for name in ("recount", "quasi_identifiers", "people", "population", "environment"):
-        del known[name]
-    old, new = RunRecord.from_json(json.dumps(known)), measured().to_record()
-    assert recount_table([old]) is None
-    cfk = files_of(runs.RunWriter(runs.RunTarget()).write([old]))
-    assert sorted(path.name for path in cfk.iterdir()) == ["explanations", "policy.json"]
-    run_id = runs.RunWriter(runs.RunTarget()).write([old, new])
-    assert parts_of(run_id, "recount")["k_desired"].fillna(-1).tolist() == [-1, -1, -1, 4, -1, 4]
-    assert "cfk.cm" not in metrics_of(run_id), "of the first region nothing is known"
+def interrupted(result: Explanations, run_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Log a result, and end after its summary is written and before its metrics are."""
+
+    def ends(*_: Any) -> None:
+        raise OSError("gone")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(runs, "_log_metrics", ends)
+        with pytest.raises(TrackingError, match="OSError"):
+            result.log(run_id=run_id)
+
+
+@pytest.mark.parametrize("before", [[], [explanations()], [explanations(), measured()]])
+def test_a_run_goes_on_from_what_it_counts_and_not_from_what_was_interrupted(
+    before: list[Explanations], mlflow_store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id = str(mlflow.MlflowClient().create_run("0").info.run_id)
+    for result in before:
+        result.log(run_id=run_id)
+    interrupted(explanations(released(0, k=50, k_desired=1)), run_id, monkeypatch)
+    interrupted(explanations(released(0, k=60)), run_id, monkeypatch)
+    assert summary_of(run_id)["figures"]["k_mean"] > 7
+    explanations(released(0, k=6)).log(run_id=run_id)
+    whole = str(mlflow.MlflowClient().create_run("0").info.run_id)
+    for result in (*before, explanations(released(0, k=6))):
+        result.log(run_id=whole)
+    assert summary_of(run_id) == summary_of(whole)
+    for each in (run_id, whole):
+        explanations(released(0, k=8), released(1, k=70)).log(run_id=each)
+    assert figures_of(run_id) == figures_of(whole)
+    assert summary_of(run_id) == summary_of(whole)
+
+
+def test_a_run_in_which_nobody_can_tell_what_counts_does_not_go_on(
+    mlflow_store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id = explanations().log()
+    interrupted(explanations(released(0, k=50)), run_id, monkeypatch)
+    two = [explanations(released(0, k=k)).to_record() for k in (6, 7)]
+    runs.RunWriter(runs.RunTarget(run_id)).write(two)
+    with pytest.raises(TrackingError, match=r"cfk\.k: step 3 has several values"):
+        explanations().log(run_id=run_id)
+
+
+def test_a_record_without_an_explanation_is_not_counted_twice(
+    mlflow_store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It counts those that were released without a record, and changes nothing else."""
+    run_id = explanations().log()
+    empty = replace(explanations().to_record(), rows=[], recount=[], found={}, untracked=2)
+    result: Any = SimpleNamespace(to_record=lambda: empty)
+    with monkeypatch.context() as patch:
+        patch.setattr(runs, "_log_metrics", lambda *_: None)
+        RunLogger(run_id).log(result)
+    assert summary_of(run_id)["figures"]["untracked"] == 2
+    RunLogger(run_id).log(result)
+    assert figures_of(run_id)["untracked"] == 2
+
+
+LOST: dict[str, tuple[str | None, str]] = {
+    "of other explanations": (None, "it is not of the 3 explanations that the run counts"),
+    "no JSON": ("{", "it is damaged"),
+    "no figures": ('{"schema_version": 1, "figures": [], "earlier": {}}', "it is damaged"),
+    "a text": ('{"schema_version": 1, "figures": {"asked": "3"}, "earlier": {}}', "it is damaged"),
+    "a later version": ('{"schema_version": 2, "figures": {}, "earlier": {}}', "it is damaged"),
+}
+
+
+@pytest.mark.parametrize("how", LOST)
+def test_a_run_with_a_wrong_summary_does_not_go_on(how: str, mlflow_store: str) -> None:
+    run_id = explanations().log()
+    text, said = LOST[how]
+    if text is None:
+        content = summary_of(run_id)
+        content["figures"]["asked"] = 4
+        text = json.dumps(content)
+    mlflow.MlflowClient().log_text(run_id, text, "cfk/summary.json")
+    with pytest.raises(TrackingError, match=f"run {run_id}, cfk/summary.json: {said}"):
+        explanations().log(run_id=run_id)
+    assert metrics_of(run_id)["cfk.asked"] == 3
+
+
+def test_a_run_without_its_summary_does_not_go_on_and_its_records_get_another(
+    mlflow_store: str,
+) -> None:
+    first = RunLogger(experiment="credit")
+    first.submit(explanations())
+    assert first.flush()
+    run_id = str(first.run_id)
+    folder = Path(run_of(run_id).info.artifact_uri.removeprefix("file://"))
+    (folder / "cfk" / "summary.json").unlink()
+    with pytest.raises(TrackingError, match=r"cfk/summary\.json: it is not there"):
+        explanations().log(run_id=run_id)
+    writer = next(iter(first._runs.values()))
+    writer._tally = None  # as in another process
+    for _ in range(2):
+        first.submit(explanations())
+        assert first.flush()
+    client = mlflow.MlflowClient()
+    found = client.search_runs([run_of(run_id).info.experiment_id])
+    assert {run.info.run_id: run.data.metrics["cfk.asked"] for run in found}[run_id] == 3
+    (nested,) = (run for run in found if run.info.run_id != run_id)
+    assert nested.data.tags["mlflow.parentRunId"] == run_id
+    assert figures_of(nested.info.run_id)["asked"] == 6
 
 
 # --- which run ------------------------------------------------------------------------------------
-
-
-def test_a_run_that_was_begun_without_its_floor_gets_none(mlflow_store: str) -> None:
-    """What it holds from before was released without one."""
-    record = explanations().to_record()
-    before = replace(
-        record, params={name: of for name, of in record.params.items() if "pureness" not in name}
-    )
-    run_id = RunLogger().log(SimpleNamespace(to_record=lambda: before))
-    assert run_of(explanations().log(run_id=run_id)).data.params == before.params
 
 
 def test_the_active_run_is_used_and_left_running_and_a_name_asks_for_one_nested_in_it(
@@ -584,18 +689,19 @@ def test_records_are_sent_again_when_the_server_is_back(
     assert not kept(spool)
 
 
+@pytest.mark.parametrize("place", ["_log_summary", "_log_metrics"])
 def test_a_failed_upload_is_not_counted_twice(
-    mlflow_store: str, monkeypatch: pytest.MonkeyPatch
+    place: str, mlflow_store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: Any) -> None:
         raise OSError("full")
 
     logger = RunLogger()
     with monkeypatch.context() as patch:
-        patch.setattr(runs, "_log_summary", full)
+        patch.setattr(runs, place, full)
         with pytest.raises(TrackingError, match="OSError"):
             logger.log(explanations())
-    assert metrics_of(logger.log(explanations()))["cfk.asked"] == 3
+    assert figures_of(logger.log(explanations()))["asked"] == 3
 
 
 def test_spool_folder_follows_the_environment(

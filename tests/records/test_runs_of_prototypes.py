@@ -4,19 +4,18 @@ exact table.
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
 
 import mlflow
-import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from cfk_plugin import Withheld
 from cfk_plugin.errors import TrackingError
 from cfk_plugin.records.logger import RunLogger, observe
+from parts import figures_of, lines_of, table_of
 from prototyped import FINGERPRINT, certificate, policy, prototype, prototypes, unproven
 from spooled import explanations, kept
 
@@ -50,14 +49,22 @@ def test_a_run_says_what_is_guaranteed_and_spent(mlflow_store: str) -> None:
     assert data_of(run_id).metrics == {
         "cfk.asked": 3,
         "cfk.released": 2,
-        "cfk.withheld": 1,
         "cfk.withheld_rate": pytest.approx(1 / 3),
-        "cfk.released_native": 0,
-        "cfk.examined": 0,
         "cfk.untracked": 0,
-        "cfk.prototypes": 2,
-        "cfk.unproven": 0,
         "cfk.epsilon_spent": 1.0,
+    }
+    known = {name: value for name, value in figures_of(run_id).items() if value is not None}
+    assert known == {
+        "asked": 3,
+        "released": 2,
+        "withheld": 1,
+        "withheld_rate": pytest.approx(1 / 3),
+        "released_native": 0,
+        "examined": 0,
+        "untracked": 0,
+        "prototypes": 2,
+        "unproven": 0,
+        "epsilon_spent": 1.0,
     }
     tags = tags_of(run_id)
     assert len(tags.pop("cfk.stream")) == 16
@@ -85,8 +92,9 @@ def test_a_claim_asks_for_review(seeded: bool, mlflow_store: str) -> None:
     assert tags["cfk.dp.guarantee"] == "no guarantee; see audit"
     assert tags["cfk.dp.covers"] == "nothing is guaranteed; see audit"
     assert data.params["cfk.guarantee"] == "none"
-    assert (data.metrics["cfk.prototypes"], data.metrics["cfk.unproven"]) == (1, 1)
-    assert "cfk.epsilon_spent" not in data.metrics
+    figures = figures_of(run_id)
+    assert (figures["prototypes"], figures["unproven"]) == (1, 1)
+    assert figures["epsilon_spent"] is None
 
 
 def test_no_fingerprint_of_the_population_is_logged_anywhere(
@@ -97,17 +105,21 @@ def test_no_fingerprint_of_the_population_is_logged_anywhere(
     observe(prototypes(), logger)
     logger.finish()
     assert logger.flush()
-    assert data_of(logger.run_id).metrics["cfk.prototypes"] == 4
+    assert figures_of(logger.run_id)["prototypes"] == 4
     prototypes().log()
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
-    assert any(path.suffix == ".parquet" for path in files)
-    assert not [path.name for path in files if FINGERPRINT.encode() in path.read_bytes()]
+    assert any(path.name.endswith(".jsonl.gz") for path in files)
+    contents = {path: path.read_bytes() for path in files}
+    contents |= {
+        path: gzip.decompress(packed) for path, packed in contents.items() if path.suffix == ".gz"
+    }
+    assert not [path.name for path, content in contents.items() if FINGERPRINT.encode() in content]
 
 
 def test_rows_hold_the_prototypes_and_nothing_counted(mlflow_store: str) -> None:
     run_id = prototypes().by_group("sex", ["f", "m", "f"]).log()
     (part,), (beside,) = parts_of(run_id), parts_of(run_id, "recount")
-    rows = pd.read_parquet(part)
+    rows = table_of(part)
     assert rows["step"].tolist() == [0, 1, 2]
     assert json.loads(rows["prototype"][0]) == {"age": 31, "city": "Ghent", "salary": 52.5}
     assert json.loads(rows["certificate"][0]) == certificate().to_dict()
@@ -117,34 +129,30 @@ def test_rows_hold_the_prototypes_and_nothing_counted(mlflow_store: str) -> None
     assert rows["guarantee"].tolist()[::2] == ["pure", "pure"]
     assert rows[["k", "ncp", "pureness", "region", "released", "population"]].isna().all(axis=None)
     assert json.loads((part.parents[1] / "policy.json").read_text()) == policy().to_dict()
-    recounted = pd.read_parquet(beside)
+    recounted = table_of(beside)
     assert recounted["group"].tolist() == ["f", "m", "f"]
     assert recounted.drop(columns=["step", "group"]).isna().all(axis=None)
 
 
 def test_rows_of_both_kinds_are_read_as_one_table(mlflow_store: str) -> None:
     (old,), (new,) = parts_of(explanations().log()), parts_of(prototypes().log())
-    before, after = pq.read_schema(old), pq.read_schema(new)
-    assert after.names[: len(before.names)] == before.names
-    assert set(after.names) - set(before.names) == {"epsilon", "delta", "prototype", "certificate"}
-    both = pa.concat_tables([pq.read_table(old), pq.read_table(new)], promote_options="default")
-    assert both.column("k").to_pylist() == [5, None, 9, None, None, None]
+    before = list(lines_of(old)[0])
+    after = list(lines_of(new)[0])
+    assert after[: len(before)] == before
+    assert set(after) - set(before) == {"epsilon", "delta", "prototype", "certificate"}
+    assert [row["k"] for row in lines_of(old) + lines_of(new)] == [5, None, 9, None, None, None]
 
 
 def test_a_run_goes_on_over_calls_and_loggers(mlflow_store: str) -> None:
     run_id = RunLogger().log(prototypes())
     RunLogger(run_id).log(prototypes(prototype(0), epsilon_spent="2.5"))
-    metrics = data_of(run_id).metrics
-    assert (metrics["cfk.asked"], metrics["cfk.prototypes"], metrics["cfk.epsilon_spent"]) == (
-        4,
-        3,
-        2.5,
-    )
+    figures = figures_of(run_id)
+    assert (figures["asked"], figures["prototypes"], figures["epsilon_spent"]) == (4, 3, 2.5)
     assert tags_of(run_id)["cfk.verdict"] == "pass"
     assert not mlflow.MlflowClient().get_metric_history(run_id, "cfk.k")
     claimed = RunLogger().log(unproven())
     RunLogger(claimed).log(unproven(Withheld(0, "none_found")))
-    assert data_of(claimed).metrics["cfk.unproven"] == 1
+    assert figures_of(claimed)["unproven"] == 1
     assert tags_of(claimed)["cfk.verdict"] == "review"
 
 

@@ -14,6 +14,7 @@ import pytest
 from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Schema, protect
 from cfk_plugin.records.record import RunRecord, rough_time
 from cfk_plugin.release.explanations import Explanations
+from parts import table_of
 
 PRIVATE = ["pay", "rent", "job"]
 HOUR = 3_600_000
@@ -153,7 +154,7 @@ def test_no_file_of_a_run_has_a_value_of_a_query(tmp_path: Path) -> None:
     assert ".1234" in explanations.to_json()
     run_id = explanations.log()
     folder = Path(mlflow.artifacts.download_artifacts(run_id=run_id, dst_path=str(tmp_path)))
-    tables = [pd.read_parquet(path).to_csv() for path in folder.rglob("*.parquet")]
+    tables = [table_of(path).to_csv() for path in folder.rglob("*.jsonl.gz")]
     texts = [path.read_text() for path in folder.rglob("*.json")]
     run = str(mlflow.get_run(run_id).data)
     assert tables

@@ -194,11 +194,10 @@ def test_failing_plugin_stops_the_release_without_its_text(
     assert CANARY not in caplog.text
 
 
-def test_trace_names_hooks_and_plugins_and_no_argument(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_the_log_of_details_names_hooks_and_plugins_and_no_argument(
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setenv("CFK_TRACE_PLUGINS", "1")
-    with caplog.at_level(logging.INFO, "cfk_plugin"):
+    with caplog.at_level(logging.DEBUG, "cfk_plugin"):
         manager = passed(Detector("native"))
         manager.detect(pd.DataFrame({"age": [1]}), CANARY)  # type: ignore[arg-type]
     assert "hook cfk_detect -> " in caplog.text

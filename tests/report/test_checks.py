@@ -236,13 +236,13 @@ RUNS: dict[str, tuple[dict[str, Any], dict[str, str], str]] = {
         {"records": "fail"},
         "policy",
     ),
-    "summary": ({"metrics": {"k.min": 40}}, {"records": "review"}, "summary"),
+    "summary": ({"figures": {"k_min": 40}}, {"records": "review"}, "summary"),
     "partly in the period": (
-        {"metrics": {"k.min": 40}, "since": "2026-01-01"},
+        {"figures": {"k_min": 40}, "since": "2026-01-01"},
         {"records": "review"},
         "summary",
     ),
-    "untracked": ({"metrics": {"untracked": 3}}, {"untracked": "review"}, "without a record"),
+    "untracked": ({"figures": {"untracked": 3}}, {"untracked": "review"}, "without a record"),
     "recipients": (
         {"said": {"answers": {"recipients_pool": "unknown"}}},
         {"k_intersection": "review"},
@@ -289,7 +289,7 @@ def test_pureness_is_judged_by_the_floor_that_held(judge: Any) -> None:
 
 
 def test_a_part_of_a_run_is_not_compared_with_its_summary(judge: Any) -> None:
-    assert "records" not in found(judge(metrics={"k.min": 40}, since="2026-10-01T08:10"))
+    assert "records" not in found(judge(figures={"k_min": 40}, since="2026-10-01T08:10"))
 
 
 def test_without_explanations_nothing_is_measured(judge: Any) -> None:

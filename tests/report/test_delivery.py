@@ -17,6 +17,7 @@ import reported
 from cfk_plugin import PrivacyReport
 from cfk_plugin.cli import app
 from cfk_plugin.errors import InputError, MissingDependencyError, ReportError, TrackingError
+from cfk_plugin.report.delivery import BROWSERS, write_pdf
 from tracking_server import tracking_server
 
 CANARY = "canary-7f3a"
@@ -330,13 +331,18 @@ def program(path: Path, script: str) -> str:
     return str(path)
 
 
+def on_the_path(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a script be the first browser that is found."""
+    (folder / "programs").mkdir()
+    program(folder / "programs" / BROWSERS[0], script)
+    monkeypatch.setenv("PATH", f"{folder / 'programs'}{os.pathsep}{os.environ['PATH']}")
+
+
 def test_without_a_browser_it_is_said_what_to_install(
     report: PrivacyReport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("CFK_CHROMIUM", "no-such-browser")
     with pytest.raises(MissingDependencyError, match="no-such-browser is no program"):
-        report.save("report.pdf")
-    monkeypatch.delenv("CFK_CHROMIUM")
+        write_pdf(report.to_html(), "report.pdf", browser="no-such-browser")
     monkeypatch.setenv("PATH", ".")
     with pytest.raises(MissingDependencyError, match="apt install chromium"):
         report.save("report.pdf")
@@ -347,7 +353,7 @@ def test_a_browser_gets_a_new_profile_and_no_network_and_leaves_what_was_there(
 ) -> None:
     said, target = tmp_path / "said", tmp_path / "report.pdf"
     script = f'for option in "$@"; do echo "$option" >> {said}; done; exit 3'
-    monkeypatch.setenv("CFK_CHROMIUM", program(tmp_path / "browser", script))
+    on_the_path(tmp_path, script, monkeypatch)
     target.write_bytes(b"of last month")
     with pytest.raises(ReportError, match="exit code 3"):
         report.save(target)
@@ -366,9 +372,7 @@ def test_a_browser_that_hangs_is_ended_with_its_children(
 ) -> None:
     monkeypatch.setattr("cfk_plugin.report.delivery._SECONDS", 0.5)
     child = tmp_path / "child"
-    monkeypatch.setenv(
-        "CFK_CHROMIUM", program(tmp_path / "browser", f"sleep 600 & echo $! > {child}; wait")
-    )
+    on_the_path(tmp_path, f"sleep 600 & echo $! > {child}; wait", monkeypatch)
     with pytest.raises(ReportError, match="no answer"):
         report.save("report.pdf")
     number = int(child.read_text())

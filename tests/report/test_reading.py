@@ -5,6 +5,7 @@ gone is named.
 from __future__ import annotations
 
 import contextvars
+import gzip
 import json
 import threading
 from collections.abc import Callable, Iterator
@@ -15,13 +16,13 @@ from typing import Any
 import mlflow
 import numpy as np
 import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 import reported
 from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, PrivacyReport, Schema
 from cfk_plugin.errors import InputError, TrackingError
+from cfk_plugin.records.summary import Summary
+from parts import packed
 from prototyped import certificate, prototypes
 from reported import check
 from spooled import explanations
@@ -70,9 +71,8 @@ def put(run_id: str, name: str, content: Any) -> Path:
     path = folder_of(run_id) / name
     path.parent.mkdir(parents=True, exist_ok=True)
     if isinstance(content, pd.DataFrame):
-        content.to_parquet(path, index=False)
-    else:
-        path.write_bytes(content if isinstance(content, bytes) else json.dumps(content).encode())
+        content = packed(content)
+    path.write_bytes(content if isinstance(content, bytes) else json.dumps(content).encode())
     return path
 
 
@@ -89,9 +89,11 @@ def add(run_id: str, k: list[int], first: int = 0, *days: str, counted: bool = T
     that counts it.
     """
     table = public(k, first, list(days) or None)
-    name = f"part-{len(list((folder_of(run_id) / 'explanations').iterdir())):013d}.parquet"
+    name = f"part-{len(list((folder_of(run_id) / 'explanations').iterdir())):013d}.jsonl.gz"
     put(run_id, f"explanations/{name}", table)
     if counted:
+        figures = {"asked": first + len(k), "untracked": 0}
+        put(run_id, "summary.json", json.loads(Summary(figures=figures, earlier={}).to_json()))
         last = int(table["timestamp"].iloc[-1].timestamp() * 1000)
         mlflow.MlflowClient().log_metric(
             run_id, "cfk.asked", first + len(k), timestamp=last, step=first + len(k)
@@ -397,16 +399,34 @@ def test_a_file_that_is_gone_is_missed(experiment: str) -> None:
 
 
 @pytest.mark.parametrize("lost", ["reason", "k", "pureness_low", "policy_hash"])
-def test_a_column_without_a_type_is_null(lost: str, experiment: str) -> None:
-    """As other writers keep a column in which nothing is; and one that is not there at all."""
+def test_a_column_that_is_not_there_is_null(lost: str, experiment: str) -> None:
     run_id = start(experiment)
     name = add(run_id, [15, 16])
-    table = pq.ParquetFile(folder_of(run_id) / "explanations" / name).read().drop_columns(lost)
+    table = public([15, 16]).drop(columns=lost)
     pages = []
-    for columns in (table, table.append_column(lost, pa.nulls(2))):
-        pq.write_table(columns, folder_of(run_id) / "explanations" / name)
+    for columns in (table, table.assign(**{lost: None})):
+        put(run_id, f"explanations/{name}", columns)
         pages.append(PrivacyReport.of_runs(run_id).to_html())
     assert pages[0] == pages[1]
+
+
+def test_a_summary_of_other_explanations_is_not_believed(experiment: str) -> None:
+    run_id = start(experiment)
+    add(run_id, [15, 16])
+    states = [
+        {"asked": asked, "untracked": 0, "withheld": 0, "released": asked} for asked in (2, 7)
+    ]
+    for figures, earlier, status in (
+        (states[0], states[1], "pass"),
+        (states[1], states[0], "pass"),
+        (states[1], states[1], "review"),
+    ):
+        put(run_id, "summary.json", json.loads(Summary(figures=figures, earlier=earlier).to_json()))
+        assert check(PrivacyReport.of_runs(run_id), "records").status == status
+    put(run_id, "summary.json", {"schema_version": 1, "figures": {"asked": CANARY}, "earlier": {}})
+    refused(run_id, "summary.json", "it is damaged: expected figures of a run")
+    (folder_of(run_id) / "summary.json").unlink()
+    refused(run_id, "summary.json", "the run counts 2 explanations, and this file is not there")
 
 
 # --- what is damaged is named, never quoted, and leaves no copy ---
@@ -423,14 +443,25 @@ def refused(run_id: str, path: str, said: str) -> None:
 
 
 DAMAGED: dict[str, Callable[[pd.DataFrame], Any]] = {
-    "no Parquet file": lambda _: CANARY.encode() * 50,
-    "damaged: no Parquet": lambda frame: frame.to_parquet()[:-40],
+    "no gzipped JSON lines": lambda _: CANARY.encode() * 50,
+    "damaged: no gzipped JSON": lambda frame: packed(frame)[:-40],
+    "it is damaged: no gzipped": lambda frame: packed(frame)[:-6] + b"\0\0\0\0\0\0",
     "it is damaged": lambda _: b"",
+    "damaged: no gzipped JSON lines": lambda _: gzip.compress(f'{{"step": "{CANARY}'.encode()),
+    "a line is no JSON object": lambda _: gzip.compress(f'["{CANARY}"]\n'.encode()),
+    "a line is no JSON": lambda _: gzip.compress(b'{"step": 0}, {"step": 1}\n'),
+    "its rows do not have the same columns": lambda _: gzip.compress(b'{"step": 0}\n{"k": 1}\n'),
+    "column ncp does not hold numbers": lambda _: gzip.compress(b'{"ncp": 1e999}\n'),
+    "column gap does not hold numbers": lambda _: gzip.compress(f'{{"gap": {10**400}}}\n'.encode()),
+    "column step does not hold whole": lambda _: gzip.compress(f'{{"step": {2**70}}}\n'.encode()),
+    ": no gzipped JSON lines": lambda _: gzip.compress(b'{"ncp": NaN}\n'),
     "it lacks step, status": lambda frame: frame.drop(columns=["step", "status"]),
     "column k holds text, expected numbers": lambda frame: frame.assign(k=CANARY),
     "column status holds numbers, expected text": lambda frame: frame.assign(status=1),
     "column ncp holds something else, expected numbers": lambda frame: frame.assign(ncp=[[1]] * 3),
     "column step does not hold whole numbers": lambda frame: frame.assign(step=[0.0, 0.5, 2.0]),
+    "column exact holds numbers, expected flags": lambda frame: frame.assign(exact=1),
+    "column timestamp holds text, expected times": lambda frame: frame.assign(timestamp=CANARY),
     "a row has no timestamp": lambda frame: frame.assign(
         timestamp=[pd.NaT, *frame["timestamp"][1:]]
     ),
@@ -470,12 +501,11 @@ def test_a_document_that_cannot_be_read_is_named(experiment: str) -> None:
     assert seen(PrivacyReport.of_runs(run_id)) == [15]
 
 
-def test_a_newer_run_and_columns_that_change_their_type_are_refused(experiment: str) -> None:
+def test_a_newer_run_and_columns_that_hold_something_else_are_refused(experiment: str) -> None:
     run_id = start(experiment)
-    for place, value in enumerate((1.5, "x")):
-        name = add(run_id, [15], place)
-        put(run_id, f"recount/{name}", pd.DataFrame({"ledger": [value]}))
-    refused(run_id, "explanations", "a column is of one type")
+    name = add(run_id, [15])
+    put(run_id, f"recount/{name}", pd.DataFrame({"ledger": [1.5]}))
+    refused(run_id, "explanations", "column ledger holds numbers, expected text")
     mlflow.MlflowClient().set_tag(run_id, "cfk.schema_version", "2")
     with pytest.raises(
         TrackingError, match=rf"run {run_id}: tag cfk\.schema_version is 2, expected 1"
@@ -551,7 +581,7 @@ def test_a_server_is_read_as_a_local_store_and_what_it_lost_is_named(
             PrivacyReport.of_experiment("credit", tracking_uri=server.url)
         (path,) = (
             path
-            for path in (server.folder / "served").rglob("explanations/*.parquet")
+            for path in (server.folder / "served").rglob("explanations/*.jsonl.gz")
             if ids[0] in str(path)
         )
         path.write_bytes(CANARY.encode())

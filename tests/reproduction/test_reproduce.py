@@ -47,10 +47,8 @@ def done(data: Path, tmp_path_factory: pytest.TempPathFactory, _empty_mlflow_sto
 
 
 def reproduce(options: str) -> Result:
-    said = os.environ.get("CFK_PROGRESS")
     result = CliRunner().invoke(app, ["reproduce", *options.split()])
     assert result.exit_code in (0, 3), result.stderr
-    assert os.environ.get("CFK_PROGRESS") == said, "what runs later would say nothing"
     return result
 
 

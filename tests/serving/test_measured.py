@@ -38,19 +38,19 @@ def test_prototypes_are_counted_with_their_budget(population: Population) -> Non
         "epsilon": 1.0,
         "delta": 0.0,
     }
-    assert {name: measured.metrics[f"cfk.{name}"] for name in counts} == counts
-    assert {"cfk.k.min", "cfk/k_min"}.isdisjoint(measured.metrics)
+    assert {name: measured.summary.figures[name] for name in counts} == counts
+    assert "cfk.k_min" not in measured.metrics
     assert set(measured.tables) == {"released"}
     assert measured.plots == {}
-    assert "cfk.epsilon" not in Measured.of_explanations(unproven(), population).metrics
+    assert "epsilon" not in Measured.of_explanations(unproven(), population).summary.figures
 
 
 def test_records_of_prototypes_are_counted(population: Population) -> None:
     measured = Measured.of_records(records_of(prototypes(), population), {})
     counts = {"asked": 3, "released": 2, "withheld": 1, "withheld_rate": pytest.approx(1 / 3)}
-    assert measured.metrics == {
-        f"{start}{name}": count for name, count in counts.items() for start in ("cfk.", "cfk/")
-    }
+    assert measured.summary.figures == counts
+    plotted = ("asked", "released", "withheld_rate")
+    assert measured.metrics == {f"cfk.{name}": counts[name] for name in plotted}
     assert measured.tables["released"]["age"].tolist()[::2] == ["31", "44"]
     assert len(json.loads(measured.text)) == 3
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import mlflow
@@ -41,6 +42,7 @@ from cfk_plugin.frontier import frontier
 from cfk_plugin.records.logger import RunLogger
 from copied_owners import RememberingOwner, noisy_people
 from model_server import accepts, logged, patients, population
+from parts import table_of
 
 K = 5
 TABLE = pd.DataFrame(
@@ -219,9 +221,9 @@ def names_of(run_id: str) -> list[str]:
     for file in _files_of(run_id, None):
         name = re.sub(r"part-\d+-\w+", "part-TIME-ID", file.path)
         lines.append(f"artifact {name}")
-        if name.endswith(".parquet"):
+        if name.endswith(".jsonl.gz"):
             copy = mlflow.artifacts.download_artifacts(run_id=run_id, artifact_path=file.path)
-            lines += [f"column {name} {column}" for column in pd.read_parquet(copy).columns]
+            lines += [f"column {name} {column}" for column in table_of(Path(copy))]
     return sorted(lines)
 
 

@@ -1,0 +1,68 @@
+"""A run's figures as the file ``cfk/summary.json``, from which the run is continued.
+
+The file is written before the metrics that make its records count. So it holds two states: the
+figures with these records, and those before them. Which one holds, the run's metrics say.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from cfk_plugin.errors import TrackingError
+
+Figures = Mapping[str, int | float | None]
+"""Figures by name; None for what is not known."""
+
+SUMMARY = "summary"
+"""Name of the file, without folder and suffix."""
+SUMMARY_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """The figures of a run with the records that were sent last, and without them."""
+
+    figures: Figures
+    earlier: Figures  # empty before the first records
+
+    @classmethod
+    def from_document(cls, document: Any, where: str) -> Summary:
+        """Read a file's content; raise `TrackingError` if something in it is no figure."""
+        if not isinstance(document, dict):
+            raise TrackingError(f"{where}: it is damaged: expected a JSON object")
+        states = [document.get(name) for name in ("figures", "earlier")]
+        if document.get("schema_version") != SUMMARY_VERSION or not all(map(_are_figures, states)):
+            raise TrackingError(f"{where}: it is damaged: expected figures of a run")
+        return cls(figures=document["figures"], earlier=document["earlier"])
+
+    def to_json(self) -> str:
+        content = {
+            "schema_version": SUMMARY_VERSION,
+            "figures": dict(self.figures),
+            "earlier": dict(self.earlier),
+        }
+        return json.dumps(content, indent=1, sort_keys=True, allow_nan=False)
+
+    def at(self, asked: float, untracked: float) -> Figures | None:
+        """Return the state that counts as many explanations; None if neither does.
+
+        Records without an explanation change `untracked` alone.
+        """
+        for state in (self.figures, self.earlier):
+            if (state.get("asked"), state.get("untracked")) == (asked, untracked):
+                return state
+        return None
+
+
+def _are_figures(state: object) -> bool:
+    return isinstance(state, dict) and all(_is_figure(value) for value in state.values())
+
+
+def _is_figure(value: object) -> bool:
+    if value is None:
+        return True
+    return isinstance(value, (int, float)) and math.isfinite(value)
