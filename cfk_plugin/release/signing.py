@@ -132,9 +132,10 @@ def _checked(path: Path, key: object, kind: type[_Key]) -> _Key:
 
 
 def _cryptography() -> tuple[Any, Any]:
-    primitives, need = "cryptography.hazmat.primitives", "signatures need cryptography"
-    serialization = load_extra(f"{primitives}.serialization", "sign", need)
-    ed25519 = load_extra(f"{primitives}.asymmetric.ed25519", "sign", need)
+    load_extra("cryptography", "sign", "signatures need cryptography")
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import ed25519
+
     return serialization, ed25519
 
 
