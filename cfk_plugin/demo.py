@@ -26,6 +26,7 @@ from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import Phrase
 from cfk_plugin.data.schema import Schema
 from cfk_plugin.errors import install_line
+from cfk_plugin.records.stores import check_store
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -402,6 +403,7 @@ def _cell(value: Any) -> str:
 
 def run(*, k: int, patients: int, folder: Path, console: Console, progress: Bar) -> int:
     """Tell the story; return the exit code. `progress` draws a bar while explainers work."""
+    check_store(store(folder))
     policy = PrivacyPolicy(k=k)
     folder.mkdir(parents=True, exist_ok=True)
     with quiet():
