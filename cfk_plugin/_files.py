@@ -37,6 +37,7 @@ from cfk_plugin.errors import (
     quiet,
     whole_file,
 )
+from cfk_plugin.records.stores import check_store
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -243,6 +244,10 @@ def _loaded(location: str) -> Any:
     if ":/" in location or path.is_dir():
         import mlflow
 
+        if location.startswith("models:/"):
+            check_store(mlflow.get_registry_uri())
+        elif location.startswith("runs:/"):
+            check_store(mlflow.get_tracking_uri())
         with quiet(f"{location}: MLflow cannot load this model", ModelError, let=CFKError):
             return mlflow.pyfunc.load_model(location)
     _exists(path)

@@ -201,8 +201,8 @@ def reproduce(
         If MLflow does not take the runs; what was measured is kept.
     """
     experiment = replace(experiment, explainer=choose_explainer(experiment.explainer))
-    load_matplotlib()  # these two now, rather than when everything has been measured
-    check_store(place.tracking_uri)
+    check_store(place.tracking_uri)  # these two now, rather than when everything has been measured
+    load_matplotlib()
     measured = run(experiment, place, jobs=jobs, told=told)
     runs = log(measured, place)
     configs = {found.config.table: found.config for found in measured.values()}

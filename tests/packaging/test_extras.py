@@ -12,17 +12,29 @@ from collections.abc import Callable, Iterator
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
+import mlflow
 import numpy as np
 import pandas as pd
 import pytest
+from rich.console import Console
 
-from cfk_plugin import Ledger, Population, PrivacyReport, Schema
-from cfk_plugin._files import check_output, read_released, read_table, write_table
+from cfk_plugin import Ledger, Population, PrivacyReport, Schema, log_protected_model
+from cfk_plugin._files import (
+    check_output,
+    load_model,
+    progress_bar,
+    read_released,
+    read_table,
+    write_table,
+)
 from cfk_plugin.data.values import as_pandas
+from cfk_plugin.demo import run as run_demo
 from cfk_plugin.dp.noise import load_opendp
-from cfk_plugin.errors import MissingDependencyError
+from cfk_plugin.errors import MissingDependencyError, TrackingError
 from cfk_plugin.plots import RiskDisplay
+from cfk_plugin.records.stores import check_store
 from cfk_plugin.release.signing import new_key
+from commands import cfk
 from reported import amount, bare
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -156,6 +168,41 @@ FEATURES: dict[str, tuple[str, str, Callable[[], object]]] = {
 }
 
 
+DATABASE = "sqlite:///mlflow.db"
+STORES: dict[str, Callable[[], object]] = {
+    "a store": lambda: check_store(DATABASE),
+    "the demo": lambda: run_demo(
+        k=5, patients=3, folder=Path(), console=Console(), progress=progress_bar
+    ),
+    "a registered model": lambda: load_model("models:/credit/1"),
+    "a model of a run": lambda: load_model("runs:/credit/model"),
+    "a protected model": lambda: log_protected_model(
+        None, model=len, desired=1, population=people()
+    ),
+}
+
+
+@pytest.mark.parametrize("use", STORES.values(), ids=STORES)
+def test_a_store_in_a_database_needs_all_of_mlflow(
+    use: Callable[[], object], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(mlflow, "get_tracking_uri", lambda: DATABASE)
+    monkeypatch.setattr(mlflow, "get_registry_uri", lambda: DATABASE)
+    hide(monkeypatch, "alembic")
+    with pytest.raises(TrackingError, match=r'pip install "cfk-plugin\[serve\]"$'):
+        use()
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_tracking_server_needs_no_more_than_mlflow_skinny(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    hide(monkeypatch, "alembic")
+    check_store("https://tracking.example.org")
+    check_store("databricks")
+
+
 @pytest.mark.parametrize(("library", "extra", "use"), FEATURES.values(), ids=FEATURES)
 def test_whoever_lacks_an_extra_is_told_in_one_line_what_to_install(
     library: str,
@@ -172,6 +219,18 @@ def test_whoever_lacks_an_extra_is_told_in_one_line_what_to_install(
     assert str(raised.value).endswith(f'pip install "cfk-plugin[{extra}]"')
     assert "\n" not in str(raised.value)
     assert {path.name for path in tmp_path.iterdir()} == {"table.parquet"}
+
+
+@pytest.mark.parametrize("library", ["starlette", "uvicorn", "prometheus_client"])
+def test_cfk_serve_says_in_one_line_what_to_install(
+    library: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hide(monkeypatch, library)
+    told = cfk("serve --bundle population.cfk --model model.joblib --desired 1", code=2).stderr
+    assert told == (
+        "cfk: cfk serve needs starlette, uvicorn and prometheus-client: pip install"
+        ' "cfk-plugin[serve]"\n'
+    )
 
 
 def test_a_report_says_in_the_place_of_a_plot_what_would_draw_it(
