@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cfk_plugin.errors import TrackingError
 from cfk_plugin.records.record import FLOOR, RunRecord, recount_table, table
+from cfk_plugin.records.stores import check_store
 from cfk_plugin.records.tally import PER_EXPLANATION, Tally
 
 if TYPE_CHECKING:
@@ -87,6 +88,7 @@ def client_of(
             f"there is no MLflow store {file}; name the one with the runs: tracking_uri,"
             " --tracking-uri"
         )
+    check_store(uri)
     return mlflow.MlflowClient(tracking_uri=uri)
 
 

@@ -18,7 +18,16 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from cfk_plugin import Ledger, Population, PrivacyReport, Schema, log_protected_model
+from cfk_plugin import (
+    Explanations,
+    KAnonymizer,
+    Ledger,
+    Population,
+    PrivacyPolicy,
+    PrivacyReport,
+    Schema,
+    log_protected_model,
+)
 from cfk_plugin._files import (
     check_output,
     load_model,
@@ -32,6 +41,7 @@ from cfk_plugin.demo import run as run_demo
 from cfk_plugin.dp.noise import load_opendp
 from cfk_plugin.errors import MissingDependencyError, TrackingError
 from cfk_plugin.plots import RiskDisplay
+from cfk_plugin.records.run import client_of
 from cfk_plugin.records.stores import check_store
 from cfk_plugin.release.signing import new_key
 from commands import cfk
@@ -168,9 +178,17 @@ FEATURES: dict[str, tuple[str, str, Callable[[], object]]] = {
 }
 
 
+def explained() -> Explanations:
+    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=2))
+    anonymizer.fit(people(), model=lambda rows: (rows["pay"] > 5).to_numpy(), desired=True)
+    return anonymizer.transform(FRAME.tail(2))
+
+
 DATABASE = "sqlite:///mlflow.db"
 STORES: dict[str, Callable[[], object]] = {
     "a store": lambda: check_store(DATABASE),
+    "a client": lambda: client_of(DATABASE),
+    "a run": lambda: explained().log(tracking_uri=DATABASE),
     "the demo": lambda: run_demo(
         k=5, patients=3, folder=Path(), console=Console(), progress=progress_bar
     ),
