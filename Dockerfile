@@ -12,7 +12,7 @@ ENV NUMBA_CACHE_DIR=/opt/cfk/kernels \
 COPY --from=build /wheels /wheels
 # The model is loaded with the packages that it was trained with: give them, and their versions, as MODEL_PACKAGES.
 ARG MODEL_PACKAGES="scikit-learn joblib"
-RUN pip install --no-cache-dir /wheels/*.whl ${MODEL_PACKAGES} && cfk warm-up && rm -r /wheels
+RUN pip install --no-cache-dir "$(echo /wheels/*.whl)[serve]" ${MODEL_PACKAGES} && cfk warm-up && rm -r /wheels
 USER 65532:65532
 EXPOSE 5001
 HEALTHCHECK --start-period=30s CMD ["python", "-c", "import urllib.request as r; r.urlopen('http://127.0.0.1:5001/health', timeout=3)"]

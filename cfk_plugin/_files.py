@@ -25,6 +25,7 @@ from cfk_plugin.data.model import LabelModel, thresholded
 from cfk_plugin.data.policy import PrivacyPolicy, desired_of_text
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.schema import Schema
+from cfk_plugin.data.values import load_pyarrow
 from cfk_plugin.errors import (
     CFKError,
     InputError,
@@ -36,6 +37,7 @@ from cfk_plugin.errors import (
     quiet,
     whole_file,
 )
+from cfk_plugin.records.stores import check_store
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
 
 _SCHEMA_KEYS = [name for name in signature(Schema.from_frame).parameters if name != "frame"]
 _DIGITS = 40  # of a whole number in JSON
+_PARQUET = (".parquet", ".pq")
 _PICKLES = (".joblib", ".pkl", ".pickle")
 
 
@@ -52,13 +55,16 @@ def read_table(path: Path) -> pd.DataFrame:
     """Read a table from CSV or Parquet, whichever the file's ending says."""
     _exists(path)
     # also .csv.gz
-    if not {".csv", ".parquet", ".pq"}.intersection(each.lower() for each in path.suffixes[-2:]):
+    if not {".csv", *_PARQUET}.intersection(each.lower() for each in path.suffixes[-2:]):
         found = f"ends in {path.suffix}" if path.suffix else "has no ending"
         raise InputError(
             f"{path}: a table must be .csv or .parquet, and this {found}; write it as one of these"
         )
+    is_parquet = path.suffix.lower() in _PARQUET
+    if is_parquet:
+        load_pyarrow()
     with quiet(f"{path}: not a readable CSV or Parquet table", InputError):
-        if path.suffix.lower() in (".parquet", ".pq"):
+        if is_parquet:
             return pd.read_parquet(path)
         names = pd.read_csv(
             path, header=None, nrows=1, dtype=str, index_col=False, keep_default_na=False
@@ -238,6 +244,10 @@ def _loaded(location: str) -> Any:
     if ":/" in location or path.is_dir():
         import mlflow
 
+        if location.startswith("models:/"):
+            check_store(mlflow.get_registry_uri())
+        elif location.startswith("runs:/"):
+            check_store(mlflow.get_tracking_uri())
         with quiet(f"{location}: MLflow cannot load this model", ModelError, let=CFKError):
             return mlflow.pyfunc.load_model(location)
     _exists(path)
@@ -265,6 +275,8 @@ def check_output(
     """Refuse a path that cannot be written, before any work is done."""
     if path is not None:
         check_place(path, endings, what)
+        if path.suffix.lower() in _PARQUET:
+            load_pyarrow()
 
 
 def check_report(path: Path | None) -> None:
@@ -287,10 +299,14 @@ def write_released(path: Path, explanations: Explanations) -> None:
 
 def write_table(path: Path, table: pd.DataFrame) -> None:
     """Write a table in the format that the file's ending names: Parquet or CSV."""
+    is_parquet = path.suffix.lower() in _PARQUET
+    if is_parquet:
+        load_pyarrow()
     with whole_file(path) as draft:
-        (table.to_parquet if path.suffix.lower() == ".parquet" else table.to_csv)(
-            draft, index=False
-        )
+        if is_parquet:
+            table.to_parquet(draft, index=False)
+        else:
+            table.to_csv(draft, index=False)
 
 
 def load_function(name: str) -> Callable[..., Any]:

@@ -25,6 +25,8 @@ from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import Phrase
 from cfk_plugin.data.schema import Schema
+from cfk_plugin.errors import install_line
+from cfk_plugin.records.stores import check_store
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -100,8 +102,9 @@ def explainers(console: Console) -> dict[str, Callable[..., Act]]:
             import_module("dice_ml")
         except ImportError:
             console.print(
-                "dice-ml is not installed, so DiCE is left out; pip install 'cfk-plugin[dice]'"
-                " brings it.\n"
+                f"dice-ml is not installed, so DiCE is left out; {install_line('dice')} brings"
+                " it.\n",
+                markup=False,  # Rich would take the name of the extra for a style
             )
         else:
             found["DiCE (kd-tree)"] = _with_dice
@@ -397,6 +400,7 @@ def _cell(value: Any) -> str:
 
 def run(*, k: int, patients: int, folder: Path, console: Console, progress: Bar) -> int:
     """Tell the story; return the exit code. `progress` draws a bar while explainers work."""
+    check_store(store(folder))
     policy = PrivacyPolicy(k=k)
     folder.mkdir(parents=True, exist_ok=True)
     with quiet():

@@ -1,4 +1,5 @@
-"""Errors, how foreign code is called and files are written, and what holders of rows share.
+"""Errors, how foreign code is called and files are written, how libraries of extras are loaded, and
+what holders of rows share.
 
 No message holds values.
 """
@@ -12,6 +13,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence, Sized
 from contextlib import contextmanager
 from functools import wraps
+from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn, ParamSpec, TypeVar
 
@@ -226,6 +228,38 @@ def _named(what: str, failure: str) -> str:
     """
     failure = failure if failure.isidentifier() else "an error"
     return what.replace("{}", failure) if "{}" in what else f"{what} ({failure})"
+
+
+def load_extra(module: str, extra: str, need: str) -> Any:
+    """Import a module of a library that only an extra of this package installs.
+
+    Parameters
+    ----------
+    module : str
+        For example ``"opendp.prelude"``.
+    extra : str
+        The extra of `pyproject.toml` that installs it, for example ``"dp"``.
+    need : str
+        What needs which library, for example "differential privacy needs OpenDP".
+
+    Returns
+    -------
+    module
+
+    Raises
+    ------
+    MissingDependencyError
+        If it cannot be imported; the text is one line that says what to install.
+    """
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise MissingDependencyError(f"{need}: {install_line(extra)}") from error
+
+
+def install_line(extra: str) -> str:
+    """Return the command that installs an extra of this package."""
+    return f'pip install "cfk-plugin[{extra}]"'
 
 
 def without_frames(call: Callable[P, T]) -> Callable[P, T]:

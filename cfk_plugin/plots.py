@@ -13,7 +13,7 @@ import pandas as pd
 from cfk_plugin.audit.result import BOUNDS, COIN, AttackReport, Curve, short
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.region import part_contains, part_of, part_to_text
-from cfk_plugin.errors import InputError
+from cfk_plugin.errors import InputError, load_extra
 from cfk_plugin.frontier import Frontier
 from cfk_plugin.metrics import POOLED, GroupGap
 from cfk_plugin.metrics.intervals import roc_height
@@ -30,8 +30,14 @@ if TYPE_CHECKING:
 BAR, MARK, INK, BAND = "0.72", "0.25", "0.1", "0.88"
 
 
+def load_matplotlib() -> Any:
+    """Return matplotlib; raise `MissingDependencyError` if it is not installed."""
+    return load_extra("matplotlib", "plots", "plots need matplotlib")
+
+
 def new_axes(height: float) -> Axes:
     """Return the axes of a new figure."""
+    load_matplotlib()
     import matplotlib.pyplot as plt
 
     return plt.subplots(figsize=(6.4, height), layout="constrained")[1]
@@ -421,6 +427,7 @@ def _table(gaps: Mapping[str, Sequence[GroupGap]] | pd.DataFrame) -> pd.DataFram
 
 def _panels(ax: Axes | Sequence[Axes] | None, metrics: int, groups: int) -> NDArray[Any]:
     if ax is None:
+        load_matplotlib()
         import matplotlib.pyplot as plt
 
         size = (1.4 + 2.3 * metrics, 1.5 + 0.42 * max(groups, 2))

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 Made = TypeVar("Made", bound=Callable[..., Any])
 
 _NICE = {"nice": "pip install --no-deps NICEx==0.2.3"}
-_DICE = {"dice_ml": "pip install 'cfk-plugin[dice]'"}
+_DICE = {"dice_ml": 'pip install "cfk-plugin[dice]"'}
 
 
 def _needing(needs: dict[str, str]) -> Callable[[Made], Made]:

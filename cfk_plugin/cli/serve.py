@@ -13,7 +13,7 @@ import typer
 
 from cfk_plugin.cli import frame as opt
 from cfk_plugin.cli.frame import command, console, say
-from cfk_plugin.errors import CFKError, InputError, ModelError, quiet
+from cfk_plugin.errors import CFKError, InputError, ModelError, load_extra, quiet
 
 if TYPE_CHECKING:
     from cfk_plugin.data.population import Population
@@ -149,6 +149,9 @@ def serve(
     /v1/models/NAME:explain and /v2/models/NAME/explain follow KServe's protocols. /ready and
     /metrics are for orchestrators and monitors.
     """
+    load_extra("starlette", "serve", _NEED)
+    load_extra("uvicorn", "serve", _NEED)
+    load_extra("prometheus_client", "serve", _NEED)
     from cfk_plugin.serving.access import Throttle, Tokens, bound, check_reach, in_workers
     from cfk_plugin.serving.handler import show_no_traces
     from cfk_plugin.serving.server import Limits, make_app, run
@@ -175,6 +178,7 @@ def serve(
         return in_workers(workers, work)
 
 
+_NEED = "cfk serve needs starlette, uvicorn and prometheus-client"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 

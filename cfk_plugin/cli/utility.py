@@ -171,9 +171,12 @@ def audit_frontier(
     """
     from cfk_plugin._files import check_output, check_report, progress_bar
     from cfk_plugin.frontier import frontier
+    from cfk_plugin.plots import load_matplotlib
 
     check_report(place.output)
     check_output(plot, "plot", (".png", ".svg", ".pdf"))
+    if plot is not None:
+        load_matplotlib()  # raises before any work if it is not installed
     tried = None if ks is None else opt.numbers("--ks", ks)
     case = given.read()
     with progress_bar("protecting", console(stderr=True)) as told:

@@ -165,7 +165,9 @@ class Domain(HostOnly):
         """Return where numbers are on the [0, 1] line of the population, or outside of it."""
         if self.width <= 0:
             return np.zeros(len(numbers))
-        return np.asarray((numbers - self.values[0]) / self.width, dtype=np.float64)
+        # NumPy 1 fills up its vectors with ones, and warns of these where the width is subnormal.
+        with np.errstate(over="ignore"):
+            return np.asarray((numbers - self.values[0]) / self.width, dtype=np.float64)
 
     def encode(self, column: pd.Series) -> tuple[Codes, Numbers]:
         """Return code and number of every value, whatever the column's dtype."""

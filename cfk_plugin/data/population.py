@@ -26,7 +26,7 @@ from cfk_plugin.data.region import Region, to_text
 from cfk_plugin.data.rows import RowsOnCluster, RowStore, collapse, one_row_each
 from cfk_plugin.data.schema import Schema
 from cfk_plugin.data.sealing import from_plain, read_bundle, to_plain, write_bundle
-from cfk_plugin.data.values import as_pandas, unreadable
+from cfk_plugin.data.values import as_pandas, load_pyarrow, unreadable
 from cfk_plugin.errors import HostOnly, InputError, PopulationError, quiet, require
 
 
@@ -256,6 +256,7 @@ class Population(HostOnly):
     ) -> Population:
         """Like `from_frame`, with the columns of a Parquet file that the schema names."""
         _check_schema(schema)
+        load_pyarrow()
         columns = [a.name for a in schema.attributes if a.role != "identifier"]
         return cls.from_frame(pd.read_parquet(path, columns=columns), schema, key=key)
 

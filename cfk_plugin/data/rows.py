@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from cfk_plugin.data.domain import CodeIndex, Codes, Domain, Rows
 from cfk_plugin.data.intake import Encoder
 from cfk_plugin.data.schema import Schema
-from cfk_plugin.errors import CFKError, HostOnly, MissingDependencyError, PopulationError, quiet
+from cfk_plugin.errors import CFKError, HostOnly, PopulationError, load_extra, quiet
 
 Work = Callable[[pd.DataFrame], pd.DataFrame]
 _TABLES = "at long, width long, numbers binary"
@@ -371,10 +371,4 @@ def select_columns(df: Any, names: Sequence[str]) -> Any:
 
 
 def spark_functions() -> Any:
-    try:
-        from pyspark.sql import functions
-    except ImportError:
-        raise MissingDependencyError(
-            "Spark needs PySpark; pip install 'cfk-plugin[spark]'"
-        ) from None
-    return functions
+    return load_extra("pyspark.sql.functions", "spark", "Spark needs PySpark")

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from pandas.api import types
 
 from cfk_plugin.data.region import spelled, to_text
+from cfk_plugin.errors import load_extra
 
 _ISO = re.compile(r"\d{4}-\d{2}-\d{2}")
 _DATES = {"datetime", "datetime64", "date"}
@@ -29,6 +30,14 @@ NUMBERS = {bool, int, float, np.bool_, *(np.dtype(code).type for code in "bhilqB
 DATES = {date, datetime, pd.Timestamp, np.datetime64}
 MISSING = {type(None), type(pd.NA), type(pd.NaT)}
 PLAIN = {*NUMBERS, *DATES, *MISSING, str, np.str_, Decimal}
+
+
+_POLARS = "tables of polars need pyarrow"
+
+
+def load_pyarrow(need: str = "Parquet files need pyarrow") -> Any:
+    """Return pyarrow; raise `MissingDependencyError` if it is not installed."""
+    return load_extra("pyarrow", "parquet", need)
 
 
 def as_pandas(table: Any) -> Any:
@@ -44,7 +53,11 @@ def as_pandas(table: Any) -> Any:
     import narwhals as nw
 
     found = nw.from_native(table, eager_only=True, pass_through=True)
-    return found.to_pandas() if isinstance(found, nw.DataFrame) else table
+    if not isinstance(found, nw.DataFrame):
+        return table
+    if found.implementation.is_polars():
+        load_pyarrow(_POLARS)  # polars itself needs it for this, and its own error is not ours
+    return found.to_pandas()
 
 
 def as_given(table: pd.DataFrame, given: Any) -> Any:
@@ -54,8 +67,8 @@ def as_given(table: pd.DataFrame, given: Any) -> Any:
     if isinstance(given, pd.DataFrame):
         return table
     import narwhals as nw
-    import pyarrow as pa
 
+    pa = load_pyarrow(_POLARS)
     plain = table.reset_index(drop=True).infer_objects()
     for name in plain.columns:
         if types.is_object_dtype(plain[name]) and len(set(map(type, plain[name].dropna()))) > 1:

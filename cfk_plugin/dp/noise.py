@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cfk_plugin.errors import BudgetError, HostOnly, MissingDependencyError
+from cfk_plugin.errors import BudgetError, HostOnly, load_extra
 from cfk_plugin.records.budget import Budget, Order
 
 Counts = NDArray[np.float64]
@@ -216,12 +216,7 @@ class Marginal:
 
 def load_opendp() -> Any:
     """Return OpenDP's prelude; raise `MissingDependencyError` if it is not installed."""
-    try:
-        import opendp.prelude as dp
-    except ImportError as error:
-        raise MissingDependencyError(
-            "differential privacy needs OpenDP: pip install 'cfk-plugin[dp]'"
-        ) from error
+    dp = load_extra("opendp.prelude", "dp", "differential privacy needs OpenDP")
     dp.enable_features("contrib", "honest-but-curious")  # allows transformations of our own
     return dp
 

@@ -14,14 +14,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, TypeVar, cast
 
 from sqlalchemy import URL, Connection, Engine, QueuePool, create_engine, event, make_url, text
 from sqlalchemy.exc import InvalidatePoolError
 
-from cfk_plugin.errors import CFKError, LedgerError, MissingDependencyError, quiet
+from cfk_plugin.errors import CFKError, LedgerError, load_extra, quiet
 from cfk_plugin.records.keys import OpenFiles, connect, state_folder, sync_folder
 
 LOCATION = "CFK_LEDGER"
@@ -55,10 +54,7 @@ def locate(url: str | Path | None, create: bool) -> URL:
         return URL.create("sqlite", database=str(Path(parsed.database).absolute()))
     if backend not in ("postgresql", "postgres"):
         raise LedgerError(neither)
-    if find_spec("psycopg") is None:
-        raise MissingDependencyError(
-            "a ledger on PostgreSQL needs psycopg: pip install 'cfk-plugin[postgres]'"
-        )
+    load_extra("psycopg", "postgres", "a ledger on PostgreSQL needs psycopg")
     return parsed.set(drivername="postgresql+psycopg")
 
 

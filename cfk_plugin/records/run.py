@@ -19,6 +19,7 @@ import numpy as np
 
 from cfk_plugin.errors import TrackingError
 from cfk_plugin.records.record import RunRecord, rows_of_explanations, rows_of_recount
+from cfk_plugin.records.stores import check_store
 from cfk_plugin.records.summary import SUMMARY, Figures, Summary
 from cfk_plugin.records.tables import SUFFIX, written
 from cfk_plugin.records.tally import PER_EXPLANATION, Tally, metric_of
@@ -95,6 +96,7 @@ def client_of(
             f"there is no MLflow store {file}; name the one with the runs: tracking_uri,"
             " --tracking-uri"
         )
+    check_store(uri)
     return mlflow.MlflowClient(tracking_uri=uri)
 
 

@@ -10,7 +10,7 @@ import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from cfk_plugin.errors import MissingDependencyError, SignatureError, WrongSignatureError, quiet
+from cfk_plugin.errors import SignatureError, WrongSignatureError, load_extra, quiet
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import (
@@ -132,13 +132,10 @@ def _checked(path: Path, key: object, kind: type[_Key]) -> _Key:
 
 
 def _cryptography() -> tuple[Any, Any]:
-    try:
-        from cryptography.hazmat.primitives import serialization
-        from cryptography.hazmat.primitives.asymmetric import ed25519
-    except ImportError:
-        raise MissingDependencyError(
-            "signatures need cryptography: pip install 'cfk-plugin[sign]'"
-        ) from None
+    load_extra("cryptography", "sign", "signatures need cryptography")
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import ed25519
+
     return serialization, ed25519
 
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from cfk_plugin.data.values import load_pyarrow
 from cfk_plugin.errors import InputError
 
 if TYPE_CHECKING:
@@ -101,8 +102,10 @@ def table_of_parquet(content: bytes) -> tuple[pd.DataFrame, bool]:
     ------
     InputError
         If it is not such a table.
+    MissingDependencyError
+        If pyarrow is not installed.
     """
-    import pyarrow as pa
+    pa = load_pyarrow()
     from pyarrow import parquet
 
     try:

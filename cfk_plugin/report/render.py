@@ -20,7 +20,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from cfk_plugin.audit.result import BOUNDS, COIN, Curve, short
-from cfk_plugin.plots import Display, FrontierDisplay, RocDisplay, RocLine
+from cfk_plugin.errors import MissingDependencyError
+from cfk_plugin.plots import Display, FrontierDisplay, RocDisplay, RocLine, load_matplotlib
 from cfk_plugin.report.data import (
     Amount,
     CheckResult,
@@ -440,8 +441,14 @@ _DARK = re.compile(r"#([0-5][0-9a-f])\1\1")
 
 
 def _drawn(block: Drawn) -> Markup:
-    """Draw with matplotlib, which escapes what it writes; without links."""
-    from matplotlib import rc_context
+    """Draw with matplotlib, which escapes what it writes; without links.
+
+    Where it is not installed, a line stands in the place of the plot; its numbers are in a table.
+    """
+    try:
+        rc_context = load_matplotlib().rc_context
+    except MissingDependencyError as missing:
+        return Markup("<p>Not drawn here, as {}</p>").format(str(missing))
     from matplotlib.figure import Figure
 
     high = 0.85 * block.display.height

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from cfk_plugin.plots import INK, MARK, clean
+from cfk_plugin.plots import INK, MARK, clean, load_matplotlib
 from cfk_plugin.reproduction.results import (
     PAPER,
     Results,
@@ -191,8 +191,7 @@ PLOTS: Mapping[str, Plot] = MappingProxyType(
 
 def draw(results: Results, folder: Path) -> dict[str, Path]:
     """Draw every figure that has results, as SVG files in a folder; return them by name."""
-    import matplotlib as mpl
-
+    mpl = load_matplotlib()
     folder.mkdir(parents=True, exist_ok=True)
     drawn = {}
     for name, plot in PLOTS.items():

@@ -20,8 +20,10 @@ from queue import Empty
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from cfk_plugin.errors import InputError, whole_file
+from cfk_plugin.plots import load_matplotlib
 from cfk_plugin.records.reading import if_there
 from cfk_plugin.records.run import ReportContents, Value, client_of, log_report
+from cfk_plugin.records.stores import check_store
 from cfk_plugin.reproduction.measure import METHODS, SLOW, Job, Measurement, measure
 from cfk_plugin.reproduction.page import render
 from cfk_plugin.reproduction.plots import draw
@@ -193,10 +195,14 @@ def reproduce(
     ------
     InputError
         If a table cannot be loaded, or the explainer is not installed.
+    MissingDependencyError
+        If matplotlib, which draws the plots, is not installed.
     TrackingError
         If MLflow does not take the runs; what was measured is kept.
     """
     experiment = replace(experiment, explainer=choose_explainer(experiment.explainer))
+    check_store(place.tracking_uri)  # these two now, rather than when everything has been measured
+    load_matplotlib()
     measured = run(experiment, place, jobs=jobs, told=told)
     runs = log(measured, place)
     configs = {found.config.table: found.config for found in measured.values()}

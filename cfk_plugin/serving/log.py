@@ -22,6 +22,7 @@ from pandas.api import types
 from cfk_plugin.data.intake import require_features
 from cfk_plugin.data.model import Goal
 from cfk_plugin.errors import InputError, PolicyError
+from cfk_plugin.records.stores import check_store
 from cfk_plugin.release.anonymizer import KAnonymizer
 from cfk_plugin.release.detection import Detector
 from cfk_plugin.serving.card import Card
@@ -123,9 +124,12 @@ def log_protected_model(
     ------
     CFKError
         If policy, population and model do not fit together, or the policy cannot be sealed.
+    TrackingError
+        If the store is a database, as MLflow's default is, and only mlflow-skinny is installed.
     InputError
         If `desired` is a function, or an example has the quasi-identifiers of a training row.
     """
+    check_store(mlflow.get_tracking_uri())
     settings: dict[str, Any] = {
         "desired": Goal(desired).to_json(),
         "threshold": threshold,

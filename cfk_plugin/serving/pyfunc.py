@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import cloudpickle
-from mlflow.environment_variables import MLFLOW_ALLOW_PICKLE_DESERIALIZATION
+from mlflow import environment_variables
 from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import BAD_REQUEST
 from mlflow.pyfunc import load_model, scoring_server
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from cfk_plugin.serving.handler import RequestHandler
 
 
+_SWITCH = "MLFLOW_ALLOW_PICKLE_DESERIALIZATION"
 BUNDLE, EXPLAINER, MODEL = "population", "explainer", "model"
 """Names of the artifacts: sealed population, explainer and model, each a folder or a file."""
 
@@ -133,7 +134,7 @@ def load_inner(location: str) -> Any:
     if is_pickle and not may_load_pickles():
         raise ModelError(
             f"{Path(location).stem}: it was logged as a pickle, and"
-            " MLFLOW_ALLOW_PICKLE_DESERIALIZATION is false. Log it as a model of MLflow that is no"
+            f" {_SWITCH} is false. Log it as a model of MLflow that is no"
             " pickle, and give log_protected_model its URI"
         )
     with quiet("an explainer or a model cannot be loaded ({}); install what it needs", ModelError):
@@ -147,10 +148,18 @@ def load_inner(location: str) -> Any:
     return ask
 
 
+def _switch_allows_pickles() -> bool:
+    """Read MLflow's switch; for earlier releases, which do not have it, it holds here as well."""
+    switch = getattr(environment_variables, _SWITCH, None)
+    if switch is None:
+        return os.environ.get(_SWITCH, "true").lower() in ("true", "1")
+    return bool(switch.get())
+
+
 def may_load_pickles() -> bool:
     """Say whether MLflow may load pickles here, by its own switch and its own exceptions."""
     return bool(
-        MLFLOW_ALLOW_PICKLE_DESERIALIZATION.get()  # type: ignore[no-untyped-call]
+        _switch_allows_pickles()
         or is_in_databricks_runtime()  # type: ignore[no-untyped-call]
         or is_in_databricks_model_serving_environment()  # type: ignore[no-untyped-call]
     )

@@ -435,7 +435,7 @@ def test_a_library_that_is_missing_is_named_before_anything_is_trained(
 ) -> None:
     monkeypatch.setitem(sys.modules, "opendp.prelude", None)
     result = cfk(f"{ALL} --against raw,dp", code=2)
-    assert "pip install 'cfk-plugin[dp]'" in result.stderr
+    assert 'pip install "cfk-plugin[dp]"' in result.stderr
     assert "done" not in result.stderr
 
 
