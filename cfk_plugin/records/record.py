@@ -100,7 +100,15 @@ _CERTIFICATE = (
     *("k", "ncp", "pureness", "pureness_low", "pureness_high"),
     *("exact", "optimal", "gap", "method", "guarantee", "policy_hash", "population"),
 )
-_COUNTS = ("k_desired", "k_consistent", "k_effective", "k_private", "private_matches", "l")
+_COUNTS = (
+    "k_worst",
+    "k_desired",
+    "k_consistent",
+    "k_effective",
+    "k_private",
+    "private_matches",
+    "l",
+)
 _SHARES = ("t", "disclosure", "journalist_risk")
 
 

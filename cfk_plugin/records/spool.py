@@ -30,6 +30,7 @@ from cfk_plugin.records.run import LostSummaryError, OtherSettingsError, RunTarg
 
 _log = logging.getLogger(__name__)
 
+SPOOL_VERSION = 1
 LEASE_SECONDS = 90.0
 """How long a process is assumed to be alive after its last sign of life."""
 
@@ -335,6 +336,7 @@ def _open(settings: SpoolSettings, make: bool) -> sqlite3.Connection:
             )
     db = connect(path, _BUSY_SECONDS, "rwc" if make else "rw")
     try:
+        _check_version(db, settings.folder)
         db.execute("PRAGMA journal_mode = WAL")  # a reader and a writer do not wait for each other
         # What is kept outlives the process. A power cut may lose the last seconds: to force every
         # record to disk would delay every explanation.
@@ -346,6 +348,21 @@ def _open(settings: SpoolSettings, make: bool) -> sqlite3.Connection:
         db.close()
         raise
     return db
+
+
+def _check_version(db: sqlite3.Connection, folder: Path) -> None:
+    """Raise `SpoolError` if the spool is in another format; say in a new one which it has."""
+    (n_tables,) = db.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    (version,) = db.execute("PRAGMA user_version").fetchone()
+    if version == SPOOL_VERSION:
+        return
+    if n_tables:
+        raise SpoolError(
+            f"the spool in {folder} was written by another version of cfk_plugin; send its records"
+            " with that version, or name another folder in CFK_SPOOL"
+        )
+    # Before the tables, so that another process never finds these without it.
+    db.execute(f"PRAGMA user_version = {SPOOL_VERSION}")
 
 
 def exists(folder: Path) -> bool:

@@ -49,6 +49,7 @@ _PUBLIC_KINDS: Mapping[str, Kind] = {
 }
 _RECOUNT_KINDS: Mapping[str, Kind] = {
     "step": "whole numbers",
+    "k_worst": "numbers",
     "k_desired": "numbers",
     "k_consistent": "numbers",
     "k_effective": "numbers",

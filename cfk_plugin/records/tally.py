@@ -24,6 +24,7 @@ PLOTTED = (
     "withheld_rate",
     "k_min",
     "k_mean",
+    "k_worst_min",
     "ncp_mean",
     "pureness_mean",
     "pureness_min",
@@ -40,6 +41,7 @@ _FIGURES: Mapping[str, tuple[str, Callable[[Any], Any], type]] = {
     "k_min": ("k", min, int),
     "k_mean": ("k", np.mean, float),
     "k_p05": ("k", lambda values: np.percentile(values, 5), float),
+    "k_worst_min": ("k_worst", min, int),
     "k_desired_min": ("k_desired", min, int),
     "k_consistent_min": ("k_consistent", min, int),
     "k_effective_min": ("k_effective", min, int),
@@ -81,9 +83,8 @@ def rates(found: Mapping[str, int]) -> dict[str, float | None]:
 # The figures of a run, over everything that was logged to it, call by call.
 
 _EXTREMES: Mapping[str, Callable[..., float]] = {
-    **dict.fromkeys(
-        ("k_desired_min", "k_effective_min", "k_consistent_min", "k_private_min", "l_min"), min
-    ),
+    **dict.fromkeys(("k_worst_min", "k_desired_min", "k_effective_min"), min),
+    **dict.fromkeys(("k_consistent_min", "k_private_min", "l_min"), min),
     **dict.fromkeys(("t_max", "disclosure_max"), max),
 }
 

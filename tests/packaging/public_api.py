@@ -21,12 +21,12 @@ from typing import Any
 import typer
 
 import cfk_plugin
-from cfk_plugin import errors, hookspecs
+from cfk_plugin import errors, frontier, hookspecs
 from cfk_plugin.audit import epsilon as audit_epsilon
 from cfk_plugin.audit import result as audit_result
 from cfk_plugin.cli import app
 from cfk_plugin.data import sealing
-from cfk_plugin.records import chain, record, tally
+from cfk_plugin.records import chain, record, spool, summary, tally
 from cfk_plugin.release import explanations, results
 from cfk_plugin.report import data as report_data
 
@@ -65,6 +65,9 @@ FORMATS = {
     "report": report_data.SCHEMA_VERSION,
     "audit": audit_result.SCHEMA_VERSION,
     "epsilon audit": audit_epsilon.SCHEMA_VERSION,
+    "summary of a run": summary.SUMMARY_VERSION,
+    "spool": spool.SPOOL_VERSION,
+    "frontier": frontier.SCHEMA_VERSION,
 }
 
 
@@ -94,7 +97,7 @@ def lines(members: list[str]) -> Iterator[str]:
         yield f"member {member}{_signature(_member(member), INNER.get(member, ()))}"
     yield from _hooks()
     yield from sorted(_commands(typer.main.get_command(app), ""))
-    yield from _listed("metric", tally.METRICS)
+    yield from _listed("metric", map(tally.metric_of, (*tally.PER_EXPLANATION, *tally.PLOTTED)))
     yield from _listed("format", (f"{name} {version}" for name, version in FORMATS.items()))
     yield from _listed("variable", _environment_variables())
     yield from _listed("error", _errors())

@@ -18,6 +18,8 @@ from typer.testing import CliRunner
 
 from cfk_plugin import PrivacyReport
 from cfk_plugin.cli import app
+from cfk_plugin.errors import TrackingError
+from cfk_plugin.records.logger import RunLogger
 from parts import tables_of
 
 STORED = Path(__file__).parents[1] / "stored" / "runs"
@@ -91,3 +93,17 @@ def test_a_file_of_explanations_is_verified(name: str, monkeypatch: pytest.Monke
         result.output.startswith("pass") if name == "regions" else "prototypes" in result.output
     ), result.output
     assert result.exit_code == (0 if name == "regions" else 3)
+
+
+def test_a_spool_from_before_the_first_release_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copy(STORED.parent / "before_release" / "spool.db", tmp_path / "spool.db")
+    before = (tmp_path / "spool.db").read_bytes()
+    monkeypatch.setenv("CFK_SPOOL", str(tmp_path))
+    refused = CliRunner().invoke(app, ["spool", "flush"])
+    assert refused.exit_code == 2
+    assert "was written by another version of cfk_plugin" in refused.output
+    with pytest.raises(TrackingError, match="another version"):
+        RunLogger().check()
+    assert (tmp_path / "spool.db").read_bytes() == before

@@ -268,13 +268,13 @@ CASES = [
     Case("audit utility", "queries are answered", UTILITY),
     Case("audit utility", "no query is answered", UTILITY, answer_no_query),
     Case("audit utility", "the outcome is unknown", f"{UTILITY} -d maybe"),
-    Case("audit", "an audit is unknown", f"{ALL} --only guessing"),
+    Case("audit suite", "an audit is unknown", f"{ALL} --only guessing"),
     Case("reproduce", "a method is unknown", f"{REPRODUCE} --methods magic"),
 ]
 
 SLOW_CASES = [
     Case("demo", "the demo was shown", "demo --k 5 --patients 2 --folder out"),
-    Case("audit", "every audit ran", f"{ALL} --only attribute_inference --size small"),
+    Case("audit suite", "every audit ran", f"{ALL} --only attribute_inference --size small"),
     Case("reproduce", "nothing is to be compared", f"{REPRODUCE} --methods mondrian"),
     Case("reproduce", "the published figures are better", f"{REPRODUCE} --methods exact-pureness"),
 ]
