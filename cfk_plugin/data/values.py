@@ -189,7 +189,7 @@ def conform(column: pd.Series, dtype: Any) -> pd.Series:
         return plain.astype(dtype) if set(plain.dropna()) <= set(dtype.categories) else column
     try:
         if types.is_integer_dtype(dtype):
-            return _conform_integers(pd.to_numeric(column), dtype)
+            return _conform_integers(column, dtype)
         if types.is_bool_dtype(dtype):
             truth = column.astype(object).map(
                 {"True": True, "False": False, True: True, False: False}
@@ -210,11 +210,16 @@ def conform(column: pd.Series, dtype: Any) -> pd.Series:
         return column
 
 
-def _conform_integers(numbers: pd.Series, dtype: Any) -> pd.Series:
+def _conform_integers(column: pd.Series, dtype: Any) -> pd.Series:
+    limits = np.iinfo(getattr(dtype, "numpy_dtype", dtype))
+    if column.dtype == object and any(
+        type(value) is int and not limits.min <= value <= limits.max for value in column
+    ):
+        return column  # pandas 2 would read the nearest number that float64 holds
+    numbers = pd.to_numeric(column)
     present = numbers.dropna()
     if not bool((present % 1 == 0).all()):
         return numbers.astype(float)
-    limits = np.iinfo(getattr(dtype, "numpy_dtype", dtype))
     survives = bool(((present >= limits.min) & (present <= limits.max)).all())
     return numbers.astype(dtype) if survives else numbers
 

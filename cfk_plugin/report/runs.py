@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -133,7 +134,10 @@ class Pooled:
             tables.append(run.rows.assign(run=np.int32(i), asked_k=asked))  # type: ignore[union-attr]
         if not tables:
             return cls(pd.DataFrame({name: [] for name in ("status", "k", "run", "asked_k")}), runs)
-        return cls(pd.concat(tables, ignore_index=True, sort=False), runs)
+        # pandas 2 warns that pandas 3 will not leave out columns without a value; both will do.
+        with warnings.catch_warnings(action="ignore", category=FutureWarning):
+            rows = pd.concat(tables, ignore_index=True, sort=False)
+        return cls(rows, runs)
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -155,6 +155,8 @@ def test_ordinal_levels_keep_their_order_and_need_to_be_declared() -> None:
         ([200, 1], "int8"),
         ([-1, 1], "uint8"),
         ([0.5, 1.0], "int64"),
+        ([-(2**63) - 1, 1], "int64"),
+        ([2**63, 1], "int64"),
         (["yes", "True"], "bool"),
         ([None, True], "bool"),
         (["a", "z"], pd.CategoricalDtype(["a", "b"])),
