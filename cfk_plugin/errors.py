@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence, Sized
 from contextlib import contextmanager
 from functools import wraps
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn, ParamSpec, TypeVar
 
@@ -255,6 +256,12 @@ def load_extra(module: str, extra: str, need: str) -> Any:
         return import_module(module)
     except ImportError as error:
         raise MissingDependencyError(f"{need}: {install_line(extra)}") from error
+
+
+def check_extra(module: str, extra: str, need: str) -> None:
+    """Raise `MissingDependencyError`, as `load_extra` does, without importing the module."""
+    if find_spec(module) is None:
+        raise MissingDependencyError(f"{need}: {install_line(extra)}")
 
 
 def install_line(extra: str) -> str:

@@ -13,7 +13,7 @@ import typer
 
 from cfk_plugin.cli import frame as opt
 from cfk_plugin.cli.frame import command, console, say
-from cfk_plugin.errors import CFKError, InputError, ModelError, load_extra, quiet
+from cfk_plugin.errors import CFKError, InputError, ModelError, check_extra, quiet
 
 if TYPE_CHECKING:
     from cfk_plugin.data.population import Population
@@ -149,9 +149,10 @@ def serve(
     /v1/models/NAME:explain and /v2/models/NAME/explain follow KServe's protocols. /ready and
     /metrics are for orchestrators and monitors.
     """
-    load_extra("starlette", "serve", _NEED)
-    load_extra("uvicorn", "serve", _NEED)
-    load_extra("prometheus_client", "serve", _NEED)
+    # Not imported yet: prometheus-client reads at import where several workers share their counts.
+    check_extra("starlette", "serve", _NEED)
+    check_extra("uvicorn", "serve", _NEED)
+    check_extra("prometheus_client", "serve", _NEED)
     from cfk_plugin.serving.access import Throttle, Tokens, bound, check_reach, in_workers
     from cfk_plugin.serving.handler import show_no_traces
     from cfk_plugin.serving.server import Limits, make_app, run

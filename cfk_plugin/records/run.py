@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 ASKED = metric_of("asked")
 """Metric of a run that holds explanations: how many it counts."""
+UNTRACKED = metric_of("untracked")
 LONGEST_DESCRIPTION = 5_000
 """Characters of a description that MLflow's registry stores."""
 _ID = "id:"
@@ -294,7 +295,7 @@ def _tally_of(client: MlflowClient, run: Run) -> Tally:
     if ASKED not in metrics:
         return Tally()
     asked = metrics[ASKED]
-    figures = _figures_of(client, run, asked, metrics.get(metric_of("untracked"), 0))
+    figures = _figures_of(client, run, asked, metrics.get(UNTRACKED, 0))
     batches = client.get_metric_history(run.info.run_id, ASKED)
     series = {}
     for name in PER_EXPLANATION:
@@ -439,8 +440,14 @@ def _log_metrics(
 ) -> None:
     last = records[-1]
     values = [
-        Value(name, value, tally.asked, last.created) for name, value in tally.metrics.items()
+        Value(name, value, tally.asked, last.created)
+        for name, value in tally.metrics.items()
+        if name != UNTRACKED
     ]
+    # MLflow shows the value of the highest step, and among equal ones the latest. Records without
+    # an explanation leave the other steps as they are, and times are not in order.
+    untracked = int(tally.known("untracked"))
+    values.append(Value(UNTRACKED, untracked, tally.asked + untracked, last.created))
     write(
         client,
         run_id,

@@ -110,11 +110,14 @@ def used() -> dict[str, set[str]]:
 
 @pytest.fixture(scope="module")
 def told() -> dict[str, str]:
-    """Return by library which extra `load_extra` tells people to install."""
+    """Return by library which extra `load_extra` or `check_extra` tells people to install."""
     found = {"dice_ml": "dice"}  # generators say what they need in a way of their own
     for path in modules():
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "load_extra":
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") in (
+                "load_extra",
+                "check_extra",
+            ):
                 module, extra = (ast.literal_eval(each) for each in node.args[:2])
                 found[module.split(".")[0]] = extra
     return found

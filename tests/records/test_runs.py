@@ -135,6 +135,7 @@ def test_log_writes_params_metrics_and_tags(mlflow_store: str) -> None:
     }
     same = (
         "k_min",
+        "k_worst_min",
         "k_desired_min",
         "k_consistent_min",
         "k_private_min",
@@ -163,7 +164,7 @@ def test_log_writes_params_metrics_and_tags(mlflow_store: str) -> None:
     of_the_last_one = {"cfk.k": 9, "cfk.ncp": 0.75, "cfk.pureness": 0.5}
     plotted = {f"cfk.{name}": expected[name] for name in PLOTTED if name in expected}
     assert run.data.metrics == pytest.approx(plotted | of_the_last_one)
-    assert len(plotted) == 12
+    assert len(plotted) == 13
 
 
 def test_the_summary_has_both_states_and_its_names_in_order(mlflow_store: str) -> None:
@@ -234,6 +235,7 @@ def test_a_row_beside_every_explanation_is_for_the_data_holder(mlflow_store: str
     assert list(rows.columns) == [
         *(
             "step",
+            "k_worst",
             "k_desired",
             "k_consistent",
             "k_effective",
@@ -258,6 +260,7 @@ def test_a_row_beside_every_explanation_is_for_the_data_holder(mlflow_store: str
     assert rows["step"].tolist() == table_of(part)["step"].tolist() == [0, 1, 2]
     assert rows.loc[0].drop("refused_k").to_dict() == {
         "step": 0,
+        "k_worst": 3,
         "k_desired": 4,
         "k_consistent": 3,
         "k_private": 1,
