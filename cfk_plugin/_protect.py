@@ -68,7 +68,7 @@ def protect(
     explainer : object
         A DiCE explainer, a NICE explainer, a callable from queries to counterfactuals, an object
         with ``explain`` or ``generate_counterfactuals``, or anything a plugin has an adapter for.
-        Without one, the catalogue answers alone.
+        Without one, the catalogue, or the prototypes, answer alone.
     model : object with ``predict``, or callable
         The model that is explained; returns labels, or numbers where `desired` is a range or
         `threshold` is given.
@@ -90,7 +90,9 @@ def protect(
         as `effort`, `seed` and `reference`, and is not changed. "dp", or `DPPrototypes` with
         settings of your own: answers are differentially private prototypes, whatever the explainer
         would find. "dpc", or `DPC`, is the published method, for comparison; it guarantees
-        nothing. An object holds its own policy: `policy`, `k` and `ledger` are then refused.
+        nothing. A `KAnonymizer` has its own policy, ledger and plugins, so that `policy`, `k`,
+        `ledger` and `plugins` are refused beside it. Prototypes do not use `policy`, `k`, `ledger`,
+        `start` and `candidates`, which are refused beside them.
     start : {"auto", "query", "explainer"}
         Where the search for a catalogue's answer starts. "query": an answer is a function of the
         query, the catalogue and the model, and the explainer is not asked. Its own methods keep
@@ -119,13 +121,14 @@ def protect(
     sample_explainer : int
         Where the explainer is not asked for answers: how many refused people of the population it
         explains here, so that runs can say how often it returns training rows. It gets their rows:
-        write 0, for none, if it sends queries elsewhere or keeps them. It explains nobody further
-        after ten seconds. What it returns is compared with the rows and forgotten.
+        write 0, for none, if it sends queries elsewhere or keeps them. No further person is
+        explained after ten seconds. What it returns is compared with the rows and forgotten.
 
     Warns
     -----
     QuerySteeringWarning
-        If ``start="explainer"`` is asked of a catalogue.
+        If ``start="explainer"`` is asked of a catalogue, unless the explainer's adapter declares
+        that no answer depends on a single row.
 
     Raises
     ------
@@ -158,12 +161,11 @@ def protect(
             "candidates": candidates > 1,
             "start": start != "auto",
         }
-        _refuse_what_has_no_meaning(refused, "prototypes, which promise no k")
-        source = load_plugins(plugins).adapt(explainer, context)
+        _refuse_what_is_not_used(refused, "prototypes promise no k and start at no counterfactual")
+        wrapped = no_explainer if explainer is None else explainer
+        source = load_plugins(plugins).adapt(wrapped, context)
         fitted = method.fit(population, model, desired)
-        return ProtectedExplainer(
-            explainer, source, fitted, logger or False, groups, is_asked=False
-        )
+        return ProtectedExplainer(wrapped, source, fitted, logger or False, groups, is_asked=False)
     if isinstance(method, KAnonymizer):
         refused = {
             "policy": policy is not None,
@@ -171,7 +173,7 @@ def protect(
             "ledger": ledger is not None,
             "plugins": len(plugins) > 0,
         }
-        _refuse_what_has_no_meaning(refused, "a KAnonymizer, which has its own")
+        _refuse_what_is_not_used(refused, "the KAnonymizer that is given as method has its own")
         anonymizer = method.unfitted()
     else:
         anonymizer = KAnonymizer(
@@ -187,7 +189,7 @@ def protect(
         classes=anonymizer.model_.classes,
         desired=None if goal.is_opposite else goal.desired,
     )
-    wrapped = _never_asked if explainer is None else explainer
+    wrapped = no_explainer if explainer is None else explainer
     source = anonymizer.manager_.adapt(wrapped, context)
     is_asked = _starts_at_explainer(start, explainer, source, anonymizer)
     if sample_explainer and explainer is not None and not is_asked and population.has_rows:
@@ -197,11 +199,11 @@ def protect(
     )
 
 
-def _refuse_what_has_no_meaning(is_given: Mapping[str, bool], beside: str) -> None:
+def _refuse_what_is_not_used(is_given: Mapping[str, bool], reason: str) -> None:
     """Raise `PolicyError` if an argument is given that the method does not use."""
     names = [name for name, given in is_given.items() if given]
     if names:
-        raise PolicyError(f"{', '.join(names)}: of no meaning for {beside}; leave it out")
+        raise PolicyError(f"leave out {', '.join(names)}: {reason}")
 
 
 def _policy_of(
@@ -215,7 +217,7 @@ def _policy_of(
     return replace(population.policy or PrivacyPolicy(), k=k)
 
 
-def _never_asked(queries: pd.DataFrame) -> pd.DataFrame:
+def no_explainer(queries: pd.DataFrame) -> pd.DataFrame:
     """Stand in for an explainer where the catalogue answers alone."""
     return queries.head(0)
 
@@ -225,8 +227,8 @@ def _starts_at_explainer(
 ) -> bool:
     """Return True if the explainer is asked; refuse a start that is not available.
 
-    With "auto", no answer may depend on a single row: the explainer is asked only if its adapter
-    declares that its answers do not.
+    With "auto", a catalogue asks the explainer only if its adapter declares that no answer depends
+    on a single row. Other guarantees always ask it.
     """
     has_catalogue = anonymizer.guarantee_.catalogue is not None
     knows_groups = anonymizer.population_.has_cells
@@ -291,8 +293,7 @@ def warm_up() -> frozenset[Path | None]:
 
 
 def protected(**options: Any) -> Callable[[Any], ProtectedExplainer]:
-    """Decorate an explainer, a function or a class's instance, so that only protected explanations
-    leave it.
+    """Decorate a function that explains, so that only protected explanations leave it.
 
     Parameters
     ----------

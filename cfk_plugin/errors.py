@@ -259,7 +259,10 @@ def load_extra(module: str, extra: str, need: str) -> Any:
 
 
 def check_extra(module: str, extra: str, need: str) -> None:
-    """Raise `MissingDependencyError`, as `load_extra` does, without importing the module."""
+    """Raise `MissingDependencyError`, as `load_extra` does, without importing the module.
+
+    It has to be a top-level module: Python imports the packages above any other to find it.
+    """
     if find_spec(module) is None:
         raise MissingDependencyError(f"{need}: {install_line(extra)}")
 

@@ -119,7 +119,7 @@ def _knows_table(book: Ledger, population: Population) -> bool:
 
     known = book.columns()
     if known is None:
-        say("the ledger was not used yet")
+        say("the ledger was not used with a table yet")
         return True
     changes = known.changes(TableColumns.of(population.schema))
     if changes:
@@ -128,6 +128,9 @@ def _knows_table(book: Ledger, population: Population) -> bool:
             say(f"  {change}")
         return False
     people = PersonHandles(book, population).of_everybody()
+    if book.knows_anyone(people) is None:
+        say("the columns are those of the ledger; nobody is on record yet")
+        return True
     n_known = book.count_known(people)
     say(f"the columns are those of the ledger; of {len(people):,} people {n_known:,} are on record")
     return n_known > 0

@@ -166,7 +166,7 @@ class PrivacyPolicy:
     objective: Objective = "pureness"
     min_pureness: float | None = None
     max_ncp: float | None = None
-    l: int | None = None  # noqa: E741 - the field's name of the parameter
+    l: int | None = None  # noqa: E741 - its name in the literature
     t: float | None = None
     near_native: Literal["auto"] | float = "auto"
     on_infeasible: OnInfeasible = "withhold"
@@ -186,6 +186,8 @@ class PrivacyPolicy:
                 not isinstance(value, int) or isinstance(value, bool) or value < least
             ):
                 raise PolicyError(f"{name} must be a whole number >= {least}, got {value!r}")
+        if self.move_towards_query is not None and not isinstance(self.move_towards_query, bool):
+            raise PolicyError("move_towards_query must be True, False or None")
         for name, choices in _CHOICES.items():
             if (value := getattr(self, name)) not in choices:
                 raise PolicyError(
@@ -201,6 +203,8 @@ class PrivacyPolicy:
                 continue
             if not _is_number(value) or not 0 <= value <= 1:
                 raise PolicyError(f"{name} must be a number between 0 and 1, got {value!r}")
+            # 1 and 1.0 are one policy, and have one hash.
+            object.__setattr__(self, name, float(value))
 
     def _check_guarantee(self) -> None:
         if self.private_values == "shared" and self.guarantee != "catalogue":
@@ -217,7 +221,8 @@ class PrivacyPolicy:
 
     @classmethod
     def preset(cls, name: str, **changes: Any) -> PrivacyPolicy:
-        """Return a policy from a published source: "paper", "cms-11", "ema-0070", "k20".
+        """Return a named policy: "paper", "cms-11" and "ema-0070" are from published sources, "k20"
+        is our own choice.
 
         Parameters
         ----------
@@ -263,7 +268,7 @@ class PrivacyPolicy:
 
     @property
     def promise(self) -> str:
-        """What holds of every region, in one sentence without its full stop."""
+        """What holds of every region, in words without the last full stop."""
         counted = " with the desired predicted outcome" if self.counts_eligible else ""
         return _HELD[self.guarantee].format(f"{self.k} people{counted}")
 
@@ -333,7 +338,6 @@ _CHOICES = {
     if get_origin(kind) is Literal
 }
 _CHOICES["private_values"] = get_args(PrivateForm)
-_CHOICES["move_towards_query"] = (None, True, False)
 
 
 def plain_settings(settings: Any) -> None:

@@ -245,8 +245,9 @@ class RunWriter:
             )
         refuse_other_params(data.params, records[0].params)
         if planned is not None and _has_landed(client, run_id, records, planned):
+            self._tally = None  # the run counts these records, and the tally does not
             return run_id
-        if self._tally is None or self._tally.asked != data.metrics.get(ASKED, 0):
+        if self._tally is None or not self._tally.is_of(data.metrics):
             self._tally = _tally_of(client, run)
         before = self._tally
         after = before.plus(records)
@@ -309,10 +310,10 @@ def _tally_of(client: MlflowClient, run: Run) -> Tally:
 def _of_batches(
     values: Sequence[Metric], batches: Sequence[Metric], where: str
 ) -> NDArray[np.float64]:
-    """Return one value per step, in their order.
+    """Return one value per step, in the order of steps.
 
     A step has several values where an attempt was interrupted and other records took its place.
-    Then the value counts that is of the same time as the batch whose records include the step.
+    Then the value counts that has the time of the batch whose records include the step.
     """
     # The same records sent again leave the same values, which some stores keep twice.
     by_step: dict[int, set[tuple[int, float]]] = {}
@@ -350,7 +351,7 @@ def _figures_of(client: MlflowClient, run: Run, asked: float, untracked: float) 
         content = copy.read_bytes()
     try:
         figures = Summary.from_document(json.loads(content), where).at(asked, untracked)
-    except (ValueError, TrackingError):
+    except (ValueError, RecursionError, TrackingError):
         raise LostSummaryError(f"{where}: it is damaged; log to another run") from None
     if figures is None:
         raise LostSummaryError(
@@ -418,10 +419,11 @@ def _lasting_files(
 def _log_values(
     client: MlflowClient, run_id: str, records: Sequence[RunRecord], first_step: int
 ) -> None:
-    rows = [(row, record.created) for record in records for row in record.rows]
+    rows = [row for record in records for row in record.rows]
+    created = records[-1].created  # as the metrics of the batch, which tells whose values count
     values = [
         Value(metric_of(name), float(row[name]), step, created)
-        for step, (row, created) in enumerate(rows, start=first_step)
+        for step, row in enumerate(rows, start=first_step)
         for name in PER_EXPLANATION
         if row.get(name) is not None
     ]

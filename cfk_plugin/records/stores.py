@@ -17,6 +17,7 @@ def check_store(uri: str) -> None:
     if scheme not in _DATABASES:
         return
     try:
+        # All of mlflow requires alembic, and mlflow-skinny does not.
         load_extra("alembic", "serve", "an MLflow store in a database needs all of mlflow")
     except MissingDependencyError as missing:
         raise TrackingError(str(missing)) from missing

@@ -7,7 +7,7 @@ figures with these records, and those before them. Which one holds, the run's me
 from __future__ import annotations
 
 import json
-import math
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -35,7 +35,9 @@ class Summary:
         if not isinstance(document, dict):
             raise TrackingError(f"{where}: it is damaged: expected a JSON object")
         states = [document.get(name) for name in ("figures", "earlier")]
-        if document.get("schema_version") != SUMMARY_VERSION or not all(map(_are_figures, states)):
+        version = document.get("schema_version")
+        is_known = version == SUMMARY_VERSION and not isinstance(version, bool)
+        if not is_known or not all(map(_are_figures, states)):
             raise TrackingError(f"{where}: it is damaged: expected figures of a run")
         return cls(figures=document["figures"], earlier=document["earlier"])
 
@@ -48,7 +50,7 @@ class Summary:
         return json.dumps(content, indent=1, sort_keys=True, allow_nan=False)
 
     def at(self, asked: float, untracked: float) -> Figures | None:
-        """Return the state that counts as many explanations; None if neither does.
+        """Return the state with these two counts; None if neither has them.
 
         Records without an explanation change `untracked` alone.
         """
@@ -65,4 +67,6 @@ def _are_figures(state: object) -> bool:
 def _is_figure(value: object) -> bool:
     if value is None:
         return True
-    return isinstance(value, (int, float)) and math.isfinite(value)
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return False
+    return abs(value) <= sys.float_info.max  # also says no to NaN

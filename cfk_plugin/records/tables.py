@@ -1,6 +1,6 @@
 """A run's tables as files: gzipped JSON lines, one object per row, each with the same columns.
 
-What each column holds is declared here, and checked when a file is read: a file is never guessed.
+What each column holds is declared here, and checked when a file is read. Nothing is guessed.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ from numpy.typing import NDArray
 from cfk_plugin.errors import TrackingError
 
 Kind = Literal["whole numbers", "times", "numbers", "flags", "text"]
-"""What a column holds. Times are milliseconds since 1970; only whole numbers and times have no
-null.
+"""What a column holds.
+
+Times are milliseconds since 1970. Whole numbers and times are never null; whole numbers that may be
+null, such as k, are "numbers".
 """
 Columns = Mapping[str, NDArray[Any]]
 """Columns of a table by name, all of one length."""

@@ -108,6 +108,12 @@ class Tally:
         known = {name: self.figures.get(name) for name in PLOTTED}
         return {metric_of(name): float(of) for name, of in known.items() if of is not None}
 
+    def is_of(self, metrics: Mapping[str, float]) -> bool:
+        """Say whether a run with these metrics counts what this tally counts."""
+        return all(
+            metrics.get(metric_of(name), 0) == self.known(name) for name in ("asked", "untracked")
+        )
+
     def known(self, name: str, default: float = 0.0) -> float:
         """Return a figure; `default` if it is not known."""
         value = self.figures.get(name)

@@ -575,13 +575,16 @@ class Certificate:
 @_fields_hidden
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class RegionRecount(HostOnly):
-    """What the recount of a released region found that is for the data holder alone.
+    """What the recount of a released region found, for the data holder.
 
-    Read `k_worst` first: it is the fewest people whom any of the counted attackers is left with.
-    The other counts say which attacker that is. None of them may go to the receiver. `k_private`,
-    for example, says whether the released private values are somebody's, which is itself a leak.
-    So that no count leaves unasked, an object of this class cannot be pickled, `repr` shows none,
-    and it is not seen as a dataclass. Figures are defined in docs/reference/metrics.md.
+    Everything here is for the data holder alone, except what a released entry shows as well: `k`,
+    `withheld` and `unchanged`. `k_private`, for example, says whether the released private values
+    are somebody's, which is itself a leak. So that no count leaves by accident, an object of this
+    class cannot be pickled, `repr` shows none, and it is not seen as a dataclass.
+
+    Read `k_worst` first. It is the smallest of several counts, and not a lower bound: an attacker
+    whose count is None was not looked at, nor one who combines two kinds of knowledge. Figures are
+    defined in docs/reference/metrics.md.
 
     Attributes
     ----------
@@ -640,7 +643,7 @@ class RegionRecount(HostOnly):
     k_intersection: int | None = field(default=None, compare=False)
     k_private: int | None
     private_matches: int | None
-    l: int | None = None  # noqa: E741 - the field's name of the parameter
+    l: int | None = None  # noqa: E741 - its name in the literature
     t: float | None = None
     journalist_risk: float | None = None
     majority: bool | None
@@ -663,9 +666,8 @@ class RegionRecount(HostOnly):
 
     @property
     def k_worst(self) -> int:
-        """The smallest of `k` and the counts of people that are known.
-
-        These are `k_desired`, `k_consistent`, `k_effective` and `k_intersection`.
+        """The smallest of `k` and, where known, `k_desired`, `k_consistent`, `k_effective` and
+        `k_intersection`.
         """
         counts = (
             self.k,
@@ -690,6 +692,8 @@ class RegionRecount(HostOnly):
 
     def with_counts(self, **counts: Any) -> RegionRecount:
         """Return a copy with counts that were not known when it was made."""
+        if unknown := sorted({*counts} - {*self.__slots__}):
+            raise TypeError(f"a recount has no {', '.join(unknown)}")
         made = object.__new__(RegionRecount)
         for name in self.__slots__:
             object.__setattr__(made, name, counts.get(name, getattr(self, name)))
@@ -744,19 +748,15 @@ class GeneralizedCounterfactual(_ReleasedEntry):
 
     def __post_init__(self) -> None:
         """Refuse values in a form other than certified: an exact one must not slip through."""
-        if not (self.withheld or self.recount.withheld or self.recount.binned):
-            return
         withheld = set(self.recount.withheld)
-        exact = sorted(withheld.intersection(self.released))
-        exact += [
-            name
-            for name in self.recount.binned
-            if not isinstance(self.released.get(name), Interval)
-        ]
-        if exact or set(self.withheld) != withheld:
-            raise ValueError(
-                f"private attributes are released otherwise than certified: {', '.join(exact)}"
-            )
+        wrong = withheld.symmetric_difference(self.withheld)
+        wrong |= withheld.intersection(self.released)
+        for name in self.recount.binned:
+            if not isinstance(self.released.get(name), Interval):
+                wrong.add(name)
+        if wrong:
+            names = ", ".join(sorted(wrong))
+            raise ValueError(f"private attributes are released otherwise than certified: {names}")
 
     def features_from_the_query(self) -> frozenset[str]:
         """Return the private attributes that were moved to the query's value, or towards it."""
@@ -817,7 +817,7 @@ class Withheld:
             raise ValueError("unknown reason for withholding; use a key of WITHHOLDING_REASONS")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Leave out what is for the data holder."""
+        """Leave out of pickles and copies what is for the data holder."""
         return Withheld, (self.query, self.reason, self.columns)
 
     def text(self, factual: object = None, phrases: object = None) -> str:  # noqa: ARG002 - as a released entry takes

@@ -1,13 +1,23 @@
-"""Environments of their own, made from nothing: the package alone, and with each of its extras."""
+"""The package alone, and with each of its extras: an environment that holds nothing else.
+
+It is made of links to what is installed here, so that it needs no package index and little time.
+"""
 
 from __future__ import annotations
 
 import shutil
 import subprocess
 import sys
+import sysconfig
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 pytestmark = pytest.mark.slow
 
@@ -122,66 +132,125 @@ TOLD = {
 }
 
 
+NOT_INSTALLED = {"nvidia-nccl-cu12", "nvidia-nccl-cu13"}
+"""Libraries of CUDA: xgboost asks for them, and nothing here uses them."""
+
+
+class Environment:
+    """A virtual environment with the package, what it requires, and one extra at a time."""
+
+    def __init__(self, folder: Path, wheel: Path) -> None:
+        venv = [sys.executable, "-m", "venv", "--without-pip", "--symlinks", str(folder)]
+        subprocess.run(venv, check=True, capture_output=True)
+        self.python = folder / "bin" / "python"
+        version = sysconfig.get_python_version()
+        self.site = folder / "lib" / f"python{version}" / "site-packages"
+        with zipfile.ZipFile(wheel) as archive:
+            archive.extractall(self.site)
+        (self.metadata,) = self.site.glob("cfk_plugin-*.dist-info")
+        self.base = self._needed("")
+        for found in self.base.values():
+            self._link(found)
+
+    @contextmanager
+    def having(self, extra: str) -> Iterator[None]:
+        """Add what an extra brings, inside the block."""
+        made = []
+        for name, found in self._needed(extra).items():
+            if name not in self.base:
+                made += self._link(found)
+        try:
+            yield
+        finally:
+            for path in made:
+                if path.is_dir() and not path.is_symlink():
+                    shutil.rmtree(path, ignore_errors=True)  # with what Python compiled there
+                else:
+                    path.unlink(missing_ok=True)
+
+    def run(self, *words: str, folder: Path) -> subprocess.CompletedProcess[str]:
+        command = [str(self.python), *words]
+        return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+
+    def _needed(self, extra: str) -> dict[str, Distribution]:
+        """Return the distributions that the package needs with an extra, by name."""
+        found: dict[str, Distribution] = {}
+        seen: set[tuple[str, str]] = set()
+        open_ = [(Distribution.at(self.metadata), one) for one in {"", extra}]
+        while open_:
+            parent, its_extra = open_.pop()
+            for requirement in map(Requirement, parent.requires or ()):
+                if requirement.marker and not requirement.marker.evaluate({"extra": its_extra}):
+                    continue
+                name = canonicalize_name(requirement.name)
+                if name in NOT_INSTALLED:
+                    continue
+                child = installed(name)
+                found[name] = child
+                for one in ("", *requirement.extras):
+                    if (name, one) not in seen:
+                        seen.add((name, one))
+                        open_.append((child, one))
+        return found
+
+    def _link(self, found: Distribution) -> list[Path]:
+        """Link every file of an installed distribution; return the links and the folders made."""
+        made = []
+        for file in found.files or ():
+            link = self.site / file
+            if ".." in file.parts or link.exists() or not found.locate_file(file).exists():
+                continue
+            made += [each for each in link.parents if not each.exists()]
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(found.locate_file(file))
+            made.append(link)
+        return made
+
+
+def installed(name: str) -> Distribution:
+    try:
+        return distribution(name)
+    except PackageNotFoundError:
+        pytest.fail(f"{name} is required, and is not installed here")
+
+
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("wheel")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    folder = tmp_path_factory.mktemp("environment")
     command = ["-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(REPOSITORY)]
     subprocess.run([sys.executable, *command], check=True, capture_output=True)
-    (built,) = folder.glob("*.whl")
-    return built
-
-
-def run(*command: object, folder: Path) -> subprocess.CompletedProcess[str]:
-    words = [str(word) for word in command]
-    return subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
-
-
-def environment(wheel: Path, extra: str, folder: Path) -> Path:
-    """Return where the programs of a new environment are."""
-    uv = shutil.which("uv") or Path(sys.executable).with_name("uv")
-    if not Path(uv).exists():
-        pytest.skip("needs uv, which is of [dev]")
-    made = run(uv, "venv", "--python", sys.executable, folder / "venv", folder=folder)
-    assert made.returncode == 0, made.stderr
-    python = folder / "venv" / "bin" / "python"
-    wanted = f"{wheel}[{extra}]" if extra else wheel
-    installed = run(uv, "pip", "install", "--python", python, wanted, folder=folder)
-    if "Failed to fetch" in installed.stderr:
-        pytest.skip("needs a package index")
-    assert installed.returncode == 0, installed.stderr
-    return python.parent
+    (wheel,) = folder.glob("*.whl")
+    return Environment(folder / "venv", wheel)
 
 
 @pytest.mark.parametrize("extra", USES)
 def test_an_extra_alone_brings_what_its_feature_needs(
-    extra: str, wheel: Path, tmp_path: Path
+    extra: str, environment: Environment, tmp_path: Path
 ) -> None:
-    programs = environment(wheel, extra, tmp_path)
     script = f"from pathlib import Path\n{SMALL}\n{USES[extra]}"
-    done = run(programs / "python", "-W", "ignore", "-c", script, folder=tmp_path)
+    with environment.having(extra):
+        done = environment.run("-W", "ignore", "-c", script, folder=tmp_path)
     assert done.returncode == 0, done.stderr
 
 
 def test_without_extras_it_protects_and_says_which_extra_something_needs(
-    wheel: Path, tmp_path: Path
+    environment: Environment, tmp_path: Path
 ) -> None:
-    programs = environment(wheel, "", tmp_path)
     script = SMALL + LEDGER
-    done = run(programs / "python", "-W", "error", "-c", script, folder=tmp_path)
+    done = environment.run("-W", "error", "-c", script, folder=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert run(programs / "cfk", "--help", folder=tmp_path).returncode == 0
+    assert environment.run("-m", "cfk_plugin.cli", "--help", folder=tmp_path).returncode == 0
     (tmp_path / "table.parquet").write_bytes(b"")
     for command, extra in TOLD.items():
-        told = run(programs / "cfk", *command.split(), folder=tmp_path)
+        told = environment.run("-m", "cfk_plugin.cli", *command.split(), folder=tmp_path)
         assert told.returncode == 2, command
         assert told.stderr.startswith("cfk: ")
         assert told.stderr.endswith(f'pip install "cfk-plugin[{extra}]"\n')
         assert told.stderr.count("\n") == 1
 
 
-def test_the_package_alone_is_small(wheel: Path, tmp_path: Path) -> None:
+def test_the_package_alone_is_small(environment: Environment) -> None:
     """Most of it is SciPy and the compiler of kernels; a dependency too many would be seen here."""
-    site = environment(wheel, "", tmp_path).parent
-    files = [path for path in site.rglob("*") if path.is_file() and not path.is_symlink()]
+    files = [path for path in environment.site.rglob("*") if path.is_file()]
     size = sum(path.stat().st_size for path in files if "__pycache__" not in path.parts)
     assert size < 560_000_000

@@ -468,15 +468,52 @@ def test_a_run_goes_on_from_what_it_counts_and_not_from_what_was_interrupted(
     assert summary_of(run_id) == summary_of(whole)
 
 
-def test_a_run_in_which_nobody_can_tell_what_counts_does_not_go_on(
+def test_of_a_step_with_several_values_the_one_of_its_batch_counts(
     mlflow_store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run_id = explanations().log()
     interrupted(explanations(released(0, k=50)), run_id, monkeypatch)
     two = [explanations(released(0, k=k)).to_record() for k in (6, 7)]
     runs.RunWriter(runs.RunTarget(run_id)).write(two)
+    explanations(released(0, k=8)).log(run_id=run_id)
+    assert figures_of(run_id)["k_mean"] == pytest.approx((5 + 9 + 6 + 7 + 8) / 5)
+
+
+def test_a_run_in_which_nobody_can_tell_what_counts_does_not_go_on(
+    mlflow_store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id = explanations().log()
+    interrupted(explanations(released(0, k=50)), run_id, monkeypatch)
+    client = mlflow.MlflowClient()
+    (lost,) = [m for m in client.get_metric_history(run_id, "cfk.k") if m.step == 3]
+    record = replace(explanations(released(0, k=6)).to_record(), created=lost.timestamp)
+    runs.RunWriter(runs.RunTarget(run_id)).write([record])
     with pytest.raises(TrackingError, match=r"cfk\.k: step 3 has several values"):
         explanations().log(run_id=run_id)
+
+
+def test_what_another_process_logged_without_an_explanation_counts(mlflow_store: str) -> None:
+    """One writer goes on from what it knows, unless the run counts something else by now."""
+    run_id = explanations().log()
+    one = runs.RunWriter(runs.RunTarget(run_id))
+    one.write([explanations(released(0)).to_record()])
+    empty = replace(explanations().to_record(), rows=[], recount=[], found={}, untracked=2)
+    runs.RunWriter(runs.RunTarget(run_id)).write([empty])
+    one.write([explanations(released(0)).to_record()])
+    assert figures_of(run_id)["untracked"] == 2
+    explanations().log(run_id=run_id)
+    assert figures_of(run_id)["untracked"] == 2
+
+
+def test_a_batch_that_had_landed_is_part_of_what_the_writer_goes_on_from(mlflow_store: str) -> None:
+    run_id = explanations().log()
+    writer = runs.RunWriter(runs.RunTarget(run_id))
+    empty = replace(explanations().to_record(), rows=[], recount=[], found={}, untracked=2)
+    writer.write([explanations(released(0)).to_record()])
+    runs.RunWriter(runs.RunTarget(run_id)).write([empty], planned_before=4)
+    writer.write([empty], planned_before=4)  # its answer was lost
+    writer.write([explanations(released(0)).to_record()])
+    assert figures_of(run_id)["untracked"] == 2
 
 
 def test_a_record_without_an_explanation_is_not_counted_twice(
@@ -500,6 +537,15 @@ LOST: dict[str, tuple[str | None, str]] = {
     "no figures": ('{"schema_version": 1, "figures": [], "earlier": {}}', "it is damaged"),
     "a text": ('{"schema_version": 1, "figures": {"asked": "3"}, "earlier": {}}', "it is damaged"),
     "a later version": ('{"schema_version": 2, "figures": {}, "earlier": {}}', "it is damaged"),
+    "a flag as the version": (
+        '{"schema_version": true, "figures": {}, "earlier": {}}',
+        "it is damaged",
+    ),
+    "a flag": ('{"schema_version": 1, "figures": {"asked": true}, "earlier": {}}', "it is damaged"),
+    "a number without end": (
+        '{"schema_version": 1, "figures": {"asked": 1' + "0" * 400 + '}, "earlier": {}}',
+        "it is damaged",
+    ),
 }
 
 

@@ -15,8 +15,17 @@ import pytest
 
 from applicants import FEATURES, QUERIES, ROWS, label
 from cfk_adapters.nearest import NearestUnlikeNeighbour
-from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, PrivacyReport, Schema, protect
+from cfk_plugin import (
+    DPPrototypes,
+    KAnonymizer,
+    Population,
+    PrivacyPolicy,
+    PrivacyReport,
+    Schema,
+    protect,
+)
 from cfk_plugin.data.policy import PRIVATE_LINKAGE, STEERING
+from cfk_plugin.dp import infer_domains
 from cfk_plugin.errors import ExactValuesWarning, InputError, PolicyError, QuerySteeringWarning
 from cfk_plugin.records.logger import RunLogger
 from parts import figures_of
@@ -260,7 +269,7 @@ def test_k_alone_is_the_default_policy_with_this_k() -> None:
 def test_k_beside_a_policy_or_prototypes_is_refused() -> None:
     with pytest.raises(PolicyError, match="policy and k both say"):
         private(None, k=K)
-    with pytest.raises(PolicyError, match="k: of no meaning for prototypes"):
+    with pytest.raises(PolicyError, match="leave out k: prototypes promise no k"):
         private(None, policy=None, k=K, method="dp")
     with pytest.raises(PolicyError, match="k must be a whole number >= 2, got 1"):
         private(None, policy=None, k=1)
@@ -273,3 +282,29 @@ def test_k_of_a_sealed_population_keeps_its_other_settings(tmp_path: Path) -> No
     explainer = protect(neighbour(), model=label, population=opened, desired=1, k=2 * K)
     found = explainer.explain(QUERIES)
     assert found.policy == PrivacyPolicy(k=2 * K, guarantee="reciprocal")
+
+
+@pytest.mark.filterwarnings("ignore::cfk_plugin.errors.PrivacyLeakWarning")
+def test_prototypes_need_no_explainer() -> None:
+    people = Population.from_frame(ROWS, infer_domains(ROWS, SCHEMA))
+    settings = {"model": label, "population": people, "desired": 1}
+    with pytest.raises(PolicyError, match="leave out start: prototypes"):
+        protect(**settings, method="dp", start="query")
+    answers = DPPrototypes(rows=200, model_access="public", seed=0)
+    private = protect(**settings, method=answers)
+    assert "no_explainer" in repr(private)
+    assert len(private.explain(QUERIES)) == len(QUERIES)
+
+
+def test_a_policy_is_the_same_however_its_numbers_are_written() -> None:
+    shares = ("min_pureness", "max_ncp", "t", "alpha", "near_native")
+    for name in shares:
+        one, other = PrivacyPolicy(**{name: 1}), PrivacyPolicy(**{name: 1.0})
+        assert one == other
+        assert one.sha256 == other.sha256
+
+
+@pytest.mark.parametrize("wrong", [0, 1, "yes"])
+def test_a_setting_that_is_true_or_false_is_no_number(wrong: Any) -> None:
+    with pytest.raises(PolicyError, match="move_towards_query must be True, False or None"):
+        PrivacyPolicy(move_towards_query=wrong)

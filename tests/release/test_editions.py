@@ -391,7 +391,10 @@ def test_the_command_says_what_changed(
     TABLE.to_csv("train.csv", index=False)
     options = ("--train", "train.csv", "-s", "schema.json")
     Ledger("new.db", create=True).close()
-    assert "not used yet" in cfk("ledger status", "new.db", *options).stdout
+    assert "not used with a table yet" in cfk("ledger status", "new.db", *options).stdout
+    with Ledger("fitted.db", key=KEY, create=True) as ledger:
+        fitted(TABLE, ledger, guarantee="reciprocal", **EXACT)
+    assert "nobody is on record yet" in cfk("ledger status", "fitted.db", *options).stdout
     assert "of 200 people 200 are on record" in cfk("ledger status", first, *options).stdout
     TABLE.assign(debt=TABLE["debt"] + 1).to_csv("train.csv", index=False)
     assert "of 200 people 0 are" in cfk("ledger status", first, *options, code=1).stdout

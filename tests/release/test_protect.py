@@ -422,7 +422,7 @@ def test_a_fit_replaces_the_one_before() -> None:
 @pytest.mark.parametrize("given", ["policy", "k", "ledger", "plugins"])
 def test_beside_an_anonymizer_with_its_own_settings_others_are_refused(given: str) -> None:
     values = {"policy": POLICY, "k": 5, "ledger": object(), "plugins": [object()]}
-    with pytest.raises(PolicyError, match=f"{given}: of no meaning for a KAnonymizer"):
+    with pytest.raises(PolicyError, match=f"leave out {given}: the KAnonymizer"):
         private(
             NearestUnlikeNeighbour(TRAIN, granted),
             **{"policy": None, "method": KAnonymizer(policy=POLICY), given: values[given]},

@@ -18,7 +18,12 @@ from cfk_plugin import Interval, Population, PrivacyPolicy, Region, Schema
 from cfk_plugin.data.model import Goal, LabelModel, Oracle, RowOracle
 from cfk_plugin.hookspecs import Proposal
 from cfk_plugin.release.guarantees import rebuild
-from cfk_plugin.release.results import Certificate, RegionRecount, Withheld
+from cfk_plugin.release.results import (
+    Certificate,
+    GeneralizedCounterfactual,
+    RegionRecount,
+    Withheld,
+)
 from cfk_plugin.release.verification import RemainingRows, Verdict, Verifier
 
 TABLE = pd.DataFrame(
@@ -577,3 +582,31 @@ def test_only_a_region_over_the_quasi_identifiers_is_rebuilt() -> None:
     object.__setattr__(other, "parts", type("OtherDict", (dict,), {})(WHOLE))
     for made in (missing, more, renamed, other, OtherRegion(WHOLE), WHOLE):
         assert rebuild(Proposal(made), ORDERED_POPULATION) is None  # type: ignore[arg-type]
+
+
+def test_a_count_that_there_is_not_is_refused() -> None:
+    with pytest.raises(TypeError, match="a recount has no k_efective"):
+        recount(YOUNG).with_counts(k_efective=1)
+
+
+def test_values_in_another_form_than_certified_are_refused_by_name() -> None:
+    (verdict,) = verdicts([YOUNG], OWN)
+    assert not isinstance(verdict, Withheld)
+    released: dict[str, Any] = {"pay": 2, "job": "x"}
+    GeneralizedCounterfactual(0, *verdict[:1], released, *verdict[1:])
+    wrong: list[tuple[dict[str, Any], dict[str, Any], str]] = [
+        ({"withheld": ("pay",)}, {}, "pay"),
+        ({"withheld": ("pay",)}, {"withheld": ("pay",)}, "pay"),
+        ({}, {"withheld": ("job",)}, "job"),
+        ({"binned": ("pay",)}, {}, "pay"),
+    ]
+    for counts, entry, name in wrong:
+        with pytest.raises(ValueError, match=f"otherwise than certified: {name}$"):
+            GeneralizedCounterfactual(
+                0,
+                verdict.region,
+                released,
+                verdict.certificate,
+                verdict.recount.with_counts(**counts),
+                **entry,
+            )
