@@ -11,7 +11,6 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from inspect import signature
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +20,7 @@ import numpy as np
 import pandas as pd
 from rich.progress import Progress
 
+from cfk_plugin.data.formats import schemas
 from cfk_plugin.data.model import LabelModel, thresholded
 from cfk_plugin.data.policy import PrivacyPolicy, desired_of_text
 from cfk_plugin.data.population import Population
@@ -45,7 +45,11 @@ if TYPE_CHECKING:
     from cfk_plugin.hookspecs import Progress as Told
     from cfk_plugin.release.explanations import Explanations
 
-_SCHEMA_KEYS = [name for name in signature(Schema.from_frame).parameters if name != "frame"]
+TABLE_SCHEMA_VERSION = 1
+"""Version of the files that say what the columns of a table are; the files do not say it."""
+POLICY_VERSION = 1
+"""Version of the files with a policy; the files do not say it."""
+
 _DIGITS = 40  # of a whole number in JSON
 _PARQUET = (".parquet", ".pq")
 _PICKLES = (".joblib", ".pkl", ".pickle")
@@ -203,10 +207,9 @@ def _whole(text: str) -> int:
 def read_schema(path: Path, train: pd.DataFrame) -> Schema:
     """Read a schema file: the arguments of `Schema.from_frame` as JSON."""
     content = read_json(path)
-    if unknown := [name for name in content if name not in _SCHEMA_KEYS]:
-        raise SchemaError(
-            f"{path}: unknown key {', '.join(unknown)}; known are {', '.join(_SCHEMA_KEYS)}"
-        )
+    known = schemas()[f"table-schema-{TABLE_SCHEMA_VERSION}"]["properties"]
+    if unknown := [name for name in content if name not in known]:
+        raise SchemaError(f"{path}: unknown key {', '.join(unknown)}; known are {', '.join(known)}")
     if "quasi_identifiers" not in content:
         raise SchemaError(f"{path}: quasi_identifiers is missing; list the publicly known columns")
     try:
@@ -223,7 +226,7 @@ def read_policy(path: Path | None, changes: Mapping[str, Any]) -> PrivacyPolicy:
     try:
         return PrivacyPolicy(**{**settings, **given})
     except TypeError:
-        known = PrivacyPolicy().to_dict()
+        known = schemas()[f"policy-{POLICY_VERSION}"]["properties"]
         unknown = ", ".join(name for name in settings if name not in known)
         raise PolicyError(
             f"{path}: unknown setting {unknown}; known are {', '.join(known)}"

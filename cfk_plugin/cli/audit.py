@@ -621,9 +621,11 @@ def _show_selection(selection: AuditSelection) -> None:
 
 def _report_text(selection: AuditSelection, finished: Sequence[FinishedAudit]) -> str:
     """Return the JSON of all reports, with the size and what was left out."""
+    from cfk_plugin.audit.result import SCHEMA_VERSION
+
     task = selection.selected[0].task
     content = {
-        "schema_version": 1,
+        "schema_version": SCHEMA_VERSION,
         "kind": "all",
         "size": selection.size,
         "sizes": asdict(task.size),

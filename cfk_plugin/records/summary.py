@@ -7,12 +7,13 @@ figures with these records, and those before them. Which one holds, the run's me
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from cfk_plugin.data.formats import faults
 from cfk_plugin.errors import TrackingError
+from cfk_plugin.records.record import SCHEMA_VERSION
 
 Figures = Mapping[str, int | float | None]
 """Figures by name; None for what is not known."""
@@ -31,14 +32,10 @@ class Summary:
 
     @classmethod
     def from_document(cls, document: Any, where: str) -> Summary:
-        """Read a file's content; raise `TrackingError` if something in it is no figure."""
-        if not isinstance(document, dict):
-            raise TrackingError(f"{where}: it is damaged: expected a JSON object")
-        states = [document.get(name) for name in ("figures", "earlier")]
-        version = document.get("schema_version")
-        is_known = version == SUMMARY_VERSION and not isinstance(version, bool)
-        if not is_known or not all(map(_are_figures, states)):
-            raise TrackingError(f"{where}: it is damaged: expected figures of a run")
+        """Read a file's content; raise `TrackingError` if it is not what its JSON Schema says."""
+        wrong = faults(document, f"run-{SCHEMA_VERSION}#/$defs/summary")
+        if wrong:
+            raise TrackingError(f"{where}: it is damaged: {wrong[0]}")
         return cls(figures=document["figures"], earlier=document["earlier"])
 
     def to_json(self) -> str:
@@ -58,15 +55,3 @@ class Summary:
             if (state.get("asked"), state.get("untracked")) == (asked, untracked):
                 return state
         return None
-
-
-def _are_figures(state: object) -> bool:
-    return isinstance(state, dict) and all(_is_figure(value) for value in state.values())
-
-
-def _is_figure(value: object) -> bool:
-    if value is None:
-        return True
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return False
-    return abs(value) <= sys.float_info.max  # also says no to NaN

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib.resources import files
-from itertools import chain, islice, pairwise
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from cfk_plugin.data.domain import UNKNOWN, Domain, bin_codes, bin_part
+from cfk_plugin.data.formats import faults
 from cfk_plugin.data.policy import NOT_STOPPED, PrivacyPolicy
 from cfk_plugin.data.region import Region, json_value, part_from_dict, to_text
 from cfk_plugin.data.values import to_number
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 
     from cfk_plugin.data.population import Population
 
-_MANY = 1000  # problems that are looked for
 # name their columns
 _OF_DETECTION = ("unknown_category", "missing_value", "invalid_value", "outside_domain")
 # Reasons that occur only under a policy with this setting.
@@ -62,59 +60,18 @@ def require_version(content: Mapping[str, Any]) -> None:
 
 
 def unfit(content: Mapping[str, Any], columns: Sequence[str]) -> list[Finding]:
-    """Compare a file with the JSON Schema, which lists every key that may occur; `columns` may be
-    named.
-    """
-    from jsonschema import Draft202012Validator
-    from jsonschema.validators import extend
-
-    # not 1.0
-    types = Draft202012Validator.TYPE_CHECKER.redefine(
-        "integer", lambda _, value: type(value) is int
-    )
-    form = json.loads(
-        (files("cfk_plugin") / f"schemas/explanations-{SCHEMA_VERSION}.schema.json").read_text(
-            "utf-8"
-        )
-    )
-    known = {key for part in [form, *form["$defs"].values()] for key in part.get("properties", {})}
-    found: list[Finding] = []
-    with quiet("the file cannot be compared with the JSON Schema", InputError):
-        errors = extend(Draft202012Validator, type_checker=types)(form).iter_errors(content)
-        found = [
-            Finding(_place(e.absolute_path, {*known, *columns}), _said(e))
-            for e in islice(errors, _MANY)
-        ]
-    return sorted(set(found), key=lambda finding: (finding.where, finding.problem))
+    """Compare a file with the JSON Schema; `columns` may be named."""
+    form = f"explanations-{SCHEMA_VERSION}"
+    found = {Finding(_place(fault.path), fault.problem) for fault in faults(content, form, columns)}
+    return sorted(found, key=lambda finding: (finding.where, finding.problem))
 
 
-def _place(path: Sequence[Any], known: set[str]) -> str:
-    """Write a place; a name that is neither the format's nor a declared column's could be a
-    value.
-    """
-    steps = [
-        step if not isinstance(step, str) or step in known else "(a name that is not known)"
-        for step in path
-    ]
-    if len(steps) > 1 and steps[0] == "explanations":
-        return ", ".join([f"explanation {steps[1]}", ".".join(map(str, steps[2:]))]).removesuffix(
-            ", "
-        )
-    return ".".join(map(str, steps)) or "top"
-
-
-def _said(error: Any) -> str:
-    """Say what was expected; the error's own message quotes the content."""
-    rule, expected = error.validator, error.validator_value
-    if rule == "required":
-        return f"lacks {', '.join(name for name in expected if name not in error.instance)}"
-    if rule == "type":
-        return f"is not of type {expected if isinstance(expected, str) else ' or '.join(expected)}"
-    if rule in ("additionalProperties", "unevaluatedProperties"):
-        return "has a key that the format does not know"
-    if rule in ("enum", "const"):
-        return "is none of the values that the format has for it"
-    return "has something twice" if rule == "uniqueItems" else "is not what the format allows"
+def _place(path: Sequence[int | str]) -> str:
+    """Write a place; entries are called explanations."""
+    if len(path) > 1 and path[0] == "explanations":
+        inside = ".".join(map(str, path[2:]))
+        return f"explanation {path[1]}, {inside}".removesuffix(", ")
+    return ".".join(map(str, path)) or "top"
 
 
 def policy_of(content: Mapping[str, Any]) -> Policy | None:

@@ -18,10 +18,13 @@ if TYPE_CHECKING:
         Ed25519PublicKey,
     )
 
+VERSION = 1
+"""Version of the file of a signature."""
+
 _Key = TypeVar("_Key")
 # signed with the content, so that no signature made for another purpose fits
 _MEANT_FOR = b"cfk_plugin signature 1\0"
-_FORM = re.compile(rb"cfk-signature-1 ([0-9a-f]{16}) ([A-Za-z0-9+/]{86}==)\n")
+_FORM = re.compile(rb"cfk-signature-%d ([0-9a-f]{16}) ([A-Za-z0-9+/]{86}==)\n" % VERSION)
 
 
 def new_key(path: str | Path, passphrase: str | None = None) -> Path:
@@ -53,7 +56,8 @@ def sign(path: str | Path, key: str | Path, passphrase: str | None = None) -> Pa
     signature = base64.b64encode(private.sign(_MEANT_FOR + content))
     beside = _beside(Path(path), ".sig")
     with quiet(f"{beside.name}: cannot be written", SignatureError):
-        beside.write_bytes(b"cfk-signature-1 %s %s\n" % (_name(private.public_key()), signature))
+        maker = _name(private.public_key())
+        beside.write_bytes(b"cfk-signature-%d %s %s\n" % (VERSION, maker, signature))
     return beside
 
 

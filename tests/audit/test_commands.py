@@ -19,6 +19,7 @@ import tables
 from cfk_plugin.audit import ATTACKS
 from cfk_plugin.audit.suite import SIZES
 from cfk_plugin.cli import app
+from cfk_plugin.data.formats import faults
 from cfk_plugin.metrics import utility
 
 CANARY, MADE_UP = "canary-5c1d", "made-up-31b9"
@@ -141,6 +142,9 @@ def report(path: str = "out.json") -> dict[str, Any]:
     assert CANARY not in text
     assert MADE_UP not in text
     content: dict[str, Any] = json.loads(text)
+    if "kind" in content:  # figures of utility have none, and no format
+        form = "frontier-1" if content["kind"] == "frontier" else "audit-1"
+        assert faults(content, form) == []
     return content
 
 

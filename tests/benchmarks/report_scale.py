@@ -26,6 +26,7 @@ from cfk_plugin.records.record import RunRecord, rows_of_explanations
 from cfk_plugin.records.summary import Summary
 from cfk_plugin.records.tables import SUFFIX, written
 from cfk_plugin.release.results import Withheld
+from parts import figures_with
 from printing import arguments, heading, line, peak
 from spooled import explanations, released
 from tracking_server import tracking_server
@@ -116,7 +117,7 @@ def log_runs(client: MlflowClient, count: int, runs: int, files: int, folder: Pa
             (own / "recount" / name).write_bytes(written(recount))
         client.log_artifacts(run, str(own), "cfk")
         client.log_dict(run, record.policy, "cfk/policy.json")
-        summary = Summary(figures={"asked": asked, "untracked": 0}, earlier={})
+        summary = Summary(figures=figures_with(asked=asked), earlier={})
         client.log_text(run, summary.to_json(), "cfk/summary.json")
         client.log_batch(
             run,

@@ -33,8 +33,10 @@ from cfk_plugin import (
     hookspecs,
     metrics,
 )
+from cfk_plugin.data.formats import schemas
 from cfk_plugin.metrics import Chance, Estimate, Support, Utility
 from cfk_plugin.release.results import WITHHOLDING_REASONS
+from public_api import FORMATS
 
 pytestmark = pytest.mark.full_search
 
@@ -222,6 +224,23 @@ def test_json_page_names_every_key_and_its_examples_are_valid() -> None:
     assert [set(kind["policy"]) >= {"epsilon"} for kind in kinds] == [False, True]
     for kind in kinds:
         Draft202012Validator(form).validate(kind)
+
+
+def test_the_table_of_formats_names_every_schema_and_its_versions_are_those_of_the_code() -> None:
+    rows = [line.split(" | ") for line in page("file-formats.md").splitlines() if " | " in line]
+    (title, *_), *formats = rows
+    assert title == "| format"
+    versions = {cells[0].removeprefix("| "): int(cells[4]) for cells in formats}
+    assert versions == FORMATS
+    defined = set()
+    for cells in formats:
+        for name, version in re.findall(r"`([a-z-]+)-(\d+)\.schema\.json`", cells[5]):
+            assert version == cells[4]
+            defined.add(f"{name}-{version}")
+    assert defined == set(schemas())
+    folder = files("cfk_plugin")
+    for path in re.findall(r"`cfk_plugin/([\w./]+)`", page("file-formats.md")):
+        assert (folder / path).is_file() or (folder / path).is_dir(), path
 
 
 @pytest.mark.parametrize("name", NAMES)

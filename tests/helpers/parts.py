@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from cfk_plugin.records.tally import PLOTTED
+from cfk_plugin.records.tally import PLOTTED, Tally
 
 
 def lines_of(path: Path) -> list[dict[str, Any]]:
@@ -50,6 +50,11 @@ def figures_of(run_id: str | None, tracking_uri: str | None = None) -> dict[str,
     per_explanation = {"cfk.k", "cfk.ncp", "cfk.pureness"}
     assert {name: of for name, of in metrics.items() if name not in per_explanation} == counted
     return found
+
+
+def figures_with(**known: float | None) -> dict[str, float | None]:
+    """Return all figures of a run, those of a run without explanations but for what is known."""
+    return {**Tally().plus([]).figures, **known}
 
 
 def packed(frame: pd.DataFrame) -> bytes:

@@ -27,7 +27,7 @@ from cfk_plugin.metrics.intervals import clopper_pearson
 from cfk_plugin.records.summary import Summary
 from cfk_plugin.records.tally import PLOTTED
 from cfk_plugin.report.data import ReportData
-from parts import packed
+from parts import figures_with, packed
 
 START = pd.Timestamp("2026-10-01T08:00:00Z")
 ATTACKS = ("linkage", "membership", "extraction", "attribute_inference")
@@ -174,7 +174,7 @@ def run(table: pd.DataFrame | None = None, policy: PrivacyPolicy = POLICY, **cha
     figures = {"asked": len(table), "released": int((table["status"] == "released").sum())}
     figures |= {"withheld": len(table) - figures["released"], "untracked": 0}
     if len(regions):
-        figures |= {"k_min": float(regions["k"].min()), "ncp_mean": float(regions["ncp"].mean())}
+        figures |= {"k_min": int(regions["k"].min()), "ncp_mean": float(regions["ncp"].mean())}
     figures |= changes.pop("figures", {})
     metrics = {name: figures[name] for name in PLOTTED if name in figures}
     params = {"k": policy.k, "method": "reciprocal", "guarantee": policy.guarantee, "groups": "sex"}
@@ -217,7 +217,7 @@ def run(table: pd.DataFrame | None = None, policy: PrivacyPolicy = POLICY, **cha
     ran = changes.pop("audits", None)
     changes = {name.removesuffix(".json"): content for name, content in changes.items()}
     documents = {
-        "summary": json.loads(Summary(figures=figures, earlier={}).to_json()),
+        "summary": json.loads(Summary(figures=figures_with(**figures), earlier={}).to_json()),
         "policy": policy.to_dict(),
         "population": population(),
         "environment": environment,

@@ -21,13 +21,14 @@ from typing import Any
 import typer
 
 import cfk_plugin
-from cfk_plugin import errors, frontier, hookspecs
+from cfk_plugin import _files, errors, frontier, hookspecs
 from cfk_plugin.audit import epsilon as audit_epsilon
 from cfk_plugin.audit import result as audit_result
 from cfk_plugin.cli import app
 from cfk_plugin.data import sealing
+from cfk_plugin.metrics import provenance
 from cfk_plugin.records import chain, record, spool, summary, tally
-from cfk_plugin.release import explanations, results
+from cfk_plugin.release import explanations, results, signing
 from cfk_plugin.report import data as report_data
 
 ROOT = Path(__file__).parents[2]
@@ -59,13 +60,17 @@ MADE_BY_OTHERS = (
 
 FORMATS = {
     "explanations": explanations.SCHEMA_VERSION,
+    "signature": signing.VERSION,
     "run": record.SCHEMA_VERSION,
     "ledger": chain.VERSION,
     "bundle": sealing.BUNDLE_VERSION,
     "report": report_data.SCHEMA_VERSION,
     "audit": audit_result.SCHEMA_VERSION,
     "epsilon audit": audit_epsilon.SCHEMA_VERSION,
+    "population of a run": provenance.SCHEMA_VERSION,
     "summary of a run": summary.SUMMARY_VERSION,
+    "schema of a table": _files.TABLE_SCHEMA_VERSION,
+    "policy": _files.POLICY_VERSION,
     "spool": spool.SPOOL_VERSION,
     "frontier": frontier.SCHEMA_VERSION,
 }

@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextvars
 import gzip
 import json
+import math
 import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, timedelta, timezone
@@ -22,7 +23,7 @@ import reported
 from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, PrivacyReport, Schema
 from cfk_plugin.errors import InputError, TrackingError
 from cfk_plugin.records.summary import Summary
-from parts import packed
+from parts import figures_with, packed
 from prototyped import certificate, prototypes
 from reported import check
 from spooled import explanations
@@ -92,7 +93,7 @@ def add(run_id: str, k: list[int], first: int = 0, *days: str, counted: bool = T
     name = f"part-{len(list((folder_of(run_id) / 'explanations').iterdir())):013d}.jsonl.gz"
     put(run_id, f"explanations/{name}", table)
     if counted:
-        figures = {"asked": first + len(k), "untracked": 0}
+        figures = figures_with(asked=first + len(k))
         put(run_id, "summary.json", json.loads(Summary(figures=figures, earlier={}).to_json()))
         last = int(table["timestamp"].iloc[-1].timestamp() * 1000)
         mlflow.MlflowClient().log_metric(
@@ -414,7 +415,7 @@ def test_a_summary_of_other_explanations_is_not_believed(experiment: str) -> Non
     run_id = start(experiment)
     add(run_id, [15, 16])
     states = [
-        {"asked": asked, "untracked": 0, "withheld": 0, "released": asked} for asked in (2, 7)
+        figures_with(asked=asked, untracked=0, withheld=0, released=asked) for asked in (2, 7)
     ]
     for figures, earlier, status in (
         (states[0], states[1], "pass"),
@@ -423,8 +424,14 @@ def test_a_summary_of_other_explanations_is_not_believed(experiment: str) -> Non
     ):
         put(run_id, "summary.json", json.loads(Summary(figures=figures, earlier=earlier).to_json()))
         assert check(PrivacyReport.of_runs(run_id), "records").status == status
-    put(run_id, "summary.json", {"schema_version": 1, "figures": {"asked": CANARY}, "earlier": {}})
-    refused(run_id, "summary.json", "it is damaged: expected figures of a run")
+    for figures, said in (
+        (figures_with(asked=CANARY), "figures.asked is not of type integer"),
+        (figures_with(ncp_mean=math.nan), "figures.ncp_mean is not of type number or null"),
+        ({**states[0], CANARY: 1}, "figures has a key that the format does not know"),
+    ):
+        damaged = {"schema_version": 1, "figures": figures, "earlier": {}}
+        put(run_id, "summary.json", damaged)
+        refused(run_id, "summary.json", f"it is damaged: {said}")
     (folder_of(run_id) / "summary.json").unlink()
     refused(run_id, "summary.json", "the run counts 2 explanations, and this file is not there")
 
