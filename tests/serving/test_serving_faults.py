@@ -75,10 +75,10 @@ def tracked(folder: Path, tracking: TrackingServer) -> Iterator[Server]:
         yield server
 
 
-def spool(command: str, folder: Path) -> int:
+def flush(folder: Path) -> int:
     env = os.environ | PATIENT | {"CFK_SPOOL": str(folder / "spool")}
     return subprocess.run(
-        [sys.executable, "-m", "cfk_plugin.cli", "spool", command], env=env, check=False
+        [sys.executable, "-m", "cfk_plugin.cli", "spool", "flush"], env=env, check=False
     ).returncode
 
 
@@ -116,7 +116,7 @@ def test_a_tracking_server_that_is_down_dies_and_hangs_and_a_model_server_that_i
     with tracking_server(tmp_path) as tracking, tracked(tmp_path, tracking) as server:
         given += sum(len(answered(server, 25 + i, 40)) for i in range(5))  # it was never there
         assert given == 10
-        assert spool("status", tmp_path) == 3
+        assert Spool(SpoolSettings(tmp_path / "spool"), "a reader").waiting()
         tracking.start()
         wait_until_empty(tmp_path)
         assert rows_in(tracking, tmp_path) == given
@@ -138,7 +138,7 @@ def test_a_tracking_server_that_is_down_dies_and_hangs_and_a_model_server_that_i
             os.killpg(server.process.pid, signal.SIGKILL)
             known = sum(done.result() for done in asked)
         tracking.go_on()
-        assert spool("flush", tmp_path) == 0
+        assert flush(tmp_path) == 0
         assert known >= 60
         # kept, and killed before it left
         assert given + known <= rows_in(tracking, tmp_path) <= given + known + 4
