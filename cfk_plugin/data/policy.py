@@ -187,7 +187,10 @@ class PrivacyPolicy:
             ):
                 raise PolicyError(f"{name} must be a whole number >= {least}, got {value!r}")
         if self.move_towards_query is not None and not isinstance(self.move_towards_query, bool):
-            raise PolicyError("move_towards_query must be True, False or None")
+            raise PolicyError(
+                "move_towards_query must be one of None, True, False; got"
+                f" {self.move_towards_query!r}"
+            )
         for name, choices in _CHOICES.items():
             if (value := getattr(self, name)) not in choices:
                 raise PolicyError(

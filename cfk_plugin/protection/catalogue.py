@@ -114,9 +114,15 @@ class Catalogue(HostOnly):
         With a book, shared private values are the ones in it.
         """
         if not partition.regions:
+            limits = [
+                f"{name} = {limit}"
+                for name, limit in (("k", policy.k), ("l", policy.l), ("t", policy.t))
+                if limit is not None
+            ]
             raise PolicyError(
-                f"fewer than k = {policy.k} people have the desired outcome, so there is no"
-                ' catalogue; lower k, ask for another outcome, or choose guarantee="reciprocal"'
+                f"the people with the desired outcome form no group with {' and '.join(limits)}, so"
+                " there is no catalogue; lower k or l, raise t, ask for another outcome, or choose"
+                ' guarantee="reciprocal"'
             )
         found = find_entries(partition, policy, goal, model, book)
 

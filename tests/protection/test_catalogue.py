@@ -663,7 +663,7 @@ def test_bad_queries_cost_themselves_alone() -> None:
 def test_fewer_than_k_people_with_the_outcome_are_an_error() -> None:
     train = table(2)
     hardly = train[score(train) > np.sort(score(train))[-K]]
-    with pytest.raises(PolicyError, match="fewer than k = 4 people have the desired outcome"):
+    with pytest.raises(PolicyError, match="desired outcome form no group with k = 4, so"):
         fitted(train, lambda rows: score(rows) >= score(hardly).min(), True)
 
 

@@ -306,5 +306,5 @@ def test_a_policy_is_the_same_however_its_numbers_are_written() -> None:
 
 @pytest.mark.parametrize("wrong", [0, 1, "yes"])
 def test_a_setting_that_is_true_or_false_is_no_number(wrong: Any) -> None:
-    with pytest.raises(PolicyError, match="move_towards_query must be True, False or None"):
+    with pytest.raises(PolicyError, match="move_towards_query must be one of None, True, False"):
         PrivacyPolicy(move_towards_query=wrong)
