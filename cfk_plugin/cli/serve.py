@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -112,14 +111,8 @@ class Answering:
 )
 def serve(
     who: Answering,
-    name: Annotated[
-        str, typer.Option(help="Name of the model in KServe's protocols.")
-    ] = "explainer",
     tokens: Annotated[
         Path | None, typer.Option(help="File of bearer tokens, one per line; reread on change.")
-    ] = None,
-    rate: Annotated[
-        int | None, typer.Option(help="Requests a minute for each token, or else address.", min=1)
     ] = None,
     tls_cert: Annotated[Path | None, typer.Option(help="Certificate (PEM), for https.")] = None,
     tls_key: Annotated[Path | None, typer.Option(help="Its private key (PEM).")] = None,
@@ -145,31 +138,26 @@ def serve(
     """Answer queries over HTTP with protected explanations, in front of a registered explainer or
     from a catalogue.
 
-    POST /invocations takes dataframe_split or dataframe_records, as MLflow's server does; POST
-    /v1/models/NAME:explain and /v2/models/NAME/explain follow KServe's protocols. /ready and
-    /metrics are for orchestrators and monitors.
+    POST /invocations takes dataframe_split or dataframe_records, as MLflow's server does. /ready
+    and /metrics are for orchestrators and monitors.
     """
     # Not imported yet: prometheus-client reads at import where several workers share their counts.
     check_extra("starlette", "serve", _NEED)
     check_extra("uvicorn", "serve", _NEED)
     check_extra("prometheus_client", "serve", _NEED)
-    from cfk_plugin.serving.access import Throttle, Tokens, bound, check_reach, in_workers
+    from cfk_plugin.serving.access import Tokens, bound, check_reach, in_workers
     from cfk_plugin.serving.handler import show_no_traces
     from cfk_plugin.serving.server import Limits, make_app, run
 
     os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
     show_no_traces()
-    if not _NAME.fullmatch(name):
-        raise InputError("--name has letters, digits, '.', '_' and '-' alone")
     check_reach(host, asks_who=bool(tokens or client_ca), open_to_all=open_to_all)
     tls, holders = _tls(tls_cert, tls_key, client_ca), Tokens(tokens) if tokens else None
     limits = Limits(timeout, threads, read_timeout)
     shared = bound(host, port) if workers > 1 else None
 
     def work() -> int:
-        # workers do not see each other's requests
-        limit = Throttle(max(1, rate // workers)) if rate else None
-        app = make_app(who.answer(), limits, name=name, tokens=holders, rate=limit)
+        app = make_app(who.answer(), limits, tokens=holders)
         return run(app, host, port, limits, console(stderr=True), shared=shared, **tls)
 
     if workers == 1:
@@ -180,7 +168,6 @@ def serve(
 
 
 _NEED = "cfk serve needs starlette, uvicorn and prometheus-client"
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 def _tls(cert: Path | None, key: Path | None, client_ca: Path | None) -> dict[str, Any]:

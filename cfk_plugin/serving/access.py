@@ -13,11 +13,9 @@ import socket
 import stat
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from hashlib import sha256
-from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,9 +29,8 @@ _log = logging.getLogger("cfk_plugin")
 WHO = "a token is needed: send it as the header Authorization: Bearer TOKEN"
 TWO_TOKENS = "the header Authorization occurs more than once; send it once"
 TWO_LENGTHS = "a request has Content-Length or Transfer-Encoding, not both; send one of them"
-TOO_OFTEN = "too many requests; try again later"
 
-OPEN_PATHS = ("/ping", "/health", "/ready", "/v2/health/live", "/v2/health/ready")
+OPEN_PATHS = ("/ping", "/health", "/ready")
 """Paths that orchestrators ask without a token.
 
 They say whether the server works, and nothing else.
@@ -42,7 +39,6 @@ They say whether the server works, and nothing else.
 _SHORTEST = 20  # characters of a token
 _OF_OTHERS = stat.S_IROTH | stat.S_IWOTH | stat.S_IWGRP  # a group may read: secrets are mounted so
 _AGAIN = 1.0  # seconds between checks of the file of tokens
-_CALLERS = 65_536  # whose requests are counted
 
 
 class Tokens:
@@ -56,15 +52,14 @@ class Tokens:
         self._path, self._looked = path, time.monotonic()
         self._state, self._digests = self._stat(), self._read()
 
-    def caller(self, header: str) -> str | None:
-        """Return the caller that a header is from, as the digest of their token; None if they may
-        not ask.
-        """
+    def lets_in(self, header: str) -> bool:
+        """Say whether a header has a token of the file."""
         kind, _, token = header.partition(" ")
-        given, found = sha256(token.strip().encode("utf-8", "surrogateescape")).digest(), None
+        given = sha256(token.strip().encode("utf-8", "surrogateescape")).digest()
+        is_known = False
         for digest in self._current():  # all of them, so that the time taken reveals nothing
-            found = digest if hmac.compare_digest(digest, given) else found
-        return found.hex() if found is not None and kind.lower() == "bearer" else None
+            is_known |= hmac.compare_digest(digest, given)
+        return is_known and kind.lower() == "bearer"
 
     @property
     def are_there(self) -> bool:
@@ -114,28 +109,6 @@ class Tokens:
         return tuple(dict.fromkeys(sha256(token.encode()).digest() for token in tokens))
 
 
-class Throttle:
-    """A limit on requests a minute of each caller: a token bucket of that size, refilled as time
-    passes.
-    """
-
-    def __init__(self, per_minute: int) -> None:
-        self._size = per_minute
-        # places left, and when that was counted
-        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
-
-    def wait(self, caller: str) -> int:
-        """Take a place for a request; return 0, or the seconds after which there is one again."""
-        now = time.monotonic()
-        left, before = self._left.pop(caller, (float(self._size), now))
-        left = min(self._size, left + (now - before) * self._size / 60)
-        seconds = 0 if left >= 1 else ceil((1 - left) * 60 / self._size)
-        self._left[caller] = (left if seconds else left - 1, now)
-        if len(self._left) > _CALLERS:
-            self._left.popitem(last=False)
-        return seconds
-
-
 class Metrics:
     """What monitors read, over all workers: requests by status, explanations by outcome, and
     seconds.
@@ -176,7 +149,7 @@ class Metrics:
 
 
 class Gate:
-    """Lets requests through, with a token and within the rate if these are set, and counts them.
+    """Lets requests through, with a token if any are set, and counts them.
 
     Health checks need no token, and are not counted.
     """
@@ -187,13 +160,11 @@ class Gate:
         refusal: Callable[[int, str], ASGIApp],
         metrics: Metrics,
         tokens: Tokens | None = None,
-        rate: Throttle | None = None,
     ) -> None:
         self._inner = inner
         self._refusal = refusal
         self._metrics = metrics
         self._tokens = tokens
-        self._rate = rate
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or let it through."""
@@ -227,16 +198,12 @@ class Gate:
             return _Refused(400, TWO_LENGTHS, ((b"connection", b"close"),))
         if scope["path"] in OPEN_PATHS:
             return None
-        caller = (scope.get("client") or ("",))[0]
         if self._tokens is not None:
             if names.count(b"authorization") > 1:
                 return _Refused(400, TWO_TOKENS)
             header = dict(scope["headers"]).get(b"authorization", b"").decode("latin-1")
-            caller = self._tokens.caller(header)
-            if caller is None:
+            if not self._tokens.lets_in(header):
                 return _Refused(401, WHO, ((b"www-authenticate", b"Bearer"),))
-        if self._rate is not None and (wait := self._rate.wait(caller)):
-            return _Refused(429, TOO_OFTEN, ((b"retry-after", str(wait).encode()),))
         return None
 
 

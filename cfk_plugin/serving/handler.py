@@ -59,11 +59,6 @@ SHAPE = (
     'the body must be {"dataframe_split": {"columns": [...], "data": [[...]]}} or'
     ' {"dataframe_records": [{...}]}'
 )
-INSTANCES = 'the body must be {"instances": [{...}]} with an object of all features for each query'
-TENSORS = (
-    'the body must be {"inputs": [{"name": ..., "shape": [n], "datatype": ..., "data": [...]}]},'
-    " one for each feature"
-)
 
 
 # And those for the person who starts a server.
@@ -291,66 +286,6 @@ def answer_to(body: bytes | str, answer: Answer) -> bytes:
     """
     with refusing(FAILED, ours=True):
         return to_json({"predictions": answer(*read_body(body))})
-
-
-def explain_instances(body: bytes | str, answer: Answer) -> bytes:
-    """Like `answer_to`, in KServe's protocol V1: ``{"instances": [{...}]}`` to ``{"explanations":
-    [record, ...]}``.
-    """
-    with refusing(FAILED, ours=True):
-        request = _read(body)
-        params, rows = request.pop("parameters", None) or {}, request.pop("instances", None)
-        if request or not isinstance(params, dict) or not isinstance(rows, list):
-            raise RequestError(INSTANCES)
-        if not all(isinstance(row, dict) for row in rows):
-            raise RequestError(INSTANCES)
-        return to_json({"predictions": [], "explanations": answer(_checked(rows), params)})
-
-
-_OF_TENSORS = {"id", "inputs", "outputs", "parameters"}
-
-
-def explain_tensors(body: bytes | str, answer: Answer, name: str) -> bytes:
-    """Like `answer_to`, in the Open Inference Protocol (V2): one tensor per feature; records come
-    back as JSON.
-    """
-    with refusing(FAILED, ours=True):
-        request = _read(body)
-        params, inputs = request.get("parameters") or {}, request.get("inputs")
-        if (
-            set(request) - _OF_TENSORS
-            or not isinstance(params, dict)
-            or not isinstance(inputs, list)
-            or not inputs
-        ):
-            raise RequestError(TENSORS)
-        columns = dict(_column(one) for one in inputs)
-        if len(columns) != len(inputs) or len({len(data) for data in columns.values()}) != 1:
-            raise RequestError(TENSORS)
-        rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-        k = {key: value for key, value in params.items() if key != "content_type"}
-        data = [to_json(record).decode() for record in answer(_checked(rows), k)]
-        told = {"name": "explanations", "shape": [len(data)], "datatype": "BYTES", "data": data}
-        asked = request.get("id")
-        return to_json(
-            {
-                "model_name": name,
-                **({"id": asked} if isinstance(asked, str) else {}),
-                "outputs": [told],
-            }
-        )
-
-
-def _column(tensor: Any) -> tuple[str, list[Any]]:
-    """Return name and values of a tensor of shape (n,) or (n, 1)."""
-    if not isinstance(tensor, dict) or not isinstance(tensor.get("name"), str):
-        raise RequestError(TENSORS)
-    shape, data = tensor.get("shape"), tensor.get("data")
-    if not isinstance(data, list) or shape not in ([len(data)], [len(data), 1]):
-        raise RequestError(TENSORS)
-    return tensor["name"], [
-        value[0] if isinstance(value, list) and len(value) == 1 else value for value in data
-    ]
 
 
 def to_json(content: Any) -> bytes:

@@ -6,11 +6,9 @@ import asyncio
 import logging
 import signal
 import threading
-from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -22,7 +20,7 @@ from starlette.routing import Route
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from cfk_plugin.errors import CFKError, quiet
-from cfk_plugin.serving.access import Gate, Metrics, Throttle, Tokens
+from cfk_plugin.serving.access import Gate, Metrics, Tokens
 from cfk_plugin.serving.handler import (
     JSON,
     MOST_BYTES,
@@ -31,8 +29,6 @@ from cfk_plugin.serving.handler import (
     Answer,
     RequestError,
     answer_to,
-    explain_instances,
-    explain_tensors,
     to_json,
 )
 
@@ -51,9 +47,6 @@ TIMEOUT = "the explanation took too long"
 BUSY = "the server is busy; try again later"
 WRONG_PATH = "there is nothing here; POST to /invocations"
 FAILED = "the request failed"
-
-Write = Callable[[bytes, Answer], bytes]
-"""Reads a body in one protocol and writes the response; raises a `RequestError`."""
 
 _SMALL = 65_536  # bytes; requests up to this size are read however much others hold
 
@@ -75,16 +68,13 @@ def make_app(
     answer: Answer,
     limits: Limits,
     *,
-    name: str = "explainer",
     tokens: Tokens | None = None,
-    rate: Throttle | None = None,
 ) -> ASGIApp:
     """Return the server as an ASGI application. It raises nothing: a web server would log a trace.
 
-    ``POST /invocations`` answers ``{"predictions": [record, ...]}``; ``POST
-    /v1/models/{name}:explain`` and ``POST /v2/models/{name}/explain`` follow KServe's protocols.
-    ``GET /ping`` and ``GET /health`` answer 200, ``GET /ready`` 503 while there is no place for a
-    request, or nobody may ask; ``GET /metrics`` is for Prometheus.
+    ``POST /invocations`` answers ``{"predictions": [record, ...]}``. ``GET /ping`` and ``GET
+    /health`` answer 200. ``GET /ready`` answers 503 while there is no place for a request, or
+    nobody may ask. ``GET /metrics`` is for Prometheus.
     """
     metrics = Metrics()
     room = _Room(metrics.counted(answer), limits)
@@ -94,8 +84,8 @@ def make_app(
 
     async def ready(request: Request) -> Response:  # noqa: ARG001
         is_ready = room.has_place and (tokens is None or tokens.are_there)
-        told = {"name": name, "ready": is_ready}
-        return Response(to_json(told), status_code=200 if is_ready else 503, media_type=JSON)
+        status = 200 if is_ready else 503
+        return Response(to_json({"ready": is_ready}), status_code=status, media_type=JSON)
 
     async def count(request: Request) -> Response:  # noqa: ARG001
         text, kind = metrics.text()
@@ -107,24 +97,18 @@ def make_app(
     async def failed(request: Request, error: Exception) -> Response:  # noqa: ARG001 - its text must not get out
         return _refusal(500, FAILED)
 
-    model = f"/v1/models/{name}", f"/v2/models/{name}"
-    tensors: Write = partial(explain_tensors, name=name)
-    asked: dict[str, Write] = {
-        "/invocations": answer_to,
-        f"{model[0]}:explain": explain_instances,
-        f"{model[1]}/explain": tensors,
-    }
-    told = dict.fromkeys(("/ping", "/health", "/v2/health/live"), ping) | {"/metrics": count}
-    told |= dict.fromkeys(("/ready", "/v2/health/ready", model[0], f"{model[1]}/ready"), ready)
     routes = [
-        Route(path, partial(room.answer, write), methods=["POST"]) for path, write in asked.items()
+        Route("/invocations", room.answer, methods=["POST"]),
+        Route("/ping", ping, methods=["GET"]),
+        Route("/health", ping, methods=["GET"]),
+        Route("/ready", ready, methods=["GET"]),
+        Route("/metrics", count, methods=["GET"]),
     ]
-    routes += [Route(path, tell, methods=["GET"]) for path, tell in told.items()]
     app = Starlette(
         routes=routes, exception_handlers={404: wrong_path, 405: wrong_path, Exception: failed}
     )
     app.router.redirect_slashes = False
-    gate = Gate(app, _refusal, metrics, tokens, rate)
+    gate = Gate(app, _refusal, metrics, tokens)
 
     async def calm(scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -144,7 +128,7 @@ class _Room:
 
     def __init__(self, answer: Answer, limits: Limits) -> None:
         self._answer, self._limits = answer, limits
-        self._waiting: SimpleQueue[tuple[Future[Response], Write, bytes]] = SimpleQueue()
+        self._waiting: SimpleQueue[tuple[Future[Response], bytes]] = SimpleQueue()
         self._inside = 0  # requests that are worked on or wait
         self._held = 0  # bytes of these, and of those being read
         for _ in range(limits.threads):  # daemons: one that hangs must not keep the process alive
@@ -154,7 +138,7 @@ class _Room:
     def has_place(self) -> bool:
         return self._inside < 2 * self._limits.threads
 
-    async def answer(self, write: Write, request: Request) -> Response:
+    async def answer(self, request: Request) -> Response:
         """Answer a request, whatever happens."""
         if request.headers.get("content-type", "").partition(";")[0].strip().lower() != JSON:
             return _refusal(415, TYPE)
@@ -171,7 +155,7 @@ class _Room:
         if refused is not None:
             self._held -= length
             return refused
-        return await self._worked_on(write, b"".join(parts), length)
+        return await self._worked_on(b"".join(parts), length)
 
     async def _read(self, request: Request, parts: list[bytes]) -> Response | None:
         """Read the body; return a refusal as soon as it is too long, alone or with the others."""
@@ -186,7 +170,7 @@ class _Room:
                 return _refusal(503, BUSY)
         return None
 
-    async def _worked_on(self, write: Write, body: bytes, length: int) -> Response:
+    async def _worked_on(self, body: bytes, length: int) -> Response:
         loop = asyncio.get_running_loop()
         work: Future[Response] = Future()
 
@@ -200,7 +184,7 @@ class _Room:
 
         self._inside += 1
         work.add_done_callback(done)
-        self._waiting.put((work, write, body))
+        self._waiting.put((work, body))
         found, _ = await asyncio.wait({asyncio.wrap_future(work)}, timeout=self._limits.seconds)
         if not found:
             work.cancel()  # only works while it waits: a request that hangs keeps its place
@@ -214,26 +198,26 @@ class _Room:
         """
         while True:
             with suppress(BaseException):  # also what timeout libraries raise from outside
-                work, write, body = self._waiting.get()
+                work, body = self._waiting.get()
                 response = None
                 try:
                     if work.set_running_or_notify_cancel():
-                        response = _answered(write, self._answer, body)
+                        response = _answered(self._answer, body)
                 finally:
                     if not work.done():
                         work.set_result(response or _refusal(500, FAILED))
                     del work, body  # not held while the next one is awaited
 
 
-def _answered(write: Write, answer: Answer, body: bytes) -> Response:
+def _answered(answer: Answer, body: bytes) -> Response:
     try:
-        return Response(write(body, answer), media_type=JSON)
+        return Response(answer_to(body, answer), media_type=JSON)
     except RequestError as error:
         return _refusal(500 if error.ours else 400, error.message)
 
 
 _CODES = {400: "INVALID_PARAMETER_VALUE", 404: "ENDPOINT_NOT_FOUND", 405: "ENDPOINT_NOT_FOUND"}
-_CODES |= {401: "UNAUTHENTICATED", 429: "REQUEST_LIMIT_EXCEEDED"}
+_CODES |= {401: "UNAUTHENTICATED"}
 
 
 def _refusal(status: int, message: str) -> Response:

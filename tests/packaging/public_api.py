@@ -38,7 +38,7 @@ NOT_YET_REMOVED = {
     "commands": ("audit utility", "reproduce"),
     "options": {
         "report": ("--pdf", "--card", "--model", "--compare", "--print"),
-        "serve": ("--rate", "--workers"),
+        "serve": ("--workers",),
     },
     "parameters": {"protect": ("candidates",)},
     "hooks": ("cfk_protect", "cfk_raw_methods"),

@@ -311,7 +311,7 @@ bodies = often(
     spoiled_rows(),
     st.builds(lambda rows, given: {**rows, "params": given}, spoiled_rows(), params),
     st.dictionaries(
-        st.sampled_from(["inputs", "instances", "dataframe_split", "dataframe_records", "params"]),
+        st.sampled_from(["dataframe_split", "dataframe_records", "params"]),
         values,
     ),
     values,

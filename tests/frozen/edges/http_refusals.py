@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from cfk_plugin import KAnonymizer, PrivacyPolicy
-from cfk_plugin.serving.access import Throttle, Tokens
+from cfk_plugin.serving.access import Tokens
 from cfk_plugin.serving.handler import Answer, handler_for, opened
 from cfk_plugin.serving.server import Limits, make_app
 from model_server import K, NearestInAge, accepts, patients, population
@@ -33,10 +33,6 @@ def queries(*rows: dict[str, Any], **parameters: Any) -> dict[str, Any]:
     if parameters:
         body["params"] = parameters
     return body
-
-
-def tensor(**changes: Any) -> dict[str, Any]:
-    return {"name": "age", "shape": [1], "datatype": "INT64", "data": [40]} | changes
 
 
 @dataclass(frozen=True)
@@ -117,11 +113,8 @@ def line_of(name: str, reply: Reply) -> str:
 
 # --- requests that the server reads and refuses, one at a time
 
-V1 = "/v1/models/explainer:explain"
-V2 = "/v2/models/explainer/explain"
 WRONG_REQUESTS = {
     "another path": Request(path="/predict"),
-    "another path of a known model": Request(path="/v1/models/other:explain"),
     "another method": Request(method="GET", body=b""),
     "another content type": Request(content_type="text/csv"),
     "no content type": Request(content_type=""),
@@ -144,15 +137,6 @@ WRONG_REQUESTS = {
     "k is no whole number": Request(queries(GOOD, k=5.5)),
     "k is below the floor": Request(queries(GOOD, k=K - 1)),
     "k is above everybody": Request(queries(GOOD, k=10**6)),
-    "V1: no instances": Request({"inputs": []}, path=V1),
-    "V1: an instance is a list": Request({"instances": [[40]]}, path=V1),
-    "V1: no JSON": Request(b"{", path=V1),
-    "V1: no instance": Request({"instances": []}, path=V1),
-    "V2: no input": Request({"inputs": []}, path=V2),
-    "V2: another shape": Request({"inputs": [tensor(shape=[2])]}, path=V2),
-    "V2: one name twice": Request({"inputs": [tensor(), tensor()]}, path=V2),
-    "V2: no JSON": Request(b"{", path=V2),
-    "V2: a column is missing": Request({"inputs": [tensor()]}, path=V2),
 }
 
 
@@ -211,8 +195,6 @@ async def refusals_of_callers(folder: Path) -> dict[str, Reply]:
     path.touch(0o600)
     path.write_text(f"{TOKEN}\n")
     with_tokens = make_app(answer_nothing, Limits(), tokens=Tokens(path))
-    once_a_minute = make_app(answer_nothing, Limits(), rate=Throttle(1))
-    await ask(once_a_minute, Request())
     return {
         "no token": await ask(with_tokens, Request()),
         "an unknown token": await ask(with_tokens, Request(token="another-token-of-this-test")),
@@ -224,7 +206,6 @@ async def refusals_of_callers(folder: Path) -> dict[str, Reply]:
             Request(token=TOKEN, more={"content-length": "2", "transfer-encoding": "chunked"}),
         ),
         "counts without a token": await ask(with_tokens, Request(method="GET", path="/metrics")),
-        "a second request in a minute": await ask(once_a_minute, Request()),
     }
 
 
@@ -269,8 +250,6 @@ async def refusals_of_a_broken_server() -> dict[str, Reply]:
     without_tokens = make_app(answer_nothing, Limits(), tokens=BrokenTokens())
     return {
         "an answer that fails": await ask(broken, Request()),
-        "V1: an answer that fails": await ask(broken, Request({"instances": [GOOD]}, path=V1)),
-        "V2: an answer that fails": await ask(broken, Request({"inputs": [tensor()]}, path=V2)),
         "the server itself fails": await ask(without_tokens, Request(method="GET", path="/ready")),
     }
 
