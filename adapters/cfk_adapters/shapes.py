@@ -14,7 +14,7 @@ import pandas as pd
 
 from cfk_adapters.wrapping import Encoded, LibrarySource, Places, is_number, line_of, settled
 from cfk_plugin.errors import AdapterError
-from cfk_plugin.hookspecs import CounterfactualBatch, desired_of, hookimpl
+from cfk_plugin.hookspecs import desired_of, hookimpl
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -62,8 +62,8 @@ def cfk_adapt(explainer: Any, context: AdaptContext) -> LibrarySource | None:
         raise AdapterError(
             f"{refused[0][1]} of {refused[0][0]} returns no counterfactuals, and what is protected"
             " here are those: rows with another outcome. What features weigh, and rules, are left"
-            " as they are. Prototypes are rows: give them to KAnonymizer.transform as"
-            " counterfactuals; see docs/how-to/wrap-other-explainers.md"
+            " as they are. Prototypes are rows: return them from a function, or give them to"
+            " KAnonymizer.transform; see docs/how-to/wrap-other-explainers.md"
         )
     return None
 
@@ -264,200 +264,7 @@ class OmniSource(LibrarySource):
         return restored
 
 
-class CarlaSource(LibrarySource):
-    """CARLA's recourse methods, which take and return rows in their data catalog's encoding.
-
-    The catalog's ``transform`` and ``inverse_transform`` convert rows to it and back. The methods
-    explain towards its positive outcome. A protected ``get_counterfactuals`` returns the
-    population's columns.
-    """
-
-    library = "carla"
-    kinds = dict.fromkeys(["RecourseMethod"], "")
-    method = "get_counterfactuals"
-    one_by_one = False
-
-    def __init__(self, explainer: Any, context: AdaptContext, encoder: Any = None) -> None:
-        super().__init__(explainer, context, encoder or explainer._mlmodel.data)
-
-    def _rows(self, given: Any) -> pd.DataFrame:
-        return self._decode(given)
-
-    def _given(self, rows: pd.DataFrame) -> Any:
-        return self._encode(rows).reset_index(drop=True)
-
-    def _found(self, native: Any, rows: pd.DataFrame) -> list[Any]:
-        if len(native) != len(rows):
-            native = native.reindex(range(len(rows)))
-        is_there = (
-            native.drop(columns=self._explainer._mlmodel.data.target, errors="ignore")
-            .notna()
-            .all(axis=1)
-        )
-        return [native.iloc[i : i + 1] if there else None for i, there in enumerate(is_there)]
-
-    def restore(self, native: Any, explanations: Explanations) -> Any:  # noqa: ARG002 - nothing of it is kept
-        """Return a table of released cells, None in a row that is withheld."""
-        return pd.DataFrame(self._cells(explanations), columns=self._features)
-
-
-class CfnowSource(LibrarySource):
-    """cfnow's ``find_tabular`` with its model: ``functools.partial(find_tabular,
-    model_predict_proba=..., ...)``.
-
-    It explains one row, a Series of numbers, towards a class other than the row's own. The first
-    ``count_cf`` of its answers are used.
-    """
-
-    library = "cfnow"
-    kinds = dict.fromkeys(["find_tabular"], "")
-    method = "__call__"
-
-    def __init__(self, explainer: Any, context: AdaptContext, encoder: Any = None) -> None:
-        super().__init__(explainer, context, encoder)
-        self._named = dict(getattr(explainer, "keywords", {}))
-        if "model_predict_proba" not in self._named:
-            raise AdapterError(
-                "cfnow needs its model: give functools.partial(find_tabular,"
-                " model_predict_proba=...)"
-            )
-
-    def _given(self, rows: pd.DataFrame) -> Any:
-        coded = self._encode(rows)
-        table = (
-            coded
-            if isinstance(coded, pd.DataFrame)
-            else pd.DataFrame(coded, columns=self._features)
-        )
-        return table.iloc[0].astype(float)
-
-    def _rows(self, given: Any) -> pd.DataFrame:
-        return self._decode(given.to_frame().T)
-
-    def _found(self, native: Any, rows: pd.DataFrame) -> list[Any]:  # noqa: ARG002 - it has one
-        found = list(native.cfs)[: self._named.get("count_cf", 1)]
-        return [pd.DataFrame(found, columns=native.factual.index)]
-
-    def restore(self, native: Any, explanations: Explanations) -> Any:
-        """Build a new result of cfnow's with the query and released cells, and without those that
-        are withheld.
-        """
-        shown = [row for row in self._cells(explanations) if row[0] is not None]
-        own = {name: getattr(native, name).copy() for name in ("factual", "factual_vector")}
-        times = {name: getattr(native, name) for name in ("time_cf", "time_cf_not_optimized")}
-        return type(native)(
-            col_names=list(native.col_names),
-            cf_vectors=shown,
-            cf_not_optimized_vectors=[],
-            obj_scores=[],
-            **own,
-            **times,
-        )
-
-
-class FatfSource(LibrarySource):
-    """FAT-Forensics' ``CounterfactualExplainer``, of numbers in an array or of mixed rows in a
-    structured one.
-
-    Its ``counterfactual_class`` is a label; only ``counterfactual_feature_indices`` may change. Of
-    its answers the nearest is used; ``explain_instance`` gives all.
-    """
-
-    library = "fatf"
-    kinds = dict.fromkeys(["CounterfactualExplainer"], "")
-    method = "explain_instance"
-    counts_classes = False
-
-    def _goal(self, options: Options) -> Any:
-        return desired_of({"desired_class": options.get("counterfactual_class")})
-
-    def _limits(self, options: Options, rows: pd.DataFrame) -> dict[str, Any]:  # noqa: ARG002 - its own settings
-        varied = self._explainer.cf_feature_indices
-        if len(varied) == len(self._features):
-            return {}
-        return {
-            "features_to_vary": [
-                n for j, n in enumerate(self._features) if n in varied or j in varied
-            ]
-        }
-
-    def _given(self, rows: pd.DataFrame) -> Any:
-        if not isinstance(next(iter(self._explainer.all_indices)), str):
-            return self._encode(rows)[0]
-        kinds = []
-        for name, value in rows.iloc[0].items():
-            known = [str(each) for each in (*self._explainer.feature_ranges.get(name, ()), value)]
-            kinds.append((name, "f8" if is_number(rows[name]) else f"U{max(map(len, known))}"))
-        return np.array([tuple(rows.iloc[0])], dtype=kinds)[0]
-
-    def _rows(self, given: Any) -> pd.DataFrame:
-        return self._decode(np.array([given]))
-
-    def _found(self, native: Any, rows: pd.DataFrame) -> list[Any]:  # noqa: ARG002 - it has one
-        return [np.asarray(native[0])]
-
-    def generate(self, queries: pd.DataFrame, **options: Any) -> CounterfactualBatch:
-        """Ask for the nearest counterfactual of each query; see `LibrarySource`."""
-        batch = super().generate(queries, **options)
-        first = np.diff(batch.query[batch.slot], prepend=-1) > 0
-        found = np.isin(np.arange(len(queries)), batch.query[batch.slot])
-        return CounterfactualBatch.one_each(
-            batch.frame[first], found, batch.desired, batch.constraints
-        )
-
-    def _decode(self, values: Any, like: pd.DataFrame | None = None) -> pd.DataFrame:
-        return super()._decode(pd.DataFrame(values) if values.dtype.names else values, like)
-
-    def restore(self, native: Any, explanations: Explanations) -> Any:
-        """Return released cells, and outcomes instead of predictions; no distances, as those are of
-        raw rows.
-        """
-        cells, labels = self._cells(explanations), self._labels(explanations)
-        shown = np.array([row[0] is not None for row in cells], dtype=bool)
-        return type(native)(
-            (cells[shown], np.full(shown.sum(), np.nan), np.array(labels, dtype=object)[shown])
-        )
-
-
-class ProtodashSource(LibrarySource):
-    """AIX360's ``ProtodashExplainer``: prototypes of a query among rows ``Y`` are counterfactuals
-    if `Y` are.
-
-    They are rows of `Y`, a table of the features or an array as ProtoDash takes it, of people with
-    the desired outcome. ``m`` says how many. Its own ``explain`` returns positions of rows and
-    weights; a protected one returns a table.
-    """
-
-    library = "aix360"
-    kinds = dict.fromkeys(["ProtodashExplainer"], "")
-    instance_based = True
-
-    def _ask(self, given: Any, options: Options) -> Any:
-        rows = options.get("Y")
-        if rows is None:
-            raise AdapterError(
-                "ProtoDash chooses among rows: give them as Y, people with the outcome that is"
-                " desired"
-            )
-        rows = (
-            self._encode(rows[self._features])
-            if isinstance(rows, pd.DataFrame)
-            else np.asarray(rows)
-        )
-        _, chosen, _ = super()._ask(given, {"m": 1, **options, "Y": rows})
-        return rows[np.asarray(chosen, dtype=int)]
-
-    def _found(self, native: Any, rows: pd.DataFrame) -> list[Any]:  # noqa: ARG002 - it has one
-        return [native]
-
-    def restore(self, native: Any, explanations: Explanations) -> Any:  # noqa: ARG002 - nothing of it is kept
-        """Return a table of released cells, None in a row that is withheld."""
-        return pd.DataFrame(self._cells(explanations), columns=self._features)
-
-
-SOURCES: tuple[type[LibrarySource], ...] = (
-    AlibiSource, AlibiRLSource, OmniSource, CarlaSource, CfnowSource, FatfSource, ProtodashSource,
-)  # fmt: skip
+SOURCES: tuple[type[LibrarySource], ...] = (AlibiSource, AlibiRLSource, OmniSource)
 
 
 def _places(classes: Any) -> np.ndarray[Any, Any]:

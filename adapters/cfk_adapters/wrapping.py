@@ -44,7 +44,7 @@ class Encoded:
     Parameters
     ----------
     explainer : object
-        From a library that takes arrays of numbers: alibi, cfnow, FAT-Forensics, ProtoDash.
+        From a library that takes arrays of numbers: alibi.
     encoder : object
         Has ``transform`` (from a DataFrame of the features to an array or DataFrame that the
         explainer takes) and ``inverse_transform`` (back), like scalers and encoders of
@@ -77,7 +77,6 @@ class LibrarySource(ABC):
     """The classes or functions of this source, and where their answers are."""
     method = "explain"
     one_by_one = True
-    counts_classes = True
     instance_based = False
 
     def __init__(self, explainer: Any, context: AdaptContext, encoder: Any = None) -> None:
@@ -231,7 +230,7 @@ class LibrarySource(ABC):
         withheld.
         """
         outcomes = [entry.outcome for entry in entries if entry.status == "released"]
-        known = self._classes if self.counts_classes and self._classes else []
+        known = self._classes or []
         found = iter(
             [
                 None if o.is_other else known.index(o.label) if o.label in known else o.label

@@ -25,6 +25,7 @@ from sklearn.preprocessing import StandardScaler
 from cfk_adapters import shapes
 from cfk_plugin import Population, PrivacyPolicy, Schema, protect
 from cfk_plugin.testing import check_adapter
+from other_libraries import functions
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of libraries of other years on newer ones
 FEATURES = ["age", "income", "debt"]
@@ -243,29 +244,24 @@ def test_carla(tmp_path: Path) -> None:
         partial(asked, name) for name in ("transform", "inverse_transform", "get_counterfactuals")
     )
     catalog = SimpleNamespace(target="y", transform=transform, inverse_transform=inverse)
-    body = {"__module__": "carla.recourse_methods.api", "_mlmodel": SimpleNamespace(data=catalog)}
-    explainer = type("RecourseMethod", (), body | {"get_counterfactuals": staticmethod(recourse)})()
+    method = SimpleNamespace(get_counterfactuals=recourse)
+    explainer = functions()["ask_carla"](method, catalog)
     with there:
         outcomes = asked("predict", table)["y"].to_numpy()
         queries = table[outcomes == 0].head(3)
-        own = {"get_counterfactuals": ([transform(queries)], {})}
-        batch = check_adapter(explainer, queries, list(table), plugins=[shapes], arguments=own)
+        batch = check_adapter(explainer, queries, list(table))
         population = Population.from_frame(
             table, Schema.from_frame(table, quasi_identifiers=["age", "job"])
         )
         private = protect(
             explainer, model=lambda rows: asked("predict", rows)["y"].to_numpy(), population=population,
-            policy=PrivacyPolicy(k=5, guarantee="reciprocal", min_pureness=0), desired=1, plugins=[shapes],
+            policy=PrivacyPolicy(k=5, guarantee="reciprocal", min_pureness=0), desired=1,
         )  # fmt: skip
-        answers, cells = (
-            private.explain(queries),
-            private.get_counterfactuals(*own["get_counterfactuals"][0]),
-        )
+        answers = private.explain(queries)
         there.kill()
     print(f"GrowingSpheres: {len(batch.frame)} of 3 found, {answers.summary()}")
     assert set(batch.frame["job"]) <= {"clerk", "nurse"}
     assert answers.released
-    assert list(cells) == list(table)
 
 
 def test_cfnow() -> None:
@@ -273,11 +269,7 @@ def test_cfnow() -> None:
     frozen = partial(
         library.find_tabular, model_predict_proba=score, limit_seconds=5, cf_strategy="greedy"
     )
-    one = QUERIES.astype(float).iloc[0]
-    private = checked(frozen, QUERIES, arguments={"explain": ([one], {})})
-    answer = private.explain(one)
-    assert type(answer).__name__ == "_CFTabular"
-    assert len(answer.cfs) <= 1
+    checked(functions()["ask_cfnow"](frozen), QUERIES)
 
 
 def test_fat_forensics() -> None:
@@ -289,26 +281,16 @@ def test_fat_forensics() -> None:
         dataset=ROWS.to_numpy(), default_numerical_step_size=3,
         counterfactual_feature_indices=[1, 2], categorical_indices=[], numerical_indices=[0, 1, 2],
     )  # fmt: skip
-    one = QUERIES.to_numpy()[0]
-    private = checked(
-        explainer, QUERIES, arguments={"explain_instance": ([one], {})}, counterfactual_class=1
-    )
-    cells, distances, outcomes = private.explain_instance(one)
-    assert set(outcomes) <= {1}
-    assert len(cells) == len(distances)
-    assert np.isnan(distances).all()
+    checked(functions()["ask_fat_forensics"](explainer), QUERIES)
 
 
 def test_protodash() -> None:
     library = pytest.importorskip(
         "aix360.algorithms.protodash", reason="needs aix360 and its solvers"
     )
-    Y = ROWS[OUTCOMES == 1]
-    one = QUERIES.head(1).to_numpy(dtype=float)
-    private = checked(
-        library.ProtodashExplainer(), QUERIES, arguments={"explain": ([one, Y, 2], {})}, Y=Y
+    checked(
+        functions()["ask_protodash"](library.ProtodashExplainer(), ROWS[OUTCOMES == 1]), QUERIES
     )
-    assert list(private.explain(one, Y=Y, m=2)) == FEATURES
 
 
 def test_attributions_are_refused() -> None:

@@ -6,6 +6,7 @@ asked elsewhere.
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +16,7 @@ import pandas as pd
 import pytest
 from sklearn.preprocessing import FunctionTransformer, MinMaxScaler
 
-from cfk_adapters import shapes
+from cfk_adapters import function, shapes
 from cfk_adapters.shapes import Encoded, Places
 from cfk_adapters.wrapping import settled
 from cfk_plugin import Population, PrivacyPolicy, Schema, protect
@@ -23,6 +24,7 @@ from cfk_plugin.errors import AdapterError
 from cfk_plugin.hookspecs import AdaptContext
 from cfk_plugin.plugins import load_plugins
 from cfk_plugin.testing import check_adapter
+from other_libraries import functions
 
 random = np.random.default_rng(0)
 ROWS = pd.DataFrame(
@@ -147,13 +149,11 @@ class MACEExplainer:
         return answer
 
 
-@of("carla.recourse_methods.api.recourse_method")
 class RecourseMethod:
     def __init__(self, mlmodel: Any) -> None:
         self._mlmodel = mlmodel
 
 
-@of("my_methods")
 class Wachter(RecourseMethod):
     def get_counterfactuals(self, factuals: Any) -> Any:
         found = factuals.assign(pay=1.5)
@@ -176,13 +176,11 @@ class Catalog:
         return pd.DataFrame(self.scaler.inverse_transform(rows[NAMES]), rows.index, NAMES)
 
 
-@of("cfnow.cf_finder")
 class _CFTabular:
     def __init__(self, col_names: Any, **kwargs: Any) -> None:
         vars(self).update(kwargs, col_names=col_names, cfs=kwargs["cf_vectors"])
 
 
-@of("cfnow.cf_finder")
 def find_tabular(factual: Any, model_predict_proba: Any, count_cf: int = 1) -> Any:
     found = [] if factual["age"] == QUERIES["age"].iloc[1] else list(richer([factual, factual]))
     own = {
@@ -200,7 +198,6 @@ def find_tabular(factual: Any, model_predict_proba: Any, count_cf: int = 1) -> A
     )
 
 
-@of("fatf.transparency.predictions.counterfactuals")
 class CounterfactualExplainer:
     cf_feature_indices: Any = {1}
     all_indices: Any = {0, 1}
@@ -211,21 +208,6 @@ class CounterfactualExplainer:
         return richer([instance, instance]), np.array([1.25, 2.5]), np.array(["yes", "yes"])
 
 
-@of("fatf.transparency.predictions.counterfactuals")
-class Structured(CounterfactualExplainer):
-    cf_feature_indices = all_indices = {*NAMES, "job"}
-    feature_ranges = {"job": JOBS}
-
-    def explain_instance(self, instance: Any, counterfactual_class: Any = None) -> Any:
-        found = np.array([instance])
-        found["pay"], found["job"] = 7001.25, "nurse"
-        return found, np.ones(1), np.array(["yes"])
-
-
-Structured.__qualname__ = "CounterfactualExplainer"
-
-
-@of("aix360.algorithms.protodash.PDASH")
 class ProtodashExplainer:
     def explain(self, X: Any, Y: Any, m: int, kernelType: str = "other") -> Any:
         return np.ones(m), np.arange(m), None
@@ -245,15 +227,6 @@ EXPLAINERS: dict[str, tuple[Any, dict[str, Any], dict[str, Any], list[int]]] = {
     "alibi": (CounterfactualProto(), {"target_class": [1]}, {"explain": ([ONE], {})}, [0, 2]),
     "alibi CEM": (CEM(), {}, {"explain": ([ONE], {})}, [0, 1, 2]),
     "omnixai": (MACEExplainer(), {"y": [1, 1, 1]}, {}, [0, 0, 2, 2]),
-    "carla": (
-        Wachter(SimpleNamespace(data=Catalog())), {},
-        {"get_counterfactuals": ([Catalog().transform(QUERIES)], {})}, [0, 2],
-    ),
-    "cfnow": (partial(find_tabular, model_predict_proba=paid), {}, {"explain": ([QUERIES.iloc[0]], {})}, [0, 2]),
-    "fatf": (
-        CounterfactualExplainer(), {"counterfactual_class": "yes"}, {"explain_instance": ([ONE[0]], {})}, [0, 1, 2],
-    ),
-    "protodash": (ProtodashExplainer(), {"Y": FOUND}, {"explain": ([ONE], {"Y": FOUND, "m": 2})}, [0, 1, 2]),
     "encoded": (
         Encoded(CounterfactualProto(), FunctionTransformer(lambda x: np.array(x) - 9.0, lambda x: x + 9.0)), {},
         {"explain": ([ONE - 9.0], {})}, [0, 1, 2],
@@ -309,13 +282,6 @@ def test_own_results_are_rebuilt_from_what_is_released(name: str) -> None:
         assert [len(each["counterfactual"]) if each["counterfactual"] is not None else None
                 for each in answer.explanations] == [2, None, 2]  # fmt: skip
         assert list(answer.explanations[0]["counterfactual"]) == [*NAMES, "label"]
-    elif name == "cfnow":
-        assert type(answer) is _CFTabular
-        assert len(answer.cfs) == 1
-    elif name == "fatf":
-        assert set(answer[2]) == {"yes"}
-    else:
-        assert list(answer) == NAMES
 
 
 # --- goals, constraints, categories ---------------------------------------------------------------
@@ -331,7 +297,6 @@ def source_of(explainer: Any, context: AdaptContext = CONTEXT) -> Any:
         (CounterfactualProto(), {"target_class": [1]}),
         (CounterfactualProto(), {"target_class": 1}),
         (MACEExplainer(), {"y": np.ones(3)}),
-        (CounterfactualExplainer(), {"counterfactual_class": "yes"}),
     ],
 )
 def test_the_outcome_that_a_call_names_is_certified(
@@ -375,20 +340,6 @@ def test_conditions_of_alibi_are_constraints() -> None:
         source.generate(ASKED, target_class=1, C=[{"pay": [0, 1]}])
 
 
-def test_what_an_explainer_may_not_change_is_not_changed_by_what_is_released() -> None:
-    private = protected(CounterfactualExplainer())
-    for entry in private.explain(QUERIES).released:
-        age = QUERIES["age"].iloc[entry.query]
-        assert entry.parts()["age"].low <= age <= entry.parts()["age"].high
-
-
-def test_fat_forensics_gets_mixed_rows_in_a_structured_array() -> None:
-    batch = source_of(Structured(), MIXED_CONTEXT).generate(ASKED)
-    assert batch.frame["job"].tolist() == ["nurse"] * 3
-    assert batch.frame["pay"].tolist() == [7001.25] * 3
-    assert batch.frame["age"].tolist() == QUERIES["age"].tolist()
-
-
 def test_text_without_an_encoder_says_what_to_give() -> None:
     source = source_of(CounterfactualProto(), MIXED_CONTEXT)
     with pytest.raises(AdapterError, match=r"columns job are text.*Encoded\(explainer, encoder\)"):
@@ -412,8 +363,7 @@ def test_single_precision_is_read_as_the_number_it_stands_for() -> None:
             "TreeExplainer of shap returns no counterfactuals.*KAnonymizer.transform",
         ),
         (CEM("PP"), "looks for what keeps the outcome"),
-        (find_tabular, "cfnow needs its model"),
-        (Encoded(TreeExplainer(), Places(NAMES)), "Encoded takes explainers of aix360, alibi"),
+        (Encoded(TreeExplainer(), Places(NAMES)), "Encoded takes explainers of alibi, omnixai"),
     ],
 )
 def test_what_cannot_be_used_says_why(explainer: Any, reason: str) -> None:
@@ -421,14 +371,30 @@ def test_what_cannot_be_used_says_why(explainer: Any, reason: str) -> None:
         protected(explainer)
 
 
-def test_prototypes_need_rows_to_choose_among() -> None:
-    source = source_of(ProtodashExplainer())
-    assert source.instance_based
-    with pytest.raises(AdapterError, match="give them as Y"):
-        source.generate(QUERIES)
-    with pytest.raises(AdapterError, match="one row at a time"):
-        source.methods["explain"](QUERIES.to_numpy(), FOUND, 1)
-
-
 def test_every_source_says_what_it_is_for() -> None:
     assert all(inspect.getdoc(source) and source.kinds for source in shapes.SOURCES)
+
+
+# --- libraries without an adapter -----------------------------------------------------------------
+
+ASK = functions()
+OTHERS: dict[str, tuple[Callable[[], Any], list[int]]] = {
+    "CARLA": (lambda: ASK["ask_carla"](Wachter(None), Catalog()), [0, 2]),
+    "cfnow": (lambda: ASK["ask_cfnow"](partial(find_tabular, model_predict_proba=paid)), [0, 2]),
+    "FAT-Forensics": (lambda: ASK["ask_fat_forensics"](CounterfactualExplainer()), [0, 1, 2]),
+    "ProtoDash": (lambda: ASK["ask_protodash"](ProtodashExplainer(), FOUND), [0, 1, 2]),
+}
+
+
+@pytest.mark.parametrize("library", OTHERS)
+def test_a_function_asks_a_library_that_has_no_adapter(library: str) -> None:
+    make, answered = OTHERS[library]
+    batch = check_adapter(make(), QUERIES, NAMES, deterministic=True, rows=FOUND)
+    assert batch.query[batch.slot].tolist() == answered
+    assert (paid(batch.frame) == "yes").all()
+    assert protected(make()).explain(QUERIES).released
+
+
+def test_prototypes_are_taken_for_rows() -> None:
+    explain = ASK["ask_protodash"](ProtodashExplainer(), FOUND)
+    assert load_plugins([function], entry_points=False).adapt(explain, CONTEXT).instance_based
