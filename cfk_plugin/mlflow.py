@@ -1,8 +1,5 @@
-"""What users of MLflow look for, to be imported as a whole: `autolog` observes,
-`log_protected_model` serves.
-"""
+"""What users of MLflow look for, to be imported as a whole: `log_protected_model` serves."""
 
 from cfk_plugin.serving import log_protected_model
-from cfk_plugin.serving.autolog import autolog
 
-__all__ = ["autolog", "log_protected_model"]
+__all__ = ["log_protected_model"]

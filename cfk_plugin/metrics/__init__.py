@@ -1,4 +1,4 @@
-"""Metrics of privacy, validity and utility; each works alone.
+"""Metrics of privacy, validity and information loss; each works alone.
 
 Definitions: docs/reference/metrics.md.
 """
@@ -40,13 +40,11 @@ from cfk_plugin.metrics.risk import (
     t_closeness,
 )
 from cfk_plugin.metrics.uniqueness import AttributeProfile, PrivateProfile, private_profile
-from cfk_plugin.metrics.utility import Chance, Support, Utility, utility
 
 __all__ = [
     "POOLED",
     "AttributeProfile",
     "Bounds",
-    "Chance",
     "Estimate",
     "GroupGap",
     "LDiversity",
@@ -54,8 +52,6 @@ __all__ = [
     "PrivateProfile",
     "Pureness",
     "Risk",
-    "Support",
-    "Utility",
     "attribute_disclosure",
     "auc_interval",
     "balanced_interval",
@@ -76,6 +72,5 @@ __all__ = [
     "pureness",
     "region_plausibility",
     "t_closeness",
-    "utility",
     "wilson",
 ]

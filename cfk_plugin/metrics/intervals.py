@@ -64,11 +64,6 @@ def _plain(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def share_of(hits: NDArray[np.bool_]) -> Estimate:
-    found, n = int(hits.sum()), len(hits)
-    return Estimate(found / n if n else math.nan, *clopper_pearson(found, n), n)
-
-
 def mean_of(values: NDArray[Any], random: np.random.Generator) -> Estimate:
     """Return the mean over cases, with the bootstrap interval; NaN where a case has no value."""
     numbers = np.asarray(values, dtype=np.float64)

@@ -9,7 +9,7 @@ import logging
 import os
 import secrets
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -214,24 +214,12 @@ Track = bool | str | RunLogger
 """Whether to log; a text is the name of the experiment to log to."""
 
 _default: list[RunLogger] = []
-_wanted: list[Callable[[], bool]] = []  # one at most
-
-
-def observe_when(wanted: Callable[[], bool]) -> None:
-    """Log what every protected explainer of this process releases, as with ``track=True``, while
-    `wanted` says so.
-    """
-    _wanted[:] = [wanted]
 
 
 def observe(explanations: Loggable, track: Track = False) -> bool:
     """Log explanations in the background if asked to; say whether they may leave. Never raises."""
     logger = logger_of(track)
-    if logger is not None:
-        return logger.submit(explanations)
-    if _wanted and _wanted[0]() and (logger := logger_of(True)) is not None:
-        logger.submit(explanations)  # mere observation withholds nothing
-    return True
+    return logger is None or logger.submit(explanations)
 
 
 def may_observe(count: int, track: Track = False) -> bool:

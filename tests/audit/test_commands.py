@@ -1,4 +1,4 @@
-"""`cfk audit linkage, epsilon, all, frontier, utility` end to end."""
+"""`cfk audit linkage, epsilon, all, frontier` end to end."""
 
 from __future__ import annotations
 
@@ -15,12 +15,10 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.tree import DecisionTreeClassifier
 from typer.testing import CliRunner, Result
 
-import tables
 from cfk_plugin.audit import ATTACKS
 from cfk_plugin.audit.suite import SIZES
 from cfk_plugin.cli import app
 from cfk_plugin.data.formats import faults
-from cfk_plugin.metrics import utility
 
 CANARY, MADE_UP = "canary-5c1d", "made-up-31b9"
 FEATURES = ["age", "sex", "salary"]
@@ -142,9 +140,8 @@ def report(path: str = "out.json") -> dict[str, Any]:
     assert CANARY not in text
     assert MADE_UP not in text
     content: dict[str, Any] = json.loads(text)
-    if "kind" in content:  # figures of utility have none, and no format
-        form = "frontier-1" if content["kind"] == "frontier" else "audit-1"
-        assert faults(content, form) == []
+    form = "frontier-1" if content["kind"] == "frontier" else "audit-1"
+    assert faults(content, form) == []
     return content
 
 
@@ -457,10 +454,9 @@ def test_a_table_of_few_hundred_people_is_audited() -> None:
     }
 
 
-# --- frontier and utility -------------------------------------------------------------------------
+# --- frontier -------------------------------------------------------------------------------------
 
 FRONTIER = f"frontier train.csv cf.csv {OF_MODEL} --desired yes --ks 2,5,12"
-UTILITY = f"utility train.csv facts.csv cf.csv {OF_MODEL}"
 
 
 def test_a_frontier_is_written_plotted_and_logged_with_k_as_the_step(mlflow_store: str) -> None:
@@ -495,73 +491,6 @@ def test_a_frontier_takes_a_policy_file_and_factuals_and_says_where_nothing_is_r
     result = cfk(f"{FRONTIER.replace('cf.csv', 'facts.csv')} --plot frontier.pdf", code=3)
     assert "rows do not compare" in result.stdout
     assert Path("frontier.pdf").exists()
-
-
-@pytest.mark.parametrize("desired", ["yes", "opposite"])
-def test_utility_is_shown_and_written(desired: str) -> None:
-    result, found = cfk(f"{UTILITY} -d {desired} --holdout holdout.csv -o out.json"), report()
-    assert (found["flipping_ratio"]["value"], found["copies"]["value"], found["nn1"]["value"]) == (
-        1,
-        1,
-        0,
-    )
-    assert found["chance"]["rows"] == 40
-    for name in (
-        "flipping_ratio",
-        "l1",
-        "euclidean",
-        "features_changed",
-        "nn1",
-        "nn5",
-        "unseen_pair",
-        "singled_out",
-    ):
-        assert name in result.stdout
-        assert f"{found[name]['value']:.3f}" in result.stdout
-    assert "6 of 6 queries answered" in result.stdout
-    assert "among 40 training rows" in result.stdout
-
-
-def test_utility_says_nothing_of_chance_without_a_holdout_and_which_queries_are_answered() -> None:
-    cf = pd.read_csv("cf.csv")
-    cf.head(3).assign(query=[5, 0, 2]).to_csv("cf.csv", index=False)
-    result = cfk(f"{UTILITY} -d yes -o out.json")
-    assert "3 of 6 queries answered" in result.stdout
-    assert "chance" not in result.stdout
-    assert (report()["chance"], report()["flipping_ratio"]["value"]) == (None, 0.5)
-    cf.head(0).assign(query=[]).to_csv("cf.csv", index=False)
-    assert "0 of 6 queries answered" in cfk(f"{UTILITY} -d yes -o out.json", code=3).stdout
-    assert (report()["flipping_ratio"]["value"], report()["l1"]["value"]) == (0, None)
-    for query, said in (
-        ("first", "column 'query' of the counterfactuals must hold whole numbers"),
-        (7, "from 0 to 5"),
-    ):
-        cf.assign(query=query).to_csv("cf.csv", index=False)
-        assert said in cfk(f"{UTILITY} -d yes", code=2).stderr
-
-
-def test_training_rows_as_answers_of_a_published_table(shared_data: Path) -> None:
-    """Nearest training rows are copies and single people out; a holdout's rows are neither."""
-    one = tables.case("german", shared_data, limit=60)
-    frame, about = tables.read("german", shared_data)
-    order = np.random.default_rng(0).permutation(len(frame))
-    holdout = frame.iloc[order[int(0.6 * len(frame)) :]][about["features"]]
-    answered = one.counterfactuals
-    found = utility(
-        one.queries, answered, one.population, model=one.model, desired=one.desired, holdout=holdout
-    )
-    assert (
-        found.flipping_ratio.value,
-        found.copies.value,
-        found.nn1.value,
-        found.unseen_pair.value,
-    ) == (1, 1, 0, 0)
-    assert found.singled_out.value > 0.9
-    assert found.above_chance == {"copies": True, "singled_out": True}
-    assert found.l1.value == pytest.approx(3.7, abs=0.5)
-    assert found.chance is not None
-    assert found.chance.fresh.nn1.value == pytest.approx(3.2, abs=0.4)
-    assert found.chance.copies_holdout.value < 0.1
 
 
 # --- wrong input ----------------------------------------------------------------------------------
@@ -629,9 +558,6 @@ WRONG = {
     f"{FRONTIER} --plot frontier.gif": "frontier.gif: the plot must end in .png, .svg or .pdf",
     f"{FRONTIER} --plot no/frontier.png": "the folder does not exist",
     f"{FRONTIER} --method exact": 'needs method="auto"',
-    f"{UTILITY} -d maybe": "the model has no such outcome",
-    f"{UTILITY} -d yes -o out.txt": "must end in .json",
-    f"{UTILITY} -d yes --holdout gone.csv": "gone.csv: no such file",
 }
 
 

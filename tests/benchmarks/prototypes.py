@@ -40,12 +40,12 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 from sklearn.pipeline import Pipeline
 
+from answer_figures import figures_of
 from cfk_adapters.nearest import NearestUnlikeNeighbour
 from cfk_plugin import DPPrototypes, Population, Schema
 from cfk_plugin.data.model import Goal
 from cfk_plugin.dp import PublicDomain
 from cfk_plugin.dp.answer_rows import ServedRows
-from cfk_plugin.metrics import utility
 from plain_tree import plain_tree_codes
 from printing import DATA, arguments, heading, line
 from tables import TABLES, forest, read, split
@@ -353,7 +353,7 @@ def of_answers(
         "answered": answered,
         "holdout": one.holdout,
     }
-    found, density = utility(one.queries, rows, one.population, **asked), held_out.of(rows)
+    found, density = figures_of(one.queries, rows, one.population, **asked), held_out.of(rows)
     chance = found.chance
     assert chance is not None  # a holdout was given
     estimates = {
@@ -364,8 +364,8 @@ def of_answers(
         "unseen": found.unseen_pair,
         "singled out": chance.singled_out_train,
         "outside": chance.singled_out_holdout,
-        "fresh nn1": chance.fresh.nn1,
-        "fresh unseen": chance.fresh.unseen_pair,
+        "fresh nn1": chance.nn1,
+        "fresh unseen": chance.unseen_pair,
     }
     figures = {name: float(one.value) for name, one in estimates.items() if one.value is not None}
     ends = {name: estimates[name] for name in ("L1", "nn1", "unseen")}

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from answer_figures import figures_of
 from cfk_plugin import DPPrototypes, Population, Schema
-from cfk_plugin.metrics import utility
 from printing import DATA, arguments, heading, line
 from prototypes import Case, case
 
@@ -140,7 +140,7 @@ def main() -> None:
                     (compared, 50, 3),
                 )
             ]
-            answers = utility(
+            answers = figures_of(
                 one.queries,
                 made.generate(one.queries)[0],
                 one.population,

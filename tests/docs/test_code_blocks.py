@@ -61,7 +61,6 @@ NEEDS = {
     "README.md": "dice_ml",
     "docs/tutorials/protect-dice.md": "dice_ml",
     "docs/how-to/use-nice.md": "nice",
-    "docs/how-to/observe-with-autolog.md": "nice",
     "docs/how-to/protect-on-spark.md": "pyspark",
     "docs/how-to/answer-with-prototypes.md": "opendp",
     "docs/how-to/audit-an-epsilon.md": "opendp",

@@ -34,7 +34,6 @@ from cfk_plugin import (
     metrics,
 )
 from cfk_plugin.data.formats import schemas
-from cfk_plugin.metrics import Chance, Estimate, Support, Utility
 from cfk_plugin.release.results import WITHHOLDING_REASONS
 from public_api import FORMATS
 
@@ -198,12 +197,6 @@ def test_every_figure_of_a_certificate_is_defined() -> None:
 def test_every_field_of_a_certificate_of_prototypes_is_described() -> None:
     names = {field.name for field in fields(PrototypeCertificate)}
     assert names - described(PrototypeCertificate) == set()
-
-
-@pytest.mark.parametrize("result", [Utility, Chance, Support, Estimate])
-def test_every_figure_of_utility_is_defined(result: type) -> None:
-    names = getattr(result, "_fields", None) or {field.name for field in fields(result)}  # type: ignore[arg-type]
-    assert set(names) - words(section(page("metrics.md"), "Utility")) == set()
 
 
 def test_every_error_and_reason_is_listed() -> None:

@@ -1,4 +1,4 @@
-"""Fixtures of the tests of servers and observation."""
+"""Fixtures of the tests of servers."""
 
 from __future__ import annotations
 

@@ -58,7 +58,6 @@ SERVE = "serve --bundle catalogue.cfk --model model.joblib --desired yes"
 LINKAGE = f"audit linkage train.csv wanted.csv {MODEL} -d yes --k 5 --guarantee reciprocal --attacks linkage,inversion_own"
 EPSILON = "audit epsilon towns.csv -s towns.json --canary canary.json --runs 40"
 FRONTIER = f"audit frontier train.csv wanted.csv {MODEL} -d yes --ks 2,5"
-UTILITY = f"audit utility train.csv refused.csv wanted.csv {MODEL} -d yes"
 ALL = "audit people.csv -s schema.json -d yes -m fresh.joblib --against raw"
 REPRODUCE = "reproduce --data tables --tables heart --k 20 --limit 6 --studies none --effective 0"
 
@@ -88,10 +87,6 @@ def withhold_everything(patch: pytest.MonkeyPatch) -> None:
 def withhold_some(patch: pytest.MonkeyPatch) -> None:
     both = pd.concat([pd.read_csv("wanted.csv"), pd.read_csv("refused.csv")])
     both.to_csv("wanted.csv", index=False)
-
-
-def answer_no_query(patch: pytest.MonkeyPatch) -> None:
-    pd.read_csv("wanted.csv").head(0).assign(query=[]).to_csv("wanted.csv", index=False)
 
 
 def allow_no_region(patch: pytest.MonkeyPatch) -> None:
@@ -265,9 +260,6 @@ CASES = [
     Case("audit frontier", "some k releases", FRONTIER),
     Case("audit frontier", "no k releases", FRONTIER, withhold_everything),
     Case("audit frontier", "k is no number", f"{FRONTIER} --ks few"),
-    Case("audit utility", "queries are answered", UTILITY),
-    Case("audit utility", "no query is answered", UTILITY, answer_no_query),
-    Case("audit utility", "the outcome is unknown", f"{UTILITY} -d maybe"),
     Case("audit suite", "an audit is unknown", f"{ALL} --only guessing"),
     Case("reproduce", "a method is unknown", f"{REPRODUCE} --methods magic"),
 ]

@@ -15,7 +15,6 @@ import numpy as np
 import pandas as pd
 
 import cfk_plugin.hookspecs
-import cfk_plugin.mlflow
 from cfk_plugin import Population, PrivacyPolicy, Schema, protect
 from cfk_plugin.plugins import generator, generators, load_plugins
 
@@ -84,9 +83,6 @@ def main() -> None:
     print("the certificates have the method", {each.certificate.method for each in explanations})
     generator("toy")(TRAIN, earns_enough(TRAIN), earns_enough, True, 7)
     show("an explainer made by name")
-    cfk_plugin.mlflow.autolog()
-    cfk_toy.ToyExplainer().find(QUERIES)
-    show("an unprotected call that is observed")
 
 
 if __name__ == "__main__":
