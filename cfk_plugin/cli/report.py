@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     "report",
     "cfk report --run 3f2c… -o report.html -o report.json\ncfk report --experiment loans --since"
     " 2026-10-01 --until 2026-10-31 --inputs inputs.yaml -o report.html --log\ncfk report"
-    " --experiment loans --edition external --preset ema-0070 -o report.html --pdf report.pdf\ncfk"
-    " report --template inputs.yaml\ncfk report --compare september.json october.json",
+    " --experiment loans --edition external --preset ema-0070 -o report.html\ncfk report"
+    " --template inputs.yaml\ncfk report --compare september.json october.json",
     kept="files that are written by now stay",
 )
 def report(
@@ -48,11 +48,8 @@ def report(
     output: Annotated[
         list[Path] | None,
         typer.Option(
-            "--output", "-o", help=".html, .json, .md, .csv, .xml (JUnit) or .pdf; may be repeated."
+            "--output", "-o", help=".html, .json, .md, .csv or .xml (JUnit); may be repeated."
         ),
-    ] = None,
-    pdf: Annotated[
-        Path | None, typer.Option(help="A PDF, printed by this machine's Chromium.")
     ] = None,
     edition: Annotated[
         str, typer.Option(help="internal: exact, names runs. external: banded, to give away.")
@@ -73,9 +70,6 @@ def report(
     docs: Annotated[
         str | None, typer.Option(help="Address of the page of definitions, for links from names.")
     ] = None,
-    print_edition: Annotated[
-        bool, typer.Option("--print", help="HTML for printing: nothing is folded.")
-    ] = False,
     log: Annotated[
         bool, typer.Option("--log", help="Log the report to MLflow, beside its run.")
     ] = False,
@@ -113,7 +107,7 @@ def report(
         _refuse(context, "--compare", "output", "tracking_uri", "compare")
         return _compare(compare, output or [], tracking_uri)
     places, version = (
-        _places(output or [], pdf, card, {"--address": address, "--docs": docs}),
+        _places(output or [], card, {"--address": address, "--docs": docs}),
         _version(model),
     )
     with progress_bar("reading runs", console(stderr=True)) as told:
@@ -129,7 +123,7 @@ def report(
             progress=told,
         )
     for place in places:
-        made.save(place, print_edition=print_edition, address=address, docs=docs)
+        made.save(place, address=address, docs=docs)
     _deliver(made, log, card, version, tracking_uri)
     _show(made)
     return EXIT[made.verdict]
@@ -142,9 +136,7 @@ def _require_one(modes: Mapping[str, object]) -> None:
         raise InputError(f"give one of {', '.join(modes)}; {found}")
 
 
-def _places(
-    outputs: list[Path], pdf: Path | None, card: Path | None, links: Mapping[str, str | None]
-) -> list[Path]:
+def _places(outputs: list[Path], card: Path | None, links: Mapping[str, str | None]) -> list[Path]:
     """Return where the report goes; a path that cannot be written is refused before any run is
     read.
     """
@@ -154,14 +146,13 @@ def _places(
         if address is not None and not address.startswith(("http://", "https://")):
             raise InputError(f"{option} {address}: must begin with http:// or https://")
     wanted: list[tuple[Path, tuple[str, ...]]] = [(place, SUFFIXES) for place in outputs]
-    wanted += [
-        (place, (suffix,)) for place, suffix in ((pdf, ".pdf"), (card, ".md")) if place is not None
-    ]
+    if card is not None:
+        wanted.append((card, (".md",)))
     for place, suffixes in wanted:
         check_place(place, suffixes)
     if len({place.resolve() for place, _ in wanted}) < len(wanted):
         raise InputError("two outputs have the same name; give each its own")
-    return [*outputs, *([] if pdf is None else [pdf])]
+    return outputs
 
 
 def _version(text: str | None) -> tuple[str, str] | None:
@@ -272,5 +263,4 @@ def _refuse(context: typer.Context, mode: str, *used: str) -> None:
     """Refuse options that would be ignored: users who give them expect an effect."""
     for name, value in context.params.items():
         if name not in used and value and (name, value) != ("edition", "internal"):
-            option = "print" if name == "print_edition" else name.replace("_", "-")
-            raise InputError(f"--{option} says nothing with {mode}; leave it out")
+            raise InputError(f"--{name.replace('_', '-')} says nothing with {mode}; leave it out")

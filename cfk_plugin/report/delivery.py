@@ -1,21 +1,14 @@
-"""A report where it is read: as a card, a comparison, a file, on paper, in MLflow and its
-registry.
-"""
+"""A report where it is read: as a card, a comparison, in MLflow and its registry."""
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
-import signal
-import subprocess
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from cfk_plugin.errors import InputError, MissingDependencyError, ReportError, whole_file
+from cfk_plugin.errors import InputError
 from cfk_plugin.records.reading import Artifacts, if_there, run_named
 from cfk_plugin.records.run import LONGEST_DESCRIPTION, client_of, tracking_errors, write
 from cfk_plugin.report.data import Amount, Change, CheckResult, Group, ReportData
@@ -299,99 +292,6 @@ def _title_of(data: ReportData) -> str:
         f"{markdown(str(head['title']))}, {markdown(str(head['as_of']))}, verdict"
         f" **{data.verdict}**"
     )
-
-
-# --- files ---
-
-
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome", "msedge")
-"""Names of Chromium that are looked for on the path."""
-
-_SECONDS = 120.0
-
-_OPTIONS = (
-    "--headless",
-    "--disable-gpu",
-    "--disable-dev-shm-usage",  # containers give it too little room
-    "--no-first-run",
-    "--no-pdf-header-footer",  # would print the date and a path of this machine
-    "--generate-pdf-document-outline",
-    # The report makes no request, and neither should the browser.
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-extensions",
-    "--disable-sync",
-    "--proxy-server=127.0.0.1:9",
-    "--host-resolver-rules=MAP * ~NOTFOUND",
-)
-
-
-def write_pdf(html: str, path: str | os.PathLike[str], *, browser: str | None = None) -> None:
-    """Print a report, best in its print edition, to a PDF; an existing file is replaced when the
-    PDF is complete.
-
-    The browser is the one named here, or the first of `BROWSERS` on the path. It runs without
-    window, network or profile, on a copy of the report in a temporary folder that is removed. Two
-    PDFs of one report differ in their time of creation.
-    """
-    program = _find(browser)
-    with tempfile.TemporaryDirectory(prefix="cfk-pdf-", ignore_cleanup_errors=True) as folder:
-        page, printed = Path(folder, "report.html"), Path(folder, "report.pdf")
-        page.write_text(html, encoding="utf-8")
-        command = [
-            program,
-            *_OPTIONS,
-            f"--user-data-dir={folder}/profile",
-            f"--print-to-pdf={printed}",
-        ]
-        if hasattr(os, "geteuid") and os.geteuid() == 0:
-            command.append("--no-sandbox")  # Chromium refuses to run as root with one
-        ended = _run([*command, page.as_uri()])
-        if not printed.is_file() or not printed.read_bytes().startswith(b"%PDF"):
-            msg = (
-                f"{program} did not print the report ({ended}); put another one on the path before"
-                " it, or name it: write_pdf(..., browser=...)"
-            )
-            raise ReportError(msg)
-        with whole_file(Path(path)) as draft:
-            shutil.copyfile(printed, draft)
-
-
-def _find(browser: str | None) -> str:
-    for name in [browser] if browser else BROWSERS:
-        if found := shutil.which(name):
-            return found
-    looked = (
-        f"{browser} is no program" if browser else f"none of {', '.join(BROWSERS)} is on the path"
-    )
-    msg = f"a PDF is printed by a Chromium, and {looked}; install one (apt install chromium)"
-    raise MissingDependencyError(msg)
-
-
-def _run(command: list[str]) -> str:
-    """Run the browser, and end it with all its processes when time is up; return how it ended."""
-    with subprocess.Popen(  # noqa: S603 - the program is the user's choice
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    ) as process:
-        try:
-            return f"exit code {process.wait(_SECONDS)}"
-        except subprocess.TimeoutExpired:
-            return f"no answer in {_SECONDS:.0f} s"
-        finally:
-            if process.poll() is None:
-                _end(process)
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    if hasattr(os, "killpg"):
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-    else:
-        process.kill()
 
 
 SOURCES = "cfk.report"

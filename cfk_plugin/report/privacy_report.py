@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from cfk_plugin.records.reading import Moment
 
 
-SUFFIXES = (".html", ".json", ".md", ".csv", ".xml", ".pdf")
+SUFFIXES = (".html", ".json", ".md", ".csv", ".xml")
 """Formats of `PrivacyReport.save`."""
 
 
@@ -243,31 +243,24 @@ class PrivacyReport:
         address: str | None = None,
         docs: str | None = None,
     ) -> None:
-        """Write the report in the format of the name's ending: .html, .json, .md, .csv, .xml
-        (JUnit) or .pdf.
+        """Write the report in the format of the name's ending: .html, .json, .md, .csv or .xml
+        (JUnit).
 
-        An existing file is replaced when the new one is complete. A PDF is printed by the system's
-        Chromium.
+        An existing file is replaced when the new one is complete.
 
         Parameters
         ----------
         path : path
         print_edition, address, docs
-            For HTML, as in `to_html`; a PDF is always the print edition.
+            For HTML, as in `to_html`.
 
         Raises
         ------
         InputError
             If the path cannot be written.
-        MissingDependencyError
-            If a PDF is asked for and there is no Chromium.
         """
         place = Path(path)
         check_place(place, SUFFIXES)
-        suffix = place.suffix.lower()
-        if suffix == ".pdf":
-            delivery.write_pdf(self.to_html(print_edition=True, address=address, docs=docs), place)
-            return
         makers: dict[str, Callable[[], str]] = {
             ".html": lambda: self.to_html(print_edition=print_edition, address=address, docs=docs),
             ".json": self.to_json,
@@ -277,7 +270,7 @@ class PrivacyReport:
         }
         # line ends are not translated: the same report has the same bytes
         with whole_file(place) as draft:
-            draft.write_bytes(makers[suffix]().encode("utf-8"))
+            draft.write_bytes(makers[place.suffix.lower()]().encode("utf-8"))
 
     def log(self) -> str:
         """Log the report to MLflow, as HTML, JSON and Markdown, and return the id of the run that

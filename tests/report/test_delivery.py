@@ -1,12 +1,10 @@
-"""A report in every form and place: saved, printed, logged, in a registry, and asked for by a
+"""A report in every form and place: saved, logged, in a registry, and asked for by a
 command.
 """
 
 from __future__ import annotations
 
-import os
 import re
-import time
 from pathlib import Path
 
 import pytest
@@ -16,8 +14,7 @@ from typer.testing import CliRunner, Result
 import reported
 from cfk_plugin import PrivacyReport
 from cfk_plugin.cli import app
-from cfk_plugin.errors import InputError, MissingDependencyError, ReportError, TrackingError
-from cfk_plugin.report.delivery import BROWSERS, write_pdf
+from cfk_plugin.errors import InputError, TrackingError
 from tracking_server import tracking_server
 
 CANARY = "canary-7f3a"
@@ -120,7 +117,7 @@ def test_on_paper_everything_is_open_and_links_need_an_address(
     report: PrivacyReport, run_id: str
 ) -> None:
     cfk(f"report --run {run_id} -o screen.html --address https://mlflow.example", 3)
-    cfk(f"report --run {run_id} -o paper.html --print", 3)
+    report.save("paper.html", print_edition=True)
     screen, paper = (
         Path(f"{name}.html").read_text(encoding="utf-8") for name in ("screen", "paper")
     )
@@ -162,7 +159,6 @@ WRONG = {
     "report --run {run} -o r.txt": "r.txt: the name must end in",
     "report --run {run} -o r.json -o ./r.json": "two outputs have the same name",
     "report --run {run} -o no/r.json": "no/r.json: the folder does not exist",
-    "report --run {run} --pdf r.html": "r.html: the name must end in .pdf",
     "report --run {run} --card r.html": "r.html: the name must end in .md",
     "report --run nobody --edition public --tracking-uri http://127.0.0.1:9": "edition must be internal or external",
     "report --run {run} --preset GDPR": "GDPR",
@@ -322,73 +318,11 @@ def test_without_room_for_the_verdict_the_description_stays(run_id: str, version
         assert cfk(f"report --run {run_id} --model {wrong}", 2).stderr
 
 
-# --- paper ---
-
-
-def program(path: Path, script: str) -> str:
-    path.write_text(f"#!/bin/sh\n{script}\n")
-    path.chmod(0o755)
-    return str(path)
-
-
-def on_the_path(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a script be the first browser that is found."""
-    (folder / "programs").mkdir()
-    program(folder / "programs" / BROWSERS[0], script)
-    monkeypatch.setenv("PATH", f"{folder / 'programs'}{os.pathsep}{os.environ['PATH']}")
-
-
-def test_without_a_browser_it_is_said_what_to_install(
-    report: PrivacyReport, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with pytest.raises(MissingDependencyError, match="no-such-browser is no program"):
-        write_pdf(report.to_html(), "report.pdf", browser="no-such-browser")
-    monkeypatch.setenv("PATH", ".")
-    with pytest.raises(MissingDependencyError, match="apt install chromium"):
-        report.save("report.pdf")
-
-
-def test_a_browser_gets_a_new_profile_and_no_network_and_leaves_what_was_there(
-    report: PrivacyReport, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    said, target = tmp_path / "said", tmp_path / "report.pdf"
-    script = f'for option in "$@"; do echo "$option" >> {said}; done; exit 3'
-    on_the_path(tmp_path, script, monkeypatch)
-    target.write_bytes(b"of last month")
-    with pytest.raises(ReportError, match="exit code 3"):
-        report.save(target)
-    assert target.read_bytes() == b"of last month"
-    options = said.read_text().splitlines()
-    assert "--proxy-server=127.0.0.1:9" in options
-    assert ("--no-sandbox" in options) == (os.geteuid() == 0)
-    (profile,) = [
-        option.split("=")[1] for option in options if option.startswith("--user-data-dir=")
-    ]
-    assert not Path(profile).parent.exists()
-
-
-def test_a_browser_that_hangs_is_ended_with_its_children(
-    report: PrivacyReport, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("cfk_plugin.report.delivery._SECONDS", 0.5)
-    child = tmp_path / "child"
-    on_the_path(tmp_path, f"sleep 600 & echo $! > {child}; wait", monkeypatch)
-    with pytest.raises(ReportError, match="no answer"):
-        report.save("report.pdf")
-    number = int(child.read_text())
-    while (
-        Path(f"/proc/{number}").exists()
-        and "Z" not in Path(f"/proc/{number}/stat").read_text().split()
-    ):
-        time.sleep(0.01)
-    assert not Path("report.pdf").exists()
-
-
 # --- a server ---
 
 
 @pytest.mark.slow
-def test_over_http_and_on_paper_as_from_a_file(here: Path, mlflow_store: str) -> None:
+def test_over_http_as_from_a_file(here: Path, mlflow_store: str) -> None:
     from spooled import explanations
 
     with tracking_server(here) as server:
@@ -398,11 +332,8 @@ def test_over_http_and_on_paper_as_from_a_file(here: Path, mlflow_store: str) ->
         client.create_registered_model("loans")
         client.create_model_version("loans", source=f"runs:/{runs[0]}/model", run_id=runs[0])
         where = f"--tracking-uri {server.url}"
-        result = cfk(
-            f"report --experiment served {where} --log --model loans/1 -o report.json --pdf report.pdf"
-        )
+        result = cfk(f"report --experiment served {where} --log --model loans/1 -o report.json")
         assert result.stdout.startswith("verdict: ")
-        assert Path("report.pdf").read_bytes().startswith(b"%PDF-")
         (own,) = client.search_runs(
             [client.get_run(runs[0]).info.experiment_id], f"tags.`{VERDICT}` LIKE '%'"
         )
