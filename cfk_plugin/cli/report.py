@@ -47,9 +47,7 @@ def report(
     ] = None,
     output: Annotated[
         list[Path] | None,
-        typer.Option(
-            "--output", "-o", help=".html, .json, .md, .csv or .xml (JUnit); may be repeated."
-        ),
+        typer.Option("--output", "-o", help=".html, .json or .md; may be repeated."),
     ] = None,
     edition: Annotated[
         str, typer.Option(help="internal: exact, names runs. external: banded, to give away.")

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from cfk_plugin.records.reading import Moment
 
 
-SUFFIXES = (".html", ".json", ".md", ".csv", ".xml")
+SUFFIXES = (".html", ".json", ".md")
 """Formats of `PrivacyReport.save`."""
 
 
@@ -214,16 +214,6 @@ class PrivacyReport:
         """Return the whole report as Markdown."""
         return render.render_markdown(self._document())
 
-    def to_csv(self) -> str:
-        """Return one line per check as CSV."""
-        return render.render_csv(self.data)
-
-    def to_junit(self) -> str:
-        """Return the checks as JUnit XML: those that need a person, or were not measured, are
-        skipped, never passed.
-        """
-        return render.render_junit(self.data)
-
     def model_card(self, *, where: str = "") -> str:
         """Return the report in short, for the description of a registered model; see
         `describe_model_version`.
@@ -243,8 +233,7 @@ class PrivacyReport:
         address: str | None = None,
         docs: str | None = None,
     ) -> None:
-        """Write the report in the format of the name's ending: .html, .json, .md, .csv or .xml
-        (JUnit).
+        """Write the report in the format of the name's ending: .html, .json or .md.
 
         An existing file is replaced when the new one is complete.
 
@@ -265,8 +254,6 @@ class PrivacyReport:
             ".html": lambda: self.to_html(print_edition=print_edition, address=address, docs=docs),
             ".json": self.to_json,
             ".md": self.to_markdown,
-            ".csv": self.to_csv,
-            ".xml": self.to_junit,
         }
         # line ends are not translated: the same report has the same bytes
         with whole_file(place) as draft:

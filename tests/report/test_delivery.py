@@ -54,7 +54,6 @@ def cfk(command: str, code: int | None = None) -> Result:
 
 def test_every_form_is_saved_by_its_suffix(report: PrivacyReport, tmp_path: Path) -> None:
     forms = {".html": report.to_html(), ".json": report.to_json(), ".md": report.to_markdown()}
-    forms |= {".csv": report.to_csv(), ".xml": report.to_junit()}
     for suffix in forms:
         report.save(f"report{suffix}")
     assert {path.suffix: path.read_bytes().decode() for path in tmp_path.iterdir()} == forms
