@@ -71,13 +71,6 @@ def report(
     log: Annotated[
         bool, typer.Option("--log", help="Log the report to MLflow, beside its run.")
     ] = False,
-    card: Annotated[Path | None, typer.Option(help="A model card, .md.")] = None,
-    model: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME/VERSION", help="Put the card into the description of this model."
-        ),
-    ] = None,
     compare: Annotated[
         tuple[str, str] | None,
         typer.Option(metavar="BEFORE AFTER", help="Files, or runs with a report, to compare."),
@@ -104,10 +97,7 @@ def report(
     if compare is not None:
         _refuse(context, "--compare", "output", "tracking_uri", "compare")
         return _compare(compare, output or [], tracking_uri)
-    places, version = (
-        _places(output or [], card, {"--address": address, "--docs": docs}),
-        _version(model),
-    )
+    places = _places(output or [], {"--address": address, "--docs": docs})
     with progress_bar("reading runs", console(stderr=True)) as told:
         made = (PrivacyReport.of_runs if experiment is None else PrivacyReport.of_experiment)(
             run if experiment is None else experiment,  # type: ignore[arg-type]  # each to its own
@@ -122,7 +112,10 @@ def report(
         )
     for place in places:
         made.save(place, address=address, docs=docs)
-    _deliver(made, log, card, version, tracking_uri)
+    if log:
+        with redirect_stdout(sys.stderr):  # MLflow prints addresses
+            run_id = made.log()
+        say(f"logged to MLflow run {run_id}", stderr=True)
     _show(made)
     return EXIT[made.verdict]
 
@@ -134,7 +127,7 @@ def _require_one(modes: Mapping[str, object]) -> None:
         raise InputError(f"give one of {', '.join(modes)}; {found}")
 
 
-def _places(outputs: list[Path], card: Path | None, links: Mapping[str, str | None]) -> list[Path]:
+def _places(outputs: list[Path], links: Mapping[str, str | None]) -> list[Path]:
     """Return where the report goes; a path that cannot be written is refused before any run is
     read.
     """
@@ -143,50 +136,11 @@ def _places(outputs: list[Path], card: Path | None, links: Mapping[str, str | No
     for option, address in links.items():
         if address is not None and not address.startswith(("http://", "https://")):
             raise InputError(f"{option} {address}: must begin with http:// or https://")
-    wanted: list[tuple[Path, tuple[str, ...]]] = [(place, SUFFIXES) for place in outputs]
-    if card is not None:
-        wanted.append((card, (".md",)))
-    for place, suffixes in wanted:
-        check_place(place, suffixes)
-    if len({place.resolve() for place, _ in wanted}) < len(wanted):
+    for place in outputs:
+        check_place(place, SUFFIXES)
+    if len({place.resolve() for place in outputs}) < len(outputs):
         raise InputError("two outputs have the same name; give each its own")
     return outputs
-
-
-def _version(text: str | None) -> tuple[str, str] | None:
-    if text is None:
-        return None
-    name, _, version = text.removeprefix("models:/").rpartition("/")
-    if not name or not version.isdecimal():
-        raise InputError(
-            f"--model {text}: give name and number of a registered version, as in loans/3"
-        )
-    return name, version
-
-
-def _deliver(
-    made: PrivacyReport,
-    log: bool,
-    card: Path | None,
-    version: tuple[str, str] | None,
-    tracking_uri: str | None,
-) -> None:
-    from cfk_plugin._files import write_report
-    from cfk_plugin.report.delivery import describe_model_version
-
-    where = ""
-    if log:
-        with redirect_stdout(sys.stderr):  # MLflow prints addresses
-            run_id = made.log()
-        say(f"logged to MLflow run {run_id}", stderr=True)
-        # The external edition names no run.
-        internal = made.data.report["edition"] == "internal"
-        where = f"artifact cfk/report.html of MLflow run {run_id}" if internal else ""
-    if card is not None:
-        write_report(card, made.model_card(where=where))
-    if version is not None:
-        describe_model_version(*version, made.model_card(where=where), tracking_uri)
-        say(f"described version {version[1]} of model {version[0]}", stderr=True)
 
 
 def _show(made: PrivacyReport) -> None:

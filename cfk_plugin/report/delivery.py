@@ -1,150 +1,18 @@
-"""A report where it is read: as a card, a comparison, in MLflow and its registry."""
+"""A report where it is read: as a comparison, and in MLflow."""
 
 from __future__ import annotations
 
-import re
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from cfk_plugin.errors import InputError
-from cfk_plugin.records.reading import Artifacts, if_there, run_named
-from cfk_plugin.records.run import LONGEST_DESCRIPTION, client_of, tracking_errors, write
-from cfk_plugin.report.data import Amount, Change, CheckResult, Group, ReportData
+from cfk_plugin.records.reading import Artifacts, run_named
+from cfk_plugin.records.run import client_of, tracking_errors, write
+from cfk_plugin.report.data import Amount, Change, ReportData
 from cfk_plugin.report.disclosure import shown, unit_of
-from cfk_plugin.report.render import STATUS_TEXTS, WORST_FIRST, amounts_of, markdown
-
-if TYPE_CHECKING:
-    from mlflow.entities.model_registry import ModelVersion
-
-
-_KEY = (
-    *(
-        "k_min",
-        "k_desired_min",
-        "k_effective_min",
-        "k_intersection_min",
-        "prosecutor_risk_max",
-        "marketer_risk",
-    ),
-    *(
-        "pureness_mean",
-        "pureness_min",
-        "ncp_mean",
-        "withheld_rate",
-        "native_rate",
-        "epsilon",
-        "epsilon_spent",
-    ),
-)
-"""Metrics that a card shows, in this order."""
-_MOST_GROUPS = 8
-_MOST_CHECKS = 10
-_LONG = 200  # characters of one text
-_SHORTENED = "\n\nShortened: the whole report says more.\n"
-
-
-def render_model_card(data: ReportData, *, where: str = "") -> str:
-    """Write the report in short, as Markdown, no longer than a registry stores; `where` says where
-    the whole one is.
-    """
-    head, where = data.report, where or f"id {data.report['id']}"
-    found = {
-        status: [check for check in data.checks if check.status == status] for status in WORST_FIRST
-    }
-    names = {
-        status: [_name(check.id, data) for check in checks]
-        for status, checks in found.items()
-        if checks
-    }
-    open_ = [_check(check, data) for status in WORST_FIRST[:-1] for check in found[status]]
-    sections = {
-        "Not covered": "\n".join(f"* {_text(each)}" for each in head["not_covered"]),
-        "Key figures": "\n".join(_key_figures(data)),
-        "Checks that did not pass": _first(open_, "\n", "\n* and "),
-        "Group differences": "\n".join(_gaps(data.groups)),
-        "Limits": "\n".join(f"* {_text(each)}" for each in data.limits),
-    }
-    edition, as_of = str(head["edition"]).capitalize(), _text(str(head["as_of"]))
-    parts = [
-        f"# Privacy report: {data.verdict}",
-        (
-            f"{_text(str(head['title']))}. {edition} edition, as of {as_of}. Whole report:"
-            f" {_text(where)}."
-        ),
-        "\n".join(
-            f"* **{STATUS_TEXTS[status]}**: {_first(texts, ', ', ' and ')}"
-            for status, texts in names.items()
-        ),
-        *(f"## {title}\n\n{text}" for title, text in sections.items() if text),
-    ]
-    return fitted("\n\n".join(part for part in parts if part) + "\n", LONGEST_DESCRIPTION)
-
-
-def fitted(card: str, room: int) -> str:
-    """Return a card of at most `room` characters that says if sections are left out; empty if
-    nothing fits.
-    """
-    if len(card) <= room:
-        return card
-    sections = card.split("\n\n## ")
-    while len(sections) > 1:
-        sections.pop()
-        shorter = "\n\n## ".join(sections) + _SHORTENED
-        if len(shorter) <= room:
-            return shorter
-    return ""
-
-
-def _first(texts: Sequence[str], between: str, last: str) -> str:
-    more = f"{last}{len(texts) - _MOST_CHECKS} more" if len(texts) > _MOST_CHECKS else ""
-    return between.join(texts[:_MOST_CHECKS]) + more
-
-
-def _check(check: CheckResult, data: ReportData) -> str:
-    measured, asked = amounts_of(check)
-    asked = f", asked {asked}" if check.threshold.measured else ""
-    figures = f" {measured}{asked}." if check.measured.measured else ""
-    return (
-        f"* **{STATUS_TEXTS[check.status]}** {_name(check.id, data)}:{figures} {_text(check.text)}"
-    )
-
-
-def _key_figures(data: ReportData) -> Iterator[str]:
-    amounts = [(name, amount) for name in _KEY if (amount := data.metric(name)).measured]
-    if amounts:
-        yield "| figure | value |\n|---|---|"
-        yield from (
-            f"| {_name(name, data)} | {markdown(shown(amount, unit_of(name)))} |"
-            for name, amount in amounts
-        )
-
-
-def _gaps(groups: Iterable[Group]) -> Iterator[str]:
-    """Show the largest gaps; the whole report has all."""
-    measured = [group for group in groups if group.gap.measured]
-    if not measured:
-        return
-    yield "| group | figure | in it | others | gap |\n|---|---|---|---|---|"
-    for group in sorted(measured, key=lambda group: -abs(group.gap.value or 0.0))[:_MOST_GROUPS]:
-        amounts = " | ".join(
-            markdown(shown(amount)) for amount in (group.mean, group.rest, group.gap)
-        )
-        yield (
-            f"| {_text(group.attribute)}: {_text(group.group)} | {_text(group.metric)} |"
-            f" {amounts} |"
-        )
-
-
-def _name(name: str, data: ReportData) -> str:
-    found = data.definitions.get(name)
-    return _text(found.name if found is not None else name)
-
-
-def _text(text: str) -> str:
-    return markdown(text if len(text) <= _LONG else f"{text[: _LONG - 1]}…")
-
+from cfk_plugin.report.render import STATUS_TEXTS, amounts_of, markdown
 
 _ABSENT = "not in the report"
 _POPULATION = ("fingerprint", "people", "rows", "subject_key")  # its shares are among the metrics
@@ -358,54 +226,3 @@ def _listed(run_ids: Sequence[str]) -> str:
         return text
     kept = text[: _LONGEST_TAG - 20].rpartition(",")[0]
     return f"{kept} and {len(run_ids) - kept.count(',') - 1} more"
-
-
-_START, _END = "<!-- cfk report: replaced by the next one -->", "<!-- end of cfk report -->"
-_SECTION = re.compile(
-    rf"\n*{re.escape(_START)}(?:(?!{re.escape(_START)}).)*?{re.escape(_END)}\n*", re.DOTALL
-)
-_HEADING = re.compile(r"^(#{1,5}) ", re.MULTILINE)
-
-
-def describe_model_version(
-    name: str, version: str, text: str, tracking_uri: str | None = None
-) -> None:
-    """Put a card, from `render_model_card`, into the description of a registered model's version.
-
-    It replaces the earlier report's. Its headings become one level lower, and its last sections are
-    left out if the description has no room for them. The rest of the description stays as it is.
-
-    Raises
-    ------
-    InputError
-        If there is no such version, or its description leaves no room for the verdict.
-    TrackingError
-        If MLflow cannot be asked, or does not take it.
-    """
-    with tracking_errors("the registry cannot be read"):
-        client = client_of(tracking_uri, makes=False)
-        found = if_there(
-            lambda: client.get_model_version(name, version), "the registry cannot be read"
-        )
-    if found is None:
-        raise InputError(f"the registry has no version {version} of a model {name!r}")
-    description = _described(found, text)
-    with tracking_errors("the registry did not take the description"):
-        client.update_model_version(name, version, description)
-
-
-def _described(found: ModelVersion, text: str) -> str:
-    own = _SECTION.sub("\n\n", found.description or "").strip()
-    before = f"{own}\n\n{_START}\n" if own else f"{_START}\n"
-    after = f"\n{_END}\n"
-    # A lower heading takes one more character: make room for the markers first, then for the
-    # headings.
-    room = LONGEST_DESCRIPTION - len(before) - len(after)
-    card = fitted(text, room - len(_HEADING.findall(text)))
-    if not card:
-        raise InputError(
-            f"the description of version {found.version} of {found.name!r} has {len(own):,} of"
-            f" {LONGEST_DESCRIPTION:,} characters and leaves no room for the report's verdict;"
-            " shorten it"
-        )
-    return before + _HEADING.sub(r"#\1 ", card).strip() + after

@@ -214,17 +214,6 @@ class PrivacyReport:
         """Return the whole report as Markdown."""
         return render.render_markdown(self._document())
 
-    def model_card(self, *, where: str = "") -> str:
-        """Return the report in short, for the description of a registered model; see
-        `describe_model_version`.
-
-        Parameters
-        ----------
-        where : str
-            Where the whole report is.
-        """
-        return delivery.render_model_card(self.data, where=where)
-
     def save(
         self,
         path: str | os.PathLike[str],

@@ -1,6 +1,4 @@
-"""A report in every form and place: saved, logged, in a registry, and asked for by a
-command.
-"""
+"""A report in every form and place: saved, logged, and asked for by a command."""
 
 from __future__ import annotations
 
@@ -19,8 +17,6 @@ from tracking_server import tracking_server
 
 CANARY = "canary-7f3a"
 VERDICT, SOURCES = "cfk.report.verdict", "cfk.report"
-LONGEST = 5_000  # characters of a description that a registry takes
-NAME = "loans explained"
 
 
 @pytest.fixture(scope="module")
@@ -158,7 +154,6 @@ WRONG = {
     "report --run {run} -o r.txt": "r.txt: the name must end in",
     "report --run {run} -o r.json -o ./r.json": "two outputs have the same name",
     "report --run {run} -o no/r.json": "no/r.json: the folder does not exist",
-    "report --run {run} --card r.html": "r.html: the name must end in .md",
     "report --run nobody --edition public --tracking-uri http://127.0.0.1:9": "edition must be internal or external",
     "report --run {run} --preset GDPR": "GDPR",
     "report --run {run} --inputs no.yaml": "no.yaml",
@@ -167,8 +162,6 @@ WRONG = {
     "report --run {run} --since yesterday": "since must be a day",
     "report --run {run} --since 2999-01-01": "choose another period",
     "report --run {run} --address ftp://x": "must begin with http:// or https://",
-    "report --run {run} --model loans": "--model loans: give name and number",
-    "report --run {run} --model loans/9": "no version 9 of a model 'loans'",
     "report --run {run} --tracking-uri http://127.0.0.1:9": "does not answer",
     "report --run nobody --tracking-uri sqlite:///none.db": "there is no MLflow store none.db",
     "report --experiment nobody --tracking-uri none": "there is no MLflow store none",
@@ -240,83 +233,6 @@ def test_a_report_of_several_runs_is_logged_to_a_run_of_its_own(store: str) -> N
     )
 
 
-# --- a registry ---
-
-CARD = f"# {NAME}\n\n" + "What the model does, in our own words. " * 40
-
-
-@pytest.fixture
-def version(here: Path, store: str) -> str:
-    """Return a new version of a model, with a description of its own."""
-    client = MlflowClient()
-    if not client.search_registered_models(f"name = '{NAME.replace(' ', '-')}'"):
-        client.create_registered_model(NAME.replace(" ", "-"))
-    made = client.create_model_version(
-        NAME.replace(" ", "-"), source="runs:/none/model", description=CARD
-    )
-    return f"{made.name}/{made.version}"
-
-
-def description(version: str, new: str | None = None) -> str:
-    if new is not None:
-        MlflowClient().update_model_version(*version.split("/"), new)
-    return str(MlflowClient().get_model_version(*version.split("/")).description)
-
-
-def test_the_card_stays_and_the_last_report_stands_below(version: str) -> None:
-    run_id = reported.run()
-    cfk(f"report --run {run_id} --log --card card.md --model {version}", 3)
-    text, card = description(version), Path("card.md").read_text(encoding="utf-8")
-    assert text.startswith(CARD.strip())
-    assert "\n## Privacy report: review\n" in text
-    assert "\n### Not covered\n" in text
-    assert f"artifact cfk/report.html of MLflow run {run_id}" in card
-    assert max(len(card), len(text)) <= LONGEST
-    cfk(f"report --run {run_id} --log --model {version}", 3)
-    assert description(version) == text  # the same report again changes nothing
-    description(version, f"{text}\nA note of ours.\n")
-    cfk(f"report --run {run_id} --preset k20 --model {version}", 1)
-    assert description(version).startswith(CARD.strip())
-    assert "A note of ours." in description(version)
-    assert re.findall("## Privacy report: (.*)", description(version)) == ["fail"]
-
-
-def test_a_mark_without_its_end_takes_nothing_with_it(run_id: str, version: str) -> None:
-    command = f"report --run {run_id} --model {version}"
-    cfk(command, 3)
-    description(
-        version,
-        description(version)[:3_000].replace("<!-- end of cfk report -->", "") + "\nOur note.",
-    )
-    for _ in range(2):
-        cfk(command, 3)
-    assert "Our note." in description(version)
-    assert description(version).startswith(CARD.strip())
-    assert description(version).count("<!-- end of cfk report -->") == 1
-
-
-@pytest.mark.parametrize("left", [5_000, 2_000, 800])
-def test_a_report_takes_the_room_that_a_description_leaves(
-    run_id: str, version: str, left: int
-) -> None:
-    own = description(version, "n" * (LONGEST - left))
-    cfk(f"report --run {run_id} --model {version}", 3)
-    text = description(version)
-    assert text.startswith(own)
-    assert "Privacy report: review" in text
-    assert ("Shortened" in text, len(text) <= LONGEST) == (left < LONGEST, True)
-
-
-def test_without_room_for_the_verdict_the_description_stays(run_id: str, version: str) -> None:
-    own = description(version, "n" * (LONGEST - 200))
-    said = cfk(f"report --run {run_id} --model {version}", 2).stderr
-    assert "4,800 of 5,000 characters and leaves no room" in said
-    assert description(version) == own
-    name, number = version.split("/")
-    for wrong in (f"{name}/{int(number) + 1}", f"{name}/one", "nobody/1"):
-        assert cfk(f"report --run {run_id} --model {wrong}", 2).stderr
-
-
 # --- a server ---
 
 
@@ -328,16 +244,11 @@ def test_over_http_as_from_a_file(here: Path, mlflow_store: str) -> None:
         server.start()
         client = MlflowClient(server.url)
         runs = [explanations().log(experiment="served", tracking_uri=server.url) for _ in range(2)]
-        client.create_registered_model("loans")
-        client.create_model_version("loans", source=f"runs:/{runs[0]}/model", run_id=runs[0])
         where = f"--tracking-uri {server.url}"
-        result = cfk(f"report --experiment served {where} --log --model loans/1 -o report.json")
+        result = cfk(f"report --experiment served {where} --log -o report.json")
         assert result.stdout.startswith("verdict: ")
         (own,) = client.search_runs(
             [client.get_run(runs[0]).info.experiment_id], f"tags.`{VERDICT}` LIKE '%'"
         )
         assert own.data.tags[SOURCES].split(",") == runs
-        assert f"MLflow run {own.info.run_id}" in str(
-            client.get_model_version("loans", "1").description
-        )
         cfk(f"report --compare report.json {own.info.run_id} {where}", 0)

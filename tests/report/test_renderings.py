@@ -378,52 +378,16 @@ def test_where_a_band_is_shown_no_number_is_in_any_form() -> None:
     forms = (
         report.to_html(),
         report.to_markdown(),
-        report.model_card(),
     )
     for text in (*forms, report._repr_html_()):
         assert not re.search(r"31,?33[0-9]", re.sub(r"data:[^\"]*", "", text))
         assert "1–10" in text
 
 
-# --- short forms ---
+# --- in a notebook ---
 
 
-def test_the_card_says_what_a_reader_of_a_registry_needs() -> None:
-    checks = [
-        line("k_min"),
-        line("pureness", "review", amount(0.96, 0.93, 0.98), 0.95),
-        line("ncp", "fail", 0.4, 0.3),
-    ]
-    report = example(checks=checks, report={"verdict": "review"})
-    card = report.model_card(where="artifact cfk/report.html of MLflow run run1")
-    data = report.data
-    for said in (
-        "# Privacy report: review\n",
-        f"Internal edition, as of {data.report['as_of']}. Whole report: artifact cfk/report.html of MLflow run run1.",
-        f"## Not covered\n\n* {data.report['not_covered'][0]}",
-        "0.96 (0.93–0.98), asked 0.95. The pureness check",
-        "## Limits",
-    ):
-        assert said in card
-    # a failure comes first
-    assert card.split("## Checks that did not pass\n\n")[1].startswith("* **fail** ")
-    assert f"Whole report: id {data.report['id']}." in report.model_card()
-    long = "x" * 10_000
-    many = example(
-        checks=[line(f"k_{place}", "fail", text=long) for place in range(40)], limits=[long] * 9
-    )
-    card = many.model_card(where=long)
-    assert len(card) <= 5_000
-    assert "and 30 more" in card
-    assert card.endswith("Shortened: the whole report says more.\n")
-
-
-def test_nothing_in_a_card_or_a_notebook_is_markup(attacked: PrivacyReport) -> None:
-    card = attacked.model_card(where=HOSTILE)
-    assert {token.type for token in tokens(card)}.isdisjoint(
-        {"html_block", "html_inline", "link_open", "image"}
-    )
-    assert "\x07" not in card
+def test_nothing_in_a_notebook_is_markup(attacked: PrivacyReport) -> None:
     cell = attacked._repr_html_()
     assert "<script>" not in cell
     assert len(re.findall("<tr>", cell)) == 1 + len(attacked.data.checks)
@@ -439,5 +403,5 @@ def test_what_was_written_is_read_back_and_rendered_alike() -> None:
     assert again.data == report.data
     # of an older report
     assert {(a.subject, a.concerns, a.judged) for a in again.data.attacks} == {("", True, True)}
-    for form in ("to_json", "to_html", "to_markdown", "model_card"):
+    for form in ("to_json", "to_html", "to_markdown"):
         assert getattr(again, form)() == getattr(report, form)()

@@ -32,7 +32,7 @@ from parts import summary_of
 from reported import check
 
 pytestmark = pytest.mark.usefixtures("store")
-FORMATS = ("to_json", "to_html", "to_markdown", "model_card")
+FORMATS = ("to_json", "to_html", "to_markdown")
 ALONE = Region(
     {"Age": Interval(24, 24), "Gender": frozenset({"F"}), "City": frozenset({"Antwerp"})}
 )
