@@ -1,6 +1,4 @@
-"""cfk report: the privacy report of logged runs, what changed between two, and the form for
-people's answers.
-"""
+"""cfk report: the privacy report of logged runs, and the form for people's answers."""
 
 from __future__ import annotations
 
@@ -25,7 +23,7 @@ if TYPE_CHECKING:
     "cfk report --run 3f2c… -o report.html -o report.json\ncfk report --experiment loans --since"
     " 2026-10-01 --until 2026-10-31 --inputs inputs.yaml -o report.html --log\ncfk report"
     " --experiment loans --edition external --preset ema-0070 -o report.html\ncfk report"
-    " --template inputs.yaml\ncfk report --compare september.json october.json",
+    " --template inputs.yaml",
     kept="files that are written by now stay",
 )
 def report(
@@ -71,10 +69,6 @@ def report(
     log: Annotated[
         bool, typer.Option("--log", help="Log the report to MLflow, beside its run.")
     ] = False,
-    compare: Annotated[
-        tuple[str, str] | None,
-        typer.Option(metavar="BEFORE AFTER", help="Files, or runs with a report, to compare."),
-    ] = None,
     template: Annotated[
         Path | None, typer.Option(help="Write an inputs.yaml to fill in, and nothing else.")
     ] = None,
@@ -82,21 +76,15 @@ def report(
     """Show what was released and at what risk, from logged runs alone.
 
     Exit code 0 when every check passes, 1 when one fails, 3 when one needs a person or was not
-    measured. With --compare 0 when nothing changed, 1 when a check fails that did not before, 3
-    when something else changed.
+    measured.
     """
     from cfk_plugin._files import progress_bar
     from cfk_plugin.report.privacy_report import PrivacyReport
 
-    _require_one(
-        {"--run": run, "--experiment": experiment, "--compare": compare, "--template": template}
-    )
+    _require_one({"--run": run, "--experiment": experiment, "--template": template})
     if template is not None:
-        _refuse(context, "--template", "template")
+        _refuse(context)
         return _write_template(template)
-    if compare is not None:
-        _refuse(context, "--compare", "output", "tracking_uri", "compare")
-        return _compare(compare, output or [], tracking_uri)
     places = _places(output or [], {"--address": address, "--docs": docs})
     with progress_bar("reading runs", console(stderr=True)) as told:
         made = (PrivacyReport.of_runs if experiment is None else PrivacyReport.of_experiment)(
@@ -169,29 +157,6 @@ def _show(made: PrivacyReport) -> None:
         )
 
 
-def _compare(sources: tuple[str, str], outputs: list[Path], tracking_uri: str | None) -> int:
-    from cfk_plugin._files import write_report
-    from cfk_plugin.report.delivery import render_comparison
-    from cfk_plugin.report.privacy_report import PrivacyReport
-
-    for place in outputs:
-        check_place(place, (".md",))
-    before, after = (PrivacyReport.read(source, tracking_uri=tracking_uri) for source in sources)
-    changes, text = after.compare(before), render_comparison(before.data, after.data)
-    for place in outputs:
-        write_report(place, text)
-    for change in changes:
-        say(f"{change['what']}: {change['before']} → {change['after']}")
-    if not changes:
-        say(f"nothing that a report compares changed; verdict: {after.verdict}")
-        return 0
-    failed, fails = (
-        {check.id for check in made.data.checks if check.status == "fail"}
-        for made in (before, after)
-    )
-    return 1 if fails - failed else 3
-
-
 def _write_template(path: Path) -> int:
     from cfk_plugin.report.inputs import template
 
@@ -211,8 +176,10 @@ def _write_template(path: Path) -> int:
     return 0
 
 
-def _refuse(context: typer.Context, mode: str, *used: str) -> None:
+def _refuse(context: typer.Context) -> None:
     """Refuse options that would be ignored: users who give them expect an effect."""
     for name, value in context.params.items():
-        if name not in used and value and (name, value) != ("edition", "internal"):
-            raise InputError(f"--{name.replace('_', '-')} says nothing with {mode}; leave it out")
+        if name != "template" and value and (name, value) != ("edition", "internal"):
+            raise InputError(
+                f"--{name.replace('_', '-')} says nothing with --template; leave it out"
+            )

@@ -1,4 +1,4 @@
-"""A report where it is read: as a comparison, and in MLflow."""
+"""A report where it is read: beside the one before, and in MLflow."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cfk_plugin.records.reading import Artifacts, run_named
 from cfk_plugin.records.run import client_of, tracking_errors, write
 from cfk_plugin.report.data import Amount, Change, ReportData
 from cfk_plugin.report.disclosure import shown, unit_of
-from cfk_plugin.report.render import STATUS_TEXTS, amounts_of, markdown
+from cfk_plugin.report.render import STATUS_TEXTS, amounts_of
 
 _ABSENT = "not in the report"
 _POPULATION = ("fingerprint", "people", "rows", "subject_key")  # its shares are among the metrics
@@ -34,12 +34,6 @@ def compare(before: ReportData, after: ReportData) -> tuple[Change, ...]:
     """Say what changed from one report to a later one of the same edition, in at most three
     digits.
     """
-    if before.report["edition"] != after.report["edition"]:
-        raise InputError(
-            f"the {before.report['edition']} and the {after.report['edition']} edition cannot be"
-            " compared: the difference would tell what the external one hides; make both reports"
-            " in one edition"
-        )
     one = all(len(data.policy["policies"]) == 1 for data in (before, after))
     old, new = (dict(_facts(data, one_policy=one)) for data in (before, after))
     pairs = {name: (old.get(name), new.get(name)) for name in {**old, **new}}
@@ -135,31 +129,6 @@ def _plain_text(value: Any) -> str:
     if isinstance(value, Sequence) and not isinstance(value, str):
         return ", ".join(map(_plain_text, value)) or "none"
     return str(value)
-
-
-def render_comparison(before: ReportData, after: ReportData) -> str:
-    changes = compare(before, after)
-    head = (
-        f"# What changed between two reports\n\n* Before: {_title_of(before)}\n* After:"
-        f" {_title_of(after)}\n* Edition: {after.report['edition']}\n"
-    )
-    if not changes:
-        return f"{head}\nNothing that a report compares changed.\n"
-    lines = [
-        f"| {markdown(c['what'])} | {markdown(c['before'])} | {markdown(c['after'])} |"
-        for c in changes
-    ]
-    return (
-        f"{head}\n" + "\n".join(["| what | before | after |", "| --- | --- | --- |", *lines]) + "\n"
-    )
-
-
-def _title_of(data: ReportData) -> str:
-    head = data.report
-    return (
-        f"{markdown(str(head['title']))}, {markdown(str(head['as_of']))}, verdict"
-        f" **{data.verdict}**"
-    )
 
 
 SOURCES = "cfk.report"

@@ -21,7 +21,6 @@ from cfk_plugin.report.data import (
     LEAST,
     Amount,
     CertificateLine,
-    Change,
     CheckResult,
     Edition,
     Group,
@@ -264,17 +263,6 @@ class PrivacyReport:
         """
         texts = {"html": self.to_html(), "json": self.to_json(), "md": self.to_markdown()}
         return delivery.log_report(self.data, texts, self.run_ids, tracking_uri=self.tracking_uri)
-
-    def compare(self, earlier: PrivacyReport) -> tuple[Change, ...]:
-        """Return ``what``, ``before`` and ``after`` of everything that changed since an earlier
-        report.
-
-        Raises
-        ------
-        InputError
-            If the two are of different editions.
-        """
-        return delivery.compare(earlier.data, self.data)
 
     def __repr__(self) -> str:
         statuses = [check.status for check in self.data.checks]

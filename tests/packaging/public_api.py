@@ -37,7 +37,6 @@ LIST = ROOT / "tests" / "public_api.txt"
 NOT_YET_REMOVED = {
     "commands": ("audit utility", "reproduce"),
     "options": {
-        "report": ("--compare",),
         "serve": ("--rate", "--workers"),
     },
     "parameters": {"protect": ("candidates",)},

@@ -123,21 +123,6 @@ def test_on_paper_everything_is_open_and_links_need_an_address(
         report.to_html(address="javascript:alert(1)")
 
 
-def test_files_and_runs_are_compared(here: Path, store: str) -> None:
-    run_id = reported.run()
-    PrivacyReport.of_runs(run_id).save("first.json")
-    PrivacyReport.of_runs(run_id, preset="k20").log()
-    assert (
-        "nothing that a report compares changed"
-        in cfk("report --compare first.json first.json", 0).stdout
-    )
-    worse = cfk(f"report --compare first.json {run_id} -o changes.md", 1).stdout
-    assert "verdict: review → fail" in worse
-    assert "check k_min: pass (" in worse
-    assert "| check k\\_min | pass (" in Path("changes.md").read_text(encoding="utf-8")
-    assert "check k_min: fail (" in cfk(f"report --compare {run_id} first.json", 3).stdout
-
-
 def test_the_form_for_people_is_written_once_and_is_valid(run_id: str, here: Path) -> None:
     cfk("report --template inputs.yaml", 0)
     form = Path("inputs.yaml").read_bytes()
@@ -147,7 +132,7 @@ def test_the_form_for_people_is_written_once_and_is_valid(run_id: str, here: Pat
 
 
 WRONG = {
-    "report": "give one of --run, --experiment, --compare, --template; got none",
+    "report": "give one of --run, --experiment, --template; got none",
     "report --run a --experiment b": "got --run and --experiment",
     "report --run nobody": "there is no run nobody",
     "report --experiment nobody": "there is no experiment 'nobody'",
@@ -165,11 +150,6 @@ WRONG = {
     "report --run {run} --tracking-uri http://127.0.0.1:9": "does not answer",
     "report --run nobody --tracking-uri sqlite:///none.db": "there is no MLflow store none.db",
     "report --experiment nobody --tracking-uri none": "there is no MLflow store none",
-    "report --compare {run} {run} --tracking-uri sqlite:///none.db": "there is no MLflow store none.db",
-    "report --compare a.json": "requires 2 arguments",
-    "report --compare no.json damaged.json": "no.json: no such file",
-    "report --compare {run} {run}": "holds no report",
-    "report --compare a.json b.json --log": "--log says nothing with --compare",
     "report --template t.yaml -o r.html": "--output says nothing with --template",
     "report --template t.txt": "t.txt: the name must end in .yaml or .yml",
 }
@@ -203,8 +183,6 @@ def test_a_report_of_one_run_is_logged_beside_it_in_each_edition(here: Path, sto
     external.log()
     assert "report-external.html" in files(run_id)
     assert PrivacyReport.read(run_id).data.report["edition"] == "internal"
-    with pytest.raises(InputError, match="cannot be compared"):
-        external.compare(report)
     report.save("report.json")
     with pytest.raises(InputError, match="names no run"):
         PrivacyReport.read("report.json").log()
@@ -251,4 +229,5 @@ def test_over_http_as_from_a_file(here: Path, mlflow_store: str) -> None:
             [client.get_run(runs[0]).info.experiment_id], f"tags.`{VERDICT}` LIKE '%'"
         )
         assert own.data.tags[SOURCES].split(",") == runs
-        cfk(f"report --compare report.json {own.info.run_id} {where}", 0)
+        logged = PrivacyReport.read(own.info.run_id, tracking_uri=server.url)
+        assert logged.to_json() == Path("report.json").read_text(encoding="utf-8")
