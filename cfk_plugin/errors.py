@@ -92,12 +92,8 @@ class WrongSignatureError(SignatureError):
     """
 
 
-class ReportError(CFKError, RuntimeError):
-    """A report cannot be made, read or written."""
-
-
 class MissingDependencyError(CFKError, ImportError):
-    """An optional library, or a browser that prints, is needed and not installed."""
+    """An optional library is needed and not installed."""
 
 
 class LookupGuaranteeWarning(UserWarning):

@@ -1,6 +1,4 @@
-"""cfk report: the privacy report of logged runs, what changed between two, and the form for
-people's answers.
-"""
+"""cfk report: the privacy report of logged runs, and the form for people's answers."""
 
 from __future__ import annotations
 
@@ -24,8 +22,8 @@ if TYPE_CHECKING:
     "report",
     "cfk report --run 3f2c… -o report.html -o report.json\ncfk report --experiment loans --since"
     " 2026-10-01 --until 2026-10-31 --inputs inputs.yaml -o report.html --log\ncfk report"
-    " --experiment loans --edition external --preset ema-0070 -o report.html --pdf report.pdf\ncfk"
-    " report --template inputs.yaml\ncfk report --compare september.json october.json",
+    " --experiment loans --edition external --preset ema-0070 -o report.html\ncfk report"
+    " --template inputs.yaml",
     kept="files that are written by now stay",
 )
 def report(
@@ -47,12 +45,7 @@ def report(
     ] = None,
     output: Annotated[
         list[Path] | None,
-        typer.Option(
-            "--output", "-o", help=".html, .json, .md, .csv, .xml (JUnit) or .pdf; may be repeated."
-        ),
-    ] = None,
-    pdf: Annotated[
-        Path | None, typer.Option(help="A PDF, printed by this machine's Chromium.")
+        typer.Option("--output", "-o", help=".html, .json or .md; may be repeated."),
     ] = None,
     edition: Annotated[
         str, typer.Option(help="internal: exact, names runs. external: banded, to give away.")
@@ -73,23 +66,9 @@ def report(
     docs: Annotated[
         str | None, typer.Option(help="Address of the page of definitions, for links from names.")
     ] = None,
-    print_edition: Annotated[
-        bool, typer.Option("--print", help="HTML for printing: nothing is folded.")
-    ] = False,
     log: Annotated[
         bool, typer.Option("--log", help="Log the report to MLflow, beside its run.")
     ] = False,
-    card: Annotated[Path | None, typer.Option(help="A model card, .md.")] = None,
-    model: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME/VERSION", help="Put the card into the description of this model."
-        ),
-    ] = None,
-    compare: Annotated[
-        tuple[str, str] | None,
-        typer.Option(metavar="BEFORE AFTER", help="Files, or runs with a report, to compare."),
-    ] = None,
     template: Annotated[
         Path | None, typer.Option(help="Write an inputs.yaml to fill in, and nothing else.")
     ] = None,
@@ -97,25 +76,16 @@ def report(
     """Show what was released and at what risk, from logged runs alone.
 
     Exit code 0 when every check passes, 1 when one fails, 3 when one needs a person or was not
-    measured. With --compare 0 when nothing changed, 1 when a check fails that did not before, 3
-    when something else changed.
+    measured.
     """
     from cfk_plugin._files import progress_bar
     from cfk_plugin.report.privacy_report import PrivacyReport
 
-    _require_one(
-        {"--run": run, "--experiment": experiment, "--compare": compare, "--template": template}
-    )
+    _require_one({"--run": run, "--experiment": experiment, "--template": template})
     if template is not None:
-        _refuse(context, "--template", "template")
+        _refuse(context)
         return _write_template(template)
-    if compare is not None:
-        _refuse(context, "--compare", "output", "tracking_uri", "compare")
-        return _compare(compare, output or [], tracking_uri)
-    places, version = (
-        _places(output or [], pdf, card, {"--address": address, "--docs": docs}),
-        _version(model),
-    )
+    places = _places(output or [], {"--address": address, "--docs": docs})
     with progress_bar("reading runs", console(stderr=True)) as told:
         made = (PrivacyReport.of_runs if experiment is None else PrivacyReport.of_experiment)(
             run if experiment is None else experiment,  # type: ignore[arg-type]  # each to its own
@@ -129,8 +99,11 @@ def report(
             progress=told,
         )
     for place in places:
-        made.save(place, print_edition=print_edition, address=address, docs=docs)
-    _deliver(made, log, card, version, tracking_uri)
+        made.save(place, address=address, docs=docs)
+    if log:
+        with redirect_stdout(sys.stderr):  # MLflow prints addresses
+            run_id = made.log()
+        say(f"logged to MLflow run {run_id}", stderr=True)
     _show(made)
     return EXIT[made.verdict]
 
@@ -142,9 +115,7 @@ def _require_one(modes: Mapping[str, object]) -> None:
         raise InputError(f"give one of {', '.join(modes)}; {found}")
 
 
-def _places(
-    outputs: list[Path], pdf: Path | None, card: Path | None, links: Mapping[str, str | None]
-) -> list[Path]:
+def _places(outputs: list[Path], links: Mapping[str, str | None]) -> list[Path]:
     """Return where the report goes; a path that cannot be written is refused before any run is
     read.
     """
@@ -153,51 +124,11 @@ def _places(
     for option, address in links.items():
         if address is not None and not address.startswith(("http://", "https://")):
             raise InputError(f"{option} {address}: must begin with http:// or https://")
-    wanted: list[tuple[Path, tuple[str, ...]]] = [(place, SUFFIXES) for place in outputs]
-    wanted += [
-        (place, (suffix,)) for place, suffix in ((pdf, ".pdf"), (card, ".md")) if place is not None
-    ]
-    for place, suffixes in wanted:
-        check_place(place, suffixes)
-    if len({place.resolve() for place, _ in wanted}) < len(wanted):
+    for place in outputs:
+        check_place(place, SUFFIXES)
+    if len({place.resolve() for place in outputs}) < len(outputs):
         raise InputError("two outputs have the same name; give each its own")
-    return [*outputs, *([] if pdf is None else [pdf])]
-
-
-def _version(text: str | None) -> tuple[str, str] | None:
-    if text is None:
-        return None
-    name, _, version = text.removeprefix("models:/").rpartition("/")
-    if not name or not version.isdecimal():
-        raise InputError(
-            f"--model {text}: give name and number of a registered version, as in loans/3"
-        )
-    return name, version
-
-
-def _deliver(
-    made: PrivacyReport,
-    log: bool,
-    card: Path | None,
-    version: tuple[str, str] | None,
-    tracking_uri: str | None,
-) -> None:
-    from cfk_plugin._files import write_report
-    from cfk_plugin.report.delivery import describe_model_version
-
-    where = ""
-    if log:
-        with redirect_stdout(sys.stderr):  # MLflow prints addresses
-            run_id = made.log()
-        say(f"logged to MLflow run {run_id}", stderr=True)
-        # The external edition names no run.
-        internal = made.data.report["edition"] == "internal"
-        where = f"artifact cfk/report.html of MLflow run {run_id}" if internal else ""
-    if card is not None:
-        write_report(card, made.model_card(where=where))
-    if version is not None:
-        describe_model_version(*version, made.model_card(where=where), tracking_uri)
-        say(f"described version {version[1]} of model {version[0]}", stderr=True)
+    return outputs
 
 
 def _show(made: PrivacyReport) -> None:
@@ -226,29 +157,6 @@ def _show(made: PrivacyReport) -> None:
         )
 
 
-def _compare(sources: tuple[str, str], outputs: list[Path], tracking_uri: str | None) -> int:
-    from cfk_plugin._files import write_report
-    from cfk_plugin.report.delivery import render_comparison
-    from cfk_plugin.report.privacy_report import PrivacyReport
-
-    for place in outputs:
-        check_place(place, (".md",))
-    before, after = (PrivacyReport.read(source, tracking_uri=tracking_uri) for source in sources)
-    changes, text = after.compare(before), render_comparison(before.data, after.data)
-    for place in outputs:
-        write_report(place, text)
-    for change in changes:
-        say(f"{change['what']}: {change['before']} → {change['after']}")
-    if not changes:
-        say(f"nothing that a report compares changed; verdict: {after.verdict}")
-        return 0
-    failed, fails = (
-        {check.id for check in made.data.checks if check.status == "fail"}
-        for made in (before, after)
-    )
-    return 1 if fails - failed else 3
-
-
 def _write_template(path: Path) -> int:
     from cfk_plugin.report.inputs import template
 
@@ -268,9 +176,10 @@ def _write_template(path: Path) -> int:
     return 0
 
 
-def _refuse(context: typer.Context, mode: str, *used: str) -> None:
+def _refuse(context: typer.Context) -> None:
     """Refuse options that would be ignored: users who give them expect an effect."""
     for name, value in context.params.items():
-        if name not in used and value and (name, value) != ("edition", "internal"):
-            option = "print" if name == "print_edition" else name.replace("_", "-")
-            raise InputError(f"--{option} says nothing with {mode}; leave it out")
+        if name != "template" and value and (name, value) != ("edition", "internal"):
+            raise InputError(
+                f"--{name.replace('_', '-')} says nothing with --template; leave it out"
+            )

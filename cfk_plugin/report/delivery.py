@@ -1,157 +1,18 @@
-"""A report where it is read: as a card, a comparison, a file, on paper, in MLflow and its
-registry.
-"""
+"""A report where it is read: beside the one before, and in MLflow."""
 
 from __future__ import annotations
 
-import os
-import re
-import shutil
-import signal
-import subprocess
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from cfk_plugin.errors import InputError, MissingDependencyError, ReportError, whole_file
-from cfk_plugin.records.reading import Artifacts, if_there, run_named
-from cfk_plugin.records.run import LONGEST_DESCRIPTION, client_of, tracking_errors, write
-from cfk_plugin.report.data import Amount, Change, CheckResult, Group, ReportData
+from cfk_plugin.errors import InputError
+from cfk_plugin.records.reading import Artifacts, run_named
+from cfk_plugin.records.run import client_of, tracking_errors, write
+from cfk_plugin.report.data import Amount, Change, ReportData
 from cfk_plugin.report.disclosure import shown, unit_of
-from cfk_plugin.report.render import STATUS_TEXTS, WORST_FIRST, amounts_of, markdown
-
-if TYPE_CHECKING:
-    from mlflow.entities.model_registry import ModelVersion
-
-
-_KEY = (
-    *(
-        "k_min",
-        "k_desired_min",
-        "k_effective_min",
-        "k_intersection_min",
-        "prosecutor_risk_max",
-        "marketer_risk",
-    ),
-    *(
-        "pureness_mean",
-        "pureness_min",
-        "ncp_mean",
-        "withheld_rate",
-        "native_rate",
-        "epsilon",
-        "epsilon_spent",
-    ),
-)
-"""Metrics that a card shows, in this order."""
-_MOST_GROUPS = 8
-_MOST_CHECKS = 10
-_LONG = 200  # characters of one text
-_SHORTENED = "\n\nShortened: the whole report says more.\n"
-
-
-def render_model_card(data: ReportData, *, where: str = "") -> str:
-    """Write the report in short, as Markdown, no longer than a registry stores; `where` says where
-    the whole one is.
-    """
-    head, where = data.report, where or f"id {data.report['id']}"
-    found = {
-        status: [check for check in data.checks if check.status == status] for status in WORST_FIRST
-    }
-    names = {
-        status: [_name(check.id, data) for check in checks]
-        for status, checks in found.items()
-        if checks
-    }
-    open_ = [_check(check, data) for status in WORST_FIRST[:-1] for check in found[status]]
-    sections = {
-        "Not covered": "\n".join(f"* {_text(each)}" for each in head["not_covered"]),
-        "Key figures": "\n".join(_key_figures(data)),
-        "Checks that did not pass": _first(open_, "\n", "\n* and "),
-        "Group differences": "\n".join(_gaps(data.groups)),
-        "Limits": "\n".join(f"* {_text(each)}" for each in data.limits),
-    }
-    edition, as_of = str(head["edition"]).capitalize(), _text(str(head["as_of"]))
-    parts = [
-        f"# Privacy report: {data.verdict}",
-        (
-            f"{_text(str(head['title']))}. {edition} edition, as of {as_of}. Whole report:"
-            f" {_text(where)}."
-        ),
-        "\n".join(
-            f"* **{STATUS_TEXTS[status]}**: {_first(texts, ', ', ' and ')}"
-            for status, texts in names.items()
-        ),
-        *(f"## {title}\n\n{text}" for title, text in sections.items() if text),
-    ]
-    return fitted("\n\n".join(part for part in parts if part) + "\n", LONGEST_DESCRIPTION)
-
-
-def fitted(card: str, room: int) -> str:
-    """Return a card of at most `room` characters that says if sections are left out; empty if
-    nothing fits.
-    """
-    if len(card) <= room:
-        return card
-    sections = card.split("\n\n## ")
-    while len(sections) > 1:
-        sections.pop()
-        shorter = "\n\n## ".join(sections) + _SHORTENED
-        if len(shorter) <= room:
-            return shorter
-    return ""
-
-
-def _first(texts: Sequence[str], between: str, last: str) -> str:
-    more = f"{last}{len(texts) - _MOST_CHECKS} more" if len(texts) > _MOST_CHECKS else ""
-    return between.join(texts[:_MOST_CHECKS]) + more
-
-
-def _check(check: CheckResult, data: ReportData) -> str:
-    measured, asked = amounts_of(check)
-    asked = f", asked {asked}" if check.threshold.measured else ""
-    figures = f" {measured}{asked}." if check.measured.measured else ""
-    return (
-        f"* **{STATUS_TEXTS[check.status]}** {_name(check.id, data)}:{figures} {_text(check.text)}"
-    )
-
-
-def _key_figures(data: ReportData) -> Iterator[str]:
-    amounts = [(name, amount) for name in _KEY if (amount := data.metric(name)).measured]
-    if amounts:
-        yield "| figure | value |\n|---|---|"
-        yield from (
-            f"| {_name(name, data)} | {markdown(shown(amount, unit_of(name)))} |"
-            for name, amount in amounts
-        )
-
-
-def _gaps(groups: Iterable[Group]) -> Iterator[str]:
-    """Show the largest gaps; the whole report has all."""
-    measured = [group for group in groups if group.gap.measured]
-    if not measured:
-        return
-    yield "| group | figure | in it | others | gap |\n|---|---|---|---|---|"
-    for group in sorted(measured, key=lambda group: -abs(group.gap.value or 0.0))[:_MOST_GROUPS]:
-        amounts = " | ".join(
-            markdown(shown(amount)) for amount in (group.mean, group.rest, group.gap)
-        )
-        yield (
-            f"| {_text(group.attribute)}: {_text(group.group)} | {_text(group.metric)} |"
-            f" {amounts} |"
-        )
-
-
-def _name(name: str, data: ReportData) -> str:
-    found = data.definitions.get(name)
-    return _text(found.name if found is not None else name)
-
-
-def _text(text: str) -> str:
-    return markdown(text if len(text) <= _LONG else f"{text[: _LONG - 1]}…")
-
+from cfk_plugin.report.render import STATUS_TEXTS, amounts_of
 
 _ABSENT = "not in the report"
 _POPULATION = ("fingerprint", "people", "rows", "subject_key")  # its shares are among the metrics
@@ -173,12 +34,6 @@ def compare(before: ReportData, after: ReportData) -> tuple[Change, ...]:
     """Say what changed from one report to a later one of the same edition, in at most three
     digits.
     """
-    if before.report["edition"] != after.report["edition"]:
-        raise InputError(
-            f"the {before.report['edition']} and the {after.report['edition']} edition cannot be"
-            " compared: the difference would tell what the external one hides; make both reports"
-            " in one edition"
-        )
     one = all(len(data.policy["policies"]) == 1 for data in (before, after))
     old, new = (dict(_facts(data, one_policy=one)) for data in (before, after))
     pairs = {name: (old.get(name), new.get(name)) for name in {**old, **new}}
@@ -276,124 +131,6 @@ def _plain_text(value: Any) -> str:
     return str(value)
 
 
-def render_comparison(before: ReportData, after: ReportData) -> str:
-    changes = compare(before, after)
-    head = (
-        f"# What changed between two reports\n\n* Before: {_title_of(before)}\n* After:"
-        f" {_title_of(after)}\n* Edition: {after.report['edition']}\n"
-    )
-    if not changes:
-        return f"{head}\nNothing that a report compares changed.\n"
-    lines = [
-        f"| {markdown(c['what'])} | {markdown(c['before'])} | {markdown(c['after'])} |"
-        for c in changes
-    ]
-    return (
-        f"{head}\n" + "\n".join(["| what | before | after |", "| --- | --- | --- |", *lines]) + "\n"
-    )
-
-
-def _title_of(data: ReportData) -> str:
-    head = data.report
-    return (
-        f"{markdown(str(head['title']))}, {markdown(str(head['as_of']))}, verdict"
-        f" **{data.verdict}**"
-    )
-
-
-# --- files ---
-
-
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome", "msedge")
-"""Names of Chromium that are looked for on the path."""
-
-_SECONDS = 120.0
-
-_OPTIONS = (
-    "--headless",
-    "--disable-gpu",
-    "--disable-dev-shm-usage",  # containers give it too little room
-    "--no-first-run",
-    "--no-pdf-header-footer",  # would print the date and a path of this machine
-    "--generate-pdf-document-outline",
-    # The report makes no request, and neither should the browser.
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-extensions",
-    "--disable-sync",
-    "--proxy-server=127.0.0.1:9",
-    "--host-resolver-rules=MAP * ~NOTFOUND",
-)
-
-
-def write_pdf(html: str, path: str | os.PathLike[str], *, browser: str | None = None) -> None:
-    """Print a report, best in its print edition, to a PDF; an existing file is replaced when the
-    PDF is complete.
-
-    The browser is the one named here, or the first of `BROWSERS` on the path. It runs without
-    window, network or profile, on a copy of the report in a temporary folder that is removed. Two
-    PDFs of one report differ in their time of creation.
-    """
-    program = _find(browser)
-    with tempfile.TemporaryDirectory(prefix="cfk-pdf-", ignore_cleanup_errors=True) as folder:
-        page, printed = Path(folder, "report.html"), Path(folder, "report.pdf")
-        page.write_text(html, encoding="utf-8")
-        command = [
-            program,
-            *_OPTIONS,
-            f"--user-data-dir={folder}/profile",
-            f"--print-to-pdf={printed}",
-        ]
-        if hasattr(os, "geteuid") and os.geteuid() == 0:
-            command.append("--no-sandbox")  # Chromium refuses to run as root with one
-        ended = _run([*command, page.as_uri()])
-        if not printed.is_file() or not printed.read_bytes().startswith(b"%PDF"):
-            msg = (
-                f"{program} did not print the report ({ended}); put another one on the path before"
-                " it, or name it: write_pdf(..., browser=...)"
-            )
-            raise ReportError(msg)
-        with whole_file(Path(path)) as draft:
-            shutil.copyfile(printed, draft)
-
-
-def _find(browser: str | None) -> str:
-    for name in [browser] if browser else BROWSERS:
-        if found := shutil.which(name):
-            return found
-    looked = (
-        f"{browser} is no program" if browser else f"none of {', '.join(BROWSERS)} is on the path"
-    )
-    msg = f"a PDF is printed by a Chromium, and {looked}; install one (apt install chromium)"
-    raise MissingDependencyError(msg)
-
-
-def _run(command: list[str]) -> str:
-    """Run the browser, and end it with all its processes when time is up; return how it ended."""
-    with subprocess.Popen(  # noqa: S603 - the program is the user's choice
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    ) as process:
-        try:
-            return f"exit code {process.wait(_SECONDS)}"
-        except subprocess.TimeoutExpired:
-            return f"no answer in {_SECONDS:.0f} s"
-        finally:
-            if process.poll() is None:
-                _end(process)
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    if hasattr(os, "killpg"):
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-    else:
-        process.kill()
-
-
 SOURCES = "cfk.report"
 """Tag of a run that holds a report of several runs: their ids."""
 VERDICT = "cfk.report.verdict"
@@ -458,54 +195,3 @@ def _listed(run_ids: Sequence[str]) -> str:
         return text
     kept = text[: _LONGEST_TAG - 20].rpartition(",")[0]
     return f"{kept} and {len(run_ids) - kept.count(',') - 1} more"
-
-
-_START, _END = "<!-- cfk report: replaced by the next one -->", "<!-- end of cfk report -->"
-_SECTION = re.compile(
-    rf"\n*{re.escape(_START)}(?:(?!{re.escape(_START)}).)*?{re.escape(_END)}\n*", re.DOTALL
-)
-_HEADING = re.compile(r"^(#{1,5}) ", re.MULTILINE)
-
-
-def describe_model_version(
-    name: str, version: str, text: str, tracking_uri: str | None = None
-) -> None:
-    """Put a card, from `render_model_card`, into the description of a registered model's version.
-
-    It replaces the earlier report's. Its headings become one level lower, and its last sections are
-    left out if the description has no room for them. The rest of the description stays as it is.
-
-    Raises
-    ------
-    InputError
-        If there is no such version, or its description leaves no room for the verdict.
-    TrackingError
-        If MLflow cannot be asked, or does not take it.
-    """
-    with tracking_errors("the registry cannot be read"):
-        client = client_of(tracking_uri, makes=False)
-        found = if_there(
-            lambda: client.get_model_version(name, version), "the registry cannot be read"
-        )
-    if found is None:
-        raise InputError(f"the registry has no version {version} of a model {name!r}")
-    description = _described(found, text)
-    with tracking_errors("the registry did not take the description"):
-        client.update_model_version(name, version, description)
-
-
-def _described(found: ModelVersion, text: str) -> str:
-    own = _SECTION.sub("\n\n", found.description or "").strip()
-    before = f"{own}\n\n{_START}\n" if own else f"{_START}\n"
-    after = f"\n{_END}\n"
-    # A lower heading takes one more character: make room for the markers first, then for the
-    # headings.
-    room = LONGEST_DESCRIPTION - len(before) - len(after)
-    card = fitted(text, room - len(_HEADING.findall(text)))
-    if not card:
-        raise InputError(
-            f"the description of version {found.version} of {found.name!r} has {len(own):,} of"
-            f" {LONGEST_DESCRIPTION:,} characters and leaves no room for the report's verdict;"
-            " shorten it"
-        )
-    return before + _HEADING.sub(r"#\1 ", card).strip() + after

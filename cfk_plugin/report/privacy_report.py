@@ -21,7 +21,6 @@ from cfk_plugin.report.data import (
     LEAST,
     Amount,
     CertificateLine,
-    Change,
     CheckResult,
     Edition,
     Group,
@@ -51,7 +50,7 @@ if TYPE_CHECKING:
     from cfk_plugin.records.reading import Moment
 
 
-SUFFIXES = (".html", ".json", ".md", ".csv", ".xml", ".pdf")
+SUFFIXES = (".html", ".json", ".md")
 """Formats of `PrivacyReport.save`."""
 
 
@@ -214,27 +213,6 @@ class PrivacyReport:
         """Return the whole report as Markdown."""
         return render.render_markdown(self._document())
 
-    def to_csv(self) -> str:
-        """Return one line per check as CSV."""
-        return render.render_csv(self.data)
-
-    def to_junit(self) -> str:
-        """Return the checks as JUnit XML: those that need a person, or were not measured, are
-        skipped, never passed.
-        """
-        return render.render_junit(self.data)
-
-    def model_card(self, *, where: str = "") -> str:
-        """Return the report in short, for the description of a registered model; see
-        `describe_model_version`.
-
-        Parameters
-        ----------
-        where : str
-            Where the whole report is.
-        """
-        return delivery.render_model_card(self.data, where=where)
-
     def save(
         self,
         path: str | os.PathLike[str],
@@ -243,41 +221,31 @@ class PrivacyReport:
         address: str | None = None,
         docs: str | None = None,
     ) -> None:
-        """Write the report in the format of the name's ending: .html, .json, .md, .csv, .xml
-        (JUnit) or .pdf.
+        """Write the report in the format of the name's ending: .html, .json or .md.
 
-        An existing file is replaced when the new one is complete. A PDF is printed by the system's
-        Chromium.
+        An existing file is replaced when the new one is complete.
 
         Parameters
         ----------
         path : path
         print_edition, address, docs
-            For HTML, as in `to_html`; a PDF is always the print edition.
+            For HTML, as in `to_html`.
 
         Raises
         ------
         InputError
             If the path cannot be written.
-        MissingDependencyError
-            If a PDF is asked for and there is no Chromium.
         """
         place = Path(path)
         check_place(place, SUFFIXES)
-        suffix = place.suffix.lower()
-        if suffix == ".pdf":
-            delivery.write_pdf(self.to_html(print_edition=True, address=address, docs=docs), place)
-            return
         makers: dict[str, Callable[[], str]] = {
             ".html": lambda: self.to_html(print_edition=print_edition, address=address, docs=docs),
             ".json": self.to_json,
             ".md": self.to_markdown,
-            ".csv": self.to_csv,
-            ".xml": self.to_junit,
         }
         # line ends are not translated: the same report has the same bytes
         with whole_file(place) as draft:
-            draft.write_bytes(makers[suffix]().encode("utf-8"))
+            draft.write_bytes(makers[place.suffix.lower()]().encode("utf-8"))
 
     def log(self) -> str:
         """Log the report to MLflow, as HTML, JSON and Markdown, and return the id of the run that
@@ -295,17 +263,6 @@ class PrivacyReport:
         """
         texts = {"html": self.to_html(), "json": self.to_json(), "md": self.to_markdown()}
         return delivery.log_report(self.data, texts, self.run_ids, tracking_uri=self.tracking_uri)
-
-    def compare(self, earlier: PrivacyReport) -> tuple[Change, ...]:
-        """Return ``what``, ``before`` and ``after`` of everything that changed since an earlier
-        report.
-
-        Raises
-        ------
-        InputError
-            If the two are of different editions.
-        """
-        return delivery.compare(earlier.data, self.data)
 
     def __repr__(self) -> str:
         statuses = [check.status for check in self.data.checks]

@@ -1,10 +1,9 @@
-"""The elements of a page, and its formats: one HTML file that loads and runs nothing, Markdown,
-CSV, JUnit XML.
+"""The elements of a page, and its formats: one HTML file that loads and runs nothing, and
+Markdown.
 """
 
 from __future__ import annotations
 
-import csv
 import io
 import re
 from base64 import b64encode
@@ -13,7 +12,6 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
 from urllib.parse import quote
-from xml.etree import ElementTree as ET
 
 import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -483,7 +481,6 @@ _WIDE = 4.2  # inches
 _MARKDOWN = re.compile(r"([\\`*_\[\]<>|~$@])")
 _ADDRESS = re.compile(r"://|\bwww\.", re.IGNORECASE)  # GitHub turns bare addresses into links
 _LIST = re.compile(r"^(\d+)([.)])(?=\s|$)")
-_FORMULA = tuple("=+-@＝＋－＠")
 _TARGET = "/:?#=&%-._~"
 
 
@@ -595,83 +592,6 @@ def _anchors(document: Document) -> Iterator[str]:
         for block in section.blocks:
             if isinstance(block, TableBlock):
                 yield from (block.id, *block.row_ids)
-
-
-# --- checks as CSV and JUnit ---
-
-COLUMNS = ("id", "status", "value", "low", "high", "band", "threshold", "source", "section", "text")
-"""Columns of the CSV."""
-
-
-def _csv_cell(text: str) -> str:
-    """Return one line that a spreadsheet shows literally: what would be a formula gets an
-    apostrophe.
-    """
-    shown = one_line(text)
-    return f"'{shown}" if shown.startswith(_FORMULA) else shown
-
-
-def render_csv(data: ReportData) -> str:
-    """Write one line per check, following RFC 4180; what a spreadsheet would read as a formula gets
-    an apostrophe.
-    """
-    text = io.StringIO(newline="")
-    lines = csv.writer(text, lineterminator="\r\n")
-    lines.writerow(COLUMNS)
-    for check in data.checks:
-        found, asked = check.measured, check.threshold
-        # Where only a band may be shown, there is no number.
-        numbers = (found.value, found.low, found.high) if found.band is None else (None, None, None)
-        threshold = asked.value if asked.band is None else _csv_cell(asked.band)
-        source, said, band = map(_csv_cell, (check.source, check.text, found.band or ""))
-        lines.writerow(
-            (
-                _csv_cell(check.id),
-                check.status,
-                *numbers,
-                band,
-                threshold,
-                source,
-                check.section,
-                said,
-            )
-        )
-    return text.getvalue()
-
-
-def render_junit(data: ReportData) -> str:
-    """Write each check as a JUnit XML test case; those that need a person, or were not measured,
-    are skipped.
-    """
-    checks = data.checks
-    failures = str(sum(check.status == "fail" for check in checks))
-    counts = {"tests": str(len(checks)), "failures": failures, "errors": "0"}
-    name, open_ = (
-        one_line(str(data.report["title"])),
-        sum(check.status not in ("pass", "fail") for check in checks),
-    )
-    suites = ET.Element("testsuites", {"name": name, **counts})
-    suite = ET.SubElement(suites, "testsuite", {"name": name, **counts, "skipped": str(open_)})
-    properties = ET.SubElement(suite, "properties")
-    for key in ("id", "verdict", "edition", "as_of"):
-        value = one_line(str(data.report[key]))
-        ET.SubElement(properties, "property", {"name": f"cfk.report.{key}", "value": value})
-    for check in checks:
-        case = ET.SubElement(
-            suite, "testcase", {"name": one_line(check.id), "classname": "cfk.report"}
-        )
-        said = f"{STATUS_TEXTS[check.status]}: {one_line(check.text)}"
-        measured, asked = amounts_of(check)
-        figures = f"measured: {measured}; threshold: {asked}"
-        if check.status == "fail":
-            found = ET.SubElement(case, "failure", {"type": check.status, "message": said})
-            found.text = one_line(
-                f"{figures}; source: {check.source or 'none'}; section {check.section}"
-            )
-        elif check.status != "pass":
-            ET.SubElement(case, "skipped", {"message": one_line(f"{said} ({figures})")})
-    ET.indent(suites)
-    return f'<?xml version="1.0" encoding="UTF-8"?>\n{ET.tostring(suites, encoding="unicode")}\n'
 
 
 # --- a cell of a notebook ---

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cfk_plugin.report.delivery import BROWSERS
-
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page, Route
 
 AXE = Path(__file__).resolve().parents[1] / "browser" / "node_modules" / "axe-core" / "axe.min.js"
 WCAG = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome", "msedge")
+"""Names of Chromium that are looked for on the path."""
 
 FLAGS = [
     "--disable-gpu",

@@ -831,9 +831,6 @@ def test_files_and_reports(
             report.to_markdown(),
         ]
         texts += [
-            report.to_csv(),
-            report.to_junit(),
-            report.model_card(),
             report._repr_html_(),
             repr(report),
         ]

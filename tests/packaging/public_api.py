@@ -37,7 +37,6 @@ LIST = ROOT / "tests" / "public_api.txt"
 NOT_YET_REMOVED = {
     "commands": ("reproduce",),
     "options": {
-        "report": ("--pdf", "--card", "--model", "--compare", "--print"),
         "serve": ("--workers",),
     },
     "parameters": {"protect": ("candidates",)},

@@ -1,12 +1,8 @@
-"""A report in every form and place: saved, printed, logged, in a registry, and asked for by a
-command.
-"""
+"""A report in every form and place: saved, logged, and asked for by a command."""
 
 from __future__ import annotations
 
-import os
 import re
-import time
 from pathlib import Path
 
 import pytest
@@ -16,14 +12,11 @@ from typer.testing import CliRunner, Result
 import reported
 from cfk_plugin import PrivacyReport
 from cfk_plugin.cli import app
-from cfk_plugin.errors import InputError, MissingDependencyError, ReportError, TrackingError
-from cfk_plugin.report.delivery import BROWSERS, write_pdf
+from cfk_plugin.errors import InputError, TrackingError
 from tracking_server import tracking_server
 
 CANARY = "canary-7f3a"
 VERDICT, SOURCES = "cfk.report.verdict", "cfk.report"
-LONGEST = 5_000  # characters of a description that a registry takes
-NAME = "loans explained"
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +50,6 @@ def cfk(command: str, code: int | None = None) -> Result:
 
 def test_every_form_is_saved_by_its_suffix(report: PrivacyReport, tmp_path: Path) -> None:
     forms = {".html": report.to_html(), ".json": report.to_json(), ".md": report.to_markdown()}
-    forms |= {".csv": report.to_csv(), ".xml": report.to_junit()}
     for suffix in forms:
         report.save(f"report{suffix}")
     assert {path.suffix: path.read_bytes().decode() for path in tmp_path.iterdir()} == forms
@@ -120,7 +112,7 @@ def test_on_paper_everything_is_open_and_links_need_an_address(
     report: PrivacyReport, run_id: str
 ) -> None:
     cfk(f"report --run {run_id} -o screen.html --address https://mlflow.example", 3)
-    cfk(f"report --run {run_id} -o paper.html --print", 3)
+    report.save("paper.html", print_edition=True)
     screen, paper = (
         Path(f"{name}.html").read_text(encoding="utf-8") for name in ("screen", "paper")
     )
@@ -129,21 +121,6 @@ def test_on_paper_everything_is_open_and_links_need_an_address(
     assert ("https://mlflow.example" in screen, "https://" in paper) == (True, False)
     with pytest.raises(InputError, match="must begin with http"):
         report.to_html(address="javascript:alert(1)")
-
-
-def test_files_and_runs_are_compared(here: Path, store: str) -> None:
-    run_id = reported.run()
-    PrivacyReport.of_runs(run_id).save("first.json")
-    PrivacyReport.of_runs(run_id, preset="k20").log()
-    assert (
-        "nothing that a report compares changed"
-        in cfk("report --compare first.json first.json", 0).stdout
-    )
-    worse = cfk(f"report --compare first.json {run_id} -o changes.md", 1).stdout
-    assert "verdict: review → fail" in worse
-    assert "check k_min: pass (" in worse
-    assert "| check k\\_min | pass (" in Path("changes.md").read_text(encoding="utf-8")
-    assert "check k_min: fail (" in cfk(f"report --compare {run_id} first.json", 3).stdout
 
 
 def test_the_form_for_people_is_written_once_and_is_valid(run_id: str, here: Path) -> None:
@@ -155,15 +132,13 @@ def test_the_form_for_people_is_written_once_and_is_valid(run_id: str, here: Pat
 
 
 WRONG = {
-    "report": "give one of --run, --experiment, --compare, --template; got none",
+    "report": "give one of --run, --experiment, --template; got none",
     "report --run a --experiment b": "got --run and --experiment",
     "report --run nobody": "there is no run nobody",
     "report --experiment nobody": "there is no experiment 'nobody'",
     "report --run {run} -o r.txt": "r.txt: the name must end in",
     "report --run {run} -o r.json -o ./r.json": "two outputs have the same name",
     "report --run {run} -o no/r.json": "no/r.json: the folder does not exist",
-    "report --run {run} --pdf r.html": "r.html: the name must end in .pdf",
-    "report --run {run} --card r.html": "r.html: the name must end in .md",
     "report --run nobody --edition public --tracking-uri http://127.0.0.1:9": "edition must be internal or external",
     "report --run {run} --preset GDPR": "GDPR",
     "report --run {run} --inputs no.yaml": "no.yaml",
@@ -172,16 +147,9 @@ WRONG = {
     "report --run {run} --since yesterday": "since must be a day",
     "report --run {run} --since 2999-01-01": "choose another period",
     "report --run {run} --address ftp://x": "must begin with http:// or https://",
-    "report --run {run} --model loans": "--model loans: give name and number",
-    "report --run {run} --model loans/9": "no version 9 of a model 'loans'",
     "report --run {run} --tracking-uri http://127.0.0.1:9": "does not answer",
     "report --run nobody --tracking-uri sqlite:///none.db": "there is no MLflow store none.db",
     "report --experiment nobody --tracking-uri none": "there is no MLflow store none",
-    "report --compare {run} {run} --tracking-uri sqlite:///none.db": "there is no MLflow store none.db",
-    "report --compare a.json": "requires 2 arguments",
-    "report --compare no.json damaged.json": "no.json: no such file",
-    "report --compare {run} {run}": "holds no report",
-    "report --compare a.json b.json --log": "--log says nothing with --compare",
     "report --template t.yaml -o r.html": "--output says nothing with --template",
     "report --template t.txt": "t.txt: the name must end in .yaml or .yml",
 }
@@ -215,8 +183,6 @@ def test_a_report_of_one_run_is_logged_beside_it_in_each_edition(here: Path, sto
     external.log()
     assert "report-external.html" in files(run_id)
     assert PrivacyReport.read(run_id).data.report["edition"] == "internal"
-    with pytest.raises(InputError, match="cannot be compared"):
-        external.compare(report)
     report.save("report.json")
     with pytest.raises(InputError, match="names no run"):
         PrivacyReport.read("report.json").log()
@@ -245,169 +211,23 @@ def test_a_report_of_several_runs_is_logged_to_a_run_of_its_own(store: str) -> N
     )
 
 
-# --- a registry ---
-
-CARD = f"# {NAME}\n\n" + "What the model does, in our own words. " * 40
-
-
-@pytest.fixture
-def version(here: Path, store: str) -> str:
-    """Return a new version of a model, with a description of its own."""
-    client = MlflowClient()
-    if not client.search_registered_models(f"name = '{NAME.replace(' ', '-')}'"):
-        client.create_registered_model(NAME.replace(" ", "-"))
-    made = client.create_model_version(
-        NAME.replace(" ", "-"), source="runs:/none/model", description=CARD
-    )
-    return f"{made.name}/{made.version}"
-
-
-def description(version: str, new: str | None = None) -> str:
-    if new is not None:
-        MlflowClient().update_model_version(*version.split("/"), new)
-    return str(MlflowClient().get_model_version(*version.split("/")).description)
-
-
-def test_the_card_stays_and_the_last_report_stands_below(version: str) -> None:
-    run_id = reported.run()
-    cfk(f"report --run {run_id} --log --card card.md --model {version}", 3)
-    text, card = description(version), Path("card.md").read_text(encoding="utf-8")
-    assert text.startswith(CARD.strip())
-    assert "\n## Privacy report: review\n" in text
-    assert "\n### Not covered\n" in text
-    assert f"artifact cfk/report.html of MLflow run {run_id}" in card
-    assert max(len(card), len(text)) <= LONGEST
-    cfk(f"report --run {run_id} --log --model {version}", 3)
-    assert description(version) == text  # the same report again changes nothing
-    description(version, f"{text}\nA note of ours.\n")
-    cfk(f"report --run {run_id} --preset k20 --model {version}", 1)
-    assert description(version).startswith(CARD.strip())
-    assert "A note of ours." in description(version)
-    assert re.findall("## Privacy report: (.*)", description(version)) == ["fail"]
-
-
-def test_a_mark_without_its_end_takes_nothing_with_it(run_id: str, version: str) -> None:
-    command = f"report --run {run_id} --model {version}"
-    cfk(command, 3)
-    description(
-        version,
-        description(version)[:3_000].replace("<!-- end of cfk report -->", "") + "\nOur note.",
-    )
-    for _ in range(2):
-        cfk(command, 3)
-    assert "Our note." in description(version)
-    assert description(version).startswith(CARD.strip())
-    assert description(version).count("<!-- end of cfk report -->") == 1
-
-
-@pytest.mark.parametrize("left", [5_000, 2_000, 800])
-def test_a_report_takes_the_room_that_a_description_leaves(
-    run_id: str, version: str, left: int
-) -> None:
-    own = description(version, "n" * (LONGEST - left))
-    cfk(f"report --run {run_id} --model {version}", 3)
-    text = description(version)
-    assert text.startswith(own)
-    assert "Privacy report: review" in text
-    assert ("Shortened" in text, len(text) <= LONGEST) == (left < LONGEST, True)
-
-
-def test_without_room_for_the_verdict_the_description_stays(run_id: str, version: str) -> None:
-    own = description(version, "n" * (LONGEST - 200))
-    said = cfk(f"report --run {run_id} --model {version}", 2).stderr
-    assert "4,800 of 5,000 characters and leaves no room" in said
-    assert description(version) == own
-    name, number = version.split("/")
-    for wrong in (f"{name}/{int(number) + 1}", f"{name}/one", "nobody/1"):
-        assert cfk(f"report --run {run_id} --model {wrong}", 2).stderr
-
-
-# --- paper ---
-
-
-def program(path: Path, script: str) -> str:
-    path.write_text(f"#!/bin/sh\n{script}\n")
-    path.chmod(0o755)
-    return str(path)
-
-
-def on_the_path(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a script be the first browser that is found."""
-    (folder / "programs").mkdir()
-    program(folder / "programs" / BROWSERS[0], script)
-    monkeypatch.setenv("PATH", f"{folder / 'programs'}{os.pathsep}{os.environ['PATH']}")
-
-
-def test_without_a_browser_it_is_said_what_to_install(
-    report: PrivacyReport, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with pytest.raises(MissingDependencyError, match="no-such-browser is no program"):
-        write_pdf(report.to_html(), "report.pdf", browser="no-such-browser")
-    monkeypatch.setenv("PATH", ".")
-    with pytest.raises(MissingDependencyError, match="apt install chromium"):
-        report.save("report.pdf")
-
-
-def test_a_browser_gets_a_new_profile_and_no_network_and_leaves_what_was_there(
-    report: PrivacyReport, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    said, target = tmp_path / "said", tmp_path / "report.pdf"
-    script = f'for option in "$@"; do echo "$option" >> {said}; done; exit 3'
-    on_the_path(tmp_path, script, monkeypatch)
-    target.write_bytes(b"of last month")
-    with pytest.raises(ReportError, match="exit code 3"):
-        report.save(target)
-    assert target.read_bytes() == b"of last month"
-    options = said.read_text().splitlines()
-    assert "--proxy-server=127.0.0.1:9" in options
-    assert ("--no-sandbox" in options) == (os.geteuid() == 0)
-    (profile,) = [
-        option.split("=")[1] for option in options if option.startswith("--user-data-dir=")
-    ]
-    assert not Path(profile).parent.exists()
-
-
-def test_a_browser_that_hangs_is_ended_with_its_children(
-    report: PrivacyReport, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("cfk_plugin.report.delivery._SECONDS", 0.5)
-    child = tmp_path / "child"
-    on_the_path(tmp_path, f"sleep 600 & echo $! > {child}; wait", monkeypatch)
-    with pytest.raises(ReportError, match="no answer"):
-        report.save("report.pdf")
-    number = int(child.read_text())
-    while (
-        Path(f"/proc/{number}").exists()
-        and "Z" not in Path(f"/proc/{number}/stat").read_text().split()
-    ):
-        time.sleep(0.01)
-    assert not Path("report.pdf").exists()
-
-
 # --- a server ---
 
 
 @pytest.mark.slow
-def test_over_http_and_on_paper_as_from_a_file(here: Path, mlflow_store: str) -> None:
+def test_over_http_as_from_a_file(here: Path, mlflow_store: str) -> None:
     from spooled import explanations
 
     with tracking_server(here) as server:
         server.start()
         client = MlflowClient(server.url)
         runs = [explanations().log(experiment="served", tracking_uri=server.url) for _ in range(2)]
-        client.create_registered_model("loans")
-        client.create_model_version("loans", source=f"runs:/{runs[0]}/model", run_id=runs[0])
         where = f"--tracking-uri {server.url}"
-        result = cfk(
-            f"report --experiment served {where} --log --model loans/1 -o report.json --pdf report.pdf"
-        )
+        result = cfk(f"report --experiment served {where} --log -o report.json")
         assert result.stdout.startswith("verdict: ")
-        assert Path("report.pdf").read_bytes().startswith(b"%PDF-")
         (own,) = client.search_runs(
             [client.get_run(runs[0]).info.experiment_id], f"tags.`{VERDICT}` LIKE '%'"
         )
         assert own.data.tags[SOURCES].split(",") == runs
-        assert f"MLflow run {own.info.run_id}" in str(
-            client.get_model_version("loans", "1").description
-        )
-        cfk(f"report --compare report.json {own.info.run_id} {where}", 0)
+        logged = PrivacyReport.read(own.info.run_id, tracking_uri=server.url)
+        assert logged.to_json() == Path("report.json").read_text(encoding="utf-8")

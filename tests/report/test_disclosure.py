@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("store")
 FEW, HIDDEN = "1–10", "hidden"
 TEN = PrivacyPolicy(guarantee="reciprocal", k=10)
 SHIFTS = {"membership_cfd": 0.0, "membership_loss": 1.0}
-FORMS = ("to_json", "to_html", "to_markdown", "to_csv", "to_junit", "model_card")
+FORMS = ("to_json", "to_html", "to_markdown")
 
 
 def external(table: pd.DataFrame | None = None, **changes: Any) -> PrivacyReport:

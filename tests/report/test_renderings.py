@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import base64
-import csv
-import io
 import re
 from collections.abc import Iterator
 from typing import Any
-from xml.etree import ElementTree as ET
 
 import pytest
 from hypothesis import given
@@ -381,142 +378,16 @@ def test_where_a_band_is_shown_no_number_is_in_any_form() -> None:
     forms = (
         report.to_html(),
         report.to_markdown(),
-        report.to_csv(),
-        report.to_junit(),
-        report.model_card(),
     )
     for text in (*forms, report._repr_html_()):
         assert not re.search(r"31,?33[0-9]", re.sub(r"data:[^\"]*", "", text))
         assert "1–10" in text
 
 
-# --- short forms ---
-
-ALLOWED = {
-    "testsuites": "name time tests failures disabled errors testsuite",
-    "testsuite": "name tests failures errors time disabled skipped timestamp hostname id package properties testcase "
-    "system-out system-err",
-    "properties": "property",
-    "property": "name value",
-    "testcase": "name assertions time classname status skipped error failure system-out",
-    "failure": "type message",
-    "skipped": "type message",
-}
-"""Attributes and children that the XML Schema of Jenkins' JUnit reader knows."""
+# --- in a notebook ---
 
 
-def rows(report: PrivacyReport) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(report.to_csv(), newline=""), strict=True))
-
-
-def test_checks_as_csv_are_read_back() -> None:
-    low = amount(0.96, 0.93, 0.98, n=100)
-    checks = [
-        line("pureness", "review", low, 0.95),
-        line("group_gap", measured=-0.05),
-        line("ncp", measured=amount()),
-    ]
-    report = example(checks=checks)
-    text = report.to_csv()
-    assert text.count("\r\n") == text.count("\n") == 4
-    assert rows(report)[0] == {
-        "id": "pureness",
-        "status": "review",
-        **dict(
-            zip(
-                ("value", "low", "high", "band", "threshold"),
-                ("0.96", "0.93", "0.98", "", "0.95"),
-                strict=True,
-            )
-        ),
-        "source": "policy",
-        "section": "5",
-        "text": "The pureness check found it.",
-    }
-    assert rows(report)[1]["value"] == "-0.05"
-    assert {rows(report)[2][name] for name in ("value", "low", "high", "band")} == {""}
-
-
-@pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", " =1", "＝1"])
-def test_no_text_is_a_formula(text: str) -> None:
-    (found,) = rows(example(checks=[line("k_min", source=text, text=f'{text}, "b"\n{HOSTILE}')]))
-    assert found["source"] == f"'{text.strip()}"
-    assert found["text"].startswith(f'\'{text.strip()}, "b" a|b <script>')
-    assert "\x07" not in found["text"]
-
-
-def test_checks_as_junit_are_what_a_ci_shows() -> None:
-    source = f"{HOSTILE}\x00\ufffe"
-    review = line("pureness", "review", amount(0.96, 0.93, 0.98), 0.95)
-    checks = [
-        line("k_min"),
-        review,
-        line("l_diversity", "not_measured"),
-        line("ncp", "fail", 0.4, 0.3, source=source),
-    ]
-    text = example(checks=[*checks, line("attack_x", "fail", text=HOSTILE)]).to_junit()
-    assert not re.search(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe]", text)
-    root = ET.fromstring(text)
-    for element in root.iter():
-        assert {*element.attrib, *(child.tag for child in element)} <= set(
-            ALLOWED[element.tag].split()
-        )
-    (suite,) = root
-    states = {case.get("name"): [child.tag for child in case] for case in suite.iter("testcase")}
-    assert list(states.values()) == [[], ["skipped"], ["skipped"], ["failure"], ["failure"]]
-    assert [suite.get(name) for name in ("tests", "failures", "errors", "skipped")] == [
-        "5",
-        "2",
-        "0",
-        "2",
-    ]
-    skipped = [element.get("message", "") for element in suite.iter("skipped")]
-    assert skipped[0].startswith("review: The pureness check")
-    assert skipped[0].endswith("(measured: 0.96 (0.93–0.98); threshold: 0.95)")
-    assert skipped[1].startswith("not measured: ")
-    first, second = suite.iter("failure")
-    assert (first.text or "").startswith("measured: 0.4; threshold: 0.3; source: a|b <script>")
-    assert "<script>" in second.get("message", "")
-    properties = {each.get("name"): each.get("value") for each in suite.iter("property")}
-    assert properties["cfk.report.verdict"] == "review"
-
-
-def test_the_card_says_what_a_reader_of_a_registry_needs() -> None:
-    checks = [
-        line("k_min"),
-        line("pureness", "review", amount(0.96, 0.93, 0.98), 0.95),
-        line("ncp", "fail", 0.4, 0.3),
-    ]
-    report = example(checks=checks, report={"verdict": "review"})
-    card = report.model_card(where="artifact cfk/report.html of MLflow run run1")
-    data = report.data
-    for said in (
-        "# Privacy report: review\n",
-        f"Internal edition, as of {data.report['as_of']}. Whole report: artifact cfk/report.html of MLflow run run1.",
-        f"## Not covered\n\n* {data.report['not_covered'][0]}",
-        "0.96 (0.93–0.98), asked 0.95. The pureness check",
-        "## Limits",
-    ):
-        assert said in card
-    # a failure comes first
-    assert card.split("## Checks that did not pass\n\n")[1].startswith("* **fail** ")
-    assert f"Whole report: id {data.report['id']}." in report.model_card()
-    long = "x" * 10_000
-    many = example(
-        checks=[line(f"k_{place}", "fail", text=long) for place in range(40)], limits=[long] * 9
-    )
-    card = many.model_card(where=long)
-    assert len(card) <= 5_000
-    assert "and 30 more" in card
-    assert card.endswith("Shortened: the whole report says more.\n")
-
-
-def test_nothing_in_a_card_or_a_notebook_is_markup(attacked: PrivacyReport) -> None:
-    card = attacked.model_card(where=HOSTILE)
-    assert {token.type for token in tokens(card)}.isdisjoint(
-        {"html_block", "html_inline", "link_open", "image"}
-    )
-    assert "\x07" not in card
+def test_nothing_in_a_notebook_is_markup(attacked: PrivacyReport) -> None:
     cell = attacked._repr_html_()
     assert "<script>" not in cell
     assert len(re.findall("<tr>", cell)) == 1 + len(attacked.data.checks)
@@ -532,5 +403,5 @@ def test_what_was_written_is_read_back_and_rendered_alike() -> None:
     assert again.data == report.data
     # of an older report
     assert {(a.subject, a.concerns, a.judged) for a in again.data.attacks} == {("", True, True)}
-    for form in ("to_json", "to_html", "to_markdown", "to_csv", "to_junit", "model_card"):
+    for form in ("to_json", "to_html", "to_markdown"):
         assert getattr(again, form)() == getattr(report, form)()
