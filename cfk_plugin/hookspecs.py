@@ -10,7 +10,6 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal, Protocol, cast, get_args, runtime_checkable
@@ -53,19 +52,6 @@ class AdaptContext:
     desired: Any = None
 
 
-@dataclass(frozen=True, slots=True)
-class RawMethod:
-    """A method of an explainer's class that gives out counterfactuals as they are.
-
-    Naming it imports nothing.
-    """
-
-    module: str
-    owner: str
-    name: str
-    count: Callable[[Any], int]  # how many counterfactuals are in what the method returned
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReleaseRecord:
     """What plugins are told of one explanation. Holds no attribute's value, so it may be logged."""
@@ -102,16 +88,6 @@ def cfk_adapt(explainer: Any, context: AdaptContext) -> CounterfactualSource | N
     Returns
     -------
     CounterfactualSource or None
-    """
-
-
-@hookspec
-def cfk_raw_methods() -> Sequence[RawMethod]:
-    """Name the methods by which people use an explainer without protection, so that their use can
-    be observed.
-
-    Import nothing here; a class whose module is missing, or differs in the installed version, is
-    passed over.
     """
 
 
@@ -509,26 +485,6 @@ class RankingSource(CounterfactualSource, Protocol):
         of `generate`.
         """
         ...
-
-
-_PROTECTING: ContextVar[bool] = ContextVar("cfk_protecting", default=False)
-
-
-@contextmanager
-def protecting() -> Iterator[None]:
-    """Mark calls of an explainer whose answers go through protection, so that observation does not
-    count them.
-    """
-    token = _PROTECTING.set(True)
-    try:
-        yield
-    finally:
-        _PROTECTING.reset(token)
-
-
-def is_protecting() -> bool:
-    """Say whether the answers of the running call go through protection."""
-    return _PROTECTING.get()
 
 
 def released_cells(entries: Iterable[Any]) -> list[dict[str, Any] | None]:

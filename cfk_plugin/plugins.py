@@ -30,7 +30,6 @@ from cfk_plugin.hookspecs import (
     Finding,
     Proposal,
     Protector,
-    RawMethod,
     ReleaseRecord,
     Task,
 )
@@ -165,12 +164,6 @@ class PluginManager:
                 f" has no {' and no '.join(missing)}"
             )
         return source
-
-    def raw_methods(self) -> list[RawMethod]:
-        """Return the methods of explainers that plugins name for observation."""
-        with quiet("a plugin failed in cfk_raw_methods", PluginError):
-            answers: list[Sequence[RawMethod]] = self._manager.hook.cfk_raw_methods()
-        return [method for some in answers for method in some]
 
     def protectors(self) -> dict[str, Callable[[], Protector]]:
         """Return the protectors that plugins bring, by name."""

@@ -17,9 +17,7 @@ from cfk_plugin.hookspecs import (
     RankingSource,
     ask,
     desired_of,
-    is_protecting,
     places_of,
-    protecting,
     released_cells,
     typed_cells,
 )
@@ -39,11 +37,9 @@ __all__ = [
     "ask",
     "desired_as",
     "desired_of",
-    "is_protecting",
     "part_contains",
     "places_of",
     "predict_of",
-    "protecting",
     "released_cells",
     "typed_cells",
 ]

@@ -23,7 +23,6 @@ from cfk_plugin.hookspecs import (
     AnswerRequest,
     CounterfactualBatch,
     NoneFoundError,
-    RawMethod,
     ask,
     constraints_of,
     desired_of,
@@ -62,13 +61,6 @@ READ_OPTIONS = {
     "global_importance",
 }
 
-# The classes of DiCE that define the method themselves; importances call it.
-RAW = (
-    BASE,
-    ("dice_ml.explainer_interfaces.feasible_base_vae", "FeasibleBaseVAE"),
-    ("dice_ml.explainer_interfaces.dice_xgboost", "DiceXGBoost"),
-)
-
 log = logging.getLogger("cfk_plugin")
 
 Native = Any  # a dice_ml CounterfactualExplanations; only users import the library
@@ -84,14 +76,6 @@ def cfk_adapt(explainer: Any, context: AdaptContext) -> DiceSource | None:
     ]:
         raise AdapterError(f"DiCE's data interface does not have the feature {', '.join(missing)}")
     return DiceSource(explainer, context)
-
-
-@hookimpl
-def cfk_raw_methods() -> list[RawMethod]:
-    """Name the method that gives out raw counterfactuals."""
-    return [
-        RawMethod(module, owner, "generate_counterfactuals", _given_out) for module, owner in RAW
-    ]
 
 
 class DiceSource:
@@ -520,18 +504,11 @@ def _is_close(new: Any, old: Any) -> bool:
     return math.isclose(new, old, rel_tol=abs(old / 10_000))
 
 
-def _given_out(native: Native) -> int:
-    """Return how many counterfactuals a result holds."""
-    examples = getattr(native, "cf_examples_list", [native])
-    return sum(len(shown) for shown in map(_shown, examples) if shown is not None)
-
-
 def _working_copy(explainer: Any) -> Any:
     """Return a copy to call: same model and training table, own state, no progress bar."""
     working = copy.copy(explainer)
     working.data_interface = copy.copy(explainer.data_interface)
-    # Unwrapped, so that observation of the method does not see the host's own calls.
-    function: Any = inspect.unwrap(getattr(type(explainer), "generate_counterfactuals", type(None)))
+    function: Any = getattr(type(explainer), "generate_counterfactuals", None)
     if isinstance(function, FunctionType) and "generate_counterfactuals" not in vars(explainer):
         # DiCE's progress bar cannot be switched off, so only this copy's loop gets another `tqdm`.
         quiet = FunctionType(

@@ -14,7 +14,6 @@ from cfk_plugin.hookspecs import (
     DESIRED,
     AnswerRequest,
     CounterfactualBatch,
-    RawMethod,
     ask,
     constraints_of,
     desired_of,
@@ -50,19 +49,6 @@ def cfk_adapt(explainer: Any, context: AdaptContext) -> NiceSource | None:
             "NICE has no candidates: justified_cf=True needs y_train as positions of classes"
         )
     return NiceSource(explainer, context)
-
-
-@hookimpl
-def cfk_raw_methods() -> list[RawMethod]:
-    """Name the method that gives out raw counterfactuals."""
-    return [
-        RawMethod(
-            "nice",
-            "NICE",
-            "explain",
-            lambda found: 0 if found is None else len(np.atleast_2d(found)),
-        )
-    ]
 
 
 class NiceSource:

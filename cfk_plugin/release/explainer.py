@@ -48,7 +48,6 @@ from cfk_plugin.hookspecs import (
     RankingSource,
     constraints_of,
     depends_on_rows,
-    protecting,
     without_constraints,
 )
 from cfk_plugin.metrics.heom import Heom
@@ -377,7 +376,7 @@ class _Wrapped(HostOnly):
         rules = self._rules(said) if said else self.anonymizer.rules_
         failed = None
         try:
-            with quiet(_RAISED, ExplainerError, let=CFKError), protecting():
+            with quiet(_RAISED, ExplainerError, let=CFKError):
                 if self.m > 1 and isinstance(source, RankingSource):
                     batch = source.candidates(asked, self.m, **options)
                 else:
@@ -404,7 +403,7 @@ class _Wrapped(HostOnly):
         nothing, failed, started, said = None, None, Request().started, constraints_of(named)
         self._rules(said)
         try:
-            with quiet(_RAISED, ExplainerError, let=CFKError), protecting():
+            with quiet(_RAISED, ExplainerError, let=CFKError):
                 batch, native, queries = self.source.methods[name](*args, **named)
         except NoneFoundError as error:
             nothing = error.native

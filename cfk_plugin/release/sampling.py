@@ -15,7 +15,6 @@ from cfk_plugin.hookspecs import (
     CounterfactualBatch,
     CounterfactualSource,
     ExplainerError,
-    protecting,
 )
 from cfk_plugin.release.anonymizer import KAnonymizer
 
@@ -93,7 +92,7 @@ def _count(
     person: pd.DataFrame,
     counts: dict[str, int],
 ) -> None:
-    with quiet("it raised {}", ExplainerError, let=CFKError), protecting():
+    with quiet("it raised {}", ExplainerError, let=CFKError):
         batch = source.generate(person)
     if not isinstance(batch, CounterfactualBatch) or not len(batch.frame):
         return

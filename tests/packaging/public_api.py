@@ -40,7 +40,7 @@ NOT_YET_REMOVED = {
         "serve": ("--workers",),
     },
     "parameters": {"protect": ("candidates",)},
-    "hooks": ("cfk_protect", "cfk_raw_methods"),
+    "hooks": ("cfk_protect",),
 }
 """What the code still has and nobody should use: it goes before the release."""
 

@@ -166,17 +166,13 @@ def test_failing_plugin_stops_the_release_without_its_text(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     manager = passed(
-        *(
-            Hook(name)
-            for name in ("detect", "protect", "adapt", "register_protectors", "raw_methods")
-        )
+        *(Hook(name) for name in ("detect", "protect", "adapt", "register_protectors"))
     )
     calls: list[Callable[[], Any]] = [
         lambda: manager.detect(pd.DataFrame({"age": [1]}), None),  # type: ignore[arg-type]
         lambda: manager.protect(SimpleNamespace()),  # type: ignore[arg-type]
         lambda: manager.adapt(None, CONTEXT),
         manager.protectors,
-        manager.raw_methods,
     ]
     for call in calls:
         with pytest.raises(PluginError, match="ValueError") as caught:

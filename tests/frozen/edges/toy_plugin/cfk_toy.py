@@ -16,7 +16,6 @@ from cfk_plugin.hookspecs import (
     AdaptContext,
     CounterfactualBatch,
     Proposal,
-    RawMethod,
     ReleaseRecord,
     Task,
     constraints_of,
@@ -124,21 +123,10 @@ def make_explainer(
     return ToyExplainer()
 
 
-def count_rows(native: Any) -> int:
-    note("RawMethod.count", native=native)
-    return len(native)
-
-
 @hookimpl
 def cfk_adapt(explainer: Any, context: AdaptContext) -> ToySource | None:
     note("cfk_adapt", explainer=explainer, context=context)
     return ToySource(explainer, context) if isinstance(explainer, ToyExplainer) else None
-
-
-@hookimpl
-def cfk_raw_methods() -> list[RawMethod]:
-    note("cfk_raw_methods")
-    return [RawMethod("cfk_toy", "ToyExplainer", "find", count_rows)]
 
 
 @hookimpl
