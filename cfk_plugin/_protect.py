@@ -58,7 +58,6 @@ def protect(
     track: bool | str = False,
     plugins: Sequence[object] = (),
     groups: str | None = None,
-    candidates: int = 1,
     sample_explainer: int = 20,
 ) -> ProtectedExplainer:
     """Wrap an explainer so that only protected explanations leave it.
@@ -91,8 +90,8 @@ def protect(
         settings of your own: answers are differentially private prototypes, whatever the explainer
         would find. "dpc", or `DPC`, is the published method, for comparison; it guarantees
         nothing. A `KAnonymizer` has its own policy, ledger and plugins, so that `policy`, `k`,
-        `ledger` and `plugins` are refused beside it. Prototypes do not use `policy`, `k`, `ledger`,
-        `start` and `candidates`, which are refused beside them.
+        `ledger` and `plugins` are refused beside it. Prototypes do not use `policy`, `k`, `ledger`
+        and `start`, which are refused beside them.
     start : {"auto", "query", "explainer"}
         Where the search for a catalogue's answer starts. "query": an answer is a function of the
         query, the catalogue and the model, and the explainer is not asked. Its own methods keep
@@ -113,11 +112,6 @@ def protect(
     groups : str, optional
         Column of the queries that divides those who ask into groups in the logged runs, for example
         ``sex``; it need not be a feature. See `Explanations.by_group`.
-    candidates : int
-        How many counterfactuals `explain` asks the explainer for per query. It releases the best by
-        the policy's objective, in which NCP plus distance to the query takes the place of NCP; k
-        holds as for one. Of the built-in explainers `NearestUnlikeNeighbour` and DiCE's can be
-        asked for several. Not available with the catalogue.
     sample_explainer : int
         Where the explainer is not asked for answers: how many refused people of the population it
         explains here, so that runs can say how often it returns training rows. It gets their rows:
@@ -134,11 +128,9 @@ def protect(
     ------
     CFKError
         If policy, population, model and explainer do not fit together (see `KAnonymizer.fit`),
-        `track` asks for records that cannot be kept, or `candidates` is not a whole number from 1,
-        or is above 1 where one alone can be used.
+        or `track` asks for records that cannot be kept.
     """
     check_population(population)
-    candidates = whole_number("candidates", candidates)
     sample_explainer = whole_number("sample_explainer", sample_explainer, 0)
     if groups is not None:
         require("groups", groups, str, "name one column of the queries")
@@ -158,7 +150,6 @@ def protect(
             "policy": policy is not None,
             "k": k is not None,
             "ledger": ledger is not None,
-            "candidates": candidates > 1,
             "start": start != "auto",
         }
         _refuse_what_is_not_used(refused, "prototypes promise no k and start at no counterfactual")
@@ -195,7 +186,7 @@ def protect(
     if sample_explainer and explainer is not None and not is_asked and population.has_rows:
         anonymizer.explainer_sample_ = sample_of(source, anonymizer, sample_explainer)
     return ProtectedExplainer(
-        wrapped, source, anonymizer, logger or False, groups, candidates, is_asked=is_asked
+        wrapped, source, anonymizer, logger or False, groups, is_asked=is_asked
     )
 
 

@@ -474,19 +474,6 @@ class CounterfactualSource(Protocol):
         ...
 
 
-@runtime_checkable
-class RankingSource(CounterfactualSource, Protocol):
-    """A source that can name several counterfactuals of each query, for ``protect(...,
-    candidates=m)``.
-    """
-
-    def candidates(self, queries: pd.DataFrame, m: int, **options: Any) -> CounterfactualBatch:
-        """Ask for m counterfactuals of each query, the generator's favorite first; keeps the rules
-        of `generate`.
-        """
-        ...
-
-
 def released_cells(entries: Iterable[Any]) -> list[dict[str, Any] | None]:
     """Return the table cells of each explanation, feature to value; None for one that is withheld.
 

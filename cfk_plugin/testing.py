@@ -28,7 +28,6 @@ from cfk_plugin.hookspecs import (
     CounterfactualBatch,
     CounterfactualSource,
     NoneFoundError,
-    RankingSource,
     constraints_of,
     depends_on_rows,
     desired_of,
@@ -126,48 +125,6 @@ def check_adapter(
             value = getattr(explainer, name)
             found = called(name, value) if callable(value) else value
             assert not raw.is_in(found), f"`forwarded` names {name}, which leads to values of rows"
-    return batch
-
-
-def check_candidates(
-    explainer: Any,
-    queries: pd.DataFrame,
-    features: Sequence[str],
-    target: str | None = None,
-    m: int = 3,
-    *,
-    plugins: Iterable[Any] = (),
-    **options: Any,
-) -> CounterfactualBatch:
-    """Check the rules of `check_adapter` for an adapter's method `candidates`, and that it has m
-    slots per query.
-
-    Parameters
-    ----------
-    explainer, queries, features, target, plugins
-        As for `check_adapter`.
-    m : int
-        Candidates per query.
-    **options
-        Passed to the source's `candidates`.
-
-    Returns
-    -------
-    CounterfactualBatch
-
-    Raises
-    ------
-    AssertionError
-        Naming the rule that is broken.
-    """
-    source = _adapted(explainer, queries, features, target, plugins)
-    assert isinstance(source, RankingSource), "`candidates(queries, m)` is missing"
-    with _unchanged(explainer, queries), _calling("`candidates`"):
-        batch = source.candidates(queries, m, **options)
-    _check_batch(source, batch, queries, features, options)
-    assert (np.bincount(batch.query, minlength=len(queries)) == m).all(), (
-        "each query must have m slots, found or not"
-    )
     return batch
 
 

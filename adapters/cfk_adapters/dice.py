@@ -154,14 +154,6 @@ class DiceSource:
             )
         return self._batch(shown, total_CFs, desired, options)
 
-    def candidates(self, queries: pd.DataFrame, m: int, **options: Any) -> CounterfactualBatch:
-        """Ask for m counterfactuals of each query, in DiCE's order."""
-        if "total_CFs" in options:
-            raise AdapterError(
-                "candidates= says how many counterfactuals DiCE is asked for; leave out total_CFs"
-            )
-        return self.generate(queries, total_CFs=m, **options)
-
     @property
     def methods(
         self,

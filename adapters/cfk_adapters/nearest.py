@@ -112,29 +112,17 @@ class NearestUnlikeNeighbour:
         return self._train.reindex(position).set_axis(X.index, axis=0)
 
     def neighbours(self, X: pd.DataFrame) -> NDArray[np.int64]:
-        """Return the position of each query's neighbour among the training rows; -1 where there is
-        none.
-        """
-        return self.candidates(X, 1)[:, 0]
-
-    def candidates(self, X: pd.DataFrame, m: int) -> NDArray[np.int64]:
-        """Return positions of the m nearest different rows with a desired prediction, nearest
-        first.
-
-        Rows that are equal in every feature count once, by their first; else all m could be the
-        same row.
+        """Return the position of each query's neighbour among the training rows.
 
         Parameters
         ----------
         X : DataFrame
             Queries.
-        m : int
-            At least 1.
 
         Returns
         -------
-        int64 array, shape (len(X), m)
-            Positions among the training rows; -1 where there are fewer.
+        int64 array, shape (len(X),)
+            Positions among the training rows; -1 where no row has the desired prediction.
 
         Raises
         ------
@@ -145,16 +133,16 @@ class NearestUnlikeNeighbour:
             raise AdapterError(f"the queries have no column {', '.join(missing)}")
         if self._codes is None:
             self._codes = self._heom.encode(self._train)
-        queries, own = self._heom.encode(X), self._predict(X[self.features])
-        position = np.full((len(X), m), -1, dtype=np.int64)
-        opposite = isinstance(self.desired, str) and self.desired == "opposite"
-        for label in pd.unique(pd.Series(own)) if opposite else [None]:
-            unlike = np.flatnonzero(self.predicted != label if opposite else self._desired())
-            if m > 1:
-                unlike = unlike[_first_of_equals(self._codes.take(unlike))]
-            asked = np.flatnonzero(own == label) if opposite else np.arange(len(X))
-            nearest = self._heom.nearest(queries.take(asked), self._codes.take(unlike), k=m)[0]
-            position[asked] = np.where(nearest >= 0, unlike[nearest] if len(unlike) else -1, -1)
+        queries = self._heom.encode(X)
+        own = self._predict(X[self.features])
+        position = np.full(len(X), -1, dtype=np.int64)
+        is_opposite = isinstance(self.desired, str) and self.desired == "opposite"
+        for label in pd.unique(pd.Series(own)) if is_opposite else [None]:
+            unlike = np.flatnonzero(self.predicted != label if is_opposite else self._desired())
+            asked = np.flatnonzero(own == label) if is_opposite else np.arange(len(X))
+            if len(unlike):
+                nearest = self._heom.nearest(queries.take(asked), self._codes.take(unlike))[0]
+                position[asked] = unlike[nearest[:, 0]]
         return position
 
     def rows(self, positions: NDArray[np.int64]) -> pd.DataFrame:
@@ -175,11 +163,6 @@ class NearestUnlikeNeighbour:
         if len(labels) != len(frame):
             raise AdapterError(f"the model returned {len(labels)} labels for {len(frame)} rows")
         return labels
-
-
-def _first_of_equals(rows: HeomCodes) -> NDArray[np.bool_]:
-    numbers, codes = pd.DataFrame(rows.numbers), pd.DataFrame(rows.codes)
-    return ~pd.concat([numbers, codes], axis=1, ignore_index=True).duplicated().to_numpy()
 
 
 @hookimpl
@@ -212,22 +195,20 @@ class NearestSource:
         """Ask for the nearest unlike neighbour of each query; constraints do not change the
         search.
         """
-        return self.candidates(queries, 1, **constraints)
-
-    def candidates(self, queries: pd.DataFrame, m: int, **constraints: Any) -> CounterfactualBatch:
-        """Ask for the m nearest unlike neighbours of each query, nearest first; equal rows count
-        once.
-        """
         if unknown := without_constraints(constraints):
             raise AdapterError(
                 f"a nearest unlike neighbour has no option {', '.join(unknown)}; leave it out"
             )
         explainer = self._explainer
-        position = ask(lambda: explainer.candidates(queries, m)).reshape(-1)
-        rows, query = explainer.rows(position[position >= 0]), np.repeat(np.arange(len(queries)), m)
+        position = ask(lambda: explainer.neighbours(queries))
         found = np.flatnonzero(position >= 0)
+        rows = explainer.rows(position[found])
         return CounterfactualBatch(
-            rows[self._features], found, query, None, constraints_of(constraints)
+            rows[self._features],
+            found,
+            np.arange(len(queries)),
+            None,
+            constraints_of(constraints),
         )
 
     @property

@@ -661,16 +661,14 @@ class KAnonymizer(HostOnly):
         facts = {**self._facts, "tolerance": self.detector_.used}
         environment = {**self._environment, "generator": generator}
         about = ResultContext(facts, environment, sample=self.explainer_sample_, kind=kind)
-        asked = {"candidates": str(call.candidates)} if call.candidates > 1 else {}
-        if self.policy_.guarantee == "catalogue":
-            asked["start"] = start
+        settings = {"start": start} if self.policy_.guarantee == "catalogue" else {}
         result = Explanations(
             entries,
             policy=self.policy_,
             columns=self.population_.schema.features,
             findings=findings,
             n_people=self.population_.n_people,
-            provenance={**self._provenance, "generator": generator, **asked},
+            provenance={**self._provenance, "generator": generator, **settings},
             about=about.of_call(call, entries),
         )
         if record is not None and not record(result):

@@ -6,22 +6,19 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import repeat
-from types import MappingProxyType
 from typing import Any, NoReturn, Protocol, overload
 from weakref import WeakKeyDictionary
 
-import numpy as np
 import pandas as pd
 
-from cfk_plugin.data.constraints import Constraints, Rules, rules_of
+from cfk_plugin.data.constraints import Rules, rules_of
 from cfk_plugin.data.display import advance, card, doing, facts, heard
-from cfk_plugin.data.domain import Numbers, Rows
-from cfk_plugin.data.intake import require_features, select, take_in
+from cfk_plugin.data.intake import require_features, select
 from cfk_plugin.data.policy import PrivacyPolicy, SearchStart
 from cfk_plugin.data.values import as_pandas
 from cfk_plugin.errors import (
@@ -31,7 +28,6 @@ from cfk_plugin.errors import (
     IgnoredOptionWarning,
     InputError,
     NotForwardedError,
-    PolicyError,
     quiet,
     without_frames,
 )
@@ -45,128 +41,19 @@ from cfk_plugin.hookspecs import (
     Finding,
     NoneFoundError,
     Progress,
-    RankingSource,
     constraints_of,
     depends_on_rows,
     without_constraints,
 )
-from cfk_plugin.metrics.heom import Heom
-from cfk_plugin.protection.exact import rank
 from cfk_plugin.records.logger import Track, may_observe, observe
 from cfk_plugin.release.anonymizer import KAnonymizer
 from cfk_plugin.release.explanations import Explanations, Request
-from cfk_plugin.release.pipeline import Memory, Pipeline, failing_closed, withheld
-from cfk_plugin.release.results import Entry, GeneralizedCounterfactual, Withheld
+from cfk_plugin.release.results import Entry, Withheld
 
 _log = logging.getLogger("cfk_plugin")
 
 
 _RAISED = f"the adapter raised {{}}; {TEXT_WITHHELD}"
-_DIGITS = 12  # sums that differ by less are equal: they may add the same terms in another order
-
-
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Choice(HostOnly):
-    """What protection made of every candidate, and the best candidate of each query.
-
-    Host side only.
-    """
-
-    entries: list[Entry]  # one per candidate; not released yet, nor known to a ledger
-    distances: Numbers  # HEOM distance between the query and each candidate, over all features
-    chosen: Rows  # position of the best candidate of each query; -1 where it has none
-    # releases candidates, through the ledger if any, and reuses what was found here
-    pipeline: Pipeline
-
-
-def choose_candidates(
-    anonymizer: KAnonymizer,
-    candidates: pd.DataFrame,
-    query: Rows,
-    queries: pd.DataFrame,
-    *,
-    desired: Any = None,
-    rules: Rules = MappingProxyType({}),
-    heom: Heom | None = None,
-    progress: Progress | None = None,
-) -> Choice:
-    """Protect every candidate and return the best of each query by `best_of`. Nothing is released.
-
-    Plugins are not told of releases, and no ledger is asked or written. The anonymizer is fitted,
-    for any guarantee but the catalogue, for which ``start="query"`` finds the nearest answer.
-    Candidates of a query are in the generator's order, and `query` has the position of the query
-    that each answers; `desired` is the outcome that the call named, if any, `rules` what may
-    change, and `heom` the distance, by default `Heom.of` the population, which reads all rows.
-    """
-    _check_candidates(anonymizer)
-    population = anonymizer.population_
-    frame = require_features(candidates, population.schema.features, "candidates")
-    asked = require_features(queries, population.schema.features, "queries")
-    goal, memory = anonymizer.goal_of_call(desired) or anonymizer.goal_, Memory()
-    labels = anonymizer.factual_labels(asked)[query] if goal.is_opposite else None
-    pipeline = replace(anonymizer.pipeline_, goal=goal, memory=memory)
-    rehearsal = replace(pipeline, ledger=None, measures_k_effective=False)
-    who = Constraints(
-        take_in(select(asked, population.schema.features).take(query), population.encoder), rules
-    )
-    entries = rehearsal.entries_of(
-        take_in(frame, population.encoder), query, labels, progress, who if rules else None
-    )
-    parts = (heom or Heom.of(population)).parts(
-        population.conform(asked).take(query), population.conform(frame)
-    )
-    distances = parts.mean(axis=1)
-    return Choice(
-        entries,
-        distances,
-        best_of(anonymizer.policy_, entries, distances, query, len(asked)),
-        pipeline,
-    )
-
-
-def best_of(
-    policy: PrivacyPolicy, entries: Sequence[Entry], distances: Numbers, query: Rows, n_queries: int
-) -> Rows:
-    """Return the position of the best entry of each query; -1 where it has none.
-
-    The policy's objective decides among the released ones, with NCP replaced by distance + NCP (the
-    bounds `max_ncp` and `min_pureness` are already applied); the first wins a tie.
-    """
-    order = replace(policy, max_ncp=None, min_pureness=None)
-    ranks = [
-        (
-            (
-                0,
-                *rank(
-                    order,
-                    round(float(away) + entry.certificate.ncp, _DIGITS),
-                    entry.certificate.pureness,
-                ),
-            )
-            if isinstance(entry, GeneralizedCounterfactual)
-            else (1, 0.0, 0.0, 0.0)
-        )
-        for entry, away in zip(entries, distances, strict=True)
-    ]
-    best = np.full(n_queries, -1, dtype=np.int64)
-    for i, asked in enumerate(query.tolist()):
-        if best[asked] < 0 or ranks[i] < ranks[best[asked]]:
-            best[asked] = i
-    return best
-
-
-def _check_candidates(anonymizer: KAnonymizer) -> None:
-    if anonymizer.policy_.guarantee == "catalogue":
-        raise PolicyError(
-            'with guarantee="catalogue", start="query" gives the nearest of all answers that there'
-            " are, and not of m candidates alone; leave out candidates=, or choose another"
-            " guarantee"
-        )
-    if not anonymizer.population_.has_rows:
-        raise InputError(
-            "distances to candidates need the ranges of all features, and a sealed or distributed"
-            " population has no rows here; leave out candidates="
-        )
 
 
 class Prototypes(Protocol):
@@ -185,11 +72,11 @@ class ProtectedExplainer(HostOnly):
     Made by `protect`.
 
     `explain` returns `Explanations`. The explainer's own methods that return counterfactuals keep
-    their names and result types; the result is rebuilt and holds no training row. Only `explain`
-    asks for candidates and chooses among them. What the adapter names in ``forwarded`` is passed on
-    unchanged; all other names raise `NotForwardedError`. No attribute leads to the explainer, but
-    code in the same process can still find it: give callers results, not this object. It refuses to
-    be pickled and copied, as the training rows would go along.
+    their names and result types; the result is rebuilt and holds no training row. What the adapter
+    names in ``forwarded`` is passed on unchanged; all other names raise `NotForwardedError`. No
+    attribute leads to the explainer, but code in the same process can still find it: give callers
+    results, not this object. It refuses to be pickled and copied, as the training rows would go
+    along.
     """
 
     __slots__ = ("__weakref__",)  # the explainer is kept in `_WRAPPED`: no attribute may lead to it
@@ -202,12 +89,11 @@ class ProtectedExplainer(HostOnly):
         anonymizer: KAnonymizer | Prototypes,
         track: Track = False,
         groups: str | None = None,
-        candidates: int = 1,
         *,
         is_asked: bool = True,
     ) -> None:
         kind: Any = _Wrapped if is_asked else _Replaced
-        _WRAPPED[self] = kind(explainer, source, anonymizer, track, groups, candidates)
+        _WRAPPED[self] = kind(explainer, source, anonymizer, track, groups)
 
     @overload
     def explain(
@@ -234,8 +120,7 @@ class ProtectedExplainer(HostOnly):
         Returns
         -------
         Explanations
-            One entry per counterfactual asked for, in the order of the queries (with candidates,
-            the best one per query).
+            One entry per counterfactual asked for, in the order of the queries.
 
         Raises
         ------
@@ -324,19 +209,9 @@ class _Wrapped(HostOnly):
     anonymizer: Any
     track: Track
     groups: str | None
-    m: int  # candidates per query
 
     def __post_init__(self) -> None:
         self.name = str(self.source.name)
-        if self.m > 1:
-            if not isinstance(self.source, RankingSource):
-                raise AdapterError(
-                    f"{self.name} cannot be asked for several counterfactuals of a query;"
-                    " NearestUnlikeNeighbour, DiCE and adapters with a method `candidates` can."
-                    " Leave out candidates="
-                )
-            _check_candidates(self.anonymizer)
-            self.heom = Heom.of(self.anonymizer.population_)
 
     def methods(self) -> Mapping[str, Any]:
         with quiet("the adapter cannot say what it maps", AdapterError):
@@ -370,17 +245,14 @@ class _Wrapped(HostOnly):
                 return self.call("explain", (queries,), options)
         features = self.anonymizer.population_.schema.features
         frame = require_features(queries, features, "queries")
-        call = replace(Request.of(queries, self.groups), candidates=self.m)
-        asked, source = select(frame, features, renumber=False).copy(deep=True), self.source
+        call = Request.of(queries, self.groups)
+        asked = select(frame, features, renumber=False).copy(deep=True)
         said = constraints_of(options) if options else {}
         rules = self._rules(said) if said else self.anonymizer.rules_
         failed = None
         try:
             with quiet(_RAISED, ExplainerError, let=CFKError):
-                if self.m > 1 and isinstance(source, RankingSource):
-                    batch = source.candidates(asked, self.m, **options)
-                else:
-                    batch = source.generate(asked, **options)
+                batch = self.source.generate(asked, **options)
         except ExplainerError as error:
             failed = str(error)  # holds only the class of the exception
         if failed:
@@ -388,8 +260,7 @@ class _Wrapped(HostOnly):
         # from the explainer's own settings
         if isinstance(batch, CounterfactualBatch) and batch.constraints != said:
             rules = self._rules({**said, **batch.constraints})
-        release = self._release if self.m == 1 else self._release_best
-        return release(batch, select(frame, features), call, rules, progress)
+        return self._release(batch, select(frame, features), call, rules, progress)
 
     def _rules(self, constraints: Mapping[str, Any]) -> Rules:
         """Return what may change in a call; invalid constraints are refused."""
@@ -446,40 +317,6 @@ class _Wrapped(HostOnly):
             features = self.anonymizer.population_.schema.features
             require_features(batch.frame, features, "the explainer's answer")
 
-    def _release_best(
-        self,
-        batch: CounterfactualBatch,
-        queries: pd.DataFrame,
-        call: Request,
-        rules: Rules,
-        progress: Progress | None,
-    ) -> Explanations:
-        """Release the best candidate of each query as if it were the explainer's answer; on
-        failure, none.
-        """
-        self._check(batch, queries)
-        # another outcome is an error, not a withheld answer
-        self.anonymizer.goal_of_call(batch.desired)
-        found, pipeline, frame = np.zeros(len(queries), dtype=bool), None, batch.frame
-        try:
-            with failing_closed():
-                if len(frame):
-                    ranked = np.argsort(batch.slot)
-                    frame, query = frame.take(ranked), batch.query[batch.slot[ranked]]
-                    told = {
-                        "desired": batch.desired,
-                        "rules": rules,
-                        "heom": self.heom,
-                        "progress": progress,
-                    }
-                    choice = choose_candidates(self.anonymizer, frame, query, queries, **told)
-                    found, pipeline = choice.chosen >= 0, choice.pipeline
-                    frame = frame.take(choice.chosen[found])
-                best = CounterfactualBatch.one_each(frame, found, batch.desired)
-        except CFKError as error:
-            return self._wrap(withheld(np.arange(len(queries)), error), None, call)
-        return self._release(best, queries, call, rules, pipeline=pipeline)
-
     def _release(
         self,
         batch: CounterfactualBatch,
@@ -487,7 +324,6 @@ class _Wrapped(HostOnly):
         call: Request,
         rules: Rules,
         progress: Progress | None = None,
-        pipeline: Pipeline | None = None,
     ) -> Explanations:
         self._check(batch, queries)
         goal = self.anonymizer.goal_of_call(batch.desired) or self.anonymizer.goal_
@@ -501,7 +337,7 @@ class _Wrapped(HostOnly):
         if len(batch.frame):
             query = batch.query[batch.slot]
             depends_on_no_row = depends_on_rows(self.source) == "no"
-            pipeline = pipeline or replace(
+            pipeline = replace(
                 self.anonymizer.pipeline_, goal=goal, depends_on_no_row=depends_on_no_row
             )
             asked = select(queries, self.anonymizer.population_.schema.features).take(query)

@@ -66,7 +66,6 @@ class Request:
     attribute: str | None = None
     labels: tuple[str, ...] = ()  # one per query
     started: float = field(default_factory=time.perf_counter)
-    candidates: int = 1  # asked for per query, of which one was chosen
     is_for_people: bool = False  # whether the people who ask are known
     # What they asked about, indexed by the number of the query; no result keeps it.
     queries: pd.DataFrame | None = None
@@ -690,7 +689,7 @@ class Explanations(HostOnly, Sequence[Entry]):
 
 
 _SHOWN = ("k", "ncp", "pureness", "pureness_low", "pureness_high")
-_SETTINGS = ("method", "generator", "start", "candidates", "epsilon")
+_SETTINGS = ("method", "generator", "start", "epsilon")
 
 
 def _figures_of(entry: GeneralizedCounterfactual | PrototypeCounterfactual) -> dict[str, Any]:

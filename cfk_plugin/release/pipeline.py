@@ -56,12 +56,6 @@ _AT_ONCE = 256  # entries of a catalogue that are verified at once
 _OWN = (*BUILT_IN.values(), ReciprocalProtector)
 
 
-Memory = dict[tuple[bytes, bytes, object, int], Verdict]
-"""Verdicts by a counterfactual's codes and numbers, its goal and the entry behind it, for one
-call.
-"""
-
-
 @dataclass(frozen=True, eq=False, repr=False)
 class Pipeline(HostOnly):
     """What a fit has made, and the way of a counterfactual through it."""
@@ -83,8 +77,6 @@ class Pipeline(HostOnly):
     newcomers: Callable[[], Handles | None] | None = None
     measures_k_effective: bool = False
     seed: int = 0
-    # if the same counterfactuals are protected several times in one call
-    memory: Memory | None = None
     # whether the explainer's adapter declares that no answer depends on a single row, so that
     # answers may keep a counterfactual's private values even where a catalogue's are shared
     depends_on_no_row: bool = False
@@ -183,10 +175,7 @@ class Pipeline(HostOnly):
         for who `asked`.
         """
         at = sound(intake, None if asked is None else asked.queries)
-        facts, ask = (
-            None if factual is None else factual.take(at),
-            None if self.memory else self.verifier.foreseen,
-        )
+        facts = None if factual is None else factual.take(at)
         if (
             asked is not None
             and facts is None
@@ -194,7 +183,9 @@ class Pipeline(HostOnly):
             and 0 < len(at) <= FEW
         ):
             return self._entries(intake, query, at, at[:0].astype(object), None, progress, asked)
-        own, labels, ahead = self.rows.outcomes(intake.take(at), facts, self.guarantee.fixed, ask)
+        own, labels, ahead = self.rows.outcomes(
+            intake.take(at), facts, self.guarantee.fixed, self.verifier.foreseen
+        )
         desired = (
             self.goal.judge(labels, own)(own, np.arange(len(at))) if len(at) else at.astype(bool)
         )
@@ -380,17 +371,17 @@ class Pipeline(HostOnly):
             (c.tobytes(), n.tobytes(), *what)
             for c, n, *what in zip(codes, numbers, after, behind, strict=True)
         ]
-        known: Memory = {} if self.memory is None else self.memory
-        new: dict[tuple[bytes, bytes, object, int], int] = {}
+        if not keys:
+            return []
+        first: dict[tuple[bytes, bytes, object, int], int] = {}
         for i, key in enumerate(keys):
-            if key not in known:
-                new.setdefault(key, i)
-        if new:
-            distinct = batch if len(new) == len(batch) else batch.take(np.array([*new.values()]))
-            known.update(zip(new, self._protect_distinct(distinct), strict=True))
-            if batch.progress is not None:
-                batch.progress(len(new), len(new))
-        return [known[key] for key in keys]
+            first.setdefault(key, i)
+        n_distinct = len(first)
+        distinct = batch if n_distinct == len(batch) else batch.take(np.array([*first.values()]))
+        verdicts = dict(zip(first, self._protect_distinct(distinct), strict=True))
+        if batch.progress is not None:
+            batch.progress(n_distinct, n_distinct)
+        return [verdicts[key] for key in keys]
 
     def _held(self, batch: Batch, verdicts: list[Verdict]) -> list[Verdict]:
         """Refuse what needs an excluded change."""

@@ -1,5 +1,5 @@
-"""The results of one method on one table: certificates, distances to training rows, choice of
-candidates.
+"""The results of one method on one table: certificates, and distances to training
+rows.
 """
 
 from __future__ import annotations
@@ -16,16 +16,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from cfk_plugin.data.intake import whole_number
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.errors import InputError, LookupGuaranteeWarning
 from cfk_plugin.hookspecs import Protector
 from cfk_plugin.metrics.combinations import Plausibility, plausibility, region_plausibility
-from cfk_plugin.metrics.heom import Heom
 from cfk_plugin.protection.baselines import GraspProtector, MondrianProtector
 from cfk_plugin.protection.exact import ExactProtector
 from cfk_plugin.release.anonymizer import KAnonymizer
-from cfk_plugin.release.explainer import choose_candidates
 from cfk_plugin.release.results import Entry, GeneralizedCounterfactual
 from cfk_plugin.reproduction.prepare import (
     AutoEncoder,
@@ -34,7 +31,6 @@ from cfk_plugin.reproduction.prepare import (
     Prepared,
     choose_explainer,
     digest,
-    justified,
     nice,
 )
 
@@ -105,10 +101,10 @@ class Job:
     table: str
     method: str  # of `METHODS`; for distances also of `NICE`
     k: int  # 0 for methods without k
-    # that are not the usual ones; number of candidates
+    # that are not the usual ones
     options: Mapping[str, Any] = field(default_factory=dict)
     asked: int | None = None  # number of explanations; default: all of the config's
-    kind: Literal["certificates", "distances", "candidates"] = "certificates"
+    kind: Literal["certificates", "distances"] = "certificates"
 
     def key(self, config: Config) -> str:
         return digest([config.key, asdict(self)])
@@ -121,8 +117,7 @@ class Measurement:
     One number per explanation: ``ncp``, ``pureness`` (exact, or of 10,000 drawn combinations),
     ``k``, ``k_desired``, ``k_consistent``, ``k_effective``, ``proven`` (0 or 1), ``agrees`` (1 if
     most of the class are predicted the desired outcome, so that CM counts no penalty); if asked
-    for, ``nearest``, ``nearest_5`` and ``distance``, mean HEOM from the instance that is explained
-    to the counterfactual that was chosen for it.
+    for, ``nearest`` and ``nearest_5``.
     """
 
     config: Config
@@ -193,14 +188,9 @@ def measure(prepared: Prepared, job: Job, *, effective: int = 0) -> Measurement:
     never if the method draws random numbers. Distances are HEOM, summed over the features as in the
     paper; for a region, the mean over 100 of its combinations. The five nearest training rows
     include an equal one, at distance 0. NICE has no certificates, so its other figures are None.
-    Candidates are the config's own counterfactual and the m - 1 nearest other training rows that
-    have the desired outcome, both predicted and true; rows that are equal in every feature count
-    once.
     """
     if job.kind == "distances" and job.method in NICE:
         return _measure_nice(prepared, job)
-    if job.kind == "candidates":
-        return _measure_candidates(prepared, job)
     frame = prepared.counterfactuals.iloc[: job.asked]
     entries, spent = _timed(
         prepared, job, job.options, lambda fitted: list(fitted.transform(frame))
@@ -314,25 +304,6 @@ def _measurement(
     )
 
 
-def _measure_candidates(prepared: Prepared, job: Job) -> Measurement:
-    """Protect m candidates of each query and keep the best, with its distance; no effective k is
-    measured.
-    """
-    m, queries = (
-        whole_number("candidates", job.options["candidates"]),
-        prepared.queries.iloc[: job.asked],
-    )
-    frame, query = _candidates(prepared, queries, m)
-    choice, spent = _timed(
-        prepared, job, {}, lambda fitted: choose_candidates(fitted, frame, query, queries)
-    )
-    figures = _figures_of([choice.entries[place] for place in choice.chosen])
-    away = zip(choice.distances[choice.chosen].tolist(), figures["ncp"], strict=True)
-    figures["distance"] = tuple(None if ncp is None else distance for distance, ncp in away)
-    # A row other than the one with the known group may be chosen.
-    return _measurement(prepared, job, spent, figures, native=m == 1)
-
-
 def _distance_of(
     prepared: Prepared, entry: Entry, counterfactual: pd.DataFrame, place: int
 ) -> Plausibility | None:
@@ -376,26 +347,6 @@ def _measure_nice(prepared: Prepared, job: Job) -> Measurement:
     return _measurement(
         prepared, job, spent, {**nothing, **_distances(prepared, near)}, native=False
     )
-
-
-def _candidates(
-    prepared: Prepared, queries: pd.DataFrame, m: int
-) -> tuple[pd.DataFrame, NDArray[np.int64]]:
-    """Return the candidates of each query, its own counterfactual first, and the query of each."""
-    train, heom = prepared.train, Heom.fit(prepared.train)
-    distinct = train.iloc[
-        justified(train, prepared.labels, prepared.model, prepared.desired)
-    ].drop_duplicates()
-    rows = heom.encode(distinct)
-    # at distance 0: it is one of them
-    own = heom.nearest(prepared.counterfactuals.head(len(queries)), rows)[0][:, 0]
-    near = heom.nearest(queries, rows, k=m)[0]
-    chosen = [
-        [first, *[row for row in others if row not in (first, -1)][: m - 1]]
-        for first, others in zip(own.tolist(), near.tolist(), strict=True)
-    ]
-    query = np.repeat(np.arange(len(queries)), [len(some) for some in chosen])
-    return distinct.iloc[[row for some in chosen for row in some]].reset_index(drop=True), query
 
 
 def _nice(prepared: Prepared, optimization: str, model: Any) -> Any:

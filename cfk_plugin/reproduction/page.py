@@ -482,29 +482,8 @@ def _frontier(rows: Sequence[Row]) -> str:
     return table(["table", "method", *(f"k = {k}" for k in _values(rows, "k"))], body, left=2)
 
 
-def _candidates(rows: Sequence[Row]) -> str:
-    """Return distance, NCP, pureness and k for every number of candidates: one row per table and
-    k.
-    """
-
-    def cell(row: Row) -> str:
-        return f"{number(row['distance'], 3)} / {_pair(row)} / {number(row['k_mean'], 1)}"
-
-    body = [[name, str(k), *_across(rows, "m", cell, table=name, k=k)] for name, k in _places(rows)]
-    heads = [f"{m} candidate{'' if m == 1 else 's'}" for m in _values(rows, "m")]
-    return table(["table", "k", *heads], body)
-
-
 def _values(rows: Sequence[Row], column: str) -> list[Any]:
     return sorted({row[column] for row in rows})
-
-
-def _places(rows: Sequence[Row]) -> list[tuple[str, int]]:
-    return [
-        (name, k)
-        for name in tables_in_order(rows)
-        for k in _values([r for r in rows if r["table"] == name], "k")
-    ]
 
 
 def _across(
@@ -532,5 +511,4 @@ _STUDY_TABLES: Mapping[str, Callable[[Sequence[Row]], str]] = {
     "fairness": _fairness,
     "plausibility": _plausibility,
     "frontier": _frontier,
-    "candidates": _candidates,
 }

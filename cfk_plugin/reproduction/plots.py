@@ -39,7 +39,6 @@ _LABELS = {
     "ncp": "mean NCP (%)\nlower is better",
     "pureness": "mean pureness (%)\nhigher is better",
     "seconds": "time (s per explanation)",
-    "distance": "distance (HEOM,\nmean over features)",
 }
 # Line, marker and gray level of each series; any two differ in at least two of these.
 _STYLES: Mapping[Any, tuple[str, str, str]] = {
@@ -128,23 +127,6 @@ def _draw_pairs(rows: Rows, names: Mapping[str, str], title: str) -> Figure:
     return _finish(figure, panels, title)
 
 
-def _draw_candidates(rows: Rows) -> Figure:
-    """Draw distance, NCP and pureness against the number of candidates: a column of panels per
-    table.
-    """
-    tables = tables_in_order(rows)
-    names = {k: f"k = {k}" for k in sorted({row["k"] for row in rows})}
-    figure, panels = _grid(3, len(tables), wide=1.9, high=1.6)
-    for column, name in enumerate(tables):
-        own = [row for row in rows if row["table"] == name]
-        for line, metric in enumerate(("distance", "ncp", "pureness")):
-            _draw_lines(panels[line, column], own, "m", metric, names, by="k")
-        panels[0, column].set_title(name, fontsize=10)
-        panels[2, column].set_xlabel("candidates")
-    _label(panels[:, 0], "distance", "ncp", "pureness")
-    return _finish(figure, panels, f"Choosing among several candidates; {_BAND}")
-
-
 def _rows_of_methods(results: Results) -> Rows:
     chosen = [a for a in results.aggregates if a.method in _SIDE_BY_SIDE]
     rows = [
@@ -183,7 +165,6 @@ PLOTS: Mapping[str, Plot] = MappingProxyType(
             lambda results: results.rows("frontier"),
             lambda rows: _draw_pairs(rows, _series(rows), f"What each k costs; {_BAND}"),
         ),
-        "candidates": Plot(lambda results: results.rows("candidates"), _draw_candidates),
     }
 )
 """Plots by file name, without the ending."""
@@ -226,14 +207,12 @@ def _grid(
     return figure, np.asarray(figure.subplots(rows, columns, squeeze=False), dtype=object)
 
 
-def _draw_lines(
-    ax: Axes, rows: Rows, x: str, y: str, names: Mapping[Any, str], by: str = "method"
-) -> None:
-    """Draw a line with its 95 % band for each series: a value of column `by`, named by `names`."""
+def _draw_lines(ax: Axes, rows: Rows, x: str, y: str, names: Mapping[Any, str]) -> None:
+    """Draw a line with its 95 % band for each method, named by `names`."""
     scale = 100.0 if y in _PERCENT else 1.0
     for place, (value, name) in enumerate(names.items()):
         own = sorted(
-            (row for row in rows if row[by] == value and row.get(y) is not None),
+            (row for row in rows if row["method"] == value and row.get(y) is not None),
             key=lambda row: row[x],
         )
         if not own:

@@ -464,7 +464,7 @@ def _metrics(found: Measurement) -> Iterator[Value]:
     parts += ["distances/"] if "nearest" in found.figures else []
     parts += [f"first-{found.asked}/"] if found.asked < found.summary.explained else []
     figures = asdict(aggregate(found)) | {
-        name: mean(found.known(name)) for name in ("nearest", "nearest_5", "distance")
+        name: mean(found.known(name)) for name in ("nearest", "nearest_5")
     }
     for name, value in figures.items():
         if name != "k" and isinstance(value, (int, float)) and math.isfinite(value):

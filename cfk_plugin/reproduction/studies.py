@@ -13,7 +13,6 @@ import numpy as np
 
 from cfk_plugin.metrics.intervals import bootstrap, difference_of_means, mean_of
 from cfk_plugin.reproduction.measure import NICE, Job, Measurement
-from cfk_plugin.reproduction.results import mean
 
 KS = (5, 10, 20)
 """The k of the paper's Tables 6, 7 and 9 to 12."""
@@ -224,38 +223,12 @@ def _frontier_columns(found: Measurement) -> Iterator[Columns]:
     }
 
 
-# What choosing between several counterfactuals of a query gains, nearest first.
-
-
-def _candidate_jobs(tables: Sequence[str], _: int) -> list[Job]:
-    return [
-        Job(
-            table=table, method="exact-pureness", k=10, options={"candidates": m}, kind="candidates"
-        )
-        for table in tables
-        for m in (1, 5, 20)
-    ]
-
-
-def _candidate_columns(found: Measurement) -> Iterator[Columns]:
-    yield {
-        "k": found.k,
-        "m": found.options["candidates"],
-        **_means(found, "distance", "ncp", "pureness"),
-        "k_mean": mean(found.known("k")),
-        "n": _released(found),
-    }
-
-
 STUDIES: Mapping[str, Study] = MappingProxyType(
     {
         "parameters": Study(_parameter_jobs, _parameter_columns),
         "fairness": Study(_fairness_jobs, _fairness_columns),
         "plausibility": Study(_plausibility_jobs, _plausibility_columns),
         "frontier": Study(_frontier_jobs, _frontier_columns),
-        "candidates": Study(_candidate_jobs, _candidate_columns),
     }
 )
-"""Studies by name: Figure 4, Figure 5, Table 8, what every k costs, and choosing
-counterfactuals.
-"""
+"""Studies by name: Figure 4, Figure 5, Table 8, and what every k costs."""

@@ -19,7 +19,7 @@ from applicants import DICE, FEATURES, NICE, QUERIES, ROWS, dice_of, label, nice
 from cfk_adapters import dice, function, nearest, nice
 from cfk_adapters.nearest import NearestUnlikeNeighbour
 from cfk_plugin.hookspecs import CounterfactualBatch, ask, constraints_of, desired_of, hookimpl
-from cfk_plugin.testing import check_adapter, check_candidates
+from cfk_plugin.testing import check_adapter
 
 ADAPTERS = [dice, nice, nearest, function]
 
@@ -59,11 +59,6 @@ def test_the_contract_is_kept_with_the_real_library(name: str) -> None:
         explainer, queries, FEATURES, "approved", plugins=ADAPTERS, deterministic=True, **ask
     )
     assert len(batch.frame) >= len(queries)
-    if name.startswith(("dice", "nearest")):
-        ranked = check_candidates(
-            explainer, queries, FEATURES, "approved", plugins=ADAPTERS, **fast
-        )
-        assert len(ranked.frame) > len(queries)
 
 
 # --- a good adapter, and others that break one rule -----------------------------------------------
@@ -358,11 +353,3 @@ def test_training_rows_are_looked_for_where_they_are_given() -> None:
     checked(plugin, Far())
     with pytest.raises(AssertionError, match="`forwarded` names rows"):
         checked(plugin, Far(), rows=ASKED + 77_000)
-
-
-def test_candidates_that_are_missing_or_too_few_are_named() -> None:
-    one = other("candidates", lambda self, queries, m: self.generate(queries))
-    for plugin, said in ((Good(), "is missing"), (one, "m slots")):
-        with pytest.raises(AssertionError, match=said):
-            check_candidates(Library(), ASKED, NAMES, plugins=[plugin])
-    check_candidates(Library(), ASKED, NAMES, m=1, plugins=[one])

@@ -11,7 +11,7 @@ import pytest
 from cfk_adapters import nearest
 from cfk_adapters.nearest import NearestUnlikeNeighbour
 from cfk_plugin.data.region import Interval
-from cfk_plugin.errors import AdapterError, InputError
+from cfk_plugin.errors import AdapterError
 from cfk_plugin.hookspecs import AdaptContext
 from cfk_plugin.metrics.heom import Heom
 from cfk_plugin.plugins import load_plugins
@@ -38,38 +38,26 @@ def test_answer_is_the_first_of_the_nearest_rows_with_another_prediction() -> No
     assert (answer.dtypes == TRAIN.dtypes).all()
 
 
-def test_candidates_agree_with_a_plain_loop_over_different_rows() -> None:
+def test_neighbours_agree_with_a_plain_loop() -> None:
     rng = np.random.default_rng(1)
     train = pd.DataFrame(
-        {"age": rng.integers(0, 30, 120), "city": rng.choice(["A", "B", None], 120)}
+        {"age": rng.integers(25, 55, 120), "city": rng.choice(["A", "B", None], 120)}
     )
     train.loc[rng.random(120) < 0.1, "age"] = None
-    explainer, m = NearestUnlikeNeighbour(train, old), 9
+    explainer = NearestUnlikeNeighbour(train, old)
     distances = np.round(Heom.fit(train).distances(train, train), 11)
-    first = ~train.duplicated().to_numpy()
-    assert first.sum() < 100
-    for i, found in enumerate(explainer.candidates(train, m)):
-        unlike = np.flatnonzero(first & (explainer.predicted != explainer.predicted[i]))
-        expected = sorted(unlike, key=lambda j: (distances[i, j], j))[:m]
-        assert found.tolist() == [*expected, *[-1] * (m - len(expected))]
-    assert explainer.candidates(train, 1)[:, 0].tolist() == explainer.neighbours(train).tolist()
+    assert train.duplicated().any()
+    for i, found in enumerate(explainer.neighbours(train)):
+        unlike = np.flatnonzero(explainer.predicted != explainer.predicted[i])
+        assert found == min(unlike, key=lambda j: (distances[i, j], j))
 
 
-def test_fewer_candidates_than_asked_for_leave_their_slots_open() -> None:
-    explainer = NearestUnlikeNeighbour(TRAIN, old)
-    # rows 2 and 3 are equal
-    assert explainer.candidates(TRAIN[:1], 5).tolist() == [[2, 4, -1, -1, -1]]
-    batch = (
-        load_plugins([nearest], entry_points=False)
-        .adapt(explainer, CONTEXT)
-        .candidates(TRAIN[:2], 3)
-    )
-    assert batch.query.tolist() == [0, 0, 0, 1, 1, 1]
-    assert batch.slot.tolist() == [0, 1, 3, 4]
+def test_queries_without_a_neighbour_leave_their_slots_open() -> None:
     none = NearestUnlikeNeighbour(TRAIN, old, desired=7)
-    assert (none.candidates(TRAIN, 2) == -1).all()
-    with pytest.raises(InputError, match="at least 1"):
-        explainer.candidates(TRAIN, 0)
+    assert none.neighbours(TRAIN[:2]).tolist() == [-1, -1]
+    batch = load_plugins([nearest], entry_points=False).adapt(none, CONTEXT).generate(TRAIN[:2])
+    assert batch.query.tolist() == [0, 1]
+    assert batch.slot.tolist() == []
 
 
 @pytest.mark.parametrize("desired", [1, lambda labels: labels > 0])

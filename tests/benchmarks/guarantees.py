@@ -136,9 +136,11 @@ def several(table: Case, k: int, answers: int = 4) -> None:
         table.queries[list(table.population.schema.features)],
     )
     explainer = NearestUnlikeNeighbour(table.population.frame, table.model, desired=table.desired)
-    found = explainer.rows(explainer.candidates(queries, answers).reshape(-1)).reset_index(
-        drop=True
-    )
+    train = table.population.frame
+    unlike = train[explainer.predicted == table.desired].drop_duplicates()
+    heom = Heom.fit(train)
+    nearest = heom.nearest(heom.encode(queries), heom.encode(unlike), k=answers)[0]
+    found = unlike.iloc[nearest.reshape(-1)].reset_index(drop=True)
     query = np.repeat(np.arange(len(queries)), answers)
     asked = queries.take(query).reset_index(drop=True)
     ways = {

@@ -81,7 +81,6 @@ SLOW = {
     "docs/how-to/audit-an-epsilon.md",
     "docs/how-to/audit-linkage.md",
     "docs/how-to/audit-what-leaks.md",
-    "docs/how-to/choose-among-candidates.md",
     "docs/how-to/choose-k-and-a-policy.md",
     "docs/how-to/protect-on-spark.md",
     "docs/how-to/reproduce-the-paper.md",

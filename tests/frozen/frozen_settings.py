@@ -74,7 +74,6 @@ PROTECT: Mapping[str, Any] = {
     "track": False,
     "plugins": (),
     "groups": None,
-    "candidates": 1,
     "sample_explainer": 0,
 }
 """Every option of `protect` but explainer, model, population, outcome and method."""
@@ -394,8 +393,7 @@ def of_protect(guarantee: str, goal: Goal, **options: Any) -> Recording:
     queries = LOANS[~goal.is_met(LOANS)].head(8)
     recording.add("explain", private.explain(queries))
     recording.add("explain alone", private.explain(queries.head(1)))
-    if options.get("candidates", 1) == 1:
-        recording.add("constrained", private.explain(queries, **CONSTRAINTS))
+    recording.add("constrained", private.explain(queries, **CONSTRAINTS))
     return recording
 
 
@@ -560,8 +558,6 @@ SETTINGS |= {
     "lookup, floor and ceiling": partial(
         of_policy, LOOKUP | {"min_pureness": 0.9, "max_ncp": 0.06}, LABEL
     ),
-    "lookup, four candidates": partial(of_protect, "lookup", LABEL, candidates=4),
-    "reciprocal, four candidates": partial(of_protect, "reciprocal", LABEL, candidates=4),
     "catalogue, not moved": partial(of_policy, {"move_towards_query": False}, LABEL),
     "catalogue, shared": partial(of_policy, {"private_values": "shared"}, LABEL),
     "catalogue, shared, opposite": partial(

@@ -120,11 +120,6 @@ def measure(
     )
 
 
-def choose(prepared: Prepared, method: str, k: int, m: int, **job: Any) -> Measurement:
-    """Measure a method that may choose between m candidates."""
-    return measure(prepared, method, k, kind="candidates", options={"candidates": m}, **job)
-
-
 def protect(prepared: Prepared, method: str, k: int, frame: pd.DataFrame) -> list[Entry]:
     """Return what a method releases for some counterfactuals of a made table."""
     return released(prepared, Job(table=prepared.config.table, method=method, k=k), frame)

@@ -39,7 +39,7 @@ NOT_YET_REMOVED = {
     "options": {
         "serve": ("--workers",),
     },
-    "parameters": {"protect": ("candidates",)},
+    "parameters": {},
     "hooks": ("cfk_protect",),
 }
 """What the code still has and nobody should use: it goes before the release."""

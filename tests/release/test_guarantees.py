@@ -35,7 +35,6 @@ from cfk_plugin.errors import (
 )
 from cfk_plugin.hookspecs import Proposal, Task
 from cfk_plugin.protection import ExactProtector
-from cfk_plugin.release.explainer import choose_candidates
 
 QUASI = ["mean radius", "mean texture", "mean smoothness"]
 PRIVATE = ["mean concavity", "worst area", "worst symmetry"]
@@ -364,14 +363,6 @@ def test_what_is_below_the_floor_is_withheld_and_zero_takes_it_away() -> None:
     assert PrivacyPolicy(guarantee="lookup").least_pureness == 0
     # settings as they were given
     assert PrivacyPolicy().sha256 != PrivacyPolicy(min_pureness=0.8).sha256
-
-
-def test_where_a_candidate_is_below_the_floor_the_next_one_is_released() -> None:
-    anonymizer, raw = shared("reciprocal"), LOW.reset_index(drop=True)
-    statuses = [entry.status for entry in anonymizer.transform(raw)]
-    both = raw.iloc[[statuses.index("withheld"), statuses.index("released")]]
-    choice = choose_candidates(anonymizer, both, np.array([0, 0]), raw.head(1))
-    assert (choice.chosen.tolist(), choice.entries[1].status) == ([1], "released")
 
 
 def test_the_floor_decides_alike_for_everybody_of_a_group() -> None:

@@ -212,7 +212,7 @@ def test_another_outcome_than_is_protected_for_and_what_is_no_class_is_refused()
         function.explain(TRAIN.head(2), desired="granted")
 
 
-# --- NICE, functions and candidates ---------------------------------------------------------------
+# --- NICE and functions ---------------------------------------------------------------------------
 
 
 def nice_of_three() -> Any:
@@ -261,14 +261,6 @@ def test_a_functions_own_argument_for_the_outcome_is_read() -> None:
             private.explain(TRAIN[labels == "high"].head(3), **{name: "low"}), THREE
         )
         assert [entry.outcome for entry in entries] == [Outcome("low")] * 3
-
-
-def test_the_outcome_of_a_call_decides_among_candidates() -> None:
-    private = shielded(dice(THREE), THREE, candidates=4)
-    entries = certified(
-        private.explain(TRAIN[THREE.positions(TRAIN) == 2].head(3), desired_class=1), THREE
-    )
-    assert [entry.outcome for entry in entries] == [Outcome("middle")] * 3
 
 
 # --- numbers --------------------------------------------------------------------------------------

@@ -426,7 +426,7 @@ def test_a_decorated_function_keeps_its_name(population: Population) -> None:
 def test_an_explainer_that_is_ours_keeps_what_it_was_asked_for(population: Population) -> None:
     private = private_of(NearestUnlikeNeighbour(TRAIN, model, 1), population)
     assert (private.desired, private.features) == (1, FEATURES)
-    for name in ("predicted", "neighbours", "candidates", "rows", "_train", "_model"):
+    for name in ("predicted", "neighbours", "rows", "_train", "_model"):
         assert not hasattr(private, name)
 
 

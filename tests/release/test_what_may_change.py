@@ -281,57 +281,6 @@ def test_where_a_private_value_is_not_said_no_refusal_tells_of_it(form: str) -> 
         assert meets == any(one[i].status == "released" for i in same)
 
 
-def test_of_several_candidates_one_that_changes_nothing_excluded_is_chosen() -> None:
-    train, asks = table(0), refused(12)
-    rows = train[model(train) == "yes"].reset_index(drop=True)
-
-    class Two:
-        name, instance_based = "two", True
-        methods: Mapping[str, Any] = {}
-
-        def candidates(self, queries: pd.DataFrame, m: int, **options: Any) -> Any:
-            from cfk_plugin.hookspecs import CounterfactualBatch
-
-            assert set(options) == {"features_to_vary"}
-            other = (
-                rows[rows["sex"] == "m"].head(len(queries)),
-                rows[rows["sex"] == "f"].head(len(queries)),
-            )
-            frame = pd.concat(other, ignore_index=True)
-            slot = np.concatenate([np.arange(len(queries)) * m, np.arange(len(queries)) * m + 1])
-            return CounterfactualBatch(frame[FEATURES], slot, np.repeat(np.arange(len(queries)), m))
-
-        def generate(self, queries: pd.DataFrame, **options: Any) -> Any:
-            raise AssertionError
-
-        def restore(self, native: Any, explanations: Any) -> Any:
-            raise AssertionError
-
-    class Plugin:
-        from cfk_plugin import hookimpl
-
-        @hookimpl
-        def cfk_adapt(self, explainer: Any, context: Any) -> Any:
-            return explainer if isinstance(explainer, Two) else None
-
-    private = protect(
-        Two(),
-        model=model,
-        population=population_of(train),
-        policy=PrivacyPolicy(k=K, guarantee="reciprocal"),
-        desired="yes",
-        plugins=[Plugin()],
-        candidates=2,
-    )
-    released = private.explain(
-        asks, features_to_vary=[name for name in FEATURES if name != "sex"]
-    ).released
-    assert len(released) > 6
-    assert all(
-        Region({"sex": entry.region["sex"]}).contains(asks.loc[entry.query]) for entry in released
-    )
-
-
 @pytest.mark.parametrize("guarantee", ["lookup", "reciprocal"])
 @pytest.mark.filterwarnings("ignore::cfk_plugin.errors.LookupGuaranteeWarning")
 def test_what_is_withheld_for_its_change_is_on_record_as_left(

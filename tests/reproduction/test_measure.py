@@ -202,8 +202,6 @@ def test_what_is_asked_must_make_sense(prepared: Prepared, kind: str) -> None:
         measure(prepared, "exact-ncp", 1000, kind=kind)
     with pytest.raises(InputError, match="nice-none has neither k nor settings"):
         measure(prepared, "nice-none", 5, kind="distances")
-    with pytest.raises(InputError, match="candidates must be a whole number >= 1"):
-        reproduced.choose(prepared, "exact-pureness", 5, 0)
     with pytest.raises(InputError, match="auto, nice or nearest"):
         choose_explainer("dice")
 
@@ -306,52 +304,8 @@ def test_an_auto_encoder_knows_rows_like_those_it_was_trained_on() -> None:
     assert AutoEncoder(alone, [], seed=0)(alone).shape == (50,)
 
 
-# --- candidates, against a choice made here one at a time -----------------------------------------
-
-
-def test_one_candidate_is_the_ordinary_outcome(prepared: Prepared) -> None:
-    usual, one = (
-        measure(prepared, "exact-pureness", 5),
-        reproduced.choose(prepared, "exact-pureness", 5, 1),
-    )
-    assert {name: one.figures[name] for name in usual.figures} == usual.figures
-    assert (one.groups, one.groups_asking, one.asked) == (usual.groups, usual.groups_asking, 12)
-    own = Heom.fit(prepared.train).parts(prepared.queries, prepared.counterfactuals).mean(axis=1)
-    np.testing.assert_allclose(one.figures["distance"], own)
-    assert one.options == {"candidates": 1}
-
-
-def test_the_best_of_the_nearest_is_chosen(prepared: Prepared) -> None:
-    found = reproduced.choose(prepared, "exact-ncp", 5, 4, asked=4)
-    train = prepared.train
-    may = train[
-        (prepared.model.predict(train) == "absent") & (prepared.labels == "absent")
-    ].drop_duplicates()
-    better, total = (
-        0,
-        [a + b for a, b in zip(found.figures["distance"], found.figures["ncp"], strict=True)],
-    )
-    for i, away in enumerate(Heom.fit(train).distances(prepared.queries.head(4), may)):
-        nearest = np.argsort(away, kind="stable")[:4]
-        entries = reproduced.protect(prepared, "exact-ncp", 5, may.iloc[nearest])
-        costs = [d + entry.certificate.ncp for d, entry in zip(away[nearest], entries, strict=True)]
-        assert total[i] == pytest.approx(min(costs))
-        better += int(np.argmin(costs)) > 0
-    assert better  # else the first would have done
-    assert (found.groups, len(found.groups_asking), found.asked) == ((), 4, 4)
-    assert Measurement.from_json(found.to_json()) == found
-    # more than there are
-    every = reproduced.choose(prepared, "exact-ncp", 5, len(train) + 1, asked=1).figures
-    assert every["distance"][0] + every["ncp"][0] <= total[0]
-
-
-# --- what the paper concludes from its Table 8 and Figure 4, on its table german ------------------
-
-
 @pytest.mark.slow
-def test_what_the_paper_concludes_of_plausibility_and_of_candidates(
-    nice: None, shared_data: Any
-) -> None:
+def test_what_the_paper_concludes_of_plausibility(nice: None, shared_data: Any) -> None:
     (table,) = load(["german"], shared_data)
     # so that nothing is tuned
     known = replace(reproduced.SUMMARY, n_estimators=30, max_leaf_nodes=None)
@@ -364,8 +318,3 @@ def test_what_the_paper_concludes_of_plausibility_and_of_candidates(
     assert 0 < small < large < sparse
     # the paper's own number, on another split
     assert rows[1]["nearest_5"] == pytest.approx(3.73, abs=0.5)
-    choices = {str(m): reproduced.choose(german, "exact-pureness", 10, m) for m in (1, 10)}
-    one, many = STUDIES["candidates"].rows(choices)
-    assert many["ncp"] < one["ncp"]
-    assert many["distance"] > one["distance"]
-    assert many["pureness"] >= one["pureness"]

@@ -120,15 +120,15 @@ def test_runs_of_studies_are_listed() -> None:
     row = {
         "table": "cmc",
         "k": 5,
-        "m": 1,
-        "distance": 0.1,
+        "method": "exact-ncp",
         "ncp": 0.1,
         "pureness": 1.0,
-        "k_mean": 5.0,
+        "released": 1.0,
         "n": 3,
     }
-    found = Results.of({}, command="", studies={"candidates": [{**row, "run_id": "abc"}]})
-    assert "| candidates | cmc | – | `abc` |" in render(found)
+    found = Results.of({}, command="", studies={"frontier": [{**row, "run_id": "abc"}]})
+    assert "| frontier | cmc |" in render(found)
+    assert "`abc` |" in render(found)
 
 
 @pytest.mark.parametrize("name", STUDIES)
@@ -152,7 +152,7 @@ def test_a_method_that_was_not_run_is_said_to_be_so() -> None:
 
 def test_an_empty_page_claims_nothing() -> None:
     page = render(Results(command="cfk reproduce"))
-    assert page.count("_Not run._") == 15
+    assert page.count("_Not run._") == 14
     assert not re.search(r"^\|", page, re.M)
     assert "![" not in page
 
@@ -243,7 +243,7 @@ def test_page_is_rendered_from_its_results(results: Results) -> None:
 def test_every_figure_is_there(results: Results) -> None:
     shown = set(re.findall(rf"\]\({FIGURES}(\w+\.svg)\)", PAGE.read_text(encoding="utf-8")))
     assert shown == {path.name for path in (DOCS / "assets" / "reproduction").iterdir()}
-    assert len(shown) == 5
+    assert len(shown) == 4
 
 
 @pytest.mark.slow

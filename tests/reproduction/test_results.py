@@ -222,18 +222,6 @@ COLUMNS = {
         "released",
         "n",
     ],
-    "candidates": [
-        *[
-            "table",
-            "k",
-            "m",
-            *INTERVALS["distance"],
-            *INTERVALS["ncp"],
-            *INTERVALS["pureness"],
-            "k_mean",
-            "n",
-        ],
-    ],
 }
 NCP = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, None, 0.0, 0.0, 0.2, 0.2, 0.1)
 PURE = (1.0, 1.0, 1.0, 1.0, 0.4, 1.0, None, 1.0, 1.0, 0.8, 1.0, 1.0)
@@ -375,12 +363,6 @@ def test_table_8_has_a_column_for_every_nice_and_every_k() -> None:
     assert shown == {(name, None) for name in NICE} | ours
     assert found[0]["nearest_5"] == pytest.approx(4 * 2.6 / 11)
     assert found[0]["unit"] == "sum over features"
-
-
-def test_candidates_say_what_was_paid_for_what() -> None:
-    (row,) = STUDIES["candidates"].rows({"key": studied(options={"candidates": 5})})
-    assert (row["m"], row["k"], row["k_mean"], row["n"]) == (5, 10, 12.0, 11)
-    assert row["distance"] == pytest.approx(1.3 / 11)
 
 
 # --- what the paper prints ------------------------------------------------------------------------

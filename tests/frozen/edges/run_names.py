@@ -73,7 +73,7 @@ QUERIES = TABLE[~earns_enough(TABLE)].head(6).reset_index(drop=True)
 
 
 def log_lookup() -> str:
-    """Protect by look-up, with an explainer that is asked for two counterfactuals of a query."""
+    """Protect by look-up, with an explainer that is asked."""
     logger = RunLogger()
     private = protect(
         NearestUnlikeNeighbour(TABLE, earns_enough, True),
@@ -81,7 +81,6 @@ def log_lookup() -> str:
         population=PEOPLE,
         policy=PrivacyPolicy(k=K, guarantee="lookup"),
         desired=True,
-        candidates=2,
     )
     logger.log(private.explain(QUERIES))
     return _run_of(logger)

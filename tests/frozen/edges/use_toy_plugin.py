@@ -71,8 +71,6 @@ def main() -> None:
     show("explain")
     protected().find(QUERIES, step=2)
     show("a method of the explainer")
-    protected(candidates=2).explain(QUERIES)
-    show("explain with two candidates")
     cfk_toy.ToyExplainer.pay = 0
     protected().explain(QUERIES)
     show("explain where the answers do not have the outcome")

@@ -83,12 +83,6 @@ class ToySource:
         note("generate", queries=queries, **options)
         return self.batch(queries, options)
 
-    def candidates(self, queries: pd.DataFrame, m: int, **options: Any) -> CounterfactualBatch:
-        note("candidates", queries=queries, m=m, **options)
-        frame = pd.DataFrame(self.explainer.find(queries), columns=list(self.context.features))
-        slots = np.arange(len(queries))
-        return CounterfactualBatch(frame, slots * m, np.repeat(slots, m))
-
     @property
     def methods(self) -> Mapping[str, Any]:
         return {"find": self.find}
