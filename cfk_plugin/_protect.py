@@ -67,7 +67,7 @@ def protect(
     explainer : object
         A DiCE explainer, a NICE explainer, a callable from queries to counterfactuals, an object
         with ``explain`` or ``generate_counterfactuals``, or anything a plugin has an adapter for.
-        Without one, the catalogue, or the prototypes, answer alone.
+        None: answers come from the catalogue or the prototypes.
     model : object with ``predict``, or callable
         The model that is explained; returns labels, or numbers where `desired` is a range or
         `threshold` is given.
@@ -85,13 +85,13 @@ def protect(
         For a model that returns probabilities: from this value on, the outcome is 1, or the second
         class.
     method : str, Protector, KAnonymizer, DPPrototypes or DPC
-        A name or a protector: see `KAnonymizer`. A `KAnonymizer` brings settings of its own, such
-        as `effort`, `seed` and `reference`, and is not changed. "dp", or `DPPrototypes` with
-        settings of your own: answers are differentially private prototypes, whatever the explainer
-        would find. "dpc", or `DPC`, is the published method, for comparison; it guarantees
-        nothing. A `KAnonymizer` has its own policy, ledger and plugins, so that `policy`, `k`,
-        `ledger` and `plugins` are refused beside it. Prototypes do not use `policy`, `k`, `ledger`
-        and `start`, which are refused beside them.
+        A name or a protector: see `KAnonymizer`. A `KAnonymizer` is used with its own settings,
+        such as `effort`, `seed` and `reference`; the object itself is not fitted or changed. "dp",
+        or `DPPrototypes` with settings of your own: answers are differentially private prototypes,
+        whatever the explainer would find. "dpc", or `DPC`, is the published method, for comparison;
+        it guarantees nothing. A `KAnonymizer` has its own policy, ledger and plugins, so that
+        `policy`, `k`, `ledger` and `plugins` are refused beside it. Prototypes do not use `policy`,
+        `k`, `ledger` and `start`, which are refused beside them.
     start : {"auto", "query", "explainer"}
         Where the search for a catalogue's answer starts. "query": an answer is a function of the
         query, the catalogue and the model, and the explainer is not asked. Its own methods keep
@@ -152,7 +152,7 @@ def protect(
             "ledger": ledger is not None,
             "start": start != "auto",
         }
-        _refuse_what_is_not_used(refused, "prototypes promise no k and start at no counterfactual")
+        _refuse_what_is_not_used(refused, "prototypes have no policy, no k, no ledger and no start")
         wrapped = no_explainer if explainer is None else explainer
         source = load_plugins(plugins).adapt(wrapped, context)
         fitted = method.fit(population, model, desired)

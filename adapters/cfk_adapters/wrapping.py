@@ -8,7 +8,6 @@ import copy
 import inspect
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from functools import partial
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
@@ -74,7 +73,7 @@ class LibrarySource(ABC):
 
     library: str
     kinds: Mapping[str, str]
-    """The classes or functions of this source, and where their answers are."""
+    """The classes of this source, and where their answers are."""
     method = "explain"
     one_by_one = True
     instance_based = False
@@ -111,10 +110,7 @@ class LibrarySource(ABC):
     @property
     def methods(self) -> Mapping[str, Callable[..., tuple[CounterfactualBatch, Any, pd.DataFrame]]]:
         """The library's own method, under its own name."""
-        called = (
-            self._explainer if self.method == "__call__" else getattr(self._explainer, self.method)
-        )
-        signature = inspect.signature(called)
+        signature = inspect.signature(getattr(self._explainer, self.method))
         first = next(iter(signature.parameters))
 
         def own(*args: Any, **named: Any) -> tuple[CounterfactualBatch, Any, pd.DataFrame]:
@@ -129,7 +125,7 @@ class LibrarySource(ABC):
             native = self._ask(self._given(rows), told)
             return self._batch(self._found(native, rows), rows, said), native, rows
 
-        return {"explain" if self.method == "__call__" else self.method: own}
+        return {self.method: own}
 
     @abstractmethod
     def restore(self, native: Any, explanations: Explanations) -> Any:
@@ -157,11 +153,7 @@ class LibrarySource(ABC):
 
     def _ask(self, given: Any, options: Options) -> Any:
         working = ask(lambda: _working_copy(self._explainer))
-        return ask(
-            lambda: (working if self.method == "__call__" else getattr(working, self.method))(
-                given, **options
-            )
-        )
+        return ask(lambda: getattr(working, self.method)(given, **options))
 
     def _said(
         self, options: Mapping[str, Any], rows: pd.DataFrame
@@ -353,8 +345,6 @@ def _working_copy(explainer: Any) -> Any:
     """Copy an explainer and the answers that it keeps, but share models and training rows with
     it.
     """
-    if isinstance(explainer, partial):
-        return explainer
     # `copy` would call OmniXAI's own, which copies everything, and fails
     working = object.__new__(type(explainer))
     vars(working).update(vars(explainer))

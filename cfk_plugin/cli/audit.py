@@ -37,8 +37,15 @@ class RunsSuiteByDefault(TyperGroup):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         own = {*self.commands, *ctx.help_option_names}
         if args and args[0] not in own:
+            self._refuse_other_names(ctx, args[0])
             args = [_SUITE, *args]
         return super().parse_args(ctx, args)
+
+    def _refuse_other_names(self, ctx: Any, word: str) -> None:
+        """Refuse a word that can be neither an option nor a table: a subcommand was meant."""
+        if word.startswith("-") or Path(word).suffix or Path(word).exists():
+            return
+        ctx.fail(f"{word!r} is neither a table nor one of {', '.join(sorted(self.commands))}")
 
 
 audit = typer.Typer(

@@ -97,12 +97,17 @@ def _plot(path: Path, found: Frontier) -> None:
 
 
 def _show_frontier(found: Frontier) -> None:
-    rows, common = [], "common_" if found.common else ""
+    prefix = "common_" if found.common else ""
+    rows = []
     for point in found:
-        figures = [getattr(point, f"{common}{name}") for name in ("ncp_mean", "pureness_mean")]
         fewest = "–" if point.k_min is None else str(point.k_min)
-        rows.append([str(point.k), str(point.released), fewest])
-        rows[-1] += [_interval(each) for each in (*figures, point.withheld_rate)]
+        estimates = (
+            getattr(point, f"{prefix}ncp_mean"),
+            getattr(point, f"{prefix}pureness_mean"),
+            point.withheld_rate,
+        )
+        intervals = [_interval(estimate) for estimate in estimates]
+        rows.append([str(point.k), str(point.released), fewest, *intervals])
     show(("k", "released", "least k", "information loss", "pureness", "withheld"), rows)
     over = f"the {found.common} of {found.asked} counterfactuals that are released at every k"
     if found.common == found.asked:

@@ -103,6 +103,9 @@ class Answering:
         ).answer
 
 
+_SERVING_NEEDS = "cfk serve needs starlette, uvicorn and prometheus-client"
+
+
 @command(
     "serve",
     "cfk serve models:/patients-explained/1\ncfk serve models:/explainer/3 --bundle population.cfk"
@@ -142,9 +145,9 @@ def serve(
     and /metrics are for orchestrators and monitors.
     """
     # Not imported yet: prometheus-client reads at import where several workers share their counts.
-    check_extra("starlette", "serve", _NEED)
-    check_extra("uvicorn", "serve", _NEED)
-    check_extra("prometheus_client", "serve", _NEED)
+    check_extra("starlette", "serve", _SERVING_NEEDS)
+    check_extra("uvicorn", "serve", _SERVING_NEEDS)
+    check_extra("prometheus_client", "serve", _SERVING_NEEDS)
     from cfk_plugin.serving.access import Tokens, bound, check_reach, in_workers
     from cfk_plugin.serving.handler import show_no_traces
     from cfk_plugin.serving.server import Limits, make_app, run
@@ -165,9 +168,6 @@ def serve(
     with TemporaryDirectory(prefix="cfk-metrics-") as folder:
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
         return in_workers(workers, work)
-
-
-_NEED = "cfk serve needs starlette, uvicorn and prometheus-client"
 
 
 def _tls(cert: Path | None, key: Path | None, client_ca: Path | None) -> dict[str, Any]:

@@ -1,4 +1,6 @@
-"""JSON Schemas of the files that are written and read, and what is wrong with a file by them."""
+"""JSON Schemas of the files that the package writes and reads, and the check of a file against its
+schema.
+"""
 
 from __future__ import annotations
 
@@ -42,15 +44,15 @@ def faults(content: Any, form: str, names: Collection[str] = ()) -> list[Fault]:
 
     Returns
     -------
-    list of Fault, in the order of the file
+    list of Fault, each once
     """
     known = {*_keys(), *names}
-    found = []
+    # A schema with conditions can report the same fault several times.
+    found: dict[Fault, None] = {}
     with quiet("the file cannot be compared with the JSON Schema", InputError):
         for error in islice(_validator(form).iter_errors(content), _MANY):
-            fault = Fault(_named(error.absolute_path, known), _said(error))
-            found.append(fault)
-    return found
+            found[Fault(_named(error.absolute_path, known), _said(error))] = None
+    return list(found)
 
 
 @cache

@@ -62,8 +62,8 @@ documentation.
 STEERING = "query steering"
 PRIVATE_LINKAGE = "private value linkage"
 MIN_LIFT = 1.5
-"""`PrivacyPolicy.alpha` judges values that are more than so many times as frequent in a region as
-in the population.
+"""Values that are at most this many times as frequent in a region as in the population pass
+`PrivacyPolicy.alpha`.
 """
 _HELD: Mapping[str, str] = {
     "lookup": (
@@ -104,7 +104,7 @@ class PrivacyPolicy:
     guarantee : {"catalogue", "reciprocal", "lookup"}
         "lookup": k people are in the region (the paper's definition); rerunning the algorithm for
         each of them often leaves fewer, at times one. "reciprocal": k people are mapped to the
-        region, so that rerunning leaves k, of whom one alone may have the desired outcome.
+        region, so that rerunning leaves k, of whom only one may have the desired outcome.
         "catalogue": also, these people have the outcome, and private values are
         released only where the model is consistent with k of them, so that asking it about
         everybody leaves k; what is released comes from a fixed catalogue, near the counterfactual
@@ -141,8 +141,8 @@ class PrivacyPolicy:
         population hold it.
     alpha : float in [0, 1], optional
         (alpha, k)-homogeneity: largest share of the people in the region who may hold what is
-        released of a private attribute (a number: within 5 % of its range). A value that is less
-        than 1.5 times (`MIN_LIFT`) as frequent there as in the population tells little about the
+        released of a private attribute (a number: within 5 % of its range). A value that is at
+        most 1.5 times (`MIN_LIFT`) as frequent there as in the population says little about the
         region, and passes. Where a value fails, the bin is released if one is declared and passes;
         else the attribute is withheld. None: not checked.
     move_towards_query : bool, optional

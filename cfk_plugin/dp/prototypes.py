@@ -297,7 +297,7 @@ class DPPrototypes:
         Parameters
         ----------
         queries : DataFrame, shape (n, n_features or more)
-        track : bool or RunLogger
+        track : bool, str or RunLogger
             Whether the result is logged to MLflow, in the background.
         groups : str, optional
             Column by which runs tell groups of people apart; see `Explanations.by_group`.

@@ -460,8 +460,8 @@ def _check_format(connection: sa.Connection, key: Key, where: str) -> None:
         )
     if facts["format"] != f"{_FORMAT} {VERSION}":
         raise LedgerError(
-            f"the ledger has another version than {VERSION}, which this cfk_plugin reads; install"
-            " the version of cfk_plugin that wrote it, or a later one"
+            f"the ledger has another version than {VERSION}, the one that this cfk_plugin reads;"
+            " install the cfk_plugin that wrote it, or a later one"
         )
     if facts["key"] != key.id:
         raise LedgerError(

@@ -213,7 +213,7 @@ class RunLogger:
 Track = bool | str | RunLogger
 """Whether to log; a text is the name of the experiment to log to."""
 
-_default: list[RunLogger] = []
+_loggers: dict[str | None, RunLogger] = {}  # of this process; None logs where MLflow is set to
 
 
 def observe(explanations: Loggable, track: Track = False) -> bool:
@@ -233,24 +233,25 @@ def may_observe(count: int, track: Track = False) -> bool:
 def logger_of(track: Track) -> RunLogger | None:
     """Return the logger that `track` asks for; None for False.
 
-    True is one logger for the process, a text a new logger for the experiment of this name.
+    True is one logger for the process, a text one for each experiment. It has to be the same one in
+    every call: it counts what was given out without a record, for the next record to say.
     """
     if track is False:
         return None
     if isinstance(track, RunLogger):
         return track
-    if isinstance(track, str) and track:
-        return RunLogger(experiment=track)
-    if track is not True:
+    if track is not True and not (isinstance(track, str) and track):
         raise InputError(
             "track must be True, False or the name of an MLflow experiment; got"
             f" {'an empty text' if track == '' else type(track).__name__}"
         )
-    if not _default:
-        _default.append(RunLogger())
+    experiment = None if track is True else track
+    if experiment not in _loggers:
+        logger = RunLogger(experiment=experiment)
         shipper()  # registers its work at exit first, so that it is done last
-        atexit.register(_default[0].finish)
-    return _default[0]
+        atexit.register(logger.finish)
+        _loggers[experiment] = logger
+    return _loggers[experiment]
 
 
 def _active_run(tracking_uri: str | None) -> str | None:

@@ -26,7 +26,7 @@ from cfk_plugin.records.run import ASKED, StoreDownError, client_of, kind_of, tr
 from cfk_plugin.records.tables import (
     Columns,
     in_order,
-    kind_of_column,
+    kind_in_report,
     nulls,
     public_kind,
     read,
@@ -455,7 +455,7 @@ def frame_of(shards: Sequence[Shard]) -> pd.DataFrame:
 
 def _pooled(name: str, shards: Sequence[Shard]) -> Any:
     """Return a column of all files, as pandas has it: text as a category, times in UTC."""
-    kind = kind_of_column(name)
+    kind = kind_in_report(name)
     columns = [
         shard.columns[name] if name in shard.columns else nulls(kind, shard.inside)
         for shard in shards

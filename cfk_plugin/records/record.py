@@ -41,7 +41,7 @@ class Loggable(Protocol):
 class RunRecord:
     """Explanations as logged.
 
-    They wait in spools as JSON.
+    They wait in spools as JSON: a change of the fields needs another `SPOOL_VERSION`.
     """
 
     # random; never derived from a row

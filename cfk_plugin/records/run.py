@@ -9,6 +9,7 @@ import tempfile
 import threading
 import time
 from abc import ABC, abstractmethod
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
 ASKED = metric_of("asked")
 """Metric of a run that holds explanations: how many it counts."""
 UNTRACKED = metric_of("untracked")
-LONGEST_DESCRIPTION = 5_000
-"""Characters of a description that MLflow's registry stores."""
 _ID = "id:"
 _TIMEOUT = 2.0  # seconds that a server may take to answer
 
@@ -183,7 +182,7 @@ class LostSummaryError(TrackingError):
 class RunTarget(NamedTuple):
     """Which run records are for.
 
-    It waits in spools as JSON.
+    It waits in spools as JSON: a change of its fields needs another `SPOOL_VERSION`.
     """
 
     run_id: str | None = None
@@ -312,27 +311,27 @@ def _of_batches(
 ) -> NDArray[np.float64]:
     """Return one value per step, in the order of steps.
 
-    A step has several values where an attempt was interrupted and other records took its place.
-    Then the value counts that has the time of the batch whose records include the step.
+    A value counts if it has the time of the batch whose records include its step. Others are of an
+    interrupted attempt, in whose place other records came. Of a step whose record is withheld no
+    value counts.
     """
+    times_of_batches: dict[int, set[int]] = {}  # by the step after the batch's last record
+    for batch in batches:
+        times_of_batches.setdefault(batch.step, set()).add(batch.timestamp)
+    ends = sorted(times_of_batches)
     # The same records sent again leave the same values, which some stores keep twice.
-    by_step: dict[int, set[tuple[int, float]]] = {}
+    counted: dict[int, set[float]] = {}
     for value in values:
-        by_step.setdefault(value.step, set()).add((value.timestamp, value.value))
-    series = []
-    for step, found in sorted(by_step.items()):
-        counted = found
+        end = ends[bisect_right(ends, value.step)]
+        if value.timestamp in times_of_batches[end]:
+            counted.setdefault(value.step, set()).add(value.value)
+    for step, found in counted.items():
         if len(found) > 1:
-            end = min(batch.step for batch in batches if batch.step > step)
-            times = {batch.timestamp for batch in batches if batch.step == end}
-            counted = {(time, value) for time, value in found if time in times}
-        if len(counted) != 1:
             raise LostSummaryError(
-                f"{where}: step {step} has several values of interrupted attempts; log to another"
-                " run"
+                f"{where}: step {step} has {len(found)} values of the same time, and nothing says"
+                " which of them counts; log to another run"
             )
-        series += [value for _, value in counted]
-    return np.asarray(series, dtype=float)
+    return np.asarray([min(counted[step]) for step in sorted(counted)], dtype=float)
 
 
 def _figures_of(client: MlflowClient, run: Run, asked: float, untracked: float) -> Figures:
@@ -355,8 +354,8 @@ def _figures_of(client: MlflowClient, run: Run, asked: float, untracked: float) 
         raise LostSummaryError(f"{where}: it is damaged; log to another run") from None
     if figures is None:
         raise LostSummaryError(
-            f"{where}: it is not of the {asked:g} explanations that the run counts; log to another"
-            " run"
+            f"{where}: it does not describe the {asked:g} explanations that the run counts; log to"
+            " another run"
         )
     return figures
 

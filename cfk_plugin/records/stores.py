@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cfk_plugin.errors import MissingDependencyError, TrackingError, load_extra
+from cfk_plugin.errors import MissingDependencyError, TrackingError, check_extra
 
 _DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
 
@@ -18,6 +18,6 @@ def check_store(uri: str) -> None:
         return
     try:
         # All of mlflow requires alembic, and mlflow-skinny does not.
-        load_extra("alembic", "serve", "an MLflow store in a database needs all of mlflow")
+        check_extra("alembic", "serve", "an MLflow store in a database needs all of mlflow")
     except MissingDependencyError as missing:
         raise TrackingError(str(missing)) from missing

@@ -71,7 +71,6 @@ _RECOUNT_KINDS: Mapping[str, Kind] = {
     "true": "flags",
 }
 _OF_AN_ATTRIBUTE = "ncp."
-_ORDER = tuple(_PUBLIC_KINDS)
 
 
 def public_kind(column: str) -> Kind | None:
@@ -86,7 +85,7 @@ def recount_kind(column: str) -> Kind | None:
     return _RECOUNT_KINDS.get(column)
 
 
-def kind_of_column(column: str) -> Kind:
+def kind_in_report(column: str) -> Kind:
     """Return what a column that reports read holds."""
     kind = public_kind(column) or recount_kind(column)
     if kind is None:
@@ -97,7 +96,7 @@ def kind_of_column(column: str) -> Kind:
 def in_order(columns: Iterable[str]) -> list[str]:
     """Return names of columns, those of explanations first."""
     found = list(dict.fromkeys(columns))
-    public = [name for name in _ORDER if name in found]
+    public = [name for name in _PUBLIC_KINDS if name in found]
     return public + [name for name in found if name not in _PUBLIC_KINDS]
 
 
@@ -115,7 +114,7 @@ def written(rows: Iterable[Mapping[str, Any]]) -> bytes:
 
 
 def read(content: bytes, kind_of: Callable[[str], Kind | None], where: str) -> Columns:
-    """Return the columns of a file that have a kind.
+    """Return the columns of a file that have a kind; none of a file without rows.
 
     Raises
     ------
@@ -134,6 +133,8 @@ def read(content: bytes, kind_of: Callable[[str], Kind | None], where: str) -> C
         kind = kind_of(name)
         if kind is not None:
             columns[name] = _column(name, values, kind, where)
+    if not columns:
+        raise TrackingError(f"{where}: it is damaged: it has none of the columns of such a file")
     return columns
 
 
@@ -206,10 +207,12 @@ def _whole(name: str, values: Sequence[Any], kind: Kind, where: str) -> NDArray[
 
 
 def _numbers(name: str, values: Sequence[Any], where: str) -> NDArray[np.float64]:
+    damaged = TrackingError(f"{where}: it is damaged: column {name} does not hold numbers")
     try:
         column = np.array(values, dtype=float)  # None becomes NaN
     except OverflowError:
-        column = np.full(len(values), np.inf)
-    if np.isfinite(column).sum() + values.count(None) != len(values):
-        raise TrackingError(f"{where}: it is damaged: column {name} does not hold numbers")
+        raise damaged from None
+    n_known = len(values) - values.count(None)
+    if np.isfinite(column).sum() != n_known:
+        raise damaged
     return column

@@ -105,8 +105,10 @@ class Tally:
     @property
     def metrics(self) -> dict[str, float]:
         """The figures that are metrics, as far as they are known."""
-        known = {name: self.figures.get(name) for name in PLOTTED}
-        return {metric_of(name): float(of) for name, of in known.items() if of is not None}
+        plotted = {name: self.figures.get(name) for name in PLOTTED}
+        return {
+            metric_of(name): float(value) for name, value in plotted.items() if value is not None
+        }
 
     def is_of(self, metrics: Mapping[str, float]) -> bool:
         """Say whether a run with these metrics counts what this tally counts."""
@@ -219,7 +221,7 @@ def _rate(finding: str) -> str:
 
 
 def _finite(value: float | None) -> float | None:
-    """Return a figure as JSON has it, where not a number is null."""
+    """Return a figure for JSON, which has no NaN: None stands for it."""
     return None if value is None or not math.isfinite(value) else value
 
 

@@ -401,7 +401,7 @@ class KAnonymizer(HostOnly):
             What an answer may have: ``[low, high]`` for a number, a list of values for all else.
         progress : callable, optional
             Called with (done, total).
-        track : bool or RunLogger
+        track : bool, str or RunLogger
             Whether to log the result to MLflow, in the background.
         groups : str, optional
             Column that divides those who ask into groups in the logged runs; see

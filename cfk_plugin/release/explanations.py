@@ -35,6 +35,7 @@ from cfk_plugin.records.record import FLOOR, RunRecord
 from cfk_plugin.records.record import SCHEMA_VERSION as RUN_VERSION
 from cfk_plugin.records.tally import FIELDS, figures, rates
 from cfk_plugin.release.results import (
+    Certificate,
     Entry,
     GeneralizedCounterfactual,
     Policy,
@@ -527,6 +528,14 @@ class Explanations(HostOnly, Sequence[Entry]):
             ensure_ascii=False,
         )
 
+    def _column(self, figure: str) -> list[Any]:
+        """Return a figure of every released region."""
+        on_certificate = hasattr(Certificate, figure)
+        return [
+            getattr(entry.certificate if on_certificate else entry.recount, figure)
+            for entry in self.generalized
+        ]
+
     def summary(self) -> dict[str, Any]:
         """Return the figures of the whole set, which `docs/reference/metrics.md` defines.
 
@@ -539,7 +548,6 @@ class Explanations(HostOnly, Sequence[Entry]):
             together, None where nothing is guaranteed.
         """
         certificates = [entry.certificate for entry in self.generalized]
-        rows = [_figures_of(entry) for entry in self.generalized]
         k = None if isinstance(self.policy, PrototypePolicy) else self.policy.k
         proven = next(
             (e.certificate for e in self.prototypes if e.certificate.guarantee != "none"), None
@@ -552,7 +560,7 @@ class Explanations(HostOnly, Sequence[Entry]):
             "released": len(self.released),
             "withheld": withheld,
             "reasons": dict(Counter(e.reason for e in self.withheld)),
-            **figures({name: [row[name] for row in rows] for name in FIELDS}),
+            **figures({name: self._column(name) for name in FIELDS}),
             "cdm": None if k is None else sum(c.k for c in certificates) + self.n_people * withheld,
             **rates(found if found["examined"] or sample is None else sample),
             "sampled": None if sample is None else sample["examined"],

@@ -50,8 +50,11 @@ class GuaranteeState(HostOnly):
     sides: OutcomeClasses
     partition: Partition | None = None  # none for a lookup guarantee
     catalogue: Catalogue | None = None  # for the guarantee of that name
-    # where the group of a counterfactual does not depend on its outcome
-    fixed: Partition | None = None
+
+    @property
+    def fixed(self) -> Partition | None:
+        """Groups of a reciprocal guarantee, in which outcomes play no part; else None."""
+        return self.partition if self.catalogue is None else None
 
     @classmethod
     def prepare(
@@ -73,13 +76,12 @@ class GuaranteeState(HostOnly):
             catalogue = _sealed_catalogue(rows, policy, goal)
             return cls(sides, catalogue.partition, catalogue)
         if rows.population.is_sealed:
-            sealed = _sealed(rows.population, policy)
-            return cls(sides, sealed, fixed=sealed if sides.is_one else None)
+            return cls(sides, _sealed(rows.population, policy))
         with doing("dividing people into groups"):
             likely = None if policy.objective == "ncp" else partial_dependence(rows, goal)
             partition = partition_of(rows.population, policy, sides.of_rows, likely, effort)
         if policy.guarantee == "reciprocal":
-            return cls(sides, partition, fixed=partition if sides.is_one else None)
+            return cls(sides, partition)
         with doing("finding answers for the catalogue"):
             if editions is not None and policy.private_values == "shared":
                 catalogue = editions.build_catalogue(partition, rows, outcomes_of(sides))

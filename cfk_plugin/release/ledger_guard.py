@@ -200,8 +200,8 @@ class LedgerGuard(HostOnly):
         return self._rows_left[key]
 
     def _decided(self, i: int, verdict: Verdict | None, decision: Decision) -> Verdict:
-        """Return what leaves by the ledger's decision, and note that for the data
-        holder.
+        """Return the verdict that follows from the ledger's decision, with the decision in its
+        recount.
         """
         if decision.region is None:
             return refused(decision.reason or "intersection")

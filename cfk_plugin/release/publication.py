@@ -149,7 +149,6 @@ def catalogue_page(
     population: Population,
     *,
     title: str | None = None,
-    phrases: Mapping[str, Phrase] | None = None,
 ) -> str:
     """Return a catalogue as an HTML page in which a person finds the nearest explanation without
     asking anybody.
@@ -168,8 +167,6 @@ def catalogue_page(
         That the catalogue is about.
     title : str, optional
         Heading of the page.
-    phrases : mapping, optional
-        `Phrase` per attribute, as for `GeneralizedCounterfactual.text`.
 
     Raises
     ------
@@ -180,10 +177,10 @@ def catalogue_page(
     if not isinstance(policy, PrivacyPolicy) or policy.guarantee != "catalogue":
         raise InputError("these are no entries of a catalogue; give KAnonymizer.published()")
     schema = population.schema
-    known = {**schema.telling.phrases, **(phrases or {})}
+    phrases = schema.telling.phrases
     features = [
         _feature(
-            population.domains[name], entries, name in schema.quasi_identifiers, known.get(name)
+            population.domains[name], entries, name in schema.quasi_identifiers, phrases.get(name)
         )
         for name in sorted(schema.features, key=lambda name: name not in schema.quasi_identifiers)
     ]

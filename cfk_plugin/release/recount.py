@@ -578,10 +578,9 @@ class Judge:
         counts = {}
         if policy.counts_eligible:
             counts["have the outcome"] = self._met(found, self.own[found.rows])
-        if policy.guarantee == "catalogue" and len(found.exact) == len(
-            self.population.schema.private
-        ):
-            counts["get the outcome with the private values that are released"] = answer.consistent
+            if len(found.exact) == len(self.population.schema.private):
+                consistent = answer.consistent
+                counts["get the outcome with the private values that are released"] = consistent
         for what, possible in counts.items():
             if (most := max((people(found.rows[good]) for good in possible), default=0)) < least:
                 yield Finding(found.where, f"{most} people {what}, fewer than {least}")

@@ -565,7 +565,8 @@ class Certificate:
 
     def to_dict(self) -> dict[str, Any]:
         """Return every field as a JSON-ready value."""
-        return {**asdict(self), "not_stopped": list(self.not_stopped)}
+        found = {name: getattr(self, name) for name in _FIGURES_OF_A_REGION}
+        return found | {"not_stopped": list(self.not_stopped)}
 
     def _repr_html_(self) -> str:
         figures = {name: _written(value) for name, value in self.to_dict().items()}

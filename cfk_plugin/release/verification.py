@@ -463,9 +463,11 @@ class Verifier(HostOnly):
         majority = (
             unknown if desired is None else (2 * desired.sum(axis=1) >= len(count.rows)).tolist()
         )
-        # else groups hold only them
-        wanted = [desired] if policy.counts_eligible and desired is not None else []
-        wanted += [consistent] if policy.guarantee == "catalogue" else []
+        wanted = []
+        if policy.counts_eligible:
+            wanted.append(consistent)
+            if desired is not None:
+                wanted.append(desired)
         promised = (
             [people(count.is_mapped & flags) for flags in wanted]
             if self._mapped_rows is not None

@@ -101,8 +101,9 @@ def _of_releases(evidence: Evidence, pooled: Pooled) -> Iterator[Metric]:
         name = f"{finding.replace('-', '_')}_rate"
         part, n = int((known == finding).sum()), len(known)
         if not n and samples:
-            n = int(samples[-1]["sampled"] or 0)
-            part = round((samples[-1].get(name) or 0) * n)
+            latest = samples[-1]
+            n = int(latest["sampled"] or 0)
+            part = round((latest.get(name) or 0) * n)
         yield _share(name, part, n, RELEASES)
     seconds = pooled.of_all("seconds").to_numpy(dtype=np.float64)
     for name, percent in LATENCIES.items():

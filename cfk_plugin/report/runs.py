@@ -40,10 +40,9 @@ from cfk_plugin.records.reading import (
     summaries_of,
 )
 from cfk_plugin.records.record import FLOOR, SCHEMA_VERSION
-from cfk_plugin.records.run import ASKED, EVALUATION
+from cfk_plugin.records.run import ASKED, EVALUATION, UNTRACKED
 from cfk_plugin.records.summary import SUMMARY, Figures, Summary
 from cfk_plugin.records.tables import SUFFIX
-from cfk_plugin.records.tally import metric_of
 from cfk_plugin.report.data import NOT_MEASURED, OF_MODELS, Amount, Attack, Family
 from cfk_plugin.report.disclosure import Audited
 
@@ -226,11 +225,16 @@ class Held:
 
     @property
     def asked(self) -> int:
-        """Explanations that the run counts; 0 for a report, which may repeat another run's, and for
-        an evaluation.
+        """Explanations that the run counts."""
+        return int(self.run.data.metrics[ASKED]) if self._counts else 0
+
+    @property
+    def _counts(self) -> bool:
+        """Whether the run counts explanations: not a report, which may repeat another run's, nor an
+        evaluation.
         """
-        repeated = not self.parts and not {_REPORT, EVALUATION}.isdisjoint(self.run.data.tags)
-        return 0 if repeated else int(self.run.data.metrics.get(ASKED, 0))
+        repeats = not self.parts and not {_REPORT, EVALUATION}.isdisjoint(self.run.data.tags)
+        return ASKED in self.run.data.metrics and not repeats
 
     @property
     def empty(self) -> bool:
@@ -245,7 +249,7 @@ class Held:
         """Return the run's figures of the explanations that it counts; none if its summary is of
         others, as when two processes logged to it at the same time.
         """
-        if not self.asked:
+        if not self._counts:
             return {}
         where = self.artifacts.where(f"cfk/{SUMMARY}.json")
         if SUMMARY not in self.documents:
@@ -254,7 +258,7 @@ class Held:
                 " check that it was not deleted"
             )
         summary = Summary.from_document(self.documents[SUMMARY], where)
-        untracked = self.run.data.metrics.get(metric_of("untracked"), 0)
+        untracked = self.run.data.metrics.get(UNTRACKED, 0)
         return summary.at(self.asked, untracked) or {}
 
     def shard(self, name: str, period: Period) -> Shard | None:

@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from cfk_plugin.data.policy import PRIVATE_LINKAGE, STEERING
 from cfk_plugin.records.record import SCHEMA_VERSION
-from cfk_plugin.records.run import LONGEST_DESCRIPTION
 
 if TYPE_CHECKING:
     from cfk_plugin.data.policy import PrivacyPolicy
     from cfk_plugin.data.population import Population
 
-LONGEST = LONGEST_DESCRIPTION
-"""Most characters of a card."""
+LONGEST = 5_000
+"""Most characters of a card: MLflow's registry stores no longer description."""
 _NAMES = 400  # characters that a list of column names may take
 
 _ATTACKS: Mapping[str, str] = {

@@ -28,7 +28,6 @@ from cfk_plugin.errors import InputError, ModelError, quiet
 from cfk_plugin.plots import plot_ncp_by_attribute, plot_risk
 from cfk_plugin.records.record import FLOOR
 from cfk_plugin.records.run import ASKED, EVALUATION, Value, refuse_other_params, write
-from cfk_plugin.records.summary import SUMMARY, Summary
 from cfk_plugin.records.tally import PLOTTED, figures, metric_of
 from cfk_plugin.release.explanations import ncp_table, risk_by_group_size
 from cfk_plugin.release.results import PrototypePolicy
@@ -64,15 +63,12 @@ class Measured:
         """The figures that runs have as metrics, under the same names, and those that a threshold
         may be for.
         """
-        numbers = self._numbers()
+        numbers = self.numbers
         return {metric_of(name): float(numbers[name]) for name in _METRICS if name in numbers}
 
     @property
-    def summary(self) -> Summary:
-        """All figures, as a run has them."""
-        return Summary(figures=self._numbers(), earlier={})
-
-    def _numbers(self) -> dict[str, int | float]:
+    def numbers(self) -> dict[str, int | float]:
+        """All figures that are known and numbers."""
         return {
             name: value for name, value in self.figures.items() if isinstance(value, (int, float))
         }
@@ -198,7 +194,7 @@ class CounterfactualEvaluator(ModelEvaluator):
     evaluator_config={"population": ..., "model": ..., "desired": ..., "policy": ...})``. The
     metrics are those of a run that releases, such as ``cfk.k_min``, and a few more that a gate may
     need, such as ``cfk.k_effective_min``; all numbers of `Explanations.summary` are in the artifact
-    ``cfk/summary.json``. k, guarantee, policy and fingerprint are parameters and tags. The other
+    ``cfk/figures.json``. k, guarantee, policy and fingerprint are parameters and tags. The other
     artifacts are tables and plots of released values and of how many people fit them, for the data
     holder; they hold no training row. Nothing has left, so reports skip the run, which carries the
     tag ``cfk.evaluation``.
@@ -303,9 +299,11 @@ def _written(measured: Measured, folder: Path) -> Iterator[tuple[Path, Callable[
     text = folder / "explanations.json"
     text.write_text(measured.text, encoding="utf-8")
     yield text, JsonEvaluationArtifact
-    summary = folder / f"{SUMMARY}.json"
-    summary.write_text(measured.summary.to_json(), encoding="utf-8")
-    yield summary, JsonEvaluationArtifact
+    figures_file = folder / "figures.json"
+    figures_file.write_text(
+        json.dumps(measured.numbers, indent=1, sort_keys=True, allow_nan=False), encoding="utf-8"
+    )
+    yield figures_file, JsonEvaluationArtifact
     for name, table in measured.tables.items():
         path = folder / f"{name}.csv"
         table.to_csv(path, index=False)

@@ -149,7 +149,9 @@ def load_inner(location: str) -> Any:
 
 
 def _switch_allows_pickles() -> bool:
-    """Read MLflow's switch; for earlier releases, which do not have it, it holds here as well."""
+    """Say what MLflow's switch allows. Releases of MLflow without the switch ignore the variable;
+    it is obeyed here all the same.
+    """
     switch = getattr(environment_variables, _SWITCH, None)
     if switch is None:
         return os.environ.get(_SWITCH, "true").lower() in ("true", "1")

@@ -216,8 +216,12 @@ def _answered(answer: Answer, body: bytes) -> Response:
         return _refusal(500 if error.ours else 400, error.message)
 
 
-_CODES = {400: "INVALID_PARAMETER_VALUE", 404: "ENDPOINT_NOT_FOUND", 405: "ENDPOINT_NOT_FOUND"}
-_CODES |= {401: "UNAUTHENTICATED"}
+_CODES = {
+    400: "INVALID_PARAMETER_VALUE",
+    401: "UNAUTHENTICATED",
+    404: "ENDPOINT_NOT_FOUND",
+    405: "ENDPOINT_NOT_FOUND",
+}
 
 
 def _refusal(status: int, message: str) -> Response:

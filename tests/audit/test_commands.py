@@ -497,6 +497,7 @@ def test_a_frontier_takes_a_policy_file_and_factuals_and_says_where_nothing_is_r
 
 NO_CANARY = f"{EPSILON.replace('--canary canary.json', '')} --fit audited_functions:noisy"
 WRONG = {
+    LINKAGE.replace("linkage", "linkag", 1): "'linkag' is neither a table nor one of epsilon,",
     LINKAGE.replace("train.csv", "nope.csv"): "nope.csv: no such file",
     f"{LINKAGE} --holdout nope.csv": "nope.csv: no such file",
     f"{LINKAGE} --holdout thin.csv": "holdout: missing columns",

@@ -430,6 +430,12 @@ def names_of(kind: type) -> set[str]:
     return {field.name for field in fields(kind)}  # type: ignore[arg-type]
 
 
+def test_a_fault_is_reported_once() -> None:
+    found = faults({"schema_version": 1}, "explanations-1")
+    assert found
+    assert len(found) == len(set(found))
+
+
 def test_keys_of_a_run_are_those_of_the_code() -> None:
     figures = schemas()["run-1"]["$defs"]["figures"]
     assert set(Tally().plus([]).figures) == set(figures["properties"]) == set(figures["required"])

@@ -60,7 +60,7 @@ def spool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Return the folder of the spool; what sends it ends with the test."""
     shippers: dict[Any, Shipper] = {}
     monkeypatch.setattr("cfk_plugin.records.spool._shippers", shippers)
-    monkeypatch.setattr("cfk_plugin.records.logger._default", [])
+    monkeypatch.setattr("cfk_plugin.records.logger._loggers", {})
     monkeypatch.setenv("CFK_SPOOL", str(tmp_path / "spool"))
     yield tmp_path / "spool"
     for each in shippers.values():

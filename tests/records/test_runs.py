@@ -33,7 +33,7 @@ from cfk_plugin import (
 from cfk_plugin.errors import TrackingError
 from cfk_plugin.metrics.provenance import environment_of
 from cfk_plugin.records import run as runs
-from cfk_plugin.records.logger import RunLogger, observe
+from cfk_plugin.records.logger import RunLogger, logger_of, observe
 from cfk_plugin.records.record import rows_of_recount
 from cfk_plugin.records.spool import Shipper, spool_folder
 from cfk_plugin.records.tally import PLOTTED, Tally
@@ -479,6 +479,17 @@ def test_of_a_step_with_several_values_the_one_of_its_batch_counts(
     assert figures_of(run_id)["k_mean"] == pytest.approx((5 + 9 + 6 + 7 + 8) / 5)
 
 
+def test_of_a_withheld_record_no_value_of_an_interrupted_attempt_counts(
+    mlflow_store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id = explanations().log()
+    lost = explanations(released(0, k=50), released(1, k=60), released(2, k=70))
+    interrupted(lost, run_id, monkeypatch)
+    explanations(released(0, k=6), Withheld(1, "infeasible"), released(2, k=7)).log(run_id=run_id)
+    explanations(released(0, k=8)).log(run_id=run_id)
+    assert figures_of(run_id)["k_mean"] == pytest.approx((5 + 9 + 6 + 7 + 8) / 5)
+
+
 def test_a_run_in_which_nobody_can_tell_what_counts_does_not_go_on(
     mlflow_store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -488,7 +499,7 @@ def test_a_run_in_which_nobody_can_tell_what_counts_does_not_go_on(
     (lost,) = [m for m in client.get_metric_history(run_id, "cfk.k") if m.step == 3]
     record = replace(explanations(released(0, k=6)).to_record(), created=lost.timestamp)
     runs.RunWriter(runs.RunTarget(run_id)).write([record])
-    with pytest.raises(TrackingError, match=r"cfk\.k: step 3 has several values"):
+    with pytest.raises(TrackingError, match=r"cfk\.k: step 3 has 2 values of the same time"):
         explanations().log(run_id=run_id)
 
 
@@ -532,7 +543,7 @@ def test_a_record_without_an_explanation_is_not_counted_twice(
 
 
 LOST: dict[str, tuple[str | None, str]] = {
-    "of other explanations": (None, "it is not of the 3 explanations that the run counts"),
+    "of other explanations": (None, "it does not describe the 3 explanations that the run counts"),
     "no JSON": ("{", "it is damaged"),
     "no figures": ('{"schema_version": 1, "figures": [], "earlier": {}}', "it is damaged"),
     "a text": ('{"schema_version": 1, "figures": {"asked": "3"}, "earlier": {}}', "it is damaged"),
@@ -643,6 +654,30 @@ def test_what_is_observed_is_logged_to_the_run_of_the_logger(mlflow_store: str) 
         "risk",
         "FINISHED",
     )
+
+
+def test_an_experiment_by_name_is_one_run_and_says_what_left_without_a_record(
+    mlflow_store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CFK_SPOOL_FULL", "release")
+    with monkeypatch.context() as patch:
+        patch.setattr(Shipper, "submit", refuse)
+        assert observe(explanations(), "credit")
+    assert observe(explanations(), "credit")
+    assert observe(explanations(), "credit")
+    logger = logger_of("credit")
+    assert logger is not None
+    logger.finish()
+    assert logger.flush()
+    (run,) = mlflow.search_runs(experiment_names=["credit"], output_format="list")
+    assert run.data.metrics["cfk.asked"] == 6
+    assert run.data.metrics["cfk.untracked"] == 2
+    assert run.data.tags["cfk.verdict"] == "review"
+    assert run.info.status == "FINISHED"
+
+
+def refuse(*_: Any) -> None:
+    raise TrackingError("the disk is full")
 
 
 def test_nothing_is_tracked_unless_asked_for(own_shipper: Shipper) -> None:

@@ -269,7 +269,7 @@ def test_k_alone_is_the_default_policy_with_this_k() -> None:
 def test_k_beside_a_policy_or_prototypes_is_refused() -> None:
     with pytest.raises(PolicyError, match="policy and k both say"):
         private(None, k=K)
-    with pytest.raises(PolicyError, match="leave out k: prototypes promise no k"):
+    with pytest.raises(PolicyError, match="leave out k: prototypes have no policy, no k"):
         private(None, policy=None, k=K, method="dp")
     with pytest.raises(PolicyError, match="k must be a whole number >= 2, got 1"):
         private(None, policy=None, k=1)

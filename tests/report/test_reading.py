@@ -462,6 +462,7 @@ DAMAGED: dict[str, Callable[[pd.DataFrame], Any]] = {
     "column gap does not hold numbers": lambda _: gzip.compress(f'{{"gap": {10**400}}}\n'.encode()),
     "column step does not hold whole": lambda _: gzip.compress(f'{{"step": {2**70}}}\n'.encode()),
     ": no gzipped JSON lines": lambda _: gzip.compress(b'{"ncp": NaN}\n'),
+    "none of the columns": lambda _: gzip.compress(b'{"query": 1}\n{"query": 2}\n'),
     "it lacks step, status": lambda frame: frame.drop(columns=["step", "status"]),
     "column k holds text, expected numbers": lambda frame: frame.assign(k=CANARY),
     "column status holds numbers, expected text": lambda frame: frame.assign(status=1),

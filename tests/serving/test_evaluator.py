@@ -99,8 +99,7 @@ def test_metrics_are_those_of_protecting_the_same_explainer(plain: tuple[str, An
         "released_native",
     ):
         assert result.metrics[metric_of(name)] == summary[name]
-    figures = result.artifacts["cfk/summary.json"].content["figures"]
-    assert figures == {
+    assert result.artifacts["cfk/figures.json"].content == {
         name: value for name, value in summary.items() if isinstance(value, (int, float))
     }
     assert mlflow.get_run(run_id).data.metrics == pytest.approx(result.metrics)
@@ -119,7 +118,7 @@ def test_tables_and_plots_are_artifacts(plain: tuple[str, Any]) -> None:
     assert (
         logged_there
         == set(result.artifacts)
-        == {f"cfk/{name}" for name in names | {"explanations.json", "summary.json"}}
+        == {f"cfk/{name}" for name in names | {"explanations.json", "figures.json"}}
     )
     assert len(result.artifacts["cfk/released.csv"].content) == 4
     sizes = result.artifacts["cfk/risk_by_group_size.csv"].content
@@ -291,7 +290,7 @@ def test_a_model_that_answers_with_prototypes_is_counted(store: str) -> None:
     assert set(result.artifacts) == {
         "cfk/released.csv",
         "cfk/explanations.json",
-        "cfk/summary.json",
+        "cfk/figures.json",
     }
     assert result.artifacts["cfk/released.csv"].content["age"].tolist() == [33] * 4
     assert mlflow.get_run(run.info.run_id).data.metrics == result.metrics
