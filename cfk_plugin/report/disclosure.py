@@ -64,8 +64,9 @@ _FIGURES: Mapping[tuple[Kind, Unit], str] = {
     (
         "class_size",
         "count",
-    ): "k_min k_p05 k_median k_desired_min k_desired_median k_consistent_min k_effective_min "
-    "k_private_min private_matches_min k_intersection_min k_intersection refused_k verification",
+    ): "k_min k_worst_min k_p05 k_median k_desired_min k_desired_median k_consistent_min "
+    "k_effective_min k_private_min private_matches_min k_intersection_min k_intersection "
+    "refused_k verification",
     ("class_size", "number"): "k_mean",
     ("class_sum", "count"): "cdm",
     ("class_sum", "number"): "cdm_per_release",

@@ -116,7 +116,15 @@ def finite(value: Any) -> float | None:
 
 def _of_risk(pooled: Pooled) -> Iterator[Metric]:
     k = pooled.values("k")
-    for column in ("k", "k_desired", "k_consistent", "k_effective", "k_private", "private_matches"):
+    for column in (
+        "k",
+        "k_worst",
+        "k_desired",
+        "k_consistent",
+        "k_effective",
+        "k_private",
+        "private_matches",
+    ):
         yield _least(f"{column}_min", pooled, column, RISK)
     yield _figure("k_mean", RISK, _RECOUNT, value=_over(k, np.mean), n=len(k))
     for name, column, percent in (

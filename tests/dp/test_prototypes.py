@@ -587,7 +587,7 @@ def test_wrong_input_is_refused(tmp_path: Any, public: DPPrototypes) -> None:
         ),
         (
             PolicyError,
-            "promise no k",
+            "prototypes have no policy, no k",
             lambda: protect(
                 rich,
                 model=rich,

@@ -38,17 +38,17 @@ def test_prototypes_are_counted_with_their_budget(population: Population) -> Non
         "epsilon": 1.0,
         "delta": 0.0,
     }
-    assert {name: measured.summary.figures[name] for name in counts} == counts
+    assert {name: measured.numbers[name] for name in counts} == counts
     assert "cfk.k_min" not in measured.metrics
     assert set(measured.tables) == {"released"}
     assert measured.plots == {}
-    assert "epsilon" not in Measured.of_explanations(unproven(), population).summary.figures
+    assert "epsilon" not in Measured.of_explanations(unproven(), population).numbers
 
 
 def test_records_of_prototypes_are_counted(population: Population) -> None:
     measured = Measured.of_records(records_of(prototypes(), population), {})
     counts = {"asked": 3, "released": 2, "withheld": 1, "withheld_rate": pytest.approx(1 / 3)}
-    assert measured.summary.figures == counts
+    assert measured.numbers == counts
     plotted = ("asked", "released", "withheld_rate")
     assert measured.metrics == {f"cfk.{name}": counts[name] for name in plotted}
     assert measured.tables["released"]["age"].tolist()[::2] == ["31", "44"]
