@@ -125,25 +125,6 @@ def cfk_detect(frame: pd.DataFrame, population: Population) -> Sequence[Finding 
     """
 
 
-@hookspec(firstresult=True)
-def cfk_protect(task: Task) -> Sequence[Proposal] | None:
-    """Protect counterfactuals instead of the policy's protector, or decline with None.
-
-    The first answer wins.
-
-    Parameters
-    ----------
-    task : Task
-        Must not be changed.
-
-    Returns
-    -------
-    sequence of Proposal, or None
-        One per counterfactual, in order. An answer of the wrong length or an exception stops the
-        release.
-    """
-
-
 @hookspec
 def cfk_released(record: ReleaseRecord) -> None:
     """Take note of one explanation after it was released or withheld; nothing can be changed any

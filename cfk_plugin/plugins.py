@@ -28,10 +28,8 @@ from cfk_plugin.hookspecs import (
     AdaptContext,
     CounterfactualSource,
     Finding,
-    Proposal,
     Protector,
     ReleaseRecord,
-    Task,
 )
 
 BUILT_IN = "cfk-plugin"
@@ -196,17 +194,6 @@ class PluginManager:
             if answers
             else [None] * len(frame)
         )
-
-    def protect(self, task: Task) -> Sequence[Proposal] | None:
-        """Return a plugin's proposals for the task, None when all decline.
-
-        They still have to be verified.
-        """
-        with quiet("a plugin failed in cfk_protect", PluginError):
-            answer: Sequence[Proposal] | None = self._manager.hook.cfk_protect(task=task)
-        if answer is not None and len(answer) != len(task):
-            raise PluginError("a plugin's cfk_protect must return one proposal per counterfactual")
-        return answer
 
     def released(self, record: ReleaseRecord) -> None:
         """Tell every plugin of a release; one that fails is logged and keeps no other from hearing

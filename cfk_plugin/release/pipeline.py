@@ -68,7 +68,7 @@ class Pipeline(HostOnly):
     guarantee: GuaranteeState
     protector: Protector
     method: str  # the protector's name, read before it saw any data
-    plugins: PluginManager  # may replace the protector
+    plugins: PluginManager
     detector: Detector
     verifier: Verifier
     ledger: Ledger | None = None
@@ -413,14 +413,14 @@ class Pipeline(HostOnly):
         intake, partition = batch.intake, self.guarantee.partition
         try:
             with quiet("raised {}; its explanations are withheld", PluginError, let=ModelError):
-                found, method, groups = self._propose(batch, policy)
+                found, groups = self._propose(batch, policy)
         except PluginError as error:
             _log.warning("protector %s %s", self.method, error)
             return [refused("protector_failed")] * len(batch)
         if policy.k != self.policy.k:  # optimality is not claimed for more people
             found = [p and Proposal(p.region) for p in found]
         asked, own = [p or Proposal(None) for p in found], (intake.codes, intake.numbers)
-        verdicts = self.verifier.verify(asked, *own, batch.oracle, method)
+        verdicts = self.verifier.verify(asked, *own, batch.oracle, self.method)
         for i, proposal in enumerate(found):
             is_own = proposal is not None
             if (
@@ -439,10 +439,8 @@ class Pipeline(HostOnly):
 
     def _propose(
         self, batch: Batch, policy: PrivacyPolicy
-    ) -> tuple[list[Proposal | None], str, Rows | None]:
-        """Ask plugins, then the protector; return proposals (None for a malformed one), method, and
-        groups.
-        """
+    ) -> tuple[list[Proposal | None], Rows | None]:
+        """Ask the protector; return its proposals (None for a malformed one), and groups."""
         intake, partition = batch.intake, self.guarantee.partition
         codes, numbers = intake.quasi_identifiers
         groups = None
@@ -460,14 +458,12 @@ class Pipeline(HostOnly):
             batch.progress,
             None if groups is None else groups.copy(),
         )
-        answer = self.plugins.protect(task) if "cfk_protect" in self.plugins.hooks else None
-        method = self.method if answer is None else "plugin"
-        proposals = list(self.protector.protect(task) if answer is None else answer)
+        proposals = list(self.protector.protect(task))
         if len(proposals) != len(batch) or {*map(type, proposals)} != {Proposal}:
             raise TypeError("a protector must return one Proposal per counterfactual")
-        if answer is None and type(self.protector) in _OWN:
-            return [*proposals], method, groups
-        return [rebuild(p, self.population) for p in proposals], method, groups
+        if type(self.protector) in _OWN:
+            return [*proposals], groups
+        return [rebuild(proposal, self.population) for proposal in proposals], groups
 
     def regions_of(self, frame: pd.DataFrame) -> list[Region | None]:
         """Return the region that protection alone maps each record to, whatever its outcome;
@@ -479,7 +475,7 @@ class Pipeline(HostOnly):
             some = intake.take(at)
             own = self.model(some.frame).astype(object)
             oracle = Oracle(self.model, self.goal.judge(None, own), self.rows, some.frame)
-            proposals, *_ = self._propose(
+            proposals, _ = self._propose(
                 Batch(some, at, own, None, oracle, self.guarantee.sides.of(own)), self.policy
             )
             for i, proposal in zip(at, proposals, strict=True):
@@ -517,7 +513,7 @@ class Pipeline(HostOnly):
         everybody = Batch(
             others, batch.query[which], batch.own[which], None, oracle, batch.sides[which]
         )
-        found, *_ = self._propose(everybody, self.policy)
+        found, _ = self._propose(everybody, self.policy)
         for i, verdict in certified.items():
             same = [
                 cells[at]

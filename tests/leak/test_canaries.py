@@ -17,6 +17,7 @@ import struct
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -49,6 +50,7 @@ from cfk_plugin.protection import ExactProtector
 from cfk_plugin.protection.partition import NearestCells
 from cfk_plugin.records.logger import RunLogger
 from cfk_plugin.records.spool import shipper
+from cfk_plugin.release.explainer import _WRAPPED
 
 N = 120
 QUASI = ["age", "size", "town", "seen"]
@@ -587,10 +589,21 @@ def raw_rows(task: Task) -> list[Proposal]:
     return [Proposal(Region({**parts, "town": frozenset({row["town"]})}))] * len(task)
 
 
-FAILING: list[tuple[str, Callable[..., Any]]] = [
-    ("protect", quote),
-    ("protect", raw_rows),
-    ("protect", lambda task: TRAIN.to_dict("records")[: len(task)]),
+class Protecting:
+    """A protector that answers with what a function returns."""
+
+    name = "canary"
+
+    def __init__(self, function: Callable[[Task], Any]) -> None:
+        self.protect = function
+
+
+FAILING_PROTECTORS: list[Callable[[Task], Any]] = [
+    quote,
+    raw_rows,
+    lambda task: TRAIN.to_dict("records")[: len(task)],
+]
+FAILING_HOOKS: list[tuple[str, Callable[..., Any]]] = [
     ("detect", quote),
     ("detect", lambda frame: TRAIN["town"].tolist()[: len(frame)]),
     ("released", quote),
@@ -601,7 +614,9 @@ FAILING: list[tuple[str, Callable[..., Any]]] = [
 
 
 def test_models_protectors_and_plugins_that_fail(watch: Watch) -> None:
-    for name, function in FAILING:
+    for function in FAILING_PROTECTORS:
+        watch.explain(lambda rows: WANTED, policy=POLICIES["lookup"], method=Protecting(function))
+    for name, function in FAILING_HOOKS:
         watch.explain(
             lambda rows: WANTED, policy=POLICIES["reciprocal"], plugins=[Hook(name, function)]
         )
@@ -774,8 +789,11 @@ def test_files_and_reports(
     with Ledger(
         tmp_path / "ledger.db", key=b"a key of sixteen bytes or more", create=True
     ) as ledger:
-        for plugins in ([], [Hook("protect", raw_rows)]):
-            private = protect(answer, plugins=plugins, ledger=ledger, **asked)
+        for lies in (False, True):
+            private = protect(answer, ledger=ledger, **asked)
+            if lies:
+                anonymizer = _WRAPPED[private].anonymizer
+                anonymizer.pipeline_ = replace(anonymizer.pipeline_, protector=Protecting(raw_rows))
             for _ in range(2):
                 result = watch.run(lambda private=private: private.explain(queries))
                 run = logger.log(result)

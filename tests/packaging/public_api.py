@@ -40,7 +40,7 @@ NOT_YET_REMOVED = {
         "serve": ("--workers",),
     },
     "parameters": {},
-    "hooks": ("cfk_protect",),
+    "hooks": (),
 }
 """What the code still has and nobody should use: it goes before the release."""
 

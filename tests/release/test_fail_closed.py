@@ -10,6 +10,7 @@ import random
 import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -120,9 +121,9 @@ class Liar:
         self.protect = answer
 
 
-# A protector can be chosen for a lookup guarantee alone; a hook is asked first whatever the
-# guarantee.
-WAYS = ["protector", "lookup", "reciprocal", "catalogue"]
+# Who gives `method=` a protector of their own needs a lookup guarantee. Under the other guarantees the
+# protector is put into the pipeline, as a fault in the product's own would be.
+WAYS = ["lookup", "reciprocal", "catalogue"]
 
 
 ANSWER: list[Callable[[Task], Any]] = []
@@ -135,12 +136,14 @@ def answering(way: str, **policy: Any) -> KAnonymizer:
     def answer(task: Task) -> Any:
         return ANSWER[-1](task)
 
-    is_own = way == "protector"
-    settings: dict[str, Any] = (
-        {"method": Liar(answer)} if is_own else {"plugins": [Hook("protect", answer)]}
-    )
-    asked = PrivacyPolicy(guarantee="lookup" if is_own else way, k=K, **policy)  # type: ignore[arg-type]
-    return KAnonymizer(policy=asked, **settings).fit(POPULATION, model=model, desired=1)
+    liar = Liar(answer)
+    policy_ = PrivacyPolicy(guarantee=way, k=K, **policy)  # type: ignore[arg-type]
+    if way == "lookup":
+        anonymizer = KAnonymizer(policy=policy_, method=liar)
+        return anonymizer.fit(POPULATION, model=model, desired=1)
+    anonymizer = KAnonymizer(policy=policy_).fit(POPULATION, model=model, desired=1)
+    anonymizer.pipeline_ = replace(anonymizer.pipeline_, protector=liar, method=liar.name)
+    return anonymizer
 
 
 def run(answer: Callable[[Task], Any], way: str, **policy: Any) -> Explanations:
@@ -290,13 +293,12 @@ def test_a_lie_costs_the_others_nothing_and_random_ones_are_recounted() -> None:
     assert 10 < n < 110
 
 
-@pytest.mark.parametrize("way", ["protector", "lookup"])
-def test_texts_in_a_region_are_the_populations_own(way: str) -> None:
+def test_texts_in_a_region_are_the_populations_own() -> None:
     def talking() -> Region:
         note, cities = str(raw_row(0)), frozenset({TalkingValue(), "Bruges", "Ghent", "Namur"})
         return forged(city=cities, education=Interval(note, note, levels=tuple(LEVELS)))
 
-    result = run(lambda task: [Proposal(talking()) for _ in range(len(task))], way)
+    result = run(lambda task: [Proposal(talking()) for _ in range(len(task))], "lookup")
     assert [entry.region for entry in result.released] == [Region(EVERYTHING)] * len(RAW)
     assert {type(city) for city in result.released[0].region["city"]} == {str}
     assert not any(f"'age': {age}" in repr([*result]) + result.to_json() for age in RAW["age"])
@@ -304,7 +306,7 @@ def test_texts_in_a_region_are_the_populations_own(way: str) -> None:
 
 def test_a_region_cannot_be_changed_after_it_was_verified() -> None:
     region = forged(age=Interval(EVERYTHING["age"].low, EVERYTHING["age"].high))
-    result = run(lambda task: [Proposal(region)] * len(task), "protector")
+    result = run(lambda task: [Proposal(region)] * len(task), "lookup")
     before = result.to_json()
     object.__setattr__(region["age"], "low", raw_row(0)["age"])
     object.__setattr__(region, "parts", {"age": "raw"})
@@ -339,29 +341,23 @@ def test_what_is_no_answer_is_withheld(way: str) -> None:
     withheld(run(lambda task: [Proposal(None, optimal=True)] * len(task), way), "infeasible")
 
 
-def test_none_is_no_answer_of_a_protector_and_a_plugin_that_declines() -> None:
-    withheld(run(lambda task: None, "protector"), "protector_failed")
-    for way, method in (
-        ("lookup", "exact"),
-        ("reciprocal", "reciprocal"),
-        ("catalogue", "catalogue"),
-    ):
-        declined = run(lambda task: None, way)
-        assert [entry.certificate.method for entry in declined.released] == [method] * len(RAW)
+@pytest.mark.parametrize("way", WAYS)
+def test_none_is_no_answer_of_a_protector(way: str) -> None:
+    withheld(run(lambda task: None, way), "protector_failed")
 
 
 def test_figures_are_recounted_and_claims_named_beside_who_claims() -> None:
-    for way, method in (("protector", "liar"), ("lookup", "plugin")):
-        result = run(lambda task: [Proposal(forged(), optimal=True, gap=0.0)] * len(task), way)
-        for certificate in (entry.certificate for entry in result.released):
-            # pay alone decides, and it stays
-            assert (certificate.k, certificate.pureness) == (len(TRAIN), 1.0)
-            assert certificate.ncp == pytest.approx(1.0)
-            assert (certificate.method, certificate.optimal, certificate.gap) == (method, True, 0.0)
+    result = run(lambda task: [Proposal(forged(), optimal=True, gap=0.0)] * len(task), "lookup")
+    assert len(result.released) == len(RAW)
+    for certificate in (entry.certificate for entry in result.released):
+        # pay alone decides, and it stays
+        assert (certificate.k, certificate.pureness) == (len(TRAIN), 1.0)
+        assert certificate.ncp == pytest.approx(1.0)
+        assert (certificate.method, certificate.optimal, certificate.gap) == ("liar", True, 0.0)
     for gap in ("raw", [1], object(), float("nan"), -1.0):
         result = run(
             lambda task, gap=gap: [Proposal(forged(), optimal=gap, gap=gap)] * len(task),
-            "protector",
+            "lookup",
         )
         assert not any(
             entry.certificate.optimal or entry.certificate.gap for entry in result.released
@@ -534,9 +530,7 @@ def adapted(source: Any, **settings: Any) -> Any:
     )
 
 
-@pytest.mark.parametrize(
-    "at", ["explainer", "adapter", "model", "detect", "protect", "released", "protector"]
-)
+@pytest.mark.parametrize("at", ["explainer", "adapter", "model", "detect", "released", "protector"])
 def test_what_is_thrown_while_explaining_withholds_the_answers_or_refuses_the_call(
     caplog: pytest.LogCaptureFixture, at: str
 ) -> None:
@@ -546,13 +540,13 @@ def test_what_is_thrown_while_explaining_withholds_the_answers_or_refuses_the_ca
     def fail(*_: Any, **__: Any) -> Any:
         thrower(now[0])()
 
-    settings: dict[str, Any] = (
-        {"plugins": [Hook(at, fail)]} if at in ("detect", "protect", "released") else {}
-    )
-    settings |= (
-        {"plugins": [Hook("adapt", lambda: Source(generate=fail))]} if at == "adapter" else {}
-    )
-    settings |= {"method": Liar(fail)} if at == "protector" else {}
+    settings: dict[str, Any] = {}
+    if at in ("detect", "released"):
+        settings["plugins"] = [Hook(at, fail)]
+    if at == "adapter":
+        settings["plugins"] = [Hook("adapt", lambda: Source(generate=fail))]
+    if at == "protector":
+        settings["method"] = Liar(fail)
     private = protect(
         fail if at == "explainer" else lambda rows: RAW,
         model=lambda rows: fail() if at == "model" and now else model(rows),
@@ -583,7 +577,7 @@ def test_what_is_thrown_while_explaining_withholds_the_answers_or_refuses_the_ca
             withheld(explanations, "model_failed" if by_model else "protector_failed")
         quotes_none(caplog.text)
         # the operator learns what kind of failure it was
-        if at not in ("model", "detect", "protect"):
+        if at not in ("model", "detect"):
             assert ("an error" if kind is NotANameError else kind.__name__) in caplog.text
 
 

@@ -116,7 +116,6 @@ def test_built_in_adapters_are_found_and_import_no_explainer() -> None:
 def test_without_plugins_the_host_works_alone() -> None:
     manager, frame = passed(), pd.DataFrame({"age": [1, 2]})
     assert manager.detect(frame, None) == [None, None]  # type: ignore[arg-type]
-    assert manager.protect(SimpleNamespace()) is None  # type: ignore[arg-type]
     assert manager.protectors() == {}
     manager.released(RECORD)
     with pytest.raises(AdapterError, match=r"type builtins\.list .*plugins loaded: none"):
@@ -152,8 +151,6 @@ def test_an_answer_of_the_wrong_shape_stops_the_release() -> None:
     for findings in (["native"], ["native", "harmless"]):
         with pytest.raises(PluginError, match="one known finding"):
             passed(Detector(*findings)).detect(frame, None)  # type: ignore[arg-type]
-    with pytest.raises(PluginError, match="one proposal"):
-        passed(Hook("protect", lambda task: task[1:])).protect([1])  # type: ignore[arg-type]
     with pytest.raises(PluginError, match="no CounterfactualSource"):
         passed(Hook("adapt", lambda explainer: [explainer])).adapt(None, CONTEXT)
     with pytest.raises(PluginError, match="protector named mine"):
@@ -165,12 +162,9 @@ def test_an_answer_of_the_wrong_shape_stops_the_release() -> None:
 def test_failing_plugin_stops_the_release_without_its_text(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    manager = passed(
-        *(Hook(name) for name in ("detect", "protect", "adapt", "register_protectors"))
-    )
+    manager = passed(*(Hook(name) for name in ("detect", "adapt", "register_protectors")))
     calls: list[Callable[[], Any]] = [
         lambda: manager.detect(pd.DataFrame({"age": [1]}), None),  # type: ignore[arg-type]
-        lambda: manager.protect(SimpleNamespace()),  # type: ignore[arg-type]
         lambda: manager.adapt(None, CONTEXT),
         manager.protectors,
     ]

@@ -75,10 +75,6 @@ def main() -> None:
     protected().explain(QUERIES)
     show("explain where the answers do not have the outcome")
     cfk_toy.ToyExplainer.pay = 90
-    cfk_toy.is_protecting = True
-    explanations = protected().explain(QUERIES)
-    show("explain with the plugin in the place of the protector")
-    print("the certificates have the method", {each.certificate.method for each in explanations})
     generator("toy")(TRAIN, earns_enough(TRAIN), earns_enough, True, 7)
     show("an explainer made by name")
 

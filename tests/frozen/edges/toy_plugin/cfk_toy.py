@@ -26,9 +26,6 @@ CALLS: list[str] = []
 EVERYBODY = Region({"age": Interval(20, 59)})
 DIGEST = re.compile(r"[0-9a-f]{16,64}")  # depends on a random key, or on every setting
 
-is_protecting = False
-"""Whether `cfk_protect` answers; otherwise it declines."""
-
 
 def note(place: str, **arguments: Any) -> None:
     words = ", ".join(f"{name}={described(value)}" for name, value in arguments.items())
@@ -133,12 +130,6 @@ def cfk_register_protectors() -> dict[str, Any]:
 def cfk_detect(frame: pd.DataFrame, population: Any) -> list[str | None]:
     note("cfk_detect", frame=frame, population=population)
     return [None] * len(frame)
-
-
-@hookimpl
-def cfk_protect(task: Task) -> list[Proposal] | None:
-    note("cfk_protect", task=task)
-    return [Proposal(EVERYBODY) for _ in range(len(task))] if is_protecting else None
 
 
 @hookimpl
