@@ -17,7 +17,7 @@ from cfk_plugin.data.model import thresholded
 from cfk_plugin.data.policy import Guarantee, PrivacyPolicy
 from cfk_plugin.data.population import Population, check_population
 from cfk_plugin.data.schema import Schema
-from cfk_plugin.dp import DPC, DPPrototypes, infer_domains
+from cfk_plugin.dp import DPPrototypes, infer_domains
 from cfk_plugin.errors import InputError, PolicyError, QuerySteeringWarning, require
 from cfk_plugin.hookspecs import AdaptContext, CounterfactualSource, Protector, depends_on_rows
 from cfk_plugin.plugins import load_plugins
@@ -40,7 +40,6 @@ _STEERED = (
     " somebody who chooses the queries can then read out single training rows. Keep it for queries"
     ' that you control; start="query" stops this'
 )
-_PROTOTYPES: Mapping[str, Callable[[], DPPrototypes | DPC]] = {"dp": DPPrototypes, "dpc": DPC}
 
 
 def protect(
@@ -52,7 +51,7 @@ def protect(
     k: int | None = None,
     desired: Any = "opposite",
     threshold: float | None = None,
-    method: str | Protector | KAnonymizer | DPPrototypes | DPC = "auto",
+    method: str | Protector | KAnonymizer | DPPrototypes = "auto",
     start: Start = "auto",
     ledger: Ledger | None = None,
     track: bool | str = False,
@@ -84,14 +83,13 @@ def protect(
     threshold : float, optional
         For a model that returns probabilities: from this value on, the outcome is 1, or the second
         class.
-    method : str, Protector, KAnonymizer, DPPrototypes or DPC
+    method : str, Protector, KAnonymizer or DPPrototypes
         A name or a protector: see `KAnonymizer`. A `KAnonymizer` is used with its own settings,
         such as `effort`, `seed` and `reference`; the object itself is not fitted or changed. "dp",
         or `DPPrototypes` with settings of your own: answers are differentially private prototypes,
-        whatever the explainer would find. "dpc", or `DPC`, is the published method, for comparison;
-        it guarantees nothing. A `KAnonymizer` has its own policy, ledger and plugins, so that
-        `policy`, `k`, `ledger` and `plugins` are refused beside it. Prototypes do not use `policy`,
-        `k`, `ledger` and `start`, which are refused beside them.
+        whatever the explainer would find. A `KAnonymizer` has its own policy, ledger and plugins,
+        so that `policy`, `k`, `ledger` and `plugins` are refused beside it. Prototypes do not use
+        `policy`, `k`, `ledger` and `start`, which are refused beside them.
     start : {"auto", "query", "explainer"}
         Where the search for a catalogue's answer starts. "query": an answer is a function of the
         query, the catalogue and the model, and the explainer is not asked. Its own methods keep
@@ -143,9 +141,9 @@ def protect(
         logger.check()
     model = thresholded(model, threshold)
     context = AdaptContext(population.schema.features, population.schema.target)
-    if isinstance(method, str) and method in _PROTOTYPES:
-        method = _PROTOTYPES[method]()
-    if isinstance(method, (DPPrototypes, DPC)):
+    if method == "dp":
+        method = DPPrototypes()
+    if isinstance(method, DPPrototypes):
         refused = {
             "policy": policy is not None,
             "k": k is not None,

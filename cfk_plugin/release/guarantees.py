@@ -299,8 +299,6 @@ _EXACT = (
     ' private_values="shared", the default, gives entries values of at least k people or of no one'
 )
 
-_PROTOTYPES = ("dp", "dpc")
-
 
 def check(policy: PrivacyPolicy, method: object, population: Population) -> None:
     """Refuse what cannot be met: too few people, no sensitive attribute for l or t, an excluded
@@ -369,10 +367,10 @@ def choose(
     """
     method = _LOOKUP if method == AUTO else method
     if isinstance(method, str):
-        if method in _PROTOTYPES:
+        if method == "dp":
             raise InputError(
-                f'method="{method}" answers queries and has no use for counterfactuals: use'
-                f' DPPrototypes, or protect(explainer, method="{method}", ...)'
+                'method="dp" answers queries and has no use for counterfactuals: use'
+                ' DPPrototypes, or protect(explainer, method="dp", ...)'
             )
         known: dict[str, Callable[[], Protector]] = {**plugins, **BUILT_IN}
         if method not in known:

@@ -31,7 +31,7 @@ from cfk_plugin.errors import HostOnly, InputError, PolicyError
 if TYPE_CHECKING:
     import pandas as pd
 
-Method = Literal["dp", "dpc"]
+Method = Literal["dp"]
 ModelAccess = Literal["public", "dp", "private", "surrogate"]
 DPGuarantee = Literal["pure", "approximate", "none"]
 
@@ -69,19 +69,17 @@ class PrototypePolicy:
 
     Attributes
     ----------
-    method : {"dp", "dpc"}
-        Differentially private rows, or the published method of the same name, which guarantees
-        nothing.
+    method : {"dp"}
+        Differentially private rows.
     epsilon, delta : float
-        The budget; for "dpc" a claim. With probability delta anything may leave, even somebody's
-        row: delta, the model's included, must be below 1 / `people`; at most 1e-6 where that is not
-        given.
+        The budget. With probability delta anything may leave, even somebody's row: delta, the
+        model's included, must be below 1 / `people`; at most 1e-6 where that is not given.
     rows_per_person : int
         Most rows of one person that count.
     model_access : {"public", "dp", "private", "surrogate"}
         What may be known of the model; see `PrototypeCertificate.covers`.
     model_epsilon, model_delta : float, optional
-        For "dp" alone: the budget that the model was trained with.
+        For ``model_access="dp"`` alone: the budget that the model was trained with.
     people : int, optional
         About how many people the table is publicly known to have: declared, never counted.
 
@@ -149,18 +147,11 @@ class PrototypePolicy:
             certificate.model_delta or 0.0,
         )
         spends = (certificate.epsilon, self.epsilon), (certificate.delta, self.delta)
-        proven = self.guarantee != "none" or certificate.guarantee == "none"
-        return (
-            proven
-            and ours == theirs
-            and all(spent <= most * (1 + _ROUNDING) for spent, most in spends)
-        )
+        return ours == theirs and all(spent <= most * (1 + _ROUNDING) for spent, most in spends)
 
     @property
     def guarantee(self) -> DPGuarantee:
-        """What is asked for in one word: "pure", "approximate" or "none"."""
-        if self.method == "dpc":
-            return "none"
+        """What is asked for in one word: "pure" or "approximate"."""
         return "approximate" if self.delta else "pure"
 
     @property
@@ -180,13 +171,11 @@ class PrototypePolicy:
             "cfk.delta": str(self.delta),
         }
         tags: dict[str, str] = {"cfk.dp.model_access": self.model_access}
-        known = "none" if self.guarantee == "none" else None
         if certificate is not None:
             known = certificate.guarantee
-            tags |= {"cfk.dp.covers": certificate.covers, "cfk.dp.fit": certificate.fit}
-        if known is not None:
             params["cfk.guarantee"] = "none" if known == "none" else f"dp-{known}"
             tags["cfk.dp.guarantee"] = "no guarantee; see audit" if known == "none" else known
+            tags |= {"cfk.dp.covers": certificate.covers, "cfk.dp.fit": certificate.fit}
         return params, tags
 
 
@@ -202,7 +191,7 @@ class PrototypeCertificate:
     Attributes
     ----------
     guarantee : {"pure", "approximate", "none"}
-        "none" where the noise was seeded, a domain was read from rows, or the method has no proof.
+        "none" where the noise was seeded or a domain was read from rows.
     epsilon, delta : float
         Budget that nothing asked of the rows exceeds, by OpenDP's maps; with the guarantee "none" a
         claim.

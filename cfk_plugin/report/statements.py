@@ -297,10 +297,8 @@ def techniques(
         ),
         "local suppression: single private attributes are withheld": withheld,
         "k-anonymity (formal model), for the people who fit a region": kinds & set(_REGIONS),
-        "noise addition: to the counts or coefficients that answers come from": (
-            {"dp", "dpc"} & set(methods)
-        ),
-        "synthetic data: answers are drawn, and stand for nobody": {"dp", "dpc"} & set(methods),
+        "noise addition: to the counts that answers come from": ("dp" in methods),
+        "synthetic data: answers are drawn, and stand for nobody": "dp" in methods,
         "differential privacy (formal model), server model": kinds & {"pure", "approximate"},
     }
     return tuple(text for text, used in uses.items() if used)

@@ -27,7 +27,7 @@ PICKLE = ".pkl"
 """Ending of a pickled object's file."""
 
 _FIXED = ("cfk-plugin", "mlflow")  # always as installed when logging
-_OWN_MODULES = {"cfk_plugin", "cfk_adapters"}
+_OWN_MODULES = {"cfk_plugin", "cfk_adapters", "cfk_recourse"}
 _PROJECT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 

@@ -18,8 +18,8 @@ import pandas as pd
 
 from cfk_plugin import DPPrototypes, Population
 from cfk_plugin.audit import canary_audit
-from cfk_plugin.dp import DPC
 from cfk_plugin.dp.audited import measuring
+from cfk_recourse.dpc import DPC
 from dpc import Case, case
 from printing import arguments
 

@@ -31,9 +31,10 @@ from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import Pipeline, make_pipeline
 
 from cfk_plugin import DPPrototypes, Population, Schema
-from cfk_plugin.dp import DPC, PublicDomain, PublicEncoder, infer_domains
+from cfk_plugin.dp import PublicDomain, PublicEncoder, infer_domains
 from cfk_plugin.errors import PrivacyLeakWarning
 from cfk_plugin.plugins import generator
+from cfk_recourse.dpc import DPC
 from printing import DATA, arguments, heading, line
 from tables import read, split
 

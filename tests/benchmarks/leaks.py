@@ -22,11 +22,6 @@ import pandas as pd
 from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import MLPClassifier
 
-from cfk_adapters.c_chvae import CChvae
-from cfk_adapters.cadex import Cadex
-from cfk_adapters.growing_spheres import GrowingSpheres
-from cfk_adapters.revise import Revise
-from cfk_adapters.scfe import Scfe
 from cfk_plugin.audit.attribute_inference import attribute_inference
 from cfk_plugin.audit.extraction import extraction
 from cfk_plugin.audit.membership import HypercubePopulation, membership
@@ -44,6 +39,11 @@ from cfk_plugin.audit.targets import (
     standard_owners,
 )
 from cfk_plugin.plugins import generator
+from cfk_recourse.c_chvae import CChvae
+from cfk_recourse.cadex import Cadex
+from cfk_recourse.growing_spheres import GrowingSpheres
+from cfk_recourse.revise import Revise
+from cfk_recourse.scfe import Scfe
 from printing import DATA, arguments
 from tables import read
 

@@ -61,7 +61,7 @@ FRAME = pd.DataFrame({"age": np.arange(40) % 20 + 30, "pay": np.arange(40)})
 
 
 def modules() -> Iterator[Path]:
-    for folder in ("cfk_plugin", "adapters/cfk_adapters"):
+    for folder in ("cfk_plugin", "adapters/cfk_adapters", "adapters/cfk_recourse"):
         yield from sorted((REPOSITORY / folder).rglob("*.py"))
 
 
@@ -76,7 +76,7 @@ def imported(path: Path) -> set[str]:
         elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "import_module":
             found |= {each.value for each in node.args if isinstance(each, ast.Constant)}
     libraries = {name.split(".")[0] for name in found}
-    return libraries - sys.stdlib_module_names - {"cfk_plugin", "cfk_adapters"}
+    return libraries - sys.stdlib_module_names - {"cfk_plugin", "cfk_adapters", "cfk_recourse"}
 
 
 def names_of(requirements: list[str]) -> set[str]:

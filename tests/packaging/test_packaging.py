@@ -15,6 +15,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 PACKAGES = {
     "cfk_plugin": REPOSITORY / "cfk_plugin",
     "cfk_adapters": REPOSITORY / "adapters" / "cfk_adapters",
+    "cfk_recourse": REPOSITORY / "adapters" / "cfk_recourse",
 }
 
 ADAPTERS = ("dice", "nice", "shapes", "nearest", "function")
@@ -68,7 +69,7 @@ def test_adapters_folder_is_no_package() -> None:
     assert not (REPOSITORY / "adapters" / "__init__.py").exists()
 
 
-def test_wheel_holds_the_two_packages_and_nothing_else(wheel: Path) -> None:
+def test_wheel_holds_the_three_packages_and_nothing_else(wheel: Path) -> None:
     top = {name.split("/")[0] for name in contents(wheel)}
     metadata = {name for name in top if name.endswith(".dist-info")}
     assert top - metadata == set(PACKAGES)
@@ -110,7 +111,7 @@ def test_wheel_declares_command_and_adapters(wheel: Path) -> None:
     assert dict(points["cfk_plugin"]) == {name: f"cfk_adapters.{name}" for name in ADAPTERS}
     named = points["cfk_plugin.generators"]
     assert dict(named) == {
-        name: f"cfk_adapters.generators:{name.replace('-', '_')}" for name in named
+        name: f"cfk_recourse.generators:{name.replace('-', '_')}" for name in named
     }
 
 
@@ -138,7 +139,15 @@ def test_import_is_light_and_warns_of_nothing() -> None:
     loaded = set(done.stdout.split())
     assert "cfk_plugin" in loaded
     assert loaded.isdisjoint(
-        {"mlflow", "dice_ml", "matplotlib", "pydantic", "sqlalchemy", "cfk_adapters"}
+        {
+            "mlflow",
+            "dice_ml",
+            "matplotlib",
+            "pydantic",
+            "sqlalchemy",
+            "cfk_adapters",
+            "cfk_recourse",
+        }
     )
 
 

@@ -12,9 +12,9 @@ import numpy as np
 import pandas as pd
 
 from cfk_adapters.dice import DiceSource
-from cfk_adapters.encoding import Encoding, Points
 from cfk_plugin.errors import AdapterError
 from cfk_plugin.hookspecs import AdaptContext, ask
+from cfk_recourse.encoding import Encoding, Points
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -5,9 +5,7 @@ Its epsilon is a claim that an audit refutes.
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass
 from itertools import pairwise
 from typing import Any
@@ -22,8 +20,6 @@ from cfk_plugin.data.model import Goal, LabelModel
 from cfk_plugin.data.population import Population, check_population
 from cfk_plugin.data.region import to_text
 from cfk_plugin.dp.domain import PublicDomain, PublicEncoder
-from cfk_plugin.dp.gradients import Adam, Layer, Matrix, check_gradient, propagate, read_network
-from cfk_plugin.dp.prototypes import explanations_of
 from cfk_plugin.errors import (
     HostOnly,
     InputError,
@@ -32,9 +28,7 @@ from cfk_plugin.errors import (
     PolicyError,
     PopulationError,
 )
-from cfk_plugin.records.logger import Track
-from cfk_plugin.release.explanations import Explanations, Request
-from cfk_plugin.release.results import PrototypeCertificate, PrototypePolicy
+from cfk_recourse.gradients import Adam, Layer, Matrix, check_gradient, propagate, read_network
 
 _GIVE = (
     "give a fitted Pipeline of PublicEncoder and MLPClassifier or LogisticRegression, or a function"
@@ -111,6 +105,7 @@ class Autoencoder:
         return f"Autoencoder({self.parameters.size} parameters)"
 
     def encode(self, x: Matrix) -> Matrix:
+        """Return the codes of encoded rows."""
         return propagate(self._layers[: self._depth], x)[0]
 
     def decode(self, code: Matrix) -> tuple[Matrix, Callable[[Matrix], Matrix]]:
@@ -234,6 +229,7 @@ class LatentSearch:
     gamma: float = 0.1
 
     def objective(self, delta: Matrix) -> tuple[Matrix, Matrix]:
+        """Return the objective of each query, shape (n,), and its gradient by `delta`."""
         found, back = self.net.decode(self.prototypes + delta)
         away = found - self.queries
         distance, length = (np.sqrt((part**2).sum(axis=1)) for part in (away, delta))
@@ -243,6 +239,7 @@ class LatentSearch:
         return value, back(of_found) + self.gamma * delta / (length + _TINY)[:, None]
 
     def run(self, start: Matrix, steps: int, rate: float) -> Matrix:
+        """Return what is decoded after so many steps of Adam from `start`."""
         delta = start.copy()
         adam = Adam(delta, rate)
         for _ in range(steps):
@@ -422,59 +419,30 @@ class DPC(HostOnly):
         self._fitted = True
         return self
 
-    def explain(
-        self, queries: pd.DataFrame, *, track: Track = False, groups: str | None = None
-    ) -> Explanations:
-        """Answer queries, one entry each: `PrototypeCounterfactual` with a certificate that says
-        "no guarantee".
+    def explain(self, X: pd.DataFrame) -> pd.DataFrame:
+        """Return one counterfactual per query; missing values where the model decides otherwise.
 
         Parameters
         ----------
-        queries : DataFrame
-            With all features.
-        track, groups : as for `DPPrototypes.explain`; the verdict of a run is review
+        X : DataFrame, shape (n, n_features or more)
+            Queries with all features.
 
         Returns
         -------
-        Explanations
-            Rows without the desired outcome are withheld (``not_desired``).
+        DataFrame, shape (n, n_features)
+            In the index of the queries.
 
         Raises
         ------
-        NotFittedError, InputError
+        NotFittedError, InputError, ModelError
             As `generate`.
         """
-        call, rows = Request.of(queries, groups), self.generate(queries)
-        refused: list[str | None] = ["model_failed"] * len(rows)
-        with suppress(ModelError):
-            factual = (
-                self._ask(queries[list(rows)]).astype(object) if self._goal.is_opposite else None
-            )
-            met = self._goal.met(self._ask(rows).astype(object), factual)
-            refused = [None if found else "not_desired" for found in met.tolist()]
-        policy = PrototypePolicy(method="dpc", epsilon=self.epsilon)
-        return explanations_of(
-            rows, refused, self._claim(), policy, self._schema, call, track, seed=self.seed
-        )
-
-    def _claim(self) -> PrototypeCertificate:
-        """Say what the published method claims: its epsilon is refuted by
-        tests/dp/test_dpc_leak.py.
-        """
-        return PrototypeCertificate(
-            guarantee="none",
-            epsilon=self.epsilon,
-            delta=0.0,
-            unit="one row, as claimed",
-            neighbours="tables that differ in one row, as claimed",
-            mechanism=(
-                "functional mechanism as published; prototypes without noise; where epsilon 0.025"
-                " was claimed, an audit showed at least 2.41"
-            ),
-            model_access="private",
-            seeded=self.seed is not None,
-            fit=secrets.token_hex(8),
-        )
+        rows = self.generate(X)
+        factual_labels = None
+        if self._goal.is_opposite:
+            factual_labels = self._ask(X[list(rows)]).astype(object)
+        is_met = self._goal.met(self._ask(rows).astype(object), factual_labels)
+        return rows.where(pd.Series(is_met, index=rows.index), axis=0).set_axis(X.index, axis=0)
 
     def generate(self, queries: pd.DataFrame, *, per_query: int = 1) -> pd.DataFrame:
         """Return counterfactual rows (Algorithm 2), each rounded to the nearest row that the schema

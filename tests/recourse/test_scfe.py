@@ -13,10 +13,10 @@ from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import KBinsDiscretizer, MinMaxScaler, OneHotEncoder, StandardScaler
 
-from cfk_adapters.linear import least_l1_move, least_l2_move
-from cfk_adapters.scfe import Scfe
-from cfk_adapters.slopes import Vectors, slope_of
 from cfk_plugin.errors import AdapterError, ModelError
+from cfk_recourse.linear import least_l1_move, least_l2_move
+from cfk_recourse.scfe import Scfe
+from cfk_recourse.slopes import Vectors, slope_of
 from loan_table import CANARY, loans, model_of_loans, network_of_loans, numbers, regression
 
 WEIGHTS = np.array([1.0, -2.0, 0.5])

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.special import log_softmax, softmax
 
-from cfk_adapters.slopes import Vectors
-from cfk_plugin.dp.gradients import Adam, Layer, propagate
+from cfk_recourse.gradients import Adam, Layer, propagate
+from cfk_recourse.slopes import Vectors
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from cfk_adapters.encoding import Encoding, Points
+    from cfk_recourse.encoding import Encoding, Points
 
     Matrix = NDArray[np.float64]
 

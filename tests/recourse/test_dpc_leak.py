@@ -20,8 +20,9 @@ from sklearn.pipeline import make_pipeline
 
 from cfk_plugin import Population, Schema
 from cfk_plugin.audit import epsilon_from_scores
-from cfk_plugin.dp import DPC, PublicDomain, PublicEncoder
+from cfk_plugin.dp import PublicDomain, PublicEncoder
 from cfk_plugin.metrics.intervals import clopper_pearson
+from cfk_recourse.dpc import DPC
 
 pytestmark = pytest.mark.slow
 

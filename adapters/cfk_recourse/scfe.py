@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from cfk_adapters.descent import Descent, GradientRecourse
-from cfk_adapters.encoding import Points
-from cfk_adapters.linear import least_l1_move, least_l2_move
 from cfk_plugin.errors import AdapterError
+from cfk_recourse.descent import Descent, GradientRecourse
+from cfk_recourse.encoding import Points
+from cfk_recourse.linear import least_l1_move, least_l2_move
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
-    from cfk_adapters.recourse import Labels, Mask
-    from cfk_adapters.slopes import Vectors
+    from cfk_recourse.recourse import Labels, Mask
+    from cfk_recourse.slopes import Vectors
 
     Matrix = NDArray[np.float64]
 

@@ -53,6 +53,7 @@ class Layer:
     def forward(
         self, x: Matrix
     ) -> tuple[Matrix, Callable[[Matrix], tuple[Matrix, tuple[Matrix, Matrix]]]]:
+        """Return outputs, and what turns a gradient of them into that of inputs and parameters."""
         inputs, deviation = x, None
         if self.normalized:
             centered = x - x.mean(axis=1, keepdims=True)

@@ -10,17 +10,17 @@ import pandas as pd
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import dijkstra
 
-from cfk_adapters.encoding import Encoding, Points
-from cfk_adapters.recourse import Recourse
 from cfk_plugin.errors import AdapterError
 from cfk_plugin.metrics.heom import Heom, HeomCodes
+from cfk_recourse.encoding import Encoding, Points
+from cfk_recourse.recourse import Recourse
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from cfk_adapters.recourse import Labels, Mask
+    from cfk_recourse.recourse import Labels, Mask
 
     Matrix = NDArray[np.float64]
 

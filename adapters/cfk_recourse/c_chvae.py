@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cfk_adapters.encoding import Encoding, Points
-from cfk_adapters.recourse import Recourse
-from cfk_adapters.shells import Spheres, l1_shell
-from cfk_adapters.slopes import Vectors
-from cfk_adapters.vae import Latent
 from cfk_plugin.errors import AdapterError
+from cfk_recourse.encoding import Encoding, Points
+from cfk_recourse.recourse import Recourse
+from cfk_recourse.shells import Spheres, l1_shell
+from cfk_recourse.slopes import Vectors
+from cfk_recourse.vae import Latent
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
-    from cfk_adapters.recourse import Labels, Mask
+    from cfk_recourse.recourse import Labels, Mask
 
     Matrix = NDArray[np.float64]
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cfk_adapters.encoding import Encoding, Points
-from cfk_plugin.dp.gradients import Layer, class_logits, propagate, read_network
 from cfk_plugin.errors import AdapterError, ModelError, quiet
+from cfk_recourse.encoding import Encoding, Points
+from cfk_recourse.gradients import Layer, class_logits, propagate, read_network
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

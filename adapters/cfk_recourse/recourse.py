@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 import pandas as pd
 
-from cfk_adapters.encoding import Encoding, Points
 from cfk_plugin.errors import AdapterError, quiet
 from cfk_plugin.source import desired_as, predict_of
+from cfk_recourse.encoding import Encoding, Points
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

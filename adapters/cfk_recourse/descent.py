@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.special import expit
 
-from cfk_adapters.encoding import Encoding, Points
-from cfk_adapters.recourse import Recourse
-from cfk_adapters.slopes import GivenSlope, Slope, Vectors, slope_of
-from cfk_plugin.dp.gradients import Adam, check_gradient
 from cfk_plugin.errors import AdapterError
+from cfk_recourse.encoding import Encoding, Points
+from cfk_recourse.gradients import Adam, check_gradient
+from cfk_recourse.recourse import Recourse
+from cfk_recourse.slopes import GivenSlope, Slope, Vectors, slope_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
-    from cfk_adapters.recourse import Labels, Mask
+    from cfk_recourse.recourse import Labels, Mask
 
     Matrix = NDArray[np.float64]
 

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cfk_adapters.descent import Descent, GradientRecourse
-from cfk_adapters.encoding import Points
 from cfk_plugin.errors import AdapterError
+from cfk_recourse.descent import Descent, GradientRecourse
+from cfk_recourse.encoding import Points
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
-    from cfk_adapters.recourse import Labels, Mask
-    from cfk_adapters.slopes import Vectors
+    from cfk_recourse.recourse import Labels, Mask
+    from cfk_recourse.slopes import Vectors
 
     Matrix = NDArray[np.float64]
 

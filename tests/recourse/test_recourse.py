@@ -15,20 +15,20 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 
-from cfk_adapters.c_chvae import CChvae
-from cfk_adapters.cadex import Cadex
-from cfk_adapters.encoding import Encoding, Points
-from cfk_adapters.face import Face
-from cfk_adapters.growing_spheres import GrowingSpheres
 from cfk_adapters.nearest import NearestUnlikeNeighbour
-from cfk_adapters.revise import Revise
-from cfk_adapters.scfe import Scfe
-from cfk_adapters.shells import l1_shell
-from cfk_adapters.slopes import Vectors
-from cfk_adapters.vae import Latent, Vae
-from cfk_plugin.dp.gradients import propagate
 from cfk_plugin.errors import AdapterError
 from cfk_plugin.metrics.heom import Heom
+from cfk_recourse.c_chvae import CChvae
+from cfk_recourse.cadex import Cadex
+from cfk_recourse.encoding import Encoding, Points
+from cfk_recourse.face import Face
+from cfk_recourse.gradients import propagate
+from cfk_recourse.growing_spheres import GrowingSpheres
+from cfk_recourse.revise import Revise
+from cfk_recourse.scfe import Scfe
+from cfk_recourse.shells import l1_shell
+from cfk_recourse.slopes import Vectors
+from cfk_recourse.vae import Latent, Vae
 from loan_table import CANARY, Linear, loans, model_of_loans, numbers, regression
 
 METHODS: list[type[Any]] = [Scfe, GrowingSpheres, Face, CChvae, Cadex, Revise]

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from cfk_adapters.encoding import Points
 from cfk_plugin.errors import AdapterError
+from cfk_recourse.encoding import Points
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
-    from cfk_adapters.c_chvae import CChvae
-    from cfk_adapters.cadex import Cadex
-    from cfk_adapters.face import Face
-    from cfk_adapters.growing_spheres import GrowingSpheres
-    from cfk_adapters.libraries import DiceRows, NiceRows
     from cfk_adapters.nearest import NearestUnlikeNeighbour
-    from cfk_adapters.revise import Revise
-    from cfk_adapters.scfe import Scfe
+    from cfk_recourse.c_chvae import CChvae
+    from cfk_recourse.cadex import Cadex
+    from cfk_recourse.face import Face
+    from cfk_recourse.growing_spheres import GrowingSpheres
+    from cfk_recourse.libraries import DiceRows, NiceRows
+    from cfk_recourse.revise import Revise
+    from cfk_recourse.scfe import Scfe
 
     Labels = NDArray[Any]
 
@@ -54,7 +54,7 @@ def c_chvae(
     train: pd.DataFrame, labels: Labels, model: Any, desired: Any = "opposite", seed: int = 0
 ) -> CChvae:
     """Make C-CHVAE; its autoencoder is trained at the first query."""
-    from cfk_adapters.c_chvae import CChvae
+    from cfk_recourse.c_chvae import CChvae
 
     return CChvae(train, model, desired, seed=seed)
 
@@ -63,7 +63,7 @@ def face(
     train: pd.DataFrame, labels: Labels, model: Any, desired: Any = "opposite", seed: int = 0
 ) -> Face:
     """Make FACE."""
-    from cfk_adapters.face import Face
+    from cfk_recourse.face import Face
 
     return Face(train, model, desired, seed=seed)
 
@@ -72,7 +72,7 @@ def scfe(
     train: pd.DataFrame, labels: Labels, model: Any, desired: Any = "opposite", seed: int = 0
 ) -> Scfe:
     """Make SCFE; the model's gradients must be known."""
-    from cfk_adapters.scfe import Scfe
+    from cfk_recourse.scfe import Scfe
 
     return Scfe(train, model, desired, seed=seed)
 
@@ -81,7 +81,7 @@ def cadex(
     train: pd.DataFrame, labels: Labels, model: Any, desired: Any = "opposite", seed: int = 0
 ) -> Cadex:
     """Make CADEX; the model's gradients must be known."""
-    from cfk_adapters.cadex import Cadex
+    from cfk_recourse.cadex import Cadex
 
     return Cadex(train, model, desired, seed=seed)
 
@@ -92,7 +92,7 @@ def revise(
     """Make REVISE, whose autoencoder is trained at the first query; the model's gradients must be
     known.
     """
-    from cfk_adapters.revise import Revise
+    from cfk_recourse.revise import Revise
 
     return Revise(train, model, desired, seed=seed)
 
@@ -101,7 +101,7 @@ def growing_spheres(
     train: pd.DataFrame, labels: Labels, model: Any, desired: Any = "opposite", seed: int = 0
 ) -> GrowingSpheres:
     """Make Growing Spheres."""
-    from cfk_adapters.growing_spheres import GrowingSpheres
+    from cfk_recourse.growing_spheres import GrowingSpheres
 
     return GrowingSpheres(train, model, desired, seed=seed)
 
@@ -118,7 +118,7 @@ def nice(
     """Make a justified NICE, without optimisation unless `settings` ask for it; `desired` must be a
     class.
     """
-    from cfk_adapters.libraries import NiceRows
+    from cfk_recourse.libraries import NiceRows
 
     return NiceRows(train, labels, model, desired, **settings)
 
@@ -128,7 +128,7 @@ def dice_random(
     train: pd.DataFrame, labels: Labels, model: Any, desired: Any = "opposite", seed: int = 0
 ) -> DiceRows:
     """Make DiCE with its random search."""
-    from cfk_adapters.libraries import DiceRows
+    from cfk_recourse.libraries import DiceRows
 
     return DiceRows(train, labels, model, desired, "random", seed)
 
@@ -138,7 +138,7 @@ def dice_kdtree(
     train: pd.DataFrame, labels: Labels, model: Any, desired: Any = "opposite", seed: int = 0
 ) -> DiceRows:
     """Make DiCE with its search among training rows."""
-    from cfk_adapters.libraries import DiceRows
+    from cfk_recourse.libraries import DiceRows
 
     return DiceRows(train, labels, model, desired, "kdtree", seed)
 
@@ -148,6 +148,6 @@ def dice_genetic(
     train: pd.DataFrame, labels: Labels, model: Any, desired: Any = "opposite", seed: int = 0
 ) -> DiceRows:
     """Make DiCE with its genetic search, which starts from training rows."""
-    from cfk_adapters.libraries import DiceRows
+    from cfk_recourse.libraries import DiceRows
 
     return DiceRows(train, labels, model, desired, "genetic", seed)

@@ -14,11 +14,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cfk_adapters import generators as factories
 from cfk_plugin import Population, PrivacyPolicy, Schema, protect
 from cfk_plugin.errors import AdapterError, InputError, MissingDependencyError, PluginError
 from cfk_plugin.plugins import GROUP, generator, generators
 from cfk_plugin.testing import check_adapter
+from cfk_recourse import generators as factories
 from loan_table import CANARY, granted, loans, model_of_loans
 
 PYPROJECT = Path(__file__).resolve().parents[2] / "pyproject.toml"

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.special import expit
 
-from cfk_adapters.descent import GradientRecourse
-from cfk_adapters.encoding import Points
-from cfk_adapters.slopes import Vectors
-from cfk_adapters.vae import Latent
-from cfk_plugin.dp.gradients import Adam
 from cfk_plugin.errors import AdapterError
+from cfk_recourse.descent import GradientRecourse
+from cfk_recourse.encoding import Points
+from cfk_recourse.gradients import Adam
+from cfk_recourse.slopes import Vectors
+from cfk_recourse.vae import Latent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
-    from cfk_adapters.recourse import Labels, Mask
+    from cfk_recourse.recourse import Labels, Mask
 
     Matrix = NDArray[np.float64]
 
