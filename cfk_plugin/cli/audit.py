@@ -591,20 +591,17 @@ def _fingerprint(
     of files.
     """
     settings = {
-        "people": Path(),
         "schema": schema,
         **given,
         "policy": policy,
         "k": k,
         "epsilon": epsilon,
     }
-    # In this form, so that folders of earlier versions are found.
-    found = hashlib.sha256(
-        f"Inputs({', '.join(f'{name}={value!r}' for name, value in settings.items())})".encode()
-    )
+    digest = hashlib.sha256(json.dumps(settings, default=str, sort_keys=True).encode())
     for path in (schema, policy, given["model"]):
-        found.update(Path(path).read_bytes() if path is not None and Path(path).is_file() else b"")
-    return found.hexdigest()[:16]
+        if path is not None and Path(path).is_file():
+            digest.update(Path(path).read_bytes())
+    return digest.hexdigest()[:16]
 
 
 def _show_selection(selection: AuditSelection) -> None:

@@ -28,7 +28,6 @@ from cfk_plugin.errors import BundleError
 Arrays = Mapping[str, NDArray[Any]]
 
 
-_LATER = {"change": "any", "phrase": None}  # settings that older bundles lack, with their defaults
 _MISSING: dict[str, Any] = {"nan": np.nan, "None": None, "<NA>": pd.NA, "NaT": pd.NaT}
 
 
@@ -39,11 +38,7 @@ def to_plain(
     the type.
     """
     return {
-        # Defaults of later settings are left out, so that bundles stay the same as before.
-        "schema": [
-            {n: v for n, v in asdict(a).items() if _LATER.get(n, ...) != v}
-            for a in schema.attributes
-        ],
+        "schema": [asdict(attribute) for attribute in schema.attributes],
         "domains": {name: _plain_domain(d, name in listed) for name, d in domains.items()},
     }
 
@@ -54,12 +49,15 @@ def from_plain(facts: Mapping[str, Any]) -> tuple[Schema, dict[str, Domain]]:
 
 
 def _attribute(given: Mapping[str, Any]) -> Attribute:
-    settings: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in given.items()}
-    if (tree := settings["hierarchy"]) is not None:
+    settings: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in given.items()
+    }
+    tree = settings["hierarchy"]
+    if tree is not None:
         arrays = {name: np.array(tree[name], dtype=np.int32) for name in ("low", "high", "parent")}
         settings["hierarchy"] = Hierarchy(tuple(tree["leaves"]), tuple(tree["titles"]), **arrays)
-    if (phrase := settings.get("phrase")) is not None:
-        settings["phrase"] = Phrase(**phrase)
+    if settings["phrase"] is not None:
+        settings["phrase"] = Phrase(**settings["phrase"])
     return Attribute(**settings)
 
 

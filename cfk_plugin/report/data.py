@@ -438,9 +438,9 @@ class ReportData:
     changes: tuple[Change, ...] | None  # since the earlier report that was given; None without one
     hidden_cells: tuple[str, ...]  # places where something is hidden
     definitions: Mapping[str, Definition]  # of every metric, check and figure in the report
+    # the released region of median information loss; None where no region was released
+    picture: ShownRelease | None
     schema_version: Literal[1] = 1
-    # of median information loss; None in earlier reports, and without any
-    picture: ShownRelease | None = None
 
     @property
     def verdict(self) -> Verdict:
@@ -499,14 +499,10 @@ class ReportData:
 
 def json_schema() -> dict[str, Any]:
     """Return the JSON Schema of what `ReportData.to_json` writes."""
-    made = _adapter().json_schema(mode="serialization")
-    for name in ("subject", "concerns", "judged"):
-        made["$defs"]["Attack"]["required"].remove(name)  # earlier reports lack these
-    made["required"].remove("picture")
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": f"https://cfk-plugin/schemas/report-{SCHEMA_VERSION}.schema.json",
-        **made,
+        **_adapter().json_schema(mode="serialization"),
         "title": "Privacy report of released explanations",
         "description": (
             "What cfk report writes. Disclosure control has been applied: no value of an attribute,"

@@ -102,15 +102,12 @@ def test_what_is_wrong_is_named_and_not_shown(
 
 
 def test_what_is_missing_is_named(tmp_path: Path) -> None:
-    for name in set(content()) - {"schema_version", "picture"}:
+    for name in set(content()) - {"schema_version"}:
         with pytest.raises(InputError, match=f"has no {name}$"):
             read(
                 json.dumps({key: value for key, value in content().items() if key != name}),
                 tmp_path,
             )
-    # which earlier reports lack
-    before = {key: value for key, value in content().items() if key != "picture"}
-    assert read(json.dumps(before), tmp_path).data.picture is None
     for name in ("verdict", "edition", "as_of", "period"):
         damaged = content()
         del damaged["report"][name]
