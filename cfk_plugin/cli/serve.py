@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -125,7 +124,6 @@ def serve(
     open_to_all: Annotated[
         bool, typer.Option("--open", help="Let others ask without saying who they are.")
     ] = False,
-    workers: Annotated[int, typer.Option(help="Processes that answer.", min=1, max=64)] = 1,
     host: Annotated[
         str, typer.Option(help="Address to listen at; others need --tokens.")
     ] = "127.0.0.1",
@@ -144,30 +142,21 @@ def serve(
     POST /invocations takes dataframe_split or dataframe_records, as MLflow's server does. /ready
     and /metrics are for orchestrators and monitors.
     """
-    # Not imported yet: prometheus-client reads at import where several workers share their counts.
     check_extra("starlette", "serve", _SERVING_NEEDS)
     check_extra("uvicorn", "serve", _SERVING_NEEDS)
     check_extra("prometheus_client", "serve", _SERVING_NEEDS)
-    from cfk_plugin.serving.access import Tokens, bound, check_reach, in_workers
+    from cfk_plugin.serving.access import Tokens, check_reach
     from cfk_plugin.serving.handler import show_no_traces
     from cfk_plugin.serving.server import Limits, make_app, run
 
     os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
     show_no_traces()
     check_reach(host, asks_who=bool(tokens or client_ca), open_to_all=open_to_all)
-    tls, holders = _tls(tls_cert, tls_key, client_ca), Tokens(tokens) if tokens else None
-    limits = Limits(timeout, threads, read_timeout)
-    shared = bound(host, port) if workers > 1 else None
-
-    def work() -> int:
-        app = make_app(who.answer(), limits, tokens=holders)
-        return run(app, host, port, limits, console(stderr=True), shared=shared, **tls)
-
-    if workers == 1:
-        return work()
-    with TemporaryDirectory(prefix="cfk-metrics-") as folder:
-        os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
-        return in_workers(workers, work)
+    tls = _tls(tls_cert, tls_key, client_ca)
+    holders = None if tokens is None else Tokens(tokens)
+    limits = Limits(seconds=timeout, threads=threads, reading=read_timeout)
+    app = make_app(who.answer(), limits, tokens=holders)
+    return run(app, host, port, limits, console(stderr=True), **tls)
 
 
 def _tls(cert: Path | None, key: Path | None, client_ca: Path | None) -> dict[str, Any]:

@@ -1,6 +1,4 @@
-"""Who may ask `cfk serve`, how often, and what it tells monitors: counts and times, no value of a
-query.
-"""
+"""Who may ask `cfk serve`, and what it tells monitors: counts and times, no value of a query."""
 
 from __future__ import annotations
 
@@ -8,18 +6,23 @@ import hmac
 import ipaddress
 import logging
 import os
-import signal
-import socket
 import stat
-import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cfk_plugin.errors import CFKError, InputError
+from prometheus_client import (
+    CONTENT_TYPE_LATEST,
+    CollectorRegistry,
+    Counter,
+    Histogram,
+    generate_latest,
+)
+
+from cfk_plugin.errors import InputError
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -110,25 +113,29 @@ class Tokens:
 
 
 class Metrics:
-    """What monitors read, over all workers: requests by status, explanations by outcome, and
+    """What monitors read of this process: requests by status, explanations by outcome, and
     seconds.
     """
 
     def __init__(self) -> None:
-        from prometheus_client import CollectorRegistry, Counter, Histogram, multiprocess
-
-        self._registry = own = CollectorRegistry()
+        self._registry = CollectorRegistry()
         self.requests = Counter(
-            "cfk_requests", "Requests, by HTTP status.", ["status"], registry=own
+            "cfk_requests",
+            "Requests, by HTTP status.",
+            ["status"],
+            registry=self._registry,
         )
-        said = "Explanations: released, or the reason why they were withheld."
-        self.explanations = Counter("cfk_explanations", said, ["outcome"], registry=own)
+        self.explanations = Counter(
+            "cfk_explanations",
+            "Explanations: released, or the reason why they were withheld.",
+            ["outcome"],
+            registry=self._registry,
+        )
         self.seconds = Histogram(
-            "cfk_request_seconds", "Seconds until a request was answered.", registry=own
+            "cfk_request_seconds",
+            "Seconds until a request was answered.",
+            registry=self._registry,
         )
-        if "PROMETHEUS_MULTIPROC_DIR" in os.environ:
-            self._registry = CollectorRegistry()
-            multiprocess.MultiProcessCollector(self._registry)  # type: ignore[no-untyped-call]
 
     def counted(
         self, answer: Callable[..., list[dict[str, Any]]]
@@ -143,8 +150,6 @@ class Metrics:
 
     def text(self) -> tuple[bytes, str]:
         """Return all counts in Prometheus' text format, and its media type."""
-        from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
-
         return generate_latest(self._registry), CONTENT_TYPE_LATEST
 
 
@@ -227,79 +232,3 @@ def check_reach(host: str, *, asks_who: bool, open_to_all: bool) -> None:
             f"at {host} others reach this server; give --tokens or --client-ca, so that it knows"
             " who may ask, or --open, if something in front of it does"
         )
-
-
-def bound(host: str, port: int) -> socket.socket:
-    """Return a socket that worker processes share."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        return socket.create_server((host, port), family=family, backlog=2048)
-    except OSError as error:
-        raise InputError(
-            f"cannot listen at {host}:{port} ({error.strerror or type(error).__name__})"
-        ) from None
-
-
-_END = {signal.SIGINT, signal.SIGTERM}
-_SEEN = {*_END, signal.SIGCHLD}
-
-
-def in_workers(count: int, work: Callable[[], int]) -> int:
-    """Do work in several processes at once, until one of them ends or this one is told to; then end
-    all.
-
-    A supervisor then restarts the server: going on with fewer workers would hide that they end.
-    Workers end, too, when this process is gone, whatever killed it.
-    """
-    # Signals are read from a pipe: one that comes just before a wait, or while another thread runs,
-    # is not missed.
-    signals, seen = os.pipe()
-    os.set_blocking(seen, False)
-    signal.set_wakeup_fd(seen)
-    for number in _SEEN:
-        signal.signal(number, lambda *_: None)
-    # until a worker has handlers of its own
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _SEEN)
-    life = os.pipe()  # held open by this process alone
-    workers = {_begun(work, before, life) for _ in range(count)}
-    os.close(life[0])
-    signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    worst, ending = 0, False
-    while workers:
-        told = not _END.isdisjoint(os.read(signals, 4096))
-        ended = dict(os.waitpid(worker, os.WNOHANG) for worker in workers)
-        ended.pop(0, None)  # those that go on
-        workers -= ended.keys()
-        if not ending and (told or ended):
-            worst, ending = 0 if told else 2, True
-            for worker in workers:
-                os.kill(worker, signal.SIGTERM)
-        for code in map(os.waitstatus_to_exitcode, ended.values()):  # below 0: by a signal
-            worst = max(worst, 0 if -code in _END else 2 if code < 0 else code)
-    os.close(life[1])
-    return worst
-
-
-def _begun(work: Callable[[], int], before: Iterable[int], life: tuple[int, int]) -> int:
-    if worker := os.fork():
-        return worker
-    try:
-        signal.set_wakeup_fd(-1)
-        for number in _SEEN:
-            signal.signal(number, signal.SIG_DFL)
-        os.close(life[1])
-        # It begins while signals are blocked and keeps them so: they are the main thread's.
-        threading.Thread(target=_end_after, args=(life[0],), daemon=True).start()
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        os._exit(work())
-    except CFKError as error:
-        _log.error("a worker cannot serve: %s", error)
-    except BaseException as error:  # noqa: BLE001 - its text may quote rows
-        _log.error("a worker cannot serve: unexpected %s", type(error).__name__)
-    os._exit(2)
-
-
-def _end_after(life: int) -> None:
-    """End this process when no other holds the pipe open any more."""
-    os.read(life, 1)
-    os.kill(os.getpid(), signal.SIGTERM)

@@ -33,8 +33,6 @@ from cfk_plugin.serving.handler import (
 )
 
 if TYPE_CHECKING:
-    import socket
-
     from rich.console import Console
     from starlette.requests import Request
     from starlette.types import ASGIApp, Receive, Scope, Send
@@ -237,11 +235,9 @@ def run(
     port: int,
     limits: Limits,
     console: Console,
-    *,
-    shared: socket.socket | None = None,
     **tls: Any,
 ) -> int:
-    """Serve until the process is told to end; return the exit code. Workers share a socket."""
+    """Serve until the process is told to end; return the exit code."""
     scheme = "https" if tls.get("ssl_certfile") else "http"
     console.print(
         f"protected explanations at {scheme}://{host}:{port}/invocations",
@@ -256,7 +252,7 @@ def run(
             log_level="warning",
             access_log=False,
             server_header=False,
-            http=type("Connection", (_Connection,), {"limits": limits}),
+            http=type("LimitedConnection", (Connection,), {"limits": limits}),
             ws="none",
             lifespan="off",
             h11_max_incomplete_event_size=_LONGEST_HEADERS,
@@ -264,10 +260,10 @@ def run(
             **tls,
         )
     )
-    # uvicorn raises them again after it ends; exit normally then
-    for told in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(told, server.handle_exit)
-    server.run(None if shared is None else [shared])
+    # uvicorn raises the signal again after it ends; with these handlers the process exits normally
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, server.handle_exit)
+    server.run()
     return 0 if server.started else 2
 
 
@@ -275,16 +271,19 @@ _LONGEST_HEADERS = 16_384  # bytes
 _LAST_SECONDS = 5  # seconds that running requests get when the server is told to end
 
 
-class _Connection(H11Protocol):
+class Connection(H11Protocol):
     """A connection that is dropped if it sends no request in time, takes no answer, or is one too
     many.
+
+    `cfk serve` sets the limits by its options. Others give the class to uvicorn by its name, with
+    the default limits: ``uvicorn --http cfk_plugin.serving.server:Connection``.
 
     The web server has no deadline for the first byte, for headers that are sent one by one, or for
     answers that nobody reads: such clients would use up all connections. If there are too many, the
     one that has been silent for longest makes room, so that silent ones shut nobody out.
     """
 
-    limits: ClassVar[Limits]
+    limits: ClassVar[Limits] = Limits()
     _deadline: asyncio.TimerHandle | None = None
     _unread: asyncio.TimerHandle | None = None  # until an answer must be taken
     _silent_since = 0.0  # by the clock of the event loop
@@ -299,7 +298,7 @@ class _Connection(H11Protocol):
 
     def _make_room(self) -> None:
         """Drop the connection that has waited longest for a whole request, which may be this."""
-        others = [each for each in self.connections if isinstance(each, _Connection)]
+        others = [each for each in self.connections if isinstance(each, Connection)]
         silent = [each for each in others if each.awaits_request]
         oldest = min(silent, key=lambda each: each._silent_since, default=self)
         oldest._is_dropped = True

@@ -54,6 +54,7 @@ NOT_RUN = {
     "models:/": "needs a model registry",
     "mlflow models serve": "run by tests/serving/test_servers.py",
     "curl ": "asks a server; see tests/serving/test_servers.py",
+    "uvicorn app:make": "run by tests/serving/test_several_processes.py",
 }
 """Beginnings or parts of console lines that are not run here, each with the reason."""
 

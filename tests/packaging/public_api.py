@@ -36,9 +36,7 @@ LIST = ROOT / "tests" / "public_api.txt"
 
 NOT_YET_REMOVED = {
     "commands": ("reproduce",),
-    "options": {
-        "serve": ("--workers",),
-    },
+    "options": {},
     "parameters": {},
     "hooks": (),
 }

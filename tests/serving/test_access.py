@@ -1,16 +1,10 @@
-"""Who may ask `cfk serve`, how often, over what, and in which protocols; what monitors read of
-it.
-"""
+"""Who may ask `cfk serve`, and over which connections; what monitors read of it."""
 
 from __future__ import annotations
 
 import json
-import os
-import signal
 import socket
 import ssl
-import subprocess
-import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -77,16 +71,12 @@ def write_for_owner(path: Path, text: str) -> None:
 
 @pytest.fixture(scope="module")
 def server(folder: Path) -> Iterator[Server]:
-    """Two worker processes with one ledger, for whom a token of the file lets in."""
-    uri, ledger = store(folder), str(folder / "ledger.db")
+    """A server with a ledger, which a token of the file lets in."""
+    uri = store(folder)
+    ledger = str(folder / "ledger.db")
     Ledger(ledger, create=True).close()
-    limits = [
-        "--tokens",
-        str(folder / "tokens.txt"),
-        "--workers",
-        "2",
-    ]
-    with serving(folder, uri, by_cfk(folder, "--ledger", ledger, *limits)) as found:
+    command = by_cfk(folder, "--ledger", ledger, "--tokens", str(folder / "tokens.txt"))
+    with serving(folder, uri, command) as found:
         yield found
 
 
@@ -156,7 +146,7 @@ def test_a_thousand_silent_connections_do_not_shut_others_out(server: Server) ->
     host, port = server.url.removeprefix("http://").split(":")
     silent = []
     try:
-        for number in range(1_500):  # two workers of 512 connections each
+        for number in range(1_500):  # it keeps 512 connections
             silent.append(socket.create_connection((host, int(port)), timeout=30))
             if number % 3 == 0:
                 silent[-1].sendall(HEAD[: number % 90].encode())
@@ -176,7 +166,9 @@ def test_orchestrators_need_no_token(server: Server, path: str) -> None:
     assert ask(server, path, token=None).status == 200
 
 
-def test_workers_share_one_ledger_and_count_together(server: Server, folder: Path) -> None:
+def test_requests_at_the_same_time_share_the_ledger_and_are_all_counted(
+    server: Server, folder: Path
+) -> None:
     before = counts(server)
     with ThreadPoolExecutor(8) as pool:
         found = list(pool.map(lambda _: explained(server), range(24)))
@@ -185,7 +177,7 @@ def test_workers_share_one_ledger_and_count_together(server: Server, folder: Pat
     assert grown['cfk_explanations_total{outcome="released"}'] == 48
     assert grown['cfk_requests_total{status="200"}'] == 25  # the first look at the counts is one
     with Ledger(folder / "ledger.db") as ledger:
-        ledger.verify()  # raises if the chain of what the workers wrote is broken
+        ledger.verify()  # raises if the chain of what the threads wrote is broken
 
 
 def counts(server: Server) -> dict[str, float]:
@@ -198,94 +190,7 @@ def counts(server: Server) -> dict[str, float]:
     return {name: float(value) for name, value in lines}
 
 
-WORKERS = """
-import os, signal, sys, time
-from cfk_plugin.errors import InputError
-from cfk_plugin.serving.access import in_workers
-
-def work():
-    if "fails" in sys.argv:
-        raise InputError("no such model")
-    signal.signal(signal.SIGTERM, lambda *_: (os.write(1, b"told\\n"), os._exit(0)))
-    os.write(1, b"%d\\n" % os.getpid())
-    for _ in range(600):  # a signal that comes just before a sleep is heard after it
-        time.sleep(0.1)
-    return 0
-
-sys.exit(in_workers(2, work))
-"""
-
-
-@pytest.mark.parametrize(("ended", "code"), [("worker", 2), ("server", 0), ("all", 0)])
-def test_a_worker_that_ends_takes_the_server_with_it(ended: str, code: int) -> None:
-    command = [sys.executable, "-c", WORKERS]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, text=True, start_new_session=True
-    ) as process:
-        assert process.stdout is not None
-        workers = [int(process.stdout.readline()) for _ in range(2)]
-        if ended == "worker":
-            os.kill(workers[0], signal.SIGKILL)
-        elif ended == "all":  # as Ctrl-C does
-            os.killpg(process.pid, signal.SIGINT)
-        else:
-            process.terminate()
-        assert process.wait(60) == code
-    assert not any(Path(f"/proc/{worker}").exists() for worker in workers)
-
-
-@pytest.mark.parametrize("by", [signal.SIGKILL, signal.SIGHUP])
-def test_workers_end_when_the_server_is_killed(by: signal.Signals) -> None:
-    with subprocess.Popen(
-        [sys.executable, "-c", WORKERS], stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None
-        assert all(process.stdout.readline().strip().isdigit() for _ in range(2))
-        process.send_signal(by)
-        assert process.wait(60) == -by
-        # it is read to the end when both are gone
-        assert process.stdout.read().split() == ["told", "told"]
-
-
-def test_a_server_is_told_to_end_also_by_a_signal_that_does_not_interrupt_its_wait() -> None:
-    tell = """
-import threading
-def later():
-    while signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
-        time.sleep(0.1)
-    time.sleep(1)
-    signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
-threading.Thread(target=later).start()
-"""
-    other = WORKERS.replace("sys.exit(in_workers", f"{tell}sys.exit(in_workers")
-    done = subprocess.run(
-        [sys.executable, "-c", other], capture_output=True, text=True, timeout=50, check=False
-    )
-    assert done.returncode == 0
-    assert not any(Path(f"/proc/{worker}").exists() for worker in done.stdout.split())
-
-
-def test_a_server_that_is_told_to_end_while_workers_begin_leaves_none_behind() -> None:
-    early = WORKERS.replace(
-        "sys.exit(in_workers",
-        "fork, os.fork = os.fork, lambda: (os.kill(os.getpid(), 15), fork())[1]\nsys.exit(in_workers",
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", early], capture_output=True, text=True, timeout=50, check=False
-    )
-    assert done.returncode == 0
-    assert not any(Path(f"/proc/{worker}").exists() for worker in done.stdout.split())
-
-
-def test_a_worker_that_cannot_begin_says_why() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", WORKERS, "fails"], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 2
-    assert set(done.stderr.strip().splitlines()) == {"a worker cannot serve: no such model"}
-
-
-# --- tokens and rates, by themselves --------------------------------------------------------------
+# --- tokens, by themselves ------------------------------------------------------------------------
 
 
 def test_tokens_are_read_again_and_nobody_may_ask_while_they_cannot_be(
