@@ -158,15 +158,20 @@ def log_protected_model(
         if not alone:
             code = Path(folder) / "explainer"
             things["explainer"] = _saved_from_code(explainer, code, code_paths)
-        pickles = {
-            name: pickled(thing) for name, thing in things.items() if not isinstance(thing, str)
-        }
-        needs = [pickles[name][1] if name in pickles else thing for name, thing in things.items()]
-        pinned = requirements_of(needs, requirements, code_paths)
+        pickles: dict[str, bytes] = {}
+        modules: set[str] = set()
+        for name_inside, thing in things.items():
+            if not isinstance(thing, str):
+                pickles[name_inside], modules_of_thing = pickled(thing)
+                modules |= modules_of_thing
+        uris = [thing for thing in things.values() if isinstance(thing, str)]
+        pinned = requirements_of(uris, modules, requirements, code_paths)
         card = Card(population, anonymizer.policy_, anonymizer.goal_.desired, most, ledger)
-        artifacts = things | {name: str(Path(folder) / f"{name}{PICKLE}") for name in pickles}
-        for inner, (pickle, _) in pickles.items():
-            Path(artifacts[inner]).write_bytes(pickle)
+        artifacts = dict(things)
+        for name_inside, pickle in pickles.items():
+            path = Path(folder) / f"{name_inside}{PICKLE}"
+            path.write_bytes(pickle)
+            artifacts[name_inside] = str(path)
         artifacts["population"] = str(Path(folder) / "population.cfk")
         # a path tells too much
         named = model if isinstance(model, str) and model.startswith("models:/") else None
@@ -197,7 +202,7 @@ def _saved_from_code(thing: Any, folder: Path, code_paths: Sequence[str]) -> Any
     code = Path(thing)
     if not code.is_file():
         raise InputError(f"{code}: no such file; give a Python file that calls set_model")
-    pins = requirements_of([modules_of_code(code)], (), code_paths)
+    pins = requirements_of(modules=modules_of_code(code), code_paths=code_paths)
     mlflow.pyfunc.save_model(
         path=str(folder),
         python_model=str(code),

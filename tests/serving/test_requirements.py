@@ -84,7 +84,7 @@ def test_what_a_thing_is_rebuilt_with_is_needed() -> None:
 
 def test_a_plain_explainer_needs_neither_dice_nor_xgboost() -> None:
     explain = by_value("def explain(queries):\n    return queries.assign(age=30)\n")
-    pins = requirements_of([modules_of(explain), modules_of(LogisticRegression())])
+    pins = requirements_of(modules=modules_of(explain) | modules_of(LogisticRegression()))
     assert pins == [
         *OURS,
         *(f"{name}=={version(name)}" for name in ("cloudpickle", "scikit-learn")),
@@ -99,7 +99,7 @@ def test_a_dice_explainer_needs_dice_and_leaves_the_rest_to_pip() -> None:
     data = dice_ml.Data(dataframe=rows, continuous_features=["age", "pay"], outcome_name="good")
     fitted = LogisticRegression().fit(rows[["age", "pay"]], rows["good"])
     explainer = dice_ml.Dice(data, dice_ml.Model(model=fitted, backend="sklearn"), method="random")
-    pins = requirements_of([modules_of(explainer), modules_of(fitted)])
+    pins = requirements_of(modules=modules_of(explainer) | modules_of(fitted))
     assert f"dice-ml=={version('dice-ml')}" in pins
     assert not [line for line in pins if line.startswith(("xgboost", "nvidia"))]
 
@@ -110,15 +110,16 @@ def test_xgboost_is_pinned_for_a_model_of_its_own() -> None:
         fitted = xgboost.XGBClassifier(n_estimators=1).fit(
             np.arange(8).reshape(8, 1), np.arange(8) % 2
         )
-    assert requirements_of([modules_of(fitted)]) == [*OURS, f"xgboost=={version('xgboost')}"]
+    assert requirements_of(modules=modules_of(fitted)) == [*OURS, f"xgboost=={version('xgboost')}"]
 
 
 def test_what_the_user_gives_stands_in_the_place_of_what_was_found() -> None:
     pins = requirements_of(
-        [modules_of(LogisticRegression())], ["scikit_learn>=1.5", "lightgbm==4.6.0"]
+        modules=modules_of(LogisticRegression()),
+        replacements=["scikit_learn>=1.5", "lightgbm==4.6.0"],
     )
     assert pins == [*OURS, "lightgbm==4.6.0", "scikit_learn>=1.5"]
-    assert requirements_of([], ["cfk_plugin @ file:///wheel"]) == [
+    assert requirements_of(replacements=["cfk_plugin @ file:///wheel"]) == [
         "cfk_plugin @ file:///wheel",
         OURS[1],
     ]
@@ -138,11 +139,13 @@ def local(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_a_module_of_no_distribution_is_named(local: Any, tmp_path: Path) -> None:
     needed = modules_of(local.explain)
     with pytest.warns(UserWarning, match="module my_explainer.* as code_paths=") as caught:
-        assert requirements_of([needed]) == OURS
+        assert requirements_of(modules=needed) == OURS
     assert len(caught) == 1
     expected = [*OURS, f"rich=={version('rich')}"]  # what the code imports is needed, too
-    assert requirements_of([needed], (), [str(tmp_path / "my_explainer.py")]) == expected
-    assert requirements_of([needed], (), [str(tmp_path)]) == expected
+    assert (
+        requirements_of(modules=needed, code_paths=[str(tmp_path / "my_explainer.py")]) == expected
+    )
+    assert requirements_of(modules=needed, code_paths=[str(tmp_path)]) == expected
 
 
 def test_code_is_read_for_absolute_imports(tmp_path: Path) -> None:
@@ -168,4 +171,6 @@ def test_a_logged_model_brings_what_it_was_logged_with(mlflow_store: str) -> Non
     assert requirements_of([first.model_uri]) == [*OURS, "lightgbm==4.6.0", here]
     with pytest.warns(UserWarning, match=r"numpy==1.26.0 are needed.*logged with numpy"):
         assert here in requirements_of([first.model_uri, other.model_uri])
-    assert "numpy<3" in requirements_of([first.model_uri, other.model_uri], ["numpy<3"])
+    assert "numpy<3" in requirements_of(
+        [first.model_uri, other.model_uri], replacements=["numpy<3"]
+    )
