@@ -88,10 +88,10 @@ def audit_frontier(
 def _plot(path: Path, found: Frontier) -> None:
     from matplotlib.figure import Figure
 
-    from cfk_plugin.plots import plot_frontier
+    from cfk_plugin.plots import FrontierDisplay
 
     figure = Figure(figsize=(6.4, 4.0), layout="constrained")
-    plot_frontier(found, ax=figure.add_subplot())
+    FrontierDisplay.from_frontier(found, ax=figure.add_subplot())
     with whole_file(path) as draft:
         figure.savefig(draft, dpi=150)
 

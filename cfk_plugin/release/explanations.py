@@ -762,11 +762,10 @@ def group_gaps(
     """Return how every group of those who asked differs in each metric: "k", "ncp", "pureness",
     "withheld".
 
-    For the data holder, and for `cfk_plugin.plots.plot_groups`. Groups of fewer than 11 are pooled;
-    see `cfk_plugin.metrics.group_gap`. `groups` has the group of the person who asked, one per
-    entry; missing is a group of its own. A withheld entry has none of the first three metrics, and
-    1 for the last. Raises `InputError` if the explanations are prototypes, a metric is unknown, or
-    the groups are not one per entry.
+    For the data holder. Groups of fewer than 11 are pooled; see `cfk_plugin.metrics.group_gap`.
+    `groups` has the group of the person who asked, one per entry; missing is a group of its own. A
+    withheld entry has none of the first three metrics, and 1 for the last. Raises `InputError` if
+    the explanations are prototypes, a metric is unknown, or the groups are not one per entry.
     """
     _refuse_prototypes(explanations)
     if unknown := [name for name in metrics if name not in _METRICS]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any
@@ -38,17 +38,19 @@ from cfk_plugin.report.runs import Evidence, Pooled, RunEvidence
 
 # --- definitions ---
 
-GROUPS: Mapping[str, Mapping[str, Definition]] = MappingProxyType(
-    {
-        title: MappingProxyType({name: Definition(**parts) for name, parts in entries.items()})
-        for title, entries in load("definitions").items()
-    }
-)
-"""Heading to its definitions, in the order of the reference page."""
+_PARTS = tuple(part.name for part in fields(Definition))
 
-DEFINITIONS: Mapping[str, Definition] = MappingProxyType(
-    {name: found for entries in GROUPS.values() for name, found in entries.items()}
-)
+
+def _load_definitions() -> dict[str, Definition]:
+    """Return the definitions of all groups, without what is for the reference page alone."""
+    definitions = {}
+    for entries in load("definitions").values():
+        for name, entry in entries.items():
+            definitions[name] = Definition(**{part: entry[part] for part in _PARTS})
+    return definitions
+
+
+DEFINITIONS: Mapping[str, Definition] = MappingProxyType(_load_definitions())
 """Id to definition. A figure and the check of the same id, such as ``k_min``, share one."""
 
 _CHECK = "attack_"

@@ -8,7 +8,6 @@ import json
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,16 +24,14 @@ from cfk_plugin._protect import protect
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.region import Interval, part_to_text
 from cfk_plugin.errors import InputError, ModelError, quiet
-from cfk_plugin.plots import plot_ncp_by_attribute, plot_risk
+from cfk_plugin.plots import Display, RiskDisplay
 from cfk_plugin.records.record import FLOOR
 from cfk_plugin.records.run import ASKED, EVALUATION, Value, refuse_other_params, write
 from cfk_plugin.records.tally import PLOTTED, figures, metric_of
-from cfk_plugin.release.explanations import ncp_table, risk_by_group_size
+from cfk_plugin.release.explanations import class_sizes_of, ncp_table, risk_by_group_size
 from cfk_plugin.release.results import PrototypePolicy
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
     from cfk_plugin.data.population import Population
     from cfk_plugin.release.explanations import Explanations
 
@@ -50,11 +47,11 @@ _BEFORE, _AFTER = ("query", "status", "reason"), ("k", "ncp", "pureness")
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Measured:
-    """Figures, tables and plots. Everything in it may leave, except exact class sizes."""
+    """Figures, tables and a plot. Everything in it may leave, except exact class sizes."""
 
     figures: Mapping[str, Any]  # None without explanations to measure
     tables: Mapping[str, pd.DataFrame]
-    plots: Mapping[str, Callable[..., Axes]]  # functions that draw on axes
+    risk: RiskDisplay | None  # None for prototypes, which no people fit
     text: str  # the whole result as JSON
     settings: Mapping[str, str] = field(default_factory=dict)  # those it was protected under
 
@@ -84,7 +81,7 @@ class Measured:
         }
         if isinstance(explanations.policy, PrototypePolicy):
             table = {"released": explanations.to_frame()}
-            return cls(explanations.summary(), table, {}, explanations.to_json(), settings)
+            return cls(explanations.summary(), table, None, explanations.to_json(), settings)
         return cls(
             explanations.summary(),
             {
@@ -92,10 +89,7 @@ class Measured:
                 "risk_by_group_size": risk_by_group_size(explanations),
                 "ncp_by_attribute": ncp_table(explanations, population),
             },
-            {
-                "risk": partial(plot_risk, explanations),
-                "ncp_by_attribute": partial(plot_ncp_by_attribute, explanations, population),
-            },
+            RiskDisplay(class_sizes_of(explanations), k=explanations.policy.k),
             explanations.to_json(),
             settings,
         )
@@ -118,7 +112,7 @@ class Measured:
         released = [record for record in records if record["status"] == "released"]
         if k is None:
             table, text = {"released": _frame(records)}, json.dumps(records, ensure_ascii=False)
-            return cls(_counts(records), table, {}, text, settings)
+            return cls(_counts(records), table, None, text, settings)
         if any(record["k"] is None or pd.isna(record["k"]) for record in released):
             raise InputError(
                 "the protected model has a k and released a record without; its bundle is not whole"
@@ -127,7 +121,7 @@ class Measured:
         return cls(
             _figures(records, sizes, k),
             {"released": _frame(records), "risk_by_group_size": risk_by_group_size(sizes)},
-            {"risk": partial(plot_risk, sizes, k=k)},
+            RiskDisplay(sizes, k=k),
             json.dumps(records, ensure_ascii=False),
             settings,
         )
@@ -195,9 +189,9 @@ class CounterfactualEvaluator(ModelEvaluator):
     metrics are those of a run that releases, such as ``cfk.k_min``, and a few more that a gate may
     need, such as ``cfk.k_effective_min``; all numbers of `Explanations.summary` are in the artifact
     ``cfk/figures.json``. k, guarantee, policy and fingerprint are parameters and tags. The other
-    artifacts are tables and plots of released values and of how many people fit them, for the data
-    holder; they hold no training row. Nothing has left, so reports skip the run, which carries the
-    tag ``cfk.evaluation``.
+    artifacts are tables of released values, and tables and a plot of how many people fit them, for
+    the data holder; they hold no training row. Nothing has left, so reports skip the run, which
+    carries the tag ``cfk.evaluation``.
 
     A model of `log_protected_model` protects already: it is measured by the records that it
     answers, and takes no configuration. Figures that records do not have (``k_effective_min``,
@@ -285,7 +279,7 @@ def _checked(config: Mapping[str, Any] | None, model: Any) -> dict[str, Any]:
 
 
 def _artifacts(measured: Measured, client: MlflowClient, run_id: str) -> dict[str, Any]:
-    """Log tables, plots and the whole result; return them as MLflow's artifacts."""
+    """Log tables, the plot and the whole result; return them as MLflow's artifacts."""
     made: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
         for path, kind in _written(measured, Path(folder)):
@@ -308,16 +302,16 @@ def _written(measured: Measured, folder: Path) -> Iterator[tuple[Path, Callable[
         path = folder / f"{name}.csv"
         table.to_csv(path, index=False)
         yield path, CsvEvaluationArtifact
-    for name, plot in measured.plots.items():
-        path = folder / f"{name}.png"
-        _draw(plot, path)
+    if measured.risk is not None:
+        path = folder / "risk.png"
+        _draw(measured.risk, path)
         yield path, ImageEvaluationArtifact
 
 
-def _draw(plot: Callable[..., Axes], path: Path) -> None:
+def _draw(display: Display, path: Path) -> None:
     """Draw to a file, without a window system and without touching the state of pyplot."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(6.4, 4.0), layout="constrained")
-    plot(ax=figure.add_subplot())
+    display.plot(ax=figure.add_subplot())
     figure.savefig(path, dpi=150)

@@ -16,7 +16,7 @@ import matplotlib as mpl
 import matplotlib.pyplot as plt
 
 from cfk_plugin.audit.result import Curve
-from cfk_plugin.plots import plot_roc
+from cfk_plugin.plots import RocDisplay, RocLine
 
 HERE = Path(__file__).resolve().parent
 KEPT, PAGE, TEMPLATE = (
@@ -243,10 +243,11 @@ def draw(found: dict[str, Report], folder: Path) -> list[Path]:
         figure, axes = plt.subplots(2, 2, figsize=(9, 8), layout="constrained")
         for ax, case in zip(axes.flat, cases, strict=True):
             curves = found[case]["curves"]
-            plot_roc(
-                {SHOWN[a]: Curve(tuple(curves[a]["fpr"]), tuple(curves[a]["tpr"])) for a in SHOWN},
-                ax=ax,
-            )
+            shown = [
+                RocLine(name, Curve(tuple(curves[attack]["fpr"]), tuple(curves[attack]["tpr"])))
+                for attack, name in SHOWN.items()
+            ]
+            RocDisplay(shown, guides={}).plot(ax=ax)
             ax.set_title(case)
             lines = ax.get_legend_handles_labels()
             ax.get_legend().remove()

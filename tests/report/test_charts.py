@@ -13,8 +13,9 @@ from matplotlib.text import Text
 
 import reported
 from cfk_plugin import PrivacyReport
-from cfk_plugin.audit.result import Curve
-from cfk_plugin.plots import plot_roc
+from cfk_plugin.audit.result import BOUNDS as CLAIMS
+from cfk_plugin.audit.result import Curve, short
+from cfk_plugin.plots import RocDisplay, RocLine
 from parsed import Element, Tree
 from reported import amount, bare
 
@@ -128,12 +129,11 @@ def texts(ax: Any) -> set[str]:
 
 
 def test_curves_are_those_of_a_notebook_on_logarithmic_axes() -> None:
-    curves = {
-        name: Curve(tuple(map(float, ROC)), tuple(found))
-        for name, found in (CURVES | BOUNDS).items()
-    }
+    rates = tuple(map(float, ROC))
+    lines = [RocLine(short(name), Curve(rates, tuple(found))) for name, found in CURVES.items()]
+    guides = {CLAIMS[name]: Curve(rates, tuple(found)) for name, found in BOUNDS.items()}
     said = [text.text for text in picture("roc", ROC, CURVES | BOUNDS).all("text")]
-    assert texts(plot_roc(curves)) <= {*said}
+    assert texts(RocDisplay(lines, guides).plot().ax_) <= {*said}
     assert {
         "CFD",
         "Loss",

@@ -277,12 +277,10 @@ def test_outside_the_picture_is_rough_and_there_is_none_of_few(store: str) -> No
 def test_names_lead_to_the_page_of_definitions_where_it_is_known_and_to_the_annex_otherwise() -> (
     None
 ):
-    docs = "https://docs.example.org/definitions"
+    docs = "https://docs.example.org/metrics"
     page = example().to_html(docs=docs)
     links = re.findall(rf'href="{re.escape(docs)}#(\w+)"', page)
-    guide = (Path(__file__).resolve().parents[2] / "docs/governance/definitions.md").read_text(
-        "utf-8"
-    )
+    guide = (Path(__file__).resolve().parents[2] / "docs/reference/metrics.md").read_text("utf-8")
     assert len(set(links)) > 25
     assert all(f"\n### {name}\n" in guide for name in links)
     alone = example().to_html()
@@ -291,7 +289,7 @@ def test_names_lead_to_the_page_of_definitions_where_it_is_known_and_to_the_anne
     assert {"k_min", "pureness_mean", "ncp_mean", "linkage"} <= annex
 
 
-@pytest.mark.parametrize("docs", ["definitions.md", "javascript:1"])
+@pytest.mark.parametrize("docs", ["metrics.md", "javascript:1"])
 def test_an_address_of_definitions_is_one(docs: str) -> None:
     with pytest.raises(ValueError, match="address of the definitions must begin with http"):
         example().to_html(docs=docs)

@@ -19,17 +19,8 @@ from cfk_plugin.audit.result import AttackReport
 from cfk_plugin.data.display import profile
 from cfk_plugin.errors import InputError
 from cfk_plugin.frontier import Frontier, frontier
-from cfk_plugin.metrics import POOLED, GroupGap, group_gap
-from cfk_plugin.plots import (
-    ExplanationDisplay,
-    FrontierDisplay,
-    RiskDisplay,
-    plot_frontier,
-    plot_groups,
-    plot_ncp_by_attribute,
-    plot_risk,
-    plot_roc,
-)
+from cfk_plugin.metrics import group_gap
+from cfk_plugin.plots import ExplanationDisplay, FrontierDisplay, RiskDisplay, RocDisplay
 from cfk_plugin.release.explanations import group_gaps, ncp_table, risk_by_group_size
 from prototyped import prototypes
 from reported import membership
@@ -70,16 +61,6 @@ def measured(population: Population, ks: list[int], **settings: Any) -> Frontier
 
 def accepts(rows: pd.DataFrame) -> pd.Series:
     return rows["pay"] > 10
-
-
-@functools.cache
-def gaps() -> dict[str, tuple[GroupGap, ...]]:
-    groups = np.repeat(["north", "south", "west", "few"], [30, 20, 15, 12])
-    random = np.random.default_rng(1)
-    shift = np.where(groups == "south", 0.2, 0.0)
-    share = random.random(77) / 10 + shift
-    lost = np.where(random.random(77) < 0.2, np.nan, share)
-    return {"k": group_gap(random.integers(10, 15, 77), groups), "ncp": group_gap(lost, groups)}
 
 
 @pytest.fixture
@@ -124,7 +105,7 @@ def test_losses_of_attributes_add_up_to_the_loss(
 
 
 def test_bars_are_shares_of_the_releases(ax: Axes) -> None:
-    assert plot_risk([10, 10, 11, 14], k=10, ax=ax) is ax
+    RiskDisplay([10, 10, 11, 14], k=10).plot(ax=ax)
     assert [bar.get_height() for bar in ax.patches] == [50, 25, 0, 0, 25]
     assert texts(ax)[:5] == ["50", "25", "", "", "25"]
     assert "policy: k = 10" in texts(ax)[-1]
@@ -132,43 +113,38 @@ def test_bars_are_shares_of_the_releases(ax: Axes) -> None:
 
 @pytest.mark.parametrize("sizes", [[10], [10, 5_000_000], list(range(10, 400)), [3, 10]])
 def test_no_release_is_outside_of_the_bars(sizes: list[int], ax: Axes) -> None:
-    plot_risk(sizes, k=10, ax=ax)
+    RiskDisplay(sizes, k=10).plot(ax=ax)
     assert sum(bar.get_height() for bar in ax.patches) == pytest.approx(100)
     assert len(ax.patches) <= 25
 
 
-def test_axes_have_names_and_units(explanations: Explanations, population: Population) -> None:
-    risk = plot_risk(explanations, ax=Figure().add_subplot())
-    assert risk.get_xlabel() == "people who fit the region (number)"
-    assert risk.get_ylabel().startswith("released explanations (%")
-    (other,) = risk.child_axes
+def test_axes_have_names_and_units(explanations: Explanations, ax: Axes) -> None:
+    RiskDisplay.from_explanations(explanations, ax=ax)
+    assert ax.get_xlabel() == "people who fit the region (number)"
+    assert ax.get_ylabel().startswith("released explanations (%")
+    (other,) = ax.child_axes
     assert other.get_xlabel() == "prosecutor risk, 1 / people (%)"
-    loss = plot_ncp_by_attribute(explanations, population, ax=Figure().add_subplot())
-    assert loss.get_xlabel().startswith("information loss NCP")
-    assert loss.get_ylabel() == "quasi-identifier"
-    assert sorted(label.get_text() for label in loss.get_yticklabels()) == [
-        "age\nweight 0.75",
-        "city\nweight 0.25",
-    ]
+    assert texts(ax)[-1] == " policy: k = 7"
 
 
 def test_without_axes_a_figure_of_its_own_is_made_in_grey(
-    explanations: Explanations, population: Population, costs: Frontier
+    explanations: Explanations, costs: Frontier
 ) -> None:
     import matplotlib.pyplot as plt
 
     plt.switch_backend("agg")
-    drawn = [
-        plot_risk(explanations),
-        plot_ncp_by_attribute(explanations, population),
-        plot_frontier(costs),
+    displays = [
+        RiskDisplay.from_explanations(explanations),
+        ExplanationDisplay.from_explanations(explanations),
+        FrontierDisplay.from_frontier(costs),
+        RocDisplay.from_report(attacked()),
     ]
-    drawn.append(plot_groups(gaps(), tolerance=0.1)[0])
-    assert len({id(ax.figure) for ax in drawn}) == len(drawn)
-    for ax in drawn:
+    assert len({id(display.figure_) for display in displays}) == len(displays)
+    for display in displays:
+        ax = display.ax_
         assert ax.has_data()
-        ax.figure.canvas.draw()
-        plt.close(ax.figure)
+        display.figure_.canvas.draw()
+        plt.close(display.figure_)
         shown = [
             *(bar.get_facecolor() for bar in ax.patches),
             *(line.get_color() for line in ax.lines),
@@ -181,32 +157,32 @@ def test_without_axes_a_figure_of_its_own_is_made_in_grey(
         assert all(len(set(mpl.colors.to_rgb(colour))) == 1 for colour in shown)
 
 
-@pytest.mark.parametrize("entries", [[], None])
 def test_nothing_released_says_so(
-    entries: Any, explanations: Explanations, population: Population, ax: Axes
+    explanations: Explanations, population: Population, ax: Axes
 ) -> None:
     nothing = Explanations([], policy=explanations.policy, columns=explanations.columns)
-    assert texts(plot_risk(nothing if entries is None else entries, ax=ax)) == [
-        "nothing was released"
-    ]
-    assert texts(plot_ncp_by_attribute(nothing, population, ax=Figure().add_subplot())) == [
-        "nothing was released"
-    ]
+    RiskDisplay.from_explanations(nothing, ax=ax)
+    assert texts(ax) == ["nothing was released"]
+    assert texts(RiskDisplay([]).plot(ax=Figure().add_subplot()).ax_) == ["nothing was released"]
     assert risk_by_group_size(nothing).empty
     assert ncp_table(nothing, population)["ncp_mean"].isna().all()
 
 
-def test_displays_draw_what_the_functions_draw(
+def test_a_display_draws_the_same_again(
     explanations: Explanations, costs: Frontier, ax: Axes
 ) -> None:
     risk = RiskDisplay.from_explanations(explanations, ax=ax)
     assert risk.ax_ is ax
     assert risk.figure_ is ax.figure
-    same = plot_risk(explanations, ax=Figure().add_subplot())
-    assert [bar.get_height() for bar in ax.patches] == [bar.get_height() for bar in same.patches]
-    assert RiskDisplay([10, 11], k=10).plot(ax=Figure().add_subplot()).ax_.patches
-    frontier = FrontierDisplay.from_frontier(costs, ax=Figure().add_subplot()).ax_
-    assert texts(frontier) == texts(plot_frontier(costs, ax=Figure().add_subplot()))
+    bars = [bar.get_height() for bar in ax.patches]
+    again = Figure().add_subplot()
+    assert risk.plot(ax=again) is risk
+    assert risk.ax_ is again
+    assert risk.figure_ is again.figure
+    assert [bar.get_height() for bar in again.patches] == bars
+    frontier = FrontierDisplay.from_frontier(costs, ax=Figure().add_subplot())
+    names = texts(frontier.ax_)
+    assert texts(frontier.plot(ax=Figure().add_subplot()).ax_) == names
 
 
 def test_an_explanation_is_drawn_among_all_groups(
@@ -259,7 +235,7 @@ def test_a_lookup_explanation_is_drawn_without_groups(population: Population, ax
 
 def test_a_region_without_people_is_refused() -> None:
     with pytest.raises(InputError, match="at least one person"):
-        plot_risk([10, 0])
+        RiskDisplay([10, 0])
 
 
 def test_prototypes_have_no_people_to_plot(population: Population) -> None:
@@ -267,18 +243,17 @@ def test_prototypes_have_no_people_to_plot(population: Population) -> None:
 
     before = plt.get_fignums()
     for refused in (
-        lambda: plot_risk(prototypes()),
-        lambda: plot_ncp_by_attribute(prototypes(), population),
+        lambda: RiskDisplay.from_explanations(prototypes()),
+        lambda: risk_by_group_size(prototypes()),
+        lambda: ncp_table(prototypes(), population),
     ):
         with pytest.raises(InputError, match="prototypes stand for nobody"):
             refused()
-    with pytest.raises(InputError, match="prototypes stand for nobody"):
-        risk_by_group_size(prototypes())
     assert plt.get_fignums() == before
 
 
 def test_the_frontier_shows_what_compares(costs: Frontier, ax: Axes) -> None:
-    assert plot_frontier(costs, ax=ax) is ax
+    FrontierDisplay.from_frontier(costs, ax=ax)
     assert 0 < costs.common < costs.points[0].released
     frame = costs.to_frame()
     pureness, loss, withheld, _ = ax.lines
@@ -303,7 +278,7 @@ def test_names_of_lines_do_not_lie_on_each_other(costs: Frontier, ax: Axes) -> N
     table = costs.to_frame().assign(
         common_pureness_mean=0.5, common_ncp_mean=0.5, withheld_rate=0.5
     )
-    plot_frontier(table, ax=ax)
+    FrontierDisplay(table).plot(ax=ax)
     heights = sorted(text.xy[1] for text in ax.texts)
     assert heights == pytest.approx([0.5, 0.56, 0.62])
     assert "policy" not in " ".join(texts(ax))
@@ -311,7 +286,7 @@ def test_names_of_lines_do_not_lie_on_each_other(costs: Frontier, ax: Axes) -> N
 
 def test_without_a_common_counterfactual_the_axis_says_so(population: Population, ax: Axes) -> None:
     found = measured(population, [2, 70], max_ncp=0.2)
-    plot_frontier(found, k=10, ax=ax)
+    FrontierDisplay(found.to_frame(), k=10).plot(ax=ax)
     assert found.common == 0
     assert ax.lines[0].get_ydata()[0] == found.points[0].pureness_mean.value
     assert ax.get_ylabel().endswith("over what each k releases: not the same ones")
@@ -322,75 +297,15 @@ def test_where_nothing_is_withheld_no_line_says_so(costs: Frontier, ax: Axes) ->
     many = pd.concat([costs.to_frame().head(1)] * 29).assign(
         k=range(2, 31), withheld_rate=0.0, common=20
     )
-    plot_frontier(many, ax=ax)
+    FrontierDisplay(many).plot(ax=ax)
     assert len(ax.lines) == 2
     assert ax.get_ylabel().endswith("over all 20 counterfactuals")
     assert 4 <= len(ax.get_xticks()) <= 12
 
 
 def test_a_frontier_without_a_release_says_so(population: Population, ax: Axes) -> None:
-    assert texts(plot_frontier(measured(population, [70], max_ncp=0.1), ax=ax)) == [
-        "nothing was released"
-    ]
-    with pytest.raises(
-        InputError, match=r"no frontier: columns asked, common, ncp_mean, .* are missing"
-    ):
-        plot_frontier(pd.DataFrame({"k": [2], "released": [3]}))
-
-
-def test_groups_have_dots_intervals_and_sizes(costs: Frontier) -> None:
-    people, loss = plot_groups(gaps(), tolerance=0.1, ax=Figure().subplots(1, 2))
-    found = gaps()
-    for panel, metric in ((people, "k"), (loss, "ncp")):
-        order = [label.get_text().split("\n")[0] for label in panel.get_yticklabels()]
-        assert order == sorted(gap.group for gap in found["k"])
-        by_name = {gap.group: gap for gap in found[metric]}
-        _, dots = panel.lines
-        assert dots.get_xdata().tolist() == pytest.approx(
-            [by_name[name].gap if name in by_name else np.nan for name in order], nan_ok=True
-        )
-        assert panel.lines[0].get_xdata() == [0, 0]
-        assert panel.get_xlabel().startswith("group − everybody else")
-    labels = [label.get_text() for label in loss.get_yticklabels()]
-    assert labels[1].startswith("north\nn = ")
-    assert labels[1].endswith(" to 30")
-    assert people.get_title() == "people who fit, k"
-    assert (texts(people), texts(loss)) == ([], ["accepted: ±0.1"])
-    names = ("group", "n", "gap", "low", "high")
-    rows = [
-        {"metric": m, **{n: getattr(gap, n) for n in names}}
-        for m, of in found.items()
-        for gap in of
-    ]
-    people, loss = plot_groups(pd.DataFrame(rows), tolerance={"k": 2}, ax=Figure().subplots(2))
-    assert (texts(people), texts(loss)) == (["accepted: ±2"], [])
-
-
-def test_small_groups_are_never_shown_alone_and_one_has_nothing_to_differ_from() -> None:
-    groups = np.repeat(["large", "tiny", "small"], [40, 4, 8])
-    for n, expected in ((52, ["large\nn = 40", f"{POOLED}\nn = 12"]), (44, ["large\nn = 40"])):
-        (panel,) = plot_groups(
-            {"ncp": group_gap(np.arange(n) / n, groups[:n])}, ax=Figure().add_subplot()
-        )
-        assert [label.get_text() for label in panel.get_yticklabels()] == expected
-    (panel,) = plot_groups({"ncp": group_gap([0.1] * 20, ["all"] * 20)}, ax=Figure().add_subplot())
-    assert texts(panel) == ["fewer than two groups\nof 11 or more"]
-    first, second = plot_groups({"ncp": (), "k": gaps()["k"]})
-    assert texts(first) == ["fewer than two groups\nof 11 or more"]
-    assert second.get_yticklabels()[0].get_text().startswith("few\n")
-
-
-@pytest.mark.parametrize(
-    ("given", "axes", "message"),
-    [
-        ({"ncp": ()}, 2, "1 metrics need as many axes, got 2"),
-        ({}, 1, "no metric to plot"),
-        (pd.DataFrame({"metric": ["k"]}), 1, "columns group, n, gap, low, high are missing"),
-    ],
-)
-def test_groups_that_cannot_be_drawn_are_refused(given: Any, axes: int, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        plot_groups(given, ax=Figure().subplots(axes))
+    FrontierDisplay.from_frontier(measured(population, [70], max_ncp=0.1), ax=ax)
+    assert texts(ax) == ["nothing was released"]
 
 
 def test_group_gaps_are_those_of_the_entries(population: Population) -> None:
@@ -440,7 +355,7 @@ def legend(ax: Axes) -> list[str]:
 
 
 def test_curves_of_attacks_start_at_one_person(ax: Axes) -> None:
-    assert plot_roc(attacked(), ax=ax) is ax
+    RocDisplay.from_report(attacked(), ax=ax)
     assert (ax.get_xscale(), ax.get_yscale(), ax.get_xlim()) == ("log", "log", (0.001, 1.0))
     curve, points = attacked().curves["membership_cfd_lrt"], line(ax, "CFD-LRT")
     assert points[0][0] == 0.001
@@ -460,43 +375,26 @@ def test_curves_of_attacks_start_at_one_person(ax: Axes) -> None:
     )
 
 
-def test_what_epsilon_admits_is_the_tight_bound(ax: Axes) -> None:
-    plot_roc(attacked(), epsilon=0.5, delta=0.01, ax=ax)
-    x, y = line(ax, "most that ε = 0.5, δ = 0.01 admits").T
-    right = np.minimum(1 - np.exp(-0.5) * (0.99 - x), 1)
-    assert y == pytest.approx(np.minimum(np.exp(0.5) * x + 0.01, right), abs=1e-9)
-    held = plot_roc(attacked(), ax=Figure().add_subplot())
-    # the claim of the report
-    bound, points = attacked().curves["bound_tight"], line(held, "most that epsilon admits")
+def test_what_epsilon_admits_is_the_claim_of_the_report(ax: Axes) -> None:
+    RocDisplay.from_report(attacked(), ax=ax)
+    bound, points = attacked().curves["bound_tight"], line(ax, "most that epsilon admits")
     assert points[:, 1] == pytest.approx(np.interp(points[:, 0], bound.fpr, bound.tpr))
-    with pytest.raises(InputError, match="epsilon"):
-        plot_roc(attacked(), epsilon=-1.0, ax=Figure().add_subplot())
+    assert legend(ax)[:3] == ["a coin", "most that epsilon admits", "the same, as published"]
 
 
-def test_several_reports_are_told_apart_and_few_people_are_named(ax: Axes) -> None:
-    few = membership({"membership_cfd": 2.0}, 150, subject="nice")
-    plot_roc([attacked(), few], ax=ax)
-    assert [name.split(",")[0] for name in legend(ax)[3:]] == [
-        "protected: CFD",
-        "protected: CFD-LRT",
-        "nice: CFD",
-    ]
+def test_few_people_are_named(ax: Axes) -> None:
+    RocDisplay.from_report(membership({"membership_cfd": 2.0}, 150), ax=ax)
     # nothing is drawn that was not seen
-    assert line(ax, "nice: CFD")[0][0] == pytest.approx(1 / 150)
+    assert line(ax, "CFD")[0][0] == pytest.approx(1 / 150)
     assert "150 people who are no members" in ax.get_xlabel()
 
 
-def test_curves_by_name_and_linear_axes(ax: Axes) -> None:
-    plot_roc(attacked().curves, log=False, ax=ax)
-    assert (ax.get_xscale(), ax.get_ylim()[0]) == ("linear", 0.0)
-    assert legend(ax) == [
-        "a coin",
-        "most that epsilon admits",
-        "the same, as published",
-        "CFD",
-        "CFD-LRT",
-    ]
-    assert texts(plot_roc({}, ax=Figure().add_subplot())) == ["no attack with a curve"]
-    for wrong in ({"a": (0, 1)}, [1]):
-        with pytest.raises(InputError, match=r"Curve|AttackReport"):
-            plot_roc(wrong, ax=Figure().add_subplot())  # type: ignore[arg-type]
+def test_without_a_curve_the_axes_say_so(ax: Axes) -> None:
+    RocDisplay.from_report(membership({}), ax=ax)
+    assert texts(ax) == ["no attack with a curve"]
+
+
+def test_success_through_a_surrogate_is_not_called_an_area(ax: Axes) -> None:
+    RocDisplay.from_report(membership({"membership_surrogate_explanations": 1.0}), ax=ax)
+    assert len(legend(ax)) == 2
+    assert "AUC" not in legend(ax)[1]

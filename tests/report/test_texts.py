@@ -47,18 +47,7 @@ DIRECTIONS = (
 
 def test_every_figure_check_and_attack_is_defined_once() -> None:
     summary = Explanations([], policy=PrivacyPolicy(guarantee="lookup"), columns=[]).summary()
-    told_elsewhere = {
-        "method",
-        "policy",
-        "reasons",
-        "released_native",
-        "unproven",
-        "k",
-        "guarantee",
-        "examined",
-        "sampled",
-    }
-    assert set(summary) - told_elsewhere <= set(DEFINITIONS)
+    assert set(summary) <= set(DEFINITIONS)
     assert {*ATTACKS, *(f"attack_{name}" for name in ATTACKS), *get_args(Attack)} <= set(
         DEFINITIONS
     )
@@ -78,7 +67,8 @@ def test_every_figure_check_and_attack_is_defined_once() -> None:
 def test_every_definition_says_in_lines_of_their_own_what_it_is_and_what_it_does_not_say() -> None:
     parts = {"name", "formula", "range", "direction", "source", "does_not_say"}
     for name, told in DEFINITIONS.items():
-        assert set(told) == parts, name
+        assert parts <= set(told) <= parts | {"where", "remarks"}, name
+        assert all(told[part].strip() for part in set(told) - parts), name
         assert all(re.fullmatch(r"\S[^\n]+\S", str(told[part])) for part in parts), name
         assert re.fullmatch(r"\S+ \S+ \S.*\.", told["does_not_say"]), name
         assert told["does_not_say"].rstrip(".") not in told["formula"], name
@@ -300,7 +290,7 @@ def texts_of(path: Path) -> list[str]:
     """Return the texts of a file; of a module its strings that are no documentation, column or
     key.
     """
-    text = path.read_text("utf-8")
+    text = path.read_text("utf-8").replace("`Certificate.optimal`", "")  # a name promises nothing
     if path.suffix != ".py":
         return [CODE.sub(" ", text) if path.suffix == ".j2" else text]
     tree = ast.parse(text)
@@ -318,7 +308,11 @@ def texts_of(path: Path) -> list[str]:
 
 
 def test_no_text_of_a_report_promises_more_than_its_figures() -> None:
-    places = {ROOM: ("*.yaml", "*.j2", "*.py"), GOVERNANCE: ("*.md",)}
+    places = {
+        ROOM: ("*.yaml", "*.j2", "*.py"),
+        GOVERNANCE: ("*.md",),
+        GOVERNANCE.parent / "reference": ("metrics.md",),
+    }
     found = {
         path for folder, names in places.items() for name in names for path in folder.rglob(name)
     }

@@ -110,7 +110,6 @@ def test_tables_and_plots_are_artifacts(plain: tuple[str, Any]) -> None:
     logged_there = {item.path for item in mlflow.MlflowClient().list_artifacts(run_id, "cfk")}
     names = {
         "risk.png",
-        "ncp_by_attribute.png",
         "released.csv",
         "risk_by_group_size.csv",
         "ncp_by_attribute.csv",
@@ -128,8 +127,7 @@ def test_tables_and_plots_are_artifacts(plain: tuple[str, Any]) -> None:
     assert (losses["weight"] * losses["ncp_mean"]).sum() == pytest.approx(
         result.metrics["cfk.ncp_mean"]
     )
-    for name in ("risk", "ncp_by_attribute"):
-        assert result.artifacts[f"cfk/{name}.png"].content.size == (960, 600)
+    assert result.artifacts["cfk/risk.png"].content.size == (960, 600)
 
 
 def test_thresholds_gate_a_promotion(plain: tuple[str, Any]) -> None:
@@ -330,7 +328,7 @@ def test_nothing_raw_is_in_the_run(mlflow_store: str, tmp_path: Path) -> None:
     assert result.metrics["cfk.released"] == 4
     written = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert any(path.name == "released.csv" for path in written)
-    assert any(path.name == "ncp_by_attribute.png" for path in written)
+    assert any(path.name == "risk.png" for path in written)
     assert not [path.name for path in written if b"SENTINEL0" in path.read_bytes()]
 
 

@@ -41,7 +41,7 @@ def test_prototypes_are_counted_with_their_budget(population: Population) -> Non
     assert {name: measured.numbers[name] for name in counts} == counts
     assert "cfk.k_min" not in measured.metrics
     assert set(measured.tables) == {"released"}
-    assert measured.plots == {}
+    assert measured.risk is None
     assert "epsilon" not in Measured.of_explanations(unproven(), population).numbers
 
 
