@@ -198,9 +198,7 @@ def _of_prototype(said: Mapping[str, Any], policy: PrototypePolicy) -> dict[str,
         "unit or neighbours are not those of the policy": (
             (certificate.unit, certificate.neighbours) != unit
         ),
-        "covers is not what its other fields come to": (
-            said["covers"] != certificate.covers
-        ),
+        "covers is not what its other fields come to": (said["covers"] != certificate.covers),
         "mechanism is not the policy's": (
             mechanism.startswith("seeded noise") != certificate.seeded
             or (drawn and ("Gaussian" in mechanism) != (policy.delta > 0))
