@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from cfk_plugin.cli import audit, frontier, records, release, report, reproduce, serve
+from cfk_plugin.cli import audit, frontier, records, release, report, serve
 from cfk_plugin.cli.frame import app
 
-__all__ = ["app", "audit", "frontier", "main", "records", "release", "report", "reproduce", "serve"]
+__all__ = ["app", "audit", "frontier", "main", "records", "release", "report", "serve"]
 
 
 def main() -> None:

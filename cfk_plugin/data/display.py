@@ -7,7 +7,6 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from contextvars import ContextVar
 from multiprocessing import parent_process
 from time import perf_counter
 from types import MappingProxyType
@@ -190,25 +189,12 @@ _AFTER, _EVERY = 2.0, 0.5  # seconds
 _stages: list[str] = []  # what is being done, outermost first
 
 
-_is_silenced: ContextVar[bool] = ContextVar("cfk_silenced", default=False)
-
-
-@contextmanager
-def silenced() -> Iterator[None]:
-    """Show nothing of the work inside the block, because the caller shows how far it is."""
-    token = _is_silenced.set(True)
-    try:
-        yield
-    finally:
-        _is_silenced.reset(token)
-
-
 def is_watched() -> bool:
     """Say whether a person sees stderr: in a terminal or a notebook, of this very process, and not
     of a server.
     """
     asyncio = sys.modules.get("asyncio")
-    if sys.stderr is None or parent_process() is not None or _is_silenced.get():
+    if sys.stderr is None or parent_process() is not None:
         return False
     if type(sys.stderr).__module__.startswith("ipykernel"):
         return True

@@ -34,8 +34,8 @@ from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Schema, protect
 from cfk_plugin.data.policy import PrivateForm
 from cfk_plugin.frontier import nearest_points
 from cfk_plugin.metrics.heom import Heom
+from cfk_plugin.plugins import generator
 from cfk_plugin.release.explanations import Explanations
-from cfk_plugin.reproduction.prepare import generator
 from printing import DATA, arguments, heading, line
 from tables import TABLES, Case, case
 

@@ -37,8 +37,7 @@ from cfk_plugin.audit.targets import (
     standard_owners,
 )
 from cfk_plugin.hookspecs import AdaptContext
-from cfk_plugin.plugins import load_plugins
-from cfk_plugin.reproduction.prepare import nice as nice_search
+from cfk_plugin.plugins import generator, load_plugins
 from printing import DATA, arguments, heading, line
 from prototypes import declared
 from tables import read
@@ -52,7 +51,8 @@ def nice(
     """Make an explainer by NICE: the nearest training row, moved back to the query unless
     `optimization` is none.
     """
-    explainer = nice_search(train, labels, model, desired, optimization=optimization)
+    make: Any = generator("nice")
+    explainer = make(train, labels, model, desired, optimization=optimization).nice
     return lambda queries: explainer.decode(explainer.explain(queries))
 
 

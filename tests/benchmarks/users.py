@@ -28,10 +28,10 @@ import numpy as np
 import pandas as pd
 
 from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Schema, log_protected_model
+from cfk_plugin.plugins import generator
 from cfk_plugin.protection.axes import index_of
 from cfk_plugin.protection.groups import group_cells
 from cfk_plugin.release.detection import Detector
-from cfk_plugin.reproduction.prepare import generator
 from partition import loss, mondrian, timed
 from printing import DATA, arguments, heading, line, peak
 from tables import Case, case

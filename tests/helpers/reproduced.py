@@ -13,12 +13,12 @@ import numpy as np
 import pandas as pd
 
 from cfk_plugin.release.results import Entry
-from cfk_plugin.reproduction.measure import Job, Measurement
-from cfk_plugin.reproduction.measure import measure as measured
-from cfk_plugin.reproduction.measure import protect as released
-from cfk_plugin.reproduction.prepare import Config, DataSummary, Prepared, prepare
-from cfk_plugin.reproduction.results import published
-from cfk_plugin.reproduction.tables import Table
+from reproduction.measure import Job, Measurement
+from reproduction.measure import measure as measured
+from reproduction.measure import protect as released
+from reproduction.prepare import Config, DataSummary, Prepared, prepare
+from reproduction.results import published
+from reproduction.tables import Table
 
 FEATURES = ("age", "sex", "pain", "pressure")
 QUASI_IDENTIFIERS = ("age", "sex")

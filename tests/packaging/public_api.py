@@ -35,7 +35,7 @@ ROOT = Path(__file__).parents[2]
 LIST = ROOT / "tests" / "public_api.txt"
 
 NOT_YET_REMOVED = {
-    "commands": ("reproduce",),
+    "commands": (),
     "options": {},
     "parameters": {},
     "hooks": (),

@@ -76,7 +76,7 @@ def test_a_person_at_a_terminal_sees_what_is_being_done_and_how_far_and_no_trace
     assert not lines[-2].strip()
 
 
-@pytest.mark.parametrize("quiet", ["pipe", "block", "thread", "loop", "process", "fast"])
+@pytest.mark.parametrize("quiet", ["pipe", "thread", "loop", "process", "fast"])
 def test_nobody_else_sees_anything(quiet: str) -> None:
     body = WAITS.removeprefix(SCRIPT)
     wrapped = {
@@ -84,7 +84,6 @@ def test_nobody_else_sees_anything(quiet: str) -> None:
         "loop": f"{SCRIPT}\nimport asyncio\nasync def work(): exec({body!r}, globals())\nasyncio.run(work())",
         "process": f"{SCRIPT}\nimport os\nfrom joblib import Parallel, delayed\n"
         f"Parallel(2)(delayed(exec)({WAITS!r}, {{}}) for _ in range(2))",
-        "block": f"{SCRIPT}\nfrom cfk_plugin.data.display import silenced\nwith silenced(): exec({body!r})",
         "fast": WAITS.replace("0.05", "60"),
     }
     assert seen(wrapped.get(quiet, WAITS), terminal=quiet != "pipe") == ""

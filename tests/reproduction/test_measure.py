@@ -20,8 +20,9 @@ from cfk_plugin.data.region import Interval, Region
 from cfk_plugin.errors import InputError, PolicyError
 from cfk_plugin.metrics import ncp
 from cfk_plugin.metrics.heom import Heom
-from cfk_plugin.reproduction.measure import METHODS, NICE, Measurement
-from cfk_plugin.reproduction.prepare import (
+from reproduced import measure
+from reproduction.measure import METHODS, NICE, Measurement
+from reproduction.prepare import (
     GRIDS,
     AutoEncoder,
     Prepared,
@@ -32,9 +33,8 @@ from cfk_plugin.reproduction.prepare import (
     prepare,
     tune,
 )
-from cfk_plugin.reproduction.studies import STUDIES
-from cfk_plugin.reproduction.tables import Table, load
-from reproduced import measure
+from reproduction.studies import STUDIES
+from reproduction.tables import Table, load
 
 FEATURES = list(reproduced.FEATURES)
 

@@ -13,19 +13,19 @@ from pathlib import Path
 import pytest
 
 from cfk_plugin.errors import InputError
-from cfk_plugin.reproduction.measure import METHODS
-from cfk_plugin.reproduction.page import number, percent, points, render, seconds, table
-from cfk_plugin.reproduction.plots import PLOTS, draw
-from cfk_plugin.reproduction.results import Aggregate, Results, Row, Verdict, published
-from cfk_plugin.reproduction.studies import STUDIES
-from cfk_plugin.reproduction.tables import NAMES as TABLES
 from reproduced import outcome
+from reproduction.measure import METHODS
+from reproduction.page import number, percent, points, render, seconds, table
+from reproduction.plots import PLOTS, draw
+from reproduction.results import Aggregate, Results, Row, Verdict, published
+from reproduction.studies import STUDIES
+from reproduction.tables import NAMES as TABLES
 
-DOCS = Path(__file__).resolve().parents[2] / "docs"
-PAGE, SAID, KEPT = (
-    DOCS / "explanation" / f"reproduction.{ending}" for ending in ("md", "md.j2", "json")
-)
-FIGURES = "../assets/reproduction/"
+FOLDER = Path(__file__).resolve().parents[2] / "docs" / "reproduction"
+PAGE = FOLDER / "index.md"
+SAID = FOLDER / "findings.md.j2"
+KEPT = FOLDER / "results.json"
+FIGURES = "figures/"
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def page(results: Results) -> str:
 
 def some(**changes: list[float | None]) -> Results:
     """Return results of one method on one table."""
-    return Results.of({"a": outcome(**(changes or {"ncp": [0.1]}))}, command="cfk reproduce")
+    return Results.of({"a": outcome(**(changes or {"ncp": [0.1]}))}, command="a test")
 
 
 def rows_of(page: str, heading: str) -> list[list[str]]:
@@ -151,7 +151,7 @@ def test_a_method_that_was_not_run_is_said_to_be_so() -> None:
 
 
 def test_an_empty_page_claims_nothing() -> None:
-    page = render(Results(command="cfk reproduce"))
+    page = render(Results(command="a test"))
     assert page.count("_Not run._") == 14
     assert not re.search(r"^\|", page, re.M)
     assert "![" not in page
@@ -164,8 +164,8 @@ def test_nothing_released_is_no_figure_of_the_page() -> None:
 
 
 def test_figures_are_linked_where_the_caller_has_them(results: Results) -> None:
-    page = render(results, figures="../assets/reproduction/")
-    assert set(re.findall(r"\]\(\.\./assets/reproduction/(\w+)\.svg\)", page)) == set(PLOTS)
+    page = render(results, figures="elsewhere/")
+    assert set(re.findall(r"\]\(elsewhere/(\w+)\.svg\)", page)) == set(PLOTS)
 
 
 def test_tables_are_whole(page: str) -> None:
@@ -237,12 +237,12 @@ def test_plots_have_titles_axes_and_a_series_per_method(results: Results) -> Non
 def test_page_is_rendered_from_its_results(results: Results) -> None:
     assert PAGE.read_text(encoding="utf-8") == render(
         results, FIGURES, SAID.read_text(encoding="utf-8")
-    ), "run python docs/explanation/make_reproduction.py"
+    ), "render it anew"
 
 
 def test_every_figure_is_there(results: Results) -> None:
     shown = set(re.findall(rf"\]\({FIGURES}(\w+\.svg)\)", PAGE.read_text(encoding="utf-8")))
-    assert shown == {path.name for path in (DOCS / "assets" / "reproduction").iterdir()}
+    assert shown == {path.name for path in (FOLDER / "figures").iterdir()}
     assert len(shown) == 4
 
 
@@ -254,7 +254,7 @@ def test_figures_are_drawn_from_the_results_and_the_same_twice(
     assert set(once) == set(PLOTS)
     for name, path in once.items():
         assert path.read_bytes() == twice[name].read_bytes()
-        kept = (DOCS / "assets" / "reproduction" / path.name).read_text(encoding="utf-8")
+        kept = (FOLDER / "figures" / path.name).read_text(encoding="utf-8")
         # Coordinates may differ in their last digits between releases of matplotlib; what is
         # written may not.
         assert re.findall(r"<!-- (.*) -->", path.read_text(encoding="utf-8")) == re.findall(

@@ -1,28 +1,36 @@
-"""`cfk reproduce` on made tables: what it writes, logs and remembers, also when it is killed."""
+"""The whole experiment on made tables: what it writes, logs and remembers."""
 
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
 from mlflow import MlflowClient
-from typer.testing import CliRunner, Result
 
 import reproduced
-from cfk_plugin.cli import app
-from cfk_plugin.reproduction.measure import Job, Measurement
-from cfk_plugin.reproduction.prepare import GRIDS
-from cfk_plugin.reproduction.results import Results
-from cfk_plugin.reproduction.run import Event, Forecast, Workspace, format_duration
+from reproduction.measure import Job, Measurement
+from reproduction.prepare import GRIDS
+from reproduction.results import Results
+from reproduction.run import (
+    PAGE,
+    Event,
+    Experiment,
+    Forecast,
+    Place,
+    Workspace,
+    format_duration,
+    reproduce,
+)
 
-METHODS = ("grasp", "exact-pureness", "exact-ncp", "mondrian")
-ASKED = f"--limit 4 --k 5,8 --methods {','.join(METHODS)} --studies frontier --effective 2"
+EXPERIMENT = Experiment(
+    tables=("heart",),
+    methods=("grasp", "exact-pureness", "exact-ncp", "mondrian"),
+    ks=(5, 8),
+    studies=("frontier",),
+    limit=4,
+    effective=2,
+)
 
 
 @pytest.fixture(scope="module")
@@ -39,17 +47,13 @@ def done(data: Path, tmp_path_factory: pytest.TempPathFactory, _empty_mlflow_sto
     (output / "mlflow.db").write_bytes(_empty_mlflow_store.read_bytes())
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(GRIDS, "small", {"n_estimators": [5], "max_leaf_nodes": [10, None]})  # type: ignore[arg-type]
-        result = reproduce(
-            f"--data {data} --tables heart {ASKED} -o {output} --tracking-uri {uri(output)}"
-        )
-    assert "heart is measured; about less than a second left" in result.stderr
+        run(data, output)
     return output
 
 
-def reproduce(options: str) -> Result:
-    result = CliRunner().invoke(app, ["reproduce", *options.split()])
-    assert result.exit_code in (0, 3), result.stderr
-    return result
+def run(data: Path, output: Path) -> Results:
+    place = Place(data=data, output=output, tracking_uri=uri(output))
+    return reproduce(EXPERIMENT, place, command="a test")
 
 
 def uri(output: Path) -> str:
@@ -59,10 +63,10 @@ def uri(output: Path) -> str:
 def test_page_results_and_plots_are_written(done: Path) -> None:
     results = Results.from_json((done / "results.json").read_text())
     assert {(a.table, a.method, a.k) for a in results.aggregates} == {
-        ("heart", method, k) for method in METHODS for k in (5, 8)
+        ("heart", method, k) for method in EXPERIMENT.methods for k in EXPERIMENT.ks
     }
-    assert results.command.startswith("cfk reproduce --data FOLDER --tables heart --methods grasp")
-    page = (done / "reproduction.md").read_text()
+    assert results.command == "a test"
+    page = (done / PAGE).read_text()
     assert "heart" in page
     for name in [
         line.split("](figures/")[1].split(")")[0]
@@ -102,11 +106,11 @@ def test_every_number_of_the_page_is_a_metric_of_a_run(done: Path) -> None:
 
 def test_nothing_is_measured_or_logged_twice(done: Path, data: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in (done / "kept").rglob("*.json")}
-    page, text = (done / "reproduction.md").read_text(), (done / "results.json").read_text()
+    page, text = (done / PAGE).read_text(), (done / "results.json").read_text()
     runs = len(MlflowClient(uri(done)).search_runs(["1"]))
-    reproduce(f"--data {data} --tables heart {ASKED} -o {done} --tracking-uri {uri(done)}")
+    run(data, done)
     assert {path: path.stat().st_mtime_ns for path in (done / "kept").rglob("*.json")} == before
-    assert ((done / "reproduction.md").read_text(), (done / "results.json").read_text()) == (
+    assert ((done / PAGE).read_text(), (done / "results.json").read_text()) == (
         page,
         text,
     )
@@ -115,72 +119,8 @@ def test_nothing_is_measured_or_logged_twice(done: Path, data: Path) -> None:
 
 def test_no_row_is_anywhere(done: Path) -> None:
     kept = json.dumps([json.loads(path.read_text()) for path in (done / "kept").rglob("*.json")])
-    for text in (kept, (done / "results.json").read_text(), (done / "reproduction.md").read_text()):
+    for text in (kept, (done / "results.json").read_text(), (done / PAGE).read_text()):
         assert not [value for value in ("mild", "strong") if value in text]
-
-
-def _group(leader: int) -> list[str]:
-    """Return the processes of a group that still run."""
-    found = subprocess.run(
-        ["ps", "-o", "pgid=,stat=", "-A"], capture_output=True, text=True, check=True
-    ).stdout
-    rows = [line.split() for line in found.splitlines()]
-    return [stat for group, stat in rows if int(group) == leader and not stat.startswith("Z")]
-
-
-@pytest.mark.slow
-def test_a_killed_run_goes_on_where_it_stopped(data: Path, tmp_path: Path) -> None:
-    options = f"--data {data} --tables heart,cmc --jobs 2 {ASKED} -o {tmp_path} --tracking-uri {uri(tmp_path)}"
-    command = [sys.executable, "-m", "cfk_plugin.cli", "reproduce", *options.split()]
-    with subprocess.Popen(command, stderr=subprocess.DEVNULL, start_new_session=True) as process:
-        while (
-            len(list((tmp_path / "kept" / "outcomes").glob("*.json"))) < 3
-            and process.poll() is None
-        ):
-            time.sleep(0.05)
-        # nobody is told: workers have to see for themselves that it is gone
-        os.kill(process.pid, signal.SIGKILL)
-    end = time.monotonic() + 30
-    while (left := _group(process.pid)) and time.monotonic() < end:
-        time.sleep(0.05)
-    assert not left
-    kept = {path: path.stat().st_mtime_ns for path in (tmp_path / "kept").rglob("*.json")}
-    assert len(kept) >= 3
-    assert not (tmp_path / "results.json").exists()
-    reproduce(options)
-    assert {path: path.stat().st_mtime_ns for path in kept} == kept
-    results = Results.from_json((tmp_path / "results.json").read_text())
-    assert len(results.aggregates) == 2 * 4 * 2
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ("--tables iris", "--tables iris: known are adult, cmc"),
-        ("--methods magic", "--methods magic: known are grasp"),
-        ("--studies dreams", "--studies dreams: known are parameters"),
-        ("--grid huge", "grid: unknown huge; known: small, paper"),
-        ("--k 5,many", "--k takes whole numbers"),
-        ("--k 1", "every k must be a whole number of at least 2"),
-        ("--tables ,", "--tables names nothing"),
-        ("--explainer dice", "explainer must be auto, nice or nearest"),
-        ("--tables hospital", "--data"),
-        ("--data nowhere", "nowhere"),
-        ("-o no/such/folder", "the folder above it does not exist"),
-        ("-o taken.txt", "is a file; --output takes a folder"),
-        ("--limit 0", "--limit"),
-    ],
-)
-def test_wrong_input_is_one_line(
-    options: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: Path
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("taken.txt").touch()
-    result = CliRunner().invoke(app, ["reproduce", *options.split()])
-    assert result.exit_code == 2
-    (line,) = [line for line in result.stderr.splitlines() if line.startswith("cfk: ")]
-    assert said in line
-    assert not Path("reproduction").exists()
 
 
 # --- what is kept, and how long it will take ------------------------------------------------------

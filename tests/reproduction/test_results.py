@@ -12,11 +12,11 @@ import pytest
 import reproduced
 from cfk_plugin.errors import InputError
 from cfk_plugin.protection.baselines import GraspProtector
-from cfk_plugin.reproduction.measure import NICE, Job, Measurement
-from cfk_plugin.reproduction.results import Results, Verdict, aggregate, published, verdicts
-from cfk_plugin.reproduction.studies import PARAMETERS, STUDIES, USUAL
-from cfk_plugin.reproduction.tables import NAMES as TABLES
 from reproduced import outcome
+from reproduction.measure import NICE, Job, Measurement
+from reproduction.results import Results, Verdict, aggregate, published, verdicts
+from reproduction.studies import PARAMETERS, STUDIES, USUAL
+from reproduction.tables import NAMES as TABLES
 
 Values = list[float | None]
 

@@ -9,7 +9,6 @@ import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
@@ -22,7 +21,8 @@ import yaml
 
 from cfk_plugin import Population, Schema
 from cfk_plugin.errors import InputError
-from cfk_plugin.reproduction.tables import NAMES, fetch_table, load, read_table
+from reproduction import tables
+from reproduction.tables import NAMES, fetch_table, load, read_table
 
 CANARY = "canary-7f3a"
 ROWS = f"""\
@@ -221,7 +221,7 @@ def test_each_table_is_read_when_it_is_its_turn_and_one_that_is_missing_is_told_
 # keeps -----------
 
 COPIES = yaml.BaseLoader(
-    (files("cfk_plugin.reproduction") / "openml.yaml").read_text("utf-8")
+    Path(tables.__file__).with_name("openml.yaml").read_text("utf-8")
 ).get_single_data()
 # columns, each with the categories that OpenML declares; None for a number
 Header = dict[str, tuple[str, ...] | None]

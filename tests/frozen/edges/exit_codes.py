@@ -23,7 +23,6 @@ from sklearn.tree import DecisionTreeClassifier
 from typer.testing import CliRunner
 
 import reported
-import reproduced
 from cfk_plugin import BudgetAccountant, KAnonymizer, Ledger, Population, PrivacyPolicy, Schema
 from cfk_plugin.cli import app
 from cfk_plugin.records.logger import RunLogger
@@ -59,7 +58,6 @@ LINKAGE = f"audit linkage train.csv wanted.csv {MODEL} -d yes --k 5 --guarantee 
 EPSILON = "audit epsilon towns.csv -s towns.json --canary canary.json --runs 40"
 FRONTIER = f"audit frontier train.csv wanted.csv {MODEL} -d yes --ks 2,5"
 ALL = "audit people.csv -s schema.json -d yes -m fresh.joblib --against raw"
-REPRODUCE = "reproduce --data tables --tables heart --k 20 --limit 6 --studies none --effective 0"
 
 
 @dataclass(frozen=True)
@@ -258,14 +256,11 @@ CASES = [
     Case("audit frontier", "no k releases", FRONTIER, withhold_everything),
     Case("audit frontier", "k is no number", f"{FRONTIER} --ks few"),
     Case("audit suite", "an audit is unknown", f"{ALL} --only guessing"),
-    Case("reproduce", "a method is unknown", f"{REPRODUCE} --methods magic"),
 ]
 
 SLOW_CASES = [
     Case("demo", "the demo was shown", "demo --k 5 --patients 2 --folder out"),
     Case("audit suite", "every audit ran", f"{ALL} --only attribute_inference --size small"),
-    Case("reproduce", "nothing is to be compared", f"{REPRODUCE} --methods mondrian"),
-    Case("reproduce", "the published figures are better", f"{REPRODUCE} --methods exact-pureness"),
 ]
 
 
@@ -313,8 +308,6 @@ def _write_audited() -> None:
     noise = np.random.default_rng(1).normal(0, 25, len(people))
     people["outcome"] = np.where(people["salary"] + noise > 70, "yes", "no")
     people.assign(name=range(len(people))).to_csv("people.csv", index=False)
-    Path("tables").mkdir()
-    reproduced.write(Path("tables"), "heart")
 
 
 def _write_releases() -> None:

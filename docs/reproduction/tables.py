@@ -9,7 +9,6 @@ import zlib
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache as once
-from importlib.resources import files
 from math import nan
 from numbers import Real
 from pathlib import Path
@@ -222,7 +221,7 @@ def fetch_table(name: str, cache: Path | None = None) -> Table:
 def _copies() -> Mapping[str, Mapping[str, Any]]:
     """Return the entries of ``openml.yaml``, which explains their parts."""
     # The base loader keeps `yes`, `no` and numbers as text.
-    text = (files(__package__) / "openml.yaml").read_text("utf-8")
+    text = (Path(__file__).parent / "openml.yaml").read_text("utf-8")
     copies: Mapping[str, Mapping[str, Any]] = yaml.BaseLoader(text).get_single_data()
     return copies
 

@@ -4,7 +4,7 @@ theirs.
 
 from __future__ import annotations
 
-from cfk_plugin.reproduction.results import Results
-from cfk_plugin.reproduction.run import Experiment, Place, reproduce
+from reproduction.results import Results
+from reproduction.run import Experiment, Place, reproduce
 
 __all__ = ["Experiment", "Place", "Results", "reproduce"]

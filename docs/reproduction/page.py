@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 from jinja2 import DictLoader, Environment, StrictUndefined
 
-from cfk_plugin.reproduction.plots import PLOTS
-from cfk_plugin.reproduction.results import (
+from reproduction.plots import PLOTS
+from reproduction.results import (
     OURS,
     PAPER,
     THEIRS,
@@ -42,7 +42,7 @@ def render(results: Results, figures: str = "figures/", template: str | None = N
     """Return the page as Markdown; a `template` extends `TEMPLATE` with comments on these
     results.
     """
-    sources = {TEMPLATE: (files(__package__) / TEMPLATE).read_text("utf-8")}
+    sources = {TEMPLATE: (Path(__file__).parent / TEMPLATE).read_text("utf-8")}
     environment = Environment(
         loader=DictLoader(sources),
         undefined=StrictUndefined,

@@ -32,7 +32,7 @@ from cfk_plugin.metrics.heom import Heom
 from cfk_plugin.plugins import generator
 
 if TYPE_CHECKING:
-    from cfk_plugin.reproduction.tables import Table
+    from reproduction.tables import Table
 
 
 def digest(of: object) -> str:

@@ -7,6 +7,7 @@ import math
 import multiprocessing
 import os
 import platform
+import sys
 import threading
 import time
 from collections import defaultdict
@@ -24,10 +25,10 @@ from cfk_plugin.plots import load_matplotlib
 from cfk_plugin.records.reading import if_there
 from cfk_plugin.records.run import ReportContents, Value, client_of, log_report
 from cfk_plugin.records.stores import check_store
-from cfk_plugin.reproduction.measure import METHODS, SLOW, Job, Measurement, measure
-from cfk_plugin.reproduction.page import render
-from cfk_plugin.reproduction.plots import draw
-from cfk_plugin.reproduction.prepare import (
+from reproduction.measure import METHODS, SLOW, Job, Measurement, measure
+from reproduction.page import render
+from reproduction.plots import draw
+from reproduction.prepare import (
     GRIDS,
     Config,
     DataSummary,
@@ -35,15 +36,15 @@ from cfk_plugin.reproduction.prepare import (
     choose_explainer,
     prepare,
 )
-from cfk_plugin.reproduction.results import Results, aggregate, mean
-from cfk_plugin.reproduction.studies import KS, STUDIES
-from cfk_plugin.reproduction.tables import NAMES, load
+from reproduction.results import Results, aggregate, mean
+from reproduction.studies import KS, STUDIES
+from reproduction.tables import NAMES, load
 
 if TYPE_CHECKING:
     from multiprocessing.queues import Queue
 
 T = TypeVar("T")
-PAGE, RESULTS, FIGURES = "reproduction.md", "results.json", "figures"
+PAGE, RESULTS, FIGURES = "index.md", "results.json", "figures"
 
 # explanations by GRASP in studies of many settings
 _STUDIED = {"parameters": 15, "plausibility": 20}
@@ -144,7 +145,7 @@ class Place:
     output: Path
     data: Path | None = None
     cache: Path | None = None
-    experiment: str = "cfk reproduce"
+    experiment: str = "reproduction"
     tracking_uri: str
 
     @property
@@ -482,3 +483,18 @@ def format_duration(seconds: float) -> str:
     if seconds < 5400:
         return f"{seconds / 60:.0f} minutes"
     return f"{seconds / 3600:.1f} hours"
+
+
+def main() -> None:
+    """Run everything on the tables in the folder that the command line names."""
+    data = Path(sys.argv[1])
+    output = Path(__file__).parent
+    place = Place(output=output, data=data, tracking_uri=f"sqlite:///{output / 'mlflow.db'}")
+    experiment = Experiment(limit=1000)
+    results = reproduce(experiment, place, command="make reproduction DATA=FOLDER")
+    findings = (output / "findings.md.j2").read_text(encoding="utf-8")
+    (output / PAGE).write_text(render(results, template=findings), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

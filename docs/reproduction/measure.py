@@ -24,7 +24,7 @@ from cfk_plugin.protection.baselines import GraspProtector, MondrianProtector
 from cfk_plugin.protection.exact import ExactProtector
 from cfk_plugin.release.anonymizer import KAnonymizer
 from cfk_plugin.release.results import Entry, GeneralizedCounterfactual
-from cfk_plugin.reproduction.prepare import (
+from reproduction.prepare import (
     AutoEncoder,
     Config,
     DataSummary,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from cfk_plugin.plots import INK, MARK, clean, load_matplotlib
-from cfk_plugin.reproduction.results import (
+from reproduction.results import (
     PAPER,
     Results,
     Row,

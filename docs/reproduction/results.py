@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -16,9 +16,9 @@ from pydantic import TypeAdapter
 
 from cfk_plugin.errors import InputError
 from cfk_plugin.metrics.intervals import mean_of
-from cfk_plugin.reproduction.measure import METHODS, NICE, Figure, Measurement
-from cfk_plugin.reproduction.prepare import Config, DataSummary
-from cfk_plugin.reproduction.tables import NAMES
+from reproduction.measure import METHODS, NICE, Figure, Measurement
+from reproduction.prepare import Config, DataSummary
+from reproduction.tables import NAMES
 
 SCHEMA_VERSION = 1
 
@@ -126,7 +126,7 @@ class Published(NamedTuple):
 @cache
 def published() -> Published:
     """Return what the paper prints: shares in [0, 1], times in seconds."""
-    found = yaml.safe_load((files(__package__) / "published.yaml").read_text("utf-8"))
+    found = yaml.safe_load((Path(__file__).parent / "published.yaml").read_text("utf-8"))
 
     def columns(printed: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
         rows = {name: values for name, values in printed.items() if isinstance(values, list)}

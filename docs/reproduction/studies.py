@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from cfk_plugin.metrics.intervals import bootstrap, difference_of_means, mean_of
-from cfk_plugin.reproduction.measure import NICE, Job, Measurement
+from reproduction.measure import NICE, Job, Measurement
 
 KS = (5, 10, 20)
 """The k of the paper's Tables 6, 7 and 9 to 12."""
