@@ -131,7 +131,7 @@ docs: $(VENV)/.docs
 
 # Runs every experiment of the paper on the tables in the folder DATA, and writes results, page and plots.
 reproduction: $(READY)
-	@PYTHONPATH=docs $(BIN)/python -m reproduction.run $(DATA)
+	@PYTHONPATH=docs $(BIN)/python -m reproduction.run $(DATA) $(OPTIONS)
 
 clean:
 	rm -rf $(VENV) build dist mlruns mlflow.db report.html .benchmarks .coverage .coverage.* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache \

@@ -1,10 +1,3 @@
-"""The experiments of Goethals, Sörensen and Martens (2023), repeated with our solvers beside
-theirs.
+"""The experiments of Goethals, Sörensen and Martens (2023), repeated with the solvers of
+cfk_plugin beside theirs. ``run.py`` is where to begin.
 """
-
-from __future__ import annotations
-
-from reproduction.results import Results
-from reproduction.run import Experiment, Place, reproduce
-
-__all__ = ["Experiment", "Place", "Results", "reproduce"]

@@ -1,283 +1,196 @@
-"""The content of page and plots: the paper's numbers, aggregates, verdicts and studies, as JSON."""
+"""What the page says about the experiments: means, verdicts and studies, kept as JSON."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from functools import cache
-from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
 
 import numpy as np
-import yaml
-from pydantic import TypeAdapter
+from numpy.typing import NDArray
 
-from cfk_plugin.errors import InputError
 from cfk_plugin.metrics.intervals import mean_of
-from reproduction.measure import METHODS, NICE, Figure, Measurement
-from reproduction.prepare import Config, DataSummary
-from reproduction.tables import NAMES
+from reproduction import published
+from reproduction.measure import Measurement
+from reproduction.prepare import TableSummary
 
-SCHEMA_VERSION = 1
-
-Printed = Literal["cf-k", "mondrian"]
-Row = Mapping[str, Any]
-"""A row of a study: text, numbers and None."""
-
-Word = Literal["reached", "equal", "tied", "missed", "not measured"]
+KS = (5, 10, 20)
+"""The k of the paper's Tables 6, 7 and 9 to 12."""
 
 OURS = ("exact-pureness", "exact-ncp")
-"""Methods that are judged. The first has the paper's objective: purest, then least NCP."""
+"""The methods that are judged. The first has the objective of the paper: purest, then least NCP."""
 
-THEIRS, PAPER = "grasp", "paper"
-
-_PAIRS = (
-    *((method, yardstick) for yardstick in (PAPER, THEIRS) for method in OURS),
-    (THEIRS, PAPER),
-    (THEIRS, "mondrian-raw"),
-    (OURS[0], "mondrian"),
+YARDSTICKS = (
+    ("exact-pureness", "paper"),
+    ("exact-ncp", "paper"),
+    ("exact-pureness", "grasp"),
+    ("exact-ncp", "grasp"),
+    ("grasp", "paper"),
+    ("grasp", "mondrian-raw"),
+    ("exact-pureness", "mondrian"),
 )
-"""Comparisons: ours with the paper and its method and, as in the paper, with Mondrian."""
+"""Which method is compared with which: ours with the paper and its method, and, as in the paper,
+both with Mondrian.
+"""
 
-_NOTHING = 1e-9  # means of the same numbers may differ in the last digits
-_COMPARED = ("ncp", "pureness")
-_PERCENT = ("unique", "below_10", *_COMPARED)
+NEARLY_ZERO = 1e-9
+"""Means of the same numbers may differ in the last digits."""
 
-
-def label(method: str) -> str:
-    """Return a method's name in tables and plots."""
-    if method in METHODS:
-        return METHODS[method].label
-    return f"NICE ({NICE[method]})" if method in NICE else {"cf-k": "CF-K"}.get(method, method)
-
-
-def tables_in_order(rows: Iterable[Row]) -> list[str]:
-    """Return the tables of rows once each, as the paper orders them."""
-    return _in_order((row["table"] for row in rows), NAMES)
-
-
-def methods_in_order(rows: Iterable[Row]) -> list[str]:
-    """Return the methods of rows once each, as they are shown."""
-    return _in_order((row["method"] for row in rows), (*NICE, *METHODS))
-
-
-def _in_order(names: Iterable[str], order: Sequence[str]) -> list[str]:
-    return sorted(
-        set(names), key=lambda name: (order.index(name) if name in order else len(order), name)
-    )
-
-
-def main_k(rows: Iterable[Row]) -> int | None:
-    """Return the k to show where there is room for one: the paper's 10, else the middle one; None
-    without any.
-    """
-    known = sorted({row["k"] for row in rows})
-    return 10 if 10 in known else known[len(known) // 2] if known else None
-
-
-class PublishedData(NamedTuple):
-    """A column of the paper's Table 5; shares are of rows, as in `DataSummary`."""
-
-    rows: int
-    unique: float
-    below_10: float
-
-
-class PublishedResult(NamedTuple):
-    """A column of one of the Tables 6, 7 and 9 to 12: means, NCP and pureness as shares; `source`
-    is the table.
-    """
-
-    ncp: float
-    pureness: float
-    seconds: float
-    cdm: float
-    cdm_per_explanation: float
-    cm: float
-    source: str
-
-
-class PublishedDistance(NamedTuple):
-    """A column of Table 8: mean distance to the nearest training row, and to the five nearest; NICE
-    has no k.
-    """
-
-    method: str
-    k: int | None
-    nearest: float
-    nearest_5: float
-
-
-class Published(NamedTuple):
-    """Everything the paper prints: by table; by method, k and table; and for german alone."""
-
-    paper: str
-    machine: str
-    data: Mapping[str, PublishedData]
-    results: Mapping[tuple[Printed, int, str], PublishedResult]
-    plausibility: tuple[PublishedDistance, ...]
-
-    def result(self, method: Printed, k: int, table: str) -> PublishedResult | None:
-        return self.results.get((method, k, table))
-
-
-@cache
-def published() -> Published:
-    """Return what the paper prints: shares in [0, 1], times in seconds."""
-    found = yaml.safe_load((Path(__file__).parent / "published.yaml").read_text("utf-8"))
-
-    def columns(printed: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-        rows = {name: values for name, values in printed.items() if isinstance(values, list)}
-        for place, table in enumerate(found["tables"]):
-            # 0.55 / 100 is not 0.0055 in floating point.
-            yield (
-                table,
-                {
-                    n: round(v[place] / 100, 6) if n in _PERCENT else v[place]
-                    for n, v in rows.items()
-                },
-            )
-
-    return Published(
-        paper=found["paper"],
-        machine=found["machine"],
-        data={table: PublishedData(**column) for table, column in columns(found["data"])},
-        results={
-            (printed["method"], printed["k"], table): PublishedResult(
-                **column, source=printed["source"]
-            )
-            for printed in found["methods"]
-            for table, column in columns(printed)
-        },
-        plausibility=tuple(PublishedDistance(**row) for row in found["plausibility"]),
-    )
-
-
-def mean(values: list[float]) -> float | None:
-    return math.fsum(values) / len(values) if values else None
+Word = Literal["reached", "equal", "tied", "missed", "not measured"]
+StudyRow = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Aggregate:
-    """Results of one method on one table at one k, over what was released; None if nothing was."""
+    """The means of one method on one table at one k, over the explanations that were released.
+
+    A figure is None if no explanation has it.
+    """
 
     table: str
     method: str
     k: int
-    options: Mapping[str, Any] = field(default_factory=dict)
-    n: int  # explanations asked for
+    n: int  # explanations that were asked for
     released: int
     ncp: float | None
-    ncp_low: float | None
+    ncp_low: float | None  # ends of the 95 % bootstrap interval
     ncp_high: float | None
     pureness: float | None
     pureness_low: float | None
     pureness_high: float | None
-    cdm: float | None  # sum of the people in each region
+    cdm: float | None  # the sum of the people in each region
     cdm_per_explanation: float | None
-    cm: float | None  # share whose class is mostly predicted a different outcome
-    k_min: float | None  # least over explanations, like all that end in _min
-    k_desired: float | None  # mean, like the next two
+    cm: float | None  # share of regions in which most people are predicted another outcome
+    k_min: float | None  # the smallest region
+    k_desired: float | None
     k_desired_min: float | None
     k_consistent: float | None
     k_consistent_min: float | None
     k_effective: float | None
     k_effective_min: float | None
-    k_effective_n: int  # number of explanations it was measured for
-    proven: float | None  # share proven optimal
-    pure: float | None  # share whose pureness is exactly 1
-    seconds: float | None  # per explanation asked for: the whole call
+    k_effective_n: int  # for how many explanations it was measured
+    proven: float | None  # share that is proven optimal
+    pure: float | None  # share with a pureness of exactly 1
+    seconds: float | None  # per explanation
     search_seconds: float | None  # of that, outside of the model's predict
     model_seconds: float | None
-    fit_seconds: float  # once per method: binding model and population
-    run_id: str | None = None  # the MLflow run that holds the figures of each explanation
 
 
-def aggregate(found: Measurement, run_id: str | None = None) -> Aggregate:
-    n, sizes, agrees = found.asked, found.known("k"), mean(found.known("agrees"))
-    figures: dict[str, Any] = {}
+def mean(values: Sequence[float] | NDArray[Any]) -> float | None:
+    """Return the mean, or None without values."""
+    if len(values) == 0:
+        return None
+    return math.fsum(values) / len(values)
+
+
+def smallest(values: NDArray[Any]) -> float | None:
+    """Return the smallest value, or None without values."""
+    if len(values) == 0:
+        return None
+    return float(values.min())
+
+
+def aggregate(measurement: Measurement) -> Aggregate:
+    """Summarise the explanations of a measurement."""
+    figures: dict[str, float | None] = {}
     for name in ("ncp", "pureness"):
-        ends = mean_of(np.asarray(found.known(name)), np.random.default_rng(0)).to_dict()
-        figures |= {name: ends["value"], f"{name}_low": ends["low"], f"{name}_high": ends["high"]}
+        estimate = mean_of(measurement.known(name), np.random.default_rng(0)).to_dict()
+        figures[name] = estimate["value"]
+        figures[f"{name}_low"] = estimate["low"]
+        figures[f"{name}_high"] = estimate["high"]
     for name in ("k_desired", "k_consistent", "k_effective"):
-        figures |= {
-            name: mean(found.known(name)),
-            f"{name}_min": min(found.known(name), default=None),
-        }
+        figures[name] = mean(measurement.known(name))
+        figures[f"{name}_min"] = smallest(measurement.known(name))
+    people = measurement.known("k")
+    agreeing = mean(measurement.known("agrees"))
+    if len(people) > 0:
+        figures["cdm"] = math.fsum(people)
+    if agreeing is not None:
+        figures["cm"] = 1 - agreeing
+    if measurement.n > 0:
+        search_seconds = measurement.seconds - measurement.model_seconds
+        figures["seconds"] = measurement.seconds / measurement.n
+        figures["search_seconds"] = search_seconds / measurement.n
+        figures["model_seconds"] = measurement.model_seconds / measurement.n
+    not_measured = dict.fromkeys(("cdm", "cm", "seconds", "search_seconds", "model_seconds"))
     return Aggregate(
-        table=found.config.table,
-        method=found.method,
-        k=found.k,
-        options=dict(found.options),
-        n=n,
-        released=len(found.known("ncp")),
-        **figures,
-        cdm=math.fsum(sizes) if sizes else None,
-        cdm_per_explanation=mean(sizes),
-        cm=None if agrees is None else 1 - agrees,
-        k_min=min(sizes, default=None),
-        k_effective_n=len(found.known("k_effective")),
-        proven=mean(found.known("proven")),
-        pure=mean([float(value == 1) for value in found.known("pureness")]),
-        seconds=found.seconds / n if n else None,
-        search_seconds=(found.seconds - found.model_seconds) / n if n else None,
-        model_seconds=found.model_seconds / n if n else None,
-        fit_seconds=found.fit_seconds,
-        run_id=run_id,
+        table=measurement.table,
+        method=measurement.method,
+        k=measurement.k,
+        n=measurement.n,
+        released=measurement.n_released,
+        cdm_per_explanation=mean(people),
+        k_min=smallest(people),
+        k_effective_n=len(measurement.known("k_effective")),
+        proven=mean(measurement.known("proven")),
+        pure=mean(measurement.known("pureness") == 1),
+        **{**not_measured, **figures},
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """Whether one method beats the paper or another method, on what both released; intervals of
-    ours minus theirs.
-    """
+    """Whether one method is better than a yardstick, over the explanations that both released."""
 
     table: str
     method: str
     k: int
-    against: str
-    n: int  # explanations behind our figures
+    against: str  # another method, or "paper" for the figures that it prints
+    n: int  # explanations that are compared
     ncp: float | None
     their_ncp: float | None
-    ncp_low: float | None
+    ncp_low: float | None  # ends of the 95 % bootstrap interval of ours minus theirs
     ncp_high: float | None
     pureness: float | None
     their_pureness: float | None
     pureness_low: float | None
     pureness_high: float | None
-    optimal: bool  # whether all results of the method are proven optimal for its objective
+    optimal: bool  # whether every region of the method is proven optimal for its objective
 
     @property
     def ncp_by(self) -> float | None:
-        return None if self.ncp is None or self.their_ncp is None else self.ncp - self.their_ncp
+        """Our NCP minus theirs."""
+        if self.ncp is None or self.their_ncp is None:
+            return None
+        return self.ncp - self.their_ncp
 
     @property
     def pureness_by(self) -> float | None:
-        return (
-            None
-            if self.pureness is None or self.their_pureness is None
-            else self.pureness - self.their_pureness
-        )
+        """Our pureness minus theirs."""
+        if self.pureness is None or self.their_pureness is None:
+            return None
+        return self.pureness - self.their_pureness
 
     @property
     def ncp_word(self) -> Word:
-        """Whether NCP is lower; "equal" at 0, or if both figures tie and ours are proven
-        optimal.
-        """
-        return self._word(
-            self.ncp_by, better=-1, at_bound=self.ncp is not None and self.ncp <= _NOTHING
-        )
+        """ "reached" if our NCP is lower, "equal" if it cannot be lower."""
+        if self.ncp is None or self.ncp_by is None:
+            return "not measured"
+        return self._word(gain=-self.ncp_by, is_at_bound=self.ncp <= NEARLY_ZERO)
 
     @property
     def pureness_word(self) -> Word:
-        """Whether pureness is higher; "equal" at 1, or if both figures tie and ours are proven
-        optimal.
-        """
-        at_bound = self.pureness is not None and self.pureness >= 1 - _NOTHING
-        return self._word(self.pureness_by, better=1, at_bound=at_bound)
+        """ "reached" if our pureness is higher, "equal" if it cannot be higher."""
+        if self.pureness is None or self.pureness_by is None:
+            return "not measured"
+        return self._word(gain=self.pureness_by, is_at_bound=self.pureness >= 1 - NEARLY_ZERO)
+
+    def _word(self, *, gain: float, is_at_bound: bool) -> Word:
+        if gain > NEARLY_ZERO:
+            return "reached"
+        if gain < -NEARLY_ZERO:
+            return "missed"
+        # A tie is as good as it gets at the bound, or if no region can be better in both figures.
+        if is_at_bound or (self.optimal and self._ties_in_both):
+            return "equal"
+        return "tied"
+
+    @property
+    def _ties_in_both(self) -> bool:
+        differences = (self.ncp_by, self.pureness_by)
+        return all(by is not None and abs(by) <= NEARLY_ZERO for by in differences)
 
     @property
     def is_measured(self) -> bool:
@@ -285,67 +198,70 @@ class Verdict:
 
     @property
     def is_reached(self) -> bool:
-        """Whether both are better, or equal if nothing better is possible."""
+        """Whether both figures are better, or equal where nothing better is possible."""
         return {self.ncp_word, self.pureness_word} <= {"reached", "equal"}
 
-    def _word(self, by: float | None, *, better: int, at_bound: bool) -> Word:
-        if by is None:
-            return "not measured"
-        if abs(by) > _NOTHING:
-            return "reached" if better * by > 0 else "missed"
-        both_tie = all(
-            apart is not None and abs(apart) <= _NOTHING
-            for apart in (self.ncp_by, self.pureness_by)
-        )
-        return "equal" if at_bound or (self.optimal and both_tie) else "tied"
 
+def judge(measurements: Iterable[Measurement]) -> list[Verdict]:
+    """Compare methods on every table and k: see `YARDSTICKS`.
 
-def verdicts(measured: Iterable[Measurement]) -> list[Verdict]:
-    """Judge methods on every table and k that was measured: ours against paper and GRASP, both
-    against Mondrian.
+    Measurements with other settings than the usual ones are left out.
     """
-    usual = {(m.config.table, m.k, m.method): m for m in measured if not m.options}
-    found = []
-    for method, yardstick in _PAIRS:
-        for table, k in dict.fromkeys(key[:2] for key in usual):
-            ours, theirs = usual.get((table, k, method)), usual.get((table, k, yardstick))
-            printed = published().result("cf-k", k, table) if yardstick == PAPER else None
-            if ours is not None and theirs is not None:
-                if ours.config != theirs.config:
-                    raise InputError(
-                        f"{table}: {method} and {yardstick} were measured on different settings"
-                    )
-                first = min(ours.asked, theirs.asked)
-                figures = {name: theirs.figures[name][:first] for name in _COMPARED}
-                found.append(_verdict(ours, yardstick, figures))
-            elif ours is not None and printed is not None:
-                figures = {name: (getattr(printed, name),) * ours.asked for name in _COMPARED}
-                found.append(_verdict(ours, yardstick, figures))
-    return found
+    usual = {(m.table, m.k, m.method): m for m in measurements if not m.settings}
+    cases = list(dict.fromkeys((table, k) for table, k, _ in usual))
+    verdicts = []
+    for method, yardstick in YARDSTICKS:
+        for table, k in cases:
+            ours = usual.get((table, k, method))
+            if ours is None:
+                continue
+            if yardstick == "paper":
+                printed = published.RESULTS.get(("cf-k", k, table))
+                if printed is not None:
+                    n = ours.n
+                    their_ncp = np.full(n, printed.ncp)
+                    their_pureness = np.full(n, printed.pureness)
+                    verdicts.append(_verdict(ours, yardstick, their_ncp, their_pureness))
+            elif (table, k, yardstick) in usual:
+                # The slower method explains only the first ones.
+                theirs = usual[table, k, yardstick].figures.head(ours.n)
+                their_ncp = theirs["ncp"].to_numpy()
+                their_pureness = theirs["pureness"].to_numpy()
+                verdicts.append(_verdict(ours, yardstick, their_ncp, their_pureness))
+    return verdicts
 
 
-def _verdict(ours: Measurement, against: str, figures: Mapping[str, Figure]) -> Verdict:
-    first = len(figures["ncp"])
-    own = {
-        name: np.array(ours.figures[name][:first], dtype=np.float64)
-        for name in (*_COMPARED, "proven")
+def _verdict(
+    ours: Measurement,
+    against: str,
+    their_ncp: NDArray[np.float64],
+    their_pureness: NDArray[np.float64],
+) -> Verdict:
+    """Compare the first explanations of a method with figures of the same explanations."""
+    our_figures = ours.figures.head(len(their_ncp))
+    our_ncp = our_figures["ncp"].to_numpy()
+    our_pureness = our_figures["pureness"].to_numpy()
+    is_common = ~np.isnan(our_ncp) & ~np.isnan(their_ncp)
+    is_proven = our_figures["proven"].to_numpy()[is_common] == 1
+    pairs = {
+        "ncp": (our_ncp[is_common], their_ncp[is_common]),
+        "pureness": (our_pureness[is_common], their_pureness[is_common]),
     }
-    their = {name: np.array(figures[name], dtype=np.float64) for name in _COMPARED}
-    both = ~np.isnan(own["ncp"]) & ~np.isnan(their["ncp"])
-    found: dict[str, Any] = {}
-    for name in _COMPARED:
-        a, b = own[name][both], their[name][both]
-        ends = mean_of(a - b, np.random.default_rng(0)).to_dict()
-        found |= {name: mean(a.tolist()), f"their_{name}": mean(b.tolist())}
-        found |= {f"{name}_low": ends["low"], f"{name}_high": ends["high"]}
+    figures: dict[str, float | None] = {}
+    for name, (our_values, their_values) in pairs.items():
+        difference = mean_of(our_values - their_values, np.random.default_rng(0)).to_dict()
+        figures[name] = mean(our_values)
+        figures[f"their_{name}"] = mean(their_values)
+        figures[f"{name}_low"] = difference["low"]
+        figures[f"{name}_high"] = difference["high"]
     return Verdict(
-        table=ours.config.table,
+        table=ours.table,
         method=ours.method,
         k=ours.k,
         against=against,
-        n=int(both.sum()),
-        **found,
-        optimal=bool(both.any() and (own["proven"][both] == 1).all()),
+        n=int(is_common.sum()),
+        optimal=bool(is_common.any() and is_proven.all()),
+        **figures,
     )
 
 
@@ -353,70 +269,38 @@ def _verdict(ours: Measurement, against: str, figures: Mapping[str, Figure]) -> 
 class Results:
     """Everything that the page says about the experiments. No value of a row."""
 
-    command: str
-    machine: str = ""
-    settings: Mapping[str, Config] = field(default_factory=dict)
-    scenes: Mapping[str, DataSummary] = field(default_factory=dict)
-    aggregates: tuple[Aggregate, ...] = ()
-    verdicts: tuple[Verdict, ...] = ()
-    studies: Mapping[str, tuple[Row, ...]] = field(default_factory=dict)
-
-    @classmethod
-    def of(
-        cls,
-        measured: Mapping[str, Measurement],
-        *,
-        command: str,
-        machine: str = "",
-        studies: Mapping[str, Iterable[Row]] | None = None,
-        runs: Mapping[str, str] | None = None,
-    ) -> Results:
-        """Summarise measurements by the key of their job; those with unusual settings belong to
-        `studies`.
-        """
-        usual = {key: found for key, found in measured.items() if not found.options}
-        settings: dict[str, Config] = {}
-        for found in usual.values():
-            name = found.config.table
-            if settings.setdefault(name, found.config) != found.config:
-                raise InputError(
-                    f"{name}: outcomes of different settings do not compare; summarise one setting"
-                )
-        return cls(
-            command=command,
-            machine=machine,
-            settings=settings,
-            scenes={found.config.table: found.summary for found in usual.values()},
-            aggregates=tuple(
-                aggregate(found, (runs or {}).get(key)) for key, found in usual.items()
-            ),
-            verdicts=tuple(verdicts(usual.values())),
-            studies={name: tuple(rows) for name, rows in (studies or {}).items()},
-        )
+    machine: str
+    versions: Mapping[str, str]  # of libraries
+    tables: Mapping[str, TableSummary]
+    aggregates: Sequence[Aggregate]
+    verdicts: Sequence[Verdict]
+    studies: Mapping[str, Sequence[StudyRow]]  # rows by name; see ``studies.py``
 
     def find(self, table: str, method: str, k: int) -> Aggregate | None:
-        return next(
-            (a for a in self.aggregates if (a.table, a.method, a.k) == (table, method, k)), None
-        )
+        """Return the means of a method, or None if it was not run."""
+        for each in self.aggregates:
+            if (each.table, each.method, each.k) == (table, method, k):
+                return each
+        return None
 
-    def rows(self, study: str) -> tuple[Row, ...]:
-        return self.studies.get(study, ())
+    def verdicts_of(self, method: str, against: str) -> list[Verdict]:
+        """Return the verdicts on a method against a yardstick, by table and k."""
+        chosen = [v for v in self.verdicts if (v.method, v.against) == (method, against)]
+        tables = list(self.tables)
+        return sorted(chosen, key=lambda verdict: (tables.index(verdict.table), verdict.k))
 
     def to_json(self) -> str:
-        return json.dumps(
-            {"schema_version": SCHEMA_VERSION, **asdict(self)},
-            indent=1,
-            sort_keys=True,
-            allow_nan=False,
-        )
+        return json.dumps(asdict(self), indent=1, sort_keys=True, allow_nan=False)
 
     @classmethod
     def from_json(cls, text: str) -> Results:
-        """Read what `to_json` wrote; other versions are refused."""
-        found = json.loads(text)
-        version = found.pop("schema_version", None)
-        if version != SCHEMA_VERSION:
-            raise InputError(
-                f"results of schema version {version}, expected {SCHEMA_VERSION}; run it again"
-            )
-        return TypeAdapter(cls).validate_python(found)
+        content = json.loads(text)
+        tables = {name: TableSummary(**summary) for name, summary in content["tables"].items()}
+        return cls(
+            machine=content["machine"],
+            versions=content["versions"],
+            tables=tables,
+            aggregates=[Aggregate(**row) for row in content["aggregates"]],
+            verdicts=[Verdict(**row) for row in content["verdicts"]],
+            studies=content["studies"],
+        )

@@ -4,44 +4,23 @@ anybody's.
 
 from __future__ import annotations
 
-import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from cfk_plugin.release.results import Entry
-from reproduction.measure import Job, Measurement
-from reproduction.measure import measure as measured
-from reproduction.measure import protect as released
-from reproduction.prepare import Config, DataSummary, Prepared, prepare
-from reproduction.results import published
-from reproduction.tables import Table
+from reproduction.measure import FIGURES, Measurement
+from reproduction.prepare import Prepared, make_forest, prepare
+from reproduction.tables import DESCRIPTIONS, Table
 
 FEATURES = ("age", "sex", "pain", "pressure")
-QUASI_IDENTIFIERS = ("age", "sex")
-SUMMARY = DataSummary(
-    n_estimators=10,
-    max_leaf_nodes=10,
-    scores={"10,10": 0.8},
-    accuracy=0.8,
-    rows_train=144,
-    rows_test=96,
-    unique=0.1,
-    below_10=0.9,
-    explained=12,
-    unanswered=0,
-    seconds=1.0,
-)
-"""A small forest that need not be tuned."""
 
 
 def rows(n: int = 240, seed: int = 0) -> pd.DataFrame:
     """Return made patients whose outcome depends on all features; some values are missing."""
     random = np.random.default_rng(seed)
-    found = pd.DataFrame(
+    frame = pd.DataFrame(
         {
             "age": random.integers(30, 70, n),
             "sex": random.choice(["f", "m"], n, p=[0.3, 0.7]),
@@ -49,124 +28,76 @@ def rows(n: int = 240, seed: int = 0) -> pd.DataFrame:
             "pressure": random.normal(130, 15, n).round(),
         }
     )
-    risk = (found["age"] - 50) / 20 + (found["pain"] == "strong") + (found["pressure"] - 130) / 15
-    found["disease"] = np.where(risk + random.normal(0, 0.3, n) > 0.3, "present", "absent")
-    found.loc[found.index % 17 == 0, "pain"] = None
-    return found
+    risk = (frame["age"] - 50) / 20 + (frame["pain"] == "strong") + (frame["pressure"] - 130) / 15
+    frame["disease"] = np.where(risk + random.normal(0, 0.3, n) > 0.3, "present", "absent")
+    frame.loc[frame.index % 17 == 0, "pain"] = None
+    return frame
 
 
-def table(name: str = "heart", n: int = 240, seed: int = 0) -> Table:
+def table() -> Table:
     """Return a made table under the name of a published one."""
     return Table(
-        name,
-        rows(n, seed),
-        FEATURES,
-        QUASI_IDENTIFIERS,
-        "sex",
-        "disease",
-        "absent",
-        "made for a test",
+        name="heart",
+        frame=rows(),
+        features=FEATURES,
+        quasi_identifiers=("age", "sex"),
+        sensitive="sex",
+        target="disease",
+        desired="absent",
+        source="made for a test",
     )
 
 
-def config(**changes: Any) -> Config:
-    """Return the setting of the tests."""
-    usual: dict[str, Any] = {
-        "table": "heart",
-        "table_sha256": "made",
-        "source": "made for a test",
-        "seed": 0,
-        "grid": "small",
-        "explainer": "nearest",
-        "limit": 12,
-        "versions": {},
-    }
-    return Config(**{**usual, **changes})
+def prepared() -> Prepared:
+    """Return a made table, ready to be measured, with a small forest that need not be tuned."""
+    made_table = table()
+    forest = make_forest(made_table.frame[list(FEATURES)], 10, 10)
+    return prepare(made_table, 12, forest)
 
 
-def prepared(**changes: Any) -> Prepared:
-    """Return a made table, ready to be measured, with a small forest."""
-    return prepare(table(), config(**changes), SUMMARY)
+def write_heart(folder: Path, n: int = 240) -> None:
+    """Write made rows with the columns of the published table heart."""
+    description = DESCRIPTIONS["heart"]
+    random = np.random.default_rng(0)
+    frame = pd.DataFrame(index=range(n))
+    for column in description["features"]:
+        if column in description["numeric"]:
+            frame[column] = random.integers(30, 70, n)
+        else:
+            frame[column] = random.choice(["mild", "strong"], n)
+    is_present = frame["age"] + random.normal(0, 5, n) > 50
+    frame[description["target"]] = np.where(is_present, "present", description["desired"])
+    frame.to_csv(folder / "heart.csv.gz", index=False)
 
 
-def write(folder: Path, *names: str) -> None:
-    """Write made tables into a folder, in the format that `--data` takes."""
-    for seed, name in enumerate(names):
-        frame = rows(seed=seed)
-        frame.to_csv(folder / f"{name}.csv.gz", index=False)
-        kinds = {"age": "numeric", "pressure": "numeric"}
-        about = {
-            "name": name,
-            "title": "made for a test",
-            "source": {"original": "made for a test"},
-            "features": list(FEATURES),
-            "quasi_identifiers": list(QUASI_IDENTIFIERS),
-            "sensitive_attribute": "sex",
-            "target": "disease",
-            "desired_outcome": "absent",
-            "columns": [
-                {"name": column, "type": kinds.get(column, "categorical")} for column in frame
-            ],
-        }
-        (folder / f"{name}.json").write_text(json.dumps(about))
-
-
-def measure(
-    prepared: Prepared, method: str, k: int, *, effective: int = 0, **job: Any
+def measurement(
+    table: str = "cmc",
+    method: str = "exact-pureness",
+    k: int = 10,
+    settings: dict[str, int] | None = None,
+    groups: tuple[str, ...] = (),
+    groups_asking: tuple[str, ...] = (),
+    **figures: list[float | None],
 ) -> Measurement:
-    """Measure a method on a made table."""
-    return measured(
-        prepared, Job(table=prepared.config.table, method=method, k=k, **job), effective=effective
-    )
+    """Return a measurement with the figures given, one number per explanation.
 
-
-def protect(prepared: Prepared, method: str, k: int, frame: pd.DataFrame) -> list[Entry]:
-    """Return what a method releases for some counterfactuals of a made table."""
-    return released(prepared, Job(table=prepared.config.table, method=method, k=k), frame)
-
-
-def outcome(
-    table: str = "cmc", method: str = "exact-pureness", k: int = 10, **figures: list[float | None]
-) -> Measurement:
-    """Return an outcome with the figures given, one number per explanation; `people` is the figure
-    ``k``.
+    `people` is the figure ``k``. It took half a second per explanation in a call of four.
     """
-    asked = len(next(iter(figures.values())))
+    n = len(next(iter(figures.values())))
     if "people" in figures:
         figures["k"] = figures.pop("people")
-    same = {
-        "ncp": 0.1,
-        "pureness": 1.0,
-        "k": k,
-        "k_desired": k,
-        "k_consistent": k,
-        "k_effective": None,
-    }
-    every = {
-        name: [value] * asked for name, value in (same | {"proven": 1.0, "agrees": 1.0}).items()
-    } | figures
-    printed = published().data[table]
-    rows = 10_000 if table == "hospital" else printed.rows
+    usual: dict[str, Any] = {name: [float(k)] * n for name in ("k", "k_desired", "k_consistent")}
+    usual |= {"ncp": [0.1] * n, "k_effective": [None] * n}
+    usual |= {name: [1.0] * n for name in ("pureness", "proven", "agrees")}
     return Measurement(
-        config=config(table=table, table_sha256="0" * 64, explainer="nice", limit=100),
-        summary=replace(  # a table that is like the paper's, but for hospital and informs
-            SUMMARY,
-            max_leaf_nodes=None if table == "hospital" else 100,
-            rows_train=rows - rows * 2 // 5,
-            rows_test=rows * 2 // 5,
-            unique=0.6486 if table == "informs" else printed.unique,
-            below_10=printed.below_10,
-            explained=100,
-        ),
+        table=table,
         method=method,
         k=k,
-        options={},
-        asked=asked,
-        fit_seconds=0.5,
+        settings=settings or {},
+        figures=pd.DataFrame({**usual, **figures}, columns=list(FIGURES), dtype=float),
+        groups=groups or ("minority",) * n,
+        groups_asking=groups_asking or ("majority",) * n,
         seconds=2.0,
         model_seconds=0.5,
         model_calls=3,
-        figures={name: tuple(values) for name, values in every.items()},
-        groups=("minority",) * asked,
-        groups_asking=("majority",) * asked,
     )

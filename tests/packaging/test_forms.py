@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-REWRITTEN = ("tests/frozen", "tests/packaging")
+REWRITTEN = ("docs/reproduction", "tests/frozen", "tests/packaging", "tests/reproduction")
 """Folders in which the forms are forbidden; each joins when it has been rewritten."""
 
 EXCUSE = "# form: "

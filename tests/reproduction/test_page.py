@@ -4,7 +4,6 @@ run.
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import replace
 from itertools import pairwise
@@ -12,20 +11,28 @@ from pathlib import Path
 
 import pytest
 
-from cfk_plugin.errors import InputError
-from reproduced import outcome
+from reproduced import measurement
+from reproduction import published
+from reproduction.figures import draw_figures, make_figures
 from reproduction.measure import METHODS
-from reproduction.page import number, percent, points, render, seconds, table
-from reproduction.plots import PLOTS, draw
-from reproduction.results import Aggregate, Results, Row, Verdict, published
-from reproduction.studies import STUDIES
+from reproduction.page import (
+    PAGE_WITH_FINDINGS,
+    find_row,
+    number,
+    percent,
+    points,
+    render,
+    seconds,
+    with_interval,
+)
+from reproduction.results import Aggregate, Results, StudyRow, Verdict, aggregate, judge
+from reproduction.studies import fairness_rows, frontier_row
 from reproduction.tables import NAMES as TABLES
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "reproduction"
 PAGE = FOLDER / "index.md"
 SAID = FOLDER / "findings.md.j2"
 KEPT = FOLDER / "results.json"
-FIGURES = "figures/"
 
 
 @pytest.fixture(scope="module")
@@ -38,9 +45,23 @@ def page(results: Results) -> str:
     return render(results)
 
 
-def some(**changes: list[float | None]) -> Results:
-    """Return results of one method on one table."""
-    return Results.of({"a": outcome(**(changes or {"ncp": [0.1]}))}, command="a test")
+def page_of(results: Results, **figures: list[float | None]) -> str:
+    """Return the page on cmc alone, where the purest regions at k = 10 have other figures."""
+    ours = measurement("cmc", "exact-pureness", 10, **figures)
+    aggregates = [a for a in results.aggregates if a.table == "cmc"]
+    aggregates = [a for a in aggregates if (a.method, a.k) != (ours.method, ours.k)]
+    studies = {
+        name: [row for row in rows if row["table"] == "cmc"]
+        for name, rows in results.studies.items()
+    }
+    changed = replace(
+        results,
+        tables={"cmc": results.tables["cmc"]},
+        aggregates=[*aggregates, aggregate(ours)],
+        verdicts=judge([ours]),
+        studies=studies,
+    )
+    return render(changed)
 
 
 def rows_of(page: str, heading: str) -> list[list[str]]:
@@ -58,12 +79,6 @@ def test_results_come_back_from_json(results: Results, page: str) -> None:
     assert again == results
     assert again.to_json() == results.to_json()
     assert render(again) == page
-
-
-def test_results_of_another_version_are_refused(results: Results) -> None:
-    text = json.dumps({**json.loads(results.to_json()), "schema_version": 0})
-    with pytest.raises(InputError, match="schema version 0, expected 1"):
-        Results.from_json(text)
 
 
 def test_paper_stands_beside_ours(results: Results, page: str) -> None:
@@ -91,81 +106,40 @@ def test_every_verdict_has_its_row_and_every_miss_its_amount(results: Results, p
             )
 
 
-def test_verdicts_change_with_the_numbers() -> None:
-    worse = render(some(ncp=[0.5, 0.6], pureness=[0.9, 0.9]))
-    better = render(some(ncp=[0.01, 0.02], pureness=[0.99, 0.99]))
+def test_verdicts_change_with_the_numbers(results: Results) -> None:
+    worse = page_of(results, ncp=[0.5, 0.6], pureness=[0.9, 0.9])
+    better = page_of(results, ncp=[0.01, 0.02], pureness=[0.99, 0.99])
     assert "NCP missed by 51.16 points**, **pureness missed by 3.15 points" in worse
     assert "| exact, purest | 0 of 1 | 0 of 1 | 0 of 1 |" in worse
     assert "| exact, purest | 1 of 1 | 1 of 1 | 1 of 1 |" in better
     assert "missed by" not in better
 
 
-def test_what_somebody_says_stands_where_it_belongs() -> None:
-    page = render(
-        some(),
-        template='{% extends "page.md.j2" %}{% block missed %}\nSaid by hand.\n{% endblock %}',
-    )
+def test_what_somebody_says_stands_where_it_belongs(results: Results) -> None:
+    page = render(results, PAGE_WITH_FINDINGS)
     after = page[page.index("### Against what the paper prints") :]
-    assert "Said by hand." in after[: after.index("### Against the paper's method")]
-    assert page.replace("Said by hand.\n\n", "") == render(some())
+    assert "\nMissed:\n" in after[: after.index("### Against the paper's method")]
+    assert "\nMissed:\n" not in render(results)
 
 
-def test_every_figure_has_its_run(results: Results, page: str) -> None:
-    rows = rows_of(page, "## Runs")
+def test_every_mean_has_its_row(results: Results, page: str) -> None:
+    rows = rows_of(page, "## Every mean")
     assert len(rows) == len(results.aggregates) == 6 * 6 * 3
-    assert {row[-1].strip("` |") for row in rows} == {a.run_id for a in results.aggregates}
 
 
-def test_runs_of_studies_are_listed() -> None:
-    row = {
-        "table": "cmc",
-        "k": 5,
-        "method": "exact-ncp",
-        "ncp": 0.1,
-        "pureness": 1.0,
-        "released": 1.0,
-        "n": 3,
-    }
-    found = Results.of({}, command="", studies={"frontier": [{**row, "run_id": "abc"}]})
-    assert "| frontier | cmc |" in render(found)
-    assert "`abc` |" in render(found)
+@pytest.mark.parametrize("study", ["parameters", "plausibility"])
+def test_a_study_of_german_that_was_not_run_is_said_to_be_so(
+    results: Results, page: str, study: str
+) -> None:
+    without = render(replace(results, studies={**results.studies, study: []}))
+    assert without.count("_Not run: it is about german._") == 1
+    assert "_Not run" not in page
 
 
-@pytest.mark.parametrize("name", STUDIES)
-def test_a_study_that_was_not_run_is_said_to_be_so(results: Results, page: str, name: str) -> None:
-    without = render(
-        replace(results, studies={k: rows for k, rows in results.studies.items() if k != name})
-    )
-    assert without.count("_Not run._") == 1 + page.count("_Not run._")
-    assert (f"figures/{name}.svg" in page) == (name in PLOTS)
-    assert f"figures/{name}.svg" not in without
-
-
-def test_a_method_that_was_not_run_is_said_to_be_so() -> None:
-    page = render(some())
-    assert rows_of(page, "### k = 10 (Table 6, section 6.1)") == [
-        ["| cmc", "3.84 / 93.15", "not run", "10.00 / 100.00 |"]
-    ]
-    after = page[page.index("### Against the paper's method on the same models") :]
-    assert "_Not run._" in after[: after.index("\n## ")]
-
-
-def test_an_empty_page_claims_nothing() -> None:
-    page = render(Results(command="a test"))
-    assert page.count("_Not run._") == 14
-    assert not re.search(r"^\|", page, re.M)
-    assert "![" not in page
-
-
-def test_nothing_released_is_no_figure_of_the_page() -> None:
-    page = render(some(ncp=[None], pureness=[None], people=[None]))
+def test_nothing_released_is_no_figure_of_the_page(results: Results) -> None:
+    page = page_of(results, ncp=[None], pureness=[None], people=[None])
     assert rows_of(page, "### Against what the paper prints")[0][-1] == "not measured |"
     assert "| 0 of 1 | – | – |" in page
-
-
-def test_figures_are_linked_where_the_caller_has_them(results: Results) -> None:
-    page = render(results, figures="elsewhere/")
-    assert set(re.findall(r"\]\(elsewhere/(\w+)\.svg\)", page)) == set(PLOTS)
 
 
 def test_tables_are_whole(page: str) -> None:
@@ -203,23 +177,44 @@ def test_numbers_are_not_rounded_to_what_they_are_not() -> None:
     assert {time: seconds(time) for time in times} == times
 
 
-def test_text_in_cells_cannot_break_a_table() -> None:
-    assert table(["a"], [["x | y"]]).splitlines()[-1] == "| x \\| y |"
-    assert table(["a"], []) == "_Not run._"
+def test_an_interval_is_left_out_where_there_is_none() -> None:
+    assert with_interval(points, 0.01, 0.005, 0.02) == "+1.00 (+0.50 to +2.00)"
+    assert with_interval(points, 0.01, None, None) == "+1.00"
 
 
-def test_small_figure_is_the_same_file_twice(results: Results, tmp_path: Path) -> None:
-    rows = [row for row in results.rows("fairness") if row["table"] == "cmc"]
-    one = Results.of({}, command="", studies={"fairness": rows})
-    files = [draw(one, tmp_path / name) for name in ("a", "b")]
-    assert [set(found) for found in files] == [{"fairness"}, {"fairness"}]
-    first, second = (found["fairness"].read_text("utf-8") for found in files)
-    assert first == second
-    assert "<dc:date>" not in first
+def test_a_row_of_a_study_is_found_by_its_values() -> None:
+    rows = [{"k": 5, "n": 1}, {"k": 10, "n": 2}]
+    assert find_row(rows, k=10) is rows[1]
+    with pytest.raises(LookupError, match=r"no row has \{'k': 20\}"):
+        find_row(rows, k=20)
 
 
-def test_plots_have_titles_axes_and_a_series_per_method(results: Results) -> None:
-    figure = PLOTS["methods"].draw(PLOTS["methods"].rows(results))
+def of_one_table(results: Results) -> Results:
+    """Return results of cmc alone, with two measurements."""
+    measured = [measurement("cmc", method, 10, ncp=[0.1] * 6) for method in ("grasp", "exact-ncp")]
+    return replace(
+        results,
+        tables={"cmc": results.tables["cmc"]},
+        aggregates=[aggregate(each) for each in measured],
+        studies={
+            "fairness": [row for each in measured for row in fairness_rows(each)],
+            "frontier": [frontier_row(each) for each in measured],
+            "parameters": [],
+            "plausibility": [],
+        },
+    )
+
+
+def test_small_figures_are_the_same_files_twice(results: Results, tmp_path: Path) -> None:
+    first, second = (draw_figures(of_one_table(results), tmp_path / name) for name in ("a", "b"))
+    assert set(first) == set(second) == {"methods", "fairness", "frontier"}
+    for name, path in first.items():
+        assert path.read_bytes() == second[name].read_bytes()
+        assert "<dc:date>" not in path.read_text("utf-8")
+
+
+def test_figures_have_titles_axes_and_a_series_per_method(results: Results) -> None:
+    figure = make_figures(results)["methods"]
     assert figure.get_suptitle()
     shown = [ax for ax in figure.axes if ax.get_visible()]
     assert len(shown) == 2 * len(TABLES)
@@ -227,21 +222,36 @@ def test_plots_have_titles_axes_and_a_series_per_method(results: Results) -> Non
     styles = [(line.get_linestyle(), line.get_marker()) for line in shown[0].lines]
     assert len(set(styles)) == len(styles)  # told apart without colour
     assert shown[0].get_ylabel() == "mean NCP (%)\nlower is better"
-    printed = [100 * published().results["cf-k", k, "adult"].ncp for k in (5, 10, 20)]
+    printed = [100 * published.RESULTS["cf-k", k, "adult"].ncp for k in (5, 10, 20)]
     assert shown[0].lines[0].get_ydata().tolist() == pytest.approx(printed)
+
+
+def test_bars_are_the_means_of_groups(results: Results) -> None:
+    figure = make_figures(results)["fairness"]
+    panel = figure.axes[0]
+    bars = [bar for bar in panel.patches if bar.get_height() > 0]
+    rows = [
+        row
+        for row in results.studies["fairness"]
+        if (row["method"], row["k"], row["metric"], row["by"])
+        == ("grasp", 10, "ncp", "counterfactual")
+        and row["mean"] is not None
+    ]
+    assert [bar.get_height() for bar in bars] == pytest.approx([100 * row["mean"] for row in rows])
+    assert set(panel.get_legend_handles_labels()[1]) == {"minority", "majority"}
 
 
 # --- the page of the documentation ----------------------------------------------------------------
 
 
 def test_page_is_rendered_from_its_results(results: Results) -> None:
-    assert PAGE.read_text(encoding="utf-8") == render(
-        results, FIGURES, SAID.read_text(encoding="utf-8")
-    ), "render it anew"
+    assert PAGE.read_text(encoding="utf-8") == render(results, PAGE_WITH_FINDINGS), (
+        "run PYTHONPATH=docs python -m reproduction.page"
+    )
 
 
 def test_every_figure_is_there(results: Results) -> None:
-    shown = set(re.findall(rf"\]\({FIGURES}(\w+\.svg)\)", PAGE.read_text(encoding="utf-8")))
+    shown = set(re.findall(r"\]\(figures/(\w+\.svg)\)", PAGE.read_text(encoding="utf-8")))
     assert shown == {path.name for path in (FOLDER / "figures").iterdir()}
     assert len(shown) == 4
 
@@ -250,8 +260,8 @@ def test_every_figure_is_there(results: Results) -> None:
 def test_figures_are_drawn_from_the_results_and_the_same_twice(
     results: Results, tmp_path: Path
 ) -> None:
-    once, twice = (draw(results, tmp_path / name) for name in ("a", "b"))
-    assert set(once) == set(PLOTS)
+    once, twice = (draw_figures(results, tmp_path / name) for name in ("a", "b"))
+    assert set(once) == {"methods", "parameters", "fairness", "frontier"}
     for name, path in once.items():
         assert path.read_bytes() == twice[name].read_bytes()
         kept = (FOLDER / "figures" / path.name).read_text(encoding="utf-8")
@@ -262,16 +272,12 @@ def test_figures_are_drawn_from_the_results_and_the_same_twice(
         )
 
 
-def test_everything_was_run_and_every_number_has_a_run(results: Results) -> None:
-    tables = set(published().data)
-    expected = {(table, method, k) for table in tables for method in METHODS for k in (5, 10, 20)}
+def test_everything_was_run(results: Results) -> None:
+    expected = {(table, method, k) for table in TABLES for method in METHODS for k in (5, 10, 20)}
     assert {(a.table, a.method, a.k) for a in results.aggregates} == expected
-    assert set(results.studies) == set(STUDIES)
-    rows = [row for name in STUDIES for row in results.rows(name)]
-    runs = [a.run_id for a in results.aggregates] + [row["run_id"] for row in rows]
-    assert all(isinstance(run, str) and len(run) == 32 for run in runs)
-    assert {s.limit for s in results.settings.values()} == {1000}
-    assert {s.explainer for s in results.settings.values()} == {"nice"}
+    assert set(results.studies) == {"parameters", "fairness", "plausibility", "frontier"}
+    assert all(results.studies.values())
+    assert {summary.limit for summary in results.tables.values()} == {1000}
 
 
 def test_counts_hold_together(results: Results) -> None:
@@ -333,10 +339,8 @@ def test_what_was_reached_and_what_was_missed_is_as_said(results: Results, said:
     assert said.count("NCP missed by") == len(missed)
     assert [v for v in of_grasp if not v.is_reached] == []
     for v in missed:
-        least, grasp = (
-            find(results, v.table, "exact-ncp", v.k),
-            find(results, v.table, "grasp", v.k),
-        )
+        least = find(results, v.table, "exact-ncp", v.k)
+        grasp = find(results, v.table, "grasp", v.k)
         assert (least.proven, least.released) == (1, v.n)
         assert least.ncp < v.their_ncp
         assert (
@@ -356,10 +360,8 @@ def test_findings_on_mondrian_and_on_k_are_as_said(results: Results, said: str) 
         ),
     ):
         found = verdicts(results, method, other)
-        less, pure = (
-            sum(v.ncp_word == "reached" for v in found),
-            sum(v.pureness_word != "missed" for v in found),
-        )
+        less = sum(v.ncp_word == "reached" for v in found)
+        pure = sum(v.pureness_word != "missed" for v in found)
         assert f"{name} in {less} of {len(found)}" in said
         assert (
             f"and at least its pureness in {pure} of {len(found)}."
@@ -373,17 +375,15 @@ def test_findings_on_mondrian_and_on_k_are_as_said(results: Results, said: str) 
         sentence = f"mean NCP of {name} never falls on {rises} of 6 tables, and mean pureness never rises on {falls} of 6"
         assert sentence in said
     found = verdicts(results, "grasp", "paper")
-    ncp, pure = (
-        max(found, key=lambda v: abs(v.ncp_by)),
-        max(found, key=lambda v: abs(v.pureness_by)),
-    )
+    ncp = max(found, key=lambda v: abs(v.ncp_by))
+    pure = max(found, key=lambda v: abs(v.pureness_by))
     assert (
         f"farthest from what the paper prints by {points(ncp.ncp_by)} points of NCP ({ncp.table}, k = {ncp.k}) and "
         f"{points(pure.pureness_by)} points of pureness ({pure.table}, k = {pure.k})." in said
     )
     ratios = {
         (table, k): find(results, table, "mondrian-raw", k).ncp / printed.ncp
-        for (method, k, table), printed in published().results.items()
+        for (method, k, table), printed in published.RESULTS.items()
         if method == "mondrian"
     }
     ends = [
@@ -401,10 +401,11 @@ def test_findings_of_the_studies_are_as_said(results: Results, said: str) -> Non
     for name, sign in (("k", "k"), ("alpha", "α"), ("iterations", "iterations")):
         rows = [
             r
-            for r in results.rows("parameters")
+            for r in results.studies["parameters"]
             if (r["method"], r["parameter"]) == ("grasp", name)
         ]
-        a, b = min(rows, key=lambda r: r["value"]), max(rows, key=lambda r: r["value"])
+        a = min(rows, key=lambda r: r["value"])
+        b = max(rows, key=lambda r: r["value"])
         assert (a["table"], a["n"]) == ("german", b["n"])
         assert f"on german, over {a['n']} explanations" in said
         assert (
@@ -415,7 +416,7 @@ def test_findings_of_the_studies_are_as_said(results: Results, said: str) -> Non
         )
     minority = [
         r
-        for r in results.rows("fairness")
+        for r in results.studies["fairness"]
         if (r["group"], r["by"]) == ("minority", "counterfactual") and r["difference"] is not None
     ]
     assert said.count("At k = 10, mean") == 2
@@ -436,7 +437,8 @@ def test_findings_of_the_studies_are_as_said(results: Results, said: str) -> Non
         tables = [table for table in TABLES if {(table, 5), (table, 20)} <= set(at)]
         wider = sum(at[table, 20] > at[table, 5] for table in tables)
         assert f"on {wider} of {len(tables)}" in part(said, "growth", name)
-    (grasp,), (exact,) = clear["grasp", "ncp"], clear["exact-pureness", "ncp"]
+    (grasp,) = clear["grasp", "ncp"]
+    (exact,) = clear["exact-pureness", "ncp"]
     assert (
         f"leaves out 0 on {grasp['table']} alone, with both: {gap(grasp)} and {gap(exact)}." in said
     )
@@ -444,7 +446,7 @@ def test_findings_of_the_studies_are_as_said(results: Results, said: str) -> Non
     assert clear["grasp", "pureness"] == []
     (exact,) = clear["exact-pureness", "pureness"]
     assert f"leaves out 0 on none, and on {exact['table']}: {gap(exact)}." in said
-    rows = results.rows("plausibility")
+    rows = results.studies["plausibility"]
     best = min(
         r["nearest"] for r in rows if r["method"].startswith("nice") and r["method"] != "nice-none"
     )
@@ -454,7 +456,7 @@ def test_findings_of_the_studies_are_as_said(results: Results, said: str) -> Non
     assert f"than every NICE that perturbs (nearest: {number(best)})." in said
 
 
-def gap(row: Row) -> str:
+def gap(row: StudyRow) -> str:
     return f"{points(row['difference'])} ({points(row['difference_low'])} to {points(row['difference_high'])})"
 
 
@@ -471,8 +473,9 @@ def part(said: str, what: str, method: str) -> str:
 
 
 def test_data_are_other_than_the_papers_where_it_is_said(results: Results, said: str) -> None:
-    for name, scene in results.scenes.items():
-        paper, rows = published().data[name], scene.rows_train + scene.rows_test
+    for name, scene in results.tables.items():
+        paper = published.TABLES[name]
+        rows = scene.rows_train + scene.rows_test
         same = rows == paper.rows and abs(scene.unique - paper.unique) < 0.0005
         assert (f"**{name}**:" in said) != same
         if not same:
@@ -481,7 +484,8 @@ def test_data_are_other_than_the_papers_where_it_is_said(results: Results, said:
                 f"{percent(scene.unique)} % of rows are unique instead of {percent(paper.unique)} %"
                 in sentence
             )
-    paper, scene = published().data["hospital"], results.scenes["hospital"]
+    paper = published.TABLES["hospital"]
+    scene = results.tables["hospital"]
     assert f"{scene.rows_train + scene.rows_test:,} rows instead of {paper.rows:,}" in said
     assert (
         f"{percent(scene.below_10)} % in classes below 10 instead of {percent(paper.below_10)} %"

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-import reproduced
-from cfk_plugin.errors import InputError
 from cfk_plugin.protection.baselines import GraspProtector
-from reproduced import outcome
-from reproduction.measure import NICE, Job, Measurement
-from reproduction.results import Results, Verdict, aggregate, published, verdicts
-from reproduction.studies import PARAMETERS, STUDIES, USUAL
+from reproduced import measurement
+from reproduction import published, run
+from reproduction.measure import NICE, Distances, Measurement
+from reproduction.results import StudyRow, Verdict, aggregate, judge
+from reproduction.studies import (
+    FRONTIER_KS,
+    PARAMETERS,
+    USUAL,
+    fairness_rows,
+    frontier_row,
+    parameter_row,
+    plausibility_row,
+)
 from reproduction.tables import NAMES as TABLES
 
 Values = list[float | None]
@@ -26,7 +33,7 @@ Values = list[float | None]
 
 def test_figures_are_over_what_was_released() -> None:
     found = aggregate(
-        outcome(
+        measurement(
             ncp=[0.1, None, 0.4, 0.1],
             pureness=[1.0, None, 0.5, 0.9],
             people=[10.0, None, 12.0, 17.0],
@@ -48,12 +55,7 @@ def test_figures_are_over_what_was_released() -> None:
     assert (found.k_consistent, found.k_consistent_min) == (2, 1)
     assert (found.k_effective, found.k_effective_min, found.k_effective_n) == (4, 4, 1)
     assert (found.proven, found.pure) == pytest.approx((2 / 3, 1 / 3))
-    assert (found.seconds, found.search_seconds, found.model_seconds, found.fit_seconds) == (
-        0.5,
-        0.375,
-        0.125,
-        0.5,
-    )
+    assert (found.seconds, found.search_seconds, found.model_seconds) == (0.5, 0.375, 0.125)
 
 
 @pytest.mark.parametrize("values", [[None, None], []])
@@ -61,7 +63,7 @@ def test_nothing_released_is_none_and_not_zero(values: list[float | None]) -> No
     every = dict.fromkeys(
         ("ncp", "pureness", "people", "k_desired", "k_consistent", "proven", "agrees"), values
     )
-    found = aggregate(outcome(**every))
+    found = aggregate(measurement(**every))
     assert (found.n, found.released) == (len(values), 0)
     empty = (
         found.ncp,
@@ -76,25 +78,21 @@ def test_nothing_released_is_none_and_not_zero(values: list[float | None]) -> No
     assert (found.proven, found.pure, found.k_min, found.k_effective_n) == (None, None, None, 0)
 
 
-def test_other_settings_are_left_out_and_runs_found() -> None:
-    usual = outcome(ncp=[0.1])
-    found = Results.of(
-        {"a": usual, "b": replace(usual, options={"alpha": 40})},
-        command="",
-        runs={"a": "a1", "b": "b1"},
-    )
-    assert [a.run_id for a in found.aggregates] == ["a1"]
+def test_other_settings_are_not_judged() -> None:
+    usual = measurement(ncp=[0.1])
+    other = measurement(ncp=[0.9], settings={"alpha": 40})
+    assert judge([usual, other]) == judge([usual])
 
 
 def judged(
     ncp: Values, pureness: Values, grasp: tuple[Values, Values] | None = None, **ours: Values
 ) -> Verdict:
     """Return the verdict on our method against GRASP; against the paper without one."""
-    mine = outcome(ncp=ncp, pureness=pureness, **{"proven": [0.0] * len(ncp), **ours})
-    theirs = [outcome(method="grasp", ncp=grasp[0], pureness=grasp[1])] if grasp else []
+    mine = measurement(ncp=ncp, pureness=pureness, **{"proven": [0.0] * len(ncp), **ours})
+    theirs = [measurement(method="grasp", ncp=grasp[0], pureness=grasp[1])] if grasp else []
     against = "grasp" if grasp else "paper"
     (found,) = [
-        v for v in verdicts([mine, *theirs]) if (v.method, v.against) == ("exact-pureness", against)
+        v for v in judge([mine, *theirs]) if (v.method, v.against) == ("exact-pureness", against)
     ]
     return found
 
@@ -156,21 +154,15 @@ def test_a_verdict_says_by_how_much() -> None:
     )
 
 
-def test_different_explanations_do_not_compare() -> None:
-    ours, theirs = outcome(ncp=[0.1]), outcome(method="grasp", ncp=[0.2])
-    with pytest.raises(InputError, match="different settings"):
-        verdicts([ours, replace(theirs, config=replace(theirs.config, seed=1))])
-
-
 def test_a_k_that_the_paper_does_not_print_has_no_verdict_against_it() -> None:
-    assert published().result("cf-k", 7, "cmc") is None
-    assert verdicts([outcome(k=7, ncp=[0.1])]) == []
+    assert ("cf-k", 7, "cmc") not in published.RESULTS
+    assert judge([measurement(k=7, ncp=[0.1])]) == []
 
 
 def test_mondrian_is_a_yardstick_of_both() -> None:
-    found = verdicts(
+    found = judge(
         [
-            outcome(method=method, ncp=[0.1])
+            measurement(method=method, ncp=[0.1])
             for method in ("grasp", "mondrian-raw", "mondrian", "exact-pureness")
         ]
     )
@@ -185,44 +177,6 @@ def test_mondrian_is_a_yardstick_of_both() -> None:
 
 # --- studies --------------------------------------------------------------------------------------
 
-INTERVALS = {
-    name: [name, f"{name}_low", f"{name}_high"]
-    for name in ("ncp", "pureness", "nearest", "nearest_5", "distance")
-}
-COLUMNS = {
-    "parameters": [
-        "table",
-        "parameter",
-        "value",
-        "method",
-        *INTERVALS["ncp"],
-        *INTERVALS["pureness"],
-        "seconds",
-        "n",
-    ],
-    "fairness": [
-        *["table", "k", "method", "by", "group", "metric", "mean", "low", "high", "n"],
-        *["difference", "difference_low", "difference_high"],
-    ],
-    "plausibility": [
-        "table",
-        "method",
-        "k",
-        *INTERVALS["nearest"],
-        *INTERVALS["nearest_5"],
-        "n",
-        "unit",
-    ],
-    "frontier": [
-        "table",
-        "k",
-        "method",
-        *INTERVALS["ncp"],
-        *INTERVALS["pureness"],
-        "released",
-        "n",
-    ],
-}
 NCP = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, None, 0.0, 0.0, 0.2, 0.2, 0.1)
 PURE = (1.0, 1.0, 1.0, 1.0, 0.4, 1.0, None, 1.0, 1.0, 0.8, 1.0, 1.0)
 GROUPS = ("minority",) * 5 + ("other",) + ("majority",) * 6
@@ -231,67 +185,27 @@ GROUPS = ("minority",) * 5 + ("other",) + ("majority",) * 6
 def studied(
     method: str = "exact-pureness", k: int = 10, table: str = "german", **changes: Any
 ) -> Measurement:
-    """Return an outcome whose means can be added up: 2.6 of NCP and 10.2 of pureness over eleven
+    """Return a measurement whose means can be added up: 2.6 of NCP and 10.2 of pureness over eleven
     explanations.
     """
-    figures = {
-        "ncp": NCP,
-        "pureness": PURE,
-        "k": tuple(None if value is None else 12.0 for value in NCP),
-        "nearest": tuple(None if value is None else 2 * value for value in NCP),
-        "nearest_5": tuple(None if value is None else 4 * value for value in NCP),
-        "distance": tuple(None if value is None else value / 2 for value in NCP),
-    }
     usual = {
-        "seconds": 6.0,
-        "figures": figures,
         "groups": GROUPS,
         "groups_asking": tuple(reversed(GROUPS)),
+        "ncp": list(NCP),
+        "pureness": list(PURE),
     }
-    return replace(outcome(table, method, k, ncp=[None] * 12), **{**usual, **changes})
+    return measurement(table, method, k, **{**usual, **changes})
 
 
-def of_job(job: Job) -> Measurement:
-    return studied(job.method, job.k, job.table, options=job.options)
-
-
-@pytest.mark.parametrize("name", list(STUDIES))
-def test_rows_have_their_columns_and_say_which_job_they_are_of(name: str) -> None:
-    jobs = STUDIES[name].jobs(["german", "heart"], 50)
-    config = reproduced.config(table="german")
-    outcomes = {job.key(config): of_job(job) for job in jobs}
-    assert len(outcomes) == len(jobs)  # no job twice
-    found = STUDIES[name].rows(outcomes)
-    assert all(list(row) == ["piece", *COLUMNS[name]] for row in found)
-    assert {row["piece"] for row in found} == set(outcomes)
-    assert STUDIES[name].rows({}) == []
-    assert STUDIES[name].jobs([], 50) == []
-
-
-@pytest.mark.parametrize("name", ["parameters", "fairness", "plausibility"])
-def test_grasp_can_be_asked_for_less(name: str) -> None:
-    jobs = STUDIES[name].jobs(["german", "heart"], 7)
-    assert {job.asked for job in jobs if job.method == "grasp"} == {7}
-
-
-def test_parameters_are_those_of_figure_4() -> None:
-    jobs = STUDIES["parameters"].jobs(["german", "adult"], 50)
-    assert {job.table for job in jobs} == {"german"}
-    assert {job.asked for job in jobs} == {50}
-    assert STUDIES["parameters"].jobs(["adult"], 50) == []
-    usual = GraspProtector()
-    assert {"k": 10, "alpha": usual.alpha, "iterations": usual.iterations} == USUAL
-    found = STUDIES["parameters"].rows({f"{i}": of_job(job) for i, job in enumerate(jobs)})
-    shown = [(row["method"], row["parameter"], row["value"]) for row in found]
-    exact = [("exact-pureness", "k", value) for value in PARAMETERS["k"]]
-    grasp = [("grasp", name, value) for name, values in PARAMETERS.items() for value in values]
-    assert sorted(shown) == sorted(exact + grasp)
-    assert len(jobs) == len(shown) - 2  # the usual settings are a value of all three, measured once
-    assert found[0]["seconds"] == 0.5
+def rows_of_groups(measured: Measurement) -> dict[tuple[str, str, str], StudyRow]:
+    rows = list(fairness_rows(measured))
+    by_name = {(row["by"], row["group"], row["metric"]): row for row in rows}
+    assert len(by_name) == len(rows) == 8
+    return by_name
 
 
 def test_a_mean_is_over_what_was_released() -> None:
-    (row,) = STUDIES["frontier"].rows({"key": studied("exact-ncp", 3, "cmc")})
+    row = frontier_row(studied("exact-ncp", 3, "cmc"))
     assert row["ncp"] == pytest.approx(2.6 / 11)
     assert row["pureness"] == pytest.approx(10.2 / 11)
     assert row["ncp_low"] < row["ncp"] < row["ncp_high"]
@@ -300,69 +214,131 @@ def test_a_mean_is_over_what_was_released() -> None:
 
 
 def test_nothing_released_is_no_figure() -> None:
-    nothing = dict.fromkeys(studied().figures, (None,) * 12)
-    (row,) = STUDIES["frontier"].rows({"key": studied(figures=nothing)})
-    assert (row["ncp"], row["ncp_low"], row["pureness_high"], row["released"], row["n"]) == (
-        None,
-        None,
-        None,
-        0,
-        0,
-    )
+    nothing = [None] * 12
+    row = frontier_row(studied(ncp=nothing, pureness=nothing))
+    assert row["ncp"] is row["ncp_low"] is row["pureness_high"] is None
+    assert (row["released"], row["n"]) == (0, 0)
 
 
 def test_groups_are_compared_by_hand() -> None:
-    found = STUDIES["fairness"].rows({"key": studied()})
-    by = {(row["by"], row["group"], row["metric"]): row for row in found}
-    assert len(by) == len(found) == 8
-    minority, majority = (
-        by["counterfactual", "minority", "ncp"],
-        by["counterfactual", "majority", "ncp"],
-    )
+    rows = rows_of_groups(studied())
+    minority = rows["counterfactual", "minority", "ncp"]
+    majority = rows["counterfactual", "majority", "ncp"]
     assert (minority["mean"], minority["n"]) == (pytest.approx(0.3), 5)
     assert (majority["mean"], majority["n"]) == (pytest.approx(0.1), 5)  # one of six was withheld
     assert minority["difference"] == majority["difference"] == pytest.approx(0.2)
     assert 0 < minority["difference_low"] < 0.2 < minority["difference_high"] < 0.4
-    assert by["counterfactual", "minority", "pureness"]["mean"] == pytest.approx(0.88)
-    assert by["asking", "minority", "ncp"]["mean"] == pytest.approx(0.5 / 5)
-    assert by["asking", "majority", "ncp"]["mean"] == pytest.approx(2.1 / 6)
+    assert rows["counterfactual", "minority", "pureness"]["mean"] == pytest.approx(0.88)
+    assert rows["asking", "minority", "ncp"]["mean"] == pytest.approx(0.5 / 5)
+    assert rows["asking", "majority", "ncp"]["mean"] == pytest.approx(2.1 / 6)
 
 
 def test_groups_too_small_for_an_interval_have_none() -> None:
     groups = ("minority",) * 4 + ("majority",) * 8
-    found = STUDIES["fairness"].rows(
-        {"key": studied(groups=groups, groups_asking=("majority",) * 12)}
-    )
-    by = {(row["by"], row["group"], row["metric"]): row for row in found}
-    few, many = by["counterfactual", "minority", "ncp"], by["counterfactual", "majority", "ncp"]
-    assert (few["mean"], few["low"], few["high"]) == (pytest.approx(0.25), None, None)
-    assert many["low"] is not None
+    rows = rows_of_groups(studied(groups=groups, groups_asking=("majority",) * 12))
+    few = rows["counterfactual", "minority", "ncp"]
+    many = rows["counterfactual", "majority", "ncp"]
+    assert (few["mean"], few["mean_low"], few["mean_high"]) == (pytest.approx(0.25), None, None)
+    assert many["mean_low"] is not None
     assert few["difference"] == pytest.approx(0.25 - 1.6 / 7)
     assert few["difference_low"] is None
-    nobody = by["asking", "minority", "ncp"]
-    assert (nobody["mean"], nobody["low"], nobody["n"], nobody["difference"]) == (
-        None,
-        None,
-        0,
-        None,
+    nobody = rows["asking", "minority", "ncp"]
+    assert nobody["mean"] is nobody["mean_low"] is nobody["difference"] is None
+    assert nobody["n"] == 0
+
+
+def test_a_distance_has_its_mean_and_interval() -> None:
+    nearest = np.array([0.2, 0.4, 0.6, 0.8, 1.0])
+    row = plausibility_row(
+        Distances(table="german", method="grasp", k=5, nearest=nearest, nearest_5=2 * nearest)
     )
+    assert (row["nearest"], row["nearest_5"], row["n"]) == (pytest.approx(0.6), 1.2, 5)
+    assert row["nearest_low"] < 0.6 < row["nearest_high"]
 
 
-def test_fairness_measures_what_the_main_tables_do() -> None:
-    found = STUDIES["fairness"].jobs(["adult"], 100)
-    assert Job(table="adult", method="grasp", k=20, asked=100) in found
-    assert Job(table="adult", method="exact-pureness", k=5) in found
-    assert len(found) == 6
+class Asked:
+    """Stands in for what measures, and keeps what it is asked for."""
+
+    def __init__(self) -> None:
+        self.calls: list[dict[str, Any]] = []
+
+    def measure(self, prepared: object, method: str, k: int, **options: Any) -> Measurement:
+        self.calls.append({"method": method, "k": k, **options})
+        return studied(method, k, settings=options.get("settings"))
+
+    def measure_distances(
+        self, prepared: object, method: str, k: int | None = None, **options: Any
+    ) -> Distances:
+        self.calls.append({"method": method, "k": k, **options})
+        values = np.array([0.1, 0.2])
+        return Distances(table="german", method=method, k=k, nearest=values, nearest_5=values)
 
 
-def test_table_8_has_a_column_for_every_nice_and_every_k() -> None:
-    jobs = STUDIES["plausibility"].jobs(["german", "heart"], 20)
-    found = STUDIES["plausibility"].rows({f"{i}": of_job(job) for i, job in enumerate(jobs)})
-    shown = {(row["method"], row["k"]) for row in found}
-    ours = {(method, k) for method in ("grasp", "exact-pureness") for k in (5, 10, 20)}
-    assert shown == {(name, None) for name in NICE} | ours
-    assert found[0]["nearest_5"] == pytest.approx(4 * 2.6 / 11)
-    assert found[0]["unit"] == "sum over features"
+class Table:
+    """Stands in for a table that is ready to be measured."""
+
+    name = "german"
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
+    stand_in = Asked()
+    monkeypatch.setattr(run, "measure", stand_in.measure)
+    monkeypatch.setattr(run, "measure_distances", stand_in.measure_distances)
+    monkeypatch.setattr(run, "measure_nice_distances", stand_in.measure_distances)
+    return stand_in
+
+
+def test_parameters_are_those_of_figure_4(asked: Asked) -> None:
+    rows = run.run_parameters(Table())  # type: ignore[arg-type]
+    shown = [(row["method"], row["parameter"], row["value"]) for row in rows]
+    exact = [("exact-pureness", "k", value) for value in PARAMETERS["k"]]
+    grasp = [("grasp", name, value) for name, values in PARAMETERS.items() for value in values]
+    assert sorted(shown) == sorted(exact + grasp)
+    # The usual settings are a value of all three, and are measured once.
+    assert len(asked.calls) == len(shown) - 2
+    assert {call["n"] for call in asked.calls} == {15}
+    usual = GraspProtector()
+    assert {"k": 10, "alpha": usual.alpha, "iterations": usual.iterations} == USUAL
+
+
+def test_a_parameter_is_the_only_one_that_is_changed(asked: Asked) -> None:
+    run.run_parameters(Table())  # type: ignore[arg-type]
+    changed = [
+        (call["k"], call.get("settings", {})) for call in asked.calls if call["method"] == "grasp"
+    ]
+    assert (30, {}) in changed
+    assert (10, {"alpha": 80}) in changed
+    assert (10, {"iterations": 1}) in changed
+    assert all(k == 10 for k, settings in changed if settings)
+
+
+def test_a_time_is_per_explanation() -> None:
+    assert parameter_row("k", 10, studied())["seconds"] == pytest.approx(2.0 / 12)
+
+
+def test_table_8_has_a_column_for_every_nice_and_every_k(asked: Asked) -> None:
+    rows = run.run_plausibility(Table())  # type: ignore[arg-type]
+    shown = [(row["method"], row["k"]) for row in rows]
+    ours = [(method, k) for method in ("grasp", "exact-pureness") for k in (5, 10, 20)]
+    assert shown == [(name, None) for name in NICE] + ours
+    of_grasp = {call["n"] for call in asked.calls if call["method"] == "grasp"}
+    assert of_grasp == {20}
+
+
+def test_what_the_main_tables_have_is_not_measured_again(asked: Asked) -> None:
+    run.run_table(Table())  # type: ignore[arg-type]
+    main = [call for call in asked.calls if call.get("n_effective") == 20]
+    assert len(main) == 6 * 3
+    assert {call["n"] for call in main if call["method"] == "grasp"} == {100}
+    frontier = [call for call in asked.calls if set(call) == {"method", "k"}]
+    of_frontier = {(call["method"], call["k"]) for call in frontier if call["k"] is not None}
+    assert of_frontier == {
+        (method, k)
+        for method in ("exact-pureness", "exact-ncp")
+        for k in FRONTIER_KS
+        if k not in (5, 10, 20)
+    }
 
 
 # --- what the paper prints ------------------------------------------------------------------------
@@ -415,15 +391,15 @@ def test_tables_are_the_papers(text: str, method: str, k: int, number: int) -> N
     assert heading is not None
     assert ("CF-K" in heading[0], f"= {k})" in heading[0]) == (method == "cf-k", True)
     for name, printed in zip(FIGURES, rows_after(text, rf"Table {number}\. Results"), strict=False):
-        found = [getattr(published().results[method, k, table], name) for table in TABLES]  # type: ignore[index]
+        found = [getattr(published.RESULTS[method, k, table], name) for table in TABLES]  # type: ignore[index]
         scale = 100 if name in ("ncp", "pureness") else 1
         assert [scale * value for value in found] == pytest.approx(printed), name
-    assert f"Table {number}," in published().results[method, k, "adult"].source  # type: ignore[index]
+    assert f"Table {number}," in published.RESULTS[method, k, "adult"].source  # type: ignore[index]
 
 
 def test_descriptions_are_the_papers(text: str) -> None:
     rows, _, unique, below = rows_after(text, r"Table 5\. Description")[:4]
-    found = [published().data[table] for table in TABLES]
+    found = [published.TABLES[table] for table in TABLES]
     assert [data.rows for data in found] == rows
     assert [100 * data.unique for data in found] == pytest.approx(unique)
     assert [100 * data.below_10 for data in found] == pytest.approx(below)
@@ -433,20 +409,20 @@ def test_distances_are_the_papers(text: str) -> None:
     for name, number in (("nearest", "1NN"), ("nearest_5", "5NN")):
         line = re.search(rf"^{number} (.+)$", text, re.M)
         assert line is not None
-        assert [getattr(found, name) for found in published().plausibility] == [
+        assert [getattr(found, name) for found in published.DISTANCES] == [
             float(word) for word in line[1].split()
         ]
-    order = [(found.method, found.k) for found in published().plausibility]
+    order = [(found.method, found.k) for found in published.DISTANCES]
     nice = [f"nice-{how}" for how in ("none", "sparsity", "proximity", "plausibility")]
     assert order == [*((method, None) for method in nice), ("cf-k", 5), ("cf-k", 10), ("cf-k", 20)]
 
 
 def test_shares_are_shares() -> None:
-    for found in published().results.values():
+    for found in published.RESULTS.values():
         assert 0 <= found.ncp <= 1
         assert 0.5 <= found.pureness <= 1
-    assert published().results["cf-k", 10, "adult"].ncp == 0.0055
-    assert published().data["adult"].unique == 0.0317
+    assert published.RESULTS["cf-k", 10, "adult"].ncp == 0.0055
+    assert published.TABLES["adult"].unique == 0.0317
 
 
 def test_both_forms_of_cdm_imply_one_number_of_explanations_per_table() -> None:
@@ -461,7 +437,7 @@ def test_both_forms_of_cdm_imply_one_number_of_explanations_per_table() -> None:
     }
     off = {
         key
-        for key, r in published().results.items()
+        for key, r in published.RESULTS.items()
         if abs(r.cdm / explained[key[2]] - r.cdm_per_explanation) > 0.02
     }
     assert off == {("mondrian", 5, "german")}  # printed as 6.07, where 402 / 60 is 6.70
