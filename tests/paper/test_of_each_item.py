@@ -25,7 +25,7 @@ class Item(NamedTuple):
     test: str  # path of a file below tests/, "::", and the function
 
 
-REPRODUCTION = "docs/explanation/reproduction.md"
+REPRODUCTION = "docs/reproduction/index.md"
 METRICS = "docs/reference/metrics.md"
 AUDITS = "docs/reference/audits.md"
 RECOURSE = "docs/how-to/use-recourse-methods.md"
