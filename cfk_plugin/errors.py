@@ -158,10 +158,15 @@ def require(
     return value
 
 
-def listed(names: Sequence[Any], most: int = 10) -> str:
+_MAX_LISTED = 10
+
+
+def listed(names: Sequence[Any]) -> str:
     """List the first of the names, and say how many more there are."""
-    rest = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(map(repr, names[:most])) + rest
+    text = ", ".join(map(repr, names[:_MAX_LISTED]))
+    if len(names) > _MAX_LISTED:
+        text += f" and {len(names) - _MAX_LISTED} more"
+    return text
 
 
 def kinds_of(classes: Sequence[Any]) -> str:

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from cfk_plugin.data.policy import DesiredRange
+from cfk_plugin.data.region import part_contains
 from cfk_plugin.errors import AdapterError
 from cfk_plugin.hookspecs import (
     CONSTRAINTS,
@@ -27,10 +29,10 @@ from cfk_plugin.hookspecs import (
     constraints_of,
     desired_of,
     hookimpl,
+    places_of,
     released_cells,
 )
 from cfk_plugin.release.results import GeneralizedCounterfactual
-from cfk_plugin.source import DesiredRange, part_contains, places_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

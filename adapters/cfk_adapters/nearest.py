@@ -7,12 +7,14 @@ start without any other library.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
-from cfk_plugin.errors import AdapterError
+from cfk_plugin.data.model import predict_of
+from cfk_plugin.data.policy import desired_as
+from cfk_plugin.errors import AdapterError, HostOnly
 from cfk_plugin.hookspecs import (
     AnswerRequest,
     CounterfactualBatch,
@@ -23,7 +25,6 @@ from cfk_plugin.hookspecs import (
     without_constraints,
 )
 from cfk_plugin.metrics.heom import Heom, HeomCodes
-from cfk_plugin.source import desired_as, predict_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from cfk_plugin.release.explanations import Explanations
 
 
-class NearestUnlikeNeighbour:
+class NearestUnlikeNeighbour(HostOnly):
     """Explain a prediction by the nearest training row with the desired one, by HEOM distance.
 
     It holds the training rows and returns them: it refuses to be pickled, its `repr` shows counts,
@@ -67,6 +68,10 @@ class NearestUnlikeNeighbour:
     """
 
     instance_based = True
+    _refusal = (
+        AdapterError,
+        "a {} holds training rows and refuses to be pickled; rebuild it instead",
+    )
 
     def __init__(
         self,
@@ -85,16 +90,8 @@ class NearestUnlikeNeighbour:
         self._predicted: NDArray[Any] | None = None
         self._codes: HeomCodes | None = None
 
-    def __repr__(self) -> str:
-        """Show counts, never a value."""
-        return f"NearestUnlikeNeighbour({len(self._train)} rows, {len(self.features)} features)"
-
-    def __reduce__(self) -> NoReturn:
-        """Refuse to be pickled: the copy would hold every training row."""
-        raise AdapterError(
-            "a NearestUnlikeNeighbour holds training rows and refuses to be pickled; rebuild it"
-            " instead"
-        )
+    def _counts(self) -> str:
+        return f"{len(self._train)} rows, {len(self.features)} features"
 
     @property
     def predicted(self) -> NDArray[Any]:

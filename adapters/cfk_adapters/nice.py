@@ -18,10 +18,10 @@ from cfk_plugin.hookspecs import (
     constraints_of,
     desired_of,
     hookimpl,
+    places_of,
     released_cells,
     without_constraints,
 )
-from cfk_plugin.source import places_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

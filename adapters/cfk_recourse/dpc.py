@@ -376,7 +376,6 @@ class DPC(HostOnly):
             PublicEncoder(PublicDomain.of(population)),
             list(population.schema.features),
         )
-        self._schema = population.schema
         ask = LabelModel(model, features)
         slope = (
             check_gradient(self.gradient)

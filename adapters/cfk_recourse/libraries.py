@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import random
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
+from pandas.api.types import is_numeric_dtype
 
 from cfk_adapters.dice import DiceSource
-from cfk_plugin.errors import AdapterError
+from cfk_plugin.errors import AdapterError, HostOnly
 from cfk_plugin.hookspecs import AdaptContext, ask
 from cfk_recourse.encoding import Encoding, Points
 
@@ -21,27 +22,21 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-SEARCHES = ("random", "kdtree", "genetic")
 
-
-class _Rows:
+class _Rows(HostOnly):
     """Base of holders of training rows."""
 
     instance_based = True
+    _refusal = (
+        AdapterError,
+        "a {} holds training rows and refuses to be pickled; rebuild it instead",
+    )
 
     def __init__(self, train: pd.DataFrame) -> None:
         self._train = train.reset_index(drop=True)
 
-    def __repr__(self) -> str:
-        """Show counts, never a value."""
-        return f"{type(self).__name__}({len(self._train)} rows, {self._train.shape[1]} features)"
-
-    def __reduce__(self) -> NoReturn:
-        """Refuse to be pickled: the copy would hold every training row."""
-        raise AdapterError(
-            f"a {type(self).__name__} holds training rows and refuses to be pickled; rebuild it"
-            " instead"
-        )
+    def _counts(self) -> str:
+        return f"{len(self._train)} rows, {self._train.shape[1]} features"
 
 
 class Nice:
@@ -61,7 +56,9 @@ class Nice:
     ) -> None:
         self._model, self._columns = model, list(train.columns)
         self._text = {
-            str(name): _categories(train[name]) for name in train if not _is_number(train[name])
+            str(name): _categories(train[name])
+            for name in train
+            if not is_numeric_dtype(train[name])
         }
         self._rows = self.encode(train)
         classes = list(model.classes_)
@@ -292,10 +289,6 @@ def _columns(frame: pd.DataFrame, train: pd.DataFrame) -> pd.DataFrame:
     if missing := [str(name) for name in train.columns if name not in frame.columns]:
         raise AdapterError(f"the queries have no column {', '.join(missing)}")
     return frame[train.columns.tolist()]
-
-
-def _is_number(column: pd.Series[Any]) -> bool:
-    return bool(pd.api.types.is_numeric_dtype(column))
 
 
 def _filled(column: pd.Series[Any]) -> NDArray[np.object_]:

@@ -5,13 +5,14 @@ model.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
-from cfk_plugin.errors import AdapterError, quiet
-from cfk_plugin.source import desired_as, predict_of
+from cfk_plugin.data.model import predict_of
+from cfk_plugin.data.policy import desired_as
+from cfk_plugin.errors import AdapterError, HostOnly, quiet
 from cfk_recourse.encoding import Encoding, Points
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     Mask = NDArray[np.bool_]
 
 
-class Recourse(ABC):
+class Recourse(HostOnly, ABC):
     """Base of explainers that search for a counterfactual near the query.
 
     A subclass implements `_search`. What it finds is decoded to a row, and counts if the model
@@ -50,6 +51,10 @@ class Recourse(ABC):
     """
 
     instance_based = False
+    _refusal = (
+        AdapterError,
+        "a {} holds training rows and refuses to be pickled; rebuild it instead",
+    )
 
     def __init__(
         self,
@@ -66,16 +71,8 @@ class Recourse(ABC):
         self._model = model
         self.encoding = Encoding(self._train)
 
-    def __repr__(self) -> str:
-        """Show counts, never a value."""
-        return f"{type(self).__name__}({len(self._train)} rows, {len(self.features)} features)"
-
-    def __reduce__(self) -> NoReturn:
-        """Refuse to be pickled: the copy would hold training rows."""
-        name = type(self).__name__
-        raise AdapterError(
-            f"a {name} holds training rows and refuses to be pickled; rebuild it instead"
-        )
+    def _counts(self) -> str:
+        return f"{len(self._train)} rows, {len(self.features)} features"
 
     def explain(self, X: pd.DataFrame) -> pd.DataFrame:
         """Return one counterfactual per query, in the queries' index; missing values where none was

@@ -55,7 +55,6 @@ class Register(AuditRows):
             people, Schema.from_frame(people, quasi_identifiers=quasi_identifiers)
         )
         self.quasi_identifiers = population.schema.quasi_identifiers
-        self.private = population.schema.private
         self.cells, self.cell_of = population.cells, population.cell_of(np.arange(len(people)))
         self.domains = population.domains
         codes = population.encode(people)[0]

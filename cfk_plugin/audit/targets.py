@@ -675,7 +675,7 @@ class AuditRun:
     ) -> None:
         whole_number("seed", seed, 0)
         check_n_jobs(n_jobs)
-        self.owner, self.seed = owner, seed
+        self.owner = owner
         self._started = time.perf_counter()
         self._n_jobs, self._kept, self._progress = n_jobs, kept, progress or (lambda *_: None)
         self._done, self._total = 0, total

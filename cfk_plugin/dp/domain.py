@@ -22,7 +22,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from cfk_plugin.data.domain import Domain
 from cfk_plugin.data.intake import table_of
 from cfk_plugin.data.population import Population
-from cfk_plugin.data.region import to_text
+from cfk_plugin.data.region import is_missing, to_text
 from cfk_plugin.data.schema import Attribute, Schema, type_of_values
 from cfk_plugin.data.values import conform, dates_of, to_numbers
 from cfk_plugin.errors import InputError, PrivacyLeakWarning, SchemaError
@@ -109,7 +109,7 @@ class PublicColumn:
                 known |= {str(int(value)): known[str(value)] for value in self.values}
             return _each(
                 column,
-                lambda v: missing if _is_missing(v) else known.get(_text_of(v), -1),
+                lambda v: missing if is_missing(v) else known.get(_text_of(v), -1),
                 np.int32,
             )
         return self.bins_of(numbers_of(column))
@@ -363,10 +363,6 @@ def _each(column: pd.Series, read: Callable[[Any], Any], dtype: type[Any]) -> ND
     return np.array([*(read(value) for value in distinct), read(None)], dtype=dtype)[at]
 
 
-def _is_missing(value: Any) -> bool:
-    return bool(types.is_scalar(value) and pd.isna(value))
-
-
 def _text_of(value: Any) -> str | None:
     """Spell a category; a fraction in single precision, as the table's dtype may have rounded
     it.
@@ -386,7 +382,7 @@ def _number_of(value: Any) -> float:
     """Return a number, or a date as seconds; NaN for a missing value, infinity for what is
     neither.
     """
-    if _is_missing(value):
+    if is_missing(value):
         return math.nan
     with suppress(Exception):  # whatever else is in a table is not a number
         if isinstance(value, str):

@@ -173,6 +173,9 @@ class CellTree(NamedTuple):
     high: Codes
 
 
+_LEAF_CELLS = 24
+
+
 class CellIndex(NamedTuple):
     """Distinct cells, rearranged so that cells close in cost lie close in memory."""
 
@@ -181,15 +184,15 @@ class CellIndex(NamedTuple):
     original: Ints  # the caller's number of each cell in tree order
 
     @classmethod
-    def build(cls, codes: Codes, weight: Ints, axes: AxisArrays, leaf: int = 24) -> CellIndex:
-        """Split until every node has at most `leaf` cells."""
+    def build(cls, codes: Codes, weight: Ints, axes: AxisArrays) -> CellIndex:
+        """Split until no node has more than `_LEAF_CELLS` cells."""
         cells = np.ascontiguousarray(codes, np.int32).view()
         # always, as kernels are compiled for read-only or writable arrays
         cells.flags.writeable = False
         order, room = np.arange(len(cells), dtype=np.int64), max(2 * len(cells), 1)
         start, stop, child = np.zeros((3, room), np.int64)
         low, high = np.zeros((2, room, cells.shape[1]), np.int32)
-        used = _grow(cells, order, axes, leaf, start, stop, child, low, high)
+        used = _grow(cells, order, axes, _LEAF_CELLS, start, stop, child, low, high)
         start, stop, child = (array[:used].copy() for array in (start, stop, child))
         low, high = (array[:used].copy() for array in (low, high))
         return cls(

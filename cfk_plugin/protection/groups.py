@@ -64,6 +64,9 @@ class Shares(NamedTuple):
     group: Ints
 
 
+_LABEL_WEIGHT = 0.03
+
+
 def group_cells(
     axes: AxisArrays,
     cells: Codes,
@@ -71,7 +74,6 @@ def group_cells(
     k: int,
     labels: Floats | None = None,
     *,
-    label_weight: float = 0.03,
     effort: Effort = "balanced",
     run: Run = lambda work, tables: [*map(work, tables)],
 ) -> Shares:
@@ -80,12 +82,12 @@ def group_cells(
 
     Many cells are divided block by block; the blocks depend on the cells alone, not on how `run`
     executes them. With labels in [0, 1], one per cell, a group that holds both ends loses
-    `label_weight`, next to an NCP of 1.
+    `_LABEL_WEIGHT`, next to an NCP of 1.
     """
     codes, count = np.ascontiguousarray(cells, np.int32), np.asarray(people, np.int64)
     if labels is not None:
         levels, level = np.unique(labels, return_inverse=True)
-        axes = _joined(axes, AxisArrays.of([Axis.interval(label_weight * levels, label_weight)]))
+        axes = _joined(axes, AxisArrays.of([Axis.interval(_LABEL_WEIGHT * levels, _LABEL_WEIGHT)]))
         codes = np.column_stack([codes, level]).astype(np.int32)
     order = np.lexsort(codes.T[::-1])
     shares = _divide_blocks(axes, codes[order], count[order], k, effort, run)

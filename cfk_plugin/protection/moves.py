@@ -65,11 +65,6 @@ class Points(NamedTuple):
         """Overwrite one column of each of some rows with numbers."""
         self.at[rows, columns], self.numbers[rows, columns] = -1, numbers
 
-    def keys(self, entry: Ints) -> list[bytes]:
-        """Return keys by which rows with their entries are recognized."""
-        known = np.where(self.at < 0, self.numbers, 0.0).view(np.int64)
-        return list(map(np.ndarray.tobytes, np.column_stack([entry, self.at, known])))
-
     def joined(self, others: Points) -> Points:
         return Points(*joined(self, others))
 
@@ -119,16 +114,16 @@ class Pools:
                 self._others[j] = None
         return Points(places, intake.numbers)
 
-    def frame(self, points: Points, features: Ints | None = None) -> pd.DataFrame:
-        """Return points as the model takes them, or some of their features."""
+    def frame(self, points: Points) -> pd.DataFrame:
+        """Return points as the model takes them."""
         columns = {}
-        for j in range(len(self._domains)) if features is None else features.tolist():
-            place, other = points.at[:, j], self._others.get(j)
-            columns[self.schema.features[j]] = (
-                self._domains[j].column(place, points.numbers[:, j])
-                if other is None
-                else other.take(place)
-            )
+        for j, feature in enumerate(self.schema.features):
+            place = points.at[:, j]
+            other = self._others.get(j)
+            if other is None:
+                columns[feature] = self._domains[j].column(place, points.numbers[:, j])
+            else:
+                columns[feature] = other.take(place)
         return table_of(columns)
 
     def rows(self, points: Points) -> Intake:

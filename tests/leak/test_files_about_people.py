@@ -22,8 +22,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cfk_plugin import KAnonymizer, Ledger, Population, PrivacyPolicy, Schema
-from cfk_plugin.mlflow import log_protected_model
+from cfk_plugin import KAnonymizer, Ledger, Population, PrivacyPolicy, Schema, log_protected_model
 from cfk_plugin.records.logger import RunLogger
 from cfk_plugin.release.publication import catalogue_page
 from cfk_plugin.report.privacy_report import PrivacyReport

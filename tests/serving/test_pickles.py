@@ -13,9 +13,8 @@ import pandas as pd
 import pytest
 from sklearn.linear_model import LogisticRegression
 
-from cfk_plugin import Population, PrivacyPolicy, Schema
+from cfk_plugin import Population, PrivacyPolicy, Schema, log_protected_model
 from cfk_plugin.errors import InputError
-from cfk_plugin.mlflow import log_protected_model
 from cfk_plugin.serving.pyfunc import load_inner
 
 SWITCH = "MLFLOW_ALLOW_PICKLE_DESERIALIZATION"
