@@ -136,4 +136,4 @@ reproduction: $(READY)
 clean:
 	rm -rf $(VENV) build dist mlruns mlflow.db report.html .benchmarks .coverage .coverage.* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache \
 		tests/browser/node_modules
-	find cfk_plugin adapters tests -name __pycache__ -type d -prune -exec rm -rf {} +
+	find cfk_plugin adapters docs tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -5,6 +5,7 @@ and regions here.
 from __future__ import annotations
 
 import itertools
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -129,6 +130,24 @@ def test_nice_finds_the_nearest_rows_and_none_where_nobody_has_the_outcome() -> 
     assert nice(rows, wrong, model, "absent").positions(rows.head(3)).tolist() == [-1, -1, -1]
 
 
+def test_a_query_without_an_answer_is_left_out(
+    prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class LeavesOutTheFirst:
+        def positions(self, queries: pd.DataFrame) -> Any:
+            positions = np.arange(len(queries))
+            positions[0] = -1
+            return positions
+
+    monkeypatch.setattr(prepare_module, "nice", lambda *_: LeavesOutTheFirst())
+    fewer = reproduced.prepared()
+    assert (fewer.summary.explained, fewer.summary.unanswered) == (11, 1)
+    queries = prepared.queries.iloc[1:].reset_index(drop=True)
+    pd.testing.assert_frame_equal(fewer.queries, queries)
+    chosen = prepared.train.iloc[1:12].reset_index(drop=True)
+    pd.testing.assert_frame_equal(fewer.counterfactuals, chosen)
+
+
 def test_a_table_without_a_query_is_refused() -> None:
     table = reproduced.table()
     everybody = table.frame.assign(disease="absent")
@@ -143,34 +162,38 @@ def test_a_table_without_a_query_is_refused() -> None:
 
 @pytest.mark.parametrize("method", list(METHODS))
 def test_figures_are_those_of_the_released_regions(prepared: Prepared, method: str) -> None:
-    found = measure(prepared, method, 5, n=4, n_effective=2)
+    started = time.perf_counter()
+    measured = measure(prepared, method, 5, n=4, n_effective=2)
+    elapsed = time.perf_counter() - started
     entries = fit_method(prepared, method, 5).transform(prepared.counterfactuals.head(4))
     predicted = prepared.model.predict(prepared.train) == "absent"
     for i, entry in enumerate(entries):
         inside = np.array([entry.region.contains(row) for _, row in prepared.train.iterrows()])
-        figures = found.figures.iloc[i]
+        figures = measured.figures.iloc[i]
         assert figures["ncp"] == pytest.approx(ncp(entry.region, prepared.population))
         assert figures["k"] == inside.sum() >= 5
         assert figures["k_desired"] == (inside & predicted).sum()
         assert figures["agrees"] == float(2 * (inside & predicted).sum() >= inside.sum())
-    assert (found.table, found.method, found.k) == ("heart", method, 5)
-    assert found.n == len(found.groups) == len(found.groups_asking) == 4
+    assert (measured.table, measured.method, measured.k) == ("heart", method, 5)
+    assert measured.n == len(measured.groups) == len(measured.groups_asking) == 4
     n_measured = {"grasp": 0, "reciprocal": 4}.get(method, 2)
-    assert len(found.known("k_effective")) == n_measured
-    assert found.seconds >= found.model_seconds > 0
+    assert len(measured.known("k_effective")) == n_measured
+    assert elapsed > measured.seconds >= measured.model_seconds > 0
 
 
 def test_methods_are_what_they_are_called(prepared: Prepared) -> None:
-    found = {name: measure(prepared, name, 8) for name in METHODS}
-    ncp_of = {name: measured.known("ncp").mean() for name, measured in found.items()}
-    pureness_of = {name: measured.known("pureness").mean() for name, measured in found.items()}
+    measurements = {name: measure(prepared, name, 8) for name in METHODS}
+    ncp_of = {name: measured.known("ncp").mean() for name, measured in measurements.items()}
+    pureness_of = {
+        name: measured.known("pureness").mean() for name, measured in measurements.items()
+    }
     assert all(ncp_of["exact-ncp"] <= value + 1e-12 for value in ncp_of.values())
     assert all(
         pureness_of["exact-pureness"] >= pureness_of[name] for name in ("exact-ncp", "grasp")
     )
     assert ncp_of["mondrian"] < ncp_of["mondrian-raw"]
-    assert set(found["exact-ncp"].figures["proven"]) == {1.0}
-    assert found["reciprocal"].known("k_effective").min() >= 8
+    assert set(measurements["exact-ncp"].figures["proven"]) == {1.0}
+    assert measurements["reciprocal"].known("k_effective").min() >= 8
 
 
 def test_settings_reach_the_method(prepared: Prepared) -> None:
@@ -214,34 +237,34 @@ def combinations(
 
 
 def test_a_region_is_as_far_as_its_value_combinations_are_on_average(prepared: Prepared) -> None:
-    found = measure_distances(prepared, "exact-ncp", 5, n=6)
+    distances = measure_distances(prepared, "exact-ncp", 5, n=6)
     entries = fit_method(prepared, "exact-ncp", 5).transform(prepared.counterfactuals.head(6))
     for i, entry in enumerate(entries):
         rows = combinations(entry.region, prepared.counterfactuals.iloc[i], prepared.train)
         assert len(rows) <= 100  # so that all are drawn
-        near = found.nearest[i], found.nearest_5[i]
+        near = distances.nearest[i], distances.nearest_5[i]
         assert near == pytest.approx(mean_distances(rows, prepared.train))
-    assert len(found.nearest) == 6
-    assert (found.nearest > 0).any()
-    assert (found.table, found.method, found.k) == ("heart", "exact-ncp", 5)
+    assert len(distances.nearest) == 6
+    assert (distances.nearest > 0).any()
+    assert (distances.table, distances.method, distances.k) == ("heart", "exact-ncp", 5)
 
 
 def test_nice_returns_training_rows_where_it_optimises_nothing(prepared: Prepared) -> None:
-    found = measure_nice_distances(prepared, "nice-none")
-    assert found.nearest.tolist() == [0.0] * 12
+    distances = measure_nice_distances(prepared, "nice-none")
+    assert distances.nearest.tolist() == [0.0] * 12
     by_hand = [
         mean_distances(row.to_frame().T.astype(prepared.train.dtypes), prepared.train)[1]
         for _, row in prepared.counterfactuals.iterrows()
     ]
-    np.testing.assert_allclose(found.nearest_5, by_hand)
-    assert (found.method, found.k) == ("nice-none", None)
+    np.testing.assert_allclose(distances.nearest_5, by_hand)
+    assert (distances.method, distances.k) == ("nice-none", None)
 
 
 @pytest.mark.parametrize("method", [name for name in NICE if name != "nice-none"])
 def test_nice_makes_up_rows_where_it_optimises(prepared: Prepared, method: str) -> None:
-    found = measure_nice_distances(prepared, method)
-    assert found.nearest.max() > 0
-    assert (found.nearest <= found.nearest_5).all()
+    distances = measure_nice_distances(prepared, method)
+    assert distances.nearest.max() > 0
+    assert (distances.nearest <= distances.nearest_5).all()
 
 
 def test_an_auto_encoder_knows_rows_like_those_it_was_trained_on() -> None:

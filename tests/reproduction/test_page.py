@@ -239,6 +239,10 @@ def test_bars_are_the_means_of_groups(results: Results) -> None:
     ]
     assert [bar.get_height() for bar in bars] == pytest.approx([100 * row["mean"] for row in rows])
     assert set(panel.get_legend_handles_labels()[1]) == {"minority", "majority"}
+    centres = [bar.get_x() + bar.get_width() / 2 for bar in bars]
+    shift = {"minority": -0.2, "majority": 0.2}
+    expected = [TABLES.index(row["table"]) + shift[row["group"]] for row in rows]
+    assert centres == pytest.approx(expected)
 
 
 # --- the page of the documentation ----------------------------------------------------------------

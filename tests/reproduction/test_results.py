@@ -108,6 +108,10 @@ VERDICTS: dict[str, tuple[Verdict, tuple[str, str, bool]]] = {
     ),
     "equal at the other": (judged([0.0], [1.0], ([0.0], [0.9])), ("equal", "reached", True)),
     "a tie elsewhere": (judged([0.1], [0.9], ([0.2], [0.9])), ("reached", "tied", False)),
+    "a tie in one figure of what is proven": (
+        judged([0.1], [0.9], ([0.2], [0.9]), proven=[1.0]),
+        ("reached", "tied", False),
+    ),
     "a tie that is proven": (
         judged([0.1], [1.0], ([0.1], [1.0]), proven=[1.0]),
         ("equal", "equal", True),
@@ -122,6 +126,10 @@ VERDICTS: dict[str, tuple[Verdict, tuple[str, str, bool]]] = {
     "nothing in common": (
         judged([None], [None], ([0.1], [1.0])),
         ("not measured", "not measured", False),
+    ),
+    "one that GRASP withheld": (
+        judged([0.1, 0.9], [1.0, 0.0], ([0.2, None], [0.8, None])),
+        ("reached", "reached", True),
     ),
     # GRASP was asked for two, and ours withheld the first: one is common.
     "one in common": (
@@ -152,6 +160,18 @@ def test_a_verdict_says_by_how_much() -> None:
         0,
         False,
     )
+
+
+def test_a_verdict_on_nothing_proves_nothing() -> None:
+    assert VERDICTS["nothing in common"][0].optimal is False
+    assert VERDICTS["a tie that is proven"][0].optimal is True
+
+
+def test_grasp_is_compared_on_the_explanations_that_it_was_asked_for() -> None:
+    grasp = measurement(method="grasp", ncp=[0.1])
+    mondrian = measurement(method="mondrian-raw", ncp=[0.3, 0.9])
+    (verdict,) = [v for v in judge([grasp, mondrian]) if v.against == "mondrian-raw"]
+    assert (verdict.n, verdict.ncp, verdict.their_ncp) == (1, 0.1, 0.3)
 
 
 def test_a_k_that_the_paper_does_not_print_has_no_verdict_against_it() -> None:
@@ -242,6 +262,8 @@ def test_groups_too_small_for_an_interval_have_none() -> None:
     assert many["mean_low"] is not None
     assert few["difference"] == pytest.approx(0.25 - 1.6 / 7)
     assert few["difference_low"] is None
+    swapped = rows_of_groups(studied(groups=("majority",) * 4 + ("minority",) * 8))
+    assert swapped["counterfactual", "minority", "ncp"]["difference_low"] is None
     nobody = rows["asking", "minority", "ncp"]
     assert nobody["mean"] is nobody["mean_low"] is nobody["difference"] is None
     assert nobody["n"] == 0
