@@ -27,7 +27,7 @@ from hypothesis import strategies as st
 import budget_workload
 from cfk_plugin import BudgetAccountant, Ledger, Population, Schema
 from cfk_plugin.errors import BudgetError, LedgerError
-from cfk_plugin.records.budget import Budget, Order
+from cfk_plugin.records.composition import Budget, RenyiOrder, largest_rho
 from commands import cfk
 
 Open = Callable[..., BudgetAccountant]
@@ -280,7 +280,8 @@ def test_spends_never_exceed_the_ceiling_and_what_is_left_can_be_spent(
 
 
 def gaussian(accountant: BudgetAccountant, epsilon: float, delta: float, times: int = 1) -> float:
-    rho = Order.of(Budget(epsilon, delta)).rho  # type: ignore[union-attr] - a delta has an order
+    rho = largest_rho(epsilon, delta)
+    assert rho is not None  # because delta is above 0
     for _ in range(times):
         accountant.spend(None, epsilon, delta, what="fit", rho=rho)
     return rho
@@ -323,7 +324,7 @@ def test_what_is_concentrated_is_added_at_one_order_and_pure_epsilons_to_it() ->
     accountant = BudgetAccountant(2.0, 1e-6)
     rho = gaussian(accountant, 0.4, 1e-8, times=9)
     accountant.spend(None, 0.25, what="pure")
-    alpha = Order.of(Budget(2.0, 1e-6)).alpha  # type: ignore[union-attr]
+    alpha = RenyiOrder.of(Budget(2.0, 1e-6)).alpha  # type: ignore[union-attr]
     loss = (
         9 * alpha * rho
         + 0.25
