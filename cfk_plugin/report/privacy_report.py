@@ -47,7 +47,7 @@ from cfk_plugin.report.runs import Evidence, Pooled
 
 if TYPE_CHECKING:
     from cfk_plugin.hookspecs import Progress
-    from cfk_plugin.records.reading import Moment
+    from cfk_plugin.records.period import Moment
 
 
 SUFFIXES = (".html", ".json", ".md")

@@ -20,29 +20,23 @@ from cfk_plugin.audit.result import GUESSES
 from cfk_plugin.data.policy import sha256_of
 from cfk_plugin.errors import InputError, TrackingError, require
 from cfk_plugin.hookspecs import Progress
+from cfk_plugin.records.artifacts import Artifacts
+from cfk_plugin.records.period import Moment, Period, moment_text
 from cfk_plugin.records.reading import (
-    CERTIFICATE,
-    Artifacts,
-    Moment,
-    Period,
-    Shard,
-    Workers,
-    counted,
     experiment_named,
-    frame_of,
     ids_of,
-    moment_text,
     names_of_experiments,
     opened,
-    read_shard,
     run_named,
     runs_in,
     summaries_of,
 )
 from cfk_plugin.records.record import FLOOR, SCHEMA_VERSION
 from cfk_plugin.records.run import ASKED, EVALUATION, UNTRACKED
+from cfk_plugin.records.shards import CERTIFICATE, Shard, counted, frame_of, read_shard
 from cfk_plugin.records.summary import SUMMARY, Figures, Summary
 from cfk_plugin.records.tables import SUFFIX
+from cfk_plugin.records.workers import Workers
 from cfk_plugin.report.data import NOT_MEASURED, OF_MODELS, Amount, Attack, Family
 from cfk_plugin.report.disclosure import Audited
 
@@ -263,12 +257,12 @@ class Held:
 
     def shard(self, name: str, period: Period) -> Shard | None:
         """Read a file of explanations with its recount; None if it has no rows."""
-        where = self.artifacts.where(f"{EXPLANATIONS}/{name}")
-        with self.artifacts.local(f"{EXPLANATIONS}/{name}") as rows:
-            if name not in self.recounted:
-                return read_shard(name, rows, None, where, period)
-            with self.artifacts.local(f"{RECOUNT}/{name}") as recount:
-                return read_shard(name, rows, recount, where, period)
+        path = f"{EXPLANATIONS}/{name}"
+        explanations = self.artifacts.content(path)
+        recount = None
+        if name in self.recounted:
+            recount = self.artifacts.content(f"{RECOUNT}/{name}")
+        return read_shard(name, explanations, recount, self.artifacts.where(path), period)
 
 
 def look(folder: Path, tracking_uri: str, run: Run) -> Held:

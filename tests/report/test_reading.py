@@ -536,8 +536,8 @@ def test_a_store_that_hangs_is_given_up_and_keeps_no_process_alive(
 ) -> None:
     run_id = start(experiment)
     add(run_id, [15])
-    monkeypatch.setattr("cfk_plugin.records.reading.PATIENCE", 0.05)
-    monkeypatch.setattr("cfk_plugin.records.reading._FAREWELL", 0.05)
+    monkeypatch.setattr("cfk_plugin.records.workers.PATIENCE", 0.05)
+    monkeypatch.setattr("cfk_plugin.records.workers._FAREWELL", 0.05)
     here: contextvars.ContextVar[str] = contextvars.ContextVar("here", default="nowhere")
     here.set("a workspace")  # as MLflow keeps one
     silent, found, get = threading.Event(), [], mlflow.MlflowClient.get_run
