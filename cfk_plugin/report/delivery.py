@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from cfk_plugin.errors import InputError
 from cfk_plugin.records.artifacts import Artifacts
-from cfk_plugin.records.reading import run_named
 from cfk_plugin.records.run import write
+from cfk_plugin.records.search import run_named
 from cfk_plugin.records.stores import client_of, tracking_errors
 from cfk_plugin.report.data import Amount, Change, ReportData
 from cfk_plugin.report.disclosure import shown, unit_of
