@@ -130,27 +130,31 @@ def _of_same_rows(recount: Columns, steps: NDArray[np.int64], where: str) -> Col
 def counted(
     shards: Sequence[Shard], asked: int, where: str, history: Callable[[], set[tuple[int, int]]]
 ) -> tuple[list[Shard], list[Shard]]:
-    """Return the files that the summary counts, in order, and the others: of interrupted or later
-    attempts.
+    """Return the files that the run's summary counts, in order, and the others.
+
+    The others are of interrupted attempts to log, or of later ones that no summary counts yet. If
+    two files begin with the same number, that counts whose end the run's `history` of summaries
+    has; it is asked for only then.
     """
-    kept: list[Shard] = []
-    summaries: set[tuple[int, int]] | None = None
-    start = 0
     by_start: dict[int, list[Shard]] = {}
     for shard in sorted(shards, key=lambda shard: shard.name):
         by_start.setdefault(shard.first, []).append(shard)
+    kept: list[Shard] = []
+    summaries: set[tuple[int, int]] | None = None
+    start = 0
     while start < asked:
-        here = by_start.get(start, [])
-        if len(here) > 1:
-            summaries = history() if summaries is None else summaries
-            here = [shard for shard in here if (shard.last, shard.end) in summaries]
-        if not here or here[0].end > asked:
+        candidates = by_start.get(start, [])
+        if len(candidates) > 1:
+            if summaries is None:
+                summaries = history()
+            candidates = [shard for shard in candidates if (shard.last, shard.end) in summaries]
+        if not candidates or candidates[0].end > asked:
             raise TrackingError(
                 f"{where}: the run counts {asked} explanations, and there is no file with number"
                 f" {start}; check that no file was deleted, and that this machine sees the disk"
                 " where artifacts are kept"
             )
-        kept.append(here[0])
-        start = here[0].end
-    chosen = {id(shard) for shard in kept}
-    return kept, [shard for shard in shards if id(shard) not in chosen]
+        kept.append(candidates[0])
+        start = candidates[0].end
+    kept_names = {shard.name for shard in kept}
+    return kept, [shard for shard in shards if shard.name not in kept_names]

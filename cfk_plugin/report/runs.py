@@ -1,4 +1,4 @@
-"""What runs hold: explanations and results of audits, from a local store or a tracking server."""
+"""What a report is about: the explanations and the results of audits of some runs."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ class RunEvidence:
         """Whether the logged policy has the hash that the run and all its certificates state."""
         if self.policy is None or self.rows is None:
             return False
-        found = sha256_of(self.policy)
-        stated = self.rows["policy_hash"].dropna() if "policy_hash" in self.rows else ()
-        return self.tags.get("cfk.policy_sha256") == found and all(
-            value == found for value in set(stated)
-        )
+        policy_hash = sha256_of(self.policy)
+        stated = {self.tags.get("cfk.policy_sha256")}
+        if "policy_hash" in self.rows:
+            stated.update(self.rows["policy_hash"].dropna())
+        return stated == {policy_hash}
 
     def setting(self, name: str) -> Any:
         """Return a setting of the policy; for `min_pureness` the floor that applied, if the run has
@@ -80,9 +80,12 @@ class Evidence:
     uncounted: Mapping[str, int] = field(default_factory=dict)
 
     def latest(self, name: str) -> Mapping[str, Any]:
-        return next(
-            (found for run in reversed(self.runs) if (found := getattr(run, name)) is not None), {}
-        )
+        """Return a document of the newest run that has it; empty if none has."""
+        for run in reversed(self.runs):
+            document: Mapping[str, Any] | None = getattr(run, name)
+            if document is not None:
+                return document
+        return {}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -99,9 +102,9 @@ class Pooled:
         runs = [run for run in evidence.runs if run.rows is not None and len(run.rows)]
         tables = []
         for i, run in enumerate(runs):
-            own = (run.policy or {}).get("k")
-            asked = np.nan if own is None else max(int(own), k or 0)
-            tables.append(run.rows.assign(run=np.int32(i), asked_k=asked))  # type: ignore[union-attr]
+            k_of_policy = (run.policy or {}).get("k")
+            asked_k = np.nan if k_of_policy is None else max(int(k_of_policy), k or 0)
+            tables.append(run.rows.assign(run=np.int32(i), asked_k=asked_k))  # type: ignore[union-attr]
         if not tables:
             return cls(pd.DataFrame({name: [] for name in ("status", "k", "run", "asked_k")}), runs)
         # pandas 2 warns that pandas 3 will not leave out columns without a value; both will do.
