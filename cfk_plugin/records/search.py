@@ -37,7 +37,7 @@ def opened(tracking_uri: str | None) -> MlflowClient:
         return client_of(tracking_uri, _SERVER_TIMEOUT, makes=False)
 
 
-def if_there(ask: Callable[[], Answer]) -> Answer | None:
+def _if_there(ask: Callable[[], Answer]) -> Answer | None:
     """Return what MLflow answers, or None if it does not have what was asked for."""
     with tracking_errors(_UNREADABLE):
         try:
@@ -64,7 +64,7 @@ def ids_of(run_ids: object) -> list[str]:
 
 def run_named(client: MlflowClient, run_id: str) -> Run:
     """Return a run by its id; one that was deleted is refused."""
-    run = if_there(lambda: client.get_run(run_id))
+    run = _if_there(lambda: client.get_run(run_id))
     if run is None:
         raise InputError(
             f"there is no run {run_id}; check the id, and that the tracking URI is its store's"
@@ -82,9 +82,9 @@ def experiment_named(client: MlflowClient, name: str) -> Experiment:
     One that was deleted is refused.
     """
     if name.startswith(_ID_PREFIX):
-        experiment = if_there(lambda: client.get_experiment(name.removeprefix(_ID_PREFIX)))
+        experiment = _if_there(lambda: client.get_experiment(name.removeprefix(_ID_PREFIX)))
     else:
-        experiment = if_there(lambda: client.get_experiment_by_name(name))
+        experiment = _if_there(lambda: client.get_experiment_by_name(name))
     if experiment is None:
         raise InputError(
             f"there is no experiment {name!r} in this store; it has {_experiments(client)}"
