@@ -280,17 +280,18 @@ def budget_show(
     to.
     """
     from cfk_plugin.records.account import accounts
-    from cfk_plugin.records.composition import Budget, largest_rho
+    from cfk_plugin.records.composition import Spend, largest_rho
 
     if next_epsilon is None and delta:
         raise InputError("--delta is that of the next fit; give its ε, too, with --next")
-    next_fit = None if next_epsilon is None else Budget.read(next_epsilon, delta)
+    next_fit = None
+    if next_epsilon is not None:
+        next_fit = Spend.read(next_epsilon, delta, largest_rho(next_epsilon, delta))
     with _opened(url, key_file) as book:
         known = accounts(book)
     accounts_then: list[Account | None] = [None] * len(known)
     if next_fit is not None:
-        rho = largest_rho(next_fit.epsilon, next_fit.delta)
-        accounts_then = [account.after(next_fit, rho=rho) for account in known]
+        accounts_then = [account.after(next_fit) for account in known]
     if as_json:
         plain = [_plain_account(*pair) for pair in zip(known, accounts_then, strict=True)]
         console().file.write(json.dumps({"accounts": plain}, indent=1) + "\n")

@@ -14,7 +14,6 @@ from cfk_plugin.records.composition import (
     cost,
     is_within,
     remainder,
-    what_with_rho,
 )
 
 if TYPE_CHECKING:
@@ -58,14 +57,8 @@ class Account:
         """Whether the spends are more than the ceiling allows."""
         return not is_within(self.spends, self.ceiling)
 
-    def after(self, budget: Budget, what: str = "", rho: float | None = None) -> Account:
+    def after(self, spend: Spend) -> Account:
         """Return the account as it would be after a further spend."""
-        spend = Spend(
-            epsilon=budget.epsilon,
-            delta=budget.delta,
-            what=what_with_rho(what, rho, budget.delta),
-            at="",
-        )
         return replace(self, spends=[*self.spends, spend])
 
     def check_ceiling(self, ceiling: Budget) -> None:
@@ -80,15 +73,13 @@ class Account:
                 f" raise LEDGER --account {self.name}"
             )
 
-    def refusal(
-        self, ceiling: Budget, budget: Budget, rho: float | None = None
-    ) -> BudgetError | None:
+    def refusal(self, ceiling: Budget, spend: Spend) -> BudgetError | None:
         """Return the error of a further spend that would exceed a ceiling; None if it fits."""
-        if is_within(self.after(budget, rho=rho).spends, ceiling):
+        if is_within([*self.spends, spend], ceiling):
             return None
         left = remainder(self.spends, ceiling)
         return BudgetError(
-            f"the budget of {self.name} has {left} left of {ceiling}, and {budget}"
+            f"the budget of {self.name} has {left} left of {ceiling}, and {spend.budget}"
             " was asked for; nothing was spent. Ask for no more than is left, or use what was"
             " fitted before, which costs nothing"
         )
@@ -99,14 +90,21 @@ def _budget(row: Row) -> Budget:
 
 
 def _spend(row: Row) -> Spend:
-    budget = _budget(row)
-    return Spend(epsilon=budget.epsilon, delta=budget.delta, what=row["what"], at=row["at"])
+    rho = None if row["rho"] is None else float(row["rho"])
+    spend = Spend.read(float(row["epsilon"]), float(row["delta"]), rho, row["what"])
+    return replace(spend, at=row["at"])
 
 
-def row_of(name: str, budget: Budget) -> Row:
-    """Return the columns that a ceiling and a spend of an account have in common."""
+def row_of_ceiling(name: str, ceiling: Budget) -> Row:
+    """Return what goes on record of the ceiling of an account."""
     # As text: a database might round numbers.
-    return {"account": name, "epsilon": repr(budget.epsilon), "delta": repr(budget.delta)}
+    return {"account": name, "epsilon": repr(ceiling.epsilon), "delta": repr(ceiling.delta)}
+
+
+def row_of_spend(name: str, spend: Spend) -> Row:
+    """Return what goes on record of a spend from an account, without a token."""
+    rho = None if spend.rho is None else repr(spend.rho)
+    return {**row_of_ceiling(name, spend.budget), "rho": rho, "what": spend.what}
 
 
 def accounts(ledger: Ledger) -> list[Account]:
@@ -143,7 +141,7 @@ def raise_ceiling(
                 f"{new} does not raise the ceiling of {account}, {old}; an accountant with a lower"
                 " ceiling lowers it"
             )
-        chain.write(chain.ceilings, [row_of(account, new)])
+        chain.write(chain.ceilings, [row_of_ceiling(account, new)])
         return Account.read(chain, account)
 
     return ledger.run(change, "settle")

@@ -13,8 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from cfk_plugin.errors import BudgetError, HostOnly
-from cfk_plugin.records.account import Account, check_text, normalized_name, row_of
-from cfk_plugin.records.composition import Budget, Spend, format_amount, remainder, what_with_rho
+from cfk_plugin.records.account import (
+    Account,
+    check_text,
+    normalized_name,
+    row_of_ceiling,
+    row_of_spend,
+)
+from cfk_plugin.records.composition import Budget, Spend, format_amount, remainder
 
 if TYPE_CHECKING:
     from cfk_plugin.data.population import Population
@@ -163,7 +169,7 @@ class BudgetAccountant(HostOnly):
             What it is spent on; goes on record, so it must hold no value of a row.
         rho : float, optional
             Where `delta` is above 0 and the mechanism is rho-zCDP, as Gaussian noise is: such
-            spends cost less together than their sum. It goes on record behind `what`.
+            spends cost less together than their sum.
 
         Raises
         ------
@@ -175,9 +181,8 @@ class BudgetAccountant(HostOnly):
             answer got lost.
         """
         name = self.account(account)
-        budget = Budget.read(epsilon, delta)
         check_text("what a budget is spent on", what)
-        text = what_with_rho(what, rho, budget.delta)
+        spend = Spend.read(epsilon, delta, rho, what)
         token = secrets.token_hex(16)
 
         def change(chain: Chain) -> BudgetError | None:
@@ -188,10 +193,10 @@ class BudgetAccountant(HostOnly):
             known.check_ceiling(self._ceiling)
             # Even if nothing can be spent under it: it was lowered to stop spends.
             if not known.ceilings or self._ceiling != known.ceiling:
-                chain.write(chain.ceilings, [row_of(name, self._ceiling)])
-            refusal = known.refusal(self._ceiling, budget, rho)
+                chain.write(chain.ceilings, [row_of_ceiling(name, self._ceiling)])
+            refusal = known.refusal(self._ceiling, spend)
             if refusal is None:
-                chain.write(chain.spends, [{**row_of(name, budget), "what": text, "token": token}])
+                chain.write(chain.spends, [{**row_of_spend(name, spend), "token": token}])
             return refusal
 
         refusal = self._run(change, "settle")
@@ -213,8 +218,8 @@ class BudgetAccountant(HostOnly):
         BudgetError
             As of `spend`.
         """
-        budget = Budget.read(epsilon, delta)
-        refusal = self._allowed(account).refusal(self._ceiling, budget, rho)
+        spend = Spend.read(epsilon, delta, rho)
+        refusal = self._allowed(account).refusal(self._ceiling, spend)
         if refusal is not None:
             raise refusal
 

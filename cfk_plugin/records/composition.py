@@ -8,7 +8,6 @@ length, because decimals are added exactly.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -65,41 +64,29 @@ def _as_float(name: str, value: Any) -> float:
     return number + 0.0  # makes 0.0 of -0.0
 
 
-_RHO = re.compile(r"; rho = (\d[\d.e+-]*)$")
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spend:
-    """One spend as it is on record; its rho stands at the end of `what`."""
+    """One spend, as it is on record."""
 
     epsilon: float
     delta: float
-    what: str
-    at: str  # UTC
+    rho: float | None = None  # its zero-concentrated loss, if the mechanism gave it
+    what: str = ""
+    at: str = ""  # UTC
+
+    @classmethod
+    def read(cls, epsilon: object, delta: object, rho: object = None, what: str = "") -> Spend:
+        """Return a spend that a caller asked for; raise `BudgetError` if it is none."""
+        budget = Budget.read(epsilon, delta)
+        if rho is not None:
+            rho = _as_float("rho", rho)
+            if not (0 < rho < math.inf and budget.delta):
+                raise BudgetError("rho must be a finite number above 0, and needs a delta above 0")
+        return cls(epsilon=budget.epsilon, delta=budget.delta, rho=rho, what=what)
 
     @property
-    def rho(self) -> float | None:
-        """Its zero-concentrated loss, if the mechanism gave it."""
-        match = _RHO.search(self.what)
-        return None if match is None else float(match[1])
-
-
-def what_with_rho(what: str, rho: float | None, delta: float) -> str:
-    """Return the text that goes on record for a spend; a rho, if it has one, stands at its end.
-
-    Raises
-    ------
-    BudgetError
-        If the rho is not a finite number above 0, the spend has no delta, or the text that was
-        given ends with a rho.
-    """
-    if _RHO.search(what):
-        raise BudgetError("a rho is not in the text; give it as rho=")
-    if rho is None:
-        return what
-    if not delta or not 0 < _as_float("rho", rho) < math.inf:
-        raise BudgetError("rho must be a finite number above 0, and needs a delta above 0")
-    return f"{what}; rho = {float(rho)!r}"
+    def budget(self) -> Budget:
+        return Budget(self.epsilon, self.delta)
 
 
 class RenyiOrder(NamedTuple):
@@ -148,11 +135,9 @@ class RenyiOrder(NamedTuple):
 
     def loss(self, spends: Sequence[Spend]) -> float:
         """Return what spends lose together at this order."""
-        losses = []
-        for spend in spends:
-            rho = spend.rho
-            losses.append(spend.epsilon if rho is None else self.alpha * rho)
-        return math.fsum(losses)
+        pure = [spend.epsilon for spend in spends if spend.rho is None]
+        concentrated = [self.alpha * spend.rho for spend in spends if spend.rho is not None]
+        return math.fsum(pure + concentrated)
 
 
 def largest_rho(epsilon: float, delta: float) -> float | None:
