@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from cfk_plugin.data.population import Population
-    from cfk_plugin.records.budget import Account
+    from cfk_plugin.records.account import Account
     from cfk_plugin.records.ledger import Ledger, Status
     from cfk_plugin.records.spool import Spool, Waiting
 
@@ -279,69 +279,74 @@ def budget_show(
     """Show every account: its ceiling, what was spent, what is left, and what a next fit would lead
     to.
     """
-    from cfk_plugin.records.budget import Budget, Order, accounts, format_amount
+    from cfk_plugin.records.account import accounts
+    from cfk_plugin.records.composition import Spend, largest_rho
 
     if next_epsilon is None and delta:
         raise InputError("--delta is that of the next fit; give its ε, too, with --next")
-    asked = None if next_epsilon is None else Budget.read(next_epsilon, delta)
-    order = None if asked is None else Order.of(asked)
+    next_fit = None
+    if next_epsilon is not None:
+        next_fit = Spend.read(next_epsilon, delta, largest_rho(next_epsilon, delta))
     with _opened(url, key_file) as book:
         known = accounts(book)
-    then = [asked and account.after(asked, rho=order and order.rho) for account in known]
+    accounts_then: list[Account | None] = [None] * len(known)
+    if next_fit is not None:
+        accounts_then = [account.after(next_fit) for account in known]
     if as_json:
-        content = {"accounts": [_plain_account(*both) for both in zip(known, then, strict=True)]}
-        console().file.write(json.dumps(content, indent=1) + "\n")
+        plain = [_plain_account(*pair) for pair in zip(known, accounts_then, strict=True)]
+        console().file.write(json.dumps({"accounts": plain}, indent=1) + "\n")
         return 0
     if not known:
         say("no budget was used in this ledger")
         return 0
+    heads = ["account", "", "ceiling", "spent", "left", "fits", "last"]
+    if next_fit is not None:
+        heads.append("then")
     rows: list[tuple[str, ...]] = []
-    for account, after in zip(known, then, strict=True):
-        said = (
-            []
-            if after is None
-            else [*map(format_amount, after.spent)]
-            if _may(after)
-            else ["refused", ""]
-        )
-        last = account.spends[-1].at[:10] if account.spends else "–"
-        for at, symbol in enumerate("εδ"):
-            amounts = map(format_amount, (account.ceiling[at], account.spent[at], account.left[at]))
-            whole = (account.name, str(len(account.spends)), last) if at == 0 else ("", "", "")
-            rows.append((whole[0], symbol, *amounts, *whole[1:], *said[at : at + 1]))
-    heads = (
-        "account",
-        "",
-        "ceiling",
-        "spent",
-        "left",
-        "fits",
-        "last",
-        *(["then"] if asked else []),
-    )
+    for account, then in zip(known, accounts_then, strict=True):
+        rows += _account_rows(account, then)
     show(heads, rows, box=None, pad_edge=False)
     return 0
 
 
-def _may(after: Account) -> bool:
-    return after.is_within(after.ceiling)
+def _account_rows(account: Account, then: Account | None) -> list[tuple[str, ...]]:
+    """Return the two rows of an account in a table: of its ε, and of its δ.
+
+    `then` is the account after a next fit, which fills one more column.
+    """
+    from cfk_plugin.records.composition import format_amount
+
+    budgets = [account.ceiling, account.spent, account.left]
+    epsilons = [format_amount(budget.epsilon) for budget in budgets]
+    deltas = [format_amount(budget.delta) for budget in budgets]
+    last = account.spends[-1].at[:10] if account.spends else "–"
+    of_epsilon = (account.name, "ε", *epsilons, str(len(account.spends)), last)
+    of_delta = ("", "δ", *deltas, "", "")
+    if then is None:
+        return [of_epsilon, of_delta]
+    if then.is_exceeded:
+        return [(*of_epsilon, "refused"), (*of_delta, "")]
+    return [
+        (*of_epsilon, format_amount(then.spent.epsilon)),
+        (*of_delta, format_amount(then.spent.delta)),
+    ]
 
 
-def _plain_account(account: Account, after: Account | None) -> dict[str, Any]:
-    amounts = {name: getattr(account, name)._asdict() for name in ("ceiling", "spent", "left")}
-    return {
+def _plain_account(account: Account, then: Account | None) -> dict[str, Any]:
+    """Return an account as JSON; `then` is the account after a next fit."""
+    plain = {
         "account": account.name,
-        **amounts,
+        "ceiling": account.ceiling._asdict(),
+        "spent": account.spent._asdict(),
+        "left": account.left._asdict(),
         "fits": len(account.spends),
         "last": account.spends[-1].at if account.spends else None,
         "ceilings": [ceiling._asdict() for ceiling in account.ceilings],
         "spends": [asdict(spend) for spend in account.spends],
-        **(
-            {}
-            if after is None
-            else {"next": {"spent": after.spent._asdict(), "refused": not _may(after)}}
-        ),
     }
+    if then is not None:
+        plain["next"] = {"spent": then.spent._asdict(), "refused": then.is_exceeded}
+    return plain
 
 
 @command("raise", "cfk budget raise ledger.db --account patients --epsilon 5", budget)
@@ -358,7 +363,7 @@ def budget_raise(
 
     Earlier ceilings stay on record.
     """
-    from cfk_plugin.records.budget import raise_ceiling
+    from cfk_plugin.records.account import raise_ceiling
 
     with _opened(url, key_file) as book:
         now = raise_ceiling(book, account, epsilon, delta)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfk_plugin.errors import BudgetError, HostOnly, load_extra
-from cfk_plugin.records.budget import Budget, Order
+from cfk_plugin.records.composition import largest_rho
 
 Counts = NDArray[np.float64]
 Counting = Callable[[NDArray[np.int32]], Counts]
@@ -43,7 +43,7 @@ class PrivateRows(HostOnly):
     ) -> None:
         self.person = rows_per_person
         self._concentrated = delta > 0
-        self._total = rho_of(epsilon, delta) or epsilon
+        self._total = largest_rho(epsilon, delta) or epsilon
         self._left = [share * self._total * (1 - _ROOM) for share in shares]
         self.answers: list[NoisedCounts] = []  # all counts that were given out
         self._open(codes, epsilon, delta)
@@ -219,14 +219,6 @@ def load_opendp() -> Any:
     dp = load_extra("opendp.prelude", "dp", "differential privacy needs OpenDP")
     dp.enable_features("contrib", "honest-but-curious")  # allows transformations of our own
     return dp
-
-
-def rho_of(epsilon: float, delta: float) -> float | None:
-    """Return the largest zero-concentrated loss that is within a budget; None if the budget is
-    pure.
-    """
-    order = Order.of(Budget.read(epsilon, delta))
-    return None if order is None else order.rho
 
 
 class SeededRows(PrivateRows):

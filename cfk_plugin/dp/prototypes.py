@@ -31,7 +31,7 @@ from cfk_plugin.dp.answer_rows import (
 from cfk_plugin.dp.domain import PublicDomain
 from cfk_plugin.dp.forest import Forest, shares
 from cfk_plugin.dp.mover import Cells, Mover
-from cfk_plugin.dp.noise import PrivateRows, SeededRows, rho_of
+from cfk_plugin.dp.noise import PrivateRows, SeededRows
 from cfk_plugin.errors import (
     BudgetError,
     ModelError,
@@ -42,6 +42,7 @@ from cfk_plugin.errors import (
 )
 from cfk_plugin.metrics.provenance import declarations_of, environment_of
 from cfk_plugin.records.budget import BudgetAccountant
+from cfk_plugin.records.composition import largest_rho
 from cfk_plugin.records.logger import Track, observe
 from cfk_plugin.release.explanations import Explanations, Request, ResultContext
 from cfk_plugin.release.results import (
@@ -371,7 +372,7 @@ class DPPrototypes:
             )
         accountant = self.accountant or BudgetAccountant.default() or self._account
         if accountant is not None:
-            rho = rho_of(self.epsilon, self.delta)
+            rho = largest_rho(self.epsilon, self.delta)
             accountant.spend(
                 population, self.epsilon, self.delta, what=type(self).__name__, rho=rho
             )

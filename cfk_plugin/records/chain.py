@@ -131,6 +131,7 @@ spends = _chained(
     sa.Column("account", sa.String, nullable=False, index=True),
     sa.Column("epsilon", sa.String, nullable=False),
     sa.Column("delta", sa.String, nullable=False),
+    sa.Column("rho", sa.String),  # if the mechanism gave it
     sa.Column("what", sa.String, nullable=False),
     sa.Column("at", sa.String(27), nullable=False),
     sa.Column("token", sa.String(32), nullable=False, unique=True),

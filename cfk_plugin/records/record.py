@@ -11,6 +11,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from cfk_plugin.records.tables import (
+    EXPLANATION_COLUMNS,
+    PROTOTYPE_COLUMNS,
+    RECOUNT_COLUMNS,
+    TRUE,
+    feature_column,
+    ncp_column,
+)
+
 SCHEMA_VERSION = 1
 """Version of the names and the layout of a run; tag ``cfk.schema_version``."""
 
@@ -96,45 +105,28 @@ class RunRecord:
         return self.released if self.of_prototypes else []
 
 
-_CERTIFICATE = (
-    *("k", "ncp", "pureness", "pureness_low", "pureness_high"),
-    *("exact", "optimal", "gap", "method", "guarantee", "policy_hash", "population"),
-)
-_COUNTS = (
-    "k_worst",
-    "k_desired",
-    "k_consistent",
-    "k_effective",
-    "k_private",
-    "private_matches",
-    "l",
-)
-_SHARES = ("t", "disclosure", "journalist_risk")
-
-
 def rows_of_explanations(records: Sequence[RunRecord], first_step: int = 0) -> list[dict[str, Any]]:
     """Return one row per entry, holding only what may leave.
 
-    The columns are ``step``, ``timestamp`` (milliseconds since 1970), ``query``, ``status``,
-    ``reason``, the public fields of the certificate, ``region`` and ``released`` as JSON, and one
-    text column ``feature.<name>`` per feature. Prototypes add ``epsilon``, ``delta``, and
-    ``prototype`` and ``certificate`` as JSON.
+    The columns are `EXPLANATION_COLUMNS`, one text column ``feature.<name>`` per feature, and for
+    prototypes `PROTOTYPE_COLUMNS`. ``timestamp`` is in milliseconds since 1970; ``region``,
+    ``released``, ``prototype`` and ``certificate`` are JSON.
     """
-    names = ["step", "timestamp", "query", "status", "reason", *_CERTIFICATE, "region", "released"]
-    names += [f"feature.{name}" for name in records[0].columns]
-    names += ["epsilon", "delta", "prototype", "certificate"] if records[0].of_prototypes else []
+    names = list(EXPLANATION_COLUMNS)
+    names += [feature_column(feature) for feature in records[0].columns]
+    if records[0].of_prototypes:
+        names += PROTOTYPE_COLUMNS
     rows = [{**row, "timestamp": record.created} for record in records for row in record.rows]
     return _in_steps(rows, first_step, names)
 
 
 def rows_of_recount(records: Sequence[RunRecord], first_step: int = 0) -> list[dict[str, Any]]:
     """Return the data holder's additions to each row of `rows_of_explanations`, in its order."""
-    attributes = [name for record in records for name in record.quasi_identifiers]
+    attributes = dict.fromkeys(name for record in records for name in record.quasi_identifiers)
     rows = [row for record in records for row in record.recount]
-    names = ["step", *_COUNTS, *_SHARES, "majority", "finding", "refused_k", "ledger"]
-    names += ["k_intersection", "seconds", "group"]
-    names += dict.fromkeys(f"ncp.{name}" for name in attributes)
-    names += ["true"] if any("true" in row for row in rows) else []
+    names = [*RECOUNT_COLUMNS, *(ncp_column(attribute) for attribute in attributes)]
+    if any(TRUE in row for row in rows):
+        names.append(TRUE)
     return _in_steps(rows, first_step, names)
 
 

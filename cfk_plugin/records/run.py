@@ -10,8 +10,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -19,8 +18,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from cfk_plugin.errors import TrackingError
+from cfk_plugin.records.artifacts import Artifacts, parsed_document
 from cfk_plugin.records.record import RunRecord, rows_of_explanations, rows_of_recount
-from cfk_plugin.records.stores import check_store
+from cfk_plugin.records.stores import SERVER_TIMEOUT, StoreDownError, client_of, tracking_errors
 from cfk_plugin.records.summary import SUMMARY, Figures, Summary
 from cfk_plugin.records.tables import SUFFIX, written
 from cfk_plugin.records.tally import PER_EXPLANATION, Tally, metric_of
@@ -34,70 +34,6 @@ ASKED = metric_of("asked")
 """Metric of a run that holds explanations: how many it counts."""
 UNTRACKED = metric_of("untracked")
 _ID = "id:"
-_TIMEOUT = 2.0  # seconds that a server may take to answer
-
-
-class StoreDownError(TrackingError):
-    """The tracking server does not answer; the same records may be sent again later."""
-
-
-def kind_of(error: Exception) -> str:
-    """Name an error by its class and MLflow's code for it; its text may quote what was sent."""
-    code = getattr(error, "error_code", None)
-    return f"{type(error).__name__} {code}" if isinstance(code, str) else type(error).__name__
-
-
-@contextmanager
-def tracking_errors(what: str) -> Iterator[None]:
-    """Raise what MLflow raises as a `TrackingError` that does not quote it."""
-    try:
-        yield
-    except TrackingError:
-        raise
-    except Exception as error:
-        raise TrackingError(f"{what} ({kind_of(error)})") from error
-
-
-def client_of(
-    tracking_uri: str | None, timeout: float = _TIMEOUT, *, makes: bool = True
-) -> MlflowClient:
-    """Return a client of a store that answers: MLflow itself waits for minutes on a server that
-    does not.
-
-    Unless it `makes` one, a store in a file that does not exist is an error.
-    """
-    import mlflow
-
-    uri = tracking_uri or mlflow.get_tracking_uri()
-    if uri.startswith(("http://", "https://")):
-        from mlflow.utils.credentials import get_default_host_creds
-        from mlflow.utils.rest_utils import http_request
-
-        try:
-            host = get_default_host_creds(uri)  # type: ignore[no-untyped-call]
-            once = {"timeout": timeout, "max_retries": 0, "raise_on_status": False}
-            answer = http_request(host, "/health", "GET", **once)  # type: ignore[no-untyped-call]
-        except Exception as error:
-            raise StoreDownError("the MLflow tracking server does not answer") from error
-        if answer.status_code >= 500:
-            raise StoreDownError(
-                f"the MLflow tracking server answers with status {answer.status_code}"
-            )
-    file = uri.removeprefix("sqlite:///").removeprefix("file:").partition("?")[0]
-    is_local = uri.startswith(("sqlite:///", "file:")) or "://" not in uri
-    if (
-        not makes
-        and is_local
-        and file not in ("", ":memory:")
-        and ":" not in file
-        and not Path(file).exists()
-    ):
-        raise TrackingError(
-            f"there is no MLflow store {file}; name the one with the runs: tracking_uri,"
-            " --tracking-uri"
-        )
-    check_store(uri)
-    return mlflow.MlflowClient(tracking_uri=uri)
 
 
 def current_uri() -> str | None:
@@ -192,7 +128,7 @@ class RunTarget(NamedTuple):
     run_name: str | None = None
     parent: str | None = None
     tags: Mapping[str, str] | None = None
-    timeout: float = _TIMEOUT
+    timeout: float = SERVER_TIMEOUT
 
 
 @dataclass(slots=True, eq=False)
@@ -336,22 +272,18 @@ def _of_batches(
 
 def _figures_of(client: MlflowClient, run: Run, asked: float, untracked: float) -> Figures:
     """Return the figures in a run's summary that are of the explanations that the run counts."""
-    from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
-
-    path = f"cfk/{SUMMARY}.json"
-    where = f"run {run.info.run_id}, {path}"
-    repository = get_artifact_repository(run.info.artifact_uri, tracking_uri=client.tracking_uri)
-    if path not in {found.path for found in repository.list_artifacts("cfk")}:
-        raise LostSummaryError(f"{where}: it is not there; log to another run")
-    with tempfile.TemporaryDirectory(prefix="cfk-") as folder:
-        copy = Path(folder, f"{SUMMARY}.json")
-        # Every repository implements this; `download_artifacts` draws a progress bar.
-        repository._download_file(path, str(copy))  # type: ignore[no-untyped-call]
-        content = copy.read_bytes()
+    name = f"{SUMMARY}.json"
+    with tempfile.TemporaryDirectory(prefix="cfk-") as copies:
+        artifacts = Artifacts.of(run, client.tracking_uri, Path(copies))
+        where = artifacts.where(f"cfk/{name}")
+        if name not in artifacts.names("cfk"):
+            raise LostSummaryError(f"{where}: it is not there; log to another run")
+        content = artifacts.content(f"cfk/{name}")
     try:
-        figures = Summary.from_document(json.loads(content), where).at(asked, untracked)
-    except (ValueError, RecursionError, TrackingError):
+        summary = Summary.from_document(parsed_document(content, where), where)
+    except TrackingError:
         raise LostSummaryError(f"{where}: it is damaged; log to another run") from None
+    figures = summary.at(asked, untracked)
     if figures is None:
         raise LostSummaryError(
             f"{where}: it does not describe the {asked:g} explanations that the run counts; log to"

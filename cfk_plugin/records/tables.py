@@ -28,9 +28,10 @@ Columns = Mapping[str, NDArray[Any]]
 
 SUFFIX = ".jsonl.gz"
 
-_PUBLIC_KINDS: Mapping[str, Kind] = {
+EXPLANATION_COLUMNS: Mapping[str, Kind | None] = {
     "step": "whole numbers",
     "timestamp": "times",
+    "query": None,
     "status": "text",
     "reason": "text",
     "k": "numbers",
@@ -45,11 +46,21 @@ _PUBLIC_KINDS: Mapping[str, Kind] = {
     "guarantee": "text",
     "policy_hash": "text",
     "population": "text",
+    "region": None,
+    "released": None,
+}
+"""Columns of every table of explanations, in order; None for one that reports do not read.
+
+A column for each feature follows, see `feature_column`.
+"""
+PROTOTYPE_COLUMNS: Mapping[str, Kind | None] = {
     "epsilon": "numbers",
     "delta": "numbers",
+    "prototype": None,
     "certificate": "text",
 }
-_RECOUNT_KINDS: Mapping[str, Kind] = {
+"""Columns that follow in a table of prototypes."""
+RECOUNT_COLUMNS: Mapping[str, Kind] = {
     "step": "whole numbers",
     "k_worst": "numbers",
     "k_desired": "numbers",
@@ -68,21 +79,41 @@ _RECOUNT_KINDS: Mapping[str, Kind] = {
     "k_intersection": "numbers",
     "seconds": "numbers",
     "group": "text",
-    "true": "flags",
 }
-_OF_AN_ATTRIBUTE = "ncp."
+"""Columns of every table of a recount, in order; one for each quasi-identifier follows."""
+TRUE = "true"
+"""Last column of a recount, if it is known whether the outcome came true; it holds flags."""
+
+_NCP_PREFIX = "ncp."
+_READ_IN_EXPLANATIONS = [
+    column
+    for column, kind in {**EXPLANATION_COLUMNS, **PROTOTYPE_COLUMNS}.items()
+    if kind is not None
+]
+
+
+def feature_column(feature: str) -> str:
+    """Return the column of explanations with the value of a feature, as text."""
+    return f"feature.{feature}"
+
+
+def ncp_column(quasi_identifier: str) -> str:
+    """Return the column of a recount with the NCP of a quasi-identifier."""
+    return f"{_NCP_PREFIX}{quasi_identifier}"
 
 
 def public_kind(column: str) -> Kind | None:
     """Return what a column of explanations holds; None for one that reports do not read."""
-    return _PUBLIC_KINDS.get(column)
+    return EXPLANATION_COLUMNS.get(column) or PROTOTYPE_COLUMNS.get(column)
 
 
 def recount_kind(column: str) -> Kind | None:
     """Return what a column of a recount holds; None for one that reports do not read."""
-    if column.startswith(_OF_AN_ATTRIBUTE):
+    if column.startswith(_NCP_PREFIX):
         return "numbers"
-    return _RECOUNT_KINDS.get(column)
+    if column == TRUE:
+        return "flags"
+    return RECOUNT_COLUMNS.get(column)
 
 
 def kind_in_report(column: str) -> Kind:
@@ -94,10 +125,10 @@ def kind_in_report(column: str) -> Kind:
 
 
 def in_order(columns: Iterable[str]) -> list[str]:
-    """Return names of columns, those of explanations first."""
-    found = list(dict.fromkeys(columns))
-    public = [name for name in _PUBLIC_KINDS if name in found]
-    return public + [name for name in found if name not in _PUBLIC_KINDS]
+    """Return names of columns that reports read, those of explanations first."""
+    names = list(dict.fromkeys(columns))
+    public = [name for name in _READ_IN_EXPLANATIONS if name in names]
+    return public + [name for name in names if name not in _READ_IN_EXPLANATIONS]
 
 
 def written(rows: Iterable[Mapping[str, Any]]) -> bytes:

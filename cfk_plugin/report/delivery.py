@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from cfk_plugin.errors import InputError
-from cfk_plugin.records.reading import Artifacts, run_named
-from cfk_plugin.records.run import client_of, tracking_errors, write
+from cfk_plugin.records.artifacts import Artifacts
+from cfk_plugin.records.run import write
+from cfk_plugin.records.search import run_named
+from cfk_plugin.records.stores import client_of, tracking_errors
 from cfk_plugin.report.data import Amount, Change, ReportData
 from cfk_plugin.report.disclosure import shown, unit_of
 from cfk_plugin.report.render import STATUS_TEXTS, amounts_of
@@ -181,8 +183,7 @@ def logged_report(run_id: str, *, tracking_uri: str | None = None) -> ReportData
             raise InputError(
                 f"run {run_id} holds no report; log one with cfk report --run {run_id} --log"
             )
-        with artifacts.local(f"{folder}/{name}.json") as copy:
-            content = copy.read_bytes()
+        content = artifacts.content(f"{folder}/{name}.json")
     try:
         return ReportData.from_json(content.decode("utf-8", "replace"))
     except InputError as error:

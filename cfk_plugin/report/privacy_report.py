@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from cfk_plugin.errors import InputError, check_place, require, whole_file
-from cfk_plugin.records.reading import ids_of
-from cfk_plugin.report import delivery, render, runs, statements
+from cfk_plugin.records.search import ids_of
+from cfk_plugin.report import delivery, reading, render, runs, statements
 from cfk_plugin.report.checks import JudgedCase, Line, judged, verdict
 from cfk_plugin.report.compose import compose
 from cfk_plugin.report.data import (
@@ -47,7 +47,7 @@ from cfk_plugin.report.runs import Evidence, Pooled
 
 if TYPE_CHECKING:
     from cfk_plugin.hookspecs import Progress
-    from cfk_plugin.records.reading import Moment
+    from cfk_plugin.records.period import Moment
 
 
 SUFFIXES = (".html", ".json", ".md")
@@ -132,7 +132,7 @@ class PrivacyReport:
             since, until, edition, preset, inputs, previous, tracking_uri, progress
         )
         return cls(
-            *settings.report(runs.read_runs, wanted, [("--run", each) for each in wanted]),
+            *settings.report(reading.read_runs, wanted, [("--run", each) for each in wanted]),
             tracking_uri,
         )
 
@@ -159,7 +159,7 @@ class PrivacyReport:
             since, until, edition, preset, inputs, previous, tracking_uri, progress
         )
         return cls(
-            *settings.report(runs.read_experiment, name, [("--experiment", name)]), tracking_uri
+            *settings.report(reading.read_experiment, name, [("--experiment", name)]), tracking_uri
         )
 
     @classmethod

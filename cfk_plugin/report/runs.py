@@ -1,16 +1,11 @@
-"""What runs hold: explanations and results of audits, from a local store or a tracking server."""
+"""What a report is about: the explanations and the results of audits of some runs."""
 
 from __future__ import annotations
 
-import json
-import tempfile
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
-from itertools import islice
-from pathlib import Path
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -18,38 +13,14 @@ import pandas as pd
 
 from cfk_plugin.audit.result import GUESSES
 from cfk_plugin.data.policy import sha256_of
-from cfk_plugin.errors import InputError, TrackingError, require
-from cfk_plugin.hookspecs import Progress
-from cfk_plugin.records.reading import (
-    CERTIFICATE,
-    Artifacts,
-    Moment,
-    Period,
-    Shard,
-    Workers,
-    counted,
-    experiment_named,
-    frame_of,
-    ids_of,
-    moment_text,
-    names_of_experiments,
-    opened,
-    read_shard,
-    run_named,
-    runs_in,
-    summaries_of,
-)
-from cfk_plugin.records.record import FLOOR, SCHEMA_VERSION
-from cfk_plugin.records.run import ASKED, EVALUATION, UNTRACKED
-from cfk_plugin.records.summary import SUMMARY, Figures, Summary
-from cfk_plugin.records.tables import SUFFIX
+from cfk_plugin.errors import TrackingError
+from cfk_plugin.records.record import FLOOR
+from cfk_plugin.records.summary import Figures
 from cfk_plugin.report.data import NOT_MEASURED, OF_MODELS, Amount, Attack, Family
 from cfk_plugin.report.disclosure import Audited
 
 if TYPE_CHECKING:
     import pandas as pd
-    from mlflow import MlflowClient
-    from mlflow.entities import Run
     from numpy.typing import NDArray
 
 
@@ -79,11 +50,11 @@ class RunEvidence:
         """Whether the logged policy has the hash that the run and all its certificates state."""
         if self.policy is None or self.rows is None:
             return False
-        found = sha256_of(self.policy)
-        stated = self.rows["policy_hash"].dropna() if "policy_hash" in self.rows else ()
-        return self.tags.get("cfk.policy_sha256") == found and all(
-            value == found for value in set(stated)
-        )
+        policy_hash = sha256_of(self.policy)
+        stated = {self.tags.get("cfk.policy_sha256")}
+        if "policy_hash" in self.rows:
+            stated.update(self.rows["policy_hash"].dropna())
+        return stated == {policy_hash}
 
     def setting(self, name: str) -> Any:
         """Return a setting of the policy; for `min_pureness` the floor that applied, if the run has
@@ -109,9 +80,12 @@ class Evidence:
     uncounted: Mapping[str, int] = field(default_factory=dict)
 
     def latest(self, name: str) -> Mapping[str, Any]:
-        return next(
-            (found for run in reversed(self.runs) if (found := getattr(run, name)) is not None), {}
-        )
+        """Return a document of the newest run that has it; empty if none has."""
+        for run in reversed(self.runs):
+            document: Mapping[str, Any] | None = getattr(run, name)
+            if document is not None:
+                return document
+        return {}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -128,9 +102,9 @@ class Pooled:
         runs = [run for run in evidence.runs if run.rows is not None and len(run.rows)]
         tables = []
         for i, run in enumerate(runs):
-            own = (run.policy or {}).get("k")
-            asked = np.nan if own is None else max(int(own), k or 0)
-            tables.append(run.rows.assign(run=np.int32(i), asked_k=asked))  # type: ignore[union-attr]
+            k_of_policy = (run.policy or {}).get("k")
+            asked_k = np.nan if k_of_policy is None else max(int(k_of_policy), k or 0)
+            tables.append(run.rows.assign(run=np.int32(i), asked_k=asked_k))  # type: ignore[union-attr]
         if not tables:
             return cls(pd.DataFrame({name: [] for name in ("status", "k", "run", "asked_k")}), runs)
         # pandas 2 warns that pandas 3 will not leave out columns without a value; both will do.
@@ -199,261 +173,6 @@ class Pooled:
         if "ledger" not in self.regions or not len(self.regions):
             return False
         return bool((self.regions.groupby("run", observed=True)["ledger"].count() > 0).all())
-
-
-EXPLANATIONS, RECOUNT = "cfk/explanations", "cfk/recount"
-"""Folders of a run: its rows, and what verification found of each; files of one name have the same
-rows.
-"""
-
-DOCUMENTS = ("policy", "population", "environment", "frontier")
-"""JSON files of a run, ``cfk/<name>.json``, beside its summary."""
-
-_REPORT = "cfk.report"  # tag
-
-
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Held:
-    """A run, and the names of its files of rows."""
-
-    run: Run
-    artifacts: Artifacts
-    documents: Mapping[str, Mapping[str, Any]]
-    audits: Sequence[Mapping[str, Any]]
-    parts: Sequence[str]
-    recounted: frozenset[str]
-
-    @property
-    def asked(self) -> int:
-        """Explanations that the run counts."""
-        return int(self.run.data.metrics[ASKED]) if self._counts else 0
-
-    @property
-    def _counts(self) -> bool:
-        """Whether the run counts explanations: not a report, which may repeat another run's, nor an
-        evaluation.
-        """
-        repeats = not self.parts and not {_REPORT, EVALUATION}.isdisjoint(self.run.data.tags)
-        return ASKED in self.run.data.metrics and not repeats
-
-    @property
-    def empty(self) -> bool:
-        """Whether it holds neither explanations nor audits; a frontier counts as an audit."""
-        return not (self.asked or self.parts or self.audited)
-
-    @property
-    def audited(self) -> bool:
-        return bool(self.audits) or "frontier" in self.documents
-
-    def figures(self) -> Figures:
-        """Return the run's figures of the explanations that it counts; none if its summary is of
-        others, as when two processes logged to it at the same time.
-        """
-        if not self._counts:
-            return {}
-        where = self.artifacts.where(f"cfk/{SUMMARY}.json")
-        if SUMMARY not in self.documents:
-            raise TrackingError(
-                f"{where}: the run counts {self.asked} explanations, and this file is not there;"
-                " check that it was not deleted"
-            )
-        summary = Summary.from_document(self.documents[SUMMARY], where)
-        untracked = self.run.data.metrics.get(UNTRACKED, 0)
-        return summary.at(self.asked, untracked) or {}
-
-    def shard(self, name: str, period: Period) -> Shard | None:
-        """Read a file of explanations with its recount; None if it has no rows."""
-        where = self.artifacts.where(f"{EXPLANATIONS}/{name}")
-        with self.artifacts.local(f"{EXPLANATIONS}/{name}") as rows:
-            if name not in self.recounted:
-                return read_shard(name, rows, None, where, period)
-            with self.artifacts.local(f"{RECOUNT}/{name}") as recount:
-                return read_shard(name, rows, recount, where, period)
-
-
-def look(folder: Path, tracking_uri: str, run: Run) -> Held:
-    """Read everything of a run except its rows; `folder` is for copies of files."""
-    version = run.data.tags.get("cfk.schema_version", str(SCHEMA_VERSION))
-    if version != str(SCHEMA_VERSION):
-        said = version if version.isdecimal() else "no number"
-        raise TrackingError(
-            f"run {run.info.run_id}: tag cfk.schema_version is {said}, expected {SCHEMA_VERSION}; "
-            "a newer cfk_plugin logged it"
-        )
-    artifacts = Artifacts.of(run, tracking_uri, folder)
-    there = artifacts.names("cfk")
-    audits = [name for name in there if name.startswith("audit") and name.endswith(".json")]
-    return Held(
-        run,
-        artifacts,
-        {
-            name: artifacts.document(f"cfk/{name}.json")
-            for name in (*DOCUMENTS, SUMMARY)
-            if f"{name}.json" in there
-        },
-        tuple(artifacts.document(f"cfk/{name}") for name in audits),
-        _parts(artifacts, EXPLANATIONS, there),
-        frozenset(_parts(artifacts, RECOUNT, there)),
-    )
-
-
-def _parts(artifacts: Artifacts, path: str, there: Sequence[str]) -> list[str]:
-    if Path(path).name not in there:
-        return []
-    return [
-        name for name in artifacts.names(path) if name.startswith("part-") and name.endswith(SUFFIX)
-    ]
-
-
-def read_runs(
-    run_ids: Sequence[str] | str,
-    *,
-    tracking_uri: str | None = None,
-    since: Moment | None = None,
-    until: Moment | None = None,
-    progress: Progress | None = None,
-) -> Evidence:
-    wanted = ids_of(run_ids)
-    if not wanted:
-        raise InputError("there is no run to read: give the id of at least one")
-    with _reading(tracking_uri, Period.of(since, until), progress) as reading:
-        runs = list(reading.workers.map(partial(run_named, reading.client), wanted))
-        return reading.evidence(runs, f"{len(runs)} runs", named=True)
-
-
-def read_experiment(
-    name: str,
-    *,
-    tracking_uri: str | None = None,
-    since: Moment | None = None,
-    until: Moment | None = None,
-    progress: Progress | None = None,
-) -> Evidence:
-    """Read all runs of an experiment that hold explanations or audits; reports and deleted runs are
-    left out.
-    """
-    require("experiment", name, str, "give its name, or id: and its id")
-    with _reading(tracking_uri, Period.of(since, until), progress) as reading:
-        experiment = reading.workers.call(experiment_named, reading.client, name)
-        runs = reading.workers.call(runs_in, reading.client, experiment.experiment_id)
-        return reading.evidence(runs, f"experiment {name!r}", named=False)
-
-
-@contextmanager
-def _reading(
-    tracking_uri: str | None, period: Period, progress: Progress | None
-) -> Iterator[_Reading]:
-    with tempfile.TemporaryDirectory(prefix="cfk-report-") as folder, Workers() as workers:
-        yield _Reading(workers.call(opened, tracking_uri), workers, Path(folder), period, progress)
-
-
-@dataclass(slots=True)
-class _Reading:
-    client: MlflowClient
-    workers: Workers
-    folder: Path
-    period: Period
-    progress: Progress | None
-    # of all that was found, in the period or not
-    spans: list[tuple[int, int]] = field(default_factory=list)
-    uncounted: dict[str, int] = field(default_factory=dict)
-
-    def evidence(self, runs: Iterable[Run], searched: str, *, named: bool) -> Evidence:
-        """Read runs; those that were `named` must hold something."""
-        runs = sorted(runs, key=lambda run: (run.info.start_time or 0, run.info.run_id))
-        held = list(self.workers.map(partial(look, self.folder, self.client.tracking_uri), runs))
-        if named and (nothing := [one.run.info.run_id for one in held if one.empty]):
-            raise InputError(
-                f"run {', '.join(nothing)} holds neither explanations nor an audit; log some with"
-                " track=True, Explanations.log or AuditReport.log, or leave it out"
-            )
-        held = [one for one in held if not one.empty]
-        experiments = {one.run.info.experiment_id for one in held}
-        names = self.workers.call(names_of_experiments, self.client, experiments)
-        found = [one for one in self._runs(held, names) if one is not None]
-        if not found:
-            raise InputError(f"nothing to report on in {searched}: {self._explained(len(held))}")
-        return Evidence(
-            runs=found, since=self.period.since, until=self.period.until, uncounted=self.uncounted
-        )
-
-    def _runs(self, held: Sequence[Held], names: Mapping[str, str]) -> Iterator[RunEvidence | None]:
-        """Yield run by run, while files of the next runs are read."""
-        files = [(one, part) for one in held for part in one.parts]
-        # in their order
-        shards = self.workers.map(lambda file: file[0].shard(file[1], self.period), files)
-        for place, one in enumerate(held):
-            if self.progress is not None:
-                self.progress(place, len(held))
-            mine = [shard for shard in islice(shards, len(one.parts)) if shard is not None]
-            yield self._run(one, mine, names[one.run.info.experiment_id])
-        if self.progress is not None:
-            self.progress(len(held), len(held))
-
-    def _run(self, held: Held, shards: Sequence[Shard], experiment: str) -> RunEvidence | None:
-        run, where = held.run, held.artifacts.where(EXPLANATIONS)
-        kept, others = counted(
-            shards,
-            held.asked,
-            where,
-            lambda: self.workers.call(summaries_of, self.client, run.info.run_id),
-        )
-        self.spans += [shard.span for shard in kept]
-        if left := sum(shard.inside for shard in others):
-            self.uncounted[run.info.run_id] = left
-        rows = frame_of(kept) if any(shard.inside for shard in kept) else None
-        started = int(run.info.start_time or 0)
-        self.spans += [(started, started)] if held.audited else []
-        audited = held.audited and self.period.holds(started)
-        if rows is None and not audited:
-            return None
-        return RunEvidence(
-            run_id=run.info.run_id,
-            name=run.info.run_name or "",
-            experiment=experiment,
-            started=started,
-            params=dict(sorted(run.data.params.items())),
-            tags=dict(sorted(run.data.tags.items())),
-            figures=held.figures(),
-            **{name: held.documents.get(name) for name in DOCUMENTS},
-            prototype=_prototype(rows, where),
-            rows=rows,
-            audits=held.audits if audited else (),
-        )
-
-    def _explained(self, runs: int) -> str:
-        """Say why nothing was found, and what to do."""
-        if not self.spans and self.uncounted:
-            return (
-                f"its {sum(self.uncounted.values())} explanations are in files that no summary"
-                " counts yet; try again when all are logged (cfk spool flush)"
-            )
-        if not self.spans:
-            return (
-                "it has no run with explanations or audits; log explanations with track=True or"
-                " Explanations.log, audits with AuditReport.log"
-            )
-        first, last = min(low for low, _ in self.spans), max(high for _, high in self.spans)
-        return (
-            f"its {runs} runs with explanations or audits have none {self.period}, but from"
-            f" {moment_text(first)} to {moment_text(last)}; choose another period"
-        )
-
-
-def _prototype(rows: pd.DataFrame | None, where: str) -> Mapping[str, Any] | None:
-    """Take the certificates out of the rows, and return the first."""
-    if rows is None or CERTIFICATE not in rows:
-        return None
-    certificates = rows.pop(CERTIFICATE).dropna()
-    if certificates.empty:
-        return None
-    try:
-        content = json.loads(certificates.iloc[0])
-    except ValueError:
-        content = None
-    if not isinstance(content, dict):
-        raise TrackingError(f"{where}: column {CERTIFICATE} is damaged: expected JSON objects")
-    return content
 
 
 # --- results of audits in the runs, and what each attack is compared with ---

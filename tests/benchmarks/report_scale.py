@@ -133,7 +133,7 @@ def measure(uri: str, expected: int) -> dict[str, float]:
     import mlflow
 
     from cfk_plugin import PrivacyReport
-    from cfk_plugin.report.runs import read_experiment
+    from cfk_plugin.report.reading import read_experiment
 
     mlflow.set_tracking_uri(uri)
     base = peak()

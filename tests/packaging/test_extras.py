@@ -41,8 +41,7 @@ from cfk_plugin.demo import run as run_demo
 from cfk_plugin.dp.noise import load_opendp
 from cfk_plugin.errors import MissingDependencyError, TrackingError
 from cfk_plugin.plots import RiskDisplay
-from cfk_plugin.records.run import client_of
-from cfk_plugin.records.stores import check_store
+from cfk_plugin.records.stores import check_store, client_of
 from cfk_plugin.release.signing import new_key
 from commands import cfk
 from reported import amount, bare

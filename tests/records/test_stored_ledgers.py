@@ -21,7 +21,7 @@ import pytest
 
 from cfk_plugin import BudgetAccountant, Interval, Ledger, Region, Schema
 from cfk_plugin.errors import BudgetError, LedgerError
-from cfk_plugin.records.budget import accounts
+from cfk_plugin.records.account import accounts
 from cfk_plugin.records.rule import Candidate, RegionPeople
 
 STORED = Path(__file__).resolve().parents[1] / "stored"

@@ -4,6 +4,7 @@ gone is named.
 
 from __future__ import annotations
 
+import concurrent.futures.thread
 import contextvars
 import gzip
 import json
@@ -18,10 +19,12 @@ import mlflow
 import numpy as np
 import pandas as pd
 import pytest
+from mlflow.store.artifact.local_artifact_repo import LocalArtifactRepository
 
 import reported
 from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, PrivacyReport, Schema
 from cfk_plugin.errors import InputError, TrackingError
+from cfk_plugin.records.stores import StoreDownError
 from cfk_plugin.records.summary import Summary
 from parts import figures_with, packed
 from prototyped import certificate, prototypes
@@ -536,8 +539,8 @@ def test_a_store_that_hangs_is_given_up_and_keeps_no_process_alive(
 ) -> None:
     run_id = start(experiment)
     add(run_id, [15])
-    monkeypatch.setattr("cfk_plugin.records.reading.PATIENCE", 0.05)
-    monkeypatch.setattr("cfk_plugin.records.reading._FAREWELL", 0.05)
+    monkeypatch.setattr("cfk_plugin.records.workers.PATIENCE", 0.05)
+    monkeypatch.setattr("cfk_plugin.records.workers._FAREWELL", 0.05)
     here: contextvars.ContextVar[str] = contextvars.ContextVar("here", default="nowhere")
     here.set("a workspace")  # as MLflow keeps one
     silent, found, get = threading.Event(), [], mlflow.MlflowClient.get_run
@@ -555,6 +558,36 @@ def test_a_store_that_hangs_is_given_up_and_keeps_no_process_alive(
         silent.set()
     ((where, thread),) = found
     assert (where, thread.daemon) == ("a workspace", True)
+
+
+def test_a_file_that_never_comes_keeps_no_process_alive(
+    experiment: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """No copy is left, although a thread still writes it."""
+    run_id = start(experiment)
+    add(run_id, [15])
+    monkeypatch.setattr("cfk_plugin.records.workers.PATIENCE", 2.0)
+    monkeypatch.setattr("cfk_plugin.records.workers._FAREWELL", 0.05)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    silent = threading.Event()
+    waiting: list[threading.Thread] = []
+
+    def hang(self: Any, remote_file_path: str, local_path: str) -> None:
+        waiting.append(threading.current_thread())
+        Path(local_path).write_bytes(CANARY.encode())
+        silent.wait()
+
+    monkeypatch.setattr(LocalArtifactRepository, "_download_file", hang)
+    try:
+        with pytest.raises(StoreDownError, match=r"did not answer for 2 seconds"):
+            PrivacyReport.of_runs(run_id)
+        assert list(tmp_path.iterdir()) == []
+        (thread,) = waiting
+        # At its end, a process waits for threads of a pool, daemons or not.
+        assert thread.daemon
+        assert thread not in concurrent.futures.thread._threads_queues
+    finally:
+        silent.set()
 
 
 @pytest.mark.slow

@@ -1,0 +1,218 @@
+"""What several differentially private spends cost together: exact sums, and Rényi divergence.
+
+A float stands for the decimal that Python writes for it: 0.1 is one tenth, so that ten fits of 0.1
+fit in 1. It differs from that decimal by less than 1.2 parts in 10^16, and so does a sum of any
+length, because decimals are added exactly.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from cfk_plugin.errors import BudgetError
+
+_ROUNDING = 1 + 1e-9  # a loss that is computed in floats is rounded up by this factor
+
+
+class Budget(NamedTuple):
+    """An amount of privacy loss: epsilon and delta."""
+
+    epsilon: float
+    delta: float
+
+    @classmethod
+    def read(cls, epsilon: object, delta: object) -> Budget:
+        """Return a budget that a caller gave; raise `BudgetError` if it is none."""
+        budget = cls(_as_float("epsilon", epsilon), _as_float("delta", delta))
+        if not (math.isfinite(budget.epsilon) and budget.epsilon > 0):
+            raise BudgetError(f"epsilon must be finite and above 0, got {budget.epsilon}")
+        if not 0 <= budget.delta < 1:
+            raise BudgetError(f"delta must be at least 0 and below 1, got {budget.delta}")
+        return budget
+
+    def within(self, ceiling: Budget) -> bool:
+        return self.epsilon <= ceiling.epsilon and self.delta <= ceiling.delta
+
+    def __str__(self) -> str:
+        return f"ε = {format_amount(self.epsilon)}, δ = {format_amount(self.delta)}"
+
+
+def format_amount(value: float) -> str:
+    return repr(float(value)).removesuffix(".0")
+
+
+def _as_float(name: str, value: Any) -> float:
+    not_a_number = BudgetError(
+        f"{name} must be a number that a float can hold, got {type(value).__name__}"
+    )
+    if isinstance(value, (bool, str, bytes)):
+        raise not_a_number
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        raise not_a_number from None
+    # A number that is not a float, such as a third, could be rounded down.
+    if number != value and not math.isnan(number):
+        raise not_a_number
+    return number + 0.0  # makes 0.0 of -0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spend:
+    """One spend, as it is on record."""
+
+    epsilon: float
+    delta: float
+    rho: float | None = None  # its zero-concentrated loss, if the mechanism gave it
+    what: str = ""
+    at: str = ""  # UTC
+
+    @classmethod
+    def read(cls, epsilon: object, delta: object, rho: object = None, what: str = "") -> Spend:
+        """Return a spend that a caller asked for; raise `BudgetError` if it is none."""
+        budget = Budget.read(epsilon, delta)
+        if rho is not None:
+            rho = _as_float("rho", rho)
+            if not (0 < rho < math.inf and budget.delta):
+                raise BudgetError("rho must be a finite number above 0, and needs a delta above 0")
+        return cls(epsilon=budget.epsilon, delta=budget.delta, rho=rho, what=what)
+
+    @property
+    def budget(self) -> Budget:
+        return Budget(self.epsilon, self.delta)
+
+
+class RenyiOrder(NamedTuple):
+    """An order of Rényi differential privacy, at which the losses of several spends add up.
+
+    A spend that is rho-zero-concentrated loses ``alpha * rho`` at the order alpha, and a spend with
+    a pure epsilon loses at most epsilon.
+
+    Spends that lose at most `max_loss` together are (epsilon, delta)-differentially private,
+    however each was chosen after looking at earlier ones, because the order is fixed before the
+    first of them (Feldman, Zrnic 2021). Zero-concentrated losses alone could be added without an
+    order, with the same result, since the order is the best for them.
+    """
+
+    alpha: float
+    max_loss: float
+    conversion: float  # what converting a loss to an epsilon adds (Canonne, Kamath, Steinke 2020)
+
+    @classmethod
+    @cache
+    def of(cls, ceiling: Budget) -> RenyiOrder | None:
+        """Return the order at which the largest rho is within a ceiling; None if its delta is 0."""
+        if not ceiling.delta:
+            return None
+        alpha = 1 + np.geomspace(1e-3, 1e6, 20_000)
+        log_term = (math.log(ceiling.delta) + np.log(alpha)) / (alpha - 1)
+        conversion = np.log1p(-1 / alpha) - log_term
+        best = np.argmax((ceiling.epsilon - conversion) / alpha)
+        return cls(
+            alpha=float(alpha[best]),
+            max_loss=ceiling.epsilon - float(conversion[best]),
+            conversion=float(conversion[best]),
+        )
+
+    @classmethod
+    def shared_by(cls, spends: Sequence[Spend], ceiling: Budget) -> RenyiOrder | None:
+        """Return the order of a ceiling, if all these spends lose a known amount at it.
+
+        None if a spend with a delta has no rho. None also if no spend has a rho, because the sum of
+        pure epsilons is then below what the order gives.
+        """
+        with_delta = [spend for spend in spends if spend.delta]
+        if not with_delta or any(spend.rho is None for spend in with_delta):
+            return None
+        return cls.of(ceiling)
+
+    def loss(self, spends: Sequence[Spend]) -> float:
+        """Return what spends lose together at this order."""
+        pure = [spend.epsilon for spend in spends if spend.rho is None]
+        concentrated = [self.alpha * spend.rho for spend in spends if spend.rho is not None]
+        return math.fsum(pure + concentrated)
+
+
+def largest_rho(epsilon: float, delta: float) -> float | None:
+    """Return the largest zero-concentrated loss that is within a budget; None if delta is 0."""
+    order = RenyiOrder.of(Budget.read(epsilon, delta))
+    return None if order is None else order.max_loss / order.alpha
+
+
+def is_within(spends: Sequence[Spend], ceiling: Budget) -> bool:
+    """Return True if spends are within a ceiling, by their sums or at the ceiling's order."""
+    sums = _sums(spends)
+    if sums.epsilon <= _decimal(ceiling.epsilon) and sums.delta <= _decimal(ceiling.delta):
+        return True
+    order = RenyiOrder.shared_by(spends, ceiling)
+    return order is not None and order.loss(spends) * _ROUNDING <= order.max_loss
+
+
+def cost(spends: Sequence[Spend], ceiling: Budget) -> Budget:
+    """Return what spends cost together, rounded up: their sums, or less at the ceiling's order."""
+    sums = _sums(spends)
+    added = Budget(_rounded_up(sums.epsilon), _rounded_up(sums.delta))
+    order = RenyiOrder.shared_by(spends, ceiling)
+    if order is None:
+        return added
+    epsilon = order.loss(spends) + order.conversion
+    if epsilon >= added.epsilon and added.delta <= ceiling.delta:
+        return added
+    # Six digits are shown. The factor is more than they round down.
+    return Budget(float(f"{epsilon * (1 + 1e-5):.6g}"), ceiling.delta)
+
+
+def remainder(spends: Sequence[Spend], ceiling: Budget) -> Budget:
+    """Return what a ceiling leaves to a next spend, rounded down, so that it can be spent.
+
+    It is never below 0. What is left at the ceiling's order is left to a spend without a delta.
+    """
+    sums = _sums(spends)
+    left = Budget(
+        _rounded_down(max(_decimal(ceiling.epsilon) - sums.epsilon, Fraction(0))),
+        _rounded_down(max(_decimal(ceiling.delta) - sums.delta, Fraction(0))),
+    )
+    order = RenyiOrder.shared_by(spends, ceiling)
+    if order is None:
+        return left
+    pure_epsilon = order.max_loss / _ROUNDING - order.loss(spends)
+    return left if pure_epsilon <= left.epsilon else Budget(pure_epsilon, 0.0)
+
+
+class _Sums(NamedTuple):
+    epsilon: Fraction
+    delta: Fraction
+
+
+def _sums(spends: Sequence[Spend]) -> _Sums:
+    return _Sums(
+        epsilon=sum((_decimal(spend.epsilon) for spend in spends), Fraction(0)),
+        delta=sum((_decimal(spend.delta) for spend in spends), Fraction(0)),
+    )
+
+
+def _decimal(value: float) -> Fraction:
+    return Fraction(repr(value))
+
+
+def _rounded_up(value: Fraction) -> float:
+    """Return the float next to a fraction whose decimal is not below it."""
+    rounded = float(value)
+    while _decimal(rounded) < value:
+        rounded = math.nextafter(rounded, math.inf)
+    return rounded
+
+
+def _rounded_down(value: Fraction) -> float:
+    """Return the float next to a fraction whose decimal is not above it."""
+    rounded = float(value)
+    while _decimal(rounded) > value:
+        rounded = math.nextafter(rounded, -math.inf)
+    return rounded

@@ -1,0 +1,317 @@
+"""Reading what a report is about from an MLflow store, local or behind a tracking server."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cfk_plugin.errors import InputError, TrackingError, require
+from cfk_plugin.hookspecs import Progress
+from cfk_plugin.records.artifacts import Artifacts
+from cfk_plugin.records.period import Moment, Period, moment_text
+from cfk_plugin.records.record import SCHEMA_VERSION
+from cfk_plugin.records.run import ASKED, EVALUATION, UNTRACKED
+from cfk_plugin.records.search import (
+    experiment_named,
+    ids_of,
+    names_of_experiments,
+    opened,
+    run_named,
+    runs_in,
+    summaries_of,
+)
+from cfk_plugin.records.shards import CERTIFICATE, Shard, counted, frame_of, read_shard
+from cfk_plugin.records.summary import SUMMARY, Figures, Summary
+from cfk_plugin.records.tables import SUFFIX
+from cfk_plugin.records.workers import Workers
+from cfk_plugin.report.runs import Evidence, RunEvidence
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from mlflow import MlflowClient
+    from mlflow.entities import Run
+
+EXPLANATIONS = "cfk/explanations"
+"""Folder of a run with its rows."""
+RECOUNT = "cfk/recount"
+"""Folder of a run with what verification found; files of one name have the same rows."""
+DOCUMENTS = ("policy", "population", "environment", "frontier")
+"""JSON files of a run, ``cfk/<name>.json``, beside its summary."""
+_REPORT = "cfk.report"  # tag
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class StoredRun:
+    """A run with all that it holds, except its rows."""
+
+    run: Run
+    artifacts: Artifacts
+    documents: Mapping[str, Mapping[str, Any]]
+    audits: Sequence[Mapping[str, Any]]
+    files: Sequence[str]  # names of its files of explanations
+    recounted: frozenset[str]  # those that have a recount
+
+    @classmethod
+    def read(cls, folder: Path, tracking_uri: str, run: Run) -> StoredRun:
+        """Read a run; `folder` is for copies of its files."""
+        _check_version(run)
+        artifacts = Artifacts.of(run, tracking_uri, folder)
+        names = artifacts.names("cfk")
+        documents = [name for name in (*DOCUMENTS, SUMMARY) if f"{name}.json" in names]
+        audits = [name for name in names if name.startswith("audit") and name.endswith(".json")]
+        return cls(
+            run=run,
+            artifacts=artifacts,
+            documents={name: artifacts.document(f"cfk/{name}.json") for name in documents},
+            audits=[artifacts.document(f"cfk/{name}") for name in audits],
+            files=_files_of_rows(artifacts, EXPLANATIONS, names),
+            recounted=frozenset(_files_of_rows(artifacts, RECOUNT, names)),
+        )
+
+    @property
+    def asked(self) -> int:
+        """Explanations that the run counts."""
+        return int(self.run.data.metrics[ASKED]) if self._counts else 0
+
+    @property
+    def _counts(self) -> bool:
+        """Whether the run counts explanations: not a report, which may repeat another run's, nor an
+        evaluation.
+        """
+        repeats = not self.files and not {_REPORT, EVALUATION}.isdisjoint(self.run.data.tags)
+        return ASKED in self.run.data.metrics and not repeats
+
+    @property
+    def is_audited(self) -> bool:
+        """Whether it holds an audit; a frontier counts as one."""
+        return bool(self.audits) or "frontier" in self.documents
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it holds neither explanations nor audits."""
+        return not (self.asked or self.files or self.is_audited)
+
+    def figures(self) -> Figures:
+        """Return the run's figures of the explanations that it counts.
+
+        There are none if its summary is of other explanations, as when two processes logged to it
+        at the same time.
+        """
+        if not self._counts:
+            return {}
+        where = self.artifacts.where(f"cfk/{SUMMARY}.json")
+        if SUMMARY not in self.documents:
+            raise TrackingError(
+                f"{where}: the run counts {self.asked} explanations, and this file is not there;"
+                " check that it was not deleted"
+            )
+        summary = Summary.from_document(self.documents[SUMMARY], where)
+        untracked = self.run.data.metrics.get(UNTRACKED, 0)
+        return summary.at(self.asked, untracked) or {}
+
+    def shard(self, name: str, period: Period) -> Shard | None:
+        """Read a file of explanations with its recount; None if it has no rows."""
+        path = f"{EXPLANATIONS}/{name}"
+        explanations = self.artifacts.content(path)
+        recount = None
+        if name in self.recounted:
+            recount = self.artifacts.content(f"{RECOUNT}/{name}")
+        return read_shard(name, explanations, recount, self.artifacts.where(path), period)
+
+
+def _check_version(run: Run) -> None:
+    version = run.data.tags.get("cfk.schema_version", str(SCHEMA_VERSION))
+    if version != str(SCHEMA_VERSION):
+        shown = version if version.isdecimal() else "no number"
+        raise TrackingError(
+            f"run {run.info.run_id}: tag cfk.schema_version is {shown}, expected {SCHEMA_VERSION}; "
+            "a newer cfk_plugin logged it"
+        )
+
+
+def _files_of_rows(artifacts: Artifacts, folder: str, names: Sequence[str]) -> list[str]:
+    """Return the names of the files of rows in a folder; none if `names` do not have the folder."""
+    if Path(folder).name not in names:
+        return []
+    files = artifacts.names(folder)
+    return [name for name in files if name.startswith("part-") and name.endswith(SUFFIX)]
+
+
+def read_runs(
+    run_ids: Sequence[str] | str,
+    *,
+    tracking_uri: str | None = None,
+    since: Moment | None = None,
+    until: Moment | None = None,
+    progress: Progress | None = None,
+) -> Evidence:
+    """Read runs by their ids; each must hold explanations or an audit."""
+    ids = ids_of(run_ids)
+    if not ids:
+        raise InputError("there is no run to read: give the id of at least one")
+    with _opened(tracking_uri, Period.of(since, until), progress) as reader:
+        runs = list(reader.workers.map(partial(run_named, reader.client), ids))
+        stored = reader.stored(runs)
+        empty = [each.run.info.run_id for each in stored if each.is_empty]
+        if empty:
+            raise InputError(
+                f"run {', '.join(empty)} holds neither explanations nor an audit; log some with"
+                " track=True, Explanations.log or AuditReport.log, or leave it out"
+            )
+        return reader.evidence(stored, f"{len(runs)} runs")
+
+
+def read_experiment(
+    name: str,
+    *,
+    tracking_uri: str | None = None,
+    since: Moment | None = None,
+    until: Moment | None = None,
+    progress: Progress | None = None,
+) -> Evidence:
+    """Read all runs of an experiment that hold explanations or audits.
+
+    Reports and deleted runs are left out.
+    """
+    require("experiment", name, str, "give its name, or id: and its id")
+    with _opened(tracking_uri, Period.of(since, until), progress) as reader:
+        experiment = reader.workers.call(experiment_named, reader.client, name)
+        runs = reader.workers.call(runs_in, reader.client, experiment.experiment_id)
+        stored = [each for each in reader.stored(runs) if not each.is_empty]
+        return reader.evidence(stored, f"experiment {name!r}")
+
+
+@contextmanager
+def _opened(
+    tracking_uri: str | None, period: Period, progress: Progress | None
+) -> Iterator[_Reader]:
+    with tempfile.TemporaryDirectory(prefix="cfk-report-") as folder, Workers() as workers:
+        client = workers.call(opened, tracking_uri)
+        yield _Reader(client, workers, Path(folder), period, progress)
+
+
+@dataclass(slots=True)
+class _Reader:
+    client: MlflowClient
+    workers: Workers
+    folder: Path
+    period: Period
+    progress: Progress | None
+    # First and last moment of all that was read, in the period or not.
+    spans: list[tuple[int, int]] = field(default_factory=list)
+    uncounted: dict[str, int] = field(default_factory=dict)  # rows that no summary counts, by run
+
+    def stored(self, runs: Iterable[Run]) -> list[StoredRun]:
+        """Read runs without their rows, oldest first."""
+        ordered = sorted(runs, key=lambda run: (run.info.start_time or 0, run.info.run_id))
+        read = partial(StoredRun.read, self.folder, self.client.tracking_uri)
+        return list(self.workers.map(read, ordered))
+
+    def evidence(self, stored: Sequence[StoredRun], searched: str) -> Evidence:
+        """Read the rows of runs, and return what is of the period; `searched` names the runs."""
+        experiments = {each.run.info.experiment_id for each in stored}
+        names = self.workers.call(names_of_experiments, self.client, experiments)
+        runs = [run for run in self._runs(stored, names) if run is not None]
+        if not runs:
+            raise InputError(f"nothing to report on in {searched}: {self._reason(len(stored))}")
+        return Evidence(
+            runs=runs, since=self.period.since, until=self.period.until, uncounted=self.uncounted
+        )
+
+    def _runs(
+        self, stored: Sequence[StoredRun], names: Mapping[str, str]
+    ) -> Iterator[RunEvidence | None]:
+        """Yield run by run, while files of the next runs are read."""
+        files = [(each, name) for each in stored for name in each.files]
+        shards = self.workers.map(lambda file: file[0].shard(file[1], self.period), files)
+        for n_done, each in enumerate(stored):
+            if self.progress is not None:
+                self.progress(n_done, len(stored))
+            # The files are in the order of their runs.
+            of_run = [shard for shard in islice(shards, len(each.files)) if shard is not None]
+            yield self._run(each, of_run, names[each.run.info.experiment_id])
+        if self.progress is not None:
+            self.progress(len(stored), len(stored))
+
+    def _run(
+        self, stored: StoredRun, shards: Sequence[Shard], experiment: str
+    ) -> RunEvidence | None:
+        """Return what a run holds that is of the period; None if it holds nothing of it."""
+        run = stored.run
+        where = stored.artifacts.where(EXPLANATIONS)
+        kept, others = counted(
+            shards,
+            stored.asked,
+            where,
+            lambda: self.workers.call(summaries_of, self.client, run.info.run_id),
+        )
+        self.spans += [shard.span for shard in kept]
+        n_uncounted = sum(shard.inside for shard in others)
+        if n_uncounted:
+            self.uncounted[run.info.run_id] = n_uncounted
+        rows = None
+        if any(shard.inside for shard in kept):
+            rows = frame_of(kept)
+        started = int(run.info.start_time or 0)
+        if stored.is_audited:
+            self.spans.append((started, started))
+        audits = stored.audits
+        if not (stored.is_audited and self.period.holds(started)):
+            audits = ()
+            if rows is None:
+                return None
+        return RunEvidence(
+            run_id=run.info.run_id,
+            name=run.info.run_name or "",
+            experiment=experiment,
+            started=started,
+            params=dict(sorted(run.data.params.items())),
+            tags=dict(sorted(run.data.tags.items())),
+            figures=stored.figures(),
+            **{name: stored.documents.get(name) for name in DOCUMENTS},
+            prototype=_prototype(rows, where),
+            rows=rows,
+            audits=audits,
+        )
+
+    def _reason(self, n_runs: int) -> str:
+        """Return why nothing was found, and what to do."""
+        if not self.spans and self.uncounted:
+            return (
+                f"its {sum(self.uncounted.values())} explanations are in files that no summary"
+                " counts yet; try again when all are logged (cfk spool flush)"
+            )
+        if not self.spans:
+            return (
+                "it has no run with explanations or audits; log explanations with track=True or"
+                " Explanations.log, audits with AuditReport.log"
+            )
+        first = min(span[0] for span in self.spans)
+        last = max(span[1] for span in self.spans)
+        return (
+            f"its {n_runs} runs with explanations or audits have none {self.period}, but from"
+            f" {moment_text(first)} to {moment_text(last)}; choose another period"
+        )
+
+
+def _prototype(rows: pd.DataFrame | None, where: str) -> Mapping[str, Any] | None:
+    """Take the certificates of prototypes out of the rows, and return the first."""
+    if rows is None or CERTIFICATE not in rows:
+        return None
+    certificates = rows.pop(CERTIFICATE).dropna()
+    if certificates.empty:
+        return None
+    try:
+        certificate = json.loads(certificates.iloc[0])
+    except ValueError:
+        certificate = None
+    if not isinstance(certificate, dict):
+        raise TrackingError(f"{where}: column {CERTIFICATE} is damaged: expected JSON objects")
+    return certificate
