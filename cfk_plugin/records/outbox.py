@@ -21,7 +21,7 @@ from cfk_plugin.records.run import RunTarget, RunWriter
 
 _NAME = re.compile(r"outbox-\d{13}-[0-9a-f]{8}")
 _SEGMENT = re.compile(
-    r"(?P<mark>.+)-(?P<number>\d{10})-(?P<begun>\d+)(-from-(?P<first_step>\d+))?\.jsonl"
+    r"(?P<mark>.+)-(?P<number>\d{10})-(?P<created>\d+)(-from-(?P<first_step>\d+))?\.jsonl"
 )
 _STREAM = ".json"
 _DRAFT = ".draft"
@@ -74,12 +74,13 @@ def is_at(path: Path, file: int) -> bool:
 class Segment:
     """A file with records of one stream, one record on each line. They are logged together.
 
-    Its name says everything about it, because a file can be renamed on a full disk as well.
+    The name of the file tells all of this. So the place in the run can be stored on a full disk,
+    where no file can be written, but a file can be renamed.
     """
 
     mark: str  # of the stream
     number: int
-    begun: int  # when its first record was kept: milliseconds since 1970
+    created: int  # when its first record was kept: milliseconds since 1970
     first_step: int | None = None  # its place in the run, once it is on its way
     # The file stays open as long as its records wait: it can be read even after it was deleted.
     file: int | None = None
@@ -90,14 +91,14 @@ class Segment:
         match = _SEGMENT.fullmatch(name)
         if match is None:
             return None
-        segment = cls(match["mark"], int(match["number"]), int(match["begun"]))
+        segment = cls(match["mark"], int(match["number"]), int(match["created"]))
         if match["first_step"] is not None:
             segment.first_step = int(match["first_step"])
         return segment
 
     @property
     def name(self) -> str:
-        name = f"{self.mark}-{self.number:010d}-{self.begun}"
+        name = f"{self.mark}-{self.number:010d}-{self.created}"
         if self.first_step is not None:
             name = f"{name}-from-{self.first_step}"
         return f"{name}.jsonl"
@@ -111,7 +112,10 @@ class Segment:
         return self.file
 
     def read(self, folder: int) -> list[bytes]:
-        """Return its lines. What follows the last line break was never kept."""
+        """Return the lines of the file, without an unfinished one at its end.
+
+        The process that wrote an unfinished line ended, or refused the record.
+        """
         file = self.open(folder)
         content = os.pread(file, os.fstat(file).st_size, 0)
         return content.split(b"\n")[:-1]
@@ -124,14 +128,14 @@ class Segment:
 
 @dataclass(slots=True, eq=False)
 class Stream:
-    """Records of one run that wait, and what is known of the run."""
+    """The records of one run that MLflow does not have yet."""
 
     run: RunWriter
     finished: bool = False  # no more records will come
     problem: str | None = None  # why the last attempt to send failed
     segments: list[Segment] = field(default_factory=list)  # oldest first
     growing: Segment | None = None  # the segment that the next record is added to
-    n_begun: int = 0  # segments that this process began
+    n_created: int = 0  # segments that this process has created
     stored: bytes = b""  # what the stream's file says
 
     @classmethod
@@ -157,7 +161,7 @@ class Stream:
         return json.dumps(fields).encode()
 
     @property
-    def waits(self) -> bool:
+    def is_waiting(self) -> bool:
         """Whether there are records to send, or a run to end."""
         return bool(self.segments) or self.finished
 
@@ -182,9 +186,9 @@ class WaitingStream:
 class Outbox:
     """The records that one process has kept. Thread-safe.
 
-    Whoever has the lock of the folder sends its records: the process that made it, and another
-    process after that one has ended, however it ended. All access is through the open folder, so
-    that records are sent and deleted even where somebody has moved it meanwhile.
+    The process that has the lock of the folder sends the records. This is the process that made
+    the folder. After it has ended, another process may take the lock. All access is through the
+    open folder, so that records are sent and deleted in a folder that was moved meanwhile, too.
     """
 
     path: Path
@@ -203,7 +207,7 @@ class Outbox:
             if folder is not None:
                 os.fsync(spool_folder)
                 return cls(spool / name, folder)
-            # Another process took the empty folder for one that was left behind. It removes it.
+            # Another process has locked the new folder first. It finds it empty, and removes it.
         raise SpoolError(f"no folder can be made in the spool {spool}; try again")
 
     @classmethod
@@ -226,10 +230,10 @@ class Outbox:
         return outbox
 
     @property
-    def waits(self) -> bool:
+    def is_waiting(self) -> bool:
         """Whether there are records to send, or runs to end."""
         with self.lock:
-            return any(stream.waits for stream in self.streams.values())
+            return any(stream.is_waiting for stream in self.streams.values())
 
     def append(self, run: RunWriter, record: bytes) -> None:
         """Force a record to disk, as the last one of its stream."""
@@ -260,7 +264,7 @@ class Outbox:
             while stream.segments:
                 segment = stream.segments[0]
                 if segment is stream.growing:
-                    stream.growing = None  # what is kept from now on belongs to a later batch
+                    stream.growing = None  # later records belong to a later batch
                 lines = segment.read(self.folder)
                 if lines:
                     return [self._record_of(line, segment) for line in lines]
@@ -319,7 +323,7 @@ class Outbox:
                 for name in _names_in(self.folder):
                     if name.endswith(_DRAFT):
                         self._delete(name)
-                # It stays if it has files that nobody can read.
+                # A folder with damaged files is not empty, and stays.
                 with suppress(OSError):
                     os.rmdir(self.path.name, dir_fd=spool_folder)
             self.close_files()
@@ -350,8 +354,8 @@ class Outbox:
             size = os.fstat(segment.open(self.folder)).st_size
             if size == 0 or size + n_bytes <= _SEGMENT_BYTES:
                 return segment
-        stream.n_begun += 1
-        segment = Segment(stream.run.mark, stream.n_begun, begun=_milliseconds())
+        stream.n_created += 1
+        segment = Segment(stream.run.mark, stream.n_created, created=_milliseconds())
         segment.open(self.folder, os.O_CREAT | os.O_EXCL)
         stream.segments.append(segment)
         stream.growing = segment
@@ -432,7 +436,7 @@ def waiting_in(name: str, spool_folder: int) -> list[WaitingStream]:
                 stream = Stream(RunWriter(RunTarget(), mark), finished=True)
                 stream.problem = f"{name}/{mark}{_STREAM} is missing or damaged"
             if stream is not None and (n_records or stream.finished):
-                oldest = min((segment.begun for segment in segments), default=None)
+                oldest = min((segment.created for segment in segments), default=None)
                 waiting.append(WaitingStream(mark, n_records, n_bytes, oldest, stream.problem))
     return waiting
 

@@ -91,8 +91,8 @@ class Shipper:
             self._failed = False
         self.wake(within=0)
         with self._changed:
-            self._changed.wait_for(lambda: self._failed or not self._waits(), timeout=seconds)
-        return not self._waits()
+            self._changed.wait_for(lambda: self._failed or not self._has_unsent(), timeout=seconds)
+        return not self._has_unsent()
 
     def drain(self) -> list[WaitingStream]:
         """Send, in this thread, whatever no running process sends; return what is left."""
@@ -125,9 +125,9 @@ class Shipper:
         self._closed = True
         self.spool.close_inherited()
 
-    def _waits(self) -> bool:
+    def _has_unsent(self) -> bool:
         outbox = self.spool.outbox
-        return outbox is not None and outbox.waits
+        return outbox is not None and outbox.is_waiting
 
     def _work(self) -> None:
         while self._wait_until_due():
@@ -166,7 +166,9 @@ class Shipper:
                     key = f"{outbox.path.name}/{mark}"
                     keys.add(key)
                     again |= self._try_to_send(outbox, stream, key)
-        self._pauses = {key: pause for key, pause in self._pauses.items() if key in keys}
+        with self._changed:
+            for key in self._pauses.keys() - keys:
+                del self._pauses[key]
         return again
 
     def _try_to_send(self, outbox: Outbox, stream: Stream, key: str) -> bool:
@@ -242,7 +244,9 @@ def shipper(folder: Path | None = None) -> Shipper:
 def _begin_in_child() -> None:
     """Let a forked child begin with an outbox of its own."""
     for inherited in _shippers.values():
-        inherited.close_inherited()
+        # Another thread of the parent may just have closed a file.
+        with suppress(OSError):
+            inherited.close_inherited()
     _shippers.clear()
 
 

@@ -506,6 +506,8 @@ def test_a_full_disk_loses_nothing_that_was_kept(
         assert taken < 10_000
     assert taken > 10
     assert not logger.submit(explanations())
+    with pytest.raises(SpoolError, match="the spool is full"):
+        logger.check(count=1)
     (small_disk / "ballast").unlink()
     assert logger.submit(explanations())
     sender = logger._shipper
@@ -726,6 +728,45 @@ def test_what_was_kept_in_a_spool_that_was_moved_is_sent_once(
     assert logger.submit(explanations())
     assert logger.flush()
     assert mlflow.get_run(logger.run_id or "").data.metrics["cfk.asked"] == 6
+
+
+def test_an_outbox_that_its_process_did_not_finish_is_removed(
+    spool: Path, mlflow_store: str
+) -> None:
+    leave(spool, explanations().to_record())
+    (spool / "outbox-1795000000000-00000000").mkdir()
+    draft = spool / "outbox-1795000000000-11111111" / "left.json.draft"
+    draft.parent.mkdir()
+    draft.write_text("{")
+    output_of("spool flush")
+    assert [path.name for path in spool.iterdir()] == ["spool.json"]
+
+
+def test_a_process_whose_new_outbox_another_one_removes_makes_the_next(
+    spool: Path, mlflow_store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mkdir = os.mkdir
+
+    def removed(*args: Any, **kwargs: Any) -> None:
+        monkeypatch.undo()
+        mkdir(*args, **kwargs)
+        with process(spool) as other:
+            assert list(other.outboxes())
+
+    with process(spool) as own:
+        own.check()
+        monkeypatch.setattr(os, "mkdir", removed)
+        own.append(writer(), explanations().to_record())
+        assert len(kept(spool)) == 1
+        assert len(list(spool.glob("outbox-*"))) == 1
+
+
+def test_a_spool_without_its_version_keeps_nothing(spool: Path) -> None:
+    logger = RunLogger(tracking_uri=NOBODY)
+    logger.check()
+    (spool / "spool.json").unlink()
+    assert not logger.submit(explanations())
+    assert list(spool.iterdir()) == []
 
 
 @pytest.mark.parametrize("deleted", ["everything", "the outbox"])
