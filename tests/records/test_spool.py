@@ -5,10 +5,12 @@ it may.
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -311,13 +313,24 @@ def test_a_record_is_forced_to_disk_with_everything_that_leads_to_it(
     forced = set()
     fsync = os.fsync
 
+    def state_of(file: int) -> tuple[int, Any]:
+        """Return which file it is, and what a power cut may undo: its size, or its names."""
+        state = os.fstat(file)
+        if stat.S_ISDIR(state.st_mode):
+            return state.st_ino, tuple(sorted(os.listdir(file)))
+        return state.st_ino, state.st_size
+
     def noted(file: int) -> None:
         fsync(file)
-        state = os.fstat(file)
-        forced.add((state.st_ino, state.st_size))
+        forced.add(state_of(file))
 
-    def states_of(*paths: Path) -> set[tuple[int, int]]:
-        return {(path.stat().st_ino, path.stat().st_size) for path in paths}
+    def states_of(*paths: Path) -> set[tuple[int, Any]]:
+        states = set()
+        for path in paths:
+            file = os.open(path, os.O_RDONLY)
+            states.add(state_of(file))
+            os.close(file)
+        return states
 
     monkeypatch.setattr(os, "fsync", noted)
     with process(spool) as own:
@@ -742,20 +755,22 @@ def test_an_outbox_that_its_process_did_not_finish_is_removed(
     assert [path.name for path in spool.iterdir()] == ["spool.json"]
 
 
+@pytest.mark.parametrize(("module", "call"), [(os, "open"), (fcntl, "flock")])
 def test_a_process_whose_new_outbox_another_one_removes_makes_the_next(
-    spool: Path, mlflow_store: str, monkeypatch: pytest.MonkeyPatch
+    module: Any, call: str, spool: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    mkdir = os.mkdir
+    real = getattr(module, call)
 
-    def removed(*args: Any, **kwargs: Any) -> None:
+    def after_removal(*args: Any, **kwargs: Any) -> Any:
         monkeypatch.undo()
-        mkdir(*args, **kwargs)
         with process(spool) as other:
-            assert list(other.outboxes())
+            assert len(list(other.outboxes())) == 1
+        assert not list(spool.glob("outbox-*"))
+        return real(*args, **kwargs)
 
     with process(spool) as own:
         own.check()
-        monkeypatch.setattr(os, "mkdir", removed)
+        monkeypatch.setattr(module, call, after_removal)
         own.append(writer(), explanations().to_record())
         assert len(kept(spool)) == 1
         assert len(list(spool.glob("outbox-*"))) == 1
