@@ -13,6 +13,7 @@ import signal
 import stat
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -226,6 +227,31 @@ def test_only_one_process_sends_what_an_ended_one_has_kept(spool: Path) -> None:
         assert list(second.outboxes()) == []
         assert list(taken_over) == []
         assert len(list(second.outboxes())) == 1
+
+
+def test_what_is_on_its_way_at_exit_is_left_to_no_other_process(
+    spool: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_sending = threading.Event()
+    answers = threading.Event()
+
+    def hangs(*_: Any, **__: Any) -> None:
+        is_sending.set()
+        answers.wait(60)
+
+    monkeypatch.setattr(run.RunWriter, "write", hangs)
+    monkeypatch.setattr("cfk_plugin.records.shipper._END_SECONDS", 0.01)
+    logger = RunLogger()
+    sender = logger._shipper
+    assert logger.submit(explanations())
+    assert is_sending.wait(60)
+    sender.close(0)
+    with process(spool) as other:
+        assert list(other.outboxes()) == []
+    answers.set()
+    assert sender._thread is not None
+    sender._thread.join(60)
+    sender.spool.close()
 
 
 HOLDER = """
@@ -656,6 +682,8 @@ def test_a_spool_that_is_gone_keeps_nothing_until_it_is_back(
             other.check()
     for _ in range(3):
         assert logger.submit(explanations()) == (on_full == "release")
+    with pytest.raises(SpoolError, match="is gone, or another is in its place"):
+        logger.check()
     assert "is gone, or another is in its place" in caplog.text
     if replaced:
         names = [path.name for path in spool.iterdir()]
