@@ -75,7 +75,11 @@ def spool_folder() -> Path:
 
 def exists(folder: Path) -> bool:
     """Return True if there is a spool in this folder, of whatever version."""
-    return (folder / _VERSION_FILE).exists() or (folder / _BEFORE_RELEASE).exists()
+    return (folder / _VERSION_FILE).exists() or _has_records(folder)
+
+
+def _has_records(folder: Path) -> bool:
+    return (folder / _BEFORE_RELEASE).exists() or any(folder.glob("outbox-*"))
 
 
 @dataclass(slots=True, eq=False)
@@ -197,7 +201,7 @@ def _prepare(folder: Path) -> None:
         )
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     # A new spool has its version before its first outbox, so the version is read last.
-    has_records = (folder / _BEFORE_RELEASE).exists() or any(folder.glob("outbox-*"))
+    has_records = _has_records(folder)
     version = _version_of(folder)
     if version is None and not has_records:
         _log.warning(

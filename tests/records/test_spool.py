@@ -591,6 +591,8 @@ def test_a_spool_that_cannot_be_used_is_refused_before_anything_leaves(
         (folder / "spool.json").write_text(contents.get(damage, ""))
     if damage == "no version":
         (folder / "spool.json").unlink()
+    if damage != "a file for a folder":
+        assert "written by another version" in output_of(f"spool flush --folder {folder}", code=2)
     logger = RunLogger(spool=folder)
     with pytest.raises(SpoolError, match="CFK_SPOOL"):
         logger.check()
