@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from cfk_plugin.data.population import Population
     from cfk_plugin.records.account import Account
     from cfk_plugin.records.ledger import Ledger, Status
-    from cfk_plugin.records.spool import Spool, Waiting
+    from cfk_plugin.records.outbox import WaitingStream
+    from cfk_plugin.records.spool import Spool
 
 ledger = typer.Typer(
     help="Make a ledger of releases, check it, or erase records from it.", no_args_is_help=True
@@ -387,15 +388,15 @@ def spool_flush(folder: Folder = None) -> int:
 
     Exit code 0 when all is delivered, else 3.
     """
-    from cfk_plugin.records.spool import Shipper
+    from cfk_plugin.records.shipper import Shipper
 
-    with _existing(folder) as found:
-        return _show_waiting(Shipper(found).drain())
+    with _existing(folder) as existing:
+        return _show_waiting(Shipper(existing).drain())
 
 
 @contextmanager
 def _existing(folder: Path | None) -> Iterator[Spool]:
-    from cfk_plugin.records.spool import Spool, SpoolSettings, exists, this_process
+    from cfk_plugin.records.spool import Spool, SpoolSettings, exists
 
     settings = SpoolSettings.of(folder)
     if not exists(settings.folder):
@@ -403,11 +404,11 @@ def _existing(folder: Path | None) -> Iterator[Spool]:
             f"there is no spool in {settings.folder}; give its folder with --folder, or set"
             " CFK_SPOOL"
         )
-    with closing(Spool(settings, this_process())) as found:
-        yield found
+    with closing(Spool(settings)) as existing:
+        yield existing
 
 
-def _show_waiting(waiting: Sequence[Waiting]) -> int:
+def _show_waiting(waiting: Sequence[WaitingStream]) -> int:
     if not waiting:
         say("Nothing waits: MLflow has every record.")
         return 0
@@ -416,7 +417,7 @@ def _show_waiting(waiting: Sequence[Waiting]) -> int:
         behind = "–" if stream.oldest is None else _since(time.time() - stream.oldest / 1000)
         problem = stream.problem or "none yet; a process sends it"
         rows.append(
-            (stream.id, f"{stream.records:,}", f"{stream.size / 1000:,.0f}", behind, problem)
+            (stream.mark, f"{stream.n_records:,}", f"{stream.n_bytes / 1000:,.0f}", behind, problem)
         )
     show(("stream", "records", "kB", "behind", "last problem"), rows, box=None)
     return 3

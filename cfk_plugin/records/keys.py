@@ -160,7 +160,7 @@ def find_key(
             f"{path}: the key file cannot be written ({{}}); give key= or a key_file= elsewhere",
             LedgerError,
         ):
-            _create(path)
+            create_once(path, secrets.token_bytes(_BYTES))
     return Key(_read(path))
 
 
@@ -182,11 +182,11 @@ def _read(path: Path) -> bytes:
     return secret
 
 
-def _create(path: Path) -> None:
-    """Create a key file that is complete as soon as its name exists; the first one wins."""
+def create_once(path: Path, content: bytes) -> None:
+    """Create a file that is complete as soon as its name exists; the first one wins."""
     draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(secrets.token_bytes(_BYTES))
+        file.write(content)
         file.flush()
         os.fsync(file.fileno())
     try:

@@ -16,7 +16,7 @@ from pathlib import Path
 from cfk_plugin.errors import CFKError, InputError, TrackingError, quiet
 from cfk_plugin.records.record import Loggable, RunRecord
 from cfk_plugin.records.run import RunTarget, RunWriter, chosen_experiment, current_uri
-from cfk_plugin.records.spool import Shipper, shipper
+from cfk_plugin.records.shipper import Shipper, shipper
 
 _log = logging.getLogger(__name__)
 _BYTES = 4_096  # that an explanation's record may need

@@ -33,6 +33,7 @@ import yaml
 from typer.testing import CliRunner
 
 from cfk_plugin.cli import app
+from cfk_plugin.records import shipper
 
 pytestmark = pytest.mark.full_search
 
@@ -131,7 +132,15 @@ def run_python(page: str, block: Block, namespace: dict[str, Any]) -> str:
     return said.getvalue()
 
 
+def end_tracking() -> None:
+    """Send what the Python blocks have tracked, as at the end of their process."""
+    while shipper._shippers:
+        _, ended = shipper._shippers.popitem()
+        ended.close()
+
+
 def run_console(page: str, block: Block, namespace: dict[str, Any]) -> str:
+    end_tracking()
     said = ""
     for line in block.text.splitlines():
         if not line.strip() or any(part in line for part in NOT_RUN):

@@ -9,7 +9,6 @@ from typing import Any
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.region import Interval, Region
 from cfk_plugin.records.record import RunRecord
-from cfk_plugin.records.spool import Spool, SpoolSettings
 from cfk_plugin.release.explanations import Explanations, ResultContext
 from cfk_plugin.release.results import (
     Certificate,
@@ -79,14 +78,15 @@ def explanations(
     )
 
 
+def segments(folder: Path) -> list[Path]:
+    """Return the files with records in a spool, by stream, oldest first."""
+    return sorted(folder.glob("outbox-*/*.jsonl"))
+
+
 def kept(folder: Path) -> list[RunRecord]:
-    """Records in a spool, as another process sees them."""
-    reader = Spool(SpoolSettings(folder), "a reader")
-    try:
-        with reader._transaction(write=False) as db:
-            return [
-                RunRecord.from_json(body)
-                for (body,) in db.execute("SELECT body FROM records ORDER BY id")
-            ]
-    finally:
-        reader.close()
+    """Return the records in a spool, as another process sees them."""
+    records = []
+    for path in segments(folder):
+        for line in path.read_text("utf-8").split("\n")[:-1]:
+            records.append(RunRecord.from_json(line))
+    return records

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cfk_plugin import Ledger
-from cfk_plugin.records.spool import Shipper, shipper
+from cfk_plugin.records.shipper import Shipper, shipper
 from postgres_server import postgres_server, postgres_url  # noqa: F401 - fixtures
 
 Open = Callable[..., Ledger]
@@ -59,7 +59,7 @@ def ledger(tmp_path: Path) -> Iterator[Ledger]:
 def spool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Return the folder of the spool; what sends it ends with the test."""
     shippers: dict[Any, Shipper] = {}
-    monkeypatch.setattr("cfk_plugin.records.spool._shippers", shippers)
+    monkeypatch.setattr("cfk_plugin.records.shipper._shippers", shippers)
     monkeypatch.setattr("cfk_plugin.records.logger._loggers", {})
     monkeypatch.setenv("CFK_SPOOL", str(tmp_path / "spool"))
     yield tmp_path / "spool"

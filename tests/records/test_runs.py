@@ -35,7 +35,8 @@ from cfk_plugin.metrics.provenance import environment_of
 from cfk_plugin.records import run as runs
 from cfk_plugin.records.logger import RunLogger, logger_of, observe
 from cfk_plugin.records.record import rows_of_recount
-from cfk_plugin.records.spool import Shipper, spool_folder
+from cfk_plugin.records.shipper import Shipper
+from cfk_plugin.records.spool import spool_folder
 from cfk_plugin.records.tally import PLOTTED, Tally
 from cfk_plugin.release.explanations import ResultContext
 from parts import figures_of, summary_of, table_of, tables_of

@@ -4,19 +4,20 @@ it may.
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import os
 import shutil
 import signal
-import socket
-import sqlite3
+import stat
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import closing
-from functools import cache
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,45 +28,40 @@ import pytest
 
 from cfk_plugin import Ledger, Population, PrivacyPolicy, Schema, protect
 from cfk_plugin.errors import CFKError, InputError
-from cfk_plugin.records import run
+from cfk_plugin.records import outbox, run
 from cfk_plugin.records import spool as spools
 from cfk_plugin.records.logger import RunLogger
+from cfk_plugin.records.outbox import Outbox, SpoolError
 from cfk_plugin.records.record import RunRecord
-from cfk_plugin.records.spool import (
-    LEASE_SECONDS,
-    Shipper,
-    Spool,
-    SpoolError,
-    SpoolSettings,
-    is_gone,
-    spool_folder,
-    this_process,
-)
+from cfk_plugin.records.shipper import Shipper
+from cfk_plugin.records.spool import Spool, SpoolSettings, spool_folder
 from commands import output_of
 from parts import figures_of, tables_of
-from spooled import explanations, kept, released
+from spooled import explanations, kept, released, segments
 
 HELPERS, ROOT = Path(__file__).parents[1] / "helpers", Path(__file__).parents[2]
+NOBODY = "http://127.0.0.1:9"
 
 
-@cache
-def gone() -> str:
-    """Name a process of this machine that has ended."""
-    child = subprocess.Popen(["true"])
-    child.wait()
-    return f"{socket.gethostname()}:{child.pid}:1"
+def writer(stream: str = "left", **target: Any) -> run.RunWriter:
+    return run.RunWriter(run.RunTarget(**{"experiment": "left"} | target), stream)
 
 
-def leave(
-    folder: Path, holder: str, *records: RunRecord, stream: str = "left", **target: Any
-) -> None:
-    """Leave records in a spool as a process would."""
-    spool = Spool(SpoolSettings(folder), holder)
-    for record in records:
-        spool.append(
-            run.RunWriter(run.RunTarget(**{"experiment": "left"} | target), stream), record
-        )
-    spool.close()
+@contextmanager
+def process(folder: Path) -> Iterator[Spool]:
+    """Use a spool as a process does that is killed at the end: nothing but its files is closed."""
+    spool = Spool(SpoolSettings(folder))
+    try:
+        yield spool
+    finally:
+        spool.close_inherited()
+
+
+def leave(folder: Path, *records: RunRecord, stream: str = "left", **target: Any) -> None:
+    """Leave records in a spool as a process would that is killed."""
+    with process(folder) as spool:
+        for record in records:
+            spool.append(writer(stream, **target), record)
 
 
 def delivered(folder: Path) -> dict[str, Any]:
@@ -107,15 +103,25 @@ def ends_at(owner: Any, place: str, monkeypatch: pytest.MonkeyPatch, when: str =
             real(*args, **kwargs)
         raise Killed
 
-    with monkeypatch.context() as patch:
+    with monkeypatch.context() as patch, process(spool_folder()) as spool:
         patch.setattr(owner, place, ends)
         with pytest.raises(Killed):
-            Shipper(Spool(SpoolSettings(spool_folder()), gone())).drain()
+            Shipper(spool).drain()
 
 
-@pytest.mark.parametrize(
-    "place", ["_log_files", "_log_values", "_log_summary", "_log_metrics", "delivered"]
-)
+PLACES = {
+    "batch": Outbox,
+    "plan": Outbox,
+    "_log_files": run,
+    "_log_values": run,
+    "_log_summary": run,
+    "_log_metrics": run,
+    "delivered": Outbox,
+    "forget": Outbox,
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_process_that_ends_while_it_sends_leaves_all_to_the_next(
     place: str,
@@ -125,18 +131,18 @@ def test_a_process_that_ends_while_it_sends_leaves_all_to_the_next(
     spool: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    leave(spool, gone(), *(explanations().to_record() for _ in range(5)))
-    ends_at(Spool if place == "delivered" else run, place, monkeypatch, when)
-    leave(spool, gone(), explanations().to_record())
+    leave(spool, *(explanations().to_record() for _ in range(5)))
+    ends_at(PLACES[place], place, monkeypatch, when)
+    leave(spool, explanations().to_record())
     output_of("spool flush")
     assert delivered(tmp_path) == {"rows": 18, "runs": 1, "FINISHED": 1}
-    assert not kept(spool)
+    assert [path.name for path in spool.iterdir()] == ["spool.json"]
 
 
 def test_a_run_that_was_made_and_not_noted_is_found_again(
     mlflow_store: str, spool: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    leave(spool, gone(), explanations().to_record())
+    leave(spool, explanations().to_record())
     ends_at(run, "refuse_other_params", monkeypatch)
     output_of("spool flush")
     assert len(mlflow.search_runs(search_all_experiments=True)) == 1
@@ -146,7 +152,7 @@ def test_somebody_else_may_log_to_the_run_in_between(
     mlflow_store: str, tmp_path: Path, spool: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run_id = explanations().log()
-    leave(spool, gone(), explanations().to_record(), run_id=run_id)
+    leave(spool, explanations().to_record(), run_id=run_id)
     ends_at(run, "_log_values", monkeypatch)
     explanations().log(run_id=run_id)
     output_of("spool flush")
@@ -190,68 +196,307 @@ def test_killed_processes_lose_nothing_they_kept(
 def test_what_a_dead_server_missed_is_sent_when_it_is_there(
     mlflow_store: str, tmp_path: Path, spool: Path
 ) -> None:
-    leave(spool, gone(), explanations().to_record(), tracking_uri="http://127.0.0.1:9", timeout=0.5)
+    leave(spool, explanations().to_record(), tracking_uri="http://127.0.0.1:9", timeout=0.5)
     assert "does not answer" in output_of("spool flush", code=3)
-    leave(spool, gone(), explanations().to_record(), stream="other")
+    leave(spool, explanations().to_record(), stream="other")
     output_of("spool flush", code=3)
     assert delivered(tmp_path)["rows"] == 3
     assert len(kept(spool)) == 1
 
 
-def test_only_the_process_that_has_a_stream_sends_it(
+# --- one process sends a record -------------------------------------------------------------------
+
+
+def test_nobody_else_sends_what_a_running_process_has_kept(
     mlflow_store: str, tmp_path: Path, spool: Path
 ) -> None:
-    leave(spool, f"{this_process()}", explanations().to_record(), stream="mine")
-    leave(spool, "elsewhere:1:1", explanations().to_record(), stream="theirs")
-    # who tells no machine and number
-    leave(spool, "somebody", explanations().to_record(), stream="somebody's")
-    other = Spool(SpoolSettings(spool), "here:1:1")
-    assert other.hold() == []
-    with other._transaction() as db:
-        db.execute("UPDATE streams SET until = ? WHERE id <> 'mine'", (time.time() - 1,))
-    assert [stream.id for stream in other.hold()] == ["theirs", "somebody's"]
-    other.close()
-    assert LEASE_SECONDS > 30
+    with process(spool) as running:
+        running.append(writer(), explanations().to_record())
+        assert "left 1" in output_of("spool flush", code=3)
+        running.append(writer(), explanations().to_record())
+        assert len(kept(spool)) == 2
+    output_of("spool flush")
+    assert delivered(tmp_path)["rows"] == 6
 
 
-def test_a_process_is_gone_when_it_ended_or_another_has_its_number() -> None:
-    host, pid, started = this_process().rsplit(":", 2)
-    assert not is_gone(this_process())
-    assert is_gone(gone())
-    assert is_gone(f"{host}:{pid}:{int(started) - 1}")
-    assert not is_gone(f"another-{host}:{pid}:{started}")
-    killed = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
-    killed.kill()
-    # dead, and nobody has asked for its exit code yet
-    os.waitid(os.P_PID, killed.pid, os.WEXITED | os.WNOWAIT)
-    assert is_gone(f"{host}:{killed.pid}:{started}")
-    killed.wait()
+def test_only_one_process_sends_what_an_ended_one_has_kept(spool: Path) -> None:
+    leave(spool, explanations().to_record())
+    with process(spool) as first, process(spool) as second:
+        taken_over = first.outboxes()
+        assert list(next(taken_over).streams) == ["left"]
+        assert list(second.outboxes()) == []
+        assert list(taken_over) == []
+        assert len(list(second.outboxes())) == 1
+
+
+def test_what_is_on_its_way_at_exit_is_left_to_no_other_process(
+    spool: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_sending = threading.Event()
+    answers = threading.Event()
+
+    def hangs(*_: Any, **__: Any) -> None:
+        is_sending.set()
+        answers.wait(60)
+
+    monkeypatch.setattr(run.RunWriter, "write", hangs)
+    monkeypatch.setattr("cfk_plugin.records.shipper._END_SECONDS", 0.01)
+    logger = RunLogger()
+    sender = logger._shipper
+    assert logger.submit(explanations())
+    assert is_sending.wait(60)
+    sender.close(0)
+    with process(spool) as other:
+        assert list(other.outboxes()) == []
+    answers.set()
+    assert sender._thread is not None
+    sender._thread.join(60)
+    sender.spool.close()
+
+
+HOLDER = """
+import os, sys, time
+sys.path[:0] = {path!r}
+from cfk_plugin.records.logger import RunLogger
+from spooled import explanations
+logger = RunLogger(tracking_uri="http://127.0.0.1:9", timeout=0.1)
+assert logger.submit(explanations())
+if {forks}:
+    child = os.fork()
+    if not child:
+        time.sleep(600)
+    print(child, flush=True)
+else:
+    print("kept", flush=True)
+time.sleep(600)
+"""
+
+
+@contextmanager
+def holder(folder: Path, forks: bool = False) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """Run a process that keeps a record and stays; give it with what it printed."""
+    script = HOLDER.format(path=[str(HELPERS), str(ROOT)], forks=forks)
+    command = [sys.executable, "-c", script]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=folder) as running:
+        assert running.stdout is not None
+        yield running, running.stdout.readline().strip()
+
+
+def end(process: subprocess.Popen[str]) -> None:
+    """Kill a process, and leave its exit code for later."""
+    process.kill()
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+
+
+def test_what_a_killed_process_has_kept_is_free_before_its_parent_asks_how_it_ended(
+    tmp_path: Path, spool: Path
+) -> None:
+    with holder(tmp_path) as (running, printed), process(spool) as other:
+        assert printed == "kept"
+        assert list(other.outboxes()) == []
+        end(running)
+        assert len(list(other.outboxes())) == 1
+
+
+def test_a_forked_child_does_not_hold_what_its_parent_has_kept(tmp_path: Path, spool: Path) -> None:
+    with holder(tmp_path, forks=True) as (parent, child), process(spool) as other:
+        try:
+            assert list(other.outboxes()) == []
+            end(parent)
+            assert len(list(other.outboxes())) == 1
+        finally:
+            os.kill(int(child), signal.SIGKILL)
+
+
+FORKED = """
+import os, sys
+sys.path[:0] = {path!r}
+from cfk_plugin.records.logger import observe
+from spooled import explanations
+assert observe(explanations(), track=True)
+child = os.fork()
+assert observe(explanations(), track=True)
+if child:
+    assert os.waitpid(child, 0)[1] == 0
+"""
+
+
+def test_a_forked_child_sends_what_it_keeps_and_nothing_of_its_parent(
+    mlflow_store: str, tmp_path: Path, spool: Path
+) -> None:
+    script = FORKED.format(path=[str(HELPERS), str(ROOT)])
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=120, cwd=tmp_path)
+    assert delivered(tmp_path) == {"rows": 9, "runs": 2, "FINISHED": 2}
+    assert not kept(spool)
+
+
+# --- records on disk ------------------------------------------------------------------------------
+
+
+def test_a_record_is_forced_to_disk_with_everything_that_leads_to_it(
+    spool: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forced = set()
+    fsync = os.fsync
+
+    def state_of(file: int) -> tuple[int, Any]:
+        """Return which file it is, and what a power cut may undo: its size, or its names."""
+        state = os.fstat(file)
+        if stat.S_ISDIR(state.st_mode):
+            return state.st_ino, tuple(sorted(os.listdir(file)))
+        return state.st_ino, state.st_size
+
+    def noted(file: int) -> None:
+        fsync(file)
+        forced.add(state_of(file))
+
+    def states_of(*paths: Path) -> set[tuple[int, Any]]:
+        states = set()
+        for path in paths:
+            file = os.open(path, os.O_RDONLY)
+            states.add(state_of(file))
+            os.close(file)
+        return states
+
+    monkeypatch.setattr(os, "fsync", noted)
+    with process(spool) as own:
+        own.append(writer(), explanations().to_record())
+        (segment,) = segments(spool)
+        (stream,) = spool.glob("*/*.json")
+        assert states_of(spool, spool / "spool.json", segment.parent, stream, segment) <= forced
+        own.append(writer(), explanations().to_record())
+        assert states_of(segment) <= forced
+
+
+def test_part_of_a_record_was_never_kept(mlflow_store: str, tmp_path: Path, spool: Path) -> None:
+    leave(spool, explanations().to_record())
+    (segment,) = segments(spool)
+    with segment.open("a") as file:
+        file.write('{"id": "')
+    output_of("spool flush")
+    assert delivered(tmp_path) == {"rows": 3, "runs": 1, "FINISHED": 1}
+    assert not segments(spool)
+
+
+@pytest.mark.parametrize("broken", ["write", "write and ftruncate", "fsync"])
+def test_a_record_that_is_refused_spoils_no_other(
+    broken: str,
+    mlflow_store: str,
+    tmp_path: Path,
+    spool: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    write = os.write
+
+    def fails(*_: Any) -> None:
+        raise OSError(errno.EIO, "input/output error")
+
+    def writes_a_part(file: int, content: bytes) -> int:
+        if len(content) < 100:
+            fails()
+        return write(file, content[: len(content) // 2])
+
+    faults = {"write": writes_a_part, "ftruncate": fails, "fsync": fails}
+    records = [explanations().to_record() for _ in range(3)]
+    with process(spool) as own:
+        own.append(writer(), records[0])
+        with monkeypatch.context() as patch:
+            for name in broken.split(" and "):
+                patch.setattr(os, name, faults[name])
+            with pytest.raises(SpoolError, match="cannot be used"):
+                own.append(writer(), records[1])
+        own.append(writer(), records[2])
+    assert [record.id for record in kept(spool)] == [records[0].id, records[2].id]
+    output_of("spool flush")
+    assert delivered(tmp_path) == {"rows": 6, "runs": 1, "FINISHED": 1}
+
+
+def test_a_power_cut_that_brings_a_sent_batch_back_does_not_count_it_twice(
+    mlflow_store: str, tmp_path: Path, spool: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leave(spool, explanations().to_record())
+    ends_at(Outbox, "delivered", monkeypatch)
+    shutil.copytree(spool, tmp_path / "before")
+    output_of("spool flush")
+    leave(spool, explanations().to_record())
+    output_of("spool flush")
+    shutil.rmtree(spool)
+    (tmp_path / "before").rename(spool)
+    output_of("spool flush")
+    assert delivered(tmp_path) == {"rows": 6, "runs": 1, "FINISHED": 1}
+
+
+def test_records_are_sent_in_the_order_in_which_they_were_kept(
+    mlflow_store: str, tmp_path: Path, spool: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbox, "_SEGMENT_BYTES", 10_000)
+    records = [explanations().to_record() for _ in range(60)]
+    leave(spool, *records)
+    assert len(segments(spool)) > 10
+    sent = []
+    write = run.RunWriter.write
+
+    def noted(self: run.RunWriter, batch: list[RunRecord], **known: Any) -> str:
+        sent.extend(record.id for record in batch)
+        return write(self, batch, **known)
+
+    monkeypatch.setattr(run.RunWriter, "write", noted)
+    output_of("spool flush")
+    assert sent == [record.id for record in records]
+    assert delivered(tmp_path)["rows"] == 180
+
+
+@pytest.mark.parametrize("damaged", ["a record", "the stream"])
+def test_a_damaged_file_is_named_and_keeps_no_other_stream_back(
+    damaged: str, mlflow_store: str, tmp_path: Path, spool: Path
+) -> None:
+    leave(spool, explanations().to_record(), stream="damaged")
+    (path,) = spool.glob("*/*.jsonl" if damaged == "a record" else "*/*.json")
+    path.write_text("no record\n")
+    leave(spool, explanations().to_record(), stream="other")
+    output_of("spool flush", code=3)
+    with process(spool) as other:
+        (waiting,) = other.waiting()
+    assert waiting.problem is not None
+    assert f"{path.parent.name}/{path.name} is" in waiting.problem
+    assert "damaged" in waiting.problem
+    assert delivered(tmp_path)["rows"] == 3
+    assert path.exists()
+
+
+# --- room -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def small_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spools, "MOST_BYTES", 300_000)
 
 
 def fill(folder: Path) -> None:
     """Take all the room that a spool has."""
-    spool, record = (
-        Spool(SpoolSettings(folder, most=1_000_000), this_process()),
-        explanations().to_record(),
-    )
+    record = explanations().to_record()
 
-    def without_end() -> None:
+    def without_end(spool: Spool) -> None:
         for _ in range(10_000):
-            spool.append(
-                run.RunWriter(run.RunTarget(tracking_uri="http://127.0.0.1:9"), "filler"), record
-            )
+            spool.append(writer("filler", tracking_uri=NOBODY), record)
 
-    with pytest.raises(SpoolError, match="the spool is full"):
-        without_end()
-    spool.close()
+    with process(folder) as spool, pytest.raises(SpoolError, match="the spool is full"):
+        without_end(spool)
 
 
+def make_room(folder: Path) -> None:
+    """Delete what `fill` has left."""
+    for path in folder.glob("*/filler*"):
+        path.unlink()
+
+
+@pytest.mark.usefixtures("small_limit")
 def test_a_spool_takes_no_more_room_than_it_may(
-    spool: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    spool: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(spools, "MOST_BYTES", 1_000_000)
     fill(spool)
-    assert (spool / "spool.db").stat().st_size <= 1_000_000
+    sizes = [path.stat().st_size for path in spool.rglob("*") if path.is_file()]
+    assert sum(sizes) <= 300_000
     before = len(kept(spool))
     assert before > 100
     assert not RunLogger().submit(explanations())
@@ -259,18 +504,16 @@ def test_a_spool_takes_no_more_room_than_it_may(
     assert len(kept(spool)) == before
 
 
+@pytest.mark.usefixtures("small_limit")
 def test_the_operator_may_choose_to_release_without_a_record(
     spool: Path, monkeypatch: pytest.MonkeyPatch, mlflow_store: str
 ) -> None:
-    monkeypatch.setattr(spools, "MOST_BYTES", 1_000_000)
     monkeypatch.setenv("CFK_SPOOL_FULL", "release")
     fill(spool)
     logger = RunLogger()
     assert logger.submit(explanations())
     assert logger.submit(explanations())
-    with closing(sqlite3.connect(spool / "spool.db", isolation_level=None)) as room:
-        room.execute("DELETE FROM records WHERE stream = 'filler'")
-        room.execute("DELETE FROM streams WHERE id = 'filler'")
+    make_room(spool)
     assert logger.submit(explanations(released(0)))
     assert logger.flush()
     data = mlflow.get_run(logger.run_id or "").data
@@ -293,7 +536,7 @@ def test_a_full_disk_loses_nothing_that_was_kept(
     small_disk: Path, mlflow_store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     logger = RunLogger(spool=small_disk / "spool")
-    monkeypatch.setattr(Shipper, "wake", lambda self: None)
+    monkeypatch.setattr(Shipper, "wake", lambda self, within=0: None)
     assert logger.submit(explanations())
     (small_disk / "ballast").write_bytes(b"x" * 400_000)
     taken = 1
@@ -302,28 +545,73 @@ def test_a_full_disk_loses_nothing_that_was_kept(
         assert taken < 10_000
     assert taken > 10
     assert not logger.submit(explanations())
+    with pytest.raises(SpoolError, match="the spool is full"):
+        logger.check(count=1)
     (small_disk / "ballast").unlink()
     assert logger.submit(explanations())
+    sender = logger._shipper
     monkeypatch.undo()
-    logger._shipper.drain()
+    sender.drain()
+    sender.close(0)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", mlflow_store)
     assert delivered(tmp_path)["rows"] == 3 * (taken + 1)
 
 
-@pytest.mark.parametrize("damage", ["a file for a folder", "no database"])
+def test_a_full_disk_does_not_keep_records_from_being_sent(
+    small_disk: Path, mlflow_store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logger = RunLogger(spool=small_disk / "spool")
+    monkeypatch.setattr(Shipper, "wake", lambda self, within=0: None)
+    assert logger.submit(explanations())
+    with (small_disk / "ballast").open("wb", buffering=0) as ballast:
+        while ballast.write(b"x" * 1000) == 1000:
+            pass
+    assert not logger.submit(explanations())
+    sender = logger._shipper
+    monkeypatch.undo()
+    sender.drain()
+    sender.close(0)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", mlflow_store)
+    assert delivered(tmp_path)["rows"] == 3
+    assert not segments(small_disk / "spool")
+
+
+@pytest.mark.parametrize(
+    "damage", ["a file for a folder", "a damaged version", "a later version", "no version"]
+)
 def test_a_spool_that_cannot_be_used_is_refused_before_anything_leaves(
     damage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "damaged"
-    if damage == "no database":
-        folder.mkdir()
-        (folder / "spool.db").write_bytes(b"no database " * 1000)
-    else:
+    if damage == "a file for a folder":
         folder.write_text("")
+    else:
+        leave(folder, explanations().to_record())
+        contents = {"a damaged version": "[", "a later version": '{"schema_version": 2}'}
+        (folder / "spool.json").write_text(contents.get(damage, ""))
+    if damage == "no version":
+        (folder / "spool.json").unlink()
+    if damage != "a file for a folder":
+        assert "written by another version" in output_of(f"spool flush --folder {folder}", code=2)
     logger = RunLogger(spool=folder)
     with pytest.raises(SpoolError, match="CFK_SPOOL"):
         logger.check()
     assert not logger.submit(explanations())
+
+
+@pytest.mark.parametrize("missing", ["the right to write", "locks"])
+def test_a_place_without_what_a_spool_needs_is_refused(
+    missing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if missing == "locks":
+        monkeypatch.setattr(spools, "_HAS_LOCKS", False)
+    else:
+        monkeypatch.setattr(os, "access", lambda *_: False)
+    logger = RunLogger(spool=tmp_path / "refused")
+    with pytest.raises(SpoolError, match="POSIX" if missing == "locks" else "check its folder"):
+        logger.check()
+    assert not logger.submit(explanations())
+    assert not segments(tmp_path / "refused")
 
 
 def test_wrong_settings_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -337,13 +625,13 @@ def test_wrong_settings_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: P
 
 
 def test_a_spool_holds_what_a_run_would_hold(spool: Path) -> None:
-    leave(
-        spool, gone(), explanations(released(0, k_private=31337, private_matches=31337)).to_record()
-    )
+    leave(spool, explanations(released(0, k_private=31337, private_matches=31337)).to_record())
     (record,) = kept(spool)
     assert "31337" not in json.dumps([record.rows, record.params, record.tags])
     assert (record.recount[0]["k_private"], record.recount[0]["private_matches"]) == (31337, 31337)
-    assert oct(spool.stat().st_mode & 0o777) == "0o700"
+    modes = {path: path.stat().st_mode & 0o777 for path in [spool, *spool.rglob("*")]}
+    assert set(modes.values()) == {0o700, 0o600}
+    assert modes[spool] == 0o700
 
 
 def test_records_come_back_as_they_went() -> None:
@@ -355,7 +643,7 @@ def test_records_come_back_as_they_went() -> None:
 
 def test_flush_says_how_far_behind_tracking_is(spool: Path) -> None:
     assert "no spool" in output_of("spool flush", code=2)
-    leave(spool, gone(), explanations().to_record(), tracking_uri="http://127.0.0.1:9", timeout=0.5)
+    leave(spool, explanations().to_record(), tracking_uri="http://127.0.0.1:9", timeout=0.5)
     said = output_of("spool flush", code=3)
     assert "left 1" in said
     assert "does not answer" in said
@@ -371,8 +659,6 @@ def test_a_delivered_spool_is_empty(mlflow_store: str, spool: Path) -> None:
 
 
 # --- a spool that disappears ----------------------------------------------------------------------
-
-NOBODY = "http://127.0.0.1:9"
 
 
 @pytest.mark.parametrize("on_full", ["withhold", "release"])
@@ -394,13 +680,16 @@ def test_a_spool_that_is_gone_keeps_nothing_until_it_is_back(
     if replaced == "by an empty folder":
         spool.mkdir()
     elif replaced:
-        leave(spool, gone())
-        Spool(SpoolSettings(spool), gone()).check()
+        with process(spool) as other:
+            other.check()
     for _ in range(3):
         assert logger.submit(explanations()) == (on_full == "release")
+    with pytest.raises(SpoolError, match="is gone, or another is in its place"):
+        logger.check()
     assert "is gone, or another is in its place" in caplog.text
     if replaced:
-        assert list(spool.iterdir()) == [] or replaced == "by another spool"
+        names = [path.name for path in spool.iterdir()]
+        assert names == (["spool.json"] if replaced == "by another spool" else [])
         shutil.rmtree(spool)
     (tmp_path / "away").rename(spool)
     assert logger.submit(explanations())
@@ -411,7 +700,7 @@ def test_a_spool_that_is_gone_keeps_nothing_until_it_is_back(
 def test_what_did_not_leave_for_want_of_a_record_is_not_in_the_ledger_as_left(
     spool: Path, ledger: Ledger, missing: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(spools, "MOST_BYTES", 1_000_000)
+    monkeypatch.setattr(spools, "MOST_BYTES", 300_000)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", NOBODY)
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({name: rng.integers(0, 40, 240) for name in ("age", "city", "salary")})
@@ -436,8 +725,7 @@ def test_what_did_not_leave_for_want_of_a_record_is_not_in_the_ledger_as_left(
     assert {entry.reason for entry in private.explain(queries).withheld} == {"not_recorded"}
     assert ledger.status().records == 0
     if missing == "room":
-        with closing(sqlite3.connect(spool / "spool.db", isolation_level=None)) as db:
-            db.execute("DELETE FROM records")
+        make_room(spool)
     else:
         (spool.parent / "away").rename(spool)
     assert private.explain(queries).released
@@ -454,13 +742,88 @@ def test_what_a_deleted_spool_held_is_still_sent(spool: Path, mlflow_store: str)
 
 
 def test_what_is_written_while_the_spool_goes_is_not_taken_as_kept(
-    spool: Path, tmp_path: Path
+    spool: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own = Spool(SpoolSettings(spool), this_process())
-    own.check()
-    with pytest.raises(SpoolError, match="is gone"), own._transaction(keeps=True):
+    fsync = os.fsync
+
+    def moved(file: int) -> None:
+        fsync(file)
         spool.rename(tmp_path / "away")
-    own.close()
+
+    with process(spool) as own:
+        own.append(writer(), explanations().to_record())
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fsync", moved)
+            with pytest.raises(SpoolError, match="is gone"):
+                own.append(writer(), explanations().to_record())
+        assert len(kept(tmp_path / "away")) == 1
+
+
+def test_what_was_kept_in_a_spool_that_was_moved_is_sent_once(
+    spool: Path, mlflow_store: str, tmp_path: Path
+) -> None:
+    logger = RunLogger()
+    assert logger.submit(explanations())
+    spool.rename(tmp_path / "away")
+    assert logger.flush()
+    (tmp_path / "away").rename(spool)
+    assert not kept(spool)
+    assert logger.submit(explanations())
+    assert logger.flush()
+    assert mlflow.get_run(logger.run_id or "").data.metrics["cfk.asked"] == 6
+
+
+def test_an_outbox_that_its_process_did_not_finish_is_removed(
+    spool: Path, mlflow_store: str
+) -> None:
+    leave(spool, explanations().to_record())
+    (spool / "outbox-1795000000000-00000000").mkdir()
+    draft = spool / "outbox-1795000000000-11111111" / "left.json.draft"
+    draft.parent.mkdir()
+    draft.write_text("{")
+    output_of("spool flush")
+    assert [path.name for path in spool.iterdir()] == ["spool.json"]
+
+
+@pytest.mark.parametrize(("module", "call"), [(os, "open"), (fcntl, "flock")])
+def test_a_process_whose_new_outbox_another_one_removes_makes_the_next(
+    module: Any, call: str, spool: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = getattr(module, call)
+
+    def after_removal(*args: Any, **kwargs: Any) -> Any:
+        monkeypatch.undo()
+        with process(spool) as other:
+            assert len(list(other.outboxes())) == 1
+        assert not list(spool.glob("outbox-*"))
+        return real(*args, **kwargs)
+
+    with process(spool) as own:
+        own.check()
+        monkeypatch.setattr(module, call, after_removal)
+        own.append(writer(), explanations().to_record())
+        assert len(kept(spool)) == 1
+        assert len(list(spool.glob("outbox-*"))) == 1
+
+
+def test_a_spool_without_its_version_keeps_nothing(spool: Path) -> None:
+    logger = RunLogger(tracking_uri=NOBODY)
+    logger.check()
+    (spool / "spool.json").unlink()
+    assert not logger.submit(explanations())
+    assert list(spool.iterdir()) == []
+
+
+@pytest.mark.parametrize("deleted", ["everything", "the outbox"])
+def test_a_folder_whose_files_were_deleted_keeps_nothing(spool: Path, deleted: str) -> None:
+    logger = RunLogger(tracking_uri=NOBODY)
+    assert logger.submit(explanations())
+    for path in spool.glob("outbox-*"):
+        shutil.rmtree(path)
+    if deleted == "everything":
+        (spool / "spool.json").unlink()
+    assert not logger.submit(explanations())
+    assert not RunLogger(tracking_uri=NOBODY, run_name="another").submit(explanations())
 
 
 def test_a_spool_that_cannot_be_read_for_a_while_is_sent_later(
@@ -472,13 +835,11 @@ def test_a_spool_that_cannot_be_read_for_a_while_is_sent_later(
     def broken(self: Spool) -> Any:
         raise SpoolError("the spool cannot be used")
 
-    monkeypatch.setattr("cfk_plugin.records.spool._FIRST_PAUSE", 0.01)
+    monkeypatch.setattr("cfk_plugin.records.shipper._FIRST_PAUSE", 0.01)
     logger = RunLogger()
     with monkeypatch.context() as patch:
-        patch.setattr(Spool, "hold", broken)
+        patch.setattr(Spool, "outboxes", broken)
         assert logger.submit(explanations())
-        assert not logger.flush()
-        patch.setattr(Spool, "waiting", broken)
         assert not logger.flush()
     assert "the spool cannot be sent: the spool cannot be used" in caplog.text
     assert logger.flush()

@@ -26,7 +26,7 @@ from cfk_plugin import (
 )
 from cfk_plugin.errors import InputError, PrivacyLeakWarning
 from cfk_plugin.records.logger import RunLogger
-from cfk_plugin.records.spool import shipper
+from cfk_plugin.records.shipper import shipper
 from cfk_plugin.release.anonymizer import release_record
 from prototyped import COLUMNS, FINGERPRINT, certificate, policy, prototype, prototypes, unproven
 from spooled import explanations, kept, released
@@ -236,7 +236,7 @@ def test_what_is_no_group_is_refused_before_anything_is_asked() -> None:
 def test_the_explainers_own_methods_are_grouped_by_features(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cfk_plugin.records.spool._shippers", {})
+    monkeypatch.setattr("cfk_plugin.records.shipper._shippers", {})
     logger = RunLogger(tracking_uri="http://127.0.0.1:9", spool=tmp_path, timeout=0.1)
     with contextlib.closing(shipper(tmp_path)):
         rows = protected(Own(), groups="sex", track=logger).generate_counterfactuals(QUERIES)

@@ -83,7 +83,7 @@ def flush(folder: Path) -> int:
 
 
 def wait_until_empty(folder: Path) -> None:
-    reader = Spool(SpoolSettings(folder / "spool"), "a reader")
+    reader = Spool(SpoolSettings(folder / "spool"))
     for _ in range(180):
         if not (waiting := reader.waiting()):
             return
@@ -116,7 +116,7 @@ def test_a_tracking_server_that_is_down_dies_and_hangs_and_a_model_server_that_i
     with tracking_server(tmp_path) as tracking, tracked(tmp_path, tracking) as server:
         given += sum(len(answered(server, 25 + i, 40)) for i in range(5))  # it was never there
         assert given == 10
-        assert Spool(SpoolSettings(tmp_path / "spool"), "a reader").waiting()
+        assert Spool(SpoolSettings(tmp_path / "spool")).waiting()
         tracking.start()
         wait_until_empty(tmp_path)
         assert rows_in(tracking, tmp_path) == given

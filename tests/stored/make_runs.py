@@ -25,12 +25,11 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import sqlite3
 import sys
 import tempfile
 import warnings
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -191,23 +190,25 @@ def keep_report(run_ids: list[str]) -> None:
 
 def keep_spool(of_regions: list[RunRecord], of_prototypes: RunRecord) -> None:
     """Write a spool as a process leaves it that ends before the server answers."""
-    spool = Spool(SpoolSettings(FOLDER / "spool"), holder="elsewhere:1:1")
+    folder = FOLDER / "spool"
+    spool = Spool(SpoolSettings(folder))
     target = RunTarget(experiment="stored", tags={"team": "credit"})
     first, second = of_regions
     run_of_regions = RunWriter(target, mark="a" * 16)
     spool.append(run_of_regions, first)
-    (stream,) = spool.hold()
-    spool.batch(stream)  # now the first record is on its way, and the second one is not
-    spool.note(stream.id, problem="the MLflow tracking server does not answer")
+    outbox = spool.outbox
+    assert outbox is not None
+    stream = outbox.streams[run_of_regions.mark]
+    outbox.batch(stream)  # now the first record is on its way, and the second one is not
+    outbox.fail(stream, "the MLflow tracking server does not answer")
     spool.append(run_of_regions, replace(second, untracked=UNTRACKED))
     spool.append(RunWriter(target, mark="b" * 16), of_prototypes)
     spool.close()
-    with closing(sqlite3.connect(FOLDER / "spool" / "spool.db")) as file:
-        file.execute("UPDATE streams SET until = 0")
-        file.execute("UPDATE records SET created = ? + id", (NOON,))
-        file.execute("UPDATE spool SET identity = ?", ("0" * 32,))
-        file.commit()
-        file.execute("VACUUM")
+    for path in folder.glob("outbox-*/*.jsonl"):
+        mark, number, _ = path.stem.split("-")
+        path.rename(path.with_name(f"{mark}-{number}-{NOON}.jsonl"))
+    for path in folder.glob("outbox-*"):
+        path.rename(folder / f"outbox-{NOON}-00000000")
 
 
 def keep_files(table: pd.DataFrame, results: dict[str, Explanations]) -> None:

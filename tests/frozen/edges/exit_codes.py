@@ -26,7 +26,8 @@ import reported
 from cfk_plugin import BudgetAccountant, KAnonymizer, Ledger, Population, PrivacyPolicy, Schema
 from cfk_plugin.cli import app
 from cfk_plugin.records.logger import RunLogger
-from cfk_plugin.records.spool import Shipper, Spool, SpoolSettings
+from cfk_plugin.records.shipper import Shipper
+from cfk_plugin.records.spool import Spool, SpoolSettings
 from model_server import serving, store
 from spooled import explanations
 
@@ -142,7 +143,7 @@ def keep_kernels(patch: pytest.MonkeyPatch) -> None:
 def spool_nothing(patch: pytest.MonkeyPatch) -> None:
     folder = Path("spool").absolute()
     patch.setenv("CFK_SPOOL", str(folder))
-    spool = Spool(SpoolSettings(folder), "an ended process")
+    spool = Spool(SpoolSettings(folder))
     spool.check(1)
     spool.close()
 
@@ -152,7 +153,7 @@ def spool_a_record(patch: pytest.MonkeyPatch) -> None:
     folder = Path("spool").absolute()
     patch.setenv("CFK_SPOOL", str(folder))
     shippers: dict[Path, Shipper] = {}
-    patch.setattr("cfk_plugin.records.spool._shippers", shippers)
+    patch.setattr("cfk_plugin.records.shipper._shippers", shippers)
     logger = RunLogger(tracking_uri="http://127.0.0.1:9", timeout=0.1)
     assert logger.submit(explanations())
     for shipper in shippers.values():

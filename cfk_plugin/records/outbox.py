@@ -1,0 +1,522 @@
+"""The outbox of a process: a folder of the spool with the records that this process has kept."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+import secrets
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from cfk_plugin.errors import TrackingError
+from cfk_plugin.records.record import RunRecord
+from cfk_plugin.records.run import RunTarget, RunWriter
+
+_NAME = re.compile(r"outbox-\d{13}-[0-9a-f]{8}")
+_SEGMENT = re.compile(
+    r"(?P<mark>.+)-(?P<number>\d{10})-(?P<created>\d+)(-from-(?P<first_step>\d+))?\.jsonl"
+)
+_STREAM = ".json"
+_DRAFT = ".draft"
+_SEGMENT_BYTES = 4_000_000  # of records that are logged together; a larger record is logged alone
+_ATTEMPTS = 10
+_FULL = "the spool is full, or its disk is; make room, or bring the tracking server back"
+
+
+class SpoolError(TrackingError):
+    """The spool cannot be used: it or its disk is full, its folder cannot be written, or it is
+    gone.
+    """
+
+
+def spool_is_full() -> SpoolError:
+    return SpoolError(_FULL)
+
+
+def spool_is_gone(folder: Path) -> SpoolError:
+    return SpoolError(
+        f"the spool in {folder} is gone, or another is in its place; put it back, or start the"
+        " process anew"
+    )
+
+
+@contextmanager
+def guarded(lock: threading.RLock) -> Iterator[None]:
+    """Let one thread in at a time, and raise what the operating system refuses as `SpoolError`."""
+    with lock:
+        try:
+            yield
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise spool_is_full() from None
+            raise SpoolError(
+                f"the spool cannot be used ({type(error).__name__}); check its folder, which"
+                " CFK_SPOOL names"
+            ) from None
+
+
+def is_at(path: Path, file: int) -> bool:
+    """Return True if a path leads to the file or folder that is open with this descriptor."""
+    try:
+        return os.path.samestat(path.stat(), os.fstat(file))
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+
+
+@dataclass(slots=True, eq=False)
+class Segment:
+    """A file with records of one stream, one record on each line. They are logged together.
+
+    The name of the file tells all of this. So the place in the run can be stored on a full disk,
+    where no file can be written, but a file can be renamed.
+    """
+
+    mark: str  # of the stream
+    number: int
+    created: int  # when its first record was kept: milliseconds since 1970
+    first_step: int | None = None  # its place in the run, once it is on its way
+    # The file stays open as long as its records wait: it can be read even after it was deleted.
+    file: int | None = None
+
+    @classmethod
+    def from_name(cls, name: str) -> Segment | None:
+        """Return the segment with this file name; None if it is the name of another file."""
+        match = _SEGMENT.fullmatch(name)
+        if match is None:
+            return None
+        segment = cls(match["mark"], int(match["number"]), int(match["created"]))
+        if match["first_step"] is not None:
+            segment.first_step = int(match["first_step"])
+        return segment
+
+    @property
+    def name(self) -> str:
+        name = f"{self.mark}-{self.number:010d}-{self.created}"
+        if self.first_step is not None:
+            name = f"{name}-from-{self.first_step}"
+        return f"{name}.jsonl"
+
+    def open(self, folder: int, flags: int = 0) -> int:
+        """Open the file for reading and appending, and return its descriptor."""
+        if self.file is None:
+            self.file = os.open(
+                self.name, os.O_RDWR | os.O_APPEND | flags, mode=0o600, dir_fd=folder
+            )
+        return self.file
+
+    def read(self, folder: int) -> list[bytes]:
+        """Return the lines of the file, without an unfinished one at its end.
+
+        The process that wrote an unfinished line ended, or refused the record.
+        """
+        file = self.open(folder)
+        content = os.pread(file, os.fstat(file).st_size, 0)
+        return content.split(b"\n")[:-1]
+
+    def close(self) -> None:
+        if self.file is not None:
+            os.close(self.file)
+            self.file = None
+
+
+@dataclass(slots=True, eq=False)
+class Stream:
+    """The records of one run that MLflow does not have yet."""
+
+    run: RunWriter
+    finished: bool = False  # no more records will come
+    problem: str | None = None  # why the last attempt to send failed
+    segments: list[Segment] = field(default_factory=list)  # oldest first
+    growing: Segment | None = None  # the segment that the next record is added to
+    n_created: int = 0  # segments that this process has created
+    stored: bytes = b""  # what the stream's file says
+
+    @classmethod
+    def from_json(cls, mark: str, text: bytes) -> Stream:
+        """Return the stream that a file describes.
+
+        Raises
+        ------
+        ValueError, KeyError, TypeError
+            If the file is damaged.
+        """
+        fields = json.loads(text)
+        run = RunWriter(RunTarget(**fields["target"]), mark, run_id=fields["run_id"])
+        return cls(run, finished=fields["finished"], problem=fields["problem"], stored=text)
+
+    def to_json(self) -> bytes:
+        fields: dict[str, Any] = {
+            "target": self.run.target._asdict(),
+            "run_id": self.run.run_id,
+            "finished": self.finished,
+            "problem": self.problem,
+        }
+        return json.dumps(fields).encode()
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether there are records to send, or a run to end."""
+        return bool(self.segments) or self.finished
+
+    @property
+    def first_step(self) -> int | None:
+        """The place of the oldest segment in the run, if an earlier attempt has planned it."""
+        return self.segments[0].first_step
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingStream:
+    """A stream as an operator sees it."""
+
+    mark: str
+    n_records: int
+    n_bytes: int
+    oldest: int | None  # when its oldest record was kept: milliseconds since 1970
+    problem: str | None
+
+
+@dataclass(slots=True, eq=False)
+class Outbox:
+    """The records that one process has kept. Thread-safe.
+
+    The process that has the lock of the folder sends the records. This is the process that made
+    the folder. After it has ended, another process may take the lock. All access is through the
+    open folder, so that records are sent and deleted in a folder that was moved meanwhile, too.
+    """
+
+    path: Path
+    folder: int  # descriptor of the open folder, which has the lock
+    streams: dict[str, Stream] = field(default_factory=dict)  # by mark
+    lock: threading.RLock = field(default_factory=threading.RLock)
+
+    @classmethod
+    def create(cls, spool: Path, spool_folder: int) -> Outbox:
+        """Make the outbox of this process, and lock it."""
+        for _ in range(_ATTEMPTS):
+            # In the order of names, the oldest is first.
+            name = f"outbox-{_milliseconds():013d}-{secrets.token_hex(4)}"
+            os.mkdir(name, 0o700, dir_fd=spool_folder)
+            folder = _lock(name, spool_folder)
+            if folder is not None:
+                os.fsync(spool_folder)
+                return cls(spool / name, folder)
+            # Another process has locked the new folder first. It finds it empty, and removes it.
+        raise SpoolError(f"no folder can be made in the spool {spool}; try again")
+
+    @classmethod
+    def take_over(cls, spool: Path, spool_folder: int, name: str) -> Outbox | None:
+        """Lock the outbox of a process that has ended; return None if its process still runs."""
+        folder = _lock(name, spool_folder)
+        if folder is None:
+            return None
+        outbox = cls(spool / name, folder)
+        try:
+            for mark, segments in _contents_of(folder).items():
+                stream = _stream_of(folder, mark)
+                if stream is not None:
+                    stream.finished = True  # its process has ended
+                    stream.segments = segments
+                    outbox.streams[mark] = stream
+        except BaseException:
+            os.close(folder)
+            raise
+        return outbox
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether there are records to send, or runs to end."""
+        with self.lock:
+            return any(stream.is_waiting for stream in self.streams.values())
+
+    def append(self, run: RunWriter, record: bytes) -> None:
+        """Force a record to disk, as the last one of its stream."""
+        with guarded(self.lock):
+            stream = self._open_stream(run)
+            line = record + b"\n"
+            segment = self._open_segment(stream, len(line))
+            file = segment.open(self.folder)
+            size = os.fstat(file).st_size
+            try:
+                _write(file, line)
+                os.fsync(file)
+                if size == 0:
+                    os.fsync(self.folder)
+                if not is_at(self.path / segment.name, file):
+                    raise spool_is_gone(self.path.parent)
+            except BaseException:
+                # The caller takes the record as refused, so nothing of it may be sent.
+                try:
+                    os.ftruncate(file, size)
+                except OSError:
+                    stream.growing = None  # no record may follow a part of another one
+                raise
+
+    def batch(self, stream: Stream) -> list[RunRecord]:
+        """Return the next records of a stream, the same ones until they are `delivered`."""
+        with guarded(self.lock):
+            while stream.segments:
+                segment = stream.segments[0]
+                if segment is stream.growing:
+                    stream.growing = None  # later records belong to a later batch
+                lines = segment.read(self.folder)
+                if lines:
+                    return [self._record_of(line, segment) for line in lines]
+                self._delete_batch(stream)
+            return []
+
+    def plan(self, stream: Stream, run_id: str, first_step: int) -> None:
+        """Store the place of a batch in its run, before anything of it is sent."""
+        with guarded(self.lock):
+            self._place_batch(stream, first_step)
+            stream.run.run_id = run_id
+            self._note(stream)
+
+    def redirect(self, stream: Stream, target: RunTarget) -> None:
+        """Send the next batch, and all after it, to another run."""
+        with guarded(self.lock):
+            self._place_batch(stream, None)
+            stream.run = RunWriter(target, stream.run.mark)
+            self._note(stream)
+
+    def delivered(self, stream: Stream) -> None:
+        """Delete the batch that was sent.
+
+        A power cut may bring the file back. Its name then tells that it was sent before.
+        """
+        with guarded(self.lock):
+            self._delete_batch(stream)
+            stream.problem = None
+            self._note(stream)
+
+    def fail(self, stream: Stream, problem: str) -> None:
+        """Store why a batch could not be sent."""
+        with guarded(self.lock):
+            stream.problem = problem
+            self._note(stream)
+
+    def finish(self, mark: str) -> None:
+        """Mark a stream as complete."""
+        with guarded(self.lock):
+            stream = self.streams.get(mark)
+            if stream is not None:
+                stream.finished = True
+                self._note(stream)
+
+    def forget(self, stream: Stream) -> None:
+        """Drop a stream that is finished and delivered."""
+        with guarded(self.lock):
+            if stream.finished and not stream.segments:
+                self._delete(f"{stream.run.mark}{_STREAM}")
+                del self.streams[stream.run.mark]
+
+    def close(self, spool_folder: int) -> None:
+        """Release the lock; an empty outbox is removed first."""
+        with guarded(self.lock):
+            if not self.streams:
+                for name in _names_in(self.folder):
+                    if name.endswith(_DRAFT):
+                        self._delete(name)
+                # A folder with damaged files is not empty, and stays.
+                with suppress(OSError):
+                    os.rmdir(self.path.name, dir_fd=spool_folder)
+            self.close_files()
+
+    def close_files(self) -> None:
+        """Close all files. The lock is released where no other process has the folder open."""
+        for stream in self.streams.values():
+            for segment in stream.segments:
+                segment.close()
+        self.streams.clear()
+        os.close(self.folder)
+
+    def _open_stream(self, run: RunWriter) -> Stream:
+        stream = self.streams.get(run.mark)
+        if stream is None:
+            stream = Stream(run)
+            self._store(stream)
+            self.streams[run.mark] = stream
+        elif stream.finished:
+            stream.finished = False
+            self._note(stream)
+        return stream
+
+    def _open_segment(self, stream: Stream, n_bytes: int) -> Segment:
+        """Return the segment that the next record is added to."""
+        segment = stream.growing
+        if segment is not None:
+            size = os.fstat(segment.open(self.folder)).st_size
+            if size == 0 or size + n_bytes <= _SEGMENT_BYTES:
+                return segment
+        stream.n_created += 1
+        segment = Segment(stream.run.mark, stream.n_created, created=_milliseconds())
+        segment.open(self.folder, os.O_CREAT | os.O_EXCL)
+        stream.segments.append(segment)
+        stream.growing = segment
+        return segment
+
+    def _record_of(self, line: bytes, segment: Segment) -> RunRecord:
+        try:
+            return RunRecord.from_json(line.decode())
+        except (ValueError, TypeError):
+            raise SpoolError(
+                f"a record in {self.path.name}/{segment.name} is damaged; correct or delete the"
+                " line"
+            ) from None
+
+    def _place_batch(self, stream: Stream, first_step: int | None) -> None:
+        segment = stream.segments[0]
+        placed = replace(segment, first_step=first_step)
+        with suppress(FileNotFoundError):  # a file that somebody deleted is sent all the same
+            os.rename(segment.name, placed.name, src_dir_fd=self.folder, dst_dir_fd=self.folder)
+            os.fsync(self.folder)
+        segment.first_step = first_step
+
+    def _delete_batch(self, stream: Stream) -> None:
+        segment = stream.segments.pop(0)
+        self._delete(segment.name)
+        segment.close()
+
+    def _delete(self, name: str) -> None:
+        with suppress(FileNotFoundError):  # somebody deleted the spool
+            os.unlink(name, dir_fd=self.folder)
+
+    def _note(self, stream: Stream) -> None:
+        """Store what is known of a stream, if that is possible.
+
+        Without it nothing is lost or sent twice: the run is found again by the stream's mark. So a
+        full disk does not keep records from being sent, which makes room.
+        """
+        with suppress(OSError):
+            self._store(stream)
+
+    def _store(self, stream: Stream) -> None:
+        content = stream.to_json()
+        if content == stream.stored:
+            return
+        name = f"{stream.run.mark}{_STREAM}"
+        draft = f"{name}{_DRAFT}"
+        file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode=0o600, dir_fd=self.folder)
+        try:
+            _write(file, content)
+            os.fsync(file)
+        finally:
+            os.close(file)
+        os.rename(draft, name, src_dir_fd=self.folder, dst_dir_fd=self.folder)
+        os.fsync(self.folder)
+        stream.stored = content
+
+
+def outboxes_in(spool_folder: int) -> list[str]:
+    """Return the names of the outboxes in the open folder of a spool, oldest first."""
+    return [name for name in _names_in(spool_folder) if _NAME.fullmatch(name)]
+
+
+def waiting_in(name: str, spool_folder: int) -> list[WaitingStream]:
+    """Return the streams of an outbox that wait, without locking it."""
+    waiting = []
+    with _open_folder(name, spool_folder) as folder:
+        for mark, segments in _contents_of(folder).items():
+            n_records = 0
+            n_bytes = 0
+            for segment in segments:
+                with suppress(FileNotFoundError):  # it was delivered a moment ago
+                    lines = segment.read(folder)
+                    segment.close()
+                    n_records += len(lines)
+                    n_bytes += sum(len(line) for line in lines)
+            stream = _stream_of(folder, mark)
+            if stream is None and n_records:
+                stream = Stream(RunWriter(RunTarget(), mark), finished=True)
+                stream.problem = f"{name}/{mark}{_STREAM} is missing or damaged"
+            if stream is not None and (n_records or stream.finished):
+                oldest = min((segment.created for segment in segments), default=None)
+                waiting.append(WaitingStream(mark, n_records, n_bytes, oldest, stream.problem))
+    return waiting
+
+
+def size_of_outbox(name: str, spool_folder: int) -> int:
+    """Return how many bytes the files in an outbox have."""
+    n_bytes = 0
+    with _open_folder(name, spool_folder) as folder:
+        for file in _names_in(folder):
+            with suppress(FileNotFoundError):  # it was delivered a moment ago
+                n_bytes += os.stat(file, dir_fd=folder).st_size
+    return n_bytes
+
+
+@contextmanager
+def _open_folder(name: str, spool_folder: int) -> Iterator[int]:
+    folder = os.open(name, os.O_RDONLY | os.O_DIRECTORY, dir_fd=spool_folder)
+    try:
+        yield folder
+    finally:
+        os.close(folder)
+
+
+def _names_in(folder: int) -> list[str]:
+    return sorted(os.listdir(folder))
+
+
+def _lock(name: str, spool_folder: int) -> int | None:
+    """Open and lock an outbox; return None if another process has its lock, or has removed it.
+
+    The kernel releases the lock when the last process that has the folder open ends.
+    """
+    import fcntl  # not on Windows, where all else of this package works
+
+    try:
+        folder = os.open(name, os.O_RDONLY | os.O_DIRECTORY, dir_fd=spool_folder)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.stat(name, dir_fd=spool_folder)
+    except (BlockingIOError, FileNotFoundError):
+        os.close(folder)
+        return None
+    return folder
+
+
+def _contents_of(folder: int) -> dict[str, list[Segment]]:
+    """Return the segments of each stream in an outbox, oldest first, by the stream's mark."""
+    contents: dict[str, list[Segment]] = {}
+    for name in _names_in(folder):
+        segment = Segment.from_name(name)
+        if segment is not None:
+            contents.setdefault(segment.mark, []).append(segment)
+        elif name.endswith(_STREAM):
+            contents.setdefault(name.removesuffix(_STREAM), [])
+    return contents
+
+
+def _stream_of(folder: int, mark: str) -> Stream | None:
+    """Read the file of a stream; return None if it is missing or damaged."""
+    try:
+        file = os.open(f"{mark}{_STREAM}", os.O_RDONLY, dir_fd=folder)
+    except FileNotFoundError:
+        return None
+    try:
+        text = os.pread(file, os.fstat(file).st_size, 0)
+    finally:
+        os.close(file)
+    try:
+        return Stream.from_json(mark, text)
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _milliseconds() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _write(file: int, content: bytes) -> None:
+    """Write all of it; the operating system may write less at once."""
+    while content:
+        content = content[os.write(file, content) :]
