@@ -122,22 +122,35 @@ class RenyiOrder(NamedTuple):
         )
 
     @classmethod
-    def shared_by(cls, spends: Sequence[Spend], ceiling: Budget) -> RenyiOrder | None:
-        """Return the order of a ceiling, if all these spends lose a known amount at it.
+    def in_force(cls, spends: Sequence[Spend], ceiling: Budget) -> RenyiOrder | None:
+        """Return the order at which an account counts; None if it adds epsilons and deltas.
 
-        None if a spend with a delta has no rho. None also if no spend has a rho, because the sum of
-        pure epsilons is then below what the order gives.
+        The first spend with a delta decides for good: the account counts at the order if that spend
+        has a rho, and is within the ceiling at the order together with all before it. Before it,
+        all losses are pure, so that adding them and counting at the order leave the same to the
+        rest. Were the choice still open later, somebody could let results decide it, and lose more
+        than the ceiling's delta.
         """
-        with_delta = [spend for spend in spends if spend.delta]
-        if not with_delta or any(spend.rho is None for spend in with_delta):
-            return None
-        return cls.of(ceiling)
+        order = cls.of(ceiling)
+        for position, spend in enumerate(spends):
+            if spend.delta:
+                decided = spends[: position + 1]
+                return order if order is not None and order.allows(decided) else None
+        return None
 
     def loss(self, spends: Sequence[Spend]) -> float:
-        """Return what spends lose together at this order."""
-        pure = [spend.epsilon for spend in spends if spend.rho is None]
-        concentrated = [self.alpha * spend.rho for spend in spends if spend.rho is not None]
-        return math.fsum(pure + concentrated)
+        """Return what spends lose together at this order; infinite for a delta without a rho."""
+        losses = []
+        for spend in spends:
+            if spend.rho is not None:
+                losses.append(self.alpha * spend.rho)
+            else:
+                losses.append(math.inf if spend.delta else spend.epsilon)
+        return math.fsum(losses)
+
+    def allows(self, spends: Sequence[Spend]) -> bool:
+        """Return True if spends are within the ceiling whose order this is."""
+        return self.loss(spends) * _ROUNDING <= self.max_loss
 
 
 def largest_rho(epsilon: float, delta: float) -> float | None:
@@ -147,19 +160,19 @@ def largest_rho(epsilon: float, delta: float) -> float | None:
 
 
 def is_within(spends: Sequence[Spend], ceiling: Budget) -> bool:
-    """Return True if spends are within a ceiling, by their sums or at the ceiling's order."""
+    """Return True if spends are within a ceiling, in the way that their account counts."""
+    order = RenyiOrder.in_force(spends, ceiling)
+    if order is not None:
+        return order.allows(spends)
     sums = _sums(spends)
-    if sums.epsilon <= _decimal(ceiling.epsilon) and sums.delta <= _decimal(ceiling.delta):
-        return True
-    order = RenyiOrder.shared_by(spends, ceiling)
-    return order is not None and order.loss(spends) * _ROUNDING <= order.max_loss
+    return sums.epsilon <= _decimal(ceiling.epsilon) and sums.delta <= _decimal(ceiling.delta)
 
 
 def cost(spends: Sequence[Spend], ceiling: Budget) -> Budget:
     """Return what spends cost together, rounded up: their sums, or less at the ceiling's order."""
     sums = _sums(spends)
     added = Budget(_rounded_up(sums.epsilon), _rounded_up(sums.delta))
-    order = RenyiOrder.shared_by(spends, ceiling)
+    order = RenyiOrder.in_force(spends, ceiling)
     if order is None:
         return added
     epsilon = order.loss(spends) + order.conversion
@@ -174,16 +187,15 @@ def remainder(spends: Sequence[Spend], ceiling: Budget) -> Budget:
 
     It is never below 0. What is left at the ceiling's order is left to a spend without a delta.
     """
+    order = RenyiOrder.in_force(spends, ceiling)
+    if order is not None:
+        pure_epsilon = order.max_loss / _ROUNDING - order.loss(spends)
+        return Budget(max(pure_epsilon, 0.0), 0.0)
     sums = _sums(spends)
-    left = Budget(
+    return Budget(
         _rounded_down(max(_decimal(ceiling.epsilon) - sums.epsilon, Fraction(0))),
         _rounded_down(max(_decimal(ceiling.delta) - sums.delta, Fraction(0))),
     )
-    order = RenyiOrder.shared_by(spends, ceiling)
-    if order is None:
-        return left
-    pure_epsilon = order.max_loss / _ROUNDING - order.loss(spends)
-    return left if pure_epsilon <= left.epsilon else Budget(pure_epsilon, 0.0)
 
 
 class _Sums(NamedTuple):

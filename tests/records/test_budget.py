@@ -355,6 +355,35 @@ def test_spends_that_told_no_rho_can_only_be_added() -> None:
             accountant.spend(None, 0.01, what="fit", **wrong)  # type: ignore[arg-type]
 
 
+def test_the_first_spend_with_a_delta_decides_how_its_account_counts() -> None:
+    ceiling = Budget(1.0, 1e-5)
+    order = RenyiOrder.of(ceiling)
+    assert order is not None
+    concentrated = {"delta": 1e-7, "rho": 1e-4}
+
+    at_the_order = BudgetAccountant(*ceiling, scope="at the order")
+    at_the_order.spend(None, 0.1, what="pure")
+    at_the_order.spend(None, 0.05, what="decides", **concentrated)
+    left = order.max_loss - 0.1 - order.alpha * 1e-4
+    assert at_the_order.remaining().epsilon == pytest.approx(left, rel=1e-6)
+    assert at_the_order.remaining().delta == 0
+    for refused in ({"epsilon": left + 0.01}, {"epsilon": 0.01, "delta": 1e-7}):
+        with pytest.raises(BudgetError, match="nothing was spent"):
+            at_the_order.spend(None, what="within the sums alone", **refused)
+    at_the_order.spend(None, 0.99 * left, what="pure")
+
+    by_sums = BudgetAccountant(*ceiling, scope="by sums")
+    by_sums.spend(None, 0.1, 1e-7, what="decides")
+    by_sums.spend(None, 0.05, what="concentrated", **concentrated)
+    assert by_sums.remaining() == Budget(0.85, 9.8e-6)
+    with pytest.raises(BudgetError, match="nothing was spent"):
+        by_sums.spend(None, 0.9, 1e-7, rho=1e-4, what="within the order alone")
+
+    too_large_for_the_order = BudgetAccountant(*ceiling, scope="too large for the order")
+    too_large_for_the_order.spend(None, 0.5, 1e-7, rho=1.0, what="decides")
+    assert too_large_for_the_order.remaining() == Budget(0.5, 9.9e-6)
+
+
 def test_one_fit_may_use_the_whole_ceiling_and_a_lower_one_is_kept_to() -> None:
     accountant = BudgetAccountant(1.0, 1e-6, scope="a")
     gaussian(accountant, 1.0, 1e-6)
