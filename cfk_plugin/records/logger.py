@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import hashlib
 import json
 import logging
@@ -247,10 +246,7 @@ def logger_of(track: Track) -> RunLogger | None:
         )
     experiment = None if track is True else track
     if experiment not in _loggers:
-        logger = RunLogger(experiment=experiment)
-        shipper()  # registers its work at exit first, so that it is done last
-        atexit.register(logger.finish)
-        _loggers[experiment] = logger
+        _loggers[experiment] = RunLogger(experiment=experiment)
     return _loggers[experiment]
 
 

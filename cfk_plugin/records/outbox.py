@@ -13,31 +13,24 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from cfk_plugin.errors import TrackingError
 from cfk_plugin.records.record import RunRecord
 from cfk_plugin.records.run import RunTarget, RunWriter
 
 _NAME = re.compile(r"outbox-\d{13}-[0-9a-f]{8}")
-_SEGMENT = re.compile(
-    r"(?P<mark>.+)-(?P<number>\d{10})-(?P<created>\d+)(-from-(?P<first_step>\d+))?\.jsonl"
-)
+_SEGMENT = re.compile(r"(?P<mark>.+)-(?P<created>\d{13})(-from-(?P<first_step>\d+))?\.jsonl")
 _STREAM = ".json"
-_DRAFT = ".draft"
+_DRAFT = "draft"  # of the file of a stream
+_DAMAGES = (ValueError, KeyError, TypeError)  # raised for a file that is not as it was written
 _SEGMENT_BYTES = 4_000_000  # of records that are logged together; a larger record is logged alone
-_ATTEMPTS = 10
-_FULL = "the spool is full, or its disk is; make room, or bring the tracking server back"
+FULL = "the spool is full, or its disk is; make room, or bring the tracking server back"
 
 
 class SpoolError(TrackingError):
     """The spool cannot be used: it or its disk is full, its folder cannot be written, or it is
     gone.
     """
-
-
-def spool_is_full() -> SpoolError:
-    return SpoolError(_FULL)
 
 
 def spool_is_gone(folder: Path) -> SpoolError:
@@ -55,7 +48,7 @@ def guarded(lock: threading.RLock) -> Iterator[None]:
             yield
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise spool_is_full() from None
+                raise SpoolError(FULL) from None
             raise SpoolError(
                 f"the spool cannot be used ({type(error).__name__}); check its folder, which"
                 " CFK_SPOOL names"
@@ -79,7 +72,6 @@ class Segment:
     """
 
     mark: str  # of the stream
-    number: int
     created: int  # when its first record was kept: milliseconds since 1970
     first_step: int | None = None  # its place in the run, once it is on its way
     # The file stays open as long as its records wait: it can be read even after it was deleted.
@@ -91,14 +83,14 @@ class Segment:
         match = _SEGMENT.fullmatch(name)
         if match is None:
             return None
-        segment = cls(match["mark"], int(match["number"]), int(match["created"]))
+        segment = cls(match["mark"], int(match["created"]))
         if match["first_step"] is not None:
             segment.first_step = int(match["first_step"])
         return segment
 
     @property
     def name(self) -> str:
-        name = f"{self.mark}-{self.number:010d}-{self.created}"
+        name = f"{self.mark}-{self.created:013d}"
         if self.first_step is not None:
             name = f"{name}-from-{self.first_step}"
         return f"{name}.jsonl"
@@ -135,29 +127,16 @@ class Stream:
     problem: str | None = None  # why the last attempt to send failed
     segments: list[Segment] = field(default_factory=list)  # oldest first
     growing: Segment | None = None  # the segment that the next record is added to
-    n_created: int = 0  # segments that this process has created
-    stored: bytes = b""  # what the stream's file says
 
     @classmethod
     def from_json(cls, mark: str, text: bytes) -> Stream:
-        """Return the stream that a file describes.
-
-        Raises
-        ------
-        ValueError, KeyError, TypeError
-            If the file is damaged.
-        """
+        """Return the stream that a file describes; a damaged one raises one of `_DAMAGES`."""
         fields = json.loads(text)
-        run = RunWriter(RunTarget(**fields["target"]), mark, run_id=fields["run_id"])
-        return cls(run, finished=fields["finished"], problem=fields["problem"], stored=text)
+        return cls(RunWriter(RunTarget(**fields["target"]), mark), problem=fields["problem"])
 
     def to_json(self) -> bytes:
-        fields: dict[str, Any] = {
-            "target": self.run.target._asdict(),
-            "run_id": self.run.run_id,
-            "finished": self.finished,
-            "problem": self.problem,
-        }
+        # The id of a new run is not stored: the run is found by the stream's mark.
+        fields = {"target": self.run.target._asdict(), "problem": self.problem}
         return json.dumps(fields).encode()
 
     @property
@@ -199,16 +178,14 @@ class Outbox:
     @classmethod
     def create(cls, spool: Path, spool_folder: int) -> Outbox:
         """Make the outbox of this process, and lock it."""
-        for _ in range(_ATTEMPTS):
+        folder = None
+        while folder is None:  # another process may lock the new folder, and remove it as empty
             # In the order of names, the oldest is first.
             name = f"outbox-{_milliseconds():013d}-{secrets.token_hex(4)}"
             os.mkdir(name, 0o700, dir_fd=spool_folder)
             folder = _lock(name, spool_folder)
-            if folder is not None:
-                os.fsync(spool_folder)
-                return cls(spool / name, folder)
-            # Another process has locked the new folder first. It finds it empty, and removes it.
-        raise SpoolError(f"no folder can be made in the spool {spool}; try again")
+        os.fsync(spool_folder)
+        return cls(spool / name, folder)
 
     @classmethod
     def take_over(cls, spool: Path, spool_folder: int, name: str) -> Outbox | None:
@@ -218,12 +195,7 @@ class Outbox:
             return None
         outbox = cls(spool / name, folder)
         try:
-            for mark, segments in _contents_of(folder).items():
-                stream = _stream_of(folder, mark)
-                if stream is not None:
-                    stream.finished = True  # its process has ended
-                    stream.segments = segments
-                    outbox.streams[mark] = stream
+            outbox._read()
         except BaseException:
             os.close(folder)
             raise
@@ -271,12 +243,10 @@ class Outbox:
                 self._delete_batch(stream)
             return []
 
-    def plan(self, stream: Stream, run_id: str, first_step: int) -> None:
+    def plan(self, stream: Stream, first_step: int) -> None:
         """Store the place of a batch in its run, before anything of it is sent."""
         with guarded(self.lock):
             self._place_batch(stream, first_step)
-            stream.run.run_id = run_id
-            self._note(stream)
 
     def redirect(self, stream: Stream, target: RunTarget) -> None:
         """Send the next batch, and all after it, to another run."""
@@ -292,11 +262,11 @@ class Outbox:
         """
         with guarded(self.lock):
             self._delete_batch(stream)
-            stream.problem = None
-            self._note(stream)
+        if stream.problem is not None:
+            self.note_problem(stream, None)
 
-    def fail(self, stream: Stream, problem: str) -> None:
-        """Store why a batch could not be sent."""
+    def note_problem(self, stream: Stream, problem: str | None) -> None:
+        """Store why a batch could not be sent; None once it was."""
         with guarded(self.lock):
             stream.problem = problem
             self._note(stream)
@@ -307,7 +277,6 @@ class Outbox:
             stream = self.streams.get(mark)
             if stream is not None:
                 stream.finished = True
-                self._note(stream)
 
     def forget(self, stream: Stream) -> None:
         """Drop a stream that is finished and delivered."""
@@ -316,19 +285,15 @@ class Outbox:
                 self._delete(f"{stream.run.mark}{_STREAM}")
                 del self.streams[stream.run.mark]
 
-    def close(self, spool_folder: int) -> None:
-        """Release the lock; an empty outbox is removed first."""
+    def remove_if_empty(self, spool_folder: int) -> None:
+        """Remove the folder if nothing is in it but an unfinished draft."""
         with guarded(self.lock):
             if not self.streams:
-                for name in _names_in(self.folder):
-                    if name.endswith(_DRAFT):
-                        self._delete(name)
-                # A folder with damaged files is not empty, and stays.
-                with suppress(OSError):
+                self._delete(_DRAFT)
+                with suppress(OSError):  # a folder with a damaged file stays
                     os.rmdir(self.path.name, dir_fd=spool_folder)
-            self.close_files()
 
-    def close_files(self) -> None:
+    def close(self) -> None:
         """Close all files. The lock is released where no other process has the folder open."""
         for stream in self.streams.values():
             for segment in stream.segments:
@@ -336,15 +301,36 @@ class Outbox:
         self.streams.clear()
         os.close(self.folder)
 
+    def _read(self) -> None:
+        """Read what an ended process has left."""
+        names = _names_in(self.folder)
+        for name in names:
+            if name.endswith(_STREAM):
+                self._read_stream(name)
+        for name in names:
+            segment = Segment.from_name(name)
+            if segment is not None and segment.mark in self.streams:
+                self.streams[segment.mark].segments.append(segment)
+
+    def _read_stream(self, name: str) -> None:
+        file = os.open(name, os.O_RDONLY, dir_fd=self.folder)
+        try:
+            text = os.pread(file, os.fstat(file).st_size, 0)
+        finally:
+            os.close(file)
+        mark = name.removesuffix(_STREAM)
+        # Records of a damaged stream stay, see `waiting_in`.
+        with suppress(*_DAMAGES):
+            self.streams[mark] = Stream.from_json(mark, text)
+            self.streams[mark].finished = True  # its process has ended
+
     def _open_stream(self, run: RunWriter) -> Stream:
         stream = self.streams.get(run.mark)
         if stream is None:
             stream = Stream(run)
             self._store(stream)
             self.streams[run.mark] = stream
-        elif stream.finished:
-            stream.finished = False
-            self._note(stream)
+        stream.finished = False
         return stream
 
     def _open_segment(self, stream: Stream, n_bytes: int) -> Segment:
@@ -354,8 +340,10 @@ class Outbox:
             size = os.fstat(segment.open(self.folder)).st_size
             if size == 0 or size + n_bytes <= _SEGMENT_BYTES:
                 return segment
-        stream.n_created += 1
-        segment = Segment(stream.run.mark, stream.n_created, created=_milliseconds())
+        created = _milliseconds()
+        if stream.segments:  # a later file has a later name, also after the clock was set back
+            created = max(created, stream.segments[-1].created + 1)
+        segment = Segment(stream.run.mark, created)
         segment.open(self.folder, os.O_CREAT | os.O_EXCL)
         stream.segments.append(segment)
         stream.growing = segment
@@ -364,7 +352,7 @@ class Outbox:
     def _record_of(self, line: bytes, segment: Segment) -> RunRecord:
         try:
             return RunRecord.from_json(line.decode())
-        except (ValueError, TypeError):
+        except _DAMAGES:
             raise SpoolError(
                 f"a record in {self.path.name}/{segment.name} is damaged; correct or delete the"
                 " line"
@@ -397,20 +385,17 @@ class Outbox:
             self._store(stream)
 
     def _store(self, stream: Stream) -> None:
-        content = stream.to_json()
-        if content == stream.stored:
-            return
-        name = f"{stream.run.mark}{_STREAM}"
-        draft = f"{name}{_DRAFT}"
-        file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode=0o600, dir_fd=self.folder)
+        file = os.open(
+            _DRAFT, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode=0o600, dir_fd=self.folder
+        )
         try:
-            _write(file, content)
+            _write(file, stream.to_json())
             os.fsync(file)
         finally:
             os.close(file)
-        os.rename(draft, name, src_dir_fd=self.folder, dst_dir_fd=self.folder)
+        name = f"{stream.run.mark}{_STREAM}"
+        os.rename(_DRAFT, name, src_dir_fd=self.folder, dst_dir_fd=self.folder)
         os.fsync(self.folder)
-        stream.stored = content
 
 
 def outboxes_in(spool_folder: int) -> list[str]:
@@ -418,46 +403,32 @@ def outboxes_in(spool_folder: int) -> list[str]:
     return [name for name in _names_in(spool_folder) if _NAME.fullmatch(name)]
 
 
-def waiting_in(name: str, spool_folder: int) -> list[WaitingStream]:
-    """Return the streams of an outbox that wait, without locking it."""
-    waiting = []
-    with _open_folder(name, spool_folder) as folder:
-        for mark, segments in _contents_of(folder).items():
-            n_records = 0
-            n_bytes = 0
-            for segment in segments:
-                with suppress(FileNotFoundError):  # it was delivered a moment ago
-                    lines = segment.read(folder)
-                    segment.close()
-                    n_records += len(lines)
-                    n_bytes += sum(len(line) for line in lines)
-            stream = _stream_of(folder, mark)
-            if stream is None and n_records:
-                stream = Stream(RunWriter(RunTarget(), mark), finished=True)
-                stream.problem = f"{name}/{mark}{_STREAM} is missing or damaged"
-            if stream is not None and (n_records or stream.finished):
-                oldest = min((segment.created for segment in segments), default=None)
-                waiting.append(WaitingStream(mark, n_records, n_bytes, oldest, stream.problem))
-    return waiting
-
-
-def size_of_outbox(name: str, spool_folder: int) -> int:
-    """Return how many bytes the files in an outbox have."""
-    n_bytes = 0
-    with _open_folder(name, spool_folder) as folder:
-        for file in _names_in(folder):
+def waiting_in(outbox: Path) -> Iterator[WaitingStream]:
+    """Yield the streams of an outbox that wait, without locking it."""
+    segments_of_streams: dict[str, list[Segment]] = {}
+    for path in sorted(outbox.iterdir()):
+        segment = Segment.from_name(path.name)
+        if segment is not None:
+            segments_of_streams.setdefault(segment.mark, []).append(segment)
+        elif path.suffix == _STREAM:
+            segments_of_streams.setdefault(path.stem, [])
+    for mark, segments in segments_of_streams.items():
+        n_records = 0
+        n_bytes = 0
+        for segment in segments:
             with suppress(FileNotFoundError):  # it was delivered a moment ago
-                n_bytes += os.stat(file, dir_fd=folder).st_size
-    return n_bytes
-
-
-@contextmanager
-def _open_folder(name: str, spool_folder: int) -> Iterator[int]:
-    folder = os.open(name, os.O_RDONLY | os.O_DIRECTORY, dir_fd=spool_folder)
-    try:
-        yield folder
-    finally:
-        os.close(folder)
+                content = (outbox / segment.name).read_bytes()
+                n_records += content.count(b"\n")
+                n_bytes += len(content)
+        problem = None
+        if n_records:
+            problem = f"{outbox.name}/{mark}{_STREAM} is missing or damaged"
+        with suppress(FileNotFoundError, *_DAMAGES):
+            content = (outbox / f"{mark}{_STREAM}").read_bytes()
+            problem = Stream.from_json(mark, content).problem
+        if n_records or problem is not None:
+            oldest = min((segment.created for segment in segments), default=None)
+            yield WaitingStream(mark, n_records, n_bytes, oldest, problem)
 
 
 def _names_in(folder: int) -> list[str]:
@@ -482,34 +453,6 @@ def _lock(name: str, spool_folder: int) -> int | None:
         os.close(folder)
         return None
     return folder
-
-
-def _contents_of(folder: int) -> dict[str, list[Segment]]:
-    """Return the segments of each stream in an outbox, oldest first, by the stream's mark."""
-    contents: dict[str, list[Segment]] = {}
-    for name in _names_in(folder):
-        segment = Segment.from_name(name)
-        if segment is not None:
-            contents.setdefault(segment.mark, []).append(segment)
-        elif name.endswith(_STREAM):
-            contents.setdefault(name.removesuffix(_STREAM), [])
-    return contents
-
-
-def _stream_of(folder: int, mark: str) -> Stream | None:
-    """Read the file of a stream; return None if it is missing or damaged."""
-    try:
-        file = os.open(f"{mark}{_STREAM}", os.O_RDONLY, dir_fd=folder)
-    except FileNotFoundError:
-        return None
-    try:
-        text = os.pread(file, os.fstat(file).st_size, 0)
-    finally:
-        os.close(file)
-    try:
-        return Stream.from_json(mark, text)
-    except (ValueError, KeyError, TypeError):
-        return None
 
 
 def _milliseconds() -> int:

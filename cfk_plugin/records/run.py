@@ -147,7 +147,7 @@ class RunWriter:
         records: Sequence[RunRecord],
         *,
         planned_before: int | None = None,
-        plan: Callable[..., None] | None = None,
+        plan: Callable[[int], None] | None = None,
     ) -> str:
         # Two threads must not number explanations in one run at the same time.
         lock = _locks.setdefault(self.target.tracking_uri, threading.Lock())
@@ -168,7 +168,7 @@ class RunWriter:
                 client_of(self.target.tracking_uri, self.target.timeout).set_terminated(self.run_id)
 
     def _write(
-        self, records: Sequence[RunRecord], planned: int | None, plan: Callable[..., None] | None
+        self, records: Sequence[RunRecord], planned: int | None, plan: Callable[[int], None] | None
     ) -> str:
         client = client_of(self.target.tracking_uri, self.target.timeout)
         self.run_id = run_id = self.run_id or self._found_or_made(client)
@@ -187,7 +187,7 @@ class RunWriter:
         before = self._tally
         after = before.plus(records)
         if plan is not None:
-            plan(run_id=run_id, first_step=before.asked)
+            plan(before.asked)
         _log_files(client, run_id, records, before.asked)
         _log_values(client, run_id, records, before.asked)
         summary = Summary(figures=after.figures, earlier=before.figures)

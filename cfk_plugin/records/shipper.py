@@ -104,6 +104,9 @@ class Shipper:
         """Send what can be sent; the rest stays in the spool for a later process."""
         if self._closed:
             return
+        outbox = self.spool.outbox
+        if outbox is not None:  # the process ends, so no run gets more records of it
+            self.finish(list(outbox.streams))
         delivered = self._thread is None or self.flush(seconds)
         with self._changed:
             self._closed = True
@@ -182,7 +185,7 @@ class Shipper:
             with self._changed:
                 self._failed |= outbox is self.spool.outbox
                 self._pauses[key] = Pause(seconds, until=time.monotonic() + seconds)
-            outbox.fail(stream, str(error))
+            outbox.note_problem(stream, str(error))
             self._warn(str(error))
             return False
         self._pauses.pop(key, None)

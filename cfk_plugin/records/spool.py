@@ -18,14 +18,13 @@ from pathlib import Path
 from cfk_plugin.errors import InputError
 from cfk_plugin.records.keys import create_once, state_folder
 from cfk_plugin.records.outbox import (
+    FULL,
     Outbox,
     SpoolError,
     WaitingStream,
     guarded,
     is_at,
     outboxes_in,
-    size_of_outbox,
-    spool_is_full,
     spool_is_gone,
     waiting_in,
 )
@@ -132,8 +131,8 @@ class Spool:
                 raise PermissionError
             disk = os.fstatvfs(folder)
             free_bytes = disk.f_bavail * disk.f_frsize
-            if n_bytes > free_bytes or n_bytes + _size_of(folder) > MOST_BYTES:
-                raise spool_is_full()
+            if n_bytes > free_bytes or n_bytes + _size_of(path) > MOST_BYTES:
+                raise SpoolError(FULL)
 
     def outboxes(self) -> Generator[Outbox]:
         """Yield the outbox of this process, and then one by one those of processes that have ended.
@@ -152,34 +151,34 @@ class Spool:
                 try:
                     yield left_behind
                 finally:
-                    left_behind.close(folder)
+                    left_behind.remove_if_empty(folder)
+                    left_behind.close()
 
     def waiting(self) -> list[WaitingStream]:
         """Return the streams of all processes that have records to send, or a run to end."""
+        streams: list[WaitingStream] = []
         with guarded(self._lock):
-            folder = self._opened()
-            streams = []
-            for name in outboxes_in(folder):
+            for name in outboxes_in(self._opened()):
                 with suppress(FileNotFoundError):  # its last record was delivered a moment ago
-                    streams += waiting_in(name, folder)
+                    streams += waiting_in(self.settings.folder / name)
         return streams
 
     def close(self) -> None:
         """Leave what still waits to other processes."""
         with guarded(self._lock):
             if self._outbox is not None:
-                self._outbox.close(self._opened())
-                self._outbox = None
-            if self._folder is not None:
-                os.close(self._folder)
-                self._folder = None
+                self._outbox.remove_if_empty(self._opened())
+            self._close_files()
 
     def close_inherited(self) -> None:
         """Close the files of the parent in a forked child, so that locks end with the parent."""
         # Another thread of the parent may have had the lock. No such thread is in this process.
         self._lock = threading.RLock()
+        self._close_files()
+
+    def _close_files(self) -> None:
         if self._outbox is not None:
-            self._outbox.close_files()
+            self._outbox.close()
             self._outbox = None
         if self._folder is not None:
             os.close(self._folder)
@@ -227,10 +226,10 @@ def _version_of(folder: Path) -> int | None:
         return 0
 
 
-def _size_of(folder: int) -> int:
+def _size_of(folder: Path) -> int:
     """Return how many bytes the records in a spool take."""
     n_bytes = 0
-    for name in outboxes_in(folder):
-        with suppress(FileNotFoundError):  # its last record was delivered a moment ago
-            n_bytes += size_of_outbox(name, folder)
+    with suppress(FileNotFoundError):  # a process deletes what it has delivered
+        for path in folder.glob("outbox-*/*"):
+            n_bytes += path.stat().st_size
     return n_bytes

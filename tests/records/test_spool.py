@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import itertools
 import json
 import os
 import shutil
@@ -429,6 +430,8 @@ def test_a_power_cut_that_brings_a_sent_batch_back_does_not_count_it_twice(
 def test_records_are_sent_in_the_order_in_which_they_were_kept(
     mlflow_store: str, tmp_path: Path, spool: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    clock = itertools.count(1_795_000_000_000, -1000)  # somebody sets it back all the time
+    monkeypatch.setattr(outbox, "_milliseconds", lambda: next(clock))
     monkeypatch.setattr(outbox, "_SEGMENT_BYTES", 10_000)
     records = [explanations().to_record() for _ in range(60)]
     leave(spool, *records)
@@ -778,7 +781,7 @@ def test_an_outbox_that_its_process_did_not_finish_is_removed(
 ) -> None:
     leave(spool, explanations().to_record())
     (spool / "outbox-1795000000000-00000000").mkdir()
-    draft = spool / "outbox-1795000000000-11111111" / "left.json.draft"
+    draft = spool / "outbox-1795000000000-11111111" / "draft"
     draft.parent.mkdir()
     draft.write_text("{")
     output_of("spool flush")

@@ -200,13 +200,13 @@ def keep_spool(of_regions: list[RunRecord], of_prototypes: RunRecord) -> None:
     assert outbox is not None
     stream = outbox.streams[run_of_regions.mark]
     outbox.batch(stream)  # now the first record is on its way, and the second one is not
-    outbox.fail(stream, "the MLflow tracking server does not answer")
+    outbox.note_problem(stream, "the MLflow tracking server does not answer")
     spool.append(run_of_regions, replace(second, untracked=UNTRACKED))
     spool.append(RunWriter(target, mark="b" * 16), of_prototypes)
     spool.close()
-    for path in folder.glob("outbox-*/*.jsonl"):
-        mark, number, _ = path.stem.split("-")
-        path.rename(path.with_name(f"{mark}-{number}-{NOON}.jsonl"))
+    for number, path in enumerate(sorted(folder.glob("outbox-*/*.jsonl"))):
+        mark, _ = path.stem.split("-")
+        path.rename(path.with_name(f"{mark}-{NOON + number}.jsonl"))
     for path in folder.glob("outbox-*"):
         path.rename(folder / f"outbox-{NOON}-00000000")
 
