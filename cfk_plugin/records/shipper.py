@@ -182,10 +182,10 @@ class Shipper:
             again = self._send(outbox, stream)
         except TrackingError as error:
             seconds = min(2 * pause.seconds, _LONGEST_PAUSE) or _FIRST_PAUSE
+            outbox.note_problem(stream, str(error))
             with self._changed:
                 self._failed |= outbox is self.spool.outbox
                 self._pauses[key] = Pause(seconds, until=time.monotonic() + seconds)
-            outbox.note_problem(stream, str(error))
             self._warn(str(error))
             return False
         self._pauses.pop(key, None)

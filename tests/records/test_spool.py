@@ -265,8 +265,7 @@ assert logger.submit(explanations())
 if {forks}:
     child = os.fork()
     if not child:
-        time.sleep(600)
-    print(child, flush=True)
+        print(os.getpid(), flush=True)
 else:
     print("kept", flush=True)
 time.sleep(600)
@@ -565,6 +564,8 @@ def test_a_full_disk_does_not_keep_records_from_being_sent(
 ) -> None:
     logger = RunLogger(spool=small_disk / "spool")
     monkeypatch.setattr(Shipper, "wake", lambda self, within=0: None)
+    unlucky = RunLogger(spool=small_disk / "spool", tracking_uri=NOBODY, timeout=0.1)
+    assert unlucky.submit(explanations())
     assert logger.submit(explanations())
     with (small_disk / "ballast").open("wb", buffering=0) as ballast:
         while ballast.write(b"x" * 1000) == 1000:
@@ -576,7 +577,7 @@ def test_a_full_disk_does_not_keep_records_from_being_sent(
     sender.close(0)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", mlflow_store)
     assert delivered(tmp_path)["rows"] == 3
-    assert not segments(small_disk / "spool")
+    assert len(segments(small_disk / "spool")) == 1
 
 
 @pytest.mark.parametrize(
@@ -650,6 +651,27 @@ def test_flush_says_how_far_behind_tracking_is(spool: Path) -> None:
     said = output_of("spool flush", code=3)
     assert "left 1" in said
     assert "does not answer" in said
+
+
+def test_a_problem_is_shown_until_it_is_over(
+    mlflow_store: str, spool: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def down(*_: Any) -> Any:
+        raise run.StoreDownError("the MLflow tracking server does not answer")
+
+    logger = RunLogger()
+    with process(spool) as other:
+        with monkeypatch.context() as patch:
+            patch.setattr(run, "client_of", down)
+            assert logger.submit(explanations())
+            assert not logger.flush()
+            (waiting,) = other.waiting()
+        assert (waiting.n_records, waiting.problem) == (
+            1,
+            "the MLflow tracking server does not answer",
+        )
+        assert logger.flush()
+        assert other.waiting() == []
 
 
 def test_a_delivered_spool_is_empty(mlflow_store: str, spool: Path) -> None:
