@@ -419,7 +419,10 @@ class DPC(HostOnly):
         return self
 
     def explain(self, X: pd.DataFrame) -> pd.DataFrame:
-        """Return one counterfactual per query; missing values where the model decides otherwise.
+        """Return one counterfactual per query.
+
+        A row has missing values alone if the model does not give the counterfactual a desired
+        outcome. Columns with missing values may change their dtype.
 
         Parameters
         ----------
