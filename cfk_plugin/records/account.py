@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 from cfk_plugin.errors import BudgetError
 from cfk_plugin.records.composition import (
     Budget,
+    RenyiOrder,
     Spend,
-    cost,
-    is_within,
-    remainder,
+    added_cost,
+    added_remainder,
+    sums_are_within,
 )
 
 if TYPE_CHECKING:
@@ -28,38 +29,67 @@ class Account:
     name: str  # a scope, or another name that was given
     ceilings: list[Budget]  # all that it ever had, the current one last
     spends: list[Spend]
+    alpha: float | None = None  # order of the first spend with a delta, if it decided for one
 
     @classmethod
     def read(cls, chain: Chain, name: str) -> Account:
         """Return an account as it is on record; one that is not has neither ceiling nor spend."""
         ceilings = chain.rows(chain.ceilings, chain.ceilings.c.account == name)
-        spends = chain.rows(chain.spends, chain.spends.c.account == name)
-        return cls(name, [_budget(row) for row in ceilings], [_spend(row) for row in spends])
+        rows = chain.rows(chain.spends, chain.spends.c.account == name)
+        spends = [_spend(row) for row in rows]
+        alpha = None
+        deciding = next((at for at, spend in enumerate(spends) if spend.delta), None)
+        if deciding is not None:
+            # Entries of the chain are numbered in the order in which they were written.
+            written = rows[deciding]["seq"]
+            in_force = [_budget(row) for row in ceilings if row["seq"] < written]
+            alpha = RenyiOrder.decided_by(spends[: deciding + 1], in_force[-1])
+        return cls(name, [_budget(row) for row in ceilings], spends, alpha)
 
     @property
     def ceiling(self) -> Budget:
         return self.ceilings[-1]
 
     @property
+    def order(self) -> RenyiOrder | None:
+        """The order at which it counts, with what its ceiling allows there; None for sums."""
+        return None if self.alpha is None else RenyiOrder.at(self.alpha, self.ceiling)
+
+    @property
     def spent(self) -> Budget:
         """What all spends cost together, rounded up."""
-        if not self.spends:
-            return Budget(0.0, 0.0)
-        return cost(self.spends, self.ceiling)
+        if self.order is None:
+            return added_cost(self.spends)
+        return self.order.cost(self.spends, self.ceiling)
 
     @property
     def left(self) -> Budget:
-        """What the ceiling leaves to a next spend, rounded down."""
-        return remainder(self.spends, self.ceiling)
+        """What the ceiling leaves to a next spend, rounded down.
+
+        At an order, that is what it leaves to a spend without a delta.
+        """
+        if self.order is None:
+            return added_remainder(self.spends, self.ceiling)
+        return self.order.remainder(self.spends)
 
     @property
     def is_exceeded(self) -> bool:
         """Whether the spends are more than the ceiling allows."""
-        return not is_within(self.spends, self.ceiling)
+        if self.order is None:
+            return not sums_are_within(self.spends, self.ceiling)
+        return not self.order.allows(self.spends)
+
+    def under(self, ceiling: Budget) -> Account:
+        """Return the account as it would be under another ceiling."""
+        return replace(self, ceilings=[*self.ceilings, ceiling])
 
     def after(self, spend: Spend) -> Account:
         """Return the account as it would be after a further spend."""
-        return replace(self, spends=[*self.spends, spend])
+        spends = [*self.spends, spend]
+        alpha = self.alpha
+        if spend.delta and not any(earlier.delta for earlier in self.spends):
+            alpha = RenyiOrder.decided_by(spends, self.ceiling)
+        return replace(self, spends=spends, alpha=alpha)
 
     def check_ceiling(self, ceiling: Budget) -> None:
         """Refuse an accountant's ceiling that is above the one on record.
@@ -73,16 +103,21 @@ class Account:
                 f" raise LEDGER --account {self.name}"
             )
 
-    def refusal(self, ceiling: Budget, spend: Spend) -> BudgetError | None:
-        """Return the error of a further spend that would exceed a ceiling; None if it fits."""
-        if is_within([*self.spends, spend], ceiling):
+    def refusal(self, spend: Spend) -> BudgetError | None:
+        """Return the error of a further spend that would exceed the ceiling; None if it fits."""
+        if not self.after(spend).is_exceeded:
             return None
-        left = remainder(self.spends, ceiling)
-        return BudgetError(
-            f"the budget of {self.name} has {left} left of {ceiling}, and {spend.budget}"
+        message = (
+            f"the budget of {self.name} has {self.left} left of {self.ceiling}, and {spend.budget}"
             " was asked for; nothing was spent. Ask for no more than is left, or use what was"
             " fitted before, which costs nothing"
         )
+        if self.order is not None:
+            message += (
+                ". The account counts at an order of Rényi privacy: what is left is left to a fit"
+                " without a δ, and a fit with a δ has to tell its ρ"
+            )
+        return BudgetError(message)
 
 
 def _budget(row: Row) -> Budget:
@@ -157,14 +192,15 @@ def normalized_name(name: object) -> str:
     """Return the name of an account in the spelling under which it is on record."""
     if not isinstance(name, str):
         raise BudgetError(f"an account is a Population or a name, got {type(name).__name__}")
-    if _FINGERPRINT.fullmatch(name):
+    check_text("the name of an account", name)
+    # Another spelling of a name must not open another account, with a budget of its own.
+    normalized = " ".join(unicodedata.normalize("NFKC", name).casefold().split())
+    if _FINGERPRINT.fullmatch(normalized):
         raise BudgetError(
             "the name looks like a fingerprint, which follows from the exact table and is another"
             " one for the same people tomorrow; give a name of your own"
         )
-    check_text("the name of an account", name)
-    # Another spelling of a name must not open another account, with a budget of its own.
-    return " ".join(unicodedata.normalize("NFKC", name).casefold().split())
+    return normalized
 
 
 def check_text(subject: str, text: object) -> None:

@@ -20,7 +20,7 @@ from cfk_plugin.records.account import (
     row_of_ceiling,
     row_of_spend,
 )
-from cfk_plugin.records.composition import Budget, Spend, format_amount, remainder
+from cfk_plugin.records.composition import Budget, Spend, format_amount
 
 if TYPE_CHECKING:
     from cfk_plugin.data.population import Population
@@ -194,7 +194,7 @@ class BudgetAccountant(HostOnly):
             # Even if nothing can be spent under it: it was lowered to stop spends.
             if not known.ceilings or self._ceiling != known.ceiling:
                 chain.write(chain.ceilings, [row_of_ceiling(name, self._ceiling)])
-            refusal = known.refusal(self._ceiling, spend)
+            refusal = known.under(self._ceiling).refusal(spend)
             if refusal is None:
                 chain.write(chain.spends, [{**row_of_spend(name, spend), "token": token}])
             return refusal
@@ -219,7 +219,7 @@ class BudgetAccountant(HostOnly):
             As of `spend`.
         """
         spend = Spend.read(epsilon, delta, rho)
-        refusal = self._allowed(account).refusal(self._ceiling, spend)
+        refusal = self._allowed(account).refusal(spend)
         if refusal is not None:
             raise refusal
 
@@ -231,7 +231,7 @@ class BudgetAccountant(HostOnly):
         BudgetError
             If the accountant's ceiling is above the one on record.
         """
-        return remainder(self._allowed(account).spends, self._ceiling)
+        return self._allowed(account).left
 
     def spent(self, account: Population | str | None = None) -> Budget:
         """Return what was spent in total, rounded up."""
@@ -331,10 +331,10 @@ class BudgetAccountant(HostOnly):
         return self._run(lambda chain: Account.read(chain, name), "read")
 
     def _allowed(self, account: Population | str | None) -> Account:
-        """Return an account whose ceiling is not below the accountant's."""
+        """Return an account under the accountant's ceiling; it may not be above that on record."""
         known = self._known(account)
         known.check_ceiling(self._ceiling)
-        return known
+        return known.under(self._ceiling)
 
 
 def _open_ledger(ledger: Any) -> tuple[Ledger, bool]:

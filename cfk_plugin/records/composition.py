@@ -97,8 +97,8 @@ class RenyiOrder(NamedTuple):
 
     Spends that lose at most `max_loss` together are (epsilon, delta)-differentially private,
     however each was chosen after looking at earlier ones, because the order is fixed before the
-    first of them (Feldman, Zrnic 2021). Zero-concentrated losses alone could be added without an
-    order, with the same result, since the order is the best for them.
+    first of them that has a delta (Feldman, Zrnic 2021). Zero-concentrated losses alone could be
+    added without an order, with the same result, since the order is the best for them.
     """
 
     alpha: float
@@ -115,27 +115,36 @@ class RenyiOrder(NamedTuple):
         log_term = (math.log(ceiling.delta) + np.log(alpha)) / (alpha - 1)
         conversion = np.log1p(-1 / alpha) - log_term
         best = np.argmax((ceiling.epsilon - conversion) / alpha)
-        return cls(
-            alpha=float(alpha[best]),
-            max_loss=ceiling.epsilon - float(conversion[best]),
-            conversion=float(conversion[best]),
-        )
+        return cls.at(float(alpha[best]), ceiling)
 
     @classmethod
-    def in_force(cls, spends: Sequence[Spend], ceiling: Budget) -> RenyiOrder | None:
-        """Return the order at which an account counts; None if it adds epsilons and deltas.
+    def at(cls, alpha: float, ceiling: Budget) -> RenyiOrder:
+        """Return an order with what a ceiling allows there: nothing if its delta is 0."""
+        if not ceiling.delta:
+            return cls(alpha, max_loss=-math.inf, conversion=math.inf)
+        log_term = (math.log(ceiling.delta) + math.log(alpha)) / (alpha - 1)
+        conversion = math.log1p(-1 / alpha) - log_term
+        return cls(alpha, max_loss=ceiling.epsilon - conversion, conversion=conversion)
 
-        The first spend with a delta decides for good: the account counts at the order if that spend
-        has a rho, and is within the ceiling at the order together with all before it. Before it,
-        all losses are pure, so that adding them and counting at the order leave the same to the
-        rest. Were the choice still open later, somebody could let results decide it, and lose more
-        than the ceiling's delta.
+    @classmethod
+    def decided_by(cls, spends: Sequence[Spend], ceiling: Budget) -> float | None:
+        """Return alpha of the order at which an account counts; None if it counts by sums.
+
+        `spends` ends with the first one that has a delta, and `ceiling` is the one that was in
+        force when that spend went on record. They decide for good: the account counts at the order
+        of the ceiling if that spend has a rho, and all of them are within the ceiling at the order.
+
+        Before the decision all losses are pure. They add up alike in both ways and at every order,
+        so results that were seen may influence it. Were it still open later, or did a later ceiling
+        decide anew, somebody could let results decide it, and lose more than the ceiling's delta.
+
+        A later ceiling changes only the loss that is allowed at this order (see `at`): a lower one
+        allows less, and a raised one more. Losses at different orders could not be added, so alpha
+        stays what it was.
         """
         order = cls.of(ceiling)
-        for position, spend in enumerate(spends):
-            if spend.delta:
-                decided = spends[: position + 1]
-                return order if order is not None and order.allows(decided) else None
+        if order is not None and order.allows(spends):
+            return order.alpha
         return None
 
     def loss(self, spends: Sequence[Spend]) -> float:
@@ -152,6 +161,27 @@ class RenyiOrder(NamedTuple):
         """Return True if spends are within the ceiling whose order this is."""
         return self.loss(spends) * _ROUNDING <= self.max_loss
 
+    def cost(self, spends: Sequence[Spend], ceiling: Budget) -> Budget:
+        """Return what spends cost together, rounded up; `ceiling` is the one of this order."""
+        added = added_cost(spends)
+        epsilon = self.loss(spends) + self.conversion
+        if math.isinf(epsilon):  # the ceiling's delta is 0, or a spend with a delta told no rho
+            return added
+        if epsilon >= added.epsilon and added.delta <= ceiling.delta:
+            return added
+        # Six digits are shown. The factor is more than they round down.
+        epsilon = max(float(f"{epsilon * (1 + 1e-5):.6g}"), 0.0)
+        if self.allows(spends):
+            epsilon = min(epsilon, ceiling.epsilon)
+        return Budget(epsilon, ceiling.delta)
+
+    def remainder(self, spends: Sequence[Spend]) -> Budget:
+        """Return what is left to a next spend without a delta, so that it can be spent."""
+        epsilon = self.max_loss / _ROUNDING - self.loss(spends)
+        while epsilon > 0 and not self.allows([*spends, Spend(epsilon=epsilon, delta=0.0)]):
+            epsilon -= math.ulp(self.max_loss)  # that much may be lost to rounding
+        return Budget(max(epsilon, 0.0), 0.0)
+
 
 def largest_rho(epsilon: float, delta: float) -> float | None:
     """Return the largest zero-concentrated loss that is within a budget; None if delta is 0."""
@@ -159,38 +189,23 @@ def largest_rho(epsilon: float, delta: float) -> float | None:
     return None if order is None else order.max_loss / order.alpha
 
 
-def is_within(spends: Sequence[Spend], ceiling: Budget) -> bool:
-    """Return True if spends are within a ceiling, in the way that their account counts."""
-    order = RenyiOrder.in_force(spends, ceiling)
-    if order is not None:
-        return order.allows(spends)
+def sums_are_within(spends: Sequence[Spend], ceiling: Budget) -> bool:
+    """Return True if the sums of all epsilons and of all deltas are within a ceiling."""
     sums = _sums(spends)
     return sums.epsilon <= _decimal(ceiling.epsilon) and sums.delta <= _decimal(ceiling.delta)
 
 
-def cost(spends: Sequence[Spend], ceiling: Budget) -> Budget:
-    """Return what spends cost together, rounded up: their sums, or less at the ceiling's order."""
+def added_cost(spends: Sequence[Spend]) -> Budget:
+    """Return the sums of all epsilons and of all deltas, rounded up."""
     sums = _sums(spends)
-    added = Budget(_rounded_up(sums.epsilon), _rounded_up(sums.delta))
-    order = RenyiOrder.in_force(spends, ceiling)
-    if order is None:
-        return added
-    epsilon = order.loss(spends) + order.conversion
-    if epsilon >= added.epsilon and added.delta <= ceiling.delta:
-        return added
-    # Six digits are shown. The factor is more than they round down.
-    return Budget(float(f"{epsilon * (1 + 1e-5):.6g}"), ceiling.delta)
+    return Budget(_rounded_up(sums.epsilon), _rounded_up(sums.delta))
 
 
-def remainder(spends: Sequence[Spend], ceiling: Budget) -> Budget:
-    """Return what a ceiling leaves to a next spend, rounded down, so that it can be spent.
+def added_remainder(spends: Sequence[Spend], ceiling: Budget) -> Budget:
+    """Return what a ceiling leaves beside the sums, rounded down, so that it can be spent.
 
-    It is never below 0. What is left at the ceiling's order is left to a spend without a delta.
+    It is never below 0.
     """
-    order = RenyiOrder.in_force(spends, ceiling)
-    if order is not None:
-        pure_epsilon = order.max_loss / _ROUNDING - order.loss(spends)
-        return Budget(max(pure_epsilon, 0.0), 0.0)
     sums = _sums(spends)
     return Budget(
         _rounded_down(max(_decimal(ceiling.epsilon) - sums.epsilon, Fraction(0))),

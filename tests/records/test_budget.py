@@ -27,7 +27,8 @@ from hypothesis import strategies as st
 import budget_workload
 from cfk_plugin import BudgetAccountant, Ledger, Population, Schema
 from cfk_plugin.errors import BudgetError, LedgerError
-from cfk_plugin.records.composition import Budget, RenyiOrder, largest_rho
+from cfk_plugin.records.account import Account, raise_ceiling
+from cfk_plugin.records.composition import Budget, RenyiOrder, Spend, largest_rho
 from commands import cfk
 
 Open = Callable[..., BudgetAccountant]
@@ -384,6 +385,110 @@ def test_the_first_spend_with_a_delta_decides_how_its_account_counts() -> None:
     assert too_large_for_the_order.remaining() == Budget(0.5, 9.9e-6)
 
 
+@pytest.mark.parametrize("place", ["sqlite", "postgresql"], indirect=True)
+def test_a_later_ceiling_changes_neither_the_way_nor_the_order_in_which_an_account_counts(
+    open_accountant: Open, place: str
+) -> None:
+    ledger = Ledger(place)
+
+    def accountant(epsilon: float, delta: float, scope: str) -> BudgetAccountant:
+        return open_accountant(epsilon, delta, ledger=ledger, scope=scope)
+
+    def left_at_the_order(epsilon: float, delta: float, loss: float) -> Any:
+        """By hand: what converting at the order of the first ceiling, 5 and 1e-5, leaves."""
+        conversion = math.log(1 - 1 / alpha) - math.log(alpha * delta) / (alpha - 1)
+        return pytest.approx(epsilon - conversion - loss, rel=1e-6)
+
+    order = RenyiOrder.of(Budget(5.0, 1e-5))
+    assert order is not None
+    alpha = order.alpha
+
+    concentrated = accountant(5.0, 1e-5, "at the order")
+    concentrated.spend(None, 0.4, 1e-9, rho=0.08, what="decides")
+    loss = alpha * 0.08
+    assert concentrated.remaining().epsilon == left_at_the_order(5.0, 1e-5, loss)
+    # The spend is not within this ceiling at the ceiling's own order.
+    too_low = accountant(0.5, 1e-5, "at the order")
+    assert too_low.remaining() == (0.0, 0.0)
+    for refused in ({"epsilon": 0.05, "delta": 5e-6}, {"epsilon": 0.01}):
+        with pytest.raises(BudgetError, match="nothing was spent"):
+            too_low.spend(None, what="within the sums alone", **refused)
+    assert too_low.spent() == (0.4, 1e-9)
+    raise_ceiling(ledger, "at the order", epsilon=5.5, delta=1e-4)
+    raised = accountant(5.5, 1e-4, "at the order")
+    assert raised.remaining().epsilon == left_at_the_order(5.5, 1e-4, loss)
+    raised.spend(None, 0.25, what="pure")
+    lower = accountant(4.0, 1e-6, "at the order")
+    assert lower.remaining().epsilon == left_at_the_order(4.0, 1e-6, loss + 0.25)
+    without_delta = accountant(4.0, 0.0, "at the order")
+    assert without_delta.remaining() == (0.0, 0.0)
+    with pytest.raises(BudgetError, match="nothing was spent"):
+        without_delta.spend(None, 0.1, what="pure")
+    assert without_delta.spent() == (0.65, 1e-9)
+
+    added = accountant(0.5, 1e-5, "by sums")
+    added.spend(None, 0.4, 1e-9, rho=0.08, what="too large for the order")
+    assert added.remaining() == (0.1, 9.999e-6)
+    account = raise_ceiling(ledger, "by sums", epsilon=5.0)
+    assert account.left == (4.6, 9.999e-6)
+    ledger.close()
+
+
+def test_the_ceiling_in_force_when_a_spend_decides_gives_the_order(
+    open_accountant: Open, folder: Path
+) -> None:
+    first = open_accountant(5.0, 1e-5, ledger="ledger.db", scope="a")
+    first.spend(None, 0.1, what="pure")
+    lower = open_accountant(1.0, 1e-6, ledger="ledger.db", scope="a")
+    lower.spend(None, 0.05, 1e-8, rho=1e-4, what="decides")
+    order = RenyiOrder.of(Budget(1.0, 1e-6))
+    assert order is not None
+    left = order.max_loss - 0.1 - order.alpha * 1e-4
+    assert lower.remaining().epsilon == pytest.approx(left, rel=1e-6)
+
+
+@settings(max_examples=200)
+@given(st.floats(0.5, 10.0), st.floats(-9.0, -3.0), st.floats(0.0, 1.0))
+def test_what_is_left_at_the_order_can_be_spent(
+    epsilon: float, magnitude: float, share: float
+) -> None:
+    ceiling = Budget(epsilon, 10**magnitude)
+    order = RenyiOrder.of(ceiling)
+    assert order is not None
+    rho = max(share * order.max_loss / order.alpha, 1e-12)
+    account = Account("a", [ceiling], []).after(Spend(epsilon=0.1, delta=1e-10, rho=rho))
+    left = account.left
+    assert account.spent.epsilon >= 0
+    if left.epsilon > 0:
+        account = account.after(Spend(epsilon=left.epsilon, delta=0.0))
+        assert not account.is_exceeded
+    if not account.is_exceeded:
+        assert account.spent.within(ceiling)
+
+
+def test_what_is_spent_at_the_order_is_within_the_ceiling_and_not_below_0() -> None:
+    rho = largest_rho(1.0, 1e-5)
+    assert rho is not None
+    whole = BudgetAccountant(1.0, 1e-5)
+    for _ in range(2):
+        whole.spend(None, 0.6, 1e-5, rho=rho / 2 * (1 - 2e-9), what="half")
+    assert whole.spent() == (1.0, 1e-5)
+    assert whole.remaining().epsilon < 1e-8
+    large_delta = BudgetAccountant(1.0, 0.5)
+    large_delta.spend(None, 1.0, 0.1, rho=1e-4, what="converts to less than 0")
+    assert large_delta.spent() == (0.0, 0.5)
+
+
+def test_a_refusal_at_the_order_says_what_the_account_takes() -> None:
+    accountant = BudgetAccountant(1.0, 1e-5)
+    gaussian(accountant, 0.3, 1e-6)
+    with pytest.raises(BudgetError, match=r"counts at an order.* a fit with a δ has to tell its ρ"):
+        accountant.check(None, 0.01, 1e-9)
+    with pytest.raises(BudgetError, match="nothing was spent") as caught:
+        BudgetAccountant(1.0, 1e-5).check(None, 2.0)
+    assert "order" not in str(caught.value)
+
+
 def test_one_fit_may_use_the_whole_ceiling_and_a_lower_one_is_kept_to() -> None:
     accountant = BudgetAccountant(1.0, 1e-6, scope="a")
     gaussian(accountant, 1.0, 1e-6)
@@ -427,7 +532,21 @@ def test_delta_must_be_below_1(delta: Any) -> None:
             use()
 
 
-@pytest.mark.parametrize("name", ["", " ", "two\nlines", "x" * 201, "0123456789abcdef", 7, b"a"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        " ",
+        "two\nlines",
+        "x" * 201,
+        "0123456789abcdef",
+        "ABCDEF0123456789",
+        "0123456789abcdef ",
+        "０123456789abcdef",  # with a digit of full width
+        7,
+        b"a",
+    ],
+)
 def test_names_are_short_texts_and_no_fingerprints(name: Any) -> None:
     for use in (
         lambda: BudgetAccountant(1.0, scope=name),
