@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import sqlalchemy
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import budget_workload
@@ -449,6 +449,8 @@ def test_the_ceiling_in_force_when_a_spend_decides_gives_the_order(
 
 @settings(max_examples=200)
 @given(st.floats(0.5, 10.0), st.floats(-9.0, -3.0), st.floats(0.0, 1.0))
+@example(3.024, -8.36, 0.262)  # what floats leave here is one bit too much
+@example(4.141, -4.0, 0.175)
 def test_what_is_left_at_the_order_can_be_spent(
     epsilon: float, magnitude: float, share: float
 ) -> None:
