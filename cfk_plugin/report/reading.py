@@ -252,7 +252,7 @@ class _Reader:
             where,
             lambda: self.workers.call(summaries_of, self.client, run.info.run_id),
         )
-        self.spans += [shard.span for shard in kept]
+        self.spans += [shard.span for shard in shards]
         n_uncounted = sum(shard.inside for shard in others)
         if n_uncounted:
             self.uncounted[run.info.run_id] = n_uncounted
@@ -263,8 +263,10 @@ class _Reader:
         if stored.is_audited:
             self.spans.append((started, started))
         audits = stored.audits
+        documents = {name: stored.documents.get(name) for name in DOCUMENTS}
         if not (stored.is_audited and self.period.holds(started)):
             audits = ()
+            documents["frontier"] = None
             if rows is None:
                 return None
         return RunEvidence(
@@ -275,7 +277,7 @@ class _Reader:
             params=dict(sorted(run.data.params.items())),
             tags=dict(sorted(run.data.tags.items())),
             figures=stored.figures(),
-            **{name: stored.documents.get(name) for name in DOCUMENTS},
+            **documents,
             prototype=_prototype(rows, where),
             rows=rows,
             audits=audits,
@@ -283,10 +285,11 @@ class _Reader:
 
     def _reason(self, n_runs: int) -> str:
         """Return why nothing was found, and what to do."""
-        if not self.spans and self.uncounted:
+        if self.uncounted:
+            in_period = "" if self.period == Period() else f" {self.period}"
             return (
-                f"its {sum(self.uncounted.values())} explanations are in files that no summary"
-                " counts yet; try again when all are logged (cfk spool flush)"
+                f"its {sum(self.uncounted.values())} explanations{in_period} are in files that no"
+                " summary counts yet; try again when all are logged (cfk spool flush)"
             )
         if not self.spans:
             return (
