@@ -106,37 +106,35 @@ def _experiments(client: MlflowClient) -> str:
     return f"{names} and others" if len(experiments) > _MAX_NAMES else names
 
 
-def names_of_experiments(client: MlflowClient, ids: Iterable[str]) -> dict[str, str]:
-    """Return the names of experiments by their ids."""
+def name_of_experiment(client: MlflowClient, experiment_id: str) -> str:
+    """Return the name of an experiment by its id."""
     with tracking_errors(_UNREADABLE):
-        return {
-            experiment_id: str(client.get_experiment(experiment_id).name)
-            for experiment_id in sorted(set(ids))
-        }
+        return str(client.get_experiment(experiment_id).name)
 
 
-def runs_in(client: MlflowClient, experiment_id: str) -> list[Run]:
+def runs_in(client: MlflowClient, experiment_id: str, on_answer: Callable[[], None]) -> list[Run]:
     """Return the runs of an experiment that are marked as holding explanations or an audit.
 
-    Deleted runs are left out.
+    Deleted runs are left out. `on_answer` is called whenever the store has answered a request.
     """
     runs: dict[str, Run] = {}
     with tracking_errors(_UNREADABLE):
         for condition in _CONDITIONS:
-            for run in _search(client, experiment_id, condition):
-                runs[run.info.run_id] = run
+            for page in _search(client, experiment_id, condition):
+                on_answer()
+                runs |= {run.info.run_id: run for run in page}
     return list(runs.values())
 
 
-def _search(client: MlflowClient, experiment_id: str, condition: str) -> Iterator[Run]:
-    """Yield all runs of an experiment that meet a condition.
+def _search(client: MlflowClient, experiment_id: str, condition: str) -> Iterator[Iterable[Run]]:
+    """Yield all runs of an experiment that meet a condition, page by page.
 
     `mlflow.search_runs` does the same only for the store of the whole process.
     """
     token: str | None = None
     while True:
         page = client.search_runs([experiment_id], condition, max_results=_PAGE, page_token=token)
-        yield from page
+        yield page
         token = page.token
         if not token:
             return

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextvars
 import queue
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from typing import Any, Self, TypeVar
 
 from cfk_plugin.records.stores import StoreDownError
@@ -34,6 +35,7 @@ class Workers:
 
     def __init__(self) -> None:
         self._is_closed = threading.Event()
+        self._last_answer = time.monotonic()
         self._tasks: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._threads = [
             threading.Thread(target=self._work, name="cfk-report", daemon=True)
@@ -55,7 +57,7 @@ class Workers:
 
     def call(self, function: Callable[..., Answer], *arguments: Any) -> Answer:
         """Return a function's result."""
-        return _answer(self._submit(function, *arguments))
+        return self._answer(self._submit(function, *arguments))
 
     def map(self, function: Callable[[Item], Answer], items: Iterable[Item]) -> Iterator[Answer]:
         """Yield a function's result for each item, in order, while the next ones are computed."""
@@ -64,12 +66,16 @@ class Workers:
             for item in items:
                 pending.append(self._submit(function, item))
                 if len(pending) > _AHEAD:
-                    yield _answer(pending.popleft())
+                    yield self._answer(pending.popleft())
             while pending:
-                yield _answer(pending.popleft())
+                yield self._answer(pending.popleft())
         finally:
             for future in pending:
                 future.cancel()
+
+    def note_answer(self) -> None:
+        """Note that the store has answered; a function with several requests does so after each."""
+        self._last_answer = time.monotonic()
 
     def _submit(self, function: Callable[..., Answer], *arguments: Any) -> Future[Answer]:
         future: Future[Answer] = Future()
@@ -82,6 +88,7 @@ class Workers:
                 future.set_result(context.run(function, *arguments))
             except BaseException as error:  # noqa: BLE001 - raised again in the calling thread
                 future.set_exception(error)
+            self.note_answer()
 
         self._tasks.put(task)
         return future
@@ -90,13 +97,19 @@ class Workers:
         while (task := self._tasks.get()) is not None:
             task()
 
+    def _answer(self, future: Future[Answer]) -> Answer:
+        """Return a result, or give the store up when no request was answered for too long.
 
-def _answer(future: Future[Answer]) -> Answer:
-    try:
-        return future.result(PATIENCE)
-    except TimeoutError:
-        if future.done():  # the function's own error
-            raise
-        raise StoreDownError(
-            f"the MLflow store did not answer for {PATIENCE:g} seconds; try again when it does"
-        ) from None
+        Other requests count, because this one may only be waiting for its turn.
+        """
+        asked = time.monotonic()
+        while not future.done():
+            give_up_at = max(asked, self._last_answer) + PATIENCE
+            patience_left = give_up_at - time.monotonic()
+            if patience_left <= 0:
+                raise StoreDownError(
+                    f"the MLflow store did not answer for {PATIENCE:g} seconds; try again when it"
+                    " does"
+                )
+            wait([future], patience_left)
+        return future.result()

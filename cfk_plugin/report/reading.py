@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,7 +21,7 @@ from cfk_plugin.records.run import ASKED, EVALUATION, UNTRACKED
 from cfk_plugin.records.search import (
     experiment_named,
     ids_of,
-    names_of_experiments,
+    name_of_experiment,
     opened,
     run_named,
     runs_in,
@@ -59,10 +59,15 @@ class StoredRun:
     recounted: frozenset[str]  # those that have a recount
 
     @classmethod
-    def read(cls, folder: Path, tracking_uri: str, run: Run) -> StoredRun:
-        """Read a run; `folder` is for copies of its files."""
+    def read(
+        cls, folder: Path, tracking_uri: str, on_answer: Callable[[], None], run: Run
+    ) -> StoredRun:
+        """Read a run; `folder` is for copies of its files.
+
+        `on_answer` is called whenever the store has answered a request.
+        """
         _check_version(run)
-        artifacts = Artifacts.of(run, tracking_uri, folder)
+        artifacts = Artifacts.of(run, tracking_uri, folder, on_answer)
         names = artifacts.names("cfk")
         documents = [name for name in (*DOCUMENTS, SUMMARY) if f"{name}.json" in names]
         audits = [name for name in names if name.startswith("audit") and name.endswith(".json")]
@@ -183,7 +188,9 @@ def read_experiment(
     require("experiment", name, str, "give its name, or id: and its id")
     with _opened(tracking_uri, Period.of(since, until), progress) as reader:
         experiment = reader.workers.call(experiment_named, reader.client, name)
-        runs = reader.workers.call(runs_in, reader.client, experiment.experiment_id)
+        runs = reader.workers.call(
+            runs_in, reader.client, experiment.experiment_id, reader.workers.note_answer
+        )
         stored = [each for each in reader.stored(runs) if not each.is_empty]
         return reader.evidence(stored, f"experiment {name!r}")
 
@@ -211,13 +218,16 @@ class _Reader:
     def stored(self, runs: Iterable[Run]) -> list[StoredRun]:
         """Read runs without their rows, oldest first."""
         ordered = sorted(runs, key=lambda run: (run.info.start_time or 0, run.info.run_id))
-        read = partial(StoredRun.read, self.folder, self.client.tracking_uri)
+        read = partial(
+            StoredRun.read, self.folder, self.client.tracking_uri, self.workers.note_answer
+        )
         return list(self.workers.map(read, ordered))
 
     def evidence(self, stored: Sequence[StoredRun], searched: str) -> Evidence:
         """Read the rows of runs, and return what is of the period; `searched` names the runs."""
-        experiments = {each.run.info.experiment_id for each in stored}
-        names = self.workers.call(names_of_experiments, self.client, experiments)
+        experiments = sorted({each.run.info.experiment_id for each in stored})
+        name_of = partial(name_of_experiment, self.client)
+        names = dict(zip(experiments, self.workers.map(name_of, experiments), strict=True))
         runs = [run for run in self._runs(stored, names) if run is not None]
         if not runs:
             raise InputError(f"nothing to report on in {searched}: {self._reason(len(stored))}")

@@ -10,6 +10,7 @@ import gzip
 import json
 import math
 import threading
+import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, timedelta, timezone
 from pathlib import Path
@@ -26,6 +27,7 @@ from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, PrivacyReport, Sc
 from cfk_plugin.errors import InputError, TrackingError
 from cfk_plugin.records.stores import StoreDownError
 from cfk_plugin.records.summary import Summary
+from cfk_plugin.records.workers import Workers
 from cfk_plugin.report.reading import read_experiment, read_runs
 from parts import figures_with, packed
 from prototyped import certificate, prototypes
@@ -353,9 +355,11 @@ def test_what_no_summary_counts_is_said_and_left_out(experiment: str) -> None:
         InputError, match="its 2 explanations are in files that no summary counts yet"
     ):
         PrivacyReport.of_runs(waiting)
-    with pytest.raises(InputError, match="its 2 explanations from 2026-10-01 .* are in files that"):
+    with pytest.raises(
+        InputError, match=r"its 2 explanations from 2026-10-01 .* are in files that"
+    ):
         PrivacyReport.of_runs(waiting, **OCTOBER)
-    with pytest.raises(InputError, match="have none from 2026-11-01 .* but from 2026-10-02 00:00"):
+    with pytest.raises(InputError, match=r"have none from 2026-11-01 .* but from 2026-10-02 00:00"):
         PrivacyReport.of_runs(waiting, since="2026-11-01")
 
 
@@ -576,6 +580,50 @@ def test_a_store_that_hangs_is_given_up_and_keeps_no_process_alive(
         silent.set()
     ((where, thread),) = found
     assert (where, thread.daemon) == ("a workspace", True)
+
+
+def test_a_slow_store_that_answers_is_not_given_up(
+    experiment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One task has many requests, and tasks wait for their turn; each request is fast enough."""
+    patience = 1.0
+    pause = 0.3
+    for _ in range(3):
+        add(start(experiment, audit=True), [15])
+    monkeypatch.setattr("cfk_plugin.records.workers.PATIENCE", patience)
+    monkeypatch.setattr("cfk_plugin.records.workers._THREADS", 1)
+
+    def slow_down(kind: type, name: str) -> None:
+        method = getattr(kind, name)
+
+        def slow(*arguments: Any, **options: Any) -> Any:
+            time.sleep(pause)
+            return method(*arguments, **options)
+
+        monkeypatch.setattr(kind, name, slow)
+
+    for name in ("search_runs", "get_experiment"):
+        slow_down(mlflow.MlflowClient, name)
+    for name in ("list_artifacts", "_download_file"):
+        slow_down(LocalArtifactRepository, name)
+    assert len(PrivacyReport.of_experiment(experiment).run_ids) == 3
+
+
+def test_tasks_that_wait_for_their_turn_are_not_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cfk_plugin.records.workers.PATIENCE", 0.5)
+    with Workers() as workers:
+        squares = workers.map(lambda number: time.sleep(0.3) or number**2, range(17))
+        assert next(squares) == 0
+        assert workers.call(lambda: "the last in the queue") == "the last in the queue"
+        assert list(squares) == [number**2 for number in range(1, 17)]
+
+
+def test_an_error_of_a_task_is_not_taken_for_a_store_that_does_not_answer() -> None:
+    def fail() -> None:
+        raise TimeoutError("of the task")
+
+    with Workers() as workers, pytest.raises(TimeoutError, match="of the task"):
+        workers.call(fail)
 
 
 def test_a_file_that_never_comes_keeps_no_process_alive(
