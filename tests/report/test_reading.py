@@ -618,6 +618,18 @@ def test_tasks_that_wait_for_their_turn_are_not_given_up(monkeypatch: pytest.Mon
         assert list(squares) == [number**2 for number in range(1, 17)]
 
 
+def test_an_answer_that_comes_when_patience_ends_is_returned(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def wait_too_long(futures: list[concurrent.futures.Future[str]], _: float) -> None:
+        concurrent.futures.wait(futures)
+
+    monkeypatch.setattr("cfk_plugin.records.workers.PATIENCE", 0.05)
+    monkeypatch.setattr("cfk_plugin.records.workers.wait", wait_too_long)
+    with Workers() as workers:
+        assert workers.call(lambda: time.sleep(0.2) or "late") == "late"
+
+
 def test_an_error_of_a_task_is_not_taken_for_a_store_that_does_not_answer() -> None:
     def fail() -> None:
         raise TimeoutError("of the task")
