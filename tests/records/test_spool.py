@@ -149,6 +149,26 @@ def test_a_run_that_was_made_and_not_noted_is_found_again(
     assert len(mlflow.search_runs(search_all_experiments=True)) == 1
 
 
+def test_the_run_of_a_killed_process_is_ended_although_all_its_records_had_arrived(
+    mlflow_store: str, tmp_path: Path, spool: Path
+) -> None:
+    with process(spool) as killed:
+        killed.append(writer(), explanations().to_record())
+        Shipper(killed).drain()
+    assert delivered(tmp_path) == {"rows": 3, "runs": 1, "RUNNING": 1}
+    output_of("spool flush")
+    assert delivered(tmp_path) == {"rows": 3, "runs": 1, "FINISHED": 1}
+
+
+def test_no_run_is_made_to_be_ended(mlflow_store: str, spool: Path) -> None:
+    leave(spool, explanations().to_record())
+    for path in segments(spool):
+        path.unlink()
+    output_of("spool flush")
+    assert mlflow.get_experiment_by_name("left") is None
+    assert len(mlflow.search_runs(search_all_experiments=True)) == 0
+
+
 def test_somebody_else_may_log_to_the_run_in_between(
     mlflow_store: str, tmp_path: Path, spool: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
