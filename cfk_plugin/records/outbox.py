@@ -154,11 +154,11 @@ class Stream:
 class WaitingStream:
     """A stream as an operator sees it."""
 
-    mark: str
-    n_records: int
-    n_bytes: int
-    oldest: int | None  # when its oldest record was kept: milliseconds since 1970
-    problem: str | None
+    mark: str  # or the name of an outbox that cannot be read
+    n_records: int = 0
+    n_bytes: int = 0
+    oldest: int | None = None  # when its oldest record was kept: milliseconds since 1970
+    problem: str | None = None
 
 
 @dataclass(slots=True, eq=False)

@@ -96,6 +96,7 @@ class Spool:
     settings: SpoolSettings
     _folder: int | None = None  # descriptor of the open folder
     _outbox: Outbox | None = None  # of this process, from its first record on
+    _unopened: set[str] = field(default_factory=set)  # outboxes that a warning has named
     _lock: threading.RLock = field(default_factory=threading.RLock)
 
     @property
@@ -137,16 +138,17 @@ class Spool:
     def outboxes(self) -> Generator[Outbox]:
         """Yield the outbox of this process, and then one by one those of processes that have ended.
 
-        The latter are locked until the next one is asked for.
+        The latter are locked until the next one is asked for. One that cannot be opened, such as
+        another user's, keeps no other back.
         """
         if self._outbox is not None:
             yield self._outbox
         with guarded(self._lock):
             folder = self._opened()
             names = outboxes_in(folder)
+        # The outbox of this process is among the names, too. Its own lock refuses it.
         for name in names:
-            with guarded(self._lock):
-                left_behind = Outbox.take_over(self.settings.folder, folder, name)
+            left_behind = self._take_over(folder, name)
             if left_behind is not None:
                 try:
                     yield left_behind
@@ -154,13 +156,31 @@ class Spool:
                     left_behind.remove_if_empty(folder)
                     left_behind.close()
 
+    def _take_over(self, folder: int, name: str) -> Outbox | None:
+        """Lock an outbox; return None if its process still runs, or if it cannot be opened."""
+        try:
+            with guarded(self._lock):
+                return Outbox.take_over(self.settings.folder, folder, name)
+        except SpoolError as error:
+            if name not in self._unopened:
+                self._unopened.add(name)
+                path = self.settings.folder / name
+                _log.warning("the records in %s cannot be sent: %s", path, error)
+            return None
+
     def waiting(self) -> list[WaitingStream]:
-        """Return the streams of all processes that have records to send, or a run to end."""
+        """Return the streams of all processes that have records to send, or a problem."""
         streams: list[WaitingStream] = []
         with guarded(self._lock):
-            for name in outboxes_in(self._opened()):
-                with suppress(FileNotFoundError):  # its last record was delivered a moment ago
-                    streams += waiting_in(self.settings.folder / name)
+            names = outboxes_in(self._opened())
+        for name in names:
+            try:
+                streams += waiting_in(self.settings.folder / name)
+            except FileNotFoundError:
+                continue  # its last record was delivered a moment ago
+            except OSError as error:
+                problem = f"{name} cannot be read ({type(error).__name__})"
+                streams.append(WaitingStream(name, problem=problem))
         return streams
 
     def close(self) -> None:

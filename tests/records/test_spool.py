@@ -851,6 +851,50 @@ def test_a_process_whose_new_outbox_another_one_removes_makes_the_next(
         assert len(list(spool.glob("outbox-*"))) == 1
 
 
+@pytest.mark.parametrize("kind", ["another user's", "a file"])
+def test_an_outbox_that_cannot_be_opened_is_shown_and_keeps_no_other_back(
+    kind: str,
+    spool: Path,
+    mlflow_store: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    leave(spool, explanations().to_record())
+    closed = spool / "outbox-0000000000001-00000000"
+    if kind == "a file":
+        closed.write_text("")
+    else:
+        closed.mkdir()
+        # The superuser, who may run these tests, may open all folders.
+        refuse_to_open(closed, monkeypatch)
+    with process(spool) as other:
+        for _ in range(2):
+            (waiting,) = Shipper(other).drain()
+    error = "NotADirectoryError" if kind == "a file" else "PermissionError"
+    assert waiting.mark == closed.name
+    assert waiting.problem == f"{closed.name} cannot be read ({error})"
+    warnings = [line for line in caplog.messages if f"in {closed} cannot be sent" in line]
+    assert len(warnings) == 1
+    assert closed.name in output_of("spool flush", code=3).replace("\n", "")
+    assert delivered(tmp_path)["rows"] == 3
+
+
+def refuse_to_open(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let nobody open or list a folder."""
+
+    def refusing(real: Any) -> Any:
+        def refuse(path: Any = ".", *args: Any, **kwargs: Any) -> Any:
+            if isinstance(path, str | Path) and Path(path).name == folder.name:
+                raise PermissionError(errno.EACCES, "permission denied")
+            return real(path, *args, **kwargs)
+
+        return refuse
+
+    for name in ("open", "listdir", "scandir"):
+        monkeypatch.setattr(os, name, refusing(getattr(os, name)))
+
+
 def test_a_spool_without_its_version_keeps_nothing(spool: Path) -> None:
     logger = RunLogger(tracking_uri=NOBODY)
     logger.check()
