@@ -251,6 +251,10 @@ def _experiment_of(client: MlflowClient, run_id: str) -> str:
 
 _locks: dict[str | None, threading.Lock] = {}  # by tracking URI
 
+if hasattr(os, "register_at_fork"):  # not on Windows, which cannot fork
+    # A thread of the parent may have had a lock. No such thread is in the child.
+    os.register_at_fork(after_in_child=_locks.clear)
+
 
 def refuse_other_params(there: Mapping[str, str], ours: Mapping[str, str]) -> None:
     if other := [name for name, value in ours.items() if there.get(name, value) != value]:

@@ -350,6 +350,44 @@ def test_a_forked_child_sends_what_it_keeps_and_nothing_of_its_parent(
     assert not kept(spool)
 
 
+FORKED_WHILE_SENDING = """
+import os, sys, threading
+sys.path[:0] = {path!r}
+from cfk_plugin.records.logger import observe
+from cfk_plugin.records.run import RunWriter
+from cfk_plugin.records.shipper import shipper
+from spooled import explanations
+is_sending = threading.Event()
+answers = threading.Event()
+write = RunWriter._write
+def waits(*arguments):
+    is_sending.set()
+    answers.wait(60)
+    return write(*arguments)
+RunWriter._write = waits
+assert observe(explanations(), track=True)
+shipper().wake(within=0)
+assert is_sending.wait(60)
+child = os.fork()
+RunWriter._write = write
+if child:
+    assert os.waitpid(child, 0)[1] == 0
+    answers.set()
+else:
+    assert observe(explanations(), track=True)
+    assert shipper().flush(20)
+"""
+
+
+def test_a_child_that_is_forked_while_its_parent_sends_can_send(
+    mlflow_store: str, tmp_path: Path, spool: Path
+) -> None:
+    script = FORKED_WHILE_SENDING.format(path=[str(HELPERS), str(ROOT)])
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=120, cwd=tmp_path)
+    assert delivered(tmp_path) == {"rows": 6, "runs": 2, "FINISHED": 2}
+    assert not kept(spool)
+
+
 # --- records on disk ------------------------------------------------------------------------------
 
 
