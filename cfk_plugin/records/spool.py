@@ -13,6 +13,7 @@ import threading
 from collections.abc import Generator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 from cfk_plugin.errors import InputError
@@ -60,8 +61,16 @@ class SpoolSettings:
             raise InputError(f"{_ON_FULL} is {on_full!r}; it must be {' or '.join(_CHOICES)}")
         if folder is None:
             folder = spool_folder()
-        # An absolute path stays the same after a change of the working folder.
-        return cls(folder.absolute(), on_full)
+        return cls(_absolute(folder), on_full)
+
+
+@cache
+def _absolute(folder: Path) -> Path:
+    """Return the folder that a path led to when this process first used it.
+
+    So a relative path names the same spool after a change of the working folder.
+    """
+    return folder.absolute()
 
 
 def spool_folder() -> Path:

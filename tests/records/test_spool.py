@@ -686,6 +686,21 @@ def test_wrong_settings_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     assert not RunLogger(spool=tmp_path / "fresh").submit(explanations())
 
 
+def test_a_relative_folder_is_one_spool_after_a_change_of_the_working_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"spool-of-{tmp_path.name}"
+    monkeypatch.setenv("CFK_SPOOL", name)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", NOBODY)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    for folder in (tmp_path, elsewhere):
+        monkeypatch.chdir(folder)
+        assert RunLogger().submit(explanations())
+    assert len(kept(tmp_path / name)) == 2
+    assert not list(elsewhere.iterdir())
+
+
 def test_a_spool_holds_what_a_run_would_hold(spool: Path) -> None:
     leave(spool, explanations(released(0, k_private=31337, private_matches=31337)).to_record())
     (record,) = kept(spool)
