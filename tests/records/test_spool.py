@@ -747,6 +747,84 @@ def test_a_problem_is_shown_until_it_is_over(
         assert other.waiting() == []
 
 
+@pytest.mark.parametrize("step", ["plan", "deliver", "forget"])
+def test_a_batch_that_is_on_its_way_waits_until_it_is_delivered(
+    step: str, spool: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sender goes one step further while another process looks at its outbox."""
+    from_name = outbox.Segment.from_name
+    with process(spool) as sender, process(spool) as other:
+        sender.append(writer(), explanations().to_record())
+        own = sender.outbox
+        assert own is not None
+        stream = own.streams["left"]
+        own.batch(stream)
+        own.finish("left")
+
+        def after_the_step(name: str) -> Any:
+            segment = from_name(name)
+            if segment is not None:
+                monkeypatch.undo()
+                if step == "plan":
+                    own.plan(stream, 0)
+                else:
+                    own.delivered(stream)
+                if step == "forget":
+                    own.forget(stream)
+            return segment
+
+        monkeypatch.setattr(outbox.Segment, "from_name", after_the_step)
+        waiting = other.waiting()
+    n_records = [stream.n_records for stream in waiting]
+    assert n_records == ([1] if step == "plan" else [])
+
+
+def test_a_batch_whose_file_could_not_be_deleted_is_deleted_by_the_next_attempt(
+    mlflow_store: str, tmp_path: Path, spool: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unlink = os.unlink
+
+    def fails(path: Any, *args: Any, **kwargs: Any) -> None:
+        if str(path).endswith(".jsonl"):
+            raise OSError(errno.EIO, "input/output error")
+        unlink(path, *args, **kwargs)
+
+    with process(spool) as own:
+        own.append(writer(), explanations().to_record())
+        sender = Shipper(own)
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "unlink", fails)
+            (waiting,) = sender.drain()
+        assert waiting.problem is not None
+        assert "OSError" in waiting.problem
+        sender._pauses.clear()
+        assert sender.drain() == []
+    output_of("spool flush")
+    assert delivered(tmp_path) == {"rows": 3, "runs": 1, "FINISHED": 1}
+
+
+def test_a_batch_whose_place_was_not_forced_to_disk_gets_the_next_place(
+    spool: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(_: int) -> None:
+        raise OSError(errno.EIO, "input/output error")
+
+    with process(spool) as own:
+        own.append(writer(), explanations().to_record())
+        assert own.outbox is not None
+        stream = own.outbox.streams["left"]
+        own.outbox.batch(stream)
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fsync", fails)
+            with pytest.raises(SpoolError, match="cannot be used"):
+                own.outbox.plan(stream, 7)
+        own.outbox.plan(stream, 8)
+        (path,) = segments(spool)
+        assert "-from-8." in path.name
+        own.outbox.delivered(stream)
+        assert not segments(spool)
+
+
 def test_a_delivered_spool_is_empty(mlflow_store: str, spool: Path) -> None:
     logger = RunLogger()
     assert logger.submit(explanations())
