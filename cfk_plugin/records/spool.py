@@ -258,7 +258,16 @@ def _version_of(folder: Path) -> int | None:
 def _size_of(folder: Path) -> int:
     """Return how many bytes the records in a spool take."""
     n_bytes = 0
-    with suppress(FileNotFoundError):  # a process deletes what it has delivered
-        for path in folder.glob("outbox-*/*"):
-            n_bytes += path.stat().st_size
+    for outbox in folder.glob("outbox-*"):
+        n_bytes += _size_of_outbox(outbox)
+    return n_bytes
+
+
+def _size_of_outbox(outbox: Path) -> int:
+    n_bytes = 0
+    # Its process may remove it meanwhile, and another user's cannot be listed.
+    with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
+        for path in outbox.iterdir():
+            with suppress(FileNotFoundError):  # its process deletes what it has delivered
+                n_bytes += path.stat().st_size
     return n_bytes

@@ -564,6 +564,26 @@ def test_a_spool_takes_no_more_room_than_it_may(
     assert len(kept(spool)) == before
 
 
+def test_a_file_that_is_deleted_meanwhile_does_not_hide_the_size_of_others(
+    spool: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for stream in ("first", "second", "third"):
+        leave(spool, explanations().to_record(), stream=stream)
+    sizes = {path: path.stat().st_size for path in spool.glob("outbox-*/*")}
+    stat_of = Path.stat
+
+    for deleted, size in sizes.items():
+
+        def deleted_meanwhile(path: Path, deleted: Path = deleted, **settings: Any) -> Any:
+            if path == deleted:
+                raise FileNotFoundError
+            return stat_of(path, **settings)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "stat", deleted_meanwhile)
+            assert spools._size_of(spool) == sum(sizes.values()) - size
+
+
 @pytest.mark.usefixtures("small_limit")
 def test_the_operator_may_choose_to_release_without_a_record(
     spool: Path, monkeypatch: pytest.MonkeyPatch, mlflow_store: str
