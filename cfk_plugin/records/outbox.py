@@ -64,6 +64,16 @@ def is_at(path: Path, file: int) -> bool:
         return False
 
 
+def close_file(file: int) -> None:
+    """Close a file that is open with this descriptor.
+
+    In a forked child, a thread of the parent may just have closed it. The other files have to be
+    closed all the same.
+    """
+    with suppress(OSError):
+        os.close(file)
+
+
 @dataclass(slots=True, eq=False)
 class Segment:
     """A file with records of one stream, one record on each line. They are logged together.
@@ -120,7 +130,7 @@ class Segment:
 
     def close(self) -> None:
         if self.file is not None:
-            os.close(self.file)
+            close_file(self.file)
             self.file = None
 
 
@@ -303,11 +313,11 @@ class Outbox:
 
     def close(self) -> None:
         """Close all files. The lock is released where no other process has the folder open."""
+        close_file(self.folder)
         for stream in self.streams.values():
             for segment in stream.segments:
                 segment.close()
         self.streams.clear()
-        os.close(self.folder)
 
     def _read(self) -> None:
         """Read what an ended process has left."""

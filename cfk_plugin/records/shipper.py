@@ -247,9 +247,7 @@ def shipper(folder: Path | None = None) -> Shipper:
 def _begin_in_child() -> None:
     """Let a forked child begin with an outbox of its own."""
     for inherited in _shippers.values():
-        # Another thread of the parent may just have closed a file.
-        with suppress(OSError):
-            inherited.close_inherited()
+        inherited.close_inherited()
     _shippers.clear()
 
 

@@ -23,6 +23,7 @@ from cfk_plugin.records.outbox import (
     Outbox,
     SpoolError,
     WaitingStream,
+    close_file,
     guarded,
     is_at,
     outboxes_in,
@@ -105,6 +106,7 @@ class Spool:
     settings: SpoolSettings
     _folder: int | None = None  # descriptor of the open folder
     _outbox: Outbox | None = None  # of this process, from its first record on
+    _left_behind: list[Outbox] = field(default_factory=list)  # that `outboxes` has locked
     _unopened: set[str] = field(default_factory=set)  # outboxes that a warning has named
     _lock: threading.RLock = field(default_factory=threading.RLock)
 
@@ -159,11 +161,11 @@ class Spool:
         for name in names:
             left_behind = self._take_over(folder, name)
             if left_behind is not None:
+                self._left_behind.append(left_behind)
                 try:
                     yield left_behind
                 finally:
-                    left_behind.remove_if_empty(folder)
-                    left_behind.close()
+                    self._leave(left_behind, folder)
 
     def _take_over(self, folder: int, name: str) -> Outbox | None:
         """Lock an outbox; return None if its process still runs, or if it cannot be opened."""
@@ -176,6 +178,16 @@ class Spool:
                 path = self.settings.folder / name
                 _log.warning("the records in %s cannot be sent: %s", path, error)
             return None
+
+    def _leave(self, left_behind: Outbox, folder: int) -> None:
+        """Release an outbox that `outboxes` has locked, and remove it if all was delivered."""
+        if left_behind not in self._left_behind:
+            return  # its files are closed already, as in a forked child
+        try:
+            left_behind.remove_if_empty(folder)
+        finally:
+            self._left_behind.remove(left_behind)
+            left_behind.close()
 
     def waiting(self) -> list[WaitingStream]:
         """Return the streams of all processes that have records to send, or a problem."""
@@ -209,8 +221,10 @@ class Spool:
         if self._outbox is not None:
             self._outbox.close()
             self._outbox = None
+        while self._left_behind:
+            self._left_behind.pop().close()
         if self._folder is not None:
-            os.close(self._folder)
+            close_file(self._folder)
             self._folder = None
 
     def _opened(self) -> int:

@@ -292,10 +292,29 @@ time.sleep(600)
 """
 
 
+SENDER = """
+import os, sys, threading, time
+from cfk_plugin.records.run import RunWriter
+from cfk_plugin.records.shipper import shipper
+is_sending = threading.Event()
+def hangs(*_, **__):
+    is_sending.set()
+    time.sleep(600)
+RunWriter.write = hangs
+shipper().wake(within=0)
+assert is_sending.wait(60)
+if not os.fork():
+    print(os.getpid(), flush=True)
+time.sleep(600)
+"""
+
+
 @contextmanager
-def holder(folder: Path, forks: bool = False) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def holder(
+    folder: Path, forks: bool = False, script: str = HOLDER
+) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """Run a process that keeps a record and stays; give it with what it printed."""
-    script = HOLDER.format(path=[str(HELPERS), str(ROOT)], forks=forks)
+    script = script.format(path=[str(HELPERS), str(ROOT)], forks=forks)
     command = [sys.executable, "-c", script]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=folder) as running:
         assert running.stdout is not None
@@ -318,14 +337,33 @@ def test_what_a_killed_process_has_kept_is_free_before_its_parent_asks_how_it_en
         assert len(list(other.outboxes())) == 1
 
 
-def test_a_forked_child_does_not_hold_what_its_parent_has_kept(tmp_path: Path, spool: Path) -> None:
-    with holder(tmp_path, forks=True) as (parent, child), process(spool) as other:
+@pytest.mark.parametrize("origin", ["of its own", "of an ended process"])
+def test_a_forked_child_does_not_hold_what_its_parent_sends(
+    origin: str, tmp_path: Path, spool: Path
+) -> None:
+    script = HOLDER
+    if origin == "of an ended process":
+        script = SENDER
+        leave(spool, explanations().to_record())
+    with holder(tmp_path, forks=True, script=script) as (parent, child), process(spool) as other:
         try:
             assert list(other.outboxes()) == []
             end(parent)
             assert len(list(other.outboxes())) == 1
         finally:
             os.kill(int(child), signal.SIGKILL)
+
+
+def test_a_file_that_cannot_be_closed_keeps_no_lock(spool: Path) -> None:
+    """A thread of the parent may close a file just before the parent forks."""
+    with process(spool) as inherited, process(spool) as other:
+        inherited.append(writer(), explanations().to_record())
+        assert inherited.outbox is not None
+        (segment,) = inherited.outbox.streams["left"].segments
+        assert segment.file is not None
+        os.close(segment.file)
+        inherited.close_inherited()
+        assert len(list(other.outboxes())) == 1
 
 
 FORKED = """
