@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 
 from cfk_plugin.errors import InputError
-from cfk_plugin.records.keys import create_once, state_folder
+from cfk_plugin.records.keys import create_once, state_folder, sync_folder
 from cfk_plugin.records.outbox import (
     FULL,
     Outbox,
@@ -107,6 +107,7 @@ class Spool:
     _folder: int | None = None  # descriptor of the open folder
     _outbox: Outbox | None = None  # of this process, from its first record on
     _left_behind: list[Outbox] = field(default_factory=list)  # that `outboxes` has locked
+    _closed: bool = False
     _unopened: set[str] = field(default_factory=set)  # outboxes that a warning has named
     _lock: threading.RLock = field(default_factory=threading.RLock)
 
@@ -205,11 +206,16 @@ class Spool:
         return streams
 
     def close(self) -> None:
-        """Leave what still waits to other processes."""
+        """Leave what still waits to other processes, as the process ends.
+
+        Nothing is kept after that. Further records of a run could be sent together with those that
+        were left to others, and so be counted wrongly.
+        """
         with guarded(self._lock):
             if self._outbox is not None:
                 self._outbox.remove_if_empty(self._opened())
             self._close_files()
+            self._closed = True
 
     def close_inherited(self) -> None:
         """Close the files of the parent in a forked child, so that locks end with the parent."""
@@ -228,6 +234,8 @@ class Spool:
             self._folder = None
 
     def _opened(self) -> int:
+        if self._closed:
+            raise SpoolError("the process is ending, and keeps no more records")
         if self._folder is None:
             _prepare(self.settings.folder)
             self._folder = os.open(self.settings.folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -241,7 +249,7 @@ def _prepare(folder: Path) -> None:
             "records cannot be kept, as the spool needs a POSIX system, such as Linux or macOS; log"
             " explanations with their method log"
         )
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _make_folder(folder)
     # A new spool has its version before its first outbox, so the version is read last.
     has_records = _has_records(folder)
     version = _version_of(folder)
@@ -257,6 +265,14 @@ def _prepare(folder: Path) -> None:
             f"the spool in {folder} was written by another version of cfk_plugin; send its records"
             " with that version, or name another folder in CFK_SPOOL"
         )
+
+
+def _make_folder(folder: Path) -> None:
+    """Make a folder, and those that lead to it, so that they survive a power cut."""
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for path in missing:
+        sync_folder(path.parent)
 
 
 def _version_of(folder: Path) -> int | None:

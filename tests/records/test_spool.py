@@ -275,6 +275,18 @@ def test_what_is_on_its_way_at_exit_is_left_to_no_other_process(
     sender.spool.close()
 
 
+def test_nothing_is_kept_after_the_rest_was_left_to_other_processes(
+    mlflow_store: str, spool: Path
+) -> None:
+    logger = RunLogger()
+    assert logger.submit(explanations())
+    logger._shipper.close()
+    with pytest.raises(SpoolError, match="the process is ending"):
+        logger.check()
+    assert not logger.submit(explanations())
+    assert [path.name for path in spool.iterdir()] == ["spool.json"]
+
+
 HOLDER = """
 import os, sys, time
 sys.path[:0] = {path!r}
@@ -430,7 +442,7 @@ def test_a_child_that_is_forked_while_its_parent_sends_can_send(
 
 
 def test_a_record_is_forced_to_disk_with_everything_that_leads_to_it(
-    spool: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     forced = set()
     fsync = os.fsync
@@ -455,11 +467,15 @@ def test_a_record_is_forced_to_disk_with_everything_that_leads_to_it(
         return states
 
     monkeypatch.setattr(os, "fsync", noted)
-    with process(spool) as own:
+    # The folders that lead to the spool are new, too.
+    folder = tmp_path / "service" / "records" / "spool"
+    with process(folder) as own:
         own.append(writer(), explanations().to_record())
-        (segment,) = segments(spool)
-        (stream,) = spool.glob("*/*.json")
-        assert states_of(spool, spool / "spool.json", segment.parent, stream, segment) <= forced
+        (segment,) = segments(folder)
+        (stream,) = folder.glob("*/*.json")
+        leading = states_of(tmp_path, folder.parent.parent, folder.parent, folder)
+        files = states_of(folder / "spool.json", segment.parent, stream, segment)
+        assert leading | files <= forced
         own.append(writer(), explanations().to_record())
         assert states_of(segment) <= forced
 
