@@ -207,6 +207,7 @@ class Shipper:
                     plan=partial(outbox.plan, stream),
                 )
             except (OtherSettingsError, LostSummaryError):
+                stream.run.finish()  # no more records go to this run
                 target = stream.run.target._replace(
                     run_id=None, run_name=None, parent=stream.run.run_id
                 )
