@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from glob import escape
 from pathlib import Path
 
 from cfk_plugin.errors import TrackingError
@@ -63,6 +64,16 @@ def is_at(path: Path, file: int) -> bool:
         return False
 
 
+def close_file(file: int) -> None:
+    """Close a file that is open with this descriptor.
+
+    In a forked child, a thread of the parent may just have closed it. The other files have to be
+    closed all the same.
+    """
+    with suppress(OSError):
+        os.close(file)
+
+
 @dataclass(slots=True, eq=False)
 class Segment:
     """A file with records of one stream, one record on each line. They are logged together.
@@ -89,8 +100,13 @@ class Segment:
         return segment
 
     @property
+    def name_without_place(self) -> str:
+        """The beginning of the name, which stays when the place in the run is stored."""
+        return f"{self.mark}-{self.created:013d}"
+
+    @property
     def name(self) -> str:
-        name = f"{self.mark}-{self.created:013d}"
+        name = self.name_without_place
         if self.first_step is not None:
             name = f"{name}-from-{self.first_step}"
         return f"{name}.jsonl"
@@ -114,7 +130,7 @@ class Segment:
 
     def close(self) -> None:
         if self.file is not None:
-            os.close(self.file)
+            close_file(self.file)
             self.file = None
 
 
@@ -147,6 +163,8 @@ class Stream:
     @property
     def first_step(self) -> int | None:
         """The place of the oldest segment in the run, if an earlier attempt has planned it."""
+        if not self.segments:
+            return None
         return self.segments[0].first_step
 
 
@@ -154,11 +172,11 @@ class Stream:
 class WaitingStream:
     """A stream as an operator sees it."""
 
-    mark: str
-    n_records: int
-    n_bytes: int
-    oldest: int | None  # when its oldest record was kept: milliseconds since 1970
-    problem: str | None
+    mark: str  # or the name of an outbox that cannot be read
+    n_records: int = 0
+    n_bytes: int = 0
+    oldest: int | None = None  # when its oldest record was kept: milliseconds since 1970
+    problem: str | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -295,11 +313,11 @@ class Outbox:
 
     def close(self) -> None:
         """Close all files. The lock is released where no other process has the folder open."""
+        close_file(self.folder)
         for stream in self.streams.values():
             for segment in stream.segments:
                 segment.close()
         self.streams.clear()
-        os.close(self.folder)
 
     def _read(self) -> None:
         """Read what an ended process has left."""
@@ -359,16 +377,19 @@ class Outbox:
             ) from None
 
     def _place_batch(self, stream: Stream, first_step: int | None) -> None:
+        """Store the place of a batch in its run; None removes a place that was stored before."""
         segment = stream.segments[0]
         placed = replace(segment, first_step=first_step)
         with suppress(FileNotFoundError):  # a file that somebody deleted is sent all the same
             os.rename(segment.name, placed.name, src_dir_fd=self.folder, dst_dir_fd=self.folder)
-            os.fsync(self.folder)
         segment.first_step = first_step
+        os.fsync(self.folder)
 
     def _delete_batch(self, stream: Stream) -> None:
-        segment = stream.segments.pop(0)
+        segment = stream.segments[0]
         self._delete(segment.name)
+        # Only now, as a file that could not be deleted has to be deleted by the next attempt.
+        del stream.segments[0]
         segment.close()
 
     def _delete(self, name: str) -> None:
@@ -405,30 +426,45 @@ def outboxes_in(spool_folder: int) -> list[str]:
 
 def waiting_in(outbox: Path) -> Iterator[WaitingStream]:
     """Yield the streams of an outbox that wait, without locking it."""
+    names = {path.name for path in outbox.iterdir()}
     segments_of_streams: dict[str, list[Segment]] = {}
-    for path in sorted(outbox.iterdir()):
-        segment = Segment.from_name(path.name)
+    for name in sorted(names):
+        segment = Segment.from_name(name)
         if segment is not None:
             segments_of_streams.setdefault(segment.mark, []).append(segment)
-        elif path.suffix == _STREAM:
-            segments_of_streams.setdefault(path.stem, [])
+        elif name.endswith(_STREAM):
+            segments_of_streams.setdefault(name.removesuffix(_STREAM), [])
     for mark, segments in segments_of_streams.items():
         n_records = 0
         n_bytes = 0
         for segment in segments:
-            with suppress(FileNotFoundError):  # it was delivered a moment ago
-                content = (outbox / segment.name).read_bytes()
-                n_records += content.count(b"\n")
-                n_bytes += len(content)
-        problem = None
-        if n_records:
-            problem = f"{outbox.name}/{mark}{_STREAM} is missing or damaged"
-        with suppress(FileNotFoundError, *_DAMAGES):
-            content = (outbox / f"{mark}{_STREAM}").read_bytes()
-            problem = Stream.from_json(mark, content).problem
+            content = _content_of(outbox, segment)
+            n_records += content.count(b"\n")
+            n_bytes += len(content)
+        name = f"{mark}{_STREAM}"
+        try:
+            problem = Stream.from_json(mark, (outbox / name).read_bytes()).problem
+        except FileNotFoundError:
+            if name in names:
+                continue  # all of the stream was delivered a moment ago
+            problem = f"{outbox.name}/{name} is missing"
+        except _DAMAGES:
+            problem = f"{outbox.name}/{name} is damaged"
         if n_records or problem is not None:
             oldest = min((segment.created for segment in segments), default=None)
             yield WaitingStream(mark, n_records, n_bytes, oldest, problem)
+
+
+def _content_of(outbox: Path, segment: Segment) -> bytes:
+    """Read the records of a segment; there are none if it was delivered meanwhile."""
+    with suppress(FileNotFoundError):
+        return (outbox / segment.name).read_bytes()
+    # Its process may have renamed it: the end of the name tells its place in the run.
+    start = segment.name_without_place
+    for path in outbox.glob(f"{escape(start)}*"):
+        with suppress(FileNotFoundError):
+            return path.read_bytes()
+    return b""
 
 
 def _names_in(folder: int) -> list[str]:

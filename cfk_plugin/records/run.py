@@ -34,6 +34,7 @@ ASKED = metric_of("asked")
 """Metric of a run that holds explanations: how many it counts."""
 UNTRACKED = metric_of("untracked")
 _ID = "id:"
+_STREAM_TAG = "cfk.stream"  # has the mark of the stream for whose records a run was made
 
 
 def current_uri() -> str | None:
@@ -56,13 +57,23 @@ def chosen_experiment() -> str | None:
 
 def experiment_id(client: MlflowClient, name: str | None) -> str:
     """Return the id of an experiment, created if need be; without a name, of the environment's."""
-    name = name or chosen_experiment()
-    if not name:
-        return "0"
+    existing = existing_experiment(client, name)
+    if existing is not None:
+        return existing
+    return str(client.create_experiment(_experiment_or_default(name)))
+
+
+def existing_experiment(client: MlflowClient, name: str | None) -> str | None:
+    """Return the id of an experiment, as `experiment_id` does; None if there is none yet."""
+    name = _experiment_or_default(name)
     if name.startswith(_ID):
         return name.removeprefix(_ID)
     experiment = client.get_experiment_by_name(name)
-    return str(experiment.experiment_id if experiment else client.create_experiment(name))
+    return str(experiment.experiment_id) if experiment else None
+
+
+def _experiment_or_default(name: str | None) -> str:
+    return name or chosen_experiment() or f"{_ID}0"  # MLflow's default experiment has the id 0
 
 
 class Value(NamedTuple):
@@ -162,10 +173,15 @@ class RunWriter:
             lock.release()
 
     def finish(self) -> None:
-        # else the run was given, and its owner ends it
-        if self.run_id is not None and self.target.run_id is None:
-            with tracking_errors("MLflow did not end the run"):
-                client_of(self.target.tracking_uri, self.target.timeout).set_terminated(self.run_id)
+        """End the run that was made for these records, by this process or by an earlier one."""
+        if self.target.run_id is not None:
+            return  # the owner of a given run ends it
+        with tracking_errors("MLflow did not end the run"):
+            client = client_of(self.target.tracking_uri, self.target.timeout)
+            if self.run_id is None:
+                self.run_id = self._run_of_earlier_attempt(client)
+            if self.run_id is not None:
+                client.set_terminated(self.run_id)
 
     def _write(
         self, records: Sequence[RunRecord], planned: int | None, plan: Callable[[int], None] | None
@@ -197,24 +213,47 @@ class RunWriter:
         return run_id
 
     def _found_or_made(self, client: MlflowClient) -> str:
-        """Return a new run, or the one that an interrupted attempt made."""
-        target, tags = self.target, dict(self.target.tags or {})
-        if target.parent:
-            experiment = client.get_run(target.parent).info.experiment_id
-            tags["mlflow.parentRunId"] = target.parent
+        """Return the run that an interrupted attempt made, or a new one."""
+        earlier = self._run_of_earlier_attempt(client)
+        if earlier is not None:
+            return earlier
+        tags = dict(self.target.tags or {})
+        if self.target.parent:
+            experiment = _experiment_of(client, self.target.parent)
+            tags["mlflow.parentRunId"] = self.target.parent
         else:
-            experiment = experiment_id(client, target.experiment)
+            experiment = experiment_id(client, self.target.experiment)
         if self.mark:
-            tags["cfk.stream"] = self.mark
-            condition = f"tags.`cfk.stream` = '{self.mark}'"
-            if target.parent:  # the parent may be a run of the same stream that cannot go on
-                condition += f" AND tags.`mlflow.parentRunId` = '{target.parent}'"
-            if found := client.search_runs([experiment], condition, max_results=1):
-                return str(found[0].info.run_id)
-        return str(client.create_run(experiment, tags=tags, run_name=target.run_name).info.run_id)
+            tags[_STREAM_TAG] = self.mark
+        run = client.create_run(experiment, tags=tags, run_name=self.target.run_name)
+        return str(run.info.run_id)
+
+    def _run_of_earlier_attempt(self, client: MlflowClient) -> str | None:
+        """Return the run that has this writer's mark, if there is one; make nothing."""
+        if not self.mark:
+            return None
+        condition = f"tags.`{_STREAM_TAG}` = '{self.mark}'"
+        if self.target.parent:
+            experiment: str | None = _experiment_of(client, self.target.parent)
+            # The parent may be a run of the same stream that cannot go on.
+            condition += f" AND tags.`mlflow.parentRunId` = '{self.target.parent}'"
+        else:
+            experiment = existing_experiment(client, self.target.experiment)
+        if experiment is None:
+            return None
+        runs = client.search_runs([experiment], condition, max_results=1)
+        return str(runs[0].info.run_id) if runs else None
+
+
+def _experiment_of(client: MlflowClient, run_id: str) -> str:
+    return str(client.get_run(run_id).info.experiment_id)
 
 
 _locks: dict[str | None, threading.Lock] = {}  # by tracking URI
+
+if hasattr(os, "register_at_fork"):  # not on Windows, which cannot fork
+    # A thread of the parent may have had a lock. No such thread is in the child.
+    os.register_at_fork(after_in_child=_locks.clear)
 
 
 def refuse_other_params(there: Mapping[str, str], ours: Mapping[str, str]) -> None:

@@ -207,6 +207,7 @@ class Shipper:
                     plan=partial(outbox.plan, stream),
                 )
             except (OtherSettingsError, LostSummaryError):
+                stream.run.finish()  # no more records go to this run
                 target = stream.run.target._replace(
                     run_id=None, run_name=None, parent=stream.run.run_id
                 )
@@ -247,9 +248,7 @@ def shipper(folder: Path | None = None) -> Shipper:
 def _begin_in_child() -> None:
     """Let a forked child begin with an outbox of its own."""
     for inherited in _shippers.values():
-        # Another thread of the parent may just have closed a file.
-        with suppress(OSError):
-            inherited.close_inherited()
+        inherited.close_inherited()
     _shippers.clear()
 
 

@@ -13,15 +13,17 @@ import threading
 from collections.abc import Generator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 from cfk_plugin.errors import InputError
-from cfk_plugin.records.keys import create_once, state_folder
+from cfk_plugin.records.keys import create_once, state_folder, sync_folder
 from cfk_plugin.records.outbox import (
     FULL,
     Outbox,
     SpoolError,
     WaitingStream,
+    close_file,
     guarded,
     is_at,
     outboxes_in,
@@ -60,8 +62,16 @@ class SpoolSettings:
             raise InputError(f"{_ON_FULL} is {on_full!r}; it must be {' or '.join(_CHOICES)}")
         if folder is None:
             folder = spool_folder()
-        # An absolute path stays the same after a change of the working folder.
-        return cls(folder.absolute(), on_full)
+        return cls(_absolute(folder), on_full)
+
+
+@cache
+def _absolute(folder: Path) -> Path:
+    """Return the folder that a path led to when this process first used it.
+
+    So a relative path names the same spool after a change of the working folder.
+    """
+    return folder.absolute()
 
 
 def spool_folder() -> Path:
@@ -96,6 +106,9 @@ class Spool:
     settings: SpoolSettings
     _folder: int | None = None  # descriptor of the open folder
     _outbox: Outbox | None = None  # of this process, from its first record on
+    _left_behind: list[Outbox] = field(default_factory=list)  # that `outboxes` has locked
+    _closed: bool = False
+    _unopened: set[str] = field(default_factory=set)  # outboxes that a warning has named
     _lock: threading.RLock = field(default_factory=threading.RLock)
 
     @property
@@ -137,38 +150,72 @@ class Spool:
     def outboxes(self) -> Generator[Outbox]:
         """Yield the outbox of this process, and then one by one those of processes that have ended.
 
-        The latter are locked until the next one is asked for.
+        The latter are locked until the next one is asked for. One that cannot be opened, such as
+        another user's, keeps no other back.
         """
         if self._outbox is not None:
             yield self._outbox
         with guarded(self._lock):
             folder = self._opened()
             names = outboxes_in(folder)
+        # The outbox of this process is among the names, too. Its own lock refuses it.
         for name in names:
-            with guarded(self._lock):
-                left_behind = Outbox.take_over(self.settings.folder, folder, name)
+            left_behind = self._take_over(folder, name)
             if left_behind is not None:
+                self._left_behind.append(left_behind)
                 try:
                     yield left_behind
                 finally:
-                    left_behind.remove_if_empty(folder)
-                    left_behind.close()
+                    self._leave(left_behind, folder)
+
+    def _take_over(self, folder: int, name: str) -> Outbox | None:
+        """Lock an outbox; return None if its process still runs, or if it cannot be opened."""
+        try:
+            with guarded(self._lock):
+                return Outbox.take_over(self.settings.folder, folder, name)
+        except SpoolError as error:
+            if name not in self._unopened:
+                self._unopened.add(name)
+                path = self.settings.folder / name
+                _log.warning("the records in %s cannot be sent: %s", path, error)
+            return None
+
+    def _leave(self, left_behind: Outbox, folder: int) -> None:
+        """Release an outbox that `outboxes` has locked, and remove it if all was delivered."""
+        if left_behind not in self._left_behind:
+            return  # its files are closed already, as in a forked child
+        try:
+            left_behind.remove_if_empty(folder)
+        finally:
+            self._left_behind.remove(left_behind)
+            left_behind.close()
 
     def waiting(self) -> list[WaitingStream]:
-        """Return the streams of all processes that have records to send, or a run to end."""
+        """Return the streams of all processes that have records to send, or a problem."""
         streams: list[WaitingStream] = []
         with guarded(self._lock):
-            for name in outboxes_in(self._opened()):
-                with suppress(FileNotFoundError):  # its last record was delivered a moment ago
-                    streams += waiting_in(self.settings.folder / name)
+            names = outboxes_in(self._opened())
+        for name in names:
+            try:
+                streams += waiting_in(self.settings.folder / name)
+            except FileNotFoundError:
+                continue  # its last record was delivered a moment ago
+            except OSError as error:
+                problem = f"{name} cannot be read ({type(error).__name__})"
+                streams.append(WaitingStream(name, problem=problem))
         return streams
 
     def close(self) -> None:
-        """Leave what still waits to other processes."""
+        """Leave what still waits to other processes, as the process ends.
+
+        Nothing is kept after that. Further records of a run could be sent together with those that
+        were left to others, and so be counted wrongly.
+        """
         with guarded(self._lock):
             if self._outbox is not None:
                 self._outbox.remove_if_empty(self._opened())
             self._close_files()
+            self._closed = True
 
     def close_inherited(self) -> None:
         """Close the files of the parent in a forked child, so that locks end with the parent."""
@@ -180,11 +227,15 @@ class Spool:
         if self._outbox is not None:
             self._outbox.close()
             self._outbox = None
+        while self._left_behind:
+            self._left_behind.pop().close()
         if self._folder is not None:
-            os.close(self._folder)
+            close_file(self._folder)
             self._folder = None
 
     def _opened(self) -> int:
+        if self._closed:
+            raise SpoolError("the process is ending, and keeps no more records")
         if self._folder is None:
             _prepare(self.settings.folder)
             self._folder = os.open(self.settings.folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -198,7 +249,7 @@ def _prepare(folder: Path) -> None:
             "records cannot be kept, as the spool needs a POSIX system, such as Linux or macOS; log"
             " explanations with their method log"
         )
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _make_folder(folder)
     # A new spool has its version before its first outbox, so the version is read last.
     has_records = _has_records(folder)
     version = _version_of(folder)
@@ -216,6 +267,14 @@ def _prepare(folder: Path) -> None:
         )
 
 
+def _make_folder(folder: Path) -> None:
+    """Make a folder, and those that lead to it, so that they survive a power cut."""
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for path in missing:
+        sync_folder(path.parent)
+
+
 def _version_of(folder: Path) -> int | None:
     """Return the version of a spool: None if it does not say one, 0 if that is damaged."""
     try:
@@ -229,7 +288,16 @@ def _version_of(folder: Path) -> int | None:
 def _size_of(folder: Path) -> int:
     """Return how many bytes the records in a spool take."""
     n_bytes = 0
-    with suppress(FileNotFoundError):  # a process deletes what it has delivered
-        for path in folder.glob("outbox-*/*"):
-            n_bytes += path.stat().st_size
+    for outbox in folder.glob("outbox-*"):
+        n_bytes += _size_of_outbox(outbox)
+    return n_bytes
+
+
+def _size_of_outbox(outbox: Path) -> int:
+    n_bytes = 0
+    # Its process may remove it meanwhile, and another user's cannot be listed.
+    with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
+        for path in outbox.iterdir():
+            with suppress(FileNotFoundError):  # its process deletes what it has delivered
+                n_bytes += path.stat().st_size
     return n_bytes

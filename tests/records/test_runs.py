@@ -596,6 +596,8 @@ def test_a_run_without_its_summary_does_not_go_on_and_its_records_get_another(
     assert {run.info.run_id: run.data.metrics["cfk.asked"] for run in found}[run_id] == 3
     (nested,) = (run for run in found if run.info.run_id != run_id)
     assert nested.data.tags["mlflow.parentRunId"] == run_id
+    assert run_of(run_id).info.status == "FINISHED"
+    assert nested.info.status == "RUNNING"
     assert figures_of(nested.info.run_id)["asked"] == 6
 
 
@@ -637,6 +639,17 @@ def test_other_settings_in_the_background_get_a_child_run(mlflow_store: str) -> 
         [run.info.experiment_id], "tags.`mlflow.parentRunId` != ''"
     )
     assert [(r.data.params["cfk.k"], r.data.metrics["cfk.asked"]) for r in found] == [("4", 6)]
+
+
+def test_a_given_run_is_not_ended_for_records_with_other_settings(mlflow_store: str) -> None:
+    given = str(mlflow.MlflowClient().create_run("0").info.run_id)
+    explanations().log(run_id=given)
+    logger = RunLogger(given)
+    assert logger.submit(explanations(k=4))
+    assert logger.flush()
+    (nested,) = mlflow.MlflowClient().search_runs(["0"], f"tags.`mlflow.parentRunId` = '{given}'")
+    assert nested.data.metrics["cfk.asked"] == 3
+    assert run_of(given).info.status == "RUNNING"
 
 
 # --- in the background ----------------------------------------------------------------------------

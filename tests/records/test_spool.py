@@ -149,6 +149,26 @@ def test_a_run_that_was_made_and_not_noted_is_found_again(
     assert len(mlflow.search_runs(search_all_experiments=True)) == 1
 
 
+def test_the_run_of_a_killed_process_is_ended_although_all_its_records_had_arrived(
+    mlflow_store: str, tmp_path: Path, spool: Path
+) -> None:
+    with process(spool) as killed:
+        killed.append(writer(), explanations().to_record())
+        Shipper(killed).drain()
+    assert delivered(tmp_path) == {"rows": 3, "runs": 1, "RUNNING": 1}
+    output_of("spool flush")
+    assert delivered(tmp_path) == {"rows": 3, "runs": 1, "FINISHED": 1}
+
+
+def test_no_run_is_made_to_be_ended(mlflow_store: str, spool: Path) -> None:
+    leave(spool, explanations().to_record())
+    for path in segments(spool):
+        path.unlink()
+    output_of("spool flush")
+    assert mlflow.get_experiment_by_name("left") is None
+    assert len(mlflow.search_runs(search_all_experiments=True)) == 0
+
+
 def test_somebody_else_may_log_to_the_run_in_between(
     mlflow_store: str, tmp_path: Path, spool: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -255,6 +275,18 @@ def test_what_is_on_its_way_at_exit_is_left_to_no_other_process(
     sender.spool.close()
 
 
+def test_nothing_is_kept_after_the_rest_was_left_to_other_processes(
+    mlflow_store: str, spool: Path
+) -> None:
+    logger = RunLogger()
+    assert logger.submit(explanations())
+    logger._shipper.close()
+    with pytest.raises(SpoolError, match="the process is ending"):
+        logger.check()
+    assert not logger.submit(explanations())
+    assert [path.name for path in spool.iterdir()] == ["spool.json"]
+
+
 HOLDER = """
 import os, sys, time
 sys.path[:0] = {path!r}
@@ -272,10 +304,29 @@ time.sleep(600)
 """
 
 
+SENDER = """
+import os, sys, threading, time
+from cfk_plugin.records.run import RunWriter
+from cfk_plugin.records.shipper import shipper
+is_sending = threading.Event()
+def hangs(*_, **__):
+    is_sending.set()
+    time.sleep(600)
+RunWriter.write = hangs
+shipper().wake(within=0)
+assert is_sending.wait(60)
+if not os.fork():
+    print(os.getpid(), flush=True)
+time.sleep(600)
+"""
+
+
 @contextmanager
-def holder(folder: Path, forks: bool = False) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def holder(
+    folder: Path, forks: bool = False, script: str = HOLDER
+) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """Run a process that keeps a record and stays; give it with what it printed."""
-    script = HOLDER.format(path=[str(HELPERS), str(ROOT)], forks=forks)
+    script = script.format(path=[str(HELPERS), str(ROOT)], forks=forks)
     command = [sys.executable, "-c", script]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=folder) as running:
         assert running.stdout is not None
@@ -298,14 +349,33 @@ def test_what_a_killed_process_has_kept_is_free_before_its_parent_asks_how_it_en
         assert len(list(other.outboxes())) == 1
 
 
-def test_a_forked_child_does_not_hold_what_its_parent_has_kept(tmp_path: Path, spool: Path) -> None:
-    with holder(tmp_path, forks=True) as (parent, child), process(spool) as other:
+@pytest.mark.parametrize("origin", ["of its own", "of an ended process"])
+def test_a_forked_child_does_not_hold_what_its_parent_sends(
+    origin: str, tmp_path: Path, spool: Path
+) -> None:
+    script = HOLDER
+    if origin == "of an ended process":
+        script = SENDER
+        leave(spool, explanations().to_record())
+    with holder(tmp_path, forks=True, script=script) as (parent, child), process(spool) as other:
         try:
             assert list(other.outboxes()) == []
             end(parent)
             assert len(list(other.outboxes())) == 1
         finally:
             os.kill(int(child), signal.SIGKILL)
+
+
+def test_a_file_that_cannot_be_closed_keeps_no_lock(spool: Path) -> None:
+    """A thread of the parent may close a file just before the parent forks."""
+    with process(spool) as inherited, process(spool) as other:
+        inherited.append(writer(), explanations().to_record())
+        assert inherited.outbox is not None
+        (segment,) = inherited.outbox.streams["left"].segments
+        assert segment.file is not None
+        os.close(segment.file)
+        inherited.close_inherited()
+        assert len(list(other.outboxes())) == 1
 
 
 FORKED = """
@@ -330,11 +400,49 @@ def test_a_forked_child_sends_what_it_keeps_and_nothing_of_its_parent(
     assert not kept(spool)
 
 
+FORKED_WHILE_SENDING = """
+import os, sys, threading
+sys.path[:0] = {path!r}
+from cfk_plugin.records.logger import observe
+from cfk_plugin.records.run import RunWriter
+from cfk_plugin.records.shipper import shipper
+from spooled import explanations
+is_sending = threading.Event()
+answers = threading.Event()
+write = RunWriter._write
+def waits(*arguments):
+    is_sending.set()
+    answers.wait(60)
+    return write(*arguments)
+RunWriter._write = waits
+assert observe(explanations(), track=True)
+shipper().wake(within=0)
+assert is_sending.wait(60)
+child = os.fork()
+RunWriter._write = write
+if child:
+    assert os.waitpid(child, 0)[1] == 0
+    answers.set()
+else:
+    assert observe(explanations(), track=True)
+    assert shipper().flush(20)
+"""
+
+
+def test_a_child_that_is_forked_while_its_parent_sends_can_send(
+    mlflow_store: str, tmp_path: Path, spool: Path
+) -> None:
+    script = FORKED_WHILE_SENDING.format(path=[str(HELPERS), str(ROOT)])
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=120, cwd=tmp_path)
+    assert delivered(tmp_path) == {"rows": 6, "runs": 2, "FINISHED": 2}
+    assert not kept(spool)
+
+
 # --- records on disk ------------------------------------------------------------------------------
 
 
 def test_a_record_is_forced_to_disk_with_everything_that_leads_to_it(
-    spool: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     forced = set()
     fsync = os.fsync
@@ -359,11 +467,15 @@ def test_a_record_is_forced_to_disk_with_everything_that_leads_to_it(
         return states
 
     monkeypatch.setattr(os, "fsync", noted)
-    with process(spool) as own:
+    # The folders that lead to the spool are new, too.
+    folder = tmp_path / "service" / "records" / "spool"
+    with process(folder) as own:
         own.append(writer(), explanations().to_record())
-        (segment,) = segments(spool)
-        (stream,) = spool.glob("*/*.json")
-        assert states_of(spool, spool / "spool.json", segment.parent, stream, segment) <= forced
+        (segment,) = segments(folder)
+        (stream,) = folder.glob("*/*.json")
+        leading = states_of(tmp_path, folder.parent.parent, folder.parent, folder)
+        files = states_of(folder / "spool.json", segment.parent, stream, segment)
+        assert leading | files <= forced
         own.append(writer(), explanations().to_record())
         assert states_of(segment) <= forced
 
@@ -506,6 +618,26 @@ def test_a_spool_takes_no_more_room_than_it_may(
     assert len(kept(spool)) == before
 
 
+def test_a_file_that_is_deleted_meanwhile_does_not_hide_the_size_of_others(
+    spool: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for stream in ("first", "second", "third"):
+        leave(spool, explanations().to_record(), stream=stream)
+    sizes = {path: path.stat().st_size for path in spool.glob("outbox-*/*")}
+    stat_of = Path.stat
+
+    for deleted, size in sizes.items():
+
+        def deleted_meanwhile(path: Path, deleted: Path = deleted, **settings: Any) -> Any:
+            if path == deleted:
+                raise FileNotFoundError
+            return stat_of(path, **settings)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "stat", deleted_meanwhile)
+            assert spools._size_of(spool) == sum(sizes.values()) - size
+
+
 @pytest.mark.usefixtures("small_limit")
 def test_the_operator_may_choose_to_release_without_a_record(
     spool: Path, monkeypatch: pytest.MonkeyPatch, mlflow_store: str
@@ -628,6 +760,21 @@ def test_wrong_settings_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     assert not RunLogger(spool=tmp_path / "fresh").submit(explanations())
 
 
+def test_a_relative_folder_is_one_spool_after_a_change_of_the_working_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"spool-of-{tmp_path.name}"
+    monkeypatch.setenv("CFK_SPOOL", name)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", NOBODY)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    for folder in (tmp_path, elsewhere):
+        monkeypatch.chdir(folder)
+        assert RunLogger().submit(explanations())
+    assert len(kept(tmp_path / name)) == 2
+    assert not list(elsewhere.iterdir())
+
+
 def test_a_spool_holds_what_a_run_would_hold(spool: Path) -> None:
     leave(spool, explanations(released(0, k_private=31337, private_matches=31337)).to_record())
     (record,) = kept(spool)
@@ -672,6 +819,84 @@ def test_a_problem_is_shown_until_it_is_over(
         )
         assert logger.flush()
         assert other.waiting() == []
+
+
+@pytest.mark.parametrize("step", ["plan", "deliver", "forget"])
+def test_a_batch_that_is_on_its_way_waits_until_it_is_delivered(
+    step: str, spool: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sender goes one step further while another process looks at its outbox."""
+    from_name = outbox.Segment.from_name
+    with process(spool) as sender, process(spool) as other:
+        sender.append(writer(), explanations().to_record())
+        own = sender.outbox
+        assert own is not None
+        stream = own.streams["left"]
+        own.batch(stream)
+        own.finish("left")
+
+        def after_the_step(name: str) -> Any:
+            segment = from_name(name)
+            if segment is not None:
+                monkeypatch.undo()
+                if step == "plan":
+                    own.plan(stream, 0)
+                else:
+                    own.delivered(stream)
+                if step == "forget":
+                    own.forget(stream)
+            return segment
+
+        monkeypatch.setattr(outbox.Segment, "from_name", after_the_step)
+        waiting = other.waiting()
+    n_records = [stream.n_records for stream in waiting]
+    assert n_records == ([1] if step == "plan" else [])
+
+
+def test_a_batch_whose_file_could_not_be_deleted_is_deleted_by_the_next_attempt(
+    mlflow_store: str, tmp_path: Path, spool: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unlink = os.unlink
+
+    def fails(path: Any, *args: Any, **kwargs: Any) -> None:
+        if str(path).endswith(".jsonl"):
+            raise OSError(errno.EIO, "input/output error")
+        unlink(path, *args, **kwargs)
+
+    with process(spool) as own:
+        own.append(writer(), explanations().to_record())
+        sender = Shipper(own)
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "unlink", fails)
+            (waiting,) = sender.drain()
+        assert waiting.problem is not None
+        assert "OSError" in waiting.problem
+        sender._pauses.clear()
+        assert sender.drain() == []
+    output_of("spool flush")
+    assert delivered(tmp_path) == {"rows": 3, "runs": 1, "FINISHED": 1}
+
+
+def test_a_batch_whose_place_was_not_forced_to_disk_gets_the_next_place(
+    spool: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(_: int) -> None:
+        raise OSError(errno.EIO, "input/output error")
+
+    with process(spool) as own:
+        own.append(writer(), explanations().to_record())
+        assert own.outbox is not None
+        stream = own.outbox.streams["left"]
+        own.outbox.batch(stream)
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fsync", fails)
+            with pytest.raises(SpoolError, match="cannot be used"):
+                own.outbox.plan(stream, 7)
+        own.outbox.plan(stream, 8)
+        (path,) = segments(spool)
+        assert "-from-8." in path.name
+        own.outbox.delivered(stream)
+        assert not segments(spool)
 
 
 def test_a_delivered_spool_is_empty(mlflow_store: str, spool: Path) -> None:
@@ -829,6 +1054,50 @@ def test_a_process_whose_new_outbox_another_one_removes_makes_the_next(
         own.append(writer(), explanations().to_record())
         assert len(kept(spool)) == 1
         assert len(list(spool.glob("outbox-*"))) == 1
+
+
+@pytest.mark.parametrize("kind", ["another user's", "a file"])
+def test_an_outbox_that_cannot_be_opened_is_shown_and_keeps_no_other_back(
+    kind: str,
+    spool: Path,
+    mlflow_store: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    leave(spool, explanations().to_record())
+    closed = spool / "outbox-0000000000001-00000000"
+    if kind == "a file":
+        closed.write_text("")
+    else:
+        closed.mkdir()
+        # The superuser, who may run these tests, may open all folders.
+        refuse_to_open(closed, monkeypatch)
+    with process(spool) as other:
+        for _ in range(2):
+            (waiting,) = Shipper(other).drain()
+    error = "NotADirectoryError" if kind == "a file" else "PermissionError"
+    assert waiting.mark == closed.name
+    assert waiting.problem == f"{closed.name} cannot be read ({error})"
+    warnings = [line for line in caplog.messages if f"in {closed} cannot be sent" in line]
+    assert len(warnings) == 1
+    assert closed.name in output_of("spool flush", code=3).replace("\n", "")
+    assert delivered(tmp_path)["rows"] == 3
+
+
+def refuse_to_open(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let nobody open or list a folder."""
+
+    def refusing(real: Any) -> Any:
+        def refuse(path: Any = ".", *args: Any, **kwargs: Any) -> Any:
+            if isinstance(path, str | Path) and Path(path).name == folder.name:
+                raise PermissionError(errno.EACCES, "permission denied")
+            return real(path, *args, **kwargs)
+
+        return refuse
+
+    for name in ("open", "listdir", "scandir"):
+        monkeypatch.setattr(os, name, refusing(getattr(os, name)))
 
 
 def test_a_spool_without_its_version_keeps_nothing(spool: Path) -> None:
