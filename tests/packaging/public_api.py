@@ -34,14 +34,6 @@ from cfk_plugin.report import data as report_data
 ROOT = Path(__file__).parents[2]
 LIST = ROOT / "tests" / "public_api.txt"
 
-NOT_YET_REMOVED = {
-    "commands": (),
-    "options": {},
-    "parameters": {},
-    "hooks": (),
-}
-"""What the code still has and nobody should use: it goes before the release."""
-
 INNER = {
     "Population.seal": ("facts", "arrays", "entries"),
     "KAnonymizer.seal": ("settings",),
@@ -93,8 +85,7 @@ def lines(members: list[str]) -> Iterator[str]:
         if name in MADE_BY_OTHERS:
             yield f"name {name}"
         else:
-            left_out = _left_out("parameters", name)
-            yield f"name {name}{_signature(getattr(cfk_plugin, name), left_out)}"
+            yield f"name {name}{_signature(getattr(cfk_plugin, name))}"
     for member in members:
         yield f"member {member}{_signature(_member(member), INNER.get(member, ()))}"
     yield from _hooks()
@@ -113,12 +104,8 @@ def _listed(kind: str, names: Iterable[str]) -> Iterator[str]:
 
 def _hooks() -> Iterator[str]:
     for name, hook in sorted(vars(hookspecs).items()):
-        if name.startswith("cfk_") and name not in NOT_YET_REMOVED["hooks"]:
+        if name.startswith("cfk_"):
             yield f"hook {name}{_signature(hook)}"
-
-
-def _left_out(kind: str, name: str) -> tuple[str, ...]:
-    return NOT_YET_REMOVED[kind].get(name, ())  # type: ignore[attr-defined]
 
 
 def _member(path: str) -> Any:
@@ -167,13 +154,11 @@ def _commands(command: Any, path: str) -> Iterator[str]:
         for name, each in command.commands.items():
             yield from _commands(each, f"{path} {name}".strip())
         return
-    if path in NOT_YET_REMOVED["commands"]:
-        return
     words = []
     for parameter in command.params:
         is_option = parameter.param_type_name == "option"
         word = "/".join(parameter.opts) if is_option else str(parameter.name).upper()
-        if not {*parameter.opts} & {"--help", *_left_out("options", path)}:
+        if "--help" not in parameter.opts:
             words.append(word)
     yield f"command {path} {' '.join(words)}".strip()
 
