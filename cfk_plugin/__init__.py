@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from cfk_plugin.data.schema import Attribute as Attribute
     from cfk_plugin.data.schema import Hierarchy as Hierarchy
     from cfk_plugin.data.schema import Schema as Schema
+    from cfk_plugin.data.wording import Wording as Wording
     from cfk_plugin.dp import DPPrototypes as DPPrototypes
     from cfk_plugin.hookspecs import hookimpl as hookimpl
     from cfk_plugin.records.budget import BudgetAccountant as BudgetAccountant
@@ -54,6 +55,7 @@ _HOME = {
     "Region": "data.region",
     "Schema": "data.schema",
     "Withheld": "release.results",
+    "Wording": "data.wording",
     "hookimpl": "hookspecs",
     "log_protected_model": "serving",
     "protect": "_protect",

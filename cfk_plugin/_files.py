@@ -292,12 +292,27 @@ def write_report(path: Path, text: str) -> None:
         draft.write_bytes(text.encode("utf-8"))
 
 
-def write_released(path: Path, explanations: Explanations) -> None:
-    """Write explanations in the format that the file's ending names: CSV, Parquet or JSON."""
+def write_released(
+    path: Path, explanations: Explanations, queries: pd.DataFrame | None = None
+) -> None:
+    """Write explanations with their sentences as CSV, Parquet or JSON, by the file's ending."""
     if path.suffix.lower() == ".json":
-        write_report(path, explanations.to_json(indent=1))
+        write_report(path, json_with_sentences(explanations, queries))
     else:
-        write_table(path, explanations.to_frame())
+        table = explanations.to_frame()
+        table.insert(2, "sentence", explanations.text(queries))
+        write_table(path, table)
+
+
+def json_with_sentences(explanations: Explanations, queries: pd.DataFrame | None = None) -> str:
+    """Return `Explanations.to_json` with the sentence of each entry."""
+    content = json.loads(explanations.to_json())
+    sentences = zip(explanations, explanations.text(queries), strict=True)
+    # The file lists the entries by query.
+    in_order = sorted(sentences, key=lambda pair: pair[0].query)
+    for written, (_, sentence) in zip(content["explanations"], in_order, strict=True):
+        written["sentence"] = sentence
+    return json.dumps(content, indent=1, allow_nan=False, ensure_ascii=False)
 
 
 def write_table(path: Path, table: pd.DataFrame) -> None:

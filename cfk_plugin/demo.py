@@ -23,7 +23,6 @@ from rich.table import Table
 from cfk_plugin._protect import protect
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.population import Population
-from cfk_plugin.data.region import Phrase
 from cfk_plugin.data.schema import Schema
 from cfk_plugin.errors import install_line
 from cfk_plugin.records.stores import check_store
@@ -231,27 +230,26 @@ def store(folder: Path) -> str:
     return f"sqlite:///{folder / 'mlflow.db'}"
 
 
-PHRASES: Mapping[str, Phrase | str] = {
-    "sex": "were of sex {}",
-    "bmi": Phrase("had a BMI higher by {}", "had a BMI lower by {}", "had a BMI of {}"),
-    "bp": Phrase(
-        "had a blood pressure higher by {}",
-        "had a blood pressure lower by {}",
-        "had a blood pressure of {}",
-    ),
-    **{
-        name: Phrase(
-            f"had {label} higher by {{}}", f"had {label} lower by {{}}", f"had {label} of {{}}"
-        )
-        for name, label in {
-            "chol": "cholesterol",
-            "ldl": "LDL",
-            "hdl": "HDL",
-            "tc_hdl": "a cholesterol ratio",
-            "log_tg": "log triglycerides",
-            "glucose": "glucose",
-        }.items()
-    },
+TITLES: Mapping[str, str] = {
+    "bmi": "a BMI",
+    "bp": "a blood pressure",
+    "chol": "cholesterol",
+    "ldl": "LDL cholesterol",
+    "hdl": "HDL cholesterol",
+    "tc_hdl": "a cholesterol ratio",
+    "log_tg": "a logarithm of triglycerides",
+    "glucose": "glucose",
+}
+UNITS: Mapping[str, str] = {
+    "bp": "mmHg",
+    "chol": "mg/dl",
+    "ldl": "mg/dl",
+    "hdl": "mg/dl",
+    "glucose": "mg/dl",
+}
+OUTCOMES: Mapping[int, str] = {
+    0: "the model would predict a slow progression",
+    1: "the model would predict a fast progression",
 }
 _SHOWN = 2  # patients whose explanations are printed
 
@@ -407,7 +405,12 @@ def run(*, k: int, patients: int, folder: Path, console: Console, progress: Bar)
         data = load_patients(patients)
         features = data.train.drop(columns="progression")
         schema = Schema.from_frame(
-            features, quasi_identifiers=KNOWN, nominal=["sex"], phrases=PHRASES
+            features,
+            quasi_identifiers=KNOWN,
+            nominal=["sex"],
+            titles=TITLES,
+            units=UNITS,
+            outcomes=OUTCOMES,
         )
         population = Population.from_frame(features, schema)
     introduce(data, population, k, console)

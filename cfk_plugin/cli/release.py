@@ -169,7 +169,7 @@ def protect(
     """
     from contextlib import nullcontext
 
-    from cfk_plugin._files import check_output, progress_bar, write_released
+    from cfk_plugin._files import check_output, json_with_sentences, progress_bar, write_released
     from cfk_plugin.records.ledger import Ledger
     from cfk_plugin.release.anonymizer import KAnonymizer
 
@@ -181,22 +181,22 @@ def protect(
         with progress_bar("protecting", console(stderr=True)) as told:
             explanations = anonymizer.transform(case.raw, case.factuals, progress=told)
     if output is not None:
-        write_released(output, explanations)
+        write_released(output, explanations, case.factuals)
     else:
-        console().file.write(explanations.to_json(indent=1) + "\n")
+        console().file.write(json_with_sentences(explanations, case.factuals) + "\n")
     opt.ReportPlace(track=track, experiment=experiment).keep(explanations)
     _show_summary(explanations, output)
     return 0 if not explanations.withheld else 3 if explanations.released else 1
 
 
 def _show_summary(explanations: Explanations, output: Path | None) -> None:
-    from cfk_plugin.release.results import WITHHOLDING_REASONS
+    from cfk_plugin.release.results import REMEDIES, WITHHOLDING_REASONS
 
     summary = explanations.summary()
     where = f" in {output}" if output is not None else ""
     say(f"{summary['released']} released, {summary['withheld']} withheld{where}", stderr=True)
     for reason, count in summary["reasons"].items():
-        say(f"  {count} withheld: {WITHHOLDING_REASONS[reason]}", stderr=True)
+        say(f"  {count} withheld: {WITHHOLDING_REASONS[reason]}; {REMEDIES[reason]}", stderr=True)
     if summary["released"]:
         say(
             f"  smallest region {summary['k_min']:.0f} people, information loss"
@@ -261,7 +261,7 @@ def catalogue(
     if html is not None:
         files.write_report(html, catalogue_page(published, population, title=title))
     if output is not None and output.suffix.lower() == ".json":
-        files.write_released(output, published)
+        files.write_report(output, published.to_json(indent=1))
     elif output is not None:
         files.write_table(output, table_of(published.to_json()))
     _show_summary(published, output or html)

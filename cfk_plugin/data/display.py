@@ -9,14 +9,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from multiprocessing import parent_process
 from time import perf_counter
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 from markupsafe import Markup
 from numpy.typing import NDArray
 
-from cfk_plugin.data.region import Interval, Part, Phrase, Region
+from cfk_plugin.data.region import Interval, Part
 from cfk_plugin.data.values import to_number
 
 _STYLE = Markup(
@@ -150,36 +149,6 @@ def picture(bars: Sequence[tuple[float, bool]], said: str) -> Markup:
         '<svg width="{}" height="{}" role="img" aria-label="{} among all groups">'
     ).format(_WIDE * len(bars), _TALL, said)
     return about + Markup("").join(drawn) + Markup("</svg>")
-
-
-class Telling:
-    """What helps to show an explanation but is no part of it: never written or compared, and left
-    out of copies.
-    """
-
-    __slots__ = ("_groups", "phrases")
-
-    def __init__(
-        self, phrases: Mapping[str, Phrase] = MappingProxyType({}), groups: Sequence[Region] = ()
-    ) -> None:
-        self.phrases, self._groups = phrases, groups
-
-    def __repr__(self) -> str:
-        return f"Telling({len(self.phrases)} phrases, {len(self._groups)} groups)"
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Telling, (dict(self.phrases),)
-
-    def bars(self, region: Mapping[str, Part]) -> dict[str, list[tuple[float, bool]]]:
-        """Return the `profile` of each attribute of a region among the groups; none where there are
-        no groups.
-        """
-        if not self._groups:
-            return {}
-        return {
-            name: profile(part, [group[name] for group in self._groups])
-            for name, part in region.items()
-        }
 
 
 # Progress of long work, on stderr where a person watches: what is being done, how far it is, and

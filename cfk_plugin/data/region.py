@@ -1,16 +1,11 @@
-"""Single values as they are shown, regions (what quasi-identifiers are generalised to), and how
-both are told.
-"""
+"""Single values as they are shown, and regions: what quasi-identifiers are generalised to."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
-from fractions import Fraction
-from numbers import Number
 from typing import Any
 
 import numpy as np
@@ -18,7 +13,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from pandas.api import types
 
-from cfk_plugin.errors import InputError, SchemaError
+from cfk_plugin.errors import InputError
 
 
 def to_text(value: Any) -> str:
@@ -235,162 +230,3 @@ def spelled(value: Any) -> str:
     # The shortest text that reads back as this very number: a rounded end would leave people
     # outside.
     return float.__repr__(value).removesuffix(".0") if isinstance(value, float) else str(value)
-
-
-_NUMBERED = re.compile(r"\{([^{}|]*)\|([^{}|]*)\}")  # {year|years}
-
-
-@dataclass(frozen=True, slots=True)
-class Phrase:
-    """How a change of one attribute is said; each part follows "you", unless it begins with "your".
-
-    ``{year|years}`` stands for the first word after a single 1 and else for the second.
-
-    Attributes
-    ----------
-    more, less : str
-        A numeric change, ``{}`` standing for its size: ``"were {} {year|years} older"``.
-    equal : str
-        Any other change, ``{}`` standing for the new value: ``"lived in {}"``.
-    """
-
-    more: str
-    less: str
-    equal: str
-
-    @classmethod
-    def default(cls, name: str) -> Phrase:
-        """Return neutral wording for an attribute; an attribute called age is said in years."""
-        if name.lower() == "age":
-            years = "were {} {year|years}"
-            return cls(f"{years} older", f"{years} younger", f"{years} of age")
-        label = f"your {name.replace('_', ' ')} were"
-        return cls(f"{label} higher by {{}}", f"{label} lower by {{}}", f"{label} {{}}")
-
-    @classmethod
-    def of(cls, name: str, given: object) -> Phrase:
-        """Read what a schema says: a `Phrase`, the text of `equal`, or some of the three by
-        name.
-        """
-        said = {"equal": given} if isinstance(given, str) else given
-        if isinstance(said, Mapping) and said and {*said} <= {"more", "less", "equal"}:
-            said = replace(cls.default(name), **said)
-        if not isinstance(said, Phrase) or not all(
-            map(_can_be_filled, (said.more, said.less, said.equal))
-        ):
-            raise SchemaError(
-                f'column {name!r}: a phrase is a text such as "lived in {{}}", or an object with'
-                " more, less and equal, whose texts have {} where the value goes, and no braces"
-                " but that and {year|years}"
-            )
-        return said
-
-
-PhraseParts = Phrase | str | Mapping[str, str]
-"""How a change is said: the text for a new value, or some of ``more``, ``less`` and ``equal``."""
-
-
-def _can_be_filled(text: object) -> bool:
-    """Say whether a text has a place for a value, or is empty, as for a change that is never
-    worded.
-    """
-    if not isinstance(text, str):
-        return False
-    bare = _NUMBERED.sub("", text)
-    return (not text or "{}" in bare) and not {*"{}"} & {*bare.replace("{}", "")}
-
-
-def sentence(
-    parts: Mapping[str, Part],
-    factual: Mapping[str, Any] | pd.Series[Any] | None,
-    phrases: Mapping[str, PhraseParts] | None = None,
-    titles: Mapping[str, str] | None = None,
-    withheld: Sequence[str] = (),
-) -> str:
-    """Write a counterfactual explanation as one sentence; what needs no change is left out, where
-    that is known.
-    """
-    known = {name: Phrase.of(name, given) for name, given in (phrases or {}).items()}
-    named = titles or {}
-    own = dict.fromkeys(parts) if factual is None else {name: factual[name] for name in parts}
-    other = {
-        name: part
-        for name, part in parts.items()
-        if factual is None or not part_contains(part, own[name])
-    }
-    changes = [
-        _change(name, part, own[name], known.get(name) or Phrase.default(name), named.get(name))
-        for name, part in other.items()
-    ]
-    remark = (
-        f" (withheld: {_listed([name.replace('_', ' ') for name in withheld])})" if withheld else ""
-    )
-    if not changes:
-        return f"Nothing in these attributes needs to change for the desired outcome{remark}."
-    changes.sort(key=lambda said: said.startswith("your "))  # what begins with "you" has it once
-    you = "" if changes[0].startswith("your ") else "you "
-    return f"If {you}{_listed(changes)}, the outcome would be the desired one{remark}."
-
-
-def _listed(items: Sequence[str], word: str = "and") -> str:
-    return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} {word} {items[-1]}"
-
-
-def _change(name: str, part: Part, value: Any, phrase: Phrase, title: str | None) -> str:
-    if part == frozenset({None}) or (isinstance(part, Interval) and part.low is None):
-        return f"your {name.replace('_', ' ')} were missing"
-    if (
-        title is None
-        and isinstance(part, Interval)
-        and _is_number(part.low)
-        and _is_number(value)
-        and not part.missing
-    ):
-        ends = (part.low, part.high) if value < part.low else (part.high, part.low)
-        least, most = (_apart(end, value) for end in ends)
-        if least is not None and most is not None:
-            return _filled(
-                phrase.more if value < part.low else phrase.less, str(Interval(least, most))
-            )
-    return _filled(phrase.equal, told(part, title))
-
-
-def _filled(phrase: str, said: str) -> str:
-    return _NUMBERED.sub(lambda words: words[1 if said == "1" else 2], phrase).replace("{}", said)
-
-
-def told(part: Part, title: str | None = None) -> str:
-    """Word a part, or name its hierarchy node, within a sentence."""
-    if (
-        title is None
-        and isinstance(part, Interval)
-        and isinstance(part.low, pd.Timestamp)
-        and part.low != part.high
-    ):
-        return (
-            f"between {spelled(part.low)} and"
-            f" {spelled(part.high)}{' or missing' if part.missing else ''}"
-        )
-    if title is not None or isinstance(part, Interval):
-        return title or part_to_text(part)
-    return _listed([part_to_text(frozenset({v})) for v in sorted(part, key=str)], "or")
-
-
-def _is_number(value: object) -> bool:
-    is_one = isinstance(value, Number) and not isinstance(value, (bool, np.bool_))
-    return is_one and bool(value == value)  # noqa: PLR0124 - NaN is no number to compare with
-
-
-def _apart(end: Any, value: Any) -> Any:
-    """Return how far a value is from an end; None where adding what is written does not give
-    exactly this end.
-    """
-    end, value = natural(end), natural(value)
-    if isinstance(end, int) and isinstance(value, int):
-        return abs(end - value)
-    try:
-        written = abs(Fraction(str(end)) - Fraction(str(value)))
-        apart = float(written)
-    except (OverflowError, ValueError):  # an infinity, or too far
-        return None
-    return apart if Fraction(str(apart)) == written else None

@@ -6,10 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Sized
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from math import fsum, isfinite
+from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -17,8 +18,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from pandas.api import types
 
-from cfk_plugin.data.display import Telling
-from cfk_plugin.data.region import Phrase, PhraseParts, to_text
+from cfk_plugin.data.region import to_text
 from cfk_plugin.data.values import (
     are_days,
     as_pandas,
@@ -27,6 +27,7 @@ from cfk_plugin.data.values import (
     unreadable,
     why_inexact,
 )
+from cfk_plugin.data.wording import Language, Wording
 from cfk_plugin.errors import SchemaError
 
 
@@ -213,9 +214,6 @@ class Attribute:
         differentially private rows. None leaves numbers fractional.
     change : {"any", "increase", "decrease", "never"}
         What a person can change of it; an explanation that asks for another change is not released.
-    phrase : str or mapping, optional
-        How a change of it is said: the text for a new value, such as ``"lived in {}"``, or some of
-        ``more``, ``less`` and ``equal`` by name.
     """
 
     name: str
@@ -231,11 +229,8 @@ class Attribute:
     learned: tuple[str, ...] = ()
     dtype: str | None = None
     change: Change = "any"
-    phrase: Phrase | None = None
 
     def __post_init__(self) -> None:
-        if self.phrase is not None:
-            object.__setattr__(self, "phrase", Phrase.of(self.name, self.phrase))
         levels, bounds, bins, listed = self.levels, self.bounds, self.bins, self.categories
         is_number, is_tree = self.kind == "numeric", self.kind == "hierarchical"
         rules = {
@@ -310,7 +305,6 @@ _DECLARED: Mapping[str, str] = {
     "bounds": "(low, high)",
     "bins": "the edges of its bins",
     "categories": "a list of its values",
-    "phrases": "a text or an object",
 }
 """What is declared of single columns, and in which form."""
 
@@ -333,7 +327,6 @@ def _check_forms(declared: Mapping[str, Any]) -> None:
                     isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
                 ),
                 "bins": True,  # which the attribute refuses
-                "phrases": True,  # and the phrase
             }
             if not fits.get(label, is_list):
                 raise SchemaError(
@@ -357,14 +350,13 @@ def _attribute_of(
     """
     name, is_declared = str(column.name), nullable is not None
     kind: Kind = "nominal"
-    levels, hierarchy, bounds, bins, categories, phrase = map(given.get, _DECLARED)
-    said = None if phrase is None else Phrase.of(name, phrase)
+    levels, hierarchy, bounds, bins, categories = map(given.get, _DECLARED)
     if not is_declared and role != "identifier" and (found := unreadable(column)):
         raise SchemaError(f"column {name!r} holds cells of type {found}; {ONE_VALUE}")
     if bins is not None and role not in _FEATURES:
         raise SchemaError(f"column {name!r}: bins are for numeric features")
     if role in ("identifier", "subject"):
-        return Attribute(name=name, role=role, change=change, phrase=said)
+        return Attribute(name=name, role=role, change=change)
     if levels is not None:
         kind = "ordinal"
     elif hierarchy is not None:
@@ -407,7 +399,6 @@ def _attribute_of(
             else type_of_values(categories if levels is None else levels)
         ),
         change=change,
-        phrase=said,
     )
 
 
@@ -490,9 +481,12 @@ class Schema:
     ----------
     attributes : tuple of Attribute
         In the order of the table's columns.
+    wording : Wording
+        How answers are said to a person.
     """
 
     attributes: tuple[Attribute, ...]
+    wording: Wording = field(default_factory=Wording)
 
     def __post_init__(self) -> None:
         names = [a.name for a in self.attributes]
@@ -534,7 +528,11 @@ class Schema:
         whole: Sequence[str] = (),
         immutable: Sequence[str] = (),
         monotone: Mapping[str, Literal["increase", "decrease"]] | None = None,
-        phrases: Mapping[str, PhraseParts] | None = None,
+        titles: Mapping[str, str] | None = None,
+        units: Mapping[str, str] | None = None,
+        outcomes: Mapping[Any, str] | None = None,
+        phrases: Mapping[str, str | Mapping[Any, str]] | None = None,
+        language: str | Path | Mapping[str, Any] = "en",
     ) -> Schema:
         """Declare the roles; kinds that are not declared follow from the dtypes.
 
@@ -578,10 +576,17 @@ class Schema:
             are.
         monotone : mapping of numeric or ordinal feature to "increase" or "decrease"
             Features that change in one direction alone, such as age.
-        phrases : mapping of feature to how a change of it is said
-            The text for a new value, ``{"city": "lived in {}"}``, or some of ``more``, ``less`` and
-            ``equal`` by name. ``{}`` stands for the size of a change or the new value, and
-            ``{year|years}`` for the first word after a single 1, else for the second.
+        titles : mapping of column to the words for it in a sentence
+            As they stand after "with": ``{"term": "a loan term"}``.
+        units : mapping of column to a unit
+            Such as ``"month"``, ``"USD"``, ``"percent"``, or any text of your own, ``"mmHg"``.
+        outcomes : mapping of the model's label to what it means to a person
+            ``{1: "your loan would be approved"}``; the key ``"*"`` is for any other outcome.
+        phrases : mapping of column to words for its values, which stand alone
+            A text with ``{}`` for the value, ``{"loans": "{} open {loan|loans}"}``, or a mapping of
+            value to words, ``{"account": {"A14": "no current account"}}``.
+        language : str, path or mapping
+            ``"en"``, ``"de"``, or a file of your own; see the page "Say it in words".
 
         Raises
         ------
@@ -609,9 +614,7 @@ class Schema:
         }
         frame = as_pandas(frame)
         roles, change = _roles_of(frame, given), _changes_of(frame, immutable, monotone or {})
-        by_label = zip(
-            _DECLARED, (ordinal, hierarchies, bounds, bins, categories, phrases), strict=True
-        )
+        by_label = zip(_DECLARED, (ordinal, hierarchies, bounds, bins, categories), strict=True)
         declared: dict[str, Mapping[str, Any]] = {
             label: by_name or {} for label, by_name in by_label
         }
@@ -642,7 +645,15 @@ class Schema:
             )
             for name, role in roles.items()
         )
-        return cls(tuple(attributes))
+        wording = Wording(
+            language=Language.of(language),
+            titles=titles or {},
+            units=units or {},
+            outcomes=outcomes or {},
+            phrases=phrases or {},
+        )
+        _check_known(frame, sorted(wording.columns()), "titles, units and phrases")
+        return cls(tuple(attributes), wording)
 
     def __getitem__(self, name: str) -> Attribute:
         if name not in self._by_name:
@@ -670,11 +681,6 @@ class Schema:
     def private(self) -> tuple[str, ...]:
         """Names of the sensitive and other attributes, in alphabetical order."""
         return tuple(sorted(self.names("sensitive", "other")))
-
-    @cached_property
-    def telling(self) -> Telling:
-        """The phrases of the attributes for which the schema has one."""
-        return Telling({a.name: a.phrase for a in self.attributes if a.phrase is not None})
 
     @cached_property
     def sensitive(self) -> tuple[str, ...]:

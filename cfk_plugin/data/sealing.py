@@ -21,8 +21,8 @@ from pandas.api import types
 
 from cfk_plugin.data.domain import Domain
 from cfk_plugin.data.intake import divided
-from cfk_plugin.data.region import Phrase
 from cfk_plugin.data.schema import Attribute, Hierarchy, Schema
+from cfk_plugin.data.wording import Wording
 from cfk_plugin.errors import BundleError
 
 Arrays = Mapping[str, NDArray[Any]]
@@ -39,12 +39,14 @@ def to_plain(
     """
     return {
         "schema": [asdict(attribute) for attribute in schema.attributes],
+        "wording": schema.wording.to_plain(),
         "domains": {name: _plain_domain(d, name in listed) for name, d in domains.items()},
     }
 
 
 def from_plain(facts: Mapping[str, Any]) -> tuple[Schema, dict[str, Domain]]:
-    schema = Schema(tuple(_attribute(given) for given in facts["schema"]))
+    attributes = tuple(_attribute(given) for given in facts["schema"])
+    schema = Schema(attributes, Wording.from_plain(facts["wording"]))
     return schema, {name: _domain(schema[name], known) for name, known in facts["domains"].items()}
 
 
@@ -56,8 +58,6 @@ def _attribute(given: Mapping[str, Any]) -> Attribute:
     if tree is not None:
         arrays = {name: np.array(tree[name], dtype=np.int32) for name in ("low", "high", "parent")}
         settings["hierarchy"] = Hierarchy(tuple(tree["leaves"]), tuple(tree["titles"]), **arrays)
-    if settings["phrase"] is not None:
-        settings["phrase"] = Phrase(**settings["phrase"])
     return Attribute(**settings)
 
 

@@ -344,7 +344,7 @@ def infer_domains(
             stacklevel=2,
         )
     filled = [_fill(a, frame[a.name]) if a.name in wanted else a for a in schema.attributes]
-    return Schema(tuple(filled))
+    return replace(schema, attributes=tuple(filled))
 
 
 def numbers_of(column: pd.Series) -> NDArray[np.float64]:

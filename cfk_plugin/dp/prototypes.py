@@ -19,8 +19,10 @@ from numpy.typing import NDArray
 
 from cfk_plugin.data.intake import require_features, select
 from cfk_plugin.data.model import Goal, LabelModel
+from cfk_plugin.data.policy import Outcome
 from cfk_plugin.data.population import Population, check_population
 from cfk_plugin.data.schema import Schema
+from cfk_plugin.data.sentences import Telling
 from cfk_plugin.dp.answer_rows import (
     ServedRows,
     balanced_weight,
@@ -70,16 +72,18 @@ def explanations_of(
     call: Request,
     track: Track,
     *,
+    outcome: Outcome,
     seed: int | None,
     spent: float = 0.0,
 ) -> Explanations:
     """Return one entry per query, its row or why there is none; no rows if recording them fails."""
     columns = [rows[name].tolist() for name in schema.features] if rows is not None else []
+    telling = Telling(schema.wording)
     answers = zip(*columns, strict=True) if columns else [()] * len(refused)
     entries: list[Entry] = [
         (
             PrototypeCounterfactual(
-                query, dict(zip(schema.features, row, strict=True)), certificate, schema.telling
+                query, dict(zip(schema.features, row, strict=True)), certificate, telling, outcome
             )
             if reason is None
             else Withheld(query, reason)
@@ -87,7 +91,8 @@ def explanations_of(
         for query, (reason, row) in enumerate(zip(refused, answers, strict=True))
     ]
     environment = {**environment_of(seed=seed), "generator": policy.method}
-    about = ResultContext(declarations_of(schema), environment).of_call(call, entries)
+    about = ResultContext(declarations_of(schema), environment, wording=schema.wording)
+    about = about.of_call(call, entries)
     provenance: dict[str, str] = {"method": policy.method, "generator": policy.method}
     provenance |= {"epsilon_spent": str(spent)} if spent else {}
     result = Explanations(
@@ -323,7 +328,13 @@ class DPPrototypes:
         except ModelError as error:
             _log.warning("explanations withheld: %s", error)
         said = (certificate, policy_of(self), self.schema_, call, track)
-        return explanations_of(rows, refused, *said, seed=self.seed, spent=self.spent_)
+        # With "opposite" it depends on the query, and a prototype names none.
+        outcome = Outcome()
+        if not self.goal_.is_opposite:
+            outcome = self.goal_.outcome(self.model_.classes)
+        return explanations_of(
+            rows, refused, *said, outcome=outcome, seed=self.seed, spent=self.spent_
+        )
 
     def generate(self, queries: pd.DataFrame) -> tuple[pd.DataFrame, NDArray[np.bool_]]:
         """Return one row per query as a table, and which of them are answers; the others must be

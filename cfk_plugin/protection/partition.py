@@ -13,11 +13,11 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from cfk_plugin.data.display import Telling
 from cfk_plugin.data.domain import CodeIndex, Domain
 from cfk_plugin.data.policy import Mask
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import Interval, Part, Region
+from cfk_plugin.data.sentences import Telling
 from cfk_plugin.data.values import to_number
 from cfk_plugin.errors import HostOnly, PopulationError
 from cfk_plugin.hookspecs import Proposal, Task
@@ -517,7 +517,7 @@ class Partition(HostOnly):
     @cached_property
     def telling(self) -> Telling:
         """What sentences and pictures of explanations need from the groups."""
-        return Telling(self.population.schema.telling.phrases, self.regions)
+        return Telling(self.population.schema.wording, self.regions)
 
     def rows_mapped_to(self, region: Region) -> Ints:
         """Return the training rows that are released with a region; none for one that the partition

@@ -660,7 +660,13 @@ class KAnonymizer(HostOnly):
         """
         facts = {**self._facts, "tolerance": self.detector_.used}
         environment = {**self._environment, "generator": generator}
-        about = ResultContext(facts, environment, sample=self.explainer_sample_, kind=kind)
+        about = ResultContext(
+            facts,
+            environment,
+            sample=self.explainer_sample_,
+            kind=kind,
+            wording=self.population_.schema.wording,
+        )
         settings = {"start": start} if self.policy_.guarantee == "catalogue" else {}
         result = Explanations(
             entries,

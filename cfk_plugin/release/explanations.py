@@ -20,13 +20,13 @@ from cfk_plugin.data.display import card, marked, table
 from cfk_plugin.data.intake import require_features
 from cfk_plugin.data.region import (
     Interval,
-    PhraseParts,
     part_contains,
     part_of,
     part_to_text,
     to_text,
 )
 from cfk_plugin.data.values import as_pandas, to_number
+from cfk_plugin.data.wording import Wording
 from cfk_plugin.errors import HostOnly, InputError, counted, require
 from cfk_plugin.hookspecs import Finding
 from cfk_plugin.metrics import GroupGap, group_gap, ncp_by_attribute
@@ -123,6 +123,7 @@ class ResultContext:
     kind: Kind = "answers"
     # per entry, the features whose released value is the query's own; no run logs them
     own: tuple[frozenset[str], ...] = ()
+    wording: Wording = field(default_factory=Wording)
 
     def of_call(self, call: Request, entries: Sequence[Entry]) -> Self:
         """Add what is known of a call that these entries answer."""
@@ -308,7 +309,7 @@ class Explanations(HostOnly, Sequence[Entry]):
 
     def _shown(self, entry: Entry, figures: Sequence[str]) -> list[object]:
         if isinstance(entry, Withheld):
-            return [entry.query, entry.text()]
+            return [entry.query, entry.text_for_operator()]
         cells, parts = entry.cells(), entry.parts()
         own = {} if self._before is None else self._before[entry.query]
         is_new = {
@@ -418,16 +419,17 @@ class Explanations(HostOnly, Sequence[Entry]):
         return self._with(about=self.about.grouped(attribute, _labels(attribute, labels), queries))
 
     def text(
-        self, queries: pd.DataFrame | None = None, phrases: Mapping[str, PhraseParts] | None = None
+        self, queries: pd.DataFrame | None = None, wording: Wording | None = None
     ) -> list[str]:
-        """Return one sentence per entry for the person who asked; for a withheld one, the reason.
+        """Return the text of each entry for the person who asked, also of a withheld one.
 
         Parameters
         ----------
-        queries : DataFrame, shape (n, n_features or more)
-            The instances that were explained, in the same order.
-        phrases : mapping, optional
-            How changes are said, by attribute, instead of the schema's; as of `Schema.from_frame`.
+        queries : DataFrame, shape (n, n_features or more), optional
+            The instances that were explained, in the same order. The texts then have the person's
+            own values beside the new ones, and leave out what needs no change.
+        wording : Wording, optional
+            Other words, or another language, than the schema's.
 
         Returns
         -------
@@ -439,10 +441,25 @@ class Explanations(HostOnly, Sequence[Entry]):
             If `queries` is not a table with every feature, or has fewer rows than were asked about.
         """
         rows = None if queries is None else self.asked(queries)
+        words = self.about.wording if wording is None else wording
         return [
-            entry.text(None if rows is None else rows[entry.query], phrases)
+            entry.text(None if rows is None else rows[entry.query], words)
             for entry in self._entries
         ]
+
+    def __str__(self) -> str:
+        """Return a table of what was released, with the reasons of what was not."""
+        table = self.to_frame().head(_MOST_SHOWN).astype(object)
+        figures = [name for name in _PRINTED_FIRST if table[name].notna().any()]
+        features = [name for name in table.columns if name not in _FIRST_OR_NOT_PRINTED]
+        table = table[[*figures, *features]]
+        table = table.where(table.notna(), "")
+        lines = [f"{counted(len(self), 'explanation')}: {self._counts()}"]
+        if len(table):
+            lines.append(table.to_string(index=False, float_format="{:.3g}".format, line_width=100))
+        if len(self) > len(table):
+            lines.append(f"{len(self) - len(table):,} more are not shown")
+        return "\n".join(lines)
 
     def asked(self, queries: pd.DataFrame) -> list[dict[str, Any]]:
         """Return the values of each query by feature; refused where they cannot be those that were
@@ -697,6 +714,8 @@ class Explanations(HostOnly, Sequence[Entry]):
 
 
 _SHOWN = ("k", "ncp", "pureness", "pureness_low", "pureness_high")
+_PRINTED_FIRST = ("query", "status", "reason", "k", "ncp", "pureness")
+_FIRST_OR_NOT_PRINTED = (*_PRINTED_FIRST, "pureness_low", "pureness_high")
 _SETTINGS = ("method", "generator", "start", "epsilon")
 
 

@@ -23,6 +23,7 @@ from cfk_plugin.data.model import Ahead, Goal, LabelModel, Labels, Oracle, RowOr
 from cfk_plugin.data.policy import Outcome, PrivacyPolicy, SearchStart
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import Region
+from cfk_plugin.data.sentences import Telling
 from cfk_plugin.errors import CFKError, HostOnly, LedgerError, ModelError, PluginError, quiet
 from cfk_plugin.hookspecs import Finding, Progress, Proposal, Protector, Task
 from cfk_plugin.plugins import PluginManager, worst
@@ -307,9 +308,9 @@ class Pipeline(HostOnly):
             verdicts = self._with_k_effective(batch, verdicts)
         if batch.entries is not None:
             verdicts = self._with_answer_facts(batch, verdicts)
-        telling = (
-            getattr(self.guarantee.partition, "telling", None) or self.population.schema.telling
-        )
+        telling = getattr(self.guarantee.partition, "telling", None)
+        if telling is None:
+            telling = Telling(self.population.schema.wording)
         outcomes: Iterable[Outcome] = repeat(self.goal.outcome(self.model.classes))
         if self.goal.is_opposite:
             facts = repeat(None) if batch.factual is None else batch.factual

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from base64 import b64encode
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from hashlib import sha256
 from itertools import pairwise
 from typing import Any
@@ -19,14 +19,14 @@ from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import (
     Interval,
     Part,
-    Phrase,
+    natural,
     part_from_dict,
     part_of,
     part_to_text,
     to_text,
-    told,
 )
 from cfk_plugin.data.values import to_number
+from cfk_plugin.data.wording import Wording, values_of
 from cfk_plugin.errors import InputError
 from cfk_plugin.metrics.information import ncp_by_attribute
 from cfk_plugin.protection.partition import OUTSIDE
@@ -39,6 +39,8 @@ _FLOORS = ("k_desired_at_least", "k_consistent_at_least")
 _SAID = ("outcome", "region", "released", "withheld")
 # JSON: an entry as files have it, and what all entries have in common
 _ENTRY, _CATALOGUE = "entry", "catalogue"
+# Sections of a language that the page writes sentences with.
+_LANGUAGE_OF_PAGE = ("numbers", "dates", "values", "changes", "answers")
 _OWN = ("outcome", *_FIGURES, *_FLOORS, _ENTRY, _CATALOGUE)
 
 
@@ -52,7 +54,12 @@ def publish(entries: Iterable[Entry]) -> list[GeneralizedCounterfactual]:
         for entry in entries
         if isinstance(entry, GeneralizedCounterfactual)
     }
-    return [replace(distinct[place], query=i) for i, place in enumerate(sorted(distinct))]
+    published = []
+    for i, place in enumerate(sorted(distinct)):
+        entry = distinct[place]
+        # `replace` does not see the field telling, which is hidden from printers.
+        published.append(replace(entry, query=i, telling=entry.telling))
+    return published
 
 
 def order_key(entry: Mapping[str, Any]) -> tuple[float, str]:
@@ -177,11 +184,9 @@ def catalogue_page(
     if not isinstance(policy, PrivacyPolicy) or policy.guarantee != "catalogue":
         raise InputError("these are no entries of a catalogue; give KAnonymizer.published()")
     schema = population.schema
-    phrases = schema.telling.phrases
+    wording = schema.wording
     features = [
-        _feature(
-            population.domains[name], entries, name in schema.quasi_identifiers, phrases.get(name)
-        )
+        _feature(population.domains[name], entries, name in schema.quasi_identifiers, wording)
         for name in sorted(schema.features, key=lambda name: name not in schema.quasi_identifiers)
     ]
     certificates = [entry.certificate for entry in entries]
@@ -190,6 +195,9 @@ def catalogue_page(
         "k": policy.k,
         "features": features,
         "outcomes": _coded(str(entry.outcome) for entry in entries),
+        "clauses": _coded(wording.outcome(entry.outcome) for entry in entries),
+        "percent": wording.language.unit("percent").other,
+        "language": {name: wording.language.sections[name] for name in _LANGUAGE_OF_PAGE},
         "width": _coded(round(loss, 12) for loss in _half_widths(entries, population)),
         "people": _coded(certificate.k for certificate in certificates),
         "coarse": _coded(map(int, is_coarse)),
@@ -250,13 +258,12 @@ def _feature(
     domain: Domain,
     entries: Sequence[GeneralizedCounterfactual],
     is_quasi: bool,
-    phrase: Phrase | None,
+    wording: Wording,
 ) -> dict[str, Any]:
     """Return the form field of an attribute, and what each entry says of it: -1 where it is
     withheld.
     """
     name = domain.attribute.name
-    phrase = phrase or Phrase.default(name)
     codes: dict[Part, int] = {}
     titles: dict[Part, str | None] = {}
     at = []
@@ -268,7 +275,8 @@ def _feature(
     found: dict[str, Any] = {
         "name": name,
         "at": at,
-        "phrase": [phrase.more, phrase.less, phrase.equal],
+        "described": [wording.described(name, part, titles[part]) for part in codes],
+        "chosen": name not in wording.nobody_chooses,
     }
     found |= {"change": domain.attribute.change, "outside": OUTSIDE if is_quasi else 0}
     if domain.is_numeric:
@@ -289,6 +297,8 @@ def _feature(
             "kind": "date" if domain.is_date else "number",
             "range": span,
             "parts": ranges,
+            "unit": asdict(wording.unit(name)),
+            "own": wording.form_of_own(name),
         }
     listed = {part: _values(part) for part in codes}
     options = {value for values, _ in listed.values() for value in values}
@@ -302,10 +312,18 @@ def _feature(
     )
     place = {value: i for i, value in enumerate(line)}
     sets = [
-        [[place[v] for v in values], missing, told(part, titles[part])]
+        [[place[v] for v in values], missing, titles[part] or part_to_text(part)]
         for part, (values, missing) in listed.items()
     ]
-    return found | {"kind": "choice", "options": line, "parts": sets}
+    # As they were released: True is said as "yes", and not as "True".
+    spelled = {to_text(value): value for part in codes for value in values_of(part)}
+    if is_quasi:
+        spelled |= {to_text(value): value for value in domain.values}
+    words = []
+    for option in line:
+        value = natural(spelled[option])
+        words.append(wording.own(name, value, frozenset({value})))
+    return found | {"kind": "choice", "options": line, "parts": sets, "words": words}
 
 
 def _range(part: Part, *, is_date: bool) -> Any:
@@ -315,7 +333,7 @@ def _range(part: Part, *, is_date: bool) -> Any:
     if not isinstance(part, Interval) or part.low is None:
         return [None, None, 1, "missing"]
     if is_date:
-        return [to_number(part.low), to_number(part.high), int(part.missing), told(part)]
+        return [to_number(part.low), to_number(part.high), int(part.missing), part_to_text(part)]
     low, high = (str(Interval(end, end)) for end in (part.low, part.high))
     return low if low == high and not part.missing else [low, high, int(part.missing)]
 

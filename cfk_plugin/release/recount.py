@@ -129,6 +129,7 @@ def examine(
         model=judge is not None,
         rerun=rerun,
         is_catalogue=is_catalogue,
+        has_sentences=any("sentence" in entry for entry in content["explanations"]),
     )
     if isinstance(policy, PrivacyPolicy) and "least_pureness" not in content:
         report.findings.append(Finding("least_pureness", "is missing"))
@@ -254,6 +255,7 @@ def _unchecked(
     model: bool,
     rerun: bool,
     is_catalogue: bool,
+    has_sentences: bool,
 ) -> list[str]:
     """Return what was not checked, with the option that checks it where there is one."""
     guarantee = policy.guarantee if isinstance(policy, PrivacyPolicy) else None
@@ -278,6 +280,7 @@ def _unchecked(
         ),
         "that no answer was taken out together with its number": is_catalogue,
         "why explanations were withheld": guarantee is None or is_catalogue,
+        "that sentences say what their entries say": not has_sentences,
     }
     return [what for what, is_checked in checked.items() if not is_checked]
 

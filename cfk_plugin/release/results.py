@@ -12,20 +12,20 @@ from dataclasses import asdict, dataclass, field, fields
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, get_args
 
-from cfk_plugin.data.display import Telling, card, facts, marked, picture, table
+from cfk_plugin.data.display import card, facts, marked, picture, table
 from cfk_plugin.data.intake import require_person
 from cfk_plugin.data.policy import Outcome, PrivacyPolicy, plain_settings, sha256_of
 from cfk_plugin.data.region import (
     Interval,
     Part,
-    PhraseParts,
     Region,
     json_value,
     natural,
     part_of,
     part_to_text,
-    sentence,
 )
+from cfk_plugin.data.sentences import Answer, Message, Telling, message
+from cfk_plugin.data.wording import Wording
 from cfk_plugin.errors import HostOnly, InputError, PolicyError
 
 if TYPE_CHECKING:
@@ -313,21 +313,51 @@ class _ReleasedEntry:
         }
         return {**said, **dict.fromkeys(self.withheld, "withheld")}
 
+    @abstractmethod
+    def answer(self) -> Answer:
+        """Return what the explanation says, as far as a sentence needs it."""
+
     def text(
         self,
         factual: Mapping[str, Any] | pd.Series[Any] | None = None,
-        phrases: Mapping[str, PhraseParts] | None = None,
+        wording: Wording | None = None,
     ) -> str:
-        """Write the explanation as a sentence for a person.
+        """Write the explanation for the person who asked, in one or a few sentences.
 
-        Without `factual`, the person's value of every feature, the sentence names everything;
-        `phrases` say how changes are said, by attribute, instead of the schema's.
+        Parameters
+        ----------
+        factual : mapping or Series, optional
+            The person's own value of every feature. They stand beside the new ones, and what needs
+            no change is left out. Without them the text names everything.
+        wording : Wording, optional
+            Other words, or another language, than the schema's.
+
+        Returns
+        -------
+        str
+
+        Raises
+        ------
+        InputError
+            If `factual` is not one person's values, or lacks a feature.
         """
-        parts = self.parts()
+        return str(self.message(factual, wording))
+
+    def message(
+        self,
+        factual: Mapping[str, Any] | pd.Series[Any] | None = None,
+        wording: Wording | None = None,
+    ) -> Message:
+        """Return the same as `text` in parts: lead, changes and notes, for pages with a list."""
+        answer = self.answer()
         if factual is not None:
-            require_person(factual, parts)
-        known = getattr(self, "telling", _PLAINLY).phrases
-        return sentence(parts, factual, {**known, **(phrases or {})}, self.titles, self.withheld)
+            require_person(factual, answer.parts)
+        own_wording = getattr(self, "telling", _PLAINLY).wording
+        return message(answer, factual, own_wording if wording is None else wording)
+
+    def __str__(self) -> str:
+        """Return the sentence, without the person's own values."""
+        return self.text()
 
     def _repr_html_(self) -> str:
         """Return sentence, figures, and where the region is among those of all groups."""
@@ -412,12 +442,15 @@ class PrototypeCounterfactual(_ReleasedEntry):
         Shared with all other answers of the fit.
     telling : Telling
         What helps to show it but is no part of it: wording.
+    outcome : Outcome
+        The outcome that was asked for.
     """
 
     query: int
     values: Mapping[str, Any]
     certificate: PrototypeCertificate
     telling: Telling = field(default=_PLAINLY, repr=False, compare=False)
+    outcome: Outcome = Outcome()  # noqa: RUF009 - frozen
 
     _figures = ("guarantee", "epsilon", "delta")
     _texts = ("prototype", "certificate")
@@ -435,6 +468,10 @@ class PrototypeCounterfactual(_ReleasedEntry):
     def parts(self) -> dict[str, Part]:
         """Return every feature with its single value."""
         return {name: part_of(value) for name, value in self.values.items()}
+
+    def answer(self) -> Answer:
+        """Return what the prototype says: a single value of every feature."""
+        return Answer(parts=self.parts(), outcome=self.outcome, nodes=self.titles)
 
     def to_dict(self) -> dict[str, Any]:
         """Return what may leave, as JSON-ready values."""
@@ -491,6 +528,69 @@ WITHHOLDING_REASONS: Mapping[str, str] = MappingProxyType(
     }
 )
 """Why an explanation is withheld: code and plain words. Neither depends on a value of a row."""
+
+TEXT_FOR_CUSTOMER: Mapping[str, str] = MappingProxyType(
+    {
+        "none_found": "found_none",
+        "not_desired": "found_none",
+        "unknown_category": "input",
+        "missing_value": "input",
+        "invalid_value": "input",
+        "outside_domain": "input",
+        "infeasible": "privacy",
+        "no_actionable_answer": "none_open",
+        "no_other_answer": "no_more",
+        "pureness_below_floor": "found_none",
+        "ncp_above_ceiling": "privacy",
+        "l_diversity": "privacy",
+        "t_closeness": "privacy",
+        "verification_failed": "technical",
+        "intersection": "privacy",
+        "too_few_remain": "privacy",
+        "too_few_new": "privacy",
+        "ledger_failed": "technical",
+        "not_recorded": "technical",
+        "protector_failed": "technical",
+        "model_failed": "technical",
+        "explainer_failed": "technical",
+    }
+)
+"""Reason for withholding to the text of a language's file that the person who asked reads."""
+
+REMEDIES: Mapping[str, str] = MappingProxyType(
+    {
+        "none_found": "try other settings of the explainer, or answer from the catalogue",
+        "not_desired": "check `desired`; generators that round can lose the outcome",
+        "unknown_category": (
+            "check the spelling, or build the population from the rows that the explainer uses"
+        ),
+        "missing_value": "give a value, or impute it before you ask",
+        "invalid_value": "give one finite number, date or category",
+        "outside_domain": "check the value, or the schema's `bounds`",
+        "infeasible": "choose a smaller k, or take more rows",
+        "no_actionable_answer": "look at which columns the schema or the call holds fixed",
+        "no_other_answer": "ask for fewer answers",
+        "pureness_below_floor": (
+            "choose a lower `min_pureness`, a smaller k, or another counterfactual"
+        ),
+        "ncp_above_ceiling": (
+            "choose a higher `max_ncp`, a smaller k, or a coarser description of the data"
+        ),
+        "l_diversity": "choose a smaller `l`",
+        "t_closeness": "choose a larger `t`",
+        "verification_failed": "report it to the protector's author: this is a defect",
+        "intersection": "keep policy, population and model as they were",
+        "too_few_remain": "nothing: they left, or another k is asked for",
+        "too_few_new": "publish again when more people have joined, or use shared values",
+        "ledger_failed": "look into the log `cfk_plugin`, and run `cfk ledger verify`",
+        "not_recorded": "make room on the disk, and run `cfk spool flush`",
+        "protector_failed": ("look into the log `cfk_plugin`, which names the class of the error"),
+        "model_failed": "call the model on the counterfactuals yourself",
+        "explainer_failed": "call the explainer on the queries yourself",
+    }
+)
+"""Reason for withholding to what an operator can do about it."""
+
 _BY_LEDGER = ("intersection", "too_few_remain", "too_few_new")
 
 
@@ -759,6 +859,17 @@ class GeneralizedCounterfactual(_ReleasedEntry):
             **{name: part_of(value) for name, value in self.released.items()},
         }
 
+    def answer(self) -> Answer:
+        """Return what the explanation says of every feature."""
+        return Answer(
+            parts=self.parts(),
+            outcome=self.outcome,
+            nodes=self.titles,
+            withheld=self.withheld,
+            unchanged=self.recount.unchanged,
+            pureness=self.certificate.pureness,
+        )
+
     def to_dict(self) -> dict[str, Any]:
         """Return what may leave, as JSON-ready values."""
         return {
@@ -810,13 +921,29 @@ class Withheld:
         """Leave out of pickles and copies what is for the data holder."""
         return Withheld, (self.query, self.reason, self.columns)
 
-    def text(self, factual: object = None, phrases: object = None) -> str:  # noqa: ARG002 - as a released entry takes
-        """Say that the explanation is withheld, and why."""
+    def text(self, factual: object = None, wording: Wording | None = None) -> str:  # noqa: ARG002 - as a released entry takes
+        """Tell the person who asked, without technical terms, that there is no explanation."""
+        return str(self.message(None, wording))
+
+    def message(self, factual: object = None, wording: Wording | None = None) -> Message:  # noqa: ARG002 - as a released entry takes
+        """Return the text as a message without changes."""
+        language = _PLAINLY.wording.language if wording is None else wording.language
+        columns = f": {', '.join(self.columns)}" if self.columns else ""
+        kind = TEXT_FOR_CUSTOMER[self.reason]
+        return Message(language.frame("withheld", kind, columns=columns), ())
+
+    def text_for_operator(self) -> str:
+        """Say why the explanation is withheld, and what can be done about it."""
         where = f" ({', '.join(self.columns)})" if self.columns else ""
-        return f"This explanation is withheld: {WITHHOLDING_REASONS[self.reason]}{where}."
+        reason = WITHHOLDING_REASONS[self.reason]
+        return f"{self.reason}: {reason}{where}; {REMEDIES[self.reason]}"
+
+    def __str__(self) -> str:
+        """Return the text for the person who asked."""
+        return self.text()
 
     def _repr_html_(self) -> str:
-        return card(f"Withheld explanation, query {self.query}", self.text())
+        return card(f"Withheld explanation, query {self.query}", self.text_for_operator())
 
     def to_dict(self) -> dict[str, Any]:
         """Return what may leave, as JSON-ready values."""

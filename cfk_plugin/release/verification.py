@@ -17,7 +17,6 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from cfk_plugin.data.constraints import Constraints, Offers
-from cfk_plugin.data.display import Telling
 from cfk_plugin.data.domain import (
     INVALID,
     UNEXPECTED_MISSING,
@@ -35,6 +34,7 @@ from cfk_plugin.data.policy import Mask, Outcome, PrivacyPolicy
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import Interval, Part, Region, part_of
 from cfk_plugin.data.sealing import SealedRegion
+from cfk_plugin.data.sentences import Telling
 from cfk_plugin.errors import HostOnly
 from cfk_plugin.hookspecs import Proposal
 from cfk_plugin.metrics.information import ncp_by_attribute, weigh_losses

@@ -200,7 +200,10 @@ class RequestHandler:
         factual = {
             name: self._factual(intake, j, entry.query) for j, name in enumerate(self._features)
         }
-        return record_of(entry, factual, self._features, self._population.domains)
+        population = self._population
+        return record_of(
+            entry, factual, self._features, population.domains, wording=population.schema.wording
+        )
 
     def _factual(self, intake: Intake, j: int, query: int) -> Any:
         """Return a value of the person who asks in the population's type: a number or date, not

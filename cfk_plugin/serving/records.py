@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from cfk_plugin.data.region import Interval, Part, json_value
+from cfk_plugin.data.wording import Wording
 from cfk_plugin.errors import AdapterError, CFKError, LedgerError, ModelError, quiet
 from cfk_plugin.release.results import Entry, Withheld
 
@@ -76,6 +77,7 @@ def record_of(
     names: Sequence[str],
     domains: Mapping[str, Domain],
     known: Known | None = None,
+    wording: Wording | None = None,
 ) -> dict[str, Any]:
     """Return what may leave of an entry, as JSON-ready values.
 
@@ -87,10 +89,10 @@ def record_of(
     """
     try:
         with quiet("{}", CFKError):
-            return _written(entry, factual, names, domains, {} if known is None else known)
+            return _written(entry, factual, names, domains, {} if known is None else known, wording)
     except CFKError as failure:  # its text is the class of what was raised
         _log.warning("an explanation is withheld, as it could not be written: %s", failure)
-    return _written(Withheld(entry.query, "protector_failed"), None, (), {}, {})
+    return _written(Withheld(entry.query, "protector_failed"), None, (), {}, {}, wording)
 
 
 def _written(
@@ -99,14 +101,15 @@ def _written(
     names: Sequence[str],
     domains: Mapping[str, Domain],
     known: Known,
+    wording: Wording | None,
 ) -> dict[str, Any]:
     parts: Mapping[str, Part] = {}
     certificate, reason, told = None, None, None
     if isinstance(entry, Withheld):
-        reason, told, names = entry.reason, entry.text(), ()
+        reason, told, names = entry.reason, entry.text(wording=wording), ()
     else:
         parts, certificate = entry.parts(), entry.certificate
-        told = None if factual is None else entry.text(factual)
+        told = None if factual is None else entry.text(factual, wording)
     figures = {name: getattr(certificate, name, None) for name in ("k", "ncp", "pureness")}
     record = {
         "query": entry.query,

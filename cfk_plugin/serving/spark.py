@@ -209,11 +209,13 @@ class _Job:
         anonymizer = self._opened()
         population, n = anonymizer.population_, self.features
         names, domains, known = population.schema.features, population.domains, Known()
+        wording = population.schema.wording
         if self.asked is not None:
             asking: Sequence[Any] = population.conform(batch.iloc[:, :n]).to_dict("records")
             answers = anonymizer.explain(batch.iloc[:, :n], **self.asked)
             return [
-                record_of(entry, asking[entry.query], names, domains, known) for entry in answers
+                record_of(entry, asking[entry.query], names, domains, known, wording)
+                for entry in answers
             ]
         facts = (
             batch.iloc[:, n : 2 * n].set_axis(batch.columns[:n], axis=1)
@@ -224,7 +226,10 @@ class _Job:
         if facts is not None:
             told = population.conform(facts).to_dict("records")
         entries = anonymizer.transform(batch.iloc[:, :n], facts)
-        return [record_of(entry, told[i], names, domains, known) for i, entry in enumerate(entries)]
+        return [
+            record_of(entry, told[i], names, domains, known, wording)
+            for i, entry in enumerate(entries)
+        ]
 
     def _opened(self) -> KAnonymizer:
         if self.digest not in _OPENED:

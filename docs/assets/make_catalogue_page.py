@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 from PIL import Image
 
 from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Schema
-from cfk_plugin.demo import PHRASES, load_patients
+from cfk_plugin.demo import OUTCOMES, TITLES, UNITS, load_patients
 from cfk_plugin.release.publication import catalogue_page
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -31,7 +31,12 @@ def main() -> None:
     data = load_patients(patients=5)
     train = data.train.drop(columns="progression")
     schema = Schema.from_frame(
-        train, quasi_identifiers=["age", "sex", "bmi"], nominal=["sex"], phrases=PHRASES
+        train,
+        quasi_identifiers=["age", "sex", "bmi"],
+        nominal=["sex"],
+        titles=TITLES,
+        units=UNITS,
+        outcomes=OUTCOMES,
     )
     population = Population.from_frame(train, schema, key=b"picture")
     anonymizer = KAnonymizer(policy=PrivacyPolicy(k=10, guarantee="catalogue"))

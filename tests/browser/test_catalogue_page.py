@@ -239,6 +239,11 @@ def ask(
     return None if at is None else int(at), said
 
 
+def sentence_of(entry: Any, query: dict[str, Any]) -> str:
+    """Return what the page says: of a job that no entry has, it knows only that it is another."""
+    return entry.text(query).replace("“something else”", "another value")
+
+
 @pytest.mark.parametrize("fixes", [0, 1, 3])
 def test_the_page_finds_the_nearest_entry_that_keeps_what_cannot_change(
     started: Browser, published: tuple[Explanations, Population], address: str, fixes: int
@@ -258,7 +263,7 @@ def test_the_page_finds_the_nearest_entry_that_keeps_what_cannot_change(
             assert at == int(np.argmax(away <= away.min() + 1e-9))
             entry = entries[at]
             assert isinstance(entry, GeneralizedCounterfactual)
-            assert said == entry.text(query)
+            assert said == sentence_of(entry, query)
     assert none_left < 50 if fixes else none_left == 0
     assert none_left > 0 or fixes < 3
 
@@ -321,11 +326,45 @@ def test_bins_count_as_ranges_and_what_is_withheld_is_said_and_cannot_be_kept(
                 assert at == (
                     int(np.argmax(away <= away.min() + 1e-9)) if np.isfinite(away).any() else None
                 )
-                assert at is None or said == entries[at].text(query)
+                assert at is None or said == sentence_of(entries[at], query)
                 told = found.run("() => document.getElementById('more').textContent")
                 assert at is None or ("in the place of theirs" in told) == (
                     not entries[at].withheld and not entries[at].recount.binned  # type: ignore[union-attr]
                 )
+
+
+WORDS: dict[str, dict[str, Any]] = {
+    "en": {
+        "titles": {"pay": "pay", "city": "a home in", "grade": "a grade"},
+        "units": {"age": "year", "pay": "EUR", "debt": "share"},
+        "phrases": {"job": {"clerk": "work as a clerk", "nurse": "work as a nurse"}},
+        "outcomes": {"all": "you would get everything", "*": "you would get less"},
+    },
+    "de": {
+        "titles": {"debt": "Schulden"},
+        "units": {"debt": "EUR"},
+        "phrases": {"pay": "{} {Euro|Euros}", "since": "einem Beginn am {}"},
+        "language": "de",
+    },
+}
+
+
+@pytest.mark.parametrize("language", WORDS)
+def test_the_page_says_it_in_the_words_of_the_schema(
+    started: Browser, tmp_path: Path, language: str
+) -> None:
+    anonymizer = fitted(changes=WORDS[language])
+    entries = anonymizer.published()
+    with visit(started, written(page_of(entries, anonymizer.population_), tmp_path)) as found:
+        for query, fixed, outcome in queries(0, 60):
+            if query["job"] == "something else":
+                continue
+            # Counts in words, money below zero, and a number of five digits.
+            for pay in (query["pay"], 1, 0, -7, 12_345):
+                asked = {**query, "pay": pay}
+                at, said = ask(found, asked, fixed, outcome)
+                assert at is not None
+                assert said == entries[at].text(asked)
 
 
 def test_what_the_schema_says_of_changes_holds_for_everybody(
@@ -344,7 +383,7 @@ def test_what_the_schema_says_of_changes_holds_for_everybody(
             assert at == (
                 int(np.argmax(away <= away.min() + 1e-9)) if np.isfinite(away).any() else None
             )
-            assert at is None or said == entries[at].text(query)
+            assert at is None or said == sentence_of(entries[at], query)
         assert asked == {True, False}
         ask(found, {**query, "tall_or_short": None}, set(), outcome)
         assert found.page.locator("#said").inner_text() == "tall_or_short is needed."
@@ -455,7 +494,7 @@ def test_the_keyboard_alone_is_enough(started: Browser, address: str) -> None:
         assert order == ["wish", *places, "submit"]
         said = found.page.locator("#said")
         assert said.get_attribute("role") == "status"
-        assert said.inner_text().startswith(("If you", "Nothing ", "No explanation "))
+        assert said.inner_text().startswith(("The model would predict “all”", "No explanation "))
         row = found.page.locator("tbody tr", has_text="city")
         assert row.locator("td").nth(0).inner_text() == "Namur"
         assert row.locator("td").nth(2).inner_text() == "no"
@@ -531,6 +570,7 @@ def test_the_page_holds_values_of_entries_alone(published: tuple[Explanations, P
     assert found is not None
     data = json.loads(found[1])
     entries = published[0].generalized
+    wording = published[1].schema.wording
     for feature in data["features"]:
         if feature["kind"] == "choice":
             said = {v for e in entries for v in values_of(e.parts()[feature["name"]])}
@@ -538,7 +578,17 @@ def test_the_page_holds_values_of_entries_alone(published: tuple[Explanations, P
         else:
             told = {str(e.parts()[feature["name"]]) for e in entries}
             assert len(feature["parts"]) == len(told)
-    assert {*data} == {"k", "features", "outcomes", "width", "people", "coarse", "pureness"}
+        assert set(feature["described"]) == {
+            wording.described(
+                feature["name"], e.parts()[feature["name"]], e.titles.get(feature["name"])
+            )
+            for e in entries
+        }
+    assert set(data["clauses"]["values"]) == {wording.outcome(e.outcome) for e in entries}
+    english = wording.language.sections
+    assert all(data["language"][name] == english[name] for name in data["language"])
+    figures = {"k", "features", "outcomes", "width", "people", "coarse", "pureness"}
+    assert {*data} == figures | {"clauses", "language", "percent"}
 
 
 def values_of(part: Part) -> set[str]:

@@ -37,7 +37,7 @@ def test_the_demo_tells_its_story_and_logs_it(tmp_path: Path) -> None:
     for text in (
         "before",
         "after",
-        "If you",
+        "The model would predict a slow progression",
         "people fit this",
         "nearest unlike neighbour",
         "DiCE",

@@ -29,7 +29,8 @@ from cfk_plugin.cli import app
 from cfk_plugin.data.formats import faults, schemas
 from cfk_plugin.data.model import OUTCOMES
 from cfk_plugin.data.schema import Attribute, Change, Hierarchy, Kind, Role
-from cfk_plugin.data.sealing import BUNDLE_VERSION, Phrase
+from cfk_plugin.data.sealing import BUNDLE_VERSION
+from cfk_plugin.data.wording import Unit, Wording, shipped_languages
 from cfk_plugin.frontier import SCHEMA_VERSION as FRONTIER_VERSION
 from cfk_plugin.frontier import Baseline, Frontier, Point, frontier
 from cfk_plugin.hookspecs import Finding
@@ -119,6 +120,8 @@ BOUND = EpsilonAudit(
     main=COIN,
     tpr=COIN,
 )
+LANGUAGES = Path(__file__).parents[2] / "cfk_plugin" / "languages"
+ENGLISH = json.loads((LANGUAGES / "en.json").read_text("utf-8"))
 ALL = {
     "schema_version": 1,
     "kind": "all",
@@ -227,7 +230,8 @@ def test_a_bundle_with_every_declaration_is_valid(tmp_path: Path) -> None:
         bounds={"age": [0, 99]},
         bins={"pay": [0, 12, 30]},
         immutable=["smoker"],
-        phrases={"city": "lived in {}"},
+        phrases={"city": "a home in {}"},
+        language={**ENGLISH, "language": "plain"},
     )
     anonymizer = KAnonymizer(policy=PrivacyPolicy(k=3, private_values="shared"))
     anonymizer.fit(Population.from_frame(rows, schema), lambda table: table["pay"] > 9, "opposite")
@@ -377,7 +381,7 @@ HARMS: dict[str, tuple[str, Callable[[Any], object]]] = {
     "a schema: one bound": ("a schema", lambda schema: schema.update(bounds={"age": [0]})),
     "a schema: another phrase": (
         "a schema",
-        lambda schema: schema.update(phrases={"age": {"most": "{}"}}),
+        lambda schema: schema.update(phrases={"age": {"most": 3}}),
     ),
     "a policy: a k of one": ("a policy", lambda policy: policy.update(k=1)),
     "a policy: k as text": ("a policy", lambda policy: policy.update(k="7")),
@@ -502,7 +506,17 @@ def test_keys_of_a_bundle_are_those_of_the_code() -> None:
     assert names_of(Attribute) == keys("bundle-1", "attribute")
     attribute = schemas()["bundle-1"]["$defs"]["attribute"]["properties"]
     assert names_of(Hierarchy) == set(attribute["hierarchy"]["properties"])
-    assert names_of(Phrase) == set(attribute["phrase"]["properties"])
+    assert names_of(Wording) == keys("bundle-1", "wording")
+
+
+def test_keys_of_a_language_are_those_of_the_code() -> None:
+    assert set(ENGLISH) == keys("language-1")
+    assert names_of(Unit) == set(
+        schemas()["language-1"]["properties"]["units"]["additionalProperties"]["properties"]
+    )
+    for code in shipped_languages():
+        language = json.loads((LANGUAGES / f"{code}.json").read_text("utf-8"))
+        assert faults(language, "language-1") == []
 
 
 def written_out(node: Any, definitions: Any) -> Any:

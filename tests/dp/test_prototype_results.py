@@ -162,5 +162,6 @@ def test_repr_names_the_guarantee_and_the_sentence_tells_changes_alone() -> None
     assert "query=4" in shown
     assert "guarantee='pure', epsilon=1.0" in shown
     assert prototype().text({"age": 29, "city": "Ghent", "salary": 60.0}) == (
-        "If you were 2 years older and your salary were lower by 7.5, the outcome would be the desired one."
+        "The outcome would be the desired one with two changes: salary 52.5 instead of 60 and an age"
+        " of 31 years instead of 29."
     )

@@ -113,7 +113,7 @@ def test_every_answer_is_a_declared_row_with_the_desired_outcome_and_the_certifi
     assert result[0].certificate is public.certificate_
     assert set(result[0].values) == {"age", "town", "pay", "member"}
     assert type(result[0].values["age"]) is int
-    assert result[0].text(QUERIES.iloc[0]).startswith("If you")
+    assert result[0].text(QUERIES.iloc[0]).startswith("The model would predict")
     assert "OpenDP" in public.certificate_.mechanism
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from cfk_plugin import Explanations
+from cfk_plugin.data.sentences import Message
 from cfk_plugin.release import results
 from frozen_records import Recording, StoredRecording, differences, file_of, read, record_of
 from frozen_settings import LABEL, Case, fit_counted, loan_population, transform
@@ -120,9 +121,11 @@ def test_wording_is_not_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     before = [record_of(explanation) for explanation in lookup_explanations()]
     reworded = dict.fromkeys(results.WITHHOLDING_REASONS, "other words")
     monkeypatch.setattr(results, "WITHHOLDING_REASONS", reworded)
-    monkeypatch.setattr(results, "sentence", lambda *parts: "another sentence")
+    another = Message("another sentence", ())
+    monkeypatch.setattr(results, "message", lambda *parts: another)
     explanations = lookup_explanations()
     texts = explanations.text(Case.of(LABEL).factuals.tail(5))
     assert "another sentence" in texts
-    assert "This explanation is withheld: other words (age)." in texts
+    operator = [entry.text_for_operator() for entry in explanations.withheld]
+    assert any(": other words (age); " in text for text in operator)
     assert [record_of(explanation) for explanation in explanations] == before

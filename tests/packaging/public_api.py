@@ -25,7 +25,7 @@ from cfk_plugin import _files, errors, frontier, hookspecs
 from cfk_plugin.audit import epsilon as audit_epsilon
 from cfk_plugin.audit import result as audit_result
 from cfk_plugin.cli import app
-from cfk_plugin.data import sealing
+from cfk_plugin.data import sealing, wording
 from cfk_plugin.metrics import provenance
 from cfk_plugin.records import chain, record, spool, summary, tally
 from cfk_plugin.release import explanations, results, signing
@@ -62,6 +62,7 @@ FORMATS = {
     "policy": _files.POLICY_VERSION,
     "spool": spool.SPOOL_VERSION,
     "frontier": frontier.SCHEMA_VERSION,
+    "language": wording.LANGUAGE_VERSION,
 }
 
 

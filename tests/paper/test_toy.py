@@ -11,7 +11,7 @@ import pytest
 
 import toy
 from cfk_plugin import GeneralizedCounterfactual, Interval, KAnonymizer, PrivacyPolicy, metrics
-from cfk_plugin.data.region import Phrase
+from cfk_plugin.data.wording import Wording
 from cfk_plugin.hookspecs import Proposal, Protector, Task
 from cfk_plugin.protection import ExactProtector, GraspProtector
 
@@ -89,13 +89,18 @@ def test_private_values_single_out_fiona_and_ingrid() -> None:
 
 def test_the_sentence_of_the_paper() -> None:
     found = explain(PaperRegion())
-    assert "3–6 years older" in found.text(toy.LISA)
-    phrases = {
-        "City": Phrase("", "", "lived in {}"),
-        "Salary": Phrase("earned ${}K more", "earned ${}K less", "${}K"),
-    }
-    said = "If you were 3–6 years older, lived in Antwerp and earned $10K more, the outcome would be the desired one."
-    assert found.text(toy.LISA, phrases) == said
+    # The paper: "If you were 3 to 6 years older, lived in Antwerp and earned $10K more ..."
+    wording = Wording(
+        titles={"Salary": "a salary"},
+        units={"Salary": "thousand dollars"},
+        phrases={"City": "a home in {}"},
+        outcomes={toy.DESIRED: "your credit would be approved"},
+    )
+    assert found.text(toy.LISA, wording) == (
+        "Your credit would be approved with three changes: a home in “Antwerp” instead of"
+        " “Brussels”, a salary of 60 thousand dollars instead of 50 and an age of 24 to 27 years"
+        " instead of 21. This is true of 50% of the combinations of these values."
+    )
 
 
 def test_least_ncp_needs_ingrid_alone() -> None:

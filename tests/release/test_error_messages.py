@@ -28,7 +28,6 @@ from cfk_plugin.audit import Setting
 from cfk_plugin.audit.extraction import extraction
 from cfk_plugin.audit.membership import membership
 from cfk_plugin.audit.targets import RawOwner
-from cfk_plugin.data.region import Phrase
 from cfk_plugin.errors import AdapterError, CFKError, InputError
 from cfk_plugin.frontier import frontier
 from cfk_plugin.release.detection import Detector
@@ -273,8 +272,8 @@ WRONG: Mapping[str, tuple[Callable[[], Any], str]] = {
         lambda: ENTRY.text({"age": 1}),
         "factual: missing features ['city', 'pay']; give the person's value of each",
     ),
-    "text with a phrase": (
-        lambda: ENTRY.text(QUERIES.iloc[0], {"age": "years older {"}),
+    "words with a brace": (
+        lambda: declared(phrases={"age": "years older {"}),
         "column 'age': a phrase is a text such as",
     ),
 }
@@ -379,11 +378,3 @@ def test_numbers_of_numpy_are_numbers() -> None:
     assert Setting(FITTED, HIGH, seed=np.int64(1)).seed == 1  # type: ignore[arg-type]
     with pytest.raises(CFKError, match="min_pureness"):
         PrivacyPolicy(min_pureness=np.float64("nan"))  # no floor at all, if it were taken for None
-
-
-def test_a_mapping_and_a_phrase_make_a_sentence() -> None:
-    told = ENTRY.text(
-        {"age": 1, "city": "Ghent", "pay": 1},
-        {"age": Phrase("were {} older", "were {} younger", "{}")},
-    )
-    assert "older" in told

@@ -111,7 +111,7 @@ def test_explanations_are_a_table_of_what_was_released(explanations: Explanation
     assert head == ["query", "age", "city", "pay", "k", "NCP", "pureness"]
     for entry, row in zip(explanations, rows, strict=True):
         if entry.status == "withheld":
-            assert row == [str(entry.query), entry.text()]
+            assert row == [str(entry.query), entry.text_for_operator()]
         else:
             assert row[:4] == [str(entry.query), *(entry.cells()[name] for name in head[1:4])]
             assert float(row[4]) == entry.certificate.k
@@ -158,7 +158,7 @@ def test_an_explanation_says_its_sentence_and_draws_every_quasi_identifier(
     assert entry.text() in html.replace("&lt;", "<").replace("&gt;", ">")
     assert html.count("<svg") == 2
     assert {row[0] for row in Text(html).rows} >= {"age", "city", "pay", "k", "ncp", "pureness"}
-    assert explanations.withheld[0].text() in explanations.withheld[0]._repr_html_()
+    assert explanations.withheld[0].text_for_operator() in explanations.withheld[0]._repr_html_()
 
 
 def test_everything_is_escaped_small_and_without_a_colour_of_its_own(

@@ -25,7 +25,7 @@ def accepts(rows: pd.DataFrame) -> np.ndarray:
 
 def letters(train: pd.DataFrame, queries: pd.DataFrame) -> list[str]:
     schema = Schema.from_frame(
-        train, quasi_identifiers=["age"], phrases={"pay": {"more": "earned {} more"}}
+        train, quasi_identifiers=["age"], titles={"pay": "pay"}, units={"pay": "EUR"}
     )
     private = protect(
         lambda rows: train[train["pay"] > 50].iloc[: len(rows)],

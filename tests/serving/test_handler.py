@@ -151,7 +151,7 @@ def test_what_is_on_record_is_what_left(book: Book) -> None:
         assert [record["status"] for record in found] == ["released"] * 2, rows[1]
         assert json.dumps(found, allow_nan=False, ensure_ascii=False).encode()
         left |= {json.dumps(record["features"], sort_keys=True) for record in found}
-        assert all(record["sentence"].startswith("If you") for record in found)
+        assert all(record["sentence"].startswith("The model would predict") for record in found)
     assert 1 <= (before := book.on_record()) <= len(left) + 1
     book.answer([WHOLE])
     assert book.on_record() == before

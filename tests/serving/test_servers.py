@@ -156,7 +156,7 @@ def test_the_server_releases_what_the_library_releases_as_records(server: Server
             "features",
         ]
         assert [f["name"] for f in record["features"]] == list(QUERIES)
-        assert record["sentence"].startswith("If you")
+        assert record["sentence"].startswith("The model would predict")
         age, town = record["features"][:2]
         assert (age["low"], age["high"]) == (entry.region["age"].low, entry.region["age"].high)
         assert set(town["values"]) == set(entry.region["town"])

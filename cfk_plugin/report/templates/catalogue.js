@@ -91,52 +91,96 @@
 
   // --- how it is said ---
 
-  const listed = items => items.length === 1 ? items[0] : `${items.slice(0, -1).join(", ")} and ${items.at(-1)}`;
+  const language = data.language;
 
-  /** Read a number as it is written: digits, and how many of them are behind the point. */
-  function decimal(text) {
-    const [mantissa, exponent = "0"] = text.toLowerCase().split("e"), [whole, part = ""] = mantissa.split(".");
-    let digits = BigInt(whole.replace("+", "").replace("-", "") + part || "0"), scale = part.length - Number(exponent);
-    if (mantissa.startsWith("-")) digits = -digits;
-    return scale < 0 ? [digits * 10n ** BigInt(-scale), 0] : [digits, scale];
+  /** Fill the texts of a language's file, whose places are {named}; {} takes the only value there is. */
+  const fill = (frame, values) => frame.replace(/\{(\w*)\}/g, (_, name) => typeof values === "string" ? values : values[name]);
+
+  /** List with "and"; with semicolons where an item itself has a comma. */
+  function join(items) {
+    if (items.length === 1) return items[0];
+    const hasCommas = items.some(item => item.includes(", "));
+    const frame = language.changes[hasCommas && items.length > 2 ? "both_after_commas" : "both"];
+    return fill(frame, {first: items.slice(0, -1).join(hasCommas ? "; " : ", "), last: items.at(-1)});
   }
 
-  /** Return how far two numbers are apart, as they are written; null where a number cannot hold that. */
-  function apart(one, other) {
-    const [a, p] = decimal(one), [b, q] = decimal(other), scale = Math.max(p, q);
-    let digits = a * 10n ** BigInt(scale - p) - b * 10n ** BigInt(scale - q);
-    if (digits < 0n) digits = -digits;
-    if (scale === 0) return String(digits);
-    const text = String(digits).padStart(scale + 1, "0");
-    const found = `${text.slice(0, -scale)}.${text.slice(-scale)}`.replace(/\.?0+$/, "");
-    const [back, places] = decimal(String(Number(found)));
-    return back * 10n ** BigInt(Math.max(scale - places, 0)) === digits * 10n ** BigInt(Math.max(places - scale, 0)) ? found : null;
+  /** Write a number in full: text as it was entered, times a power of ten, grouped where it is long. */
+  function number(text, unit = {times: 1, decimals: null}) {
+    const [mantissa, exponent = "0"] = text.toLowerCase().split("e");
+    const [whole, part = ""] = mantissa.replace(/^[+-]/, "").split(".");
+    let digits = BigInt(whole + part || "0") * BigInt(unit.times), scale = part.length - Number(exponent);
+    if (scale < 0) [digits, scale] = [digits * 10n ** BigInt(-scale), 0];
+    const all = String(digits).padStart(scale + 1, "0"), cut = all.length - scale;
+    let before = all.slice(0, cut), after = all.slice(cut).replace(/0+$/, "");
+    const isMoney = unit.decimals !== null;
+    if (after && isMoney) after = after.padEnd(unit.decimals, "0");
+    if (isMoney || before.length >= 5) before = before.replace(/\B(?=(\d{3})+$)/g, language.numbers.group);
+    return (text.startsWith("-") ? "-" : "") + before + (after ? language.numbers.decimal + after : "");
   }
 
-  function change(feature, part, own) {
-    const [more, less, equal] = feature.phrase, fill = (phrase, what) =>
-      phrase.replace(/\{([^{}|]*)\|([^{}|]*)\}/g, (_, one, many) => what === "1" ? one : many).split("{}").join(what);
-    if (isRange(feature) ? part.empty : !part.values.size) return `your ${feature.name.replaceAll("_", " ")} were missing`;
-    if (feature.kind === "number" && !part.empty && !part.missing && !own.missing) {
-      const below = own.number < part.low, ends = [part.lowText, part.highText];
-      const [least, most] = (below ? ends : ends.reverse()).map(end => apart(end, own.text));
-      if (least !== null && most !== null) return fill(below ? more : less, least === most ? least : `${least}–${most}`);
+  function dateOf(text) {
+    const [day, time] = text.split(/[T ]/), [year, month, date] = day.split("-").map(Number);
+    const values = {day: date, month: language.dates.months[month - 1], year, time: time?.replace("Z", "+00:00").replace(/:00$/, "")};
+    return fill(language.dates[time && time !== "00:00:00" ? "moment" : "day"], values);
+  }
+
+  /** Return a value as it stands after "instead of". */
+  function ownText(feature, own) {
+    if (feature.kind === "choice") return own.code < 0 ? language.values.other : feature.words[own.code];
+    if (feature.kind === "date") return dateOf(own.text);
+    const words = language.numbers.words;
+    if (feature.own === "count" && Number.isInteger(own.number) && own.number >= 0) {
+      if (own.number === 0) return language.numbers.none;
+      return own.number < words.length ? words[own.number] : number(own.text);
     }
-    return fill(equal, part.said);
+    if (feature.own !== "measured") return number(own.text);
+    const {unit} = feature, text = number(own.text, unit), isOne = own.number * unit.times === 1;
+    if (!unit.is_repeated && unit.decimals === null) return text;
+    const frame = isOne ? unit.one : unit.other;
+    return text.startsWith("-") && !frame.startsWith("{}") ? "-" + fill(frame, text.slice(1)) : fill(frame, text);
+  }
+
+  /** Return how large a change is, from 0 to 1: a number relative to the larger one, a date to ten years. */
+  function sizeOf(feature, part, own) {
+    if (!isRange(feature) || own.missing || part.empty) return 1;
+    const near = own.number < part.low ? part.low : part.high, away = Math.abs(near - own.number);
+    if (feature.kind === "date") return Math.min(1, away / (10 * 365.25 * 24 * 3600));
+    const largest = Math.max(Math.abs(near), Math.abs(own.number));
+    return largest > 0 ? Math.min(1, away / largest) : 0;
+  }
+
+  function changesOf(i, own) {
+    const changes = [];
+    data.features.forEach((feature, j) => {
+      const code = feature.at[i], part = feature.read[code];
+      if (!part || contains(feature, part, own[j])) return;
+      const told = feature.described[code];
+      const text = own[j].missing
+        ? fill(language.changes.own_not_stated, {new: told})
+        : fill(language.changes.instead, {new: told, own: ownText(feature, own[j])});
+      changes.push({name: feature.name, text, size: sizeOf(feature, part, own[j]), chosen: feature.chosen});
+    });
+    return changes.sort((a, b) => b.size - a.size || (a.name < b.name ? -1 : 1));
   }
 
   function sentence(i, own) {
-    const changes = [], withheld = [];
-    data.features.forEach((feature, j) => {
-      const part = feature.read[feature.at[i]];
-      if (!part) withheld.push(feature.name.replaceAll("_", " "));
-      else if (!contains(feature, part, own[j])) changes.push(change(feature, part, own[j]));
-    });
-    const clauses = changes.filter(said => said.startsWith("your ")), verbs = changes.filter(said => !clauses.includes(said));
-    const remark = withheld.length ? ` (withheld: ${listed(withheld)})` : "";
-    return changes.length
-      ? `If ${verbs.length ? "you " : ""}${listed([...verbs, ...clauses])}, the outcome would be the desired one${remark}.`
-      : `Nothing in these attributes needs to change for the desired outcome${remark}.`;
+    const clause = data.clauses.values[data.clauses.at[i]], changes = changesOf(i, own), said = [];
+    const Clause = clause[0].toUpperCase() + clause.slice(1);
+    const say = (name, parts) => said.push(fill(language.answers[name], {outcome: clause, Outcome: Clause, ...parts}));
+    const texts = changes.filter(change => change.chosen).map(change => change.text);
+    const situation = changes.filter(change => !change.chosen).map(change => change.text);
+    const words = language.numbers.words, count = words[texts.length] ?? String(texts.length);
+    if (texts.length > 3) say("many", {count, changes: join(texts.slice(0, 3)), rest: join(texts.slice(3))});
+    else if (texts.length > 1) say("some", {count, changes: join(texts)});
+    else if (texts.length) say("one", {changes: texts[0]});
+    else if (!situation.length) say("no_change", {});
+    if (situation.length) say(texts.length ? "situation" : "only_situation", {changes: join(situation)});
+    const withheld = data.features.filter(feature => feature.at[i] < 0).map(feature => feature.name.replaceAll("_", " ")).sort();
+    if (withheld.length) said.push(fill(language.answers.withheld_columns, {columns: join(withheld)}));
+    const [share] = data.pureness.values[data.pureness.at[i]];
+    if (share < 1)
+      said.push(fill(language.answers.part_of_combinations, {share: fill(data.percent, number(String(Math.trunc(share * 1000) / 10)))}));
+    return said.join(" ");
   }
 
   // --- the page ---

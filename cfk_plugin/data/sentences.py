@@ -1,0 +1,246 @@
+"""Sentences for the person who asked: what would have to be different, beside what they have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from cfk_plugin.data.display import profile
+from cfk_plugin.data.policy import Outcome
+from cfk_plugin.data.region import Interval, Part, Region, is_missing, part_contains
+from cfk_plugin.data.values import to_number
+from cfk_plugin.data.wording import Wording, has_values, is_number
+
+MOST_IN_ONE_SENTENCE = 3
+"""Most changes that a sentence lists; the next sentence names the rest."""
+
+_LONG_TIME = 10 * 365.25 * 24 * 3600  # seconds; a date that moves by this is a change of size 1
+
+
+@dataclass(frozen=True, slots=True)
+class WordedChange:
+    """One column that an answer asks to change, in words.
+
+    Attributes
+    ----------
+    column : str
+    text : str
+        "a loan term of 24 months instead of 48".
+    size : float
+        From 0 to 1: how far a number is from the person's own, relative to the larger one. Another
+        category is 1. Sentences name large changes first.
+    can_be_chosen : bool
+        Whether it is something that a person can choose, unlike an age.
+    """
+
+    column: str
+    text: str
+    size: float
+    can_be_chosen: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """An answer in words, in parts that a page can show apart.
+
+    Attributes
+    ----------
+    lead : str
+        One to three sentences: the outcome, and every change that it needs.
+    changes : tuple of WordedChange
+        Those that the lead names, largest first.
+    notes : tuple of str
+        Sentences about the answer: what is left out, and for how much of the region it is true.
+    """
+
+    lead: str
+    changes: tuple[WordedChange, ...]
+    notes: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return " ".join((self.lead, *self.notes))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What an explanation says, as far as a sentence needs it.
+
+    Attributes
+    ----------
+    parts : mapping of column to Interval or frozenset
+        What every column would have to be.
+    outcome : Outcome
+    nodes : mapping of column to str
+        Names of hierarchy nodes, which stand for the sets of their columns.
+    withheld : sequence of str
+        Columns of which nothing is said.
+    unchanged : sequence of str
+        Columns that are known to have the person's own value.
+    pureness : float
+        Share of the combinations in `parts` for which the answer is true; 1 for a single point.
+    """
+
+    parts: Mapping[str, Part]
+    outcome: Outcome
+    nodes: Mapping[str, str]
+    withheld: Sequence[str] = ()
+    unchanged: Sequence[str] = ()
+    pureness: float = 1.0
+
+
+class Telling:
+    """What helps to show an explanation but is no part of it: never written or compared.
+
+    Copies keep the wording, and leave out the groups.
+    """
+
+    __slots__ = ("_groups", "wording")
+
+    def __init__(self, wording: Wording | None = None, groups: Sequence[Region] = ()) -> None:
+        self.wording = Wording() if wording is None else wording
+        self._groups = groups
+
+    def __repr__(self) -> str:
+        return f"Telling({self.wording.language!r}, {len(self._groups)} groups)"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Telling, (self.wording,)
+
+    def bars(self, region: Mapping[str, Part]) -> dict[str, list[tuple[float, bool]]]:
+        """Return the `profile` of each attribute of a region among the groups; none where there are
+        no groups.
+        """
+        if not self._groups:
+            return {}
+        return {
+            name: profile(part, [group[name] for group in self._groups])
+            for name, part in region.items()
+        }
+
+
+def changes_of(
+    answer: Answer, person: Mapping[str, Any] | pd.Series[Any], wording: Wording
+) -> list[WordedChange]:
+    """Return what an answer asks a person to change, the largest change first.
+
+    Parameters
+    ----------
+    answer : Answer
+    person : mapping of column to value
+        The person's own values.
+    wording : Wording
+    """
+    changes = []
+    for column, part in answer.parts.items():
+        own = person[column]
+        if part_contains(part, own):
+            continue
+        new = wording.described(column, part, answer.nodes.get(column))
+        if is_missing(own):
+            text = wording.language.frame("changes", "own_not_stated", new=new)
+        else:
+            text = wording.language.frame(
+                "changes", "instead", new=new, own=wording.own(column, own, part)
+            )
+        can_be_chosen = column not in wording.nobody_chooses
+        changes.append(WordedChange(column, text, _size(part, own), can_be_chosen))
+    return sorted(changes, key=lambda change: (-change.size, change.column))
+
+
+def message(
+    answer: Answer, person: Mapping[str, Any] | pd.Series[Any] | None, wording: Wording
+) -> Message:
+    """Return an answer in words.
+
+    If `person`, the person's own value of every column, is None, the message names everything
+    that the answer says, as nobody knows what would change.
+    """
+    outcome = wording.outcome(answer.outcome)
+    if person is None:
+        return _whole_message(answer, outcome, wording)
+    changes = changes_of(answer, person, wording)
+    chosen = [change for change in changes if change.can_be_chosen]
+    situation = [change.text for change in changes if not change.can_be_chosen]
+    language = wording.language
+    sentences = []
+    if chosen or not situation:
+        sentences.append(_lead(chosen, outcome, wording))
+    if situation:
+        name = "situation" if chosen else "only_situation"
+        sentences.append(_sentence(wording, name, outcome, changes=language.join(situation)))
+    return Message(" ".join(sentences), tuple(changes), _notes(answer, wording))
+
+
+def _lead(changes: Sequence[WordedChange], outcome: str, wording: Wording) -> str:
+    """Return the sentences about what a person can change."""
+    if not changes:
+        return _sentence(wording, "no_change", outcome)
+    texts = [change.text for change in changes]
+    language = wording.language
+    count = language.count(len(texts))
+    if len(texts) == 1:
+        return _sentence(wording, "one", outcome, changes=texts[0])
+    if len(texts) <= MOST_IN_ONE_SENTENCE:
+        return _sentence(wording, "some", outcome, count=count, changes=language.join(texts))
+    first = language.join(texts[:MOST_IN_ONE_SENTENCE])
+    rest = language.join(texts[MOST_IN_ONE_SENTENCE:])
+    return _sentence(wording, "many", outcome, count=count, changes=first, rest=rest)
+
+
+def _whole_message(answer: Answer, outcome: str, wording: Wording) -> Message:
+    """Return a message that names everything but what is known to stay."""
+    texts = [
+        wording.described(column, part, answer.nodes.get(column))
+        for column, part in answer.parts.items()
+        if column not in answer.unchanged
+    ]
+    language = wording.language
+    notes = list(_notes(answer, wording))
+    if answer.unchanged and texts:
+        notes.insert(0, language.frame("answers", "unchanged"))
+    if not texts:
+        return Message(_sentence(wording, "no_change", outcome), (), tuple(notes))
+    lead = _sentence(wording, "whole", outcome, changes=language.join(texts))
+    return Message(lead, (), tuple(notes))
+
+
+def _sentence(wording: Wording, name: str, outcome: str, **parts: str) -> str:
+    capitalised = outcome[:1].upper() + outcome[1:]
+    return wording.language.frame("answers", name, outcome=outcome, Outcome=capitalised, **parts)
+
+
+def _notes(answer: Answer, wording: Wording) -> tuple[str, ...]:
+    language = wording.language
+    notes = []
+    if answer.withheld:
+        columns = language.join([wording.name(column) for column in answer.withheld])
+        notes.append(language.frame("answers", "withheld_columns", columns=columns))
+    if answer.pureness < 1:
+        share = language.unit("percent")
+        # Rounded down: what is not quite always true must not be called 100 %.
+        percent = language.number(int(answer.pureness * 1000) / 10)
+        text = share.other.replace("{}", percent)
+        notes.append(language.frame("answers", "part_of_combinations", share=text))
+    return tuple(notes)
+
+
+def _size(part: Part, own: Any) -> float:
+    """Return how large a change is, from 0 to 1; see `WordedChange`."""
+    if not isinstance(part, Interval) or part.levels is not None:
+        return 1.0
+    if not has_values(part) or is_missing(own):
+        return 1.0
+    low = to_number(part.low)
+    high = to_number(part.high)
+    try:
+        value = to_number(own)
+    except (TypeError, ValueError):
+        return 1.0
+    near = low if value < low else high
+    if not is_number(part.low):
+        return min(1.0, abs(near - value) / _LONG_TIME)
+    largest = max(abs(near), abs(value))
+    return min(1.0, abs(near - value) / largest) if largest > 0 else 0.0

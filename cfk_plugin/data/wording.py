@@ -1,0 +1,586 @@
+"""Words for values and outcomes: a language, read from a file, and what a schema declares."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
+from functools import cache
+from importlib.resources import files
+from numbers import Number
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+
+from cfk_plugin.data.formats import faults
+from cfk_plugin.data.policy import Outcome
+from cfk_plugin.data.region import Interval, Part, is_missing, natural, sorted_values, to_text
+from cfk_plugin.errors import SchemaError, quiet
+
+LANGUAGE_VERSION = 1
+"""Version of the format of a language's file."""
+
+MOST_NAMED = 3
+"""Most values of a set that a sentence names; it counts the others."""
+
+WHATEVER_WAS_ASKED = "*"
+"""The key of `Wording.outcomes` for outcomes that have no words of their own."""
+
+_GROUPED_FROM = 5  # digits before the decimal point: 2019 and 4000 are written without a separator
+_DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
+_FRAMES = ("values", "changes", "outcomes", "answers", "withheld")
+_PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
+_PLURAL = re.compile(r"\{([^{}|]*)\|([^{}|]*)\}")  # {loan|loans}
+
+Words = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """How a number is written with its unit.
+
+    Attributes
+    ----------
+    one, other : str
+        The text for a single 1, and for other numbers; ``{}`` stands for the number.
+    decimals : int, optional
+        Of money: how many decimals a number that is not whole has at least.
+    is_repeated : bool
+        Whether the unit stands beside each of two numbers, as a currency or ``%`` does.
+    times : int
+        What the number is multiplied by: 100 for a share that is written in percent.
+    """
+
+    one: str
+    other: str
+    decimals: int | None = None
+    is_repeated: bool = False
+    times: int = 1
+
+    @property
+    def stands_with_every_number(self) -> bool:
+        """Whether two numbers each have the unit."""
+        return self.is_repeated or self.decimals is not None
+
+
+_WITHOUT_UNIT = Unit("{}", "{}")
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Language:
+    """The frames of sentences, and how numbers, dates and units are written in one language.
+
+    `docs/how-to/say-it-in-words.md` explains the file. A language of your own is another file.
+
+    Attributes
+    ----------
+    code : str
+        Such as ``"en"``.
+    sections : mapping
+        The content of the file: section to name to text.
+    """
+
+    code: str
+    sections: Mapping[str, Mapping[str, Any]]
+
+    @classmethod
+    def of(cls, given: object) -> Language:
+        """Return a language from its code, the path of a file, or the content of a file.
+
+        Raises
+        ------
+        SchemaError
+            If there is no such language, or the file does not have the form of one.
+        """
+        if isinstance(given, Language):
+            return given
+        if isinstance(given, Mapping):
+            return _language_from(given, "the language")
+        if not isinstance(given, (str, Path)):
+            raise SchemaError(
+                f"language must be one of {', '.join(shipped_languages())}, or the path of a file;"
+                f" got {type(given).__name__}"
+            )
+        return _shipped(given) if given in shipped_languages() else _opened(Path(given))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Language):
+            return NotImplemented
+        return self.sections == other.sections
+
+    def __hash__(self) -> int:
+        return hash(self.code)
+
+    def __repr__(self) -> str:
+        return f"Language({self.code!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Language.of, (self.to_plain(),)
+
+    def to_plain(self) -> str | dict[str, Any]:
+        """Return the code of a language that comes with the package; of another one, the content
+        of its file.
+        """
+        if self.code in shipped_languages() and self == _shipped(self.code):
+            return self.code
+        content: dict[str, Any] = {"schema_version": LANGUAGE_VERSION, "language": self.code}
+        content.update(self.sections)
+        return content
+
+    def frame(self, section: str, name: str, /, *text: str, **parts: str) -> str:
+        """Fill in a text of the file."""
+        frame: str = self.sections[section][name]
+        return frame.format(*text, **parts)
+
+    def unit(self, name: str) -> Unit:
+        """Return a unit of the file; a name that the file does not have is the unit's own text."""
+        known = self.sections["units"].get(name)
+        if known is not None:
+            return Unit(**known)
+        return Unit(f"{{}} {name}", f"{{}} {name}")
+
+    def number(self, value: Any, unit: Unit = _WITHOUT_UNIT) -> str:
+        """Write a number in full, without its unit: as it was released, never rounded."""
+        exact = Decimal(str(natural(value))) * unit.times
+        digits = format(exact, "f")
+        whole, _, decimals = digits.partition(".")
+        decimals = decimals.rstrip("0")
+        is_money = unit.decimals is not None
+        if decimals and unit.decimals is not None:
+            decimals = decimals.ljust(unit.decimals, "0")
+        sign = "-" if whole.startswith("-") else ""
+        whole = whole.removeprefix("-")
+        numbers = self.sections["numbers"]
+        if is_money or len(whole) >= _GROUPED_FROM:
+            whole = f"{int(whole):,}".replace(",", numbers["group"])
+        return sign + whole + (numbers["decimal"] + decimals if decimals else "")
+
+    def count(self, number: int) -> str:
+        """Write how many there are: in words up to twelve."""
+        words: Sequence[str] = self.sections["numbers"]["words"]
+        return words[number] if number < len(words) else self.number(number)
+
+    def date(self, value: Any) -> str:
+        """Write a day, and the time if there is one."""
+        moment = pd.Timestamp(value)
+        dates = self.sections["dates"]
+        day = dates["day"].format(
+            day=moment.day, month=dates["months"][moment.month - 1], year=moment.year
+        )
+        if moment.tz is None and moment == moment.normalize():
+            return str(day)
+        time = moment.isoformat(sep=" ").partition(" ")[2].removesuffix(":00")
+        words = {"day": moment.day, "month": dates["months"][moment.month - 1]}
+        return str(dates["moment"].format(**words, year=moment.year, time=time))
+
+    def join(self, items: Sequence[str]) -> str:
+        """List with "and"; with semicolons where an item itself has a comma."""
+        has_commas = any(", " in item for item in items)
+        if len(items) == 1:
+            return items[0]
+        name = "both_after_commas" if has_commas and len(items) > 2 else "both"
+        mark = "; " if has_commas else ", "
+        return self.frame("changes", name, first=mark.join(items[:-1]), last=items[-1])
+
+    def alternatives(self, items: Sequence[str]) -> str:
+        """List with "or"; of a long list, the first ones and how many more there are."""
+        if len(items) == 1:
+            return items[0]
+        hidden = len(items) - MOST_NAMED
+        if hidden > 1:
+            named = ", ".join(items[:MOST_NAMED])
+            return self.frame("values", "more", named=named, count=self.count(hidden))
+        return self.frame("values", "either", first=", ".join(items[:-1]), last=items[-1])
+
+
+@cache
+def shipped_languages() -> tuple[str, ...]:
+    """Return the codes of the languages that come with the package."""
+    folder = files("cfk_plugin") / "languages"
+    names = [file.name for file in folder.iterdir()]
+    return tuple(sorted(name.removesuffix(".json") for name in names if name.endswith(".json")))
+
+
+@cache
+def _shipped(code: str) -> Language:
+    text = (files("cfk_plugin") / "languages" / f"{code}.json").read_text("utf-8")
+    return _language_from(json.loads(text), f"language {code}")
+
+
+def _opened(path: Path) -> Language:
+    if path.suffix.lower() != ".json" or not path.is_file():
+        raise SchemaError(
+            f"language {str(path)!r}: there is no such language and no such file; give one of"
+            f" {', '.join(shipped_languages())}, or the path of a file that ends in .json"
+        )
+    with quiet(f"{path}: cannot be read as JSON", SchemaError):
+        content = json.loads(path.read_text("utf-8"))
+    return _language_from(content, str(path))
+
+
+def _language_from(content: Any, source: str) -> Language:
+    problems = faults(content, f"language-{LANGUAGE_VERSION}")
+    if problems:
+        raise SchemaError(
+            f"{source}: {problems[0]}; begin with a copy of cfk_plugin/languages/en.json"
+        )
+    sections = {name: part for name, part in content.items() if isinstance(part, Mapping)}
+    language = Language(content["language"], MappingProxyType(sections))
+    _check_placeholders(language, source)
+    return language
+
+
+def _check_placeholders(language: Language, source: str) -> None:
+    """Refuse a text with a placeholder that nothing fills, which would fail at the first answer."""
+    if language.code == "en":
+        return
+    english = _shipped("en")
+    for section in _FRAMES:
+        for name, frame in language.sections[section].items():
+            known = set(_PLACEHOLDER.findall(english.sections[section][name]))
+            if {"outcome", "Outcome"} & known:
+                known |= {"outcome", "Outcome"}
+            unknown = set(_PLACEHOLDER.findall(frame)) - known
+            if unknown:
+                listed = ", ".join(f"{{{each}}}" for each in sorted(unknown))
+                raise SchemaError(
+                    f"{source}: {section}.{name} has {listed}, which nothing fills; the English"
+                    f" text has {', '.join(f'{{{each}}}' for each in sorted(known)) or 'none'}"
+                )
+
+
+def _text_keys(declared: Mapping[Any, str]) -> dict[str, str]:
+    return {to_text(value): words for value, words in declared.items()}
+
+
+def _texts(name: str, keys: str, declared: Mapping[Any, str]) -> dict[str, str]:
+    """Return declared texts by what they are for, or raise what is wrong with them."""
+    if not isinstance(declared, Mapping):
+        raise SchemaError(f"{name} must be a mapping, {keys} to a text that is not empty")
+    if not all(isinstance(text, str) and text for text in declared.values()):
+        raise SchemaError(f"{name} must be a mapping, {keys} to a text that is not empty")
+    return _text_keys(declared)
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Wording:
+    """How the answers about one table are said, in one language.
+
+    Attributes
+    ----------
+    language : Language
+        Given as its code, such as ``"de"``, or the path of a file.
+    titles : mapping of column to str
+        The column as it stands after "with": ``"a loan term"``. In German in the dative,
+        ``"einer Laufzeit"``.
+    units : mapping of column to str
+        A unit of the language's file, such as ``"month"``, ``"USD"``, ``"percent"`` or ``"share"``
+        (a number of which 1 is 100 %); any other text is the unit itself, such as ``"mmHg"``.
+    outcomes : mapping of label to str
+        What the model's label means to the person: ``"your loan would be approved"``. The key
+        ``"*"`` is for every outcome that has no words, such as a range.
+    phrases : mapping of column to str or mapping
+        The words for a value, which stand alone. A text with ``{}`` for the value, in which
+        ``{loan|loans}`` stands for the first word after a single 1 and otherwise for the second:
+        ``"{} open {loan|loans}"``. Or a mapping of value to words: ``{"A11": "an overdrawn current
+        account"}``.
+    nobody_chooses : frozenset of str
+        Columns whose values a person cannot choose, such as age: never counted as changes.
+
+    Examples
+    --------
+    >>> wording = Wording(titles={"term": "a loan term"}, units={"term": "month"})
+    >>> wording.described("term", Interval(24, 36))
+    'a loan term of 24 to 36 months'
+    """
+
+    language: Language
+    titles: Words
+    units: Words
+    outcomes: Words
+    phrases: Mapping[str, str | Words]
+    nobody_chooses: frozenset[str]
+
+    def __init__(
+        self,
+        *,
+        language: str | Path | Mapping[str, Any] | Language = "en",
+        titles: Mapping[str, str] = MappingProxyType({}),
+        units: Mapping[str, str] = MappingProxyType({}),
+        outcomes: Mapping[Any, str] = MappingProxyType({}),
+        phrases: Mapping[str, str | Mapping[Any, str]] = MappingProxyType({}),
+        nobody_chooses: Iterable[str] = (),
+    ) -> None:
+        if not isinstance(phrases, Mapping):
+            raise SchemaError("phrases must be a mapping, column to a text or a mapping")
+        settings = {
+            "language": Language.of(language),
+            "titles": _texts("titles", "column", titles),
+            "units": _texts("units", "column", units),
+            "outcomes": _texts("outcomes", "label", outcomes),
+            "phrases": {name: _phrase(name, phrase) for name, phrase in phrases.items()},
+            "nobody_chooses": frozenset(nobody_chooses),
+        }
+        for name, setting in settings.items():
+            object.__setattr__(self, name, setting)
+
+    def __hash__(self) -> int:
+        return hash(json.dumps(self.to_plain(), sort_keys=True))
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return everything as JSON has it."""
+        return {
+            "language": self.language.to_plain(),
+            "titles": dict(self.titles),
+            "units": dict(self.units),
+            "outcomes": dict(self.outcomes),
+            "phrases": {
+                name: phrase if isinstance(phrase, str) else dict(phrase)
+                for name, phrase in self.phrases.items()
+            },
+            "nobody_chooses": sorted(self.nobody_chooses),
+        }
+
+    @classmethod
+    def from_plain(cls, content: Mapping[str, Any]) -> Wording:
+        """Read back what `to_plain` returned."""
+        return cls(**content)
+
+    def columns(self) -> set[str]:
+        """Return every column that something is declared for."""
+        return {*self.titles, *self.units, *self.phrases}
+
+    def name(self, column: str) -> str:
+        """Return a column's name as words."""
+        return column.replace("_", " ")
+
+    def title(self, column: str) -> str | None:
+        """Return the column as it stands after "with"; None if nothing is declared."""
+        usual = self.language.sections["columns"].get(column.lower(), {})
+        title: str | None = self.titles.get(column, usual.get("title"))
+        return title
+
+    def unit(self, column: str) -> Unit:
+        """Return the unit of a column's numbers."""
+        usual = self.language.sections["columns"].get(column.lower(), {})
+        name = self.units.get(column, usual.get("unit"))
+        return _WITHOUT_UNIT if name is None else self.language.unit(name)
+
+    def described(self, column: str, part: Part, node: str | None = None) -> str:
+        """Return what a part of an answer says of a column: "a loan term of 24 to 36 months".
+
+        Parameters
+        ----------
+        column : str
+        part : Interval or frozenset
+            A range, or a set of values.
+        node : str, optional
+            The name of a hierarchy's node, which stands for the set.
+        """
+        language = self.language
+        if not has_values(part):
+            return language.frame("changes", "not_stated", name=self.name(column))
+        phrase = self.phrases.get(column)
+        if isinstance(phrase, str):
+            value = self._in_phrase(phrase, column, part, node)
+        elif phrase is not None and node is None:
+            value = language.alternatives([self._in_words(phrase, v) for v in values_of(part)])
+        else:
+            value = self._labelled(column, part, node)
+        may_be_missing = part.missing if isinstance(part, Interval) else None in part
+        return language.frame("values", "or_not_stated", value) if may_be_missing else value
+
+    def form_of_own(self, column: str) -> Literal["count", "plain", "measured"]:
+        """Say how a number of the person's own is written: as a count in words, without a unit,
+        or with one.
+        """
+        phrase = self.phrases.get(column)
+        if phrase is None:
+            return "measured"
+        if isinstance(phrase, str) and _PLURAL.search(phrase):
+            return "count"
+        return "plain"
+
+    def own(self, column: str, value: Any, part: Part) -> str:
+        """Return the person's own value as it stands after "instead of" and what `part` would be.
+
+        A unit in words is said once, with the new value.
+        """
+        phrase = self.phrases.get(column)
+        if isinstance(phrase, Mapping):
+            return self._in_words(phrase, value)
+        form = self.form_of_own(column)
+        if not isinstance(part, Interval):
+            return self._category(value)
+        if form == "count":
+            return self._counted_alone(value)
+        if form == "measured" and is_number(value):
+            unit = self.unit(column)
+            number = self.language.number(value, unit)
+            return _filled(unit, number, value) if unit.stands_with_every_number else number
+        return self._alone(value)
+
+    def outcome(self, outcome: Outcome) -> str:
+        """Return the outcome as a clause: "your loan would be approved"."""
+        language = self.language
+        declared = self.outcomes.get(to_text(outcome.label))
+        if outcome.label is not None and not outcome.is_other and declared is not None:
+            return declared
+        if WHATEVER_WAS_ASKED in self.outcomes:
+            return self.outcomes[WHATEVER_WAS_ASKED]
+        if outcome.bounds is not None:
+            low, high = outcome.bounds
+            name = "range"
+            if np.isinf(high):
+                name = "at_least"
+            elif np.isinf(low):
+                name = "at_most"
+            ends = {"low": self._end(low), "high": self._end(high)}
+            return language.frame("outcomes", name, **ends)
+        if outcome.labels:
+            labels = language.alternatives([self._alone(label) for label in outcome.labels])
+            return language.frame("outcomes", "any", labels=labels)
+        if outcome.label is None:
+            return language.frame("outcomes", "desired")
+        kind = "other" if outcome.is_other else "label"
+        return language.frame("outcomes", kind, label=self._quoted(outcome.label))
+
+    def _end(self, end: float) -> str:
+        return "" if np.isinf(end) else self.language.number(end)
+
+    def _labelled(self, column: str, part: Part, node: str | None) -> str:
+        """Return a value after the column's title or name."""
+        language = self.language
+        value = self._value(column, part) if node is None else self._quoted(node)
+        title = self.title(column)
+        if title is None:
+            return language.frame("changes", "named", name=self.name(column), value=value)
+        is_measured = isinstance(part, Interval) and part.levels is None
+        kind = "titled" if is_measured else "titled_category"
+        return language.frame("changes", kind, title=title, value=value)
+
+    def _value(self, column: str, part: Part) -> str:
+        """Return the value or values of a part, numbers with their unit."""
+        language = self.language
+        if not isinstance(part, Interval):
+            return language.alternatives([self._category(value) for value in values_of(part)])
+        if part.levels is not None:
+            levels = list(part.levels)
+            if len(levels) <= MOST_NAMED:
+                return language.alternatives([self._alone(level) for level in levels])
+            ends = {"low": self._alone(levels[0]), "high": self._alone(levels[-1])}
+            return language.frame("values", "range", **ends)
+        if not is_number(part.low):
+            if part.low == part.high:
+                return language.date(part.low)
+            ends = {"low": language.date(part.low), "high": language.date(part.high)}
+            return language.frame("values", "range", **ends)
+        return self._measured(part.low, part.high, self.unit(column))
+
+    def _measured(self, low: Any, high: Any, unit: Unit) -> str:
+        language = self.language
+        low_text = language.number(low, unit)
+        if low == high:
+            return _filled(unit, low_text, low)
+        high_text = language.number(high, unit)
+        if unit.stands_with_every_number:
+            ends = {"low": _filled(unit, low_text, low), "high": _filled(unit, high_text, high)}
+            return language.frame("values", "range", **ends)
+        return _filled(unit, language.frame("values", "range", low=low_text, high=high_text), None)
+
+    def _in_phrase(self, phrase: str, column: str, part: Part, node: str | None) -> str:
+        """Fill a phrase such as "{} open {loan|loans}"."""
+        is_count = _PLURAL.search(phrase) is not None
+        single = part.low if isinstance(part, Interval) and part.low == part.high else None
+        if node is not None:
+            value = node
+        elif is_count and single is not None and _is_count(single):
+            value = self.language.count(int(single))
+        else:
+            value = self._value(column, part)
+        is_one = single is not None and is_number(single) and single == 1
+        words = _PLURAL.sub(lambda found: found[1 if is_one else 2], phrase)
+        return words.replace("{}", value)
+
+    def _counted_alone(self, value: Any) -> str:
+        """Return a count without its noun: "three", "none"."""
+        if not _is_count(value):
+            return self._alone(value)
+        if value == 0:
+            return str(self.language.sections["numbers"]["none"])
+        return self.language.count(int(value))
+
+    def _in_words(self, words: Words, value: Any) -> str:
+        known = words.get(to_text(value))
+        return self._category(value) if known is None else known
+
+    def _category(self, value: Any) -> str:
+        """Return a category; a number is a code, such as a postal code, and not a quantity."""
+        return to_text(value) if is_number(value) else self._alone(value)
+
+    def _alone(self, value: Any) -> str:
+        """Return a value without column and unit; text in quotation marks."""
+        if is_number(value):
+            return self.language.number(value)
+        if isinstance(value, date) or (isinstance(value, str) and _DAY.fullmatch(value)):
+            return self.language.date(value)
+        return self._quoted(value)
+
+    def _quoted(self, value: Any) -> str:
+        if isinstance(value, (bool, np.bool_)):
+            value = self.language.frame("values", "true" if value else "false")
+        return self.language.frame("values", "quoted", to_text(value))
+
+
+def has_values(part: Part) -> bool:
+    """Say whether a part has any value; one with none stands for "missing" alone."""
+    if isinstance(part, Interval):
+        return part.low is not None
+    return part != frozenset({None})
+
+
+def values_of(part: Part) -> list[Any]:
+    """Return the values of a set, or the levels of an ordinal range, in a fixed order."""
+    if isinstance(part, Interval):
+        return [part.low] if part.levels is None else list(part.levels)
+    return [value for value in sorted_values(part) if value is not None]
+
+
+def is_number(value: object) -> bool:
+    """Say whether a value is a number that can be written; booleans are not."""
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (Number, Decimal)):
+        return False
+    return not is_missing(value)
+
+
+def _is_count(value: Any) -> bool:
+    return is_number(value) and value >= 0 and value == int(value)
+
+
+def _filled(unit: Unit, text: str, value: Any) -> str:
+    is_one = value is not None and value * unit.times == 1
+    frame = unit.one if is_one else unit.other
+    if text.startswith("-") and not frame.startswith("{}"):
+        return "-" + frame.replace("{}", text.removeprefix("-"))  # -€3
+    return frame.replace("{}", text)
+
+
+def _phrase(column: str, given: Any) -> str | dict[str, str]:
+    """Return a phrase in the form in which it is kept, or raise what is wrong with it."""
+    if isinstance(given, str):
+        rest = _PLURAL.sub("", given)
+        if "{}" in rest and not set("{}") & set(rest.replace("{}", "")):
+            return given
+    elif isinstance(given, Mapping) and given:
+        if all(isinstance(words, str) and words for words in given.values()):
+            return _text_keys(given)
+    raise SchemaError(
+        f'column {column!r}: a phrase is a text such as "{{}} open {{loan|loans}}", with {{}} where'
+        " the value goes and no other braces, or a mapping of value to words"
+    )

@@ -1,0 +1,330 @@
+"""How values, units, outcomes and whole answers are written, in English and German."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from cfk_plugin.data.policy import Outcome
+from cfk_plugin.data.region import Interval, Part
+from cfk_plugin.data.sentences import Answer, changes_of, message
+from cfk_plugin.data.wording import Language, Wording, shipped_languages
+from cfk_plugin.errors import SchemaError
+
+LOAN = Wording(
+    titles={"term": "a loan term", "amount": "a loan amount", "job": "work", "rate": "a rate"},
+    units={"term": "month", "amount": "EUR", "rate": "share", "bp": "mmHg", "fee": "percent"},
+    outcomes={"good": "your loan would be approved"},
+    phrases={
+        "loans": "{} open {loan|loans}",
+        "home": "a home in {}",
+        "account": {"A11": "an overdrawn current account", "A14": "no current account"},
+    },
+    nobody_chooses=frozenset({"age", "born"}),
+)
+DAY = pd.Timestamp("2024-12-31")
+
+
+def said(
+    parts: Mapping[str, Part],
+    person: Mapping[str, Any] | None,
+    wording: Wording = LOAN,
+    outcome: Outcome = Outcome("good"),  # noqa: B008 - frozen
+    **more: Any,
+) -> str:
+    """Return an answer in words."""
+    answer = Answer(parts=parts, outcome=outcome, nodes=more.pop("nodes", {}), **more)
+    return str(message(answer, person, wording))
+
+
+def change(column: str, part: Part, own: Any, wording: Wording = LOAN) -> str:
+    """Return the one change of an answer in words."""
+    answer = Answer(parts={column: part}, outcome=Outcome("good"), nodes={})
+    (only,) = changes_of(answer, {column: own}, wording)
+    return only.text
+
+
+@pytest.mark.parametrize(
+    ("column", "part", "own", "text"),
+    [
+        # A unit in words is said once, a currency or % beside each number.
+        ("term", Interval(24, 24), 48, "a loan term of 24 months instead of 48"),
+        ("term", Interval(1, 1), 48, "a loan term of 1 month instead of 48"),
+        ("term", Interval(24.0, 36.0), np.int64(48), "a loan term of 24 to 36 months instead of 48"),
+        ("amount", Interval(1500, 1500), 900, "a loan amount of €1,500 instead of €900"),
+        ("amount", Interval(25.5, 25.5), 0, "a loan amount of €25.50 instead of €0"),
+        ("amount", Interval(1, 2000), -3, "a loan amount of €1 to €2,000 instead of -€3"),
+        ("rate", Interval(0.07, 0.07), 0.12, "a rate of 7% instead of 12%"),
+        ("fee", Interval(5, 7), 12.5, "fee 5% to 7% instead of 12.5%"),
+        ("bp", Interval(84, 84), 90, "bp 84 mmHg instead of 90"),
+        # Numbers stand as they were released, and long ones are grouped.
+        ("gain", Interval(25500, 25500), 0, "gain 25,500 instead of 0"),
+        ("built", Interval(2019, 2019), 1998, "built 2019 instead of 1998"),
+        ("score", Interval(0.001, 0.30000000000000004), 1, "score 0.001 to 0.30000000000000004 instead of 1"),
+        ("score", Interval(1e-07, 1e-07), 1e22, "score 0.0000001 instead of 10,000,000,000,000,000,000,000"),
+        # Counts in words, singular and plural.
+        ("loans", Interval(2, 2), 3, "two open loans instead of three"),
+        ("loans", Interval(1, 1), 2, "one open loan instead of two"),
+        ("loans", Interval(0, 0), 1, "no open loans instead of one"),
+        ("loans", Interval(2, 2), 0, "two open loans instead of none"),
+        ("loans", Interval(13, 13), 40, "13 open loans instead of 40"),
+        ("loans", Interval(2, 4), 7, "2 to 4 open loans instead of seven"),
+        # Categories: words of their own stand alone.
+        ("account", frozenset({"A14"}), "A11", "no current account instead of an overdrawn current account"),
+        ("account", frozenset({"A14"}), "A99", "no current account instead of “A99”"),
+        ("home", frozenset({"Ghent"}), "Namur", "a home in “Ghent” instead of “Namur”"),
+        ("job", frozenset({"skilled"}), "none", "work “skilled” instead of “none”"),
+        ("telephone", frozenset({True}), False, "telephone “yes” instead of “no”"),
+        ("zip_code", frozenset({9000}), 10000, "zip code 9000 instead of 10000"),
+        ("city", frozenset({"C", "A", "B"}), "D", "city “A”, “B” or “C” instead of “D”"),
+        ("city", frozenset("ABCDE"), "Z", "city “A”, “B”, “C” or one of two more instead of “Z”"),
+        ("city", frozenset("ABCD"), "Z", "city “A”, “B”, “C” or “D” instead of “Z”"),
+        # Levels.
+        ("level", Interval("b", "c", levels=("b", "c")), "a", "level “b” or “c” instead of “a”"),
+        ("level", Interval("b", "e", levels=("b", "c", "d", "e")), "a", "level “b” to “e” instead of “a”"),
+        # Dates as people write them, also days as text.
+        ("since", Interval(DAY, DAY), "2020-02-01", "since 31 December 2024 instead of 1 February 2020"),
+        ("since", frozenset({"2024-12-31"}), pd.Timestamp("2020-02-01 14:05"),
+         "since 31 December 2024 instead of 1 February 2020, 14:05"),
+        # What is missing.
+        ("term", Interval(24, 24), np.nan, "a loan term of 24 months (you did not state this)"),
+        ("term", Interval(24, 36, missing=True), 48, "a loan term of 24 to 36 months or not stated instead of 48"),
+        ("savings", frozenset({None}), "low", "savings not stated instead of “low”"),
+        ("term", Interval(None, None, missing=True), 3, "term not stated instead of 3"),
+        # A column called age needs no declaration.
+        ("age", Interval(24, 27), 21, "an age of 24 to 27 years instead of 21"),
+    ],
+)  # fmt: skip
+def test_a_change_in_words(column: str, part: Part, own: Any, text: str) -> None:
+    assert change(column, part, own) == text
+
+
+@pytest.mark.parametrize(
+    ("column", "part", "own", "text"),
+    [
+        ("laufzeit", Interval(24, 24), 48, "einer Laufzeit von 24 Monaten statt 48"),
+        ("betrag", Interval(3850.5, 3850.5), 12416, "einem Betrag von 3.850,50 Euro statt 12.416 Euro"),
+        ("since", Interval(DAY, DAY), "2020-02-01", "since 31. Dezember 2024 statt 1. Februar 2020"),
+        ("konto", frozenset({"keins"}), "x", "konto „keins“ statt „x“"),
+    ],
+)  # fmt: skip
+def test_a_change_in_german(column: str, part: Part, own: Any, text: str) -> None:
+    german = Wording(
+        language="de",
+        titles={"laufzeit": "einer Laufzeit", "betrag": "einem Betrag"},
+        units={"laufzeit": "month", "betrag": "EUR"},
+    )
+    assert change(column, part, own, german) == text
+
+
+PARTS: dict[str, Part] = {
+    "term": Interval(24, 24),
+    "loans": Interval(2, 2),
+    "account": frozenset({"A14"}),
+    "amount": Interval(900, 900),
+    "age": Interval(38, 63),
+}
+PERSON = {"term": 48, "loans": 3, "account": "A11", "amount": 1000, "age": 24}
+
+
+def test_the_number_of_changes_decides_the_sentence() -> None:
+    def of(*columns: str) -> str:
+        return said({name: PARTS[name] for name in columns}, PERSON)
+
+    assert of("term") == (
+        "Your loan would be approved with one change: a loan term of 24 months instead of 48."
+    )
+    assert of("loans", "term") == (
+        "Your loan would be approved with two changes: a loan term of 24 months instead of 48 and"
+        " two open loans instead of three."
+    )
+    assert of("loans", "term", "account", "amount") == (
+        "Your loan would be approved with four changes, above all no current account instead of an"
+        " overdrawn current account, a loan term of 24 months instead of 48 and two open loans"
+        " instead of three. Also needed: a loan amount of €900 instead of €1,000."
+    )
+
+
+def test_what_nobody_can_choose_is_no_change() -> None:
+    both = said({name: PARTS[name] for name in ("term", "age")}, PERSON)
+    assert both == (
+        "Your loan would be approved with one change: a loan term of 24 months instead of 48. This"
+        " also needs a situation that nobody can choose: an age of 38 to 63 years instead of 24."
+    )
+    assert said({"age": PARTS["age"]}, PERSON) == (
+        "We found no change that is open to you: your loan would be approved only in a situation"
+        " that nobody can choose, an age of 38 to 63 years instead of 24."
+    )
+
+
+def test_what_the_person_has_already_is_left_out_in_any_dtype() -> None:
+    parts: dict[str, Part] = {
+        "zip": frozenset({9000}),
+        "term": Interval(20, 30),
+        "note": frozenset({None}),
+    }
+    person = {"zip": "9000", "term": np.float32(25), "note": np.nan}
+    assert said(parts, person) == "Your loan would be approved without any change."
+
+
+def test_without_the_person_everything_is_named_but_what_is_known_to_stay() -> None:
+    parts = {name: PARTS[name] for name in ("term", "loans", "amount")}
+    assert said(parts, None) == (
+        "Your loan would be approved with a loan term of 24 months, two open loans and a loan"
+        " amount of €900."
+    )
+    assert said(parts, None, unchanged=("loans", "amount")) == (
+        "Your loan would be approved with a loan term of 24 months. Everything else stays as it is."
+    )
+    assert (
+        said(parts, None, unchanged=tuple(parts))
+        == "Your loan would be approved without any change."
+    )
+
+
+def test_notes_say_what_is_left_out_and_for_how_much_of_the_region_it_is_true() -> None:
+    text = said({"term": PARTS["term"]}, PERSON, withheld=("net_pay", "job"), pureness=0.99999)
+    assert text.endswith(
+        " instead of 48. To protect other people, this does not say anything about net pay and job."
+        " This is true of 99.9% of the combinations of these values."
+    )
+
+
+def test_lists_whose_items_have_commas_use_semicolons() -> None:
+    parts: dict[str, Part] = {
+        "city": frozenset("ABC"),
+        "loans": Interval(2, 2),
+        "term": Interval(24, 24),
+    }
+    text = said(parts, {"city": "Z", "loans": 3, "term": 48})
+    assert "“A”, “B” or “C” instead of “Z”; a loan term of 24 months instead of 48; and two" in text
+
+
+def test_a_hierarchy_node_stands_for_its_values() -> None:
+    parts: dict[str, Part] = {"city": frozenset({"Ghent", "Antwerp"})}
+    text = said(parts, {"city": "Namur"}, nodes={"city": "Flanders"})
+    assert text.endswith("city “Flanders” instead of “Namur”.")
+
+
+@pytest.mark.parametrize(
+    ("outcome", "clause"),
+    [
+        (Outcome("good"), "your loan would be approved"),
+        (Outcome("bad"), "the model would predict “bad”"),
+        (Outcome("good", is_other=True), "the model would predict something other than “good”"),
+        (Outcome(labels=("a", "b")), "the model would predict “a” or “b”"),
+        (Outcome(bounds=(10, 20)), "the model would predict 10 to 20"),
+        (Outcome(bounds=(10, np.inf)), "the model would predict 10 or more"),
+        (Outcome(bounds=(-np.inf, 20000)), "the model would predict 20,000 or less"),
+        (Outcome(), "the outcome would be the desired one"),
+    ],
+)
+def test_outcomes(outcome: Outcome, clause: str) -> None:
+    assert LOAN.outcome(outcome) == clause
+    for_all = Wording(outcomes={"*": "you would pay less"})
+    assert for_all.outcome(outcome) == "you would pay less"
+
+
+def test_labels_are_known_in_any_spelling() -> None:
+    wording = Wording(outcomes={1: "approved", "0": "refused"})
+    assert wording.outcome(Outcome(1)) == wording.outcome(Outcome(1.0)) == "approved"
+    assert wording.outcome(Outcome(0)) == "refused"
+
+
+def test_the_largest_changes_come_first() -> None:
+    answer = Answer(
+        parts={
+            "a": Interval(99, 99),
+            "b": Interval(50, 60),
+            "c": frozenset({"x"}),
+            "d": Interval(0, 0),
+        },
+        outcome=Outcome(1),
+        nodes={},
+    )
+    person = {"a": 100, "b": 100, "c": "y", "d": 0.5}
+    found = changes_of(answer, person, Wording())
+    assert [(each.column, each.size) for each in found] == [
+        ("c", 1),
+        ("d", 1),
+        ("b", 0.4),
+        ("a", 0.01),
+    ]
+
+
+def test_wordings_are_compared_copied_and_written() -> None:
+    again = Wording.from_plain(json.loads(json.dumps(LOAN.to_plain())))
+    assert again == LOAN == pickle.loads(pickle.dumps(LOAN))
+    assert hash(again) == hash(LOAN)
+    assert Wording() != LOAN
+
+
+def test_a_language_is_a_file(tmp_path: Path) -> None:
+    assert shipped_languages() == ("de", "en")
+    content = Language.of("en").to_plain()
+    assert content == "en"
+    own = json.loads(
+        (Path(__file__).parents[2] / "cfk_plugin/languages/en.json").read_text("utf-8")
+    )
+    own["language"] = "plain"
+    own["answers"]["one"] = "{Outcome} if you change {changes}."
+    file = tmp_path / "plain.json"
+    file.write_text(json.dumps(own), "utf-8")
+    wording = Wording(language=file)
+    assert said({"term": Interval(1, 1)}, {"term": 2}, wording) == (
+        "The model would predict “good” if you change term 1 instead of 2."
+    )
+    # A bundle takes it along, as the file may not be there where it is opened.
+    file.unlink()
+    assert Wording.from_plain(wording.to_plain()) == wording == pickle.loads(pickle.dumps(wording))
+
+
+def test_languages_have_the_same_texts_and_places() -> None:
+    english = Language.of("en").sections
+    for code in shipped_languages():
+        other = Language.of(code).sections
+        assert set(other) == set(english)
+        for section in ("values", "changes", "outcomes", "answers", "withheld", "units"):
+            assert set(other[section]) == set(english[section]), (code, section)
+        assert len(other["numbers"]["words"]) == len(english["numbers"]["words"])
+
+
+def test_what_is_no_language_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SchemaError, match=r"no such language .* de, en, or the path"):
+        Wording(language="fr")
+    with pytest.raises(SchemaError, match="language must be one of de, en"):
+        Wording(language=3)
+    content = json.loads(
+        (Path(__file__).parents[2] / "cfk_plugin/languages/de.json").read_text("utf-8")
+    )
+    content["answers"]["one"] = "{Outcome}: {canges}"
+    with pytest.raises(SchemaError, match=r"answers.one has \{canges\}, which nothing fills"):
+        Language.of(content)
+    del content["answers"]["one"]
+    with pytest.raises(SchemaError, match="answers lacks one; begin with a copy of"):
+        Language.of(content)
+    (tmp_path / "broken.json").write_text("{", "utf-8")
+    with pytest.raises(SchemaError, match="cannot be read as JSON"):
+        Language.of(tmp_path / "broken.json")
+
+
+@pytest.mark.parametrize(
+    "wrong", ["in {0}", "in {", "blood pressure", {}, 3, {"a": 1}, {"a": ""}, "{x|y}", "{} {x}"]
+)
+def test_a_phrase_that_cannot_be_filled_is_refused(wrong: Any) -> None:
+    with pytest.raises(SchemaError, match="column 'city': a phrase is a text such as"):
+        Wording(phrases={"city": wrong})
+
+
+@pytest.mark.parametrize("name", ["titles", "units", "outcomes"])
+@pytest.mark.parametrize("wrong", ["a", {"term": 3}, {"term": ""}])
+def test_words_are_texts(name: str, wrong: Any) -> None:
+    with pytest.raises(SchemaError, match=f"{name} must be a mapping"):
+        Wording(**{name: wrong})
