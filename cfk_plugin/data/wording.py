@@ -390,7 +390,7 @@ class Wording:
         if isinstance(phrase, str):
             value = self._in_phrase(phrase, column, part, node)
         elif phrase is not None and node is None:
-            value = language.alternatives([self._in_words(phrase, v) for v in values_of(part)])
+            value = self._all_in_words(phrase, part)
         else:
             value = self._labelled(column, part, node)
         may_be_missing = part.missing if isinstance(part, Interval) else None in part
@@ -515,6 +515,19 @@ class Wording:
         if value == 0:
             return str(self.language.sections["numbers"]["none"])
         return self.language.count(int(value))
+
+    def _all_in_words(self, words: Words, part: Part) -> str:
+        """Return the words for a set, or for both ends of a range."""
+        if isinstance(part, Interval):
+            n_levels = 0 if part.levels is None else len(part.levels)
+            is_a_few_levels = 0 < n_levels <= MOST_NAMED
+            if part.low != part.high and not is_a_few_levels:
+                ends = {
+                    "low": self._in_words(words, part.low),
+                    "high": self._in_words(words, part.high),
+                }
+                return self.language.frame("values", "range", **ends)
+        return self.language.alternatives([self._in_words(words, v) for v in values_of(part)])
 
     def _in_words(self, words: Words, value: Any) -> str:
         known = words.get(to_text(value))

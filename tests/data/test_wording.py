@@ -23,6 +23,7 @@ LOAN = Wording(
     units={"term": "month", "amount": "EUR", "rate": "share", "bp": "mmHg", "fee": "percent"},
     outcomes={"good": "your loan would be approved"},
     phrases={
+        "class": {1: "a good class", 2: "a fair class", 3: "a poor class"},
         "loans": "{} open {loan|loans}",
         "home": "a home in {}",
         "account": {"A11": "an overdrawn current account", "A14": "no current account"},
@@ -86,6 +87,8 @@ def change(column: str, part: Part, own: Any, wording: Wording = LOAN) -> str:
         ("city", frozenset({"C", "A", "B"}), "D", "city “A”, “B” or “C” instead of “D”"),
         ("city", frozenset("ABCDE"), "Z", "city “A”, “B”, “C” or one of two more instead of “Z”"),
         ("city", frozenset("ABCD"), "Z", "city “A”, “B”, “C” or “D” instead of “Z”"),
+        ("class", Interval(1, 2), 3, "a good class to a fair class instead of a poor class"),
+        ("class", Interval(2, 2), 1, "a fair class instead of a good class"),
         # Levels.
         ("level", Interval("b", "c", levels=("b", "c")), "a", "level “b” or “c” instead of “a”"),
         ("level", Interval("b", "e", levels=("b", "c", "d", "e")), "a", "level “b” to “e” instead of “a”"),
