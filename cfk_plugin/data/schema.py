@@ -577,7 +577,7 @@ class Schema:
         monotone : mapping of numeric or ordinal feature to "increase" or "decrease"
             Features that change in one direction alone, such as age.
         titles : mapping of column to the words for it in a sentence
-            As they stand after "with": ``{"term": "a loan term"}``.
+            As they stand in a list of things: ``{"term": "a loan term"}``.
         units : mapping of column to a unit
             Such as ``"month"``, ``"USD"``, ``"percent"``, or any text of your own, ``"mmHg"``.
         outcomes : mapping of the model's label to what it means to a person

@@ -14,9 +14,6 @@ from cfk_plugin.data.region import Interval, Part, Region, is_missing, part_cont
 from cfk_plugin.data.values import to_number
 from cfk_plugin.data.wording import Wording, has_values, is_number
 
-MOST_IN_ONE_SENTENCE = 3
-"""Most changes that a sentence lists; the next sentence names the rest."""
-
 _LONG_TIME = 10 * 365.25 * 24 * 3600  # seconds; a date that moves by this is a change of size 1
 
 
@@ -49,7 +46,7 @@ class Message:
     Attributes
     ----------
     lead : str
-        One to three sentences: the outcome, and every change that it needs.
+        One or two sentences: the outcome, and every change that it needs.
     changes : tuple of WordedChange
         Those that the lead names, largest first.
     notes : tuple of str
@@ -142,12 +139,20 @@ def changes_of(
         if is_missing(own):
             text = wording.language.frame("changes", "own_not_stated", new=new)
         else:
-            text = wording.language.frame(
-                "changes", "instead", new=new, own=wording.own(column, own, part)
-            )
+            text = _instead(column, new, wording.own(column, own, part), wording)
         can_be_chosen = column not in wording.nobody_chooses
         changes.append(WordedChange(column, text, _size(part, own), can_be_chosen))
     return sorted(changes, key=lambda change: (-change.size, change.column))
+
+
+def _instead(column: str, new: str, own: str, wording: Wording) -> str:
+    """Return the new value beside the person's own.
+
+    Of the words "angina" and "no angina" the new ones alone are said, since they name the other.
+    """
+    if wording.has_words(column) and (new.endswith(f" {own}") or own.endswith(f" {new}")):
+        return new
+    return wording.language.frame("changes", "instead", new=new, own=own)
 
 
 def message(
@@ -179,15 +184,9 @@ def _lead(changes: Sequence[WordedChange], outcome: str, wording: Wording) -> st
     if not changes:
         return _sentence(wording, "no_change", outcome)
     texts = [change.text for change in changes]
-    language = wording.language
-    count = language.count(len(texts))
-    if len(texts) == 1:
-        return _sentence(wording, "one", outcome, changes=texts[0])
-    if len(texts) <= MOST_IN_ONE_SENTENCE:
-        return _sentence(wording, "some", outcome, count=count, changes=language.join(texts))
-    first = language.join(texts[:MOST_IN_ONE_SENTENCE])
-    rest = language.join(texts[MOST_IN_ONE_SENTENCE:])
-    return _sentence(wording, "many", outcome, count=count, changes=first, rest=rest)
+    name = {1: "one", 2: "two"}.get(len(texts), "more")
+    count = wording.language.count(len(texts))
+    return _sentence(wording, name, outcome, count=count, changes=wording.language.join(texts))
 
 
 def _whole_message(answer: Answer, outcome: str, wording: Wording) -> Message:
@@ -216,7 +215,7 @@ def _notes(answer: Answer, wording: Wording) -> tuple[str, ...]:
     language = wording.language
     notes = []
     if answer.withheld:
-        columns = language.join([wording.name(column) for column in answer.withheld])
+        columns = language.join_names([wording.name(column) for column in answer.withheld])
         notes.append(language.frame("answers", "withheld_columns", columns=columns))
     if answer.pureness < 1:
         share = language.unit("percent")

@@ -133,7 +133,7 @@ class Language:
         content.update(self.sections)
         return content
 
-    def frame(self, section: str, name: str, /, *text: str, **parts: str) -> str:
+    def frame(self, section: str, name: str, /, *text: str, **parts: str | None) -> str:
         """Fill in a text of the file."""
         frame: str = self.sections[section][name]
         return frame.format(*text, **parts)
@@ -161,9 +161,10 @@ class Language:
             whole = f"{int(whole):,}".replace(",", numbers["group"])
         return sign + whole + (numbers["decimal"] + decimals if decimals else "")
 
-    def count(self, number: int) -> str:
-        """Write how many there are: in words up to twelve."""
-        words: Sequence[str] = self.sections["numbers"]["words"]
+    def count(self, number: int, *, before_noun: bool = False) -> str:
+        """Write how many there are, small numbers in words."""
+        numbers = self.sections["numbers"]
+        words: Sequence[str] = numbers["counts" if before_noun else "words"]
         return words[number] if number < len(words) else self.number(number)
 
     def date(self, value: Any) -> str:
@@ -179,14 +180,17 @@ class Language:
         words = {"day": moment.day, "month": dates["months"][moment.month - 1]}
         return str(dates["moment"].format(**words, year=moment.year, time=time))
 
-    def join(self, items: Sequence[str]) -> str:
-        """List with "and"; with semicolons where an item itself has a comma."""
-        has_commas = any(", " in item for item in items)
-        if len(items) == 1:
-            return items[0]
-        name = "both_after_commas" if has_commas and len(items) > 2 else "both"
-        mark = "; " if has_commas else ", "
-        return self.frame("changes", name, first=mark.join(items[:-1]), last=items[-1])
+    def join(self, changes: Sequence[str]) -> str:
+        """List changes, which may hold commas and "and" themselves."""
+        if len(changes) == 1:
+            return changes[0]
+        return self.frame("changes", "last", first="; ".join(changes[:-1]), last=changes[-1])
+
+    def join_names(self, names: Sequence[str]) -> str:
+        """List names of columns."""
+        if len(names) == 1:
+            return names[0]
+        return self.frame("changes", "names", first=", ".join(names[:-1]), last=names[-1])
 
     def alternatives(self, items: Sequence[str]) -> str:
         """List with "or"; of a long list, the first ones and how many more there are."""
@@ -277,8 +281,7 @@ class Wording:
     language : Language
         Given as its code, such as ``"de"``, or the path of a file.
     titles : mapping of column to str
-        The column as it stands after "with": ``"a loan term"``. In German in the dative,
-        ``"einer Laufzeit"``.
+        The column as it stands in a list of things: ``"a loan term"``.
     units : mapping of column to str
         A unit of the language's file, such as ``"month"``, ``"USD"``, ``"percent"`` or ``"share"``
         (a number of which 1 is 100 %); any other text is the unit itself, such as ``"mmHg"``.
@@ -396,6 +399,10 @@ class Wording:
         may_be_missing = part.missing if isinstance(part, Interval) else None in part
         return language.frame("values", "or_not_stated", value) if may_be_missing else value
 
+    def has_words(self, column: str) -> bool:
+        """Say whether single values of a column have words, which stand alone."""
+        return isinstance(self.phrases.get(column), Mapping)
+
     def form_of_own(self, column: str) -> Literal["count", "plain", "measured"]:
         """Say how a number of the person's own is written: as a count in words, without a unit,
         or with one.
@@ -459,11 +466,10 @@ class Wording:
         language = self.language
         value = self._value(column, part) if node is None else self._quoted(node)
         title = self.title(column)
-        if title is None:
-            return language.frame("changes", "named", name=self.name(column), value=value)
-        is_measured = isinstance(part, Interval) and part.levels is None
-        kind = "titled" if is_measured else "titled_category"
-        return language.frame("changes", kind, title=title, value=value)
+        kind = "named" if title is None else "titled"
+        if not isinstance(part, Interval) or part.levels is not None:
+            kind += "_category"
+        return language.frame("changes", kind, title=title, name=self.name(column), value=value)
 
     def _value(self, column: str, part: Part) -> str:
         """Return the value or values of a part, numbers with their unit."""
@@ -501,7 +507,7 @@ class Wording:
         if node is not None:
             value = node
         elif is_count and single is not None and _is_count(single):
-            value = self.language.count(int(single))
+            value = self.language.count(int(single), before_noun=True)
         else:
             value = self._value(column, part)
         is_one = single is not None and is_number(single) and single == 1
@@ -514,7 +520,7 @@ class Wording:
             return self._alone(value)
         if value == 0:
             return str(self.language.sections["numbers"]["none"])
-        return self.language.count(int(value))
+        return self.language.count(int(value), before_noun=True)
 
     def _all_in_words(self, words: Words, part: Part) -> str:
         """Return the words for a set, or for both ends of a range."""

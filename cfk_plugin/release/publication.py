@@ -277,6 +277,7 @@ def _feature(
         "at": at,
         "described": [wording.described(name, part, titles[part]) for part in codes],
         "chosen": name not in wording.nobody_chooses,
+        "worded": wording.has_words(name),
     }
     found |= {"change": domain.attribute.change, "outside": OUTSIDE if is_quasi else 0}
     if domain.is_numeric:

@@ -162,6 +162,6 @@ def test_repr_names_the_guarantee_and_the_sentence_tells_changes_alone() -> None
     assert "query=4" in shown
     assert "guarantee='pure', epsilon=1.0" in shown
     assert prototype().text({"age": 29, "city": "Ghent", "salary": 60.0}) == (
-        "The outcome would be the desired one with two changes: salary 52.5 instead of 60 and an age"
-        " of 31 years instead of 29."
+        "The outcome would be the desired one if two things were different: salary 52.5 instead of"
+        " 60; and an age of 31 years instead of 29."
     )

@@ -340,7 +340,7 @@ def test_a_node_of_a_hierarchy_is_called_by_its_name() -> None:
     assert entry.region["zip"] == {"2000", "2018"}
     assert entry.cells()["zip"] == "20**"
     assert entry.text({"zip": "1000", "income": 2}) == (
-        "The model would predict “yes” with one change: zip “20**” instead of “1000”."
+        "The model would predict “yes” if one thing were different: zip “20**” instead of “1000”."
     )
     assert (alone.cells()["zip"], alone.titles) == ("1000", {})
 

@@ -42,28 +42,28 @@ def answered(table: pd.DataFrame = TABLE, **words: Any) -> Explanations:
 def test_the_schema_says_how_an_answer_is_said() -> None:
     explanations = answered(**WORDS)
     told = (
-        "You would get a card with two changes: a home in “Namur” instead of “Ghent” and one visit"
-        " instead of none."
+        "You would get a card if two things were different: a home in “Namur” instead of “Ghent”;"
+        " and one visit instead of none."
     )
     assert explanations.text(TABLE)[0] == told
     assert explanations[0].text(TABLE.loc[0]) == told  # type: ignore[union-attr]
     german = Wording(language="de")
     assert explanations.text(TABLE, german)[0] == (
-        "Das Modell würde „ja“ vorhersagen, mit zwei Änderungen: city „Namur“ statt „Ghent“ und"
-        " visits 1 statt 0."
+        "Das Modell würde „ja“ vorhersagen, wenn zwei Angaben anders wären: city „Namur“ (bisher"
+        " „Ghent“); und visits von 1 (bisher 0)."
     )
 
 
 def test_nothing_declared_is_a_sentence_too() -> None:
     assert answered().text(TABLE)[0] == (
-        "The model would predict “yes” with two changes: city “Namur” instead of “Ghent” and visits"
-        " 1 instead of 0."
+        "The model would predict “yes” if two things were different: city “Namur” instead of"
+        " “Ghent”; and visits 1 instead of 0."
     )
 
 
 def test_an_entry_is_printed_as_its_sentence_without_the_person() -> None:
     entry = answered(**WORDS)[0]
-    assert str(entry) == "You would get a card with a home in “Namur” and one visit."
+    assert str(entry) == "You would get a card with these values: a home in “Namur”; and one visit."
     assert str(entry) == entry.text()
 
 

@@ -45,9 +45,9 @@ def test_a_prototype_is_single_values_and_has_no_k(population: Population) -> No
     assert (record["query"], record["status"]) == (3, "released")
     assert {record[name] for name in ("reason", "k", "ncp", "pureness")} == {None}
     assert record["sentence"] == (
-        "The outcome would be the desired one with four changes, above all salary not stated instead"
-        " of 30.5, school “high” instead of “low” and since 2 January 2021 instead of 29 February"
-        " 2020. Also needed: an age of 31 years instead of 29."
+        "The outcome would be the desired one if all four of these were different: salary not stated"
+        " instead of 30.5; school “high” instead of “low”; since 2 January 2021 instead of 29"
+        " February 2020; and an age of 31 years instead of 29."
     )
     said = {feature["name"]: feature for feature in record["features"]}
     assert all(set(feature) == set(FEATURE) for feature in said.values())

@@ -96,12 +96,9 @@
   /** Fill the texts of a language's file, whose places are {named}; {} takes the only value there is. */
   const fill = (frame, values) => frame.replace(/\{(\w*)\}/g, (_, name) => typeof values === "string" ? values : values[name]);
 
-  /** List with "and"; with semicolons where an item itself has a comma. */
-  function join(items) {
-    if (items.length === 1) return items[0];
-    const hasCommas = items.some(item => item.includes(", "));
-    const frame = language.changes[hasCommas && items.length > 2 ? "both_after_commas" : "both"];
-    return fill(frame, {first: items.slice(0, -1).join(hasCommas ? "; " : ", "), last: items.at(-1)});
+  /** List changes, which may hold commas themselves. */
+  function join(items, frame = language.changes.last, mark = "; ") {
+    return items.length === 1 ? items[0] : fill(frame, {first: items.slice(0, -1).join(mark), last: items.at(-1)});
   }
 
   /** Write a number in full: text as it was entered, times a power of ten, grouped where it is long. */
@@ -128,7 +125,7 @@
   function ownText(feature, own) {
     if (feature.kind === "choice") return own.code < 0 ? language.values.other : feature.words[own.code];
     if (feature.kind === "date") return dateOf(own.text);
-    const words = language.numbers.words;
+    const words = language.numbers.counts;
     if (feature.own === "count" && Number.isInteger(own.number) && own.number >= 0) {
       if (own.number === 0) return language.numbers.none;
       return own.number < words.length ? words[own.number] : number(own.text);
@@ -149,15 +146,17 @@
     return largest > 0 ? Math.min(1, away / largest) : 0;
   }
 
+  /** Return the new value beside the person's own; of "angina" and "no angina" the new one alone. */
+  const instead = (feature, told, own) =>
+    feature.worded && (told.endsWith(` ${own}`) || own.endsWith(` ${told}`)) ? told : fill(language.changes.instead, {new: told, own});
+
   function changesOf(i, own) {
     const changes = [];
     data.features.forEach((feature, j) => {
       const code = feature.at[i], part = feature.read[code];
       if (!part || contains(feature, part, own[j])) return;
       const told = feature.described[code];
-      const text = own[j].missing
-        ? fill(language.changes.own_not_stated, {new: told})
-        : fill(language.changes.instead, {new: told, own: ownText(feature, own[j])});
+      const text = own[j].missing ? fill(language.changes.own_not_stated, {new: told}) : instead(feature, told, ownText(feature, own[j]));
       changes.push({name: feature.name, text, size: sizeOf(feature, part, own[j]), chosen: feature.chosen});
     });
     return changes.sort((a, b) => b.size - a.size || (a.name < b.name ? -1 : 1));
@@ -170,13 +169,11 @@
     const texts = changes.filter(change => change.chosen).map(change => change.text);
     const situation = changes.filter(change => !change.chosen).map(change => change.text);
     const words = language.numbers.words, count = words[texts.length] ?? String(texts.length);
-    if (texts.length > 3) say("many", {count, changes: join(texts.slice(0, 3)), rest: join(texts.slice(3))});
-    else if (texts.length > 1) say("some", {count, changes: join(texts)});
-    else if (texts.length) say("one", {changes: texts[0]});
+    if (texts.length) say(["", "one", "two"][texts.length] ?? "more", {count, changes: join(texts)});
     else if (!situation.length) say("no_change", {});
     if (situation.length) say(texts.length ? "situation" : "only_situation", {changes: join(situation)});
     const withheld = data.features.filter(feature => feature.at[i] < 0).map(feature => feature.name.replaceAll("_", " ")).sort();
-    if (withheld.length) said.push(fill(language.answers.withheld_columns, {columns: join(withheld)}));
+    if (withheld.length) said.push(fill(language.answers.withheld_columns, {columns: join(withheld, language.changes.names, ", ")}));
     const [share] = data.pureness.values[data.pureness.at[i]];
     if (share < 1)
       said.push(fill(language.answers.part_of_combinations, {share: fill(data.percent, number(String(Math.trunc(share * 1000) / 10)))}));
