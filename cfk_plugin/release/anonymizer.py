@@ -21,7 +21,7 @@ from cfk_plugin.data.constraints import Rules, rules_of
 from cfk_plugin.data.display import advance, card, doing, facts, heard
 from cfk_plugin.data.intake import Counterfactual, as_table, require_features, whole_number
 from cfk_plugin.data.model import Goal, LabelModel, RowOracle, thresholded
-from cfk_plugin.data.policy import PrivacyPolicy, SearchStart, policy_or
+from cfk_plugin.data.policy import ALREADY_DESIRED, PrivacyPolicy, SearchStart, policy_or
 from cfk_plugin.data.population import Population, check_population
 from cfk_plugin.data.region import Region
 from cfk_plugin.errors import (
@@ -673,11 +673,12 @@ class KAnonymizer(HostOnly):
         )
         if record is not None and not record(result):
             result = result.without_record()
-        if self.policy_.on_infeasible == "raise" and result.withheld:
-            reasons = ", ".join(sorted({entry.reason for entry in result.withheld}))
-            found = f"{len(result.withheld)} of {counted(len(result), 'explanation')}"
+        refused = [entry for entry in result.withheld if entry.reason != ALREADY_DESIRED]
+        if self.policy_.on_infeasible == "raise" and refused:
+            reasons = ", ".join(sorted({entry.reason for entry in refused}))
+            found = f"{len(refused)} of {counted(len(result), 'explanation')}"
             raise InfeasibleError(
-                f"{found} {'is' if len(result.withheld) == 1 else 'are'} withheld: {reasons}"
+                f"{found} {'is' if len(refused) == 1 else 'are'} withheld: {reasons}"
             )
         told = self.method_, self.policy_.sha256, self.population_.fingerprint
         for entry in result if "cfk_released" in self.manager_.hooks else ():

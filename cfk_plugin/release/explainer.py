@@ -19,7 +19,8 @@ import pandas as pd
 from cfk_plugin.data.constraints import Rules, rules_of
 from cfk_plugin.data.display import advance, card, doing, facts, heard
 from cfk_plugin.data.intake import require_features, select
-from cfk_plugin.data.policy import PrivacyPolicy, SearchStart
+from cfk_plugin.data.model import Goal
+from cfk_plugin.data.policy import ALREADY_DESIRED, PrivacyPolicy, SearchStart
 from cfk_plugin.data.values import as_pandas
 from cfk_plugin.errors import (
     AdapterError,
@@ -351,7 +352,37 @@ class _Wrapped(HostOnly):
                 )
             for slot, entry, finding in zip(batch.slot, done, kinds, strict=True):
                 entries[slot], findings[slot] = entry, finding
+        self._note_already_desired(entries, batch, queries, goal)
         return self._wrap(entries, findings, call)
+
+    def _note_already_desired(
+        self, entries: list[Entry], batch: CounterfactualBatch, queries: pd.DataFrame, goal: Goal
+    ) -> None:
+        """Say so, in place, where no counterfactual was found because nothing needs to change.
+
+        The model is asked only about queries without any counterfactual.
+        """
+        already = {
+            entry.query
+            for entry in entries
+            if isinstance(entry, Withheld) and entry.reason == ALREADY_DESIRED
+        }
+        answered = set(batch.query[batch.slot].tolist())
+        unanswered = [
+            query for query in dict.fromkeys(batch.query.tolist()) if query not in answered
+        ]
+        if unanswered:
+            pipeline = replace(self.anonymizer.pipeline_, goal=goal)
+            features = self.anonymizer.population_.schema.features
+            has_outcome = pipeline.with_outcome(select(queries, features).take(unanswered))
+            already |= {unanswered[i] for i in has_outcome.nonzero()[0].tolist()}
+        for slot, entry in enumerate(entries):
+            if (
+                entry.query in already
+                and isinstance(entry, Withheld)
+                and entry.reason == "none_found"
+            ):
+                entries[slot] = Withheld(entry.query, ALREADY_DESIRED)
 
     def _wrap(
         self, entries: list[Entry], findings: list[Finding | None] | None, call: Request

@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, get_args
 
 from cfk_plugin.data.display import Telling, card, facts, marked, picture, table
 from cfk_plugin.data.intake import require_person
-from cfk_plugin.data.policy import Outcome, PrivacyPolicy, plain_settings, sha256_of
+from cfk_plugin.data.policy import (
+    ALREADY_DESIRED,
+    Outcome,
+    PrivacyPolicy,
+    plain_settings,
+    sha256_of,
+)
 from cfk_plugin.data.region import (
     Interval,
     Part,
@@ -459,6 +465,7 @@ def _check_budget(prefix: str, epsilon: float, delta: float) -> None:
 
 WITHHOLDING_REASONS: Mapping[str, str] = MappingProxyType(
     {
+        ALREADY_DESIRED: "the model already gives the desired outcome: nothing needs to change",
         "none_found": "the explainer found no counterfactual",
         "not_desired": "the model does not give the desired outcome at the counterfactual",
         "unknown_category": "a category that the population does not have",
@@ -811,7 +818,10 @@ class Withheld:
         return Withheld, (self.query, self.reason, self.columns)
 
     def text(self, factual: object = None, phrases: object = None) -> str:  # noqa: ARG002 - as a released entry takes
-        """Say that the explanation is withheld, and why."""
+        """Say that the explanation is withheld, and why; or that nothing needs to change."""
+        if self.reason == ALREADY_DESIRED:
+            reason = WITHHOLDING_REASONS[self.reason]
+            return f"{reason[0].upper()}{reason[1:]}."
         where = f" ({', '.join(self.columns)})" if self.columns else ""
         return f"This explanation is withheld: {WITHHOLDING_REASONS[self.reason]}{where}."
 
