@@ -407,7 +407,11 @@ def run(*, k: int, patients: int, folder: Path, console: Console, progress: Bar)
         data = load_patients(patients)
         features = data.train.drop(columns="progression")
         schema = Schema.from_frame(
-            features, quasi_identifiers=KNOWN, nominal=["sex"], phrases=PHRASES
+            features,
+            quasi_identifiers=KNOWN,
+            nominal=["sex"],
+            immutable=["age", "sex"],
+            phrases=PHRASES,
         )
         population = Population.from_frame(features, schema)
     introduce(data, population, k, console)

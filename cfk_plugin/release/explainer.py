@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 
 import pandas as pd
 
-from cfk_plugin.data.constraints import Rules, rules_of
+from cfk_plugin.data.constraints import Rules, decided_features, rules_of
 from cfk_plugin.data.display import advance, card, doing, facts, heard
 from cfk_plugin.data.intake import require_features, select
 from cfk_plugin.data.model import Goal
@@ -250,6 +250,7 @@ class _Wrapped(HostOnly):
         asked = select(frame, features, renumber=False).copy(deep=True)
         said = constraints_of(options) if options else {}
         rules = self._rules(said) if said else self.anonymizer.rules_
+        constraints = said
         failed = None
         try:
             with quiet(_RAISED, ExplainerError, let=CFKError):
@@ -260,8 +261,15 @@ class _Wrapped(HostOnly):
             raise self._refused("explain", options, failed)
         # from the explainer's own settings
         if isinstance(batch, CounterfactualBatch) and batch.constraints != said:
-            rules = self._rules({**said, **batch.constraints})
+            constraints = {**said, **batch.constraints}
+            rules = self._rules(constraints)
+        call = replace(call, decided=self._decided(constraints, rules))
         return self._release(batch, select(frame, features), call, rules, progress)
+
+    def _decided(self, constraints: Mapping[str, Any], rules: Rules) -> frozenset[str]:
+        """Return the features of which the schema or a call says how they may change."""
+        features = self.anonymizer.population_.schema.features
+        return decided_features(features, rules, constraints.get("features_to_vary", "all"))
 
     def _rules(self, constraints: Mapping[str, Any]) -> Rules:
         """Return what may change in a call; invalid constraints are refused."""
@@ -285,10 +293,14 @@ class _Wrapped(HostOnly):
             raise self._refused(name, named, failed)
         if nothing is not None:  # raised outside of the handler, so that it has no context
             raise nothing
-        call = replace(Request.of(queries, self.groups), started=started)
-        explanations = self._release(
-            batch, queries, call, self._rules({**said, **batch.constraints})
+        constraints = {**said, **batch.constraints}
+        rules = self._rules(constraints)
+        call = replace(
+            Request.of(queries, self.groups),
+            started=started,
+            decided=self._decided(constraints, rules),
         )
+        explanations = self._release(batch, queries, call, rules)
         with quiet(
             f"the adapter cannot rebuild what {name} returns; use explain()",
             AdapterError,

@@ -71,6 +71,8 @@ class Request:
     is_for_people: bool = False  # whether the people who ask are known
     # What they asked about, indexed by the number of the query; no result keeps it.
     queries: pd.DataFrame | None = None
+    # features of which the schema or the call says how they may change
+    decided: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, queries: pd.DataFrame, attribute: str | None) -> Request:

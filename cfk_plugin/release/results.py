@@ -28,6 +28,7 @@ from cfk_plugin.data.region import (
     Region,
     json_value,
     natural,
+    part_contains,
     part_of,
     part_to_text,
     sentence,
@@ -309,6 +310,21 @@ class _ReleasedEntry:
     @abstractmethod
     def to_dict(self) -> dict[str, Any]:
         """Return what may leave, as JSON-ready values."""
+
+    def changes(self, factual: Mapping[str, Any]) -> set[str]:
+        """Return the features that a person has to change: those whose part lacks their value.
+
+        Parameters
+        ----------
+        factual : mapping
+            The person's value of some features, in the types of the training table.
+        """
+        parts = self.parts()
+        return {
+            name
+            for name, value in factual.items()
+            if name in parts and not part_contains(parts[name], value)
+        }
 
     def cells(self) -> dict[str, str]:
         """Return every feature as text of a table cell: ``24–27``, ``{A, B}``, ``60``, a node's
