@@ -107,8 +107,10 @@ def test_the_schema_says_how_a_change_is_said(given):
     told = f"If you lived in Namur and came 1 time more{END}"
     assert explanations.text(table) == [
         told,
-        "Nothing in these attributes needs to change for the desired outcome.",
+        "The model already gives the desired outcome: nothing needs to change.",
     ]
+    nothing = "Nothing in these attributes needs to change for the desired outcome."
+    assert explanations[0].text(table.loc[1]) == nothing
     assert explanations[0].text(table.loc[0]) == told
     assert explanations.text()[0] == f"If you lived in Namur and your visits were 1{END}"
     assert (
