@@ -408,6 +408,7 @@ def run(*, k: int, patients: int, folder: Path, console: Console, progress: Bar)
             features,
             quasi_identifiers=KNOWN,
             nominal=["sex"],
+            immutable=["age", "sex"],
             titles=TITLES,
             units=UNITS,
             outcomes=OUTCOMES,

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import logging
 import secrets
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence, Sized
 from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import wraps
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from types import FrameType
 from typing import Any, ClassVar, NoReturn, ParamSpec, TypeVar
 
 T = TypeVar("T")
@@ -118,6 +121,12 @@ class UnknownTableWarning(UserWarning):
     """A ledger knows people, and none of the table that it is used with."""
 
 
+class PersonalColumnWarning(UserWarning):
+    """An answer tells somebody to change who they are, such as their sex or age, and nothing says
+    whether that can change.
+    """
+
+
 class PrivacyLeakWarning(UserWarning):
     """Something that a differentially private release treats as public was learned from protected
     rows.
@@ -135,13 +144,47 @@ def refitting() -> Iterator[None]:
     """
     log = logging.getLogger("cfk_plugin")
     log.addFilter(_is_of_result)
+    token = _is_refitting.set(True)
     try:
         with warnings.catch_warnings():
             for kind in (LookupGuaranteeWarning, ExactValuesWarning, PrivacyLeakWarning):
                 warnings.simplefilter("ignore", kind)
             yield
     finally:
+        _is_refitting.reset(token)
         log.removeFilter(_is_of_result)
+
+
+def is_refitting() -> bool:
+    """Return True inside of `refitting`."""
+    return _is_refitting.get()
+
+
+_is_refitting: ContextVar[bool] = ContextVar("cfk_is_refitting", default=False)
+_is_serving: ContextVar[bool] = ContextVar("cfk_is_serving", default=False)
+
+
+@contextmanager
+def serving() -> Iterator[None]:
+    """Answer a request: what would be a warning of Python's is a line of the log."""
+    token = _is_serving.set(True)
+    try:
+        yield
+    finally:
+        _is_serving.reset(token)
+
+
+def warn(text: str, kind: type[Warning]) -> None:
+    """Warn the caller outside of this package; in a server, write to the log instead."""
+    if _is_serving.get():
+        logging.getLogger("cfk_plugin").warning("%s", text)
+        return
+    stacklevel = 1
+    frame: FrameType | None = sys._getframe()
+    while frame is not None and frame.f_globals.get("__name__", "").startswith("cfk_plugin."):
+        stacklevel += 1
+        frame = frame.f_back
+    warnings.warn(text, kind, stacklevel=stacklevel)
 
 
 def require(

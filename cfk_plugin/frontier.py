@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from cfk_plugin.data.domain import Domain
 from cfk_plugin.data.intake import Counterfactual, as_table, require_features
 from cfk_plugin.data.model import Goal, LabelModel
-from cfk_plugin.data.policy import PrivacyPolicy, policy_or
+from cfk_plugin.data.policy import ALREADY_DESIRED, PrivacyPolicy, policy_or
 from cfk_plugin.data.population import Population, check_population
 from cfk_plugin.data.region import Interval, Part, part_contains
 from cfk_plugin.errors import InputError, refitting
@@ -177,18 +177,22 @@ def _point(k: int, entries: Sequence[Entry], common: NDArray[np.bool_], seed: in
     alike = [
         c for c, is_common in zip(certificates, common, strict=True) if c is not None and is_common
     ]
-    withheld = len(entries) - len(found)
+    reasons = Counter(e.reason for e in entries if isinstance(e, Withheld))
+    # nobody is left without an answer whose outcome is the desired one already
+    needed = len(entries) - reasons[ALREADY_DESIRED]
+    withheld = needed - len(found)
+    rate = Estimate(math.nan, math.nan, math.nan, 0)
+    if needed:
+        rate = Estimate(withheld / needed, *wilson(withheld, needed), needed)
     return Point(
         k=k,
         asked=len(entries),
         released=len(found),
         k_min=min((c.k for c in found), default=None),
-        reasons=dict(sorted(Counter(e.reason for e in entries if isinstance(e, Withheld)).items())),
+        reasons=dict(sorted(reasons.items())),
         ncp_mean=_mean([c.ncp for c in found], seed),
         pureness_mean=_mean([c.pureness for c in found], seed),
-        withheld_rate=Estimate(
-            withheld / len(entries), *wilson(withheld, len(entries)), len(entries)
-        ),
+        withheld_rate=rate,
         common_ncp_mean=_mean([c.ncp for c in alike], seed),
         common_pureness_mean=_mean([c.pureness for c in alike], seed),
     )
@@ -215,7 +219,7 @@ class Point(Figures):
     reasons: Mapping[str, int]  # why the others are withheld; see `WITHHOLDING_REASONS`
     ncp_mean: Estimate  # over what is released at this k, which differs from k to k
     pureness_mean: Estimate
-    withheld_rate: Estimate  # share withheld of all asked
+    withheld_rate: Estimate  # share withheld of those who needed an answer
     common_ncp_mean: Estimate  # over what is released at every k of the frontier, so comparable
     common_pureness_mean: Estimate
 

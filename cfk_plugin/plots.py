@@ -379,7 +379,9 @@ class FrontierDisplay(Display):
             _FrontierLine("information loss, NCP", f"{prefix}ncp_mean", "--", "s", INK),
         ]
         if "withheld_rate" in self.table and self.table["withheld_rate"].any():
-            lines.append(_FrontierLine("withheld, of all asked", "withheld_rate", ":", "^", MARK))
+            lines.append(
+                _FrontierLine("withheld, of answers needed", "withheld_rate", ":", "^", MARK)
+            )
         return [
             line
             for line in lines

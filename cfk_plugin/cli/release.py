@@ -56,11 +56,13 @@ def schema(
     """Write a schema to fill in, and show how each column is read and how many rows it singles out.
 
     Which columns others can know of a person is not guessed: quasi_identifiers is left empty, and
-    nothing can be protected until you fill it in.
+    nothing can be protected until you fill it in. Columns that are named like sex or age are
+    proposed as immutable: look at them, too.
     """
     import json
 
     from cfk_plugin._files import check_output, read_table, write_report
+    from cfk_plugin.data.personal import age_columns, personal_columns
 
     check_output(output, "schema", (".json",))
     if output is not None and output.exists():
@@ -69,6 +71,7 @@ def schema(
             " lost"
         )
     rows = read_table(train)
+    personal = personal_columns(map(str, rows.columns))
     empty: dict[str, Any] = {
         "quasi_identifiers": [],
         "sensitive": [],
@@ -83,7 +86,7 @@ def schema(
         "bounds": {},
         "bins": {},
     }
-    empty |= {"immutable": [], "monotone": {}}
+    empty |= {"immutable": personal, "monotone": {}}
     text = json.dumps(empty, indent=2)
     if output is None:
         console().file.write(text + "\n")
@@ -99,6 +102,18 @@ def schema(
         " most.",
         stderr=True,
     )
+    if personal:
+        say(
+            f"immutable has {', '.join(personal)}, by their names: nobody should be told to change"
+            " these. Add other columns that a person cannot change.",
+            stderr=True,
+        )
+    if ages := age_columns(personal):
+        say(
+            f'To let answers say "when you are older", take {ages[0]} out of immutable and write'
+            f' "monotone": {{"{ages[0]}": "increase"}}.',
+            stderr=True,
+        )
     return 0
 
 
@@ -109,6 +124,7 @@ def _exposure(rows: pd.DataFrame) -> Iterator[tuple[str, ...]]:
     import pandas as pd
     from pandas.api import types
 
+    from cfk_plugin.data.personal import personal_columns
     from cfk_plugin.data.values import are_days
 
     codes = {str(name): pd.factorize(rows[name])[0] for name in rows}
@@ -127,6 +143,8 @@ def _exposure(rows: pd.DataFrame) -> Iterator[tuple[str, ...]]:
         hint = ""
         if is_own:
             hint = "every row its own: identifiers?"
+        elif personal_columns([name]):
+            hint = "nobody can change it: immutable"
         elif values == 2:
             hint = "two values: the target?"
         elif is_number and values <= _FEW and not types.is_float_dtype(column):
@@ -165,11 +183,13 @@ def protect(
 ) -> int:
     """Turn raw counterfactuals into k-anonymous explanations.
 
-    Exit code 0 when all are released, 3 when some are withheld, 1 when all are.
+    Exit code 0 when all are released, 3 when some are withheld, 1 when all are. Whoever has the
+    desired outcome already needs none and does not count.
     """
     from contextlib import nullcontext
 
     from cfk_plugin._files import check_output, json_with_sentences, progress_bar, write_released
+    from cfk_plugin.data.policy import ALREADY_DESIRED
     from cfk_plugin.records.ledger import Ledger
     from cfk_plugin.release.anonymizer import KAnonymizer
 
@@ -186,7 +206,9 @@ def protect(
         console().file.write(json_with_sentences(explanations, case.factuals) + "\n")
     opt.ReportPlace(track=track, experiment=experiment).keep(explanations)
     _show_summary(explanations, output)
-    return 0 if not explanations.withheld else 3 if explanations.released else 1
+    if all(entry.reason == ALREADY_DESIRED for entry in explanations.withheld):
+        return 0
+    return 3 if explanations.released else 1
 
 
 def _show_summary(explanations: Explanations, output: Path | None) -> None:

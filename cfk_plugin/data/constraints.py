@@ -65,6 +65,17 @@ def rules_of(
     return rules
 
 
+def decided_features(
+    features: Sequence[str], rules: Mapping[str, Rule], features_to_vary: Any = "all"
+) -> frozenset[str]:
+    """Return the features of which the schema or the call says how they may change.
+
+    These are all features if the call lists those that may.
+    """
+    is_listed = features_to_vary is not None and not isinstance(features_to_vary, str)
+    return frozenset(features if is_listed else rules)
+
+
 def _names(given: Any, features: Sequence[str]) -> Sequence[str]:
     if isinstance(given, str):
         if given == "all":

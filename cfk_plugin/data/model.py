@@ -16,7 +16,15 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from cfk_plugin.data.domain import UNKNOWN, Codes
-from cfk_plugin.data.intake import COPIES_EAGERLY, FEW, Encoder, Intake, select, table_of
+from cfk_plugin.data.intake import (
+    COPIES_EAGERLY,
+    FEW,
+    Encoder,
+    Intake,
+    divided,
+    select,
+    table_of,
+)
 from cfk_plugin.data.policy import (
     OPPOSITE,
     DesiredRange,
@@ -479,6 +487,14 @@ class Ahead(NamedTuple):
     cells: Codes = np.empty((0, 0), dtype=np.int32)
     labels: NDArray[Any] = np.empty(0, dtype=object)
 
+    def restrict(self, is_kept: Mask) -> Ahead:
+        """Return what is known of some of the counterfactuals, which are renumbered from 0."""
+        if is_kept.all():
+            return self
+        at = np.flatnonzero(is_kept[self.which])
+        number = np.cumsum(is_kept) - 1
+        return Ahead(number[self.which[at]], self.cells[at], self.labels[at])
+
 
 class RowOracle(HostOnly):
     """Predictions for the population's own rows, each asked at most once."""
@@ -510,16 +526,17 @@ class RowOracle(HostOnly):
         fixed: Any,
         foreseen: Callable[[Region], Codes] | None,
     ) -> tuple[NDArray[Any], NDArray[Any] | None, Ahead]:
-        """Ask for the labels of counterfactuals and, unless known, their queries; and for cells of
+        """Ask for the labels of counterfactuals and, unless known, of queries; and for cells of
         `foreseen`.
+
+        This is one call of the model, if the tables have the same dtypes.
         """
         count, known = len(accepted), None if isinstance(queries, Intake) else queries
         if not 0 < count <= FEW:
-            return (
-                (self.ask(accepted.frame) if count else np.empty(0, dtype=object)),
-                known,
-                Ahead(),
-            )
+            if not isinstance(queries, Intake):
+                return self._ask_all(accepted)[0], known, Ahead()
+            own, known = self._ask_all(accepted, queries)
+            return own, known, Ahead()
         every = accepted.joined(queries) if isinstance(queries, Intake) else accepted
         codes, sizes = every.quasi_identifiers[0], self.population.sizes.astype(np.int32)
         which, cells = [np.arange(len(every))], [np.where(codes < 0, sizes, codes)]
@@ -537,6 +554,15 @@ class RowOracle(HostOnly):
         own, factual, rest = np.split(labels, [count, len(every)])
         ahead = Ahead(at[len(every) :], asked[len(every) :], rest)
         return own, factual if isinstance(queries, Intake) else known, ahead
+
+    def _ask_all(self, *intakes: Intake) -> list[NDArray[Any]]:
+        """Return the labels of each table, in one call where all have the same dtypes."""
+        frames = [intake.frame for intake in intakes if len(intake)]
+        if len(frames) > 1 and all(frames[0].dtypes.equals(each.dtypes) for each in frames):
+            labels = self.ask(pd.concat(frames, ignore_index=True))
+            return divided(labels, [len(intake) for intake in intakes])
+        nothing = np.empty(0, dtype=object)
+        return [self.ask(intake.frame) if len(intake) else nothing for intake in intakes]
 
     def queried(self, factuals: pd.DataFrame, query: NDArray[np.int64]) -> Intake | NDArray[Any]:
         """Return the labels of the queries, each asked once; where they are few, the queries, to be

@@ -375,6 +375,10 @@ def _is_number(value: object) -> bool:
 
 Mask = NDArray[np.bool_]
 OPPOSITE = "opposite"
+ALREADY_DESIRED = "already_desired"
+"""Why a query is not answered whose outcome is the desired one: nobody is left without an answer
+that they need.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from pandas.api import types
 
+from cfk_plugin.data.personal import personal_columns
 from cfk_plugin.data.region import to_text
 from cfk_plugin.data.values import (
     are_days,
@@ -681,6 +682,15 @@ class Schema:
     def private(self) -> tuple[str, ...]:
         """Names of the sensitive and other attributes, in alphabetical order."""
         return tuple(sorted(self.names("sensitive", "other")))
+
+    @cached_property
+    def nobody_chooses(self) -> frozenset[str]:
+        """Columns that say who a person is by their names, and those declared immutable.
+
+        Sentences never count these as changes.
+        """
+        immutable = {a.name for a in self.attributes if a.change == "never"}
+        return frozenset({*immutable, *personal_columns(self.features)})
 
     @cached_property
     def sensitive(self) -> tuple[str, ...]:

@@ -78,6 +78,8 @@ class Answer:
         Columns that are known to have the person's own value.
     pureness : float
         Share of the combinations in `parts` for which the answer is true; 1 for a single point.
+    nobody_chooses : frozenset of str
+        Columns that say who a person is, such as age: they are never counted as changes.
     """
 
     parts: Mapping[str, Part]
@@ -86,6 +88,7 @@ class Answer:
     withheld: Sequence[str] = ()
     unchanged: Sequence[str] = ()
     pureness: float = 1.0
+    nobody_chooses: frozenset[str] = frozenset()
 
 
 class Telling:
@@ -94,17 +97,23 @@ class Telling:
     Copies keep the wording, and leave out the groups.
     """
 
-    __slots__ = ("_groups", "wording")
+    __slots__ = ("_groups", "nobody_chooses", "wording")
 
-    def __init__(self, wording: Wording | None = None, groups: Sequence[Region] = ()) -> None:
+    def __init__(
+        self,
+        wording: Wording | None = None,
+        nobody_chooses: frozenset[str] = frozenset(),
+        groups: Sequence[Region] = (),
+    ) -> None:
         self.wording = Wording() if wording is None else wording
+        self.nobody_chooses = nobody_chooses
         self._groups = groups
 
     def __repr__(self) -> str:
         return f"Telling({self.wording.language!r}, {len(self._groups)} groups)"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Telling, (self.wording,)
+        return Telling, (self.wording, self.nobody_chooses)
 
     def bars(self, region: Mapping[str, Part]) -> dict[str, list[tuple[float, bool]]]:
         """Return the `profile` of each attribute of a region among the groups; none where there are
@@ -140,7 +149,7 @@ def changes_of(
             text = wording.language.frame("changes", "own_not_stated", new=new)
         else:
             text = _instead(column, new, wording.own(column, own, part), wording)
-        can_be_chosen = column not in wording.nobody_chooses
+        can_be_chosen = column not in answer.nobody_chooses
         changes.append(WordedChange(column, text, _size(part, own), can_be_chosen))
     return sorted(changes, key=lambda change: (-change.size, change.column))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
@@ -293,8 +293,6 @@ class Wording:
         ``{loan|loans}`` stands for the first word after a single 1 and otherwise for the second:
         ``"{} open {loan|loans}"``. Or a mapping of value to words: ``{"A11": "an overdrawn current
         account"}``.
-    nobody_chooses : frozenset of str
-        Columns whose values a person cannot choose, such as age: never counted as changes.
 
     Examples
     --------
@@ -308,7 +306,6 @@ class Wording:
     units: Words
     outcomes: Words
     phrases: Mapping[str, str | Words]
-    nobody_chooses: frozenset[str]
 
     def __init__(
         self,
@@ -318,7 +315,6 @@ class Wording:
         units: Mapping[str, str] = MappingProxyType({}),
         outcomes: Mapping[Any, str] = MappingProxyType({}),
         phrases: Mapping[str, str | Mapping[Any, str]] = MappingProxyType({}),
-        nobody_chooses: Iterable[str] = (),
     ) -> None:
         if not isinstance(phrases, Mapping):
             raise SchemaError("phrases must be a mapping, column to a text or a mapping")
@@ -328,7 +324,6 @@ class Wording:
             "units": _texts("units", "column", units),
             "outcomes": _texts("outcomes", "label", outcomes),
             "phrases": {name: _phrase(name, phrase) for name, phrase in phrases.items()},
-            "nobody_chooses": frozenset(nobody_chooses),
         }
         for name, setting in settings.items():
             object.__setattr__(self, name, setting)
@@ -347,7 +342,6 @@ class Wording:
                 name: phrase if isinstance(phrase, str) else dict(phrase)
                 for name, phrase in self.phrases.items()
             },
-            "nobody_chooses": sorted(self.nobody_chooses),
         }
 
     @classmethod

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from cfk_plugin.data.intake import require_features, select
 from cfk_plugin.data.model import Goal, LabelModel
-from cfk_plugin.data.policy import Outcome
+from cfk_plugin.data.policy import ALREADY_DESIRED, Outcome
 from cfk_plugin.data.population import Population, check_population
 from cfk_plugin.data.schema import Schema
 from cfk_plugin.data.sentences import Telling
@@ -78,7 +78,7 @@ def explanations_of(
 ) -> Explanations:
     """Return one entry per query, its row or why there is none; no rows if recording them fails."""
     columns = [rows[name].tolist() for name in schema.features] if rows is not None else []
-    telling = Telling(schema.wording)
+    telling = Telling(schema.wording, schema.nobody_chooses)
     answers = zip(*columns, strict=True) if columns else [()] * len(refused)
     entries: list[Entry] = [
         (
@@ -325,6 +325,8 @@ class DPPrototypes:
         try:
             rows, answered = self.generate(queries)
             refused = [None if found else "none_found" for found in answered.tolist()]
+            for i in np.flatnonzero(self._with_outcome(queries)).tolist():
+                refused[i] = ALREADY_DESIRED
         except ModelError as error:
             _log.warning("explanations withheld: %s", error)
         said = (certificate, policy_of(self), self.schema_, call, track)
@@ -362,6 +364,20 @@ class DPPrototypes:
 
         weight, own = np.full(len(at), self.plausibility_), self._mover.points(asked)
         return self._mover.move(at, served.labels[at], own, weight, met), answered
+
+    def _with_outcome(self, queries: pd.DataFrame) -> NDArray[np.bool_]:
+        """Return a mask of the queries that already have the outcome that the goal names.
+
+        If the model cannot be asked about the queries, it is False: answers need no model then.
+        """
+        if self.goal_.is_opposite:
+            return np.zeros(len(queries), dtype=bool)
+        frame = require_features(queries, self.features_, "queries")
+        try:
+            return self.goal_.met(self.model_(frame).astype(object))
+        except ModelError as error:
+            _log.warning("whether queries have the desired outcome is not known: %s", error)
+            return np.zeros(len(queries), dtype=bool)
 
     def _fitted(self) -> DPPrototypes:
         if not hasattr(self, "served_"):

@@ -43,11 +43,33 @@ class CatalogueAnswers(NamedTuple):
     points: Intake | None  # those that answers ask for; None if there is none
     # what the model says at all combinations of its region, where it was asked
     said: list[Labels | None]
-    own: Labels | None = None  # the same at the anchors, if asked along with the first question
+    # what it says at the anchors and at the queries, where asked along with the first question
+    own: Labels | None = None
+    at_queries: Labels | None = None
     # the entry whose private values each answer began with; of others, see `Pairs.part`
     part: Ints | None = None
     # which private values are no longer those, but the query's own or on the way to them
     moved: Mask | None = None
+
+    def without(self, is_dropped: Mask) -> CatalogueAnswers:
+        """Return the same without the answers to some of the queries.
+
+        The mask has the shape (n_queries,).
+        """
+        is_answered = self.entry >= 0
+        kept = np.flatnonzero(~is_dropped[is_answered])
+        if len(kept) == is_answered.sum():
+            return self
+        entry = np.where(is_dropped, -1, self.entry)
+        if not len(kept):
+            return self._replace(entry=entry, points=None, said=[], part=None, moved=None)
+        return self._replace(
+            entry=entry,
+            points=None if self.points is None else self.points.take(kept),
+            said=[self.said[i] for i in kept.tolist()],
+            part=None if self.part is None else self.part[kept],
+            moved=None if self.moved is None else self.moved[kept],
+        )
 
     def ahead(self, catalogue: Catalogue) -> Ahead:
         """Return the model's labels in the form that verification uses; positions count answers
@@ -76,6 +98,37 @@ class Anchors(NamedTuple):
     may_keep_own_values: bool = True
 
 
+class _AskedAlong(NamedTuple):
+    """Points that the model is asked about in the call that asks the first question."""
+
+    points: Points | None
+    n_start: int  # of these, counterfactuals of the explainer; queries follow, each once
+    query_of: Ints | None  # for each query, its position among them; None if they are not asked
+
+    @classmethod
+    def build(cls, pools: Pools, who: Ints, *, asks_start: bool, asks_queries: bool) -> _AskedAlong:
+        """Choose the points: of queries that are the same by `who`, the first."""
+        if not asks_queries:
+            return cls(pools.start if asks_start else None, len(who), None)
+        _, first, query_of = np.unique(who, return_index=True, return_inverse=True)
+        points = pools.queries.take(first)
+        if not asks_start:
+            return cls(points, 0, query_of)
+        return cls(pools.start.joined(points), len(who), query_of)
+
+    def labels_at_start(self, labels: Labels | None) -> Labels | None:
+        """Return the labels of the explainer's counterfactuals; None if they were not asked."""
+        if labels is None or self.n_start == 0:
+            return None
+        return labels[: self.n_start]
+
+    def labels_at_queries(self, labels: Labels | None) -> Labels | None:
+        """Return the labels of the queries, shape (n_queries,); None if they were not asked."""
+        if labels is None or self.query_of is None:
+            return None
+        return np.asarray(labels[self.n_start :][self.query_of])
+
+
 class _Asked(NamedTuple):
     """Who asks, what may change, and where the search starts: at the query, or at an explainer's
     counterfactual.
@@ -95,6 +148,7 @@ def answer(
     who: Ints | None = None,
     anchors: Anchors | None = None,
     asks_own: bool = False,
+    asks_queries: bool = False,
 ) -> CatalogueAnswers:
     """Return the nearest answer to each query that is true for its person, at the nearest point of
     the region.
@@ -117,6 +171,9 @@ def answer(
 
     Queries that are the same by `who` get different answers; see `Given`. Without anchors these are
     diverse, and from near to far; with anchors, each in turn takes what is nearest to its own.
+
+    With `asks_own` and `asks_queries`, the model is asked about the anchors and the queries too,
+    in the call that asks the first question.
     """
     queries = limits.queries
     start = queries if anchors is None else anchors.counterfactuals
@@ -132,7 +189,10 @@ def answer(
         max(_BLOCK // max(len(catalogue), _NEAR * _NEAR, asks), 1),
     )
     given = Given(catalogue, pools, queries, who, wanted)
-    pools.waiting = pools.start if asks_own and anchors is not None else None
+    along = _AskedAlong.build(
+        pools, who, asks_start=asks_own and anchors is not None, asks_queries=asks_queries
+    )
+    pools.waiting = along.points
     for now in range(int(turn[wanted > 0].max(initial=-1)) + 1 if len(catalogue) else 0):
         askers = np.flatnonzero((turn == now) & (wanted > 0))
         for waiting in np.split(askers, range(step, len(askers), step)):
@@ -163,8 +223,10 @@ def answer(
                     ):
                         given.add(results)
     found = np.full(len(queries), -1, dtype=np.int64)
+    own = along.labels_at_start(pools.own)
+    at_queries = along.labels_at_queries(pools.own)
     if not given.found:
-        return CatalogueAnswers(found, None, [], pools.own)
+        return CatalogueAnswers(found, None, [], own, at_queries)
     *columns, points, labels = zip(*given.found, strict=True)
     asker, entry, part, distance = map(np.concatenate, columns)
     line = np.lexsort((np.round(distance / TIE), asker))
@@ -180,7 +242,7 @@ def answer(
     )
     told = list(map(said.__getitem__, line.tolist()))
     return CatalogueAnswers(
-        found, _rows(catalogue, pools, ends, found), told, pools.own, part, moved
+        found, _rows(catalogue, pools, ends, found), told, own, at_queries, part, moved
     )
 
 

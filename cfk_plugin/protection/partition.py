@@ -517,7 +517,8 @@ class Partition(HostOnly):
     @cached_property
     def telling(self) -> Telling:
         """What sentences and pictures of explanations need from the groups."""
-        return Telling(self.population.schema.wording, self.regions)
+        schema = self.population.schema
+        return Telling(schema.wording, schema.nobody_chooses, self.regions)
 
     def rows_mapped_to(self, region: Region) -> Ints:
         """Return the training rows that are released with a region; none for one that the partition

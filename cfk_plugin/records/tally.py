@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from cfk_plugin.data.policy import ALREADY_DESIRED
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -133,6 +135,7 @@ class Tally:
         more = {
             "asked": asked,
             "withheld": asked - len(rows) - len(prototypes),
+            ALREADY_DESIRED: sum(map(_already_desired, records)),
             "released_native": sum(row["k"] < k for k, row in regions),
             "examined": looked_at["examined"],
             "untracked": sum(record.untracked for record in records),
@@ -148,11 +151,14 @@ class Tally:
             name: np.append(self.series[name], [row[name] for row in rows])
             for name in PER_EXPLANATION
         }
+        # those who needed an answer, and those of them who got none
+        needed = counts["asked"] - counts[ALREADY_DESIRED]
+        refused = counts["withheld"] - counts[ALREADY_DESIRED]
         spent = [record.epsilon_spent for record in records if record.epsilon_spent is not None]
         out: dict[str, float | None] = {
             **counts,
             "released": counts["asked"] - counts["withheld"],
-            "withheld_rate": counts["withheld"] / counts["asked"] if counts["asked"] else None,
+            "withheld_rate": refused / needed if needed else None,
             **self._rates(records, {**copies, "examined": counts["examined"]}),
             **figures({**series, "prosecutor_risk": 1 / series["k"]}),
             **{name: self._extreme(name, records) for name in _EXTREMES},
@@ -230,11 +236,16 @@ def metric_of(name: str) -> str:
     return f"cfk.{name}"
 
 
+def _already_desired(record: RunRecord) -> int:
+    """Return for how many queries of a record nothing needed to change."""
+    return sum(row.get("reason") == ALREADY_DESIRED for row in record.rows)
+
+
 def _discernibility(record: RunRecord) -> float:
     """Return what a record adds to C_DM; NaN where the cost of a withheld one is unknown, or
     nothing has a k.
     """
-    withheld = len(record.rows) - len(record.released)
+    withheld = len(record.rows) - len(record.released) - _already_desired(record)
     if record.of_prototypes or (withheld and not record.people):
         return math.nan
     return float(sum(row["k"] for row in record.generalized) + withheld * record.people)

@@ -17,11 +17,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from cfk_plugin.data.constraints import Rules, rules_of
+from cfk_plugin.data.constraints import Rules, decided_features, rules_of
 from cfk_plugin.data.display import advance, card, doing, facts, heard
 from cfk_plugin.data.intake import Counterfactual, as_table, require_features, whole_number
 from cfk_plugin.data.model import Goal, LabelModel, RowOracle, thresholded
-from cfk_plugin.data.policy import PrivacyPolicy, SearchStart, policy_or
+from cfk_plugin.data.personal import age_columns, personal_columns
+from cfk_plugin.data.policy import ALREADY_DESIRED, PrivacyPolicy, SearchStart, policy_or
 from cfk_plugin.data.population import Population, check_population
 from cfk_plugin.data.region import Region
 from cfk_plugin.errors import (
@@ -29,9 +30,12 @@ from cfk_plugin.errors import (
     InfeasibleError,
     InputError,
     NotFittedError,
+    PersonalColumnWarning,
     PolicyError,
     UnknownTableWarning,
     counted,
+    is_refitting,
+    warn,
     without_frames,
 )
 from cfk_plugin.hookspecs import Finding, Progress, Protector, ReleaseRecord
@@ -270,6 +274,10 @@ class KAnonymizer(HostOnly):
             self.manager_.versions(),
         )
         more: dict[str, Any] = {"reference": self.reference is not None, "model": model}
+        # whose change is worth a warning, which a fit for an audit does not give
+        self._personal_columns: tuple[str, ...] = ()
+        if not is_refitting():
+            self._personal_columns = tuple(personal_columns(population.schema.features))
         self._facts = facts_of(population, policy.k) | {"fingerprint": population.fingerprint}
         self._environment = environment_of(plugins=versions, seed=self.seed, ledger=ledger, **more)
         self._provenance = {
@@ -351,6 +359,7 @@ class KAnonymizer(HostOnly):
         if facts is not None:
             call = replace(call, is_for_people=True, queries=facts.set_axis(query, axis=0))
         rules = self.rules_for(facts)
+        call = replace(call, decided=frozenset(rules))
         with doing("protecting counterfactuals") if progress is None else heard(progress) as told:
             entries, findings = self.pipeline_.release(
                 frame,
@@ -424,7 +433,8 @@ class KAnonymizer(HostOnly):
         frame = require_features(queries, self.population_.schema.features, "queries")
         rules = rules_of(self.population_.encoder, features_to_vary, permitted_range)
         pipeline = replace(self.pipeline_, goal=self.goal_of_call(desired) or self.goal_)
-        call = Request.of(queries, groups)
+        decided = decided_features(self.population_.schema.features, rules, features_to_vary)
+        call = replace(Request.of(queries, groups), decided=decided)
         query = np.repeat(np.arange(len(frame)), whole_number("answers", answers))
         # so the ledger does not record it either
         if self.ledger is not None and not may_observe(len(query), track):
@@ -679,16 +689,39 @@ class KAnonymizer(HostOnly):
         )
         if record is not None and not record(result):
             result = result.without_record()
-        if self.policy_.on_infeasible == "raise" and result.withheld:
-            reasons = ", ".join(sorted({entry.reason for entry in result.withheld}))
-            found = f"{len(result.withheld)} of {counted(len(result), 'explanation')}"
+        refused = [entry for entry in result.withheld if entry.reason != ALREADY_DESIRED]
+        if self.policy_.on_infeasible == "raise" and refused:
+            reasons = ", ".join(sorted({entry.reason for entry in refused}))
+            found = f"{len(refused)} of {counted(len(result), 'explanation')}"
             raise InfeasibleError(
-                f"{found} {'is' if len(result.withheld) == 1 else 'are'} withheld: {reasons}"
+                f"{found} {'is' if len(refused) == 1 else 'are'} withheld: {reasons}"
             )
+        self._warn_of_personal_columns(entries, call)
         told = self.method_, self.policy_.sha256, self.population_.fingerprint
         for entry in result if "cfk_released" in self.manager_.hooks else ():
             self.manager_.released(release_record(entry, *told))
         return result
+
+    def _warn_of_personal_columns(self, entries: Sequence[Entry], call: Request) -> None:
+        """Warn, once per fit, if answers change who a person is and nobody said whether they can.
+
+        The warning names columns, and no value.
+        """
+        names = [name for name in self._personal_columns if name not in call.decided]
+        if not names or call.queries is None or not call.queries.columns.is_unique:
+            return
+        given = self.population_.conform(call.queries)
+        rows = dict(zip(call.queries.index.tolist(), given[names].to_dict("records"), strict=True))
+        changed: set[str] = set()
+        for entry in entries:
+            if isinstance(entry, GeneralizedCounterfactual) and entry.query in rows:
+                changed |= entry.changes(rows[entry.query])
+            if len(changed) == len(names):
+                break
+        if changed:
+            self._personal_columns = ()
+            columns = [name for name in names if name in changed]
+            warn(_what_nobody_can_change(columns), PersonalColumnWarning)
 
     def _check_cells(self, asked: str) -> None:
         self._check_fitted()
@@ -740,6 +773,18 @@ _UNKNOWN_TABLE = (
     " give it a ledger of its own. If it is the same, its values are written in another way, and"
     " what was released before is not found: run cfk ledger status --train"
 )
+
+
+def _what_nobody_can_change(columns: Sequence[str]) -> str:
+    """Return the text of a warning about columns that answers change."""
+    listed = ", ".join(f'"{name}"' for name in columns)
+    text = (
+        f"answers tell people to change {', '.join(columns)}. If nobody can change that, say so:"
+        f" Schema.from_frame(..., immutable=[{listed}])"
+    )
+    if ages := age_columns(columns):
+        text += f'. What may only grow is monotone={{"{ages[0]}": "increase"}}'
+    return text
 
 
 def _content_of_previous(previous: Previous) -> Mapping[str, Any]:

@@ -16,10 +16,11 @@ from weakref import WeakKeyDictionary
 
 import pandas as pd
 
-from cfk_plugin.data.constraints import Rules, rules_of
+from cfk_plugin.data.constraints import Rules, decided_features, rules_of
 from cfk_plugin.data.display import advance, card, doing, facts, heard
 from cfk_plugin.data.intake import require_features, select
-from cfk_plugin.data.policy import PrivacyPolicy, SearchStart
+from cfk_plugin.data.model import Goal
+from cfk_plugin.data.policy import ALREADY_DESIRED, PrivacyPolicy, SearchStart
 from cfk_plugin.data.values import as_pandas
 from cfk_plugin.errors import (
     AdapterError,
@@ -249,6 +250,7 @@ class _Wrapped(HostOnly):
         asked = select(frame, features, renumber=False).copy(deep=True)
         said = constraints_of(options) if options else {}
         rules = self._rules(said) if said else self.anonymizer.rules_
+        constraints = said
         failed = None
         try:
             with quiet(_RAISED, ExplainerError, let=CFKError):
@@ -259,8 +261,15 @@ class _Wrapped(HostOnly):
             raise self._refused("explain", options, failed)
         # from the explainer's own settings
         if isinstance(batch, CounterfactualBatch) and batch.constraints != said:
-            rules = self._rules({**said, **batch.constraints})
+            constraints = {**said, **batch.constraints}
+            rules = self._rules(constraints)
+        call = replace(call, decided=self._decided(constraints, rules))
         return self._release(batch, select(frame, features), call, rules, progress)
+
+    def _decided(self, constraints: Mapping[str, Any], rules: Rules) -> frozenset[str]:
+        """Return the features of which the schema or a call says how they may change."""
+        features = self.anonymizer.population_.schema.features
+        return decided_features(features, rules, constraints.get("features_to_vary", "all"))
 
     def _rules(self, constraints: Mapping[str, Any]) -> Rules:
         """Return what may change in a call; invalid constraints are refused."""
@@ -284,10 +293,14 @@ class _Wrapped(HostOnly):
             raise self._refused(name, named, failed)
         if nothing is not None:  # raised outside of the handler, so that it has no context
             raise nothing
-        call = replace(Request.of(queries, self.groups), started=started)
-        explanations = self._release(
-            batch, queries, call, self._rules({**said, **batch.constraints})
+        constraints = {**said, **batch.constraints}
+        rules = self._rules(constraints)
+        call = replace(
+            Request.of(queries, self.groups),
+            started=started,
+            decided=self._decided(constraints, rules),
         )
+        explanations = self._release(batch, queries, call, rules)
         with quiet(
             f"the adapter cannot rebuild what {name} returns; use explain()",
             AdapterError,
@@ -351,7 +364,37 @@ class _Wrapped(HostOnly):
                 )
             for slot, entry, finding in zip(batch.slot, done, kinds, strict=True):
                 entries[slot], findings[slot] = entry, finding
+        self._note_already_desired(entries, batch, queries, goal)
         return self._wrap(entries, findings, call)
+
+    def _note_already_desired(
+        self, entries: list[Entry], batch: CounterfactualBatch, queries: pd.DataFrame, goal: Goal
+    ) -> None:
+        """Say so, in place, where no counterfactual was found because nothing needs to change.
+
+        The model is asked only about queries without any counterfactual.
+        """
+        already = {
+            entry.query
+            for entry in entries
+            if isinstance(entry, Withheld) and entry.reason == ALREADY_DESIRED
+        }
+        answered = set(batch.query[batch.slot].tolist())
+        unanswered = [
+            query for query in dict.fromkeys(batch.query.tolist()) if query not in answered
+        ]
+        if unanswered:
+            pipeline = replace(self.anonymizer.pipeline_, goal=goal)
+            features = self.anonymizer.population_.schema.features
+            has_outcome = pipeline.with_outcome(select(queries, features).take(unanswered))
+            already |= {unanswered[i] for i in has_outcome.nonzero()[0].tolist()}
+        for slot, entry in enumerate(entries):
+            if (
+                entry.query in already
+                and isinstance(entry, Withheld)
+                and entry.reason == "none_found"
+            ):
+                entries[slot] = Withheld(entry.query, ALREADY_DESIRED)
 
     def _wrap(
         self, entries: list[Entry], findings: list[Finding | None] | None, call: Request

@@ -18,6 +18,7 @@ import pandas as pd
 
 from cfk_plugin.data.display import card, marked, table
 from cfk_plugin.data.intake import require_features
+from cfk_plugin.data.policy import ALREADY_DESIRED
 from cfk_plugin.data.region import (
     Interval,
     part_contains,
@@ -70,6 +71,8 @@ class Request:
     is_for_people: bool = False  # whether the people who ask are known
     # What they asked about, indexed by the number of the query; no result keeps it.
     queries: pd.DataFrame | None = None
+    # features of which the schema or the call says how they may change
+    decided: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, queries: pd.DataFrame, attribute: str | None) -> Request:
@@ -559,8 +562,9 @@ class Explanations(HostOnly, Sequence[Entry]):
         Returns
         -------
         dict
-            Counts (``asked``, ``released``, ``withheld``, ``reasons``, ``prototypes``); figures
-            of the released regions, None over none; rates of what detection found;
+            Counts (``asked``, ``released``, ``withheld``, ``reasons``, ``prototypes``);
+            ``withheld_rate`` of those who needed an answer, which leaves out ``already_desired``;
+            figures of the released regions, None over none; rates of what detection found;
             ``released_native``, which must be 0; ``epsilon`` and ``delta`` of all prototypes
             together, None where nothing is guaranteed.
         """
@@ -571,17 +575,20 @@ class Explanations(HostOnly, Sequence[Entry]):
         )
         found = self._found()
         sample = self.about.sample
-        withheld = len(self.withheld)
+        reasons = Counter(e.reason for e in self.withheld)
+        # nobody is left without an answer whose outcome is the desired one already
+        needed = len(self) - reasons[ALREADY_DESIRED]
+        refused = len(self.withheld) - reasons[ALREADY_DESIRED]
         return {
             "asked": len(self),
             "released": len(self.released),
-            "withheld": withheld,
-            "reasons": dict(Counter(e.reason for e in self.withheld)),
+            "withheld": len(self.withheld),
+            "reasons": dict(reasons),
             **figures({name: self._column(name) for name in FIELDS}),
-            "cdm": None if k is None else sum(c.k for c in certificates) + self.n_people * withheld,
+            "cdm": None if k is None else sum(c.k for c in certificates) + self.n_people * refused,
             **rates(found if found["examined"] or sample is None else sample),
             "sampled": None if sample is None else sample["examined"],
-            "withheld_rate": withheld / len(self) if len(self) else None,
+            "withheld_rate": refused / needed if needed else None,
             "released_native": sum(c.k < k for c in certificates if k is not None),
             "prototypes": len(self.prototypes),
             "epsilon": None if proven is None else proven.epsilon,
@@ -783,7 +790,8 @@ def group_gaps(
 
     For the data holder. Groups of fewer than 11 are pooled; see `cfk_plugin.metrics.group_gap`.
     `groups` has the group of the person who asked, one per entry; missing is a group of its own. A
-    withheld entry has none of the first three metrics, and 1 for the last. Raises `InputError` if
+    withheld entry has none of the first three metrics, and 1 for the last; the last leaves out
+    entries whose query already has the desired outcome. Raises `InputError` if
     the explanations are prototypes, a metric is unknown, or the groups are not one per entry.
     """
     _refuse_prototypes(explanations)
@@ -800,6 +808,8 @@ _METRICS = ("k", "ncp", "pureness", "withheld")
 
 def _figure(entry: Entry, name: str) -> float:
     if name == "withheld":
+        if isinstance(entry, Withheld) and entry.reason == ALREADY_DESIRED:
+            return math.nan
         return float(isinstance(entry, Withheld))
     return (
         float(getattr(entry.certificate, name))

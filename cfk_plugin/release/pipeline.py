@@ -20,7 +20,7 @@ from cfk_plugin.data.constraints import Constraints, Rules
 from cfk_plugin.data.domain import Rows
 from cfk_plugin.data.intake import FEW, Intake, sound, take_in
 from cfk_plugin.data.model import Ahead, Goal, LabelModel, Labels, Oracle, RowOracle, rows_for_cells
-from cfk_plugin.data.policy import Outcome, PrivacyPolicy, SearchStart
+from cfk_plugin.data.policy import ALREADY_DESIRED, Mask, Outcome, PrivacyPolicy, SearchStart
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import Region
 from cfk_plugin.data.sentences import Telling
@@ -42,6 +42,7 @@ from cfk_plugin.release.guarantees import (
 )
 from cfk_plugin.release.ledger_guard import LedgerGuard
 from cfk_plugin.release.person_handles import PersonHandles
+from cfk_plugin.release.query_outcomes import ReadableQueries
 from cfk_plugin.release.results import Entry, Withheld
 from cfk_plugin.release.verification import Certified, Verdict, Verifier, entries_of, refused
 
@@ -96,17 +97,26 @@ class Pipeline(HostOnly):
         """Return an entry and a finding per counterfactual of a table that has every feature.
 
         `query` says which query each answers, `factuals` has that query's row if known, `factual`
-        the model's label there if known, and `rules` what may change.
+        the model's label there if known, and `rules` what may change. Where the goal names an
+        outcome, a query that has it already is not answered.
         """
         try:
             with failing_closed():
                 intake, asked = take_in(frame, self.population.encoder), None
-                if factuals is not None and (rules or self.guarantee.catalogue is not None):
-                    asked = Constraints(take_in(factuals, self.population.encoder), rules or {})
+                queries: Intake | None = None
+                if factuals is not None and (
+                    rules or self.guarantee.catalogue is not None or not self.goal.is_opposite
+                ):
+                    queries = take_in(factuals, self.population.encoder)
+                if queries is not None and (rules or self.guarantee.catalogue is not None):
+                    asked = Constraints(queries, rules or {})
                 findings = self.detect(frame, intake, instance_based=instance_based)
                 if factual is None and factuals is not None and self.goal.is_opposite:
                     factual = self.rows.queried(factuals, query)
-                return self.entries_of(intake, query, factual, progress, asked), findings
+                named = None
+                if queries is not None and not self.goal.is_opposite:
+                    named = ReadableQueries.build(queries, query)
+                return self.entries_of(intake, query, factual, progress, asked, named), findings
         except CFKError as error:
             return withheld(query, error), (None,) * len(query)
 
@@ -171,9 +181,13 @@ class Pipeline(HostOnly):
         factual: Labels | Intake | None,
         progress: Progress | None = None,
         asked: Constraints | None = None,
+        queries: ReadableQueries | None = None,
     ) -> list[Entry]:
         """Return one entry per counterfactual; with a catalogue, its nearest answer that is true
-        for who `asked`.
+        for the person who asks.
+
+        `queries` are given where the goal names an outcome: those that have it already are not
+        answered.
         """
         at = sound(intake, None if asked is None else asked.queries)
         facts = None if factual is None else factual.take(at)
@@ -182,21 +196,54 @@ class Pipeline(HostOnly):
             and facts is None
             and self.guarantee.waits(self.goal)
             and 0 < len(at) <= FEW
+            # else a query could not be asked about along with its counterfactual
+            and (queries is None or len(queries.at) == len(at))
         ):
             return self._entries(intake, query, at, at[:0].astype(object), None, progress, asked)
         own, labels, ahead = self.rows.outcomes(
-            intake.take(at), facts, self.guarantee.fixed, self.verifier.foreseen
+            intake.take(at),
+            facts if queries is None else queries.rows,
+            self.guarantee.fixed,
+            self.verifier.foreseen,
         )
-        desired = (
-            self.goal.judge(labels, own)(own, np.arange(len(at))) if len(at) else at.astype(bool)
-        )
-        labels, ahead = (
-            None if labels is None else labels[desired],
-            ahead if desired.all() else Ahead(),
-        )
+        already = np.zeros(len(query), dtype=bool)
+        if queries is not None and labels is not None:
+            already = queries.with_outcome(self.goal, labels)
+            labels = None
+        desired = np.zeros(len(at), dtype=bool)
+        if len(at):
+            desired = self.goal.judge(labels, own)(own, np.arange(len(at)))
+        is_answered = desired & ~already[at]
         return self._entries(
-            intake, query, at[desired], own[desired], labels, progress, asked, ahead
+            intake,
+            query,
+            at[is_answered],
+            own[is_answered],
+            None if labels is None else labels[is_answered],
+            progress,
+            asked,
+            ahead.restrict(is_answered),
+            already,
         )
+
+    def with_outcome(self, queries: pd.DataFrame) -> Mask:
+        """Return a mask of the queries that already have the outcome that the goal names.
+
+        It is False where the model cannot read a query, or fails: these are then withheld for the
+        reason that is known.
+        """
+        if self.goal.is_opposite or not len(queries):
+            return np.zeros(len(queries), dtype=bool)
+        try:
+            with failing_closed():
+                intake = take_in(queries, self.population.encoder)
+                readable = ReadableQueries.build(intake, np.arange(len(queries)))
+                if not len(readable.at):
+                    return np.zeros(len(queries), dtype=bool)
+                return readable.with_outcome(self.goal, self.rows.ask(readable.rows.frame))
+        except CFKError as error:
+            _log.warning("queries without a counterfactual could not be judged: %s", error)
+            return np.zeros(len(queries), dtype=bool)
 
     def _entries(  # noqa: C901 - waits for its rewrite as one function per path
         self,
@@ -208,12 +255,18 @@ class Pipeline(HostOnly):
         progress: Progress | None,
         asked: Constraints | None = None,
         ahead: Ahead | None = None,
+        already: Mask | None = None,
     ) -> list[Entry]:
         """Answer the counterfactuals, or queries (without `own` labels), at some positions; others
         are withheld.
 
-        If `own` is empty, it is asked for along with the catalogue's first question.
+        If `own` is empty, it is asked for along with the catalogue's first question. So is, if
+        `already` is None, which queries have the outcome that the goal names; else it is the mask
+        of these, of shape (n,), and they are not among the positions.
         """
+        asks_queries = asked is not None and already is None and not self.goal.is_opposite
+        if already is None:
+            already = np.zeros(len(query), dtype=bool)
         entries, moved, who = None, None, None if asked is None else asked.queries
         sources: Sources | None = None
         made, catalogue, sides = dict[int, Entry](), self.guarantee.catalogue, self.guarantee.sides
@@ -238,13 +291,28 @@ class Pipeline(HostOnly):
                     "move_towards_query": self.policy.moves_towards_query,
                     "anchors": began,
                     "asks_own": waits,
+                    "asks_queries": asks_queries,
                 }
                 answered = answer(catalogue, asked.take(at), open_to, who=query[at], **how)
+                if asks_queries:
+                    labels = answered.at_queries
+                    if labels is None:  # the search had no question
+                        labels = self.rows.ask(asked.queries.take(at).frame)
+                    already[at] = self.goal.met(labels)
+                    answered = answered.without(already[at])
                 if waits and own is not None:
                     own = self.rows.ask(accepted.frame) if answered.own is None else answered.own
                     if not (good := self.goal.met(own)).all():
+                        good &= ~already[at]
                         return self._entries(
-                            intake, query, at[good], own[good], None, progress, asked
+                            intake,
+                            query,
+                            at[good],
+                            own[good],
+                            None,
+                            progress,
+                            asked,
+                            already=already,
                         )
                 entry, ahead, moved = answered.entry, answered.ahead(catalogue), answered.moved
             elif began is not None:
@@ -256,7 +324,7 @@ class Pipeline(HostOnly):
                 else "infeasible"
             )
             why = np.where(np.isin(query, query[at[found]]), "no_other_answer", reason).tolist()
-            made = {i: Withheld(int(query[i]), why[i]) for i in at[~found].tolist()}
+            made = {i: Withheld(int(query[i]), why[i]) for i in at[~found & ~already[at]].tolist()}
             at, entries, factual = (
                 at[found],
                 entry[found],
@@ -294,6 +362,8 @@ class Pipeline(HostOnly):
                     strict=True,
                 )
             )
+        for i in np.flatnonzero(already).tolist():
+            made[i] = Withheld(int(query[i]), ALREADY_DESIRED)
         return [
             made[i]
             if i in made
@@ -310,7 +380,8 @@ class Pipeline(HostOnly):
             verdicts = self._with_answer_facts(batch, verdicts)
         telling = getattr(self.guarantee.partition, "telling", None)
         if telling is None:
-            telling = Telling(self.population.schema.wording)
+            schema = self.population.schema
+            telling = Telling(schema.wording, schema.nobody_chooses)
         outcomes: Iterable[Outcome] = repeat(self.goal.outcome(self.model.classes))
         if self.goal.is_opposite:
             facts = repeat(None) if batch.factual is None else batch.factual

@@ -25,8 +25,9 @@ from cfk_plugin.data.region import (
     part_to_text,
     to_text,
 )
+from cfk_plugin.data.schema import Schema
 from cfk_plugin.data.values import to_number
-from cfk_plugin.data.wording import Wording, values_of
+from cfk_plugin.data.wording import values_of
 from cfk_plugin.errors import InputError
 from cfk_plugin.metrics.information import ncp_by_attribute
 from cfk_plugin.protection.partition import OUTSIDE
@@ -186,7 +187,7 @@ def catalogue_page(
     schema = population.schema
     wording = schema.wording
     features = [
-        _feature(population.domains[name], entries, name in schema.quasi_identifiers, wording)
+        _feature(population.domains[name], entries, schema)
         for name in sorted(schema.features, key=lambda name: name not in schema.quasi_identifiers)
     ]
     certificates = [entry.certificate for entry in entries]
@@ -257,13 +258,14 @@ def _half_widths(
 def _feature(
     domain: Domain,
     entries: Sequence[GeneralizedCounterfactual],
-    is_quasi: bool,
-    wording: Wording,
+    schema: Schema,
 ) -> dict[str, Any]:
     """Return the form field of an attribute, and what each entry says of it: -1 where it is
     withheld.
     """
     name = domain.attribute.name
+    is_quasi = name in schema.quasi_identifiers
+    wording = schema.wording
     codes: dict[Part, int] = {}
     titles: dict[Part, str | None] = {}
     at = []
@@ -276,7 +278,7 @@ def _feature(
         "name": name,
         "at": at,
         "described": [wording.described(name, part, titles[part]) for part in codes],
-        "chosen": name not in wording.nobody_chooses,
+        "chosen": name not in schema.nobody_chooses,
         "worded": wording.has_words(name),
     }
     found |= {"change": domain.attribute.change, "outside": OUTSIDE if is_quasi else 0}

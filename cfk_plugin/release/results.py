@@ -14,13 +14,20 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, get_args
 
 from cfk_plugin.data.display import card, facts, marked, picture, table
 from cfk_plugin.data.intake import require_person
-from cfk_plugin.data.policy import Outcome, PrivacyPolicy, plain_settings, sha256_of
+from cfk_plugin.data.policy import (
+    ALREADY_DESIRED,
+    Outcome,
+    PrivacyPolicy,
+    plain_settings,
+    sha256_of,
+)
 from cfk_plugin.data.region import (
     Interval,
     Part,
     Region,
     json_value,
     natural,
+    part_contains,
     part_of,
     part_to_text,
 )
@@ -304,6 +311,21 @@ class _ReleasedEntry:
     def to_dict(self) -> dict[str, Any]:
         """Return what may leave, as JSON-ready values."""
 
+    def changes(self, factual: Mapping[str, Any]) -> set[str]:
+        """Return the features that a person has to change: those whose part lacks their value.
+
+        Parameters
+        ----------
+        factual : mapping
+            The person's value of some features, in the types of the training table.
+        """
+        parts = self.parts()
+        return {
+            name
+            for name, value in factual.items()
+            if name in parts and not part_contains(parts[name], value)
+        }
+
     def cells(self) -> dict[str, str]:
         """Return every feature as text of a table cell: ``24–27``, ``{A, B}``, ``60``, a node's
         name, "withheld".
@@ -471,7 +493,12 @@ class PrototypeCounterfactual(_ReleasedEntry):
 
     def answer(self) -> Answer:
         """Return what the prototype says: a single value of every feature."""
-        return Answer(parts=self.parts(), outcome=self.outcome, nodes=self.titles)
+        return Answer(
+            parts=self.parts(),
+            outcome=self.outcome,
+            nodes=self.titles,
+            nobody_chooses=self.telling.nobody_chooses,
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return what may leave, as JSON-ready values."""
@@ -496,6 +523,7 @@ def _check_budget(prefix: str, epsilon: float, delta: float) -> None:
 
 WITHHOLDING_REASONS: Mapping[str, str] = MappingProxyType(
     {
+        ALREADY_DESIRED: "the model already gives the desired outcome: nothing needs to change",
         "none_found": "the explainer found no counterfactual",
         "not_desired": "the model does not give the desired outcome at the counterfactual",
         "unknown_category": "a category that the population does not have",
@@ -531,6 +559,7 @@ WITHHOLDING_REASONS: Mapping[str, str] = MappingProxyType(
 
 TEXT_FOR_CUSTOMER: Mapping[str, str] = MappingProxyType(
     {
+        ALREADY_DESIRED: "already_desired",
         "none_found": "found_none",
         "not_desired": "found_none",
         "unknown_category": "input",
@@ -559,6 +588,7 @@ TEXT_FOR_CUSTOMER: Mapping[str, str] = MappingProxyType(
 
 REMEDIES: Mapping[str, str] = MappingProxyType(
     {
+        ALREADY_DESIRED: "nothing; check `desired` if it is so for everybody",
         "none_found": "try other settings of the explainer, or answer from the catalogue",
         "not_desired": "check `desired`; generators that round can lose the outcome",
         "unknown_category": (
@@ -868,6 +898,7 @@ class GeneralizedCounterfactual(_ReleasedEntry):
             withheld=self.withheld,
             unchanged=self.recount.unchanged,
             pureness=self.certificate.pureness,
+            nobody_chooses=self.telling.nobody_chooses,
         )
 
     def to_dict(self) -> dict[str, Any]:

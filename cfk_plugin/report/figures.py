@@ -15,6 +15,7 @@ import pandas as pd
 from cfk_plugin.metrics.intervals import POOLED, GroupGap, bootstrap, group_gap, wilson
 from cfk_plugin.report.data import LEAST, Amount, Distribution, Group, Metric
 from cfk_plugin.report.disclosure import ENOUGH_FOR_QUANTILES, Control, roc_curves
+from cfk_plugin.report.runs import needs_no_change
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -92,7 +93,8 @@ def _of_releases(evidence: Evidence, pooled: Pooled) -> Iterator[Metric]:
         "untracked": int(sum(untracked)) if untracked else None,
     }
     yield from (_figure(name, RELEASES, value=count) for name, count in counts.items())
-    yield _share("withheld_rate", withheld, asked, RELEASES)
+    already = len(pooled.already_desired)
+    yield _share("withheld_rate", withheld - already, asked - already, RELEASES)
     known = pooled.of_all("finding")
     # Where no explainer was asked for answers, the rates are of the latest sample: samples of
     # several runs may be of the same people.
@@ -210,11 +212,10 @@ def _of_utility(evidence: Evidence, pooled: Pooled) -> Iterator[Metric]:
     if len(true := pooled.of_all("true")):
         yield _share("true_rate", int(true.sum()), len(true), VALIDITY)
     people = evidence.latest("population").get("people")
-    known = len(k) > 0 and (isinstance(people, int) or not len(pooled.withheld))
+    n_refused = len(pooled.withheld) - len(pooled.already_desired)
+    known = len(k) > 0 and (isinstance(people, int) or not n_refused)
     cost = (
-        float(k.sum() + (people if isinstance(people, int) else 0) * len(pooled.withheld))
-        if known
-        else None
+        float(k.sum() + (people if isinstance(people, int) else 0) * n_refused) if known else None
     )
     yield _figure("cdm", UTILITY, "sum over releases", value=cost, n=len(pooled))
     yield _figure(
@@ -332,6 +333,7 @@ def _of_attribute(attribute: str, rows: pd.DataFrame) -> Iterator[Group]:
     for metric in _METRICS:
         if metric == "withheld":
             values = np.asarray(rows["status"] == "withheld", dtype=np.float64)
+            values[needs_no_change(rows)] = np.nan
         elif metric in rows:
             values = rows[metric].to_numpy(dtype=np.float64, na_value=np.nan)
         else:

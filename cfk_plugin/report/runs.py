@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from cfk_plugin.audit.result import GUESSES
-from cfk_plugin.data.policy import sha256_of
+from cfk_plugin.data.policy import ALREADY_DESIRED, sha256_of
 from cfk_plugin.errors import TrackingError
 from cfk_plugin.records.record import FLOOR
 from cfk_plugin.records.summary import Figures
@@ -88,6 +88,13 @@ class Evidence:
         return {}
 
 
+def needs_no_change(rows: pd.DataFrame) -> NDArray[np.bool_]:
+    """Return a mask of explanations whose query had the desired outcome already."""
+    if "reason" not in rows:
+        return np.zeros(len(rows), dtype=bool)
+    return (rows["reason"] == ALREADY_DESIRED).to_numpy(dtype=bool, na_value=False)
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Pooled:
     """All explanations, run by run: ``run``: a position in `runs`; ``asked_k``: the larger k of
@@ -122,6 +129,11 @@ class Pooled:
     @cached_property
     def withheld(self) -> pd.DataFrame:
         return self.rows[(self.rows["status"] == "withheld").to_numpy()]
+
+    @cached_property
+    def already_desired(self) -> pd.DataFrame:
+        """Withheld explanations of people whose outcome was the desired one already."""
+        return self.rows[needs_no_change(self.rows)]
 
     @cached_property
     def regions(self) -> pd.DataFrame:

@@ -21,7 +21,7 @@ from mlflow.models.evaluation.artifacts import (
 from mlflow.models.evaluation.base import EvaluationResult, ModelEvaluator
 
 from cfk_plugin._protect import protect
-from cfk_plugin.data.policy import PrivacyPolicy
+from cfk_plugin.data.policy import ALREADY_DESIRED, PrivacyPolicy
 from cfk_plugin.data.region import Interval, part_to_text
 from cfk_plugin.errors import InputError, ModelError, quiet
 from cfk_plugin.plots import Display, RiskDisplay
@@ -134,7 +134,11 @@ def _counts(records: Sequence[Record]) -> dict[str, float]:
         "released": released,
         "withheld": len(records) - released,
     }
-    return counts | ({"withheld_rate": counts["withheld"] / len(records)} if records else {})
+    already = sum(record["reason"] == ALREADY_DESIRED for record in records)
+    needed = len(records) - already
+    if needed:
+        counts["withheld_rate"] = (counts["withheld"] - already) / needed
+    return counts
 
 
 def _figures(records: Sequence[Record], sizes: Sequence[int], k: int) -> dict[str, float]:

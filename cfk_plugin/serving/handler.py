@@ -23,7 +23,7 @@ from mlflow.protos.databricks_pb2 import INTERNAL_ERROR, INVALID_PARAMETER_VALUE
 from cfk_plugin._protect import protect
 from cfk_plugin.data.intake import Intake, take_in, take_in_records
 from cfk_plugin.data.population import Population
-from cfk_plugin.errors import CFKError, InputError, PolicyError, quiet
+from cfk_plugin.errors import CFKError, InputError, PolicyError, quiet, serving
 from cfk_plugin.release.results import Withheld
 from cfk_plugin.serving.records import reason_of, record_of
 
@@ -186,7 +186,7 @@ class RequestHandler:
         """
         explainer = self._explainer(k)
         try:
-            with quiet("{}", CFKError, let=CFKError):
+            with quiet("{}", CFKError, let=CFKError), serving():
                 explanations: Iterable[Entry] = explainer.explain(intake.frame)
                 return explanations
         except CFKError as failure:

@@ -24,7 +24,15 @@ from cfk_plugin.data.constraints import rules_of
 from cfk_plugin.data.intake import whole_number
 from cfk_plugin.data.population import Population, configured_key
 from cfk_plugin.data.rows import select_columns, spread
-from cfk_plugin.errors import BundleError, CFKError, InputError, ModelError, PolicyError, quiet
+from cfk_plugin.errors import (
+    BundleError,
+    CFKError,
+    InputError,
+    ModelError,
+    PolicyError,
+    quiet,
+    serving,
+)
 from cfk_plugin.records.ledger import Ledger
 from cfk_plugin.release.anonymizer import KAnonymizer
 from cfk_plugin.release.results import Withheld
@@ -192,7 +200,7 @@ class _Job:
         if self.asked is not None:
             kept = kept.take(np.repeat(np.arange(len(batch)), self.asked["answers"]))
         try:
-            with quiet("{}", CFKError, let=CFKError), _uncollected():
+            with quiet("{}", CFKError, let=CFKError), _uncollected(), serving():
                 records = self._records(batch)
         except CFKError as error:  # names columns at most
             _log.warning("explanations withheld on a worker: %s", error)

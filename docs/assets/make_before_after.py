@@ -47,7 +47,9 @@ def explain() -> tuple[pd.DataFrame, pd.Series, GeneralizedCounterfactual, int]:
     is released, and how many private values that asks to change."""
     data = load_patients(1)
     train = data.train.drop(columns="progression")
-    schema = Schema.from_frame(train, quasi_identifiers=KNOWN, nominal=["sex"])
+    schema = Schema.from_frame(
+        train, quasi_identifiers=KNOWN, nominal=["sex"], immutable=["age", "sex"]
+    )
     population = Population.from_frame(train, schema)
     explainer = import_module("cfk_adapters.nearest").NearestUnlikeNeighbour(
         train, data.model, desired=LOW

@@ -371,6 +371,7 @@ def test_a_schema_is_written_to_be_filled_in(folder: Path) -> None:
     result = cfk("schema train.csv -o new.json")
     content = json.loads(Path("new.json").read_text(encoding="utf-8"))
     assert content["quasi_identifiers"] == []  # nothing is guessed
+    assert content["immutable"] == ["age", "sex"]  # proposed, by their names
     assert (
         "name the publicly known columns"
         in cfk(PROTECT.replace("schema.json", "new.json"), code=2).stderr
@@ -384,11 +385,39 @@ def test_a_schema_is_written_to_be_filled_in(folder: Path) -> None:
         "identifiers": ["name"],
         "target": "outcome",
         "nominal": ["sex"],
+        "immutable": [],
     }
     Path("new.json").write_text(json.dumps(content), encoding="utf-8")
     assert cfk(PROTECT.replace("schema.json", "new.json")).stdout == cfk(PROTECT).stdout
     assert "is there already" in cfk("schema train.csv -o new.json", code=2).stderr
     assert json.loads(cfk("schema train.csv").stdout)["target"] is None
+
+
+def test_a_schema_proposes_what_nobody_can_change(folder: Path) -> None:
+    rows = pd.DataFrame(
+        {"sex": [1, 2, 1], "wage": [1.5, 2.5, 3.5], "Birth-Year": [1970, 1980, 1970]}
+    )
+    rows.to_csv("people.csv", index=False)
+    result = cfk("schema people.csv")
+    assert json.loads(result.stdout)["immutable"] == ["sex", "Birth-Year"]
+    shown = " ".join(result.stderr.split())
+    assert "immutable has sex, Birth-Year, by their names" in shown
+    assert "nobody can change it: immutable" in shown
+    assert "increase" not in shown
+    rows.assign(customer_age=[30, 31, 32]).to_csv("people.csv", index=False)
+    shown = " ".join(cfk("schema people.csv").stderr.split())
+    assert '"monotone": {"customer_age": "increase"}' in shown
+
+
+def test_people_who_need_no_change_do_not_count_as_withheld(folder: Path) -> None:
+    facts = pd.read_csv("cf.csv")
+    model = joblib.load("model.joblib")
+    granted = facts[model.predict(facts) == "yes"].head(2)
+    assert len(granted) == 2
+    granted.to_csv("facts.csv", index=False)
+    granted.to_csv("cf.csv", index=False)
+    result = cfk(f"{PROTECT} --factuals facts.csv", code=0)
+    assert "2 withheld: the model already gives the desired outcome" in result.stderr
 
 
 def test_a_schema_shows_how_much_columns_single_out(folder: Path) -> None:

@@ -28,7 +28,6 @@ LOAN = Wording(
         "home": "a home in {}",
         "account": {"A11": "an overdrawn current account", "A14": "no current account"},
     },
-    nobody_chooses=frozenset({"age", "born"}),
 )
 DAY = pd.Timestamp("2024-12-31")
 
@@ -41,7 +40,10 @@ def said(
     **more: Any,
 ) -> str:
     """Return an answer in words."""
-    answer = Answer(parts=parts, outcome=outcome, nodes=more.pop("nodes", {}), **more)
+    nodes = more.pop("nodes", {})
+    answer = Answer(
+        parts=parts, outcome=outcome, nodes=nodes, nobody_chooses=frozenset({"age"}), **more
+    )
     return str(message(answer, person, wording))
 
 

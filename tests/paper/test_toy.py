@@ -97,9 +97,9 @@ def test_the_sentence_of_the_paper() -> None:
         outcomes={toy.DESIRED: "your credit would be approved"},
     )
     assert found.text(toy.LISA, wording) == (
-        "Your credit would be approved if all three of these were different: a home in “Antwerp”"
-        " instead of “Brussels”; a salary of 60 thousand dollars instead of 50; and an age of 24 to"
-        " 27 years instead of 21. This is true of 50% of the combinations of these values."
+        "Your credit would be approved if two things were different: a home in “Antwerp” instead of"
+        " “Brussels”; and a salary of 60 thousand dollars instead of 50. This also needs something"
+        " that nobody can choose: an age of 24 to 27 years instead of 21. This is true of 50% of the combinations of these values."
     )
 
 

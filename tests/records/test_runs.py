@@ -128,6 +128,7 @@ def test_log_writes_params_metrics_and_tags(mlflow_store: str) -> None:
         "asked": 3,
         "released": 2,
         "withheld": 1,
+        "already_desired": 0,
         "examined": 3,
         "untracked": 0,
         "native_qi_rate": 0,
@@ -166,6 +167,18 @@ def test_log_writes_params_metrics_and_tags(mlflow_store: str) -> None:
     plotted = {f"cfk.{name}": expected[name] for name in PLOTTED if name in expected}
     assert run.data.metrics == pytest.approx(plotted | of_the_last_one)
     assert len(plotted) == 13
+
+
+def test_who_has_the_outcome_already_is_not_in_the_share_withheld(mlflow_store: str) -> None:
+    entries = (released(0), Withheld(1, "infeasible"), Withheld(2, "already_desired"))
+    run_id = measured(*entries, findings=None).log()
+    assert metrics_of(run_id)["cfk.withheld_rate"] == 1 / 2
+    found = figures_of(run_id)
+    assert (found["asked"], found["withheld"], found["already_desired"]) == (3, 2, 1)
+    assert found["cdm"] == measured(*entries, findings=None).summary()["cdm"]
+    measured(Withheld(0, "already_desired"), released(1), findings=None).log(run_id=run_id)
+    assert metrics_of(run_id)["cfk.withheld_rate"] == 1 / 3
+    assert figures_of(run_id)["already_desired"] == 2
 
 
 def test_the_summary_has_both_states_and_its_names_in_order(mlflow_store: str) -> None:

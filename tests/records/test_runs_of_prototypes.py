@@ -58,6 +58,7 @@ def test_a_run_says_what_is_guaranteed_and_spent(mlflow_store: str) -> None:
         "asked": 3,
         "released": 2,
         "withheld": 1,
+        "already_desired": 0,
         "withheld_rate": pytest.approx(1 / 3),
         "released_native": 0,
         "examined": 0,

@@ -33,6 +33,11 @@ from parts import figures_of
 K = 5
 SCHEMA = Schema.from_frame(ROWS, quasi_identifiers=["age", "job"], target="approved")
 POPULATION = Population.from_frame(ROWS, SCHEMA, key=b"the key of these tests")
+# Nothing is left open: a warning would ask whether age can change.
+DECLARED = Population.from_frame(
+    ROWS,
+    Schema.from_frame(ROWS, quasi_identifiers=["age", "job"], target="approved", immutable=["age"]),
+)
 AFTER_A_CHANGE = "intersection after a change"
 CANARY = "the text of this explainer's error"
 
@@ -42,8 +47,13 @@ def neighbour() -> NearestUnlikeNeighbour:
 
 
 def private(explainer: Any, **options: Any) -> Any:
-    settings = {"policy": PrivacyPolicy(k=K), "desired": 1, **options}
-    return protect(explainer, model=label, population=POPULATION, **settings)
+    settings = {
+        "policy": PrivacyPolicy(k=K),
+        "desired": 1,
+        "population": POPULATION,
+        **options,
+    }
+    return protect(explainer, model=label, **settings)
 
 
 def not_stopped(explanations: Any) -> set[tuple[str, ...]]:
@@ -86,7 +96,7 @@ def test_another_guarantee_has_its_own_default() -> None:
 
 @pytest.mark.usefixtures("silent")
 def test_defaults_warn_of_nothing() -> None:
-    explanations = private(None).explain(QUERIES)
+    explanations = private(None, population=DECLARED).explain(QUERIES)
     assert not_stopped(explanations) == {(AFTER_A_CHANGE,)}
 
 
@@ -129,7 +139,7 @@ class Independent:
 def test_an_explainer_that_depends_on_no_row_starts_the_search_and_steers_to_none(
     start: Any,
 ) -> None:
-    explanations = private(Independent(), start=start).explain(QUERIES)
+    explanations = private(Independent(), start=start, population=DECLARED).explain(QUERIES)
     assert not_stopped(explanations) == {(AFTER_A_CHANGE,)}
     assert explanations.to_record().params["cfk.start"] == "independent explainer"
     assert set(explanations.findings) != {None}

@@ -174,9 +174,14 @@ def test_the_class_that_a_call_asks_for_is_certified_whatever_the_querys_own(
     assert len(entries) >= 4
     assert {entry.outcome for entry in entries} == {Outcome(model.labels[position])}
     result = private.generate_counterfactuals(queries, total_CFs=2, desired_class=position)
+    # A query that has the class already has no row, and DiCE's own heading: the class's name.
+    headings = {position, model.labels[position]}
     assert all(
-        outcomes <= {position} and headed == position for _, outcomes, headed in shown(result)
+        outcomes <= {position} and headed in headings for _, outcomes, headed in shown(result)
     )
+    assert all(headed == position for _, outcomes, headed in shown(result) if outcomes)
+    has_row = [bool(outcomes) for _, outcomes, _ in shown(result)]
+    assert not any(has_row[2 * position : 2 * position + 2])
 
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)

@@ -105,14 +105,15 @@ def test_a_floor_is_compared_with_what_is_measured() -> None:
 def test_sentences() -> None:
     entry = explain(8, private_values="bins").released[0]
     assert entry.text(ME) == (
-        "The model would predict “yes” if all three of these were different: job “b” instead of"
-        " “a”; salary 60 to 100 instead of 10; and an age of 27 to 29 years instead of 50."
+        "The model would predict “yes” if two things were different: job “b” instead of “a”; and"
+        " salary 60 to 100 instead of 10. This also needs something that nobody can choose: an age"
+        " of 27 to 29 years instead of 50."
     )
     entry = explain(8, private_values="bins", alpha=0.8).released[0]
     assert entry.withheld == ("job", "salary")
     assert entry.text(ME) == (
-        "The model would predict “yes” if one thing were different: an age of 27 to 29 years instead"
-        " of 50."
+        "We found no change open to you. The model would predict “yes” only if something were"
+        " different that nobody can choose: an age of 27 to 29 years instead of 50."
         " To protect other people, this does not say anything about job and salary."
         " This is true of 50% of the combinations of these values."
     )

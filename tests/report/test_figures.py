@@ -125,6 +125,22 @@ def test_every_metric_is_that_of_the_records(report: ReportData) -> None:
     }
 
 
+def test_who_has_the_outcome_already_is_left_out_of_the_share_withheld(store: str) -> None:
+    rows = table()
+    rows.loc[3:6, "reason"] = "already_desired"
+    data = PrivacyReport.of_runs(reported.run(rows)).data
+    found = {metric.id: metric.amount for metric in data.metrics}
+    assert (found["asked"].value, found["withheld"].value) == (120, 15)
+    assert (found["withheld_rate"].value, found["withheld_rate"].n) == (11 / 116, 116)
+    k = rows.loc[rows["status"] == "released", "k"]
+    assert found["cdm"].value == k.sum() + 11 * 1_000
+    needed = rows.drop(index=range(3, 7))
+    in_group = (needed["group"] == "women").to_numpy()
+    withheld = (needed["status"] == "withheld").to_numpy(dtype=float)
+    (women,) = [g for g in data.groups if (g.metric, g.group) == ("withheld", "women")]
+    assert women.mean.value == pytest.approx(withheld[in_group].mean())
+
+
 def test_groups_are_compared_with_the_rest_and_small_ones_pooled(report: ReportData) -> None:
     rows = table()
     for metric in ("k", "ncp", "pureness", "withheld"):

@@ -8,11 +8,11 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from cfk_plugin import Population, Schema
+from cfk_plugin import Population, Schema, Withheld
 from cfk_plugin.errors import InputError
 from cfk_plugin.serving.evaluator import Measured
 from cfk_plugin.serving.records import record_of
-from prototyped import COLUMNS, prototypes, unproven
+from prototyped import COLUMNS, prototype, prototypes, unproven
 from spooled import explanations
 
 
@@ -53,6 +53,13 @@ def test_records_of_prototypes_are_counted(population: Population) -> None:
     assert measured.metrics == {f"cfk.{name}": counts[name] for name in plotted}
     assert measured.tables["released"]["age"].tolist()[::2] == ["31", "44"]
     assert len(json.loads(measured.text)) == 3
+
+
+def test_records_of_people_who_need_no_answer_are_not_in_the_share(population: Population) -> None:
+    result = prototypes(prototype(0), Withheld(1, "none_found"), Withheld(2, "already_desired"))
+    measured = Measured.of_records(records_of(result, population), {})
+    assert (measured.numbers["asked"], measured.numbers["withheld"]) == (3, 2)
+    assert measured.numbers["withheld_rate"] == 1 / 2
 
 
 @pytest.mark.parametrize("as_table", [False, True])

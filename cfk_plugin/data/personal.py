@@ -1,0 +1,133 @@
+"""Columns that are about who a person is, found by their names: nobody can change these.
+
+The list follows the protected characteristics of three laws, as far as columns of tables are named
+after them:
+
+* Regulation B of the United States, 12 CFR 1002.6(b): race, color, religion, national origin, sex,
+  marital status, age;
+* Charter of Fundamental Rights of the European Union, article 21: sex, race, color, ethnic or
+  social origin, genetic features, language, religion or belief, political opinion, membership of a
+  national minority, birth, disability, age, sexual orientation; and nationality;
+* Equality Act 2010 of the United Kingdom, section 4: age, disability, gender reassignment, marriage
+  and civil partnership, pregnancy and maternity, race, religion or belief, sex, sexual orientation.
+
+A name is only a hint. Somebody has to look at every proposal, and at every other column.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+PERSONAL_TERMS: tuple[str, ...] = (
+    "age",
+    "ages",
+    "birth",
+    "birthdate",
+    "birthday",
+    "birthplace",
+    "birthyear",
+    "citizen",
+    "citizenship",
+    "civil partnership",
+    "civil status",
+    "country of origin",
+    "disabilities",
+    "disability",
+    "disabled",
+    "dob",
+    "ethnic",
+    "ethnicity",
+    "family status",
+    "foreign worker",
+    "gender",
+    "genetic",
+    "genetics",
+    "marital",
+    "married",
+    "maternity",
+    "mother tongue",
+    "national origin",
+    "nationality",
+    "native country",
+    "native language",
+    "personal status",
+    "pregnancy",
+    "pregnant",
+    "race",
+    "religion",
+    "religious",
+    "sex",
+    "sexual orientation",
+    "skin color",
+    "skin colour",
+    "social origin",
+)
+"""Words, or several in a row, that name such a column. A name must contain them as whole words."""
+
+THINGS_WITH_AN_AGE: tuple[str, ...] = (
+    "account",
+    "building",
+    "car",
+    "company",
+    "contract",
+    "device",
+    "house",
+    "loan",
+    "machine",
+    "policy",
+    "product",
+    "property",
+    "vehicle",
+    "website",
+)
+"""A name with one of these words, as in ``account_age``, does not mean a person's age."""
+
+_AGE = ("age", "ages")
+# A capital letter begins a word: "maritalStatus", "DOBYear".
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[^\W\d_]+")
+
+
+def personal_columns(names: Iterable[str]) -> list[str]:
+    """Return the names that say who a person is, such as sex or age, in the order given.
+
+    Parameters
+    ----------
+    names : iterable of str
+        Names of columns. Upper and lower case, and what stands between words, make no difference.
+
+    Returns
+    -------
+    list of str
+
+    Examples
+    --------
+    >>> personal_columns(["customer_age", "wage", "MaritalStatus", "usage_percent"])
+    ['customer_age', 'MaritalStatus']
+    """
+    return [name for name in names if _terms_in(name)]
+
+
+def age_columns(names: Iterable[str]) -> list[str]:
+    """Return the names that say how old a person is: these can change, but only in one direction.
+
+    Parameters
+    ----------
+    names : iterable of str
+
+    Returns
+    -------
+    list of str
+    """
+    return [name for name in names if not _terms_in(name).isdisjoint(_AGE)]
+
+
+def _terms_in(name: str) -> set[str]:
+    """Return the terms of the list that a name contains as whole words."""
+    words = [word.lower() for word in _WORD.findall(str(name))]
+    # The spaces at both ends make a term match whole words alone.
+    text = f" {' '.join(words)} "
+    terms = {term for term in PERSONAL_TERMS if f" {term} " in text}
+    if any(thing in words for thing in THINGS_WITH_AN_AGE):
+        terms.difference_update(_AGE)
+    return terms

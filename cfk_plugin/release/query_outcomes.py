@@ -1,0 +1,40 @@
+"""Which queries already have the outcome that a call names: nobody with it is told to change."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cfk_plugin.data.domain import Rows
+from cfk_plugin.data.intake import Intake, sound
+from cfk_plugin.data.model import Goal, Labels
+from cfk_plugin.data.policy import Mask
+from cfk_plugin.errors import HostOnly
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class ReadableQueries(HostOnly):
+    """The queries that the model can be asked about, each once."""
+
+    rows: Intake
+    at: Rows  # positions, among all that was asked for, whose query can be read
+    row_of: Rows  # for each of these, the position of its query in `rows`
+    n_asked: int
+
+    @classmethod
+    def build(cls, queries: Intake, query: Rows) -> ReadableQueries:
+        """Choose the queries; row i of `queries` is that of number ``query[i]``."""
+        at = sound(queries)
+        _, first, row_of = np.unique(query[at], return_index=True, return_inverse=True)
+        return cls(queries.take(at[first]), at, row_of, len(query))
+
+    def with_outcome(self, goal: Goal, labels: Labels) -> Mask:
+        """Return a mask of shape (n_asked,): whether the query has the outcome already.
+
+        `labels` are the model's at `rows`. It is False where a query cannot be read.
+        """
+        has_outcome = np.zeros(self.n_asked, dtype=bool)
+        if len(self.at):
+            has_outcome[self.at] = goal.met(labels)[self.row_of]
+        return has_outcome
