@@ -23,7 +23,15 @@ from cfk_plugin.data.model import Oracle
 from cfk_plugin.data.policy import DesiredRange, DesiredSet, PrivacyPolicy, desired_as
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import Interval, Region, natural
-from cfk_plugin.errors import AdapterError, HostOnly, class_name, quiet, shows_errors
+from cfk_plugin.errors import (
+    AdapterError,
+    HostOnly,
+    InputError,
+    class_name,
+    listed,
+    quiet,
+    shows_errors,
+)
 
 Finding = Literal["native", "near-native", "native-qi", "synthetic"]
 """Equal to a training row; closer than the calibrated tolerance; equal on the quasi-identifiers;
@@ -256,6 +264,31 @@ def places_of(desired: Any, classes: Sequence[Any] | None) -> list[int]:
     return [place for place, label in enumerate(classes) if label in wanted]
 
 
+def places_in_call(desired: Any, classes: Sequence[Any]) -> list[int]:
+    """Return the positions of the classes that a call names, for explainers that take positions.
+
+    Parameters
+    ----------
+    desired : label or `DesiredSet`
+        As `desired_of` returns it.
+    classes : sequence
+        The model's classes, in its order.
+
+    Raises
+    ------
+    InputError
+        If the model has none of them.
+    """
+    labels = desired.labels if isinstance(desired, DesiredSet) else [desired]
+    places = [place for place, label in enumerate(classes) if label in labels]
+    if not places:
+        raise InputError(
+            "the call asks for an outcome that is none of the model's labels"
+            f" ({listed(classes)}); check its spelling and type"
+        )
+    return places
+
+
 DESIRED = ("desired_range", "desired_class", "desired", "target_class", "target")
 """Arguments by which explainers are told the outcome that is wanted."""
 
@@ -326,7 +359,7 @@ _FEW = 10  # classes that a message lists
 
 
 def _are_mixed_up(classes: Sequence[Any]) -> bool:
-    """Return True if the label of a class is the position of another one, as with labels 1 and 2."""
+    """Return True if the label of a class is the position of another, as with labels 1 and 2."""
     for place, label in enumerate(classes):
         is_place = isinstance(label, int) and 0 <= label < len(classes)
         if is_place and label != place:
@@ -557,9 +590,7 @@ def ask(
             sentence = explained(error)
             if sentence is None:
                 raise
-            raise ExplainerError(
-                f"the explainer raised {class_name(error)}: {sentence}"
-            ) from error
+            raise ExplainerError(f"the explainer raised {class_name(error)}: {sentence}") from error
 
 
 @contextmanager
