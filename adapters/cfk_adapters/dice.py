@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 
 from cfk_adapters.dice_errors import sentence_for
+from cfk_adapters.dice_search import search_shown
 from cfk_plugin.data.policy import DesiredRange, DesiredSet, Outcome
 from cfk_plugin.data.region import part_contains
 from cfk_plugin.errors import AdapterError
@@ -152,11 +153,12 @@ class DiceSource:
             )
             return None if native is None else _shown(native.cf_examples_list[0])
 
-        for i in np.flatnonzero(usable):
-            try:
-                shown[i] = one(table.iloc[i : i + 1])
-            except AdapterError as error:
-                failures.append(error)
+        with search_shown(self._explainer, int(usable.sum())) as counted:
+            for i in counted(np.flatnonzero(usable)):
+                try:
+                    shown[i] = one(table.iloc[i : i + 1])
+                except AdapterError as error:
+                    failures.append(error)
         if failures and len(failures) == usable.sum():
             raise failures[0]
         if failures or not usable.all():
@@ -348,14 +350,17 @@ class DiceSource:
                     f"DiCE takes no missing values; impute column {', '.join(missing)}"
                 )
             bound.arguments[first] = table
-            method = getattr(_working_copy(self._explainer), name)
             none_found: list[Exception] = []
 
             def explained(error: Exception) -> str | None:
                 options = {**bound.arguments, **bound.arguments.get("kwargs", {})}
                 return sentence_for(error, self._explainer, self._classes, options)
 
-            native = ask_dice(lambda: method(*bound.args, **bound.kwargs), explained, none_found)
+            with search_shown(self._explainer, len(table)) as counted:
+                method = getattr(_working_copy(self._explainer, counted), name)
+                native = ask_dice(
+                    lambda: method(*bound.args, **bound.kwargs), explained, none_found
+                )
             if native is None:
                 raise NoneFoundError(none_found[0])
             shown = [_shown(examples) for examples in native.cf_examples_list]
@@ -580,8 +585,11 @@ def _is_close(new: Any, old: Any) -> bool:
     return math.isclose(new, old, rel_tol=abs(old / 10_000))
 
 
-def _working_copy(explainer: Any) -> Any:
-    """Return a copy to call: same model and training table, own state, no progress bar."""
+def _working_copy(explainer: Any, counted: Callable[[Any], Any] = iter) -> Any:
+    """Return a copy to call: same model and training table, own state, no progress bar.
+
+    `counted` gets the queries of DiCE's loop in the place of the progress bar.
+    """
     working = copy.copy(explainer)
     working.data_interface = copy.copy(explainer.data_interface)
     function: Any = getattr(type(explainer), "generate_counterfactuals", None)
@@ -589,7 +597,7 @@ def _working_copy(explainer: Any) -> Any:
         # DiCE's progress bar cannot be switched off, so only this copy's loop gets another `tqdm`.
         quiet = FunctionType(
             function.__code__,
-            {**function.__globals__, "tqdm": lambda items: items},
+            {**function.__globals__, "tqdm": counted},
             function.__name__,
             function.__defaults__,
             function.__closure__,
