@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -23,7 +22,7 @@ from mlflow.protos.databricks_pb2 import INTERNAL_ERROR, INVALID_PARAMETER_VALUE
 from cfk_plugin._protect import protect
 from cfk_plugin.data.intake import Intake, take_in, take_in_records
 from cfk_plugin.data.population import Population
-from cfk_plugin.errors import CFKError, InputError, PolicyError, quiet
+from cfk_plugin.errors import CFKError, InputError, PolicyError, quiet, shows_errors
 from cfk_plugin.release.results import Withheld
 from cfk_plugin.serving.records import reason_of, record_of
 
@@ -97,7 +96,8 @@ def refusing(message: str, *, ours: bool = False, code: Any = None) -> Iterator[
         _log.warning("a request failed: %s", failure)
         return RequestError(message, ours=ours, code=code)
 
-    with quiet("{}", refusal, let=RequestError):  # type: ignore[arg-type]  # called like a class
+    # `refusal` is called like a class; the answer goes to somebody who is not the operator
+    with quiet("{}", refusal, let=RequestError, is_public=True):  # type: ignore[arg-type]
         yield
 
 
@@ -109,7 +109,7 @@ def show_no_traces() -> None:
     own log, and threads and finalizers of explainers and models. ``CFK_DEBUG=1`` leaves traces as
     they are.
     """
-    if os.environ.get("CFK_DEBUG") or hasattr(threading.excepthook, "_cfk"):
+    if shows_errors() or hasattr(threading.excepthook, "_cfk"):
         return
     make = logging.getLogRecordFactory()
 
@@ -191,7 +191,8 @@ class RequestHandler:
                 return explanations
         except CFKError as failure:
             said = str(failure) if type(failure) is CFKError else type(failure).__name__
-            _log.warning("explanations withheld: %s in the pipeline", said)
+            trace = failure if shows_errors() else None
+            _log.warning("explanations withheld: %s in the pipeline", said, exc_info=trace)
             of_answer = isinstance(failure, InputError)  # queries were checked already
             reason = "explainer_failed" if of_answer else reason_of(failure)
         return [Withheld(query, reason) for query in range(len(intake))]
@@ -321,7 +322,7 @@ def read_body(body: bytes | str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
 
 
 def _read(body: bytes | str, otherwise: str = NOT_JSON) -> dict[str, Any]:
-    with quiet(NOT_JSON, lambda _: RequestError(NOT_JSON)):  # type: ignore[arg-type]
+    with quiet(NOT_JSON, lambda _: RequestError(NOT_JSON), is_public=True):  # type: ignore[arg-type]
         request = json.loads(body)
     if not isinstance(request, dict):
         raise RequestError(otherwise)
