@@ -217,7 +217,7 @@ def test_an_error_that_is_not_known_says_how_to_see_it(
     )
     for call in (private.generate_counterfactuals, private.explain):
         with pytest.raises(
-            ExplainerError, match="explainer.generate_counterfactuals.queries.$"
+            ExplainerError, match=r"explainer\.generate_counterfactuals\(queries\)$"
         ) as caught:
             call(QUERIES, total_CFs=1)
         assert "SENTINEL" not in str(caught.value)
