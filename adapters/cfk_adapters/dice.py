@@ -134,6 +134,8 @@ class DiceSource:
         ------
         AdapterError
             If DiCE fails on every query, or a column that it needs is missing.
+        InputError
+            If the call names an outcome that the model does not have.
         """
         table = self._table(queries)
         desired = desired_of(options, self._classes)
@@ -300,8 +302,9 @@ class DiceSource:
         others = [each for each in map(self._shown, self._classes or ()) if each != label]
         if len(others) == 1:
             return _printed(others[0])
-        # DiCE cannot compute the opposite of a text
-        return str(Outcome(label, is_other=True)) if isinstance(label, str) else "opposite"
+        if others:
+            return str(Outcome(label, is_other=True))
+        return "opposite"
 
     def _importances(
         self, method: str, call: _Call, explanations: Explanations
@@ -450,8 +453,7 @@ class DiceSource:
         test = examples.test_instance_df
         columns = [*(name for name in test.columns if name != outcome), outcome]
         factual = pd.DataFrame({name: [test[name].iat[0]] for name in columns})
-        if not self._has_labels and self._is_classifier:
-            factual[outcome] = [self._of_score(factual[outcome].iat[0])]
+        factual[outcome] = [self._named(factual[outcome].iat[0])]
         own = {name: factual[name].tolist()[0] for name in columns}
         rows = [
             {**_like(cells, own), outcome: self._label(entry.outcome)}
@@ -462,11 +464,9 @@ class DiceSource:
         if rows:
             # a column without ranges has the type that it has in DiCE's table
             frame = pd.DataFrame(rows, columns=columns, dtype=object).infer_objects()
-        desired_class = examples.desired_class
+        desired_class = self._named(examples.desired_class)
         if rows and examples.desired_range is None:
             desired_class = _printed(rows[0][outcome])
-        elif desired_class == "opposite" and isinstance(own[outcome], str):
-            desired_class = self._new_outcome(None, own[outcome])
         rebuilt = type(examples)(
             data_interface=DummyDataInterface(outcome),
             final_cfs_df=frame,
@@ -483,14 +483,16 @@ class DiceSource:
             rebuilt.print_list = partial(_print_list, list(own.values()))
         return rebuilt
 
-    @property
-    def _is_classifier(self) -> bool:
-        return bool(self._explainer.model.model_type == "classifier")
+    def _named(self, outcome: Any) -> Any:
+        """Return an outcome in DiCE's result with the label of a class, if labels are text.
 
-    def _of_score(self, score: Any) -> Any:
-        """Return the label of a class that DiCE names by position or probability, if it is text."""
-        shown = self._shown_class(round(float(score)))
-        return shown if isinstance(shown, str) else score
+        Where the model does not list its classes, DiCE has a position or a probability.
+        """
+        is_position = not self._has_labels and self._explainer.model.model_type == "classifier"
+        if isinstance(outcome, str) or not is_position:
+            return outcome
+        label = self._shown_class(round(float(outcome)))
+        return label if isinstance(label, str) else outcome
 
     def _label(self, certified: Outcome) -> Any:
         """Return the certified outcome as DiCE has it: of one class its label, else in words."""

@@ -157,6 +157,39 @@ def test_an_outcome_that_the_model_does_not_have_is_refused_with_those_that_it_h
         private.generate_counterfactuals(QUERIES, total_CFs=1, desired_class=2)
 
 
+class Unlisted:
+    """A model that does not say which classes it has, as those of Keras do."""
+
+    def predict_proba(self, rows: pd.DataFrame) -> Any:
+        return INCOME.predict_proba(rows)
+
+    def predict(self, rows: pd.DataFrame) -> Any:
+        return INCOME.predict_proba(rows).argmax(axis=1)
+
+
+@pytest.mark.parametrize("wanted", ["opposite", ">50K", 1])
+@pytest.mark.parametrize("path", PATHS)
+def test_labels_are_text_where_dice_itself_knows_positions_alone(path: str, wanted: Any) -> None:
+    explainer = dice_of(Unlisted(), "income", "random")
+    private = protected(explainer, INCOME, "income", **PATHS[path])
+    result = private.generate_counterfactuals(QUERIES, total_CFs=2, desired_class=wanted)
+    result.visualize_as_dataframe(show_only_changes=True)
+    for examples in result.cf_examples_list:
+        assert (examples.test_pred, examples.new_outcome) == ("<=50K", ">50K")
+        assert examples.final_cfs_df is None or set(examples.final_cfs_df["income"]) == {">50K"}
+
+
+def test_another_outcome_of_several_is_said_in_words() -> None:
+    explainer = dice_of(BAND, "band", "random")
+    private = protected(explainer, BAND, "band", **PATHS["catalogue"])
+    queries = ROWS.loc[BAND.predict(ROWS[FEATURES]) == "low", FEATURES].head(2)
+    result = private.generate_counterfactuals(queries, total_CFs=1)
+    assert {examples.new_outcome for examples in result.cf_examples_list} == {"not low"}
+    started = protected(explainer, BAND, "band", **PATHS["lookup"])
+    with pytest.raises(AdapterError, match="name desired_class: 'high', 'low', 'middle'"):
+        started.generate_counterfactuals(queries, total_CFs=1)
+
+
 @pytest.mark.parametrize("show_only_changes", [False, True])
 @pytest.mark.parametrize("display_sparse_df", [False, True])
 def test_every_way_to_show_a_result(
