@@ -18,7 +18,13 @@ from cfk_plugin.data.policy import Guarantee, PrivacyPolicy
 from cfk_plugin.data.population import Population, check_population
 from cfk_plugin.data.schema import Schema
 from cfk_plugin.dp import DPPrototypes, infer_domains
-from cfk_plugin.errors import InputError, PolicyError, QuerySteeringWarning, require
+from cfk_plugin.errors import (
+    InputError,
+    PolicyError,
+    QuerySteeringWarning,
+    debugged_by_argument,
+    require,
+)
 from cfk_plugin.hookspecs import AdaptContext, CounterfactualSource, Protector, depends_on_rows
 from cfk_plugin.plugins import load_plugins
 from cfk_plugin.protection.compiled import KERNELS
@@ -42,6 +48,7 @@ _STEERED = (
 )
 
 
+@debugged_by_argument
 def protect(
     explainer: Any = None,
     *,
@@ -58,6 +65,7 @@ def protect(
     plugins: Sequence[object] = (),
     groups: str | None = None,
     sample_explainer: int = 20,
+    debug: bool = False,
 ) -> ProtectedExplainer:
     """Wrap an explainer so that only protected explanations leave it.
 
@@ -115,6 +123,12 @@ def protect(
         explains here, so that runs can say how often it returns training rows. It gets their rows:
         write 0, for none, if it sends queries elsewhere or keeps them. No further person is
         explained after ten seconds. What it returns is compared with the rows and forgotten.
+    debug : bool
+        For data that may be shown, while you set things up: errors of this call and of the
+        protected explainer repeat the text of what the model or the explainer raised, and have it
+        as their ``__cause__``. Such a text may quote training rows and queries, and so may the log.
+        ``CFK_DEBUG=1`` in the environment does the same for everything in the process;
+        `cfk_plugin.errors.debugging` does it for a block. Explanations are protected as ever.
 
     Warns
     -----
@@ -154,7 +168,9 @@ def protect(
         wrapped = no_explainer if explainer is None else explainer
         source = load_plugins(plugins).adapt(wrapped, context)
         fitted = method.fit(population, model, desired)
-        return ProtectedExplainer(wrapped, source, fitted, logger or False, groups, is_asked=False)
+        return ProtectedExplainer(
+            wrapped, source, fitted, logger or False, groups, is_asked=False, debug=debug
+        )
     if isinstance(method, KAnonymizer):
         refused = {
             "policy": policy is not None,
@@ -184,7 +200,7 @@ def protect(
     if sample_explainer and explainer is not None and not is_asked and population.has_rows:
         anonymizer.explainer_sample_ = sample_of(source, anonymizer, sample_explainer)
     return ProtectedExplainer(
-        wrapped, source, anonymizer, logger or False, groups, is_asked=is_asked
+        wrapped, source, anonymizer, logger or False, groups, is_asked=is_asked, debug=debug
     )
 
 
@@ -233,7 +249,7 @@ def _starts_at_explainer(
         )
     depends_on_no_row = depends_on_rows(source) == "no"
     if start == "explainer" and has_catalogue and not depends_on_no_row:
-        warnings.warn(_STEERED, QuerySteeringWarning, stacklevel=3)
+        warnings.warn(_STEERED, QuerySteeringWarning, stacklevel=4)
     if start != "auto":
         return start == "explainer"
     if not has_catalogue:

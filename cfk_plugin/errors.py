@@ -7,6 +7,7 @@ No message holds values.
 from __future__ import annotations
 
 import logging
+import os
 import secrets
 import sys
 import threading
@@ -27,6 +28,9 @@ P = ParamSpec("P")
 
 class CFKError(Exception):
     """Base of every error that `cfk_plugin` raises on purpose."""
+
+    is_debugged = False
+    """Whether the error keeps its cause and its frames, as `debugging` asks for."""
 
 
 class SchemaError(CFKError, ValueError):
@@ -229,9 +233,59 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
+_IS_DEBUGGED: ContextVar[bool] = ContextVar("cfk_debug", default=False)
+
+
+@contextmanager
+def debugging(is_on: bool = True) -> Iterator[None]:
+    """Let the errors of models, explainers and plugins through, text and traceback included.
+
+    Inside the block, an error of this package has the original error as its ``__cause__`` and
+    repeats its text. Both may quote rows: use it only where whoever reads errors and logs may see
+    the training data. ``protect(..., debug=True)`` does the same in all calls of one explainer, and
+    ``CFK_DEBUG=1`` in the environment does it in the whole process.
+
+    Parameters
+    ----------
+    is_on : bool
+        False changes nothing: an outer block, or the environment, still counts.
+
+    Examples
+    --------
+    >>> from cfk_plugin import KAnonymizer
+    >>> with debugging():
+    ...     KAnonymizer().fit(population, model, desired=1)  # doctest: +SKIP
+    """
+    token = _IS_DEBUGGED.set(is_on or _IS_DEBUGGED.get())
+    try:
+        yield
+    finally:
+        _IS_DEBUGGED.reset(token)
+
+
+def shows_errors() -> bool:
+    """Return True if errors of foreign code keep their text; see `debugging`."""
+    return _IS_DEBUGGED.get() or bool(os.environ.get("CFK_DEBUG"))
+
+
+def debugged_by_argument(call: Callable[P, T]) -> Callable[P, T]:
+    """Run a function inside `debugging` if its argument ``debug`` is true."""
+
+    @wraps(call)
+    def called(*args: P.args, **named: P.kwargs) -> T:
+        with debugging(bool(named.get("debug"))):
+            return call(*args, **named)
+
+    return called
+
+
 @contextmanager
 def quiet(
-    what: str, error: type[Exception], let: type[CFKError] | tuple[type[CFKError], ...] = ()
+    what: str | Callable[[], str],
+    error: type[Exception],
+    let: type[CFKError] | tuple[type[CFKError], ...] = (),
+    *,
+    is_public: bool = False,
 ) -> Iterator[None]:
     """Call foreign code, and drop the text and context of whatever it raises: both may quote rows.
 
@@ -241,7 +295,11 @@ def quiet(
     without its text.
 
     Raised instead is `error`: its text is `what`, with the class of what was raised in place of
-    ``{}``, or at the end. An error of a type in `let` passes with its own text.
+    ``{}``, or at the end. A callable `what` is called to write the text, only after a failure. An
+    error of a type in `let` passes with its own text.
+
+    Inside `debugging`, text and cause are kept, unless `is_public`: then the error is an answer to
+    somebody who is not the operator.
 
     >>> with quiet("the model raised {}", ModelError):
     ...     raise SystemExit("age=24")
@@ -249,29 +307,49 @@ def quiet(
     cfk_plugin.errors.ModelError: the model raised SystemExit
     """
     instead: BaseException
+    cause: BaseException | None = None
+    is_shown = shows_errors() and not is_public
     try:
         yield
     except let as known:
         instead = known
+        if is_shown:
+            cause = known.__cause__
     except BaseException as raised:  # noqa: BLE001 - whatever it is, its text must not get out
         of_operator = (
             isinstance(raised, KeyboardInterrupt)
             and threading.current_thread() is threading.main_thread()
         )
-        instead = KeyboardInterrupt() if of_operator else error(_named(what, type(raised).__name__))
+        if of_operator:
+            instead = KeyboardInterrupt()
+        else:
+            text = what if isinstance(what, str) else what()
+            failure = class_name(raised)
+            if is_shown:
+                failure = f"{failure} ({raised})"
+                cause = raised
+            instead = error(_named(text, failure))
     else:
         return
+    if cause is not None and isinstance(instead, CFKError):
+        instead.is_debugged = True
     try:
         raise instead
     finally:  # raising sets the context where the caller is itself handling an error
-        instead.__context__ = instead.__cause__ = None
+        instead.__context__ = None
+        instead.__cause__ = cause
+
+
+def class_name(raised: BaseException) -> str:
+    """Return the name of an exception's class; "an error" if it is no identifier, as it could then
+    quote a row.
+    """
+    name = type(raised).__name__
+    return name if name.isidentifier() else "an error"
 
 
 def _named(what: str, failure: str) -> str:
-    """Put the class of a failure into a message, unless its name is not an identifier: it could
-    quote a row.
-    """
-    failure = failure if failure.isidentifier() else "an error"
+    """Put a failure into a message, in the place of ``{}`` or at its end."""
     return what.replace("{}", failure) if "{}" in what else f"{what} ({failure})"
 
 
@@ -318,7 +396,7 @@ def install_line(extra: str) -> str:
 
 def without_frames(call: Callable[P, T]) -> Callable[P, T]:
     """Raise errors of ours as if here: an error reporter that shows local variables would find rows
-    in their frames.
+    in their frames. Inside `debugging` the frames stay.
     """
 
     @wraps(call)
@@ -326,6 +404,8 @@ def without_frames(call: Callable[P, T]) -> Callable[P, T]:
         try:
             return call(*args, **named)
         except CFKError as error:
+            if error.is_debugged:
+                raise
             raised = error
         each: BaseException | None = raised
         while each is not None:

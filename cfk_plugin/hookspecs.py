@@ -23,7 +23,15 @@ from cfk_plugin.data.model import Oracle
 from cfk_plugin.data.policy import DesiredRange, DesiredSet, PrivacyPolicy, desired_as
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import Interval, Region, natural
-from cfk_plugin.errors import AdapterError, HostOnly, quiet
+from cfk_plugin.errors import (
+    AdapterError,
+    HostOnly,
+    InputError,
+    class_name,
+    listed,
+    quiet,
+    shows_errors,
+)
 
 Finding = Literal["native", "near-native", "native-qi", "synthetic"]
 """Equal to a training row; closer than the calibrated tolerance; equal on the quasi-identifiers;
@@ -215,7 +223,9 @@ def desired_of(options: Mapping[str, Any], classes: Sequence[Any] | None = None)
         the outcome to the query, as most explainers do. A tuple as ``desired`` or ``target`` is a
         range, as of `protect`.
     classes : sequence, optional
-        The model's classes, for explainers that name one by its position.
+        The model's classes, for explainers that name one by its position. A whole number is then a
+        position. One that is no position is a label, unless a label is the position of another
+        class, as with the labels 1 and 2: then it is refused.
 
     Returns
     -------
@@ -224,8 +234,8 @@ def desired_of(options: Mapping[str, Any], classes: Sequence[Any] | None = None)
     Raises
     ------
     AdapterError
-        If several outcomes are named, a position is out of range, or ``desired_range`` does not
-        hold two numbers.
+        If several outcomes are named, a whole number is neither a position nor a label, or
+        ``desired_range`` does not hold two numbers.
     """
     read = [
         _read_desired(name, options[name], classes)
@@ -252,6 +262,31 @@ def places_of(desired: Any, classes: Sequence[Any] | None) -> list[int]:
         return []
     wanted = desired.labels if isinstance(desired, DesiredSet) else [desired]
     return [place for place, label in enumerate(classes) if label in wanted]
+
+
+def places_in_call(desired: Any, classes: Sequence[Any]) -> list[int]:
+    """Return the positions of the classes that a call names, for explainers that take positions.
+
+    Parameters
+    ----------
+    desired : label or `DesiredSet`
+        As `desired_of` returns it.
+    classes : sequence
+        The model's classes, in its order.
+
+    Raises
+    ------
+    InputError
+        If the model has none of them.
+    """
+    labels = desired.labels if isinstance(desired, DesiredSet) else [desired]
+    places = [place for place, label in enumerate(classes) if label in labels]
+    if not places:
+        raise InputError(
+            "the call asks for an outcome that is none of the model's labels"
+            f" ({listed(classes)}); check its spelling and type"
+        )
+    return places
 
 
 DESIRED = ("desired_range", "desired_class", "desired", "target_class", "target")
@@ -299,16 +334,37 @@ def _read_desired(name: str, value: Any, classes: Sequence[Any] | None) -> Any:
 
 
 def _class_of(name: str, value: Any, classes: Sequence[Any] | None) -> Any:
-    """Return the label that is meant, where explainers may name it by its position."""
+    """Return the label that is meant, as the model spells it.
+
+    A whole number is a position, as explainers have it. One that is no position may be a label, if
+    no label can be mistaken for the position of another class.
+    """
+    if isinstance(value, np.generic):
+        value = value.item()
     if classes is None:
         return value
-    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
-        return value
-    if not 0 <= value < len(classes):
-        raise AdapterError(
-            f"{name} is the position of a class, and the model has {len(classes)}: give 0 or above"
-        )
-    return classes[int(value)]
+    is_whole = isinstance(value, int) and not isinstance(value, bool)
+    if is_whole and 0 <= value < len(classes):
+        return classes[value]
+    if is_whole and (value not in classes or _are_mixed_up(classes)):
+        places = ", ".join(f"{place} for {label!r}" for place, label in enumerate(classes[:_FEW]))
+        more = " and so on" if len(classes) > _FEW else ""
+        raise AdapterError(f"{name} is the position of a class: {places}{more}")
+    if value in classes:
+        return classes[classes.index(value)]
+    return value
+
+
+_FEW = 10  # classes that a message lists
+
+
+def _are_mixed_up(classes: Sequence[Any]) -> bool:
+    """Return True if the label of a class is the position of another, as with labels 1 and 2."""
+    for place, label in enumerate(classes):
+        is_place = isinstance(label, int) and 0 <= label < len(classes)
+        if is_place and label != place:
+            return True
+    return False
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -480,7 +536,22 @@ TEXT_WITHHELD = (
 )
 
 
-def ask(call: Callable[[], Any], none_found: Callable[[Exception], bool] = lambda _: False) -> Any:
+def text_withheld(failure: str) -> str:
+    """Add to a message that the text of the failure is withheld; inside `debugging` it is not."""
+    if shows_errors():
+        return failure
+    return f"{failure}; {TEXT_WITHHELD}"
+
+
+def _never(error: Exception) -> None:  # noqa: ARG001 - no exception is one that is known
+    return None
+
+
+def ask(
+    call: Callable[[], Any],
+    none_found: Callable[[Exception], bool | None] = _never,
+    explained: Callable[[Exception], str | None] = _never,
+) -> Any:
     """Call an explainer and leave no trace of it: random state restored, its exceptions stripped of
     their text.
 
@@ -489,7 +560,11 @@ def ask(call: Callable[[], Any], none_found: Callable[[Exception], bool] = lambd
     call : callable
         Calls the explainer; takes nothing.
     none_found : callable, optional
-        Says whether an exception is the explainer's way of saying that there is no counterfactual.
+        Returns True for an exception by which the explainer says that there is no counterfactual.
+    explained : callable, optional
+        Returns a sentence for an exception that the adapter knows, and None for all others. The
+        sentence takes the place of the exception's own text, so it must hold no value of a row:
+        write it from settings of the call and names of columns.
 
     Returns
     -------
@@ -504,7 +579,7 @@ def ask(call: Callable[[], Any], none_found: Callable[[Exception], bool] = lambd
         If `call` raised one itself.
     """
     with (
-        quiet(f"the explainer raised {{}}; {TEXT_WITHHELD}", ExplainerError, let=AdapterError),
+        quiet(lambda: text_withheld("the explainer raised {}"), ExplainerError, let=AdapterError),
         _random_state_kept(),
     ):
         try:
@@ -512,7 +587,10 @@ def ask(call: Callable[[], Any], none_found: Callable[[Exception], bool] = lambd
         except Exception as error:
             if none_found(error):
                 return None
-            raise
+            sentence = explained(error)
+            if sentence is None:
+                raise
+            raise ExplainerError(f"the explainer raised {class_name(error)}: {sentence}") from error
 
 
 @contextmanager

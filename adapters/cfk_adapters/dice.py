@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from cfk_plugin.data.policy import DesiredRange
+from cfk_adapters.dice_errors import sentence_for
+from cfk_adapters.dice_search import search_shown
+from cfk_plugin.data.policy import DesiredRange, DesiredSet, Outcome
 from cfk_plugin.data.region import part_contains
 from cfk_plugin.errors import AdapterError
 from cfk_plugin.hookspecs import (
@@ -29,6 +31,7 @@ from cfk_plugin.hookspecs import (
     constraints_of,
     desired_of,
     hookimpl,
+    places_in_call,
     places_of,
     released_cells,
 )
@@ -37,7 +40,6 @@ from cfk_plugin.release.results import GeneralizedCounterfactual
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from cfk_plugin.data.policy import Outcome
     from cfk_plugin.hookspecs import AdaptContext, DependsOnRows
     from cfk_plugin.release.explanations import Explanations
     from cfk_plugin.release.results import Entry
@@ -102,10 +104,13 @@ class DiceSource:
     def __init__(self, explainer: Any, context: AdaptContext) -> None:
         self._explainer = explainer
         self._features = list(context.features)
-        # DiCE names an outcome by its position among its model's classes.
-        own = getattr(getattr(explainer.model, "model", None), "classes_", context.classes)
         self._desired = context.desired
-        self._classes = None if own is None else np.asarray(own).tolist()
+        # DiCE takes the position of a class, and shows its label if its model lists the classes.
+        classes = getattr(getattr(explainer.model, "model", None), "classes_", None)
+        self._has_labels = classes is not None
+        if classes is None:
+            classes = context.classes
+        self._classes = None if classes is None else np.asarray(classes).tolist()
         kinds = {kind.__name__ for kind in type(explainer).__mro__}
         self.name = f"dice:{type(explainer).__name__}"
         has_rows = hasattr(explainer.data_interface, "data_df")
@@ -129,25 +134,33 @@ class DiceSource:
         ------
         AdapterError
             If DiCE fails on every query, or a column that it needs is missing.
+        InputError
+            If the call names an outcome that the model does not have.
         """
-        table, desired = self._table(queries), desired_of(options, self._classes)
-        options = {**self._told(options), **options}
+        table = self._table(queries)
+        desired = desired_of(options, self._classes)
+        options = {name: value for name, value in options.items() if name not in DESIRED}
+        options |= self._goal(desired)
         usable = table.notna().all(axis=1).to_numpy()
         shown: list[pd.DataFrame | None] = [None] * len(table)
         failures: list[AdapterError] = []
         explainer = ask(lambda: _working_copy(self._explainer))
 
+        def explained(error: Exception) -> str | None:
+            return sentence_for(error, self._explainer, self._classes, options)
+
         def one(query: pd.DataFrame) -> pd.DataFrame | None:
             native = ask_dice(
-                lambda: explainer.generate_counterfactuals(query, total_CFs, **options)
+                lambda: explainer.generate_counterfactuals(query, total_CFs, **options), explained
             )
             return None if native is None else _shown(native.cf_examples_list[0])
 
-        for i in np.flatnonzero(usable):
-            try:
-                shown[i] = one(table.iloc[i : i + 1])
-            except AdapterError as error:
-                failures.append(error)
+        with search_shown(self._explainer, int(usable.sum())) as counted:
+            for i in counted(np.flatnonzero(usable)):
+                try:
+                    shown[i] = one(table.iloc[i : i + 1])
+                except AdapterError as error:
+                    failures.append(error)
         if failures and len(failures) == usable.sum():
             raise failures[0]
         if failures or not usable.all():
@@ -233,7 +246,9 @@ class DiceSource:
 
         call: _Call = request.adapter_data
         labels = self._predicted(call.table)
-        examples = [self._unanswered(call, i, label) for i, label in enumerate(labels)]
+        examples = [
+            self._unanswered(call, request.desired, i, label) for i, label in enumerate(labels)
+        ]
         local, overall = self._importances(method, call, explanations)
         return self.restore(
             CounterfactualExplanations(
@@ -243,16 +258,18 @@ class DiceSource:
         )
 
     def _predicted(self, table: pd.DataFrame) -> list[Any]:
-        """Return the model's outcome at each query as DiCE shows it: a position, or a number."""
+        """Return the model's outcome at each query as DiCE shows it: a label, or a number."""
         explainer = self._explainer
         scores = np.asarray(ask(lambda: explainer.model.get_output(table)))
         if explainer.model.model_type == "regressor":
             return [float(score) for score in np.ravel(scores)]
         if scores.ndim == 2 and scores.shape[1] > 1:
-            return [int(place) for place in scores.argmax(axis=1)]
-        return [round(float(score)) for score in np.ravel(scores)]
+            places = [int(place) for place in scores.argmax(axis=1)]
+        else:
+            places = [round(float(score)) for score in np.ravel(scores)]
+        return [self._shown_class(place) for place in places]
 
-    def _unanswered(self, call: _Call, position: int, label: Any) -> Any:
+    def _unanswered(self, call: _Call, desired: Any, position: int, label: Any) -> Any:
         """Return DiCE's object for one query, with its settings and without counterfactuals."""
         from dice_ml.diverse_counterfactuals import CounterfactualExamples
         from dice_ml.utils.serialize import DummyDataInterface
@@ -260,9 +277,6 @@ class DiceSource:
         outcome = self._explainer.data_interface.outcome_name
         options = call.options
         is_sparse = options.get("posthoc_sparsity_param") is not None
-        desired_class = options.get("desired_class", "opposite")
-        if desired_class is None:
-            desired_class = "opposite"
         return CounterfactualExamples(
             data_interface=DummyDataInterface(outcome),
             final_cfs_df=None,
@@ -270,9 +284,27 @@ class DiceSource:
             final_cfs_df_sparse=pd.DataFrame() if is_sparse else None,
             posthoc_sparsity_param=options.get("posthoc_sparsity_param"),
             desired_range=copy.deepcopy(options.get("desired_range")),
-            desired_class=desired_class,
+            desired_class=self._new_outcome(desired, label),
             model_type=self._explainer.model.model_type,
         )
+
+    def _new_outcome(self, desired: Any, label: Any) -> Any:
+        """Return the outcome that DiCE prints above the answers to a query with this label.
+
+        It is what the call names, or else what the explainer is protected for, or else the other
+        one of two classes, as DiCE resolves "opposite".
+        """
+        goal = self._desired if desired is None else desired
+        if isinstance(goal, DesiredSet):
+            return str(goal)
+        if goal is not None and not callable(goal):
+            return _printed(self._shown(goal))
+        others = [each for each in map(self._shown, self._classes or ()) if each != label]
+        if len(others) == 1:
+            return _printed(others[0])
+        if others:
+            return str(Outcome(label, is_other=True))
+        return "opposite"
 
     def _importances(
         self, method: str, call: _Call, explanations: Explanations
@@ -306,25 +338,32 @@ class DiceSource:
 
         def call(*args: Any, **kwargs: Any) -> tuple[CounterfactualBatch, Native, pd.DataFrame]:
             bound = signature.bind(*args, **kwargs)
-            told = self._told(bound.arguments)
             bound.apply_defaults()
             if bound.arguments.get("cf_examples_list") is not None:
                 raise AdapterError(
                     "cf_examples_list cannot be given to a protected explainer; leave it out"
                 )
             desired = desired_of(bound.arguments, self._classes)
-            bound.arguments |= {
-                option: value for option, value in told.items() if option in signature.parameters
-            }
+            for option, value in self._goal(desired).items():
+                if option in signature.parameters:
+                    bound.arguments[option] = value
             table = self._table(bound.arguments[first])
             if missing := [str(column) for column in table if table[column].isna().any()]:
                 raise AdapterError(
                     f"DiCE takes no missing values; impute column {', '.join(missing)}"
                 )
             bound.arguments[first] = table
-            method = getattr(_working_copy(self._explainer), name)
             none_found: list[Exception] = []
-            native = ask_dice(lambda: method(*bound.args, **bound.kwargs), none_found)
+
+            def explained(error: Exception) -> str | None:
+                options = {**bound.arguments, **bound.arguments.get("kwargs", {})}
+                return sentence_for(error, self._explainer, self._classes, options)
+
+            with search_shown(self._explainer, len(table)) as counted:
+                method = getattr(_working_copy(self._explainer, counted), name)
+                native = ask_dice(
+                    lambda: method(*bound.args, **bound.kwargs), explained, none_found
+                )
             if native is None:
                 raise NoneFoundError(none_found[0])
             shown = [_shown(examples) for examples in native.cf_examples_list]
@@ -334,14 +373,38 @@ class DiceSource:
 
         return call
 
-    def _told(self, named: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the goal for DiCE, if the call does not name one and "opposite" is not enough."""
-        if any(named.get(name) is not None for name in DESIRED):
-            return {}
-        if isinstance(self._desired, DesiredRange):
+    def _goal(self, desired: Any) -> dict[str, Any]:
+        """Return the options by which DiCE is told the outcome that is wanted.
+
+        `desired` is what the call names. If it names nothing, DiCE is told what the explainer is
+        protected for, unless "opposite" will do. Of several labels DiCE is told the first.
+        """
+        if isinstance(desired, DesiredRange):
+            return {"desired_range": [*desired.bounds]}
+        if desired is None and isinstance(self._desired, DesiredRange):
             return {"desired_range": [*self._desired.bounds]}
-        places = places_of(self._desired, self._classes)
-        return {"desired_class": places[0]} if places else {}
+        if desired is None:
+            places = places_of(self._desired, self._classes)
+            return {"desired_class": places[0] if places else "opposite"}
+        if self._classes is None:
+            return {"desired_class": desired}
+        return {"desired_class": places_in_call(desired, self._classes)[0]}
+
+    def _shown_class(self, place: int) -> Any:
+        """Return what DiCE's outcome column has for a class; text labels are always shown.
+
+        Without the classes of its model, DiCE itself shows positions.
+        """
+        if self._classes is None or not 0 <= place < len(self._classes):
+            return place
+        label = self._classes[place]
+        return label if self._has_labels or isinstance(label, str) else place
+
+    def _shown(self, label: Any) -> Any:
+        """Return what DiCE's outcome column has for a label."""
+        if self._classes is None or label not in self._classes:
+            return label
+        return self._shown_class(self._classes.index(label))
 
     def _table(self, queries: Any) -> pd.DataFrame:
         """Copy the queries as DiCE needs them: its columns in its order, categories as text."""
@@ -390,13 +453,20 @@ class DiceSource:
         test = examples.test_instance_df
         columns = [*(name for name in test.columns if name != outcome), outcome]
         factual = pd.DataFrame({name: [test[name].iat[0]] for name in columns})
+        factual[outcome] = [self._named(factual[outcome].iat[0])]
         own = {name: factual[name].tolist()[0] for name in columns}
         rows = [
             {**_like(cells, own), outcome: self._label(entry.outcome)}
             for entry, cells in zip(entries, released_cells(entries), strict=True)
             if isinstance(entry, GeneralizedCounterfactual) and cells
         ]
-        frame = pd.DataFrame(rows, columns=columns, dtype=object) if rows else None
+        frame = None
+        if rows:
+            # a column without ranges has the type that it has in DiCE's table
+            frame = pd.DataFrame(rows, columns=columns, dtype=object).infer_objects()
+        desired_class = self._named(examples.desired_class)
+        if rows and examples.desired_range is None:
+            desired_class = _printed(rows[0][outcome])
         rebuilt = type(examples)(
             data_interface=DummyDataInterface(outcome),
             final_cfs_df=frame,
@@ -406,21 +476,29 @@ class DiceSource:
             else frame.copy(deep=True),
             posthoc_sparsity_param=examples.posthoc_sparsity_param,
             desired_range=copy.deepcopy(examples.desired_range),
-            desired_class=rows[0][outcome]
-            if rows and examples.desired_range is None
-            else examples.desired_class,
+            desired_class=desired_class,
             model_type=examples.model_type,
         )
         if frame is not None:  # DiCE's own method reads text as numbers
             rebuilt.print_list = partial(_print_list, list(own.values()))
         return rebuilt
 
+    def _named(self, outcome: Any) -> Any:
+        """Return an outcome in DiCE's result with the label of a class, if labels are text.
+
+        Where the model does not list its classes, DiCE has a position or a probability.
+        """
+        is_position = not self._has_labels and self._explainer.model.model_type == "classifier"
+        if isinstance(outcome, str) or not is_position:
+            return outcome
+        label = self._shown_class(round(float(outcome)))
+        return label if isinstance(label, str) else outcome
+
     def _label(self, certified: Outcome) -> Any:
-        """Return the certified outcome as DiCE has it: the position of a class, else in words."""
+        """Return the certified outcome as DiCE has it: of one class its label, else in words."""
         if certified.label is None or certified.is_other:
             return str(certified)
-        known = self._classes or []
-        return known.index(certified.label) if certified.label in known else certified.label
+        return self._shown(certified.label)
 
 
 @dataclass(frozen=True)
@@ -448,10 +526,12 @@ def _shares(changes: Sequence[set[str]], features: Sequence[str]) -> dict[str, f
 
 
 def ask_dice(
-    call: Callable[[], Native], none_found: list[Exception] | None = None
+    call: Callable[[], Native],
+    explained: Callable[[Exception], str | None],
+    none_found: list[Exception] | None = None,
 ) -> Native | None:
     """Call DiCE; None if it found nothing, with DiCE's own class of exception for that in
-    `none_found`.
+    `none_found`. See `sentence_for` for `explained`.
     """
 
     def nothing(error: Exception) -> bool:
@@ -462,7 +542,16 @@ def ask_dice(
             none_found.append(type(error)("No counterfactuals found for any of the query points!"))
         return is_nothing
 
-    return ask(call, nothing)
+    return ask(call, nothing, explained)
+
+
+def _printed(outcome: Any) -> Any:
+    """Return an outcome in a form that DiCE can write as its ``desired_class`` into JSON."""
+    if isinstance(outcome, bool) or (isinstance(outcome, float) and outcome.is_integer()):
+        return int(outcome)
+    if isinstance(outcome, int):
+        return outcome
+    return str(outcome)
 
 
 def _shown(examples: Any) -> pd.DataFrame | None:
@@ -498,8 +587,11 @@ def _is_close(new: Any, old: Any) -> bool:
     return math.isclose(new, old, rel_tol=abs(old / 10_000))
 
 
-def _working_copy(explainer: Any) -> Any:
-    """Return a copy to call: same model and training table, own state, no progress bar."""
+def _working_copy(explainer: Any, counted: Callable[[Any], Any] = iter) -> Any:
+    """Return a copy to call: same model and training table, own state, no progress bar.
+
+    `counted` gets the queries of DiCE's loop in the place of the progress bar.
+    """
     working = copy.copy(explainer)
     working.data_interface = copy.copy(explainer.data_interface)
     function: Any = getattr(type(explainer), "generate_counterfactuals", None)
@@ -507,7 +599,7 @@ def _working_copy(explainer: Any) -> Any:
         # DiCE's progress bar cannot be switched off, so only this copy's loop gets another `tqdm`.
         quiet = FunctionType(
             function.__code__,
-            {**function.__globals__, "tqdm": lambda items: items},
+            {**function.__globals__, "tqdm": counted},
             function.__name__,
             function.__defaults__,
             function.__closure__,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from cfk_plugin.data.policy import DesiredSet
 from cfk_plugin.errors import AdapterError
 from cfk_plugin.hookspecs import (
     CONSTRAINTS,
@@ -18,6 +19,7 @@ from cfk_plugin.hookspecs import (
     constraints_of,
     desired_of,
     hookimpl,
+    places_in_call,
     places_of,
     released_cells,
     without_constraints,
@@ -152,12 +154,16 @@ class NiceSource:
         self, rows: NDArray[np.object_], options: Mapping[str, Any]
     ) -> CounterfactualBatch:
         constraints, options = constraints_of(options), without_constraints(options)
-        # NICE takes only a list, else raises TypeError
-        if isinstance(options.get("target_class"), (int, np.integer)):
-            options["target_class"] = [int(options["target_class"])]
         desired = desired_of(options, self._classes)
-        if self._places and options.get("target_class") in (None, "other"):
-            options["target_class"] = self._places
+        options = {name: value for name, value in options.items() if name not in DESIRED}
+        if desired is None:
+            places = self._places
+        elif self._classes is None:  # without classes, these are positions already
+            places = [*desired.labels] if isinstance(desired, DesiredSet) else [desired]
+        else:
+            places = places_in_call(desired, self._classes)
+        if places:
+            options["target_class"] = places
         kind = self._explainer.data.X_train.dtype
 
         explainer = ask(lambda: _working_copy(self._explainer))

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO, TypeVar, cast, get_typ
 import typer
 from typer.core import TyperGroup
 
-from cfk_plugin.errors import CFKError, InputError
+from cfk_plugin.errors import CFKError, InputError, shows_errors
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -347,7 +347,7 @@ def _flat(function: Callable[..., int]) -> tuple[list[Parameter], dict[str, Any]
 
 
 def _fail(message: str, error: BaseException) -> None:
-    if os.environ.get("CFK_DEBUG"):
+    if shows_errors():
         raise error
     typer.echo(f"cfk: {' '.join(message.split())}", err=True)
     raise typer.Exit(2)

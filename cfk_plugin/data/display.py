@@ -220,6 +220,12 @@ def _advance(done: int, total: int) -> None:
         )
 
 
+def _say(what: str) -> None:
+    """Replace the text of the innermost stage."""
+    if _stages:
+        _stages[-1] = what
+
+
 def _show(done: threading.Event) -> None:
     """Rewrite one line until it is done, then clear it."""
     began, wait, width = perf_counter(), _AFTER, 0
@@ -237,3 +243,5 @@ def _show(done: threading.Event) -> None:
 doing: Callable[[str], AbstractContextManager[Any]] = _doing if is_watched() else nullcontext
 """Show what is being done inside the block, after two seconds."""
 advance: Callable[[int, int], None] | None = _advance if is_watched() else None
+say_stage: Callable[[str], None] = _say
+"""Say in other words what is being done inside the innermost `doing` block."""

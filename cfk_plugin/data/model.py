@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from pandas.api import types
 
 from cfk_plugin.data.domain import UNKNOWN, Codes
 from cfk_plugin.data.intake import (
@@ -60,6 +61,7 @@ class LabelModel:
             self.columns = _columns_of(
                 model.model if isinstance(model, Thresholded) else model, features
             )
+            self._form = ModelForm.of(model)
         classes = getattr(model, "classes_", None)
         has_one_output = (
             classes is not None and len(classes) and not any(np.ndim(label) for label in classes)
@@ -77,7 +79,7 @@ class LabelModel:
     def __call__(self, frame: pd.DataFrame) -> NDArray[Any]:
         started = perf_counter()
         try:
-            with quiet(f"the model raised {{}} on {len(frame)} rows", ModelError, let=ModelError):
+            with quiet(lambda: self._form.failure(frame[self.columns]), ModelError, let=ModelError):
                 # the model may change it
                 lent = select(frame, self.columns).copy(deep=COPIES_EAGERLY)
                 labels = np.asarray(self._predict(lent))
@@ -111,6 +113,58 @@ class LabelModel:
         if self.classes is not None and not {*self.classes}.issuperset(pd.unique(labels).tolist()):
             raise ModelError("the model returned a label that is not one of its classes")
         return labels
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelForm:
+    """What a model says of the rows that it takes, to name the likely cause of a failure."""
+
+    call: str
+    """How a user asks the model: ``model.predict`` or ``model``."""
+    n_columns: int | None
+    """Number of columns that the model was fitted on; None if it does not say."""
+    has_names: bool
+    """Whether the model was fitted on a table, and not on an array."""
+
+    @classmethod
+    def of(cls, model: Any) -> ModelForm:
+        """Read the form from a model's attributes, as scikit-learn names them."""
+        methods = ["predict"]
+        if isinstance(model, Thresholded):
+            model = model.model
+            methods = ["predict_proba", "predict"]
+        names = [f"model.{name}" for name in methods if hasattr(model, name)]
+        n_columns = getattr(model, "n_features_in_", None)
+        return cls(
+            call=names[0] if names else "model",
+            n_columns=int(n_columns) if isinstance(n_columns, (int, np.integer)) else None,
+            has_names=getattr(model, "feature_names_in_", None) is not None,
+        )
+
+    def failure(self, rows: pd.DataFrame) -> str:
+        """Return what is said of a model that raised on these rows; ``{}`` stands for its error.
+
+        It names columns and never a value.
+        """
+        texts = [str(name) for name in rows if not types.is_numeric_dtype(rows[name].dtype)]
+        causes = []
+        if texts:
+            columns = "columns" if len(texts) > 1 else "column"
+            causes.append(f"many models need numbers, and have none in {columns} {listed(texts)}")
+        if self.n_columns is not None and self.n_columns != rows.shape[1]:
+            causes.append(
+                f"the model was fitted on {self.n_columns} columns, and the schema has"
+                f" {rows.shape[1]} features"
+            )
+        elif self.n_columns is not None and not self.has_names:
+            causes.append("the model was fitted on an array, and it is given a table")
+        check = f"call {self.call}(train[features].head()) yourself to see the error"
+        if causes:
+            check += (
+                ". If the model wants its rows encoded, give a pipeline that encodes them, or a"
+                f" function: model=lambda rows: {self.call}(encode(rows))"
+            )
+        return "; ".join([f"the model raised {{}} on {len(rows)} rows", *causes, check])
 
 
 def predict_of(model: Any) -> Callable[[pd.DataFrame], Any]:
@@ -166,11 +220,9 @@ def _columns_of(model: Any, features: Sequence[str]) -> list[str]:
     """
     if (wanted := getattr(model, "feature_names_in_", None)) is not None:
         columns = [str(name) for name in wanted]
-        if lost := [name for name in columns if name not in features]:
-            raise ModelError(
-                f"the model wants {lost}, no features of the schema; fit it without, or give a"
-                " function"
-            )
+        unknown = [name for name in columns if name not in features]
+        if unknown:
+            raise ModelError(_unknown_columns(unknown, features))
         return columns
     # of CatBoost, XGBoost and LightGBM
     for name in ("feature_names_", "feature_names", "feature_name"):
@@ -179,6 +231,44 @@ def _columns_of(model: Any, features: Sequence[str]) -> list[str]:
         if isinstance(own, list) and set(own) <= set(features):
             return own
     return list(features)
+
+
+def _unknown_columns(unknown: Sequence[str], features: Sequence[str]) -> str:
+    """Return what is said of columns that a model wants and the schema does not have.
+
+    Columns that an encoder made are named by the feature that they are made from, as their own
+    names often end in one of its values.
+    """
+    others = []
+    encoded: dict[str, None] = {}
+    for name in unknown:
+        # a ColumnTransformer puts the name of the encoder before a column: onehot__job_clerk
+        spelled = (name, name.partition("__")[2])
+        sources = [
+            feature for feature in features if any(_is_made_from(feature, each) for each in spelled)
+        ]
+        if sources:
+            encoded[max(sources, key=len)] = None
+        else:
+            others.append(name)
+    wanted = []
+    if others:
+        wanted.append(f"{others}, no features of the schema")
+    if encoded:
+        wanted.append(f"columns that are made from {listed([*encoded])}")
+    hint = "fit it without, or give a function"
+    if encoded:
+        hint = (
+            "give a pipeline that encodes, or a function: model=lambda rows:"
+            " model.predict(encode(rows))"
+        )
+    return f"the model wants {' and '.join(wanted)}; {hint}"
+
+
+def _is_made_from(feature: str, column: str) -> bool:
+    """Return True if a column is named after a feature, as ``job_clerk`` and ``job=clerk`` are."""
+    rest = column.removeprefix(feature)
+    return column.startswith(feature) and not rest[:1].isalnum()
 
 
 class Thresholded:

@@ -29,6 +29,7 @@ from cfk_plugin.errors import (
     IgnoredOptionWarning,
     InputError,
     NotForwardedError,
+    debugging,
     quiet,
     without_frames,
 )
@@ -44,6 +45,7 @@ from cfk_plugin.hookspecs import (
     Progress,
     constraints_of,
     depends_on_rows,
+    text_withheld,
     without_constraints,
 )
 from cfk_plugin.records.logger import Track, may_observe, observe
@@ -54,7 +56,8 @@ from cfk_plugin.release.results import Entry, Withheld
 _log = logging.getLogger("cfk_plugin")
 
 
-_RAISED = f"the adapter raised {{}}; {TEXT_WITHHELD}"
+def _raised() -> str:
+    return text_withheld("the adapter raised {}")
 
 
 class Prototypes(Protocol):
@@ -92,9 +95,10 @@ class ProtectedExplainer(HostOnly):
         groups: str | None = None,
         *,
         is_asked: bool = True,
+        debug: bool = False,
     ) -> None:
         kind: Any = _Wrapped if is_asked else _Replaced
-        _WRAPPED[self] = kind(explainer, source, anonymizer, track, groups)
+        _WRAPPED[self] = kind(explainer, source, anonymizer, track, groups, debug)
 
     @overload
     def explain(
@@ -132,8 +136,10 @@ class ProtectedExplainer(HostOnly):
             If the explainer raises (its text is not repeated, as it may quote rows), its answer
             cannot be read, or it does not belong to the queries.
         """
-        with nullcontext() if progress is None else heard(progress) as told:
-            return _WRAPPED[self].explain(queries, told, options)
+        wrapped = _WRAPPED[self]
+        listening = nullcontext() if progress is None else heard(progress)
+        with debugging(wrapped.debug), listening as told:
+            return wrapped.explain(queries, told, options)
 
     def __call__(self, queries: Any, **options: Any) -> Any:
         """Like `explain`, for explainers that are functions."""
@@ -150,7 +156,8 @@ class ProtectedExplainer(HostOnly):
             # includes the explainer.
             @without_frames
             def found(*args: Any, **named: Any) -> Any:
-                return _WRAPPED[self].call(name, args, named)
+                with debugging(_WRAPPED[self].debug):
+                    return _WRAPPED[self].call(name, args, named)
 
             found.__doc__ = (
                 f"{name} of the explainer; what it returns is protected and holds no training row."
@@ -164,7 +171,8 @@ class ProtectedExplainer(HostOnly):
 
             @without_frames
             def found(*args: Any, **named: Any) -> Any:
-                with quiet(f"{name} of the explainer failed", AdapterError):
+                is_debugged = debugging(_WRAPPED[self].debug)
+                with is_debugged, quiet(f"{name} of the explainer failed", AdapterError):
                     return getattr(_WRAPPED[self].explainer, name)(*args, **named)
 
         else:
@@ -210,6 +218,7 @@ class _Wrapped(HostOnly):
     anonymizer: Any
     track: Track
     groups: str | None
+    debug: bool
 
     def __post_init__(self) -> None:
         self.name = str(self.source.name)
@@ -251,13 +260,13 @@ class _Wrapped(HostOnly):
         said = constraints_of(options) if options else {}
         rules = self._rules(said) if said else self.anonymizer.rules_
         constraints = said
-        failed = None
+        failed: ExplainerError | None = None
         try:
-            with quiet(_RAISED, ExplainerError, let=CFKError):
+            with quiet(_raised, ExplainerError, let=CFKError):
                 batch = self.source.generate(asked, **options)
         except ExplainerError as error:
-            failed = str(error)  # holds only the class of the exception
-        if failed:
+            failed = error
+        if failed is not None:  # raised outside of the handler, so that it has no context
             raise self._refused("explain", options, failed)
         # from the explainer's own settings
         if isinstance(batch, CounterfactualBatch) and batch.constraints != said:
@@ -280,16 +289,19 @@ class _Wrapped(HostOnly):
 
     def call(self, name: str, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
         """Request one of `methods`, and rebuild its result from what is released."""
-        nothing, failed, started, said = None, None, Request().started, constraints_of(named)
+        nothing: Exception | None = None
+        failed: ExplainerError | None = None
+        started = Request().started
+        said = constraints_of(named)
         self._rules(said)
         try:
-            with quiet(_RAISED, ExplainerError, let=CFKError):
+            with quiet(_raised, ExplainerError, let=CFKError):
                 batch, native, queries = self.source.methods[name](*args, **named)
         except NoneFoundError as error:
             nothing = error.native
         except ExplainerError as error:
-            failed = str(error)
-        if failed:
+            failed = error
+        if failed is not None:
             raise self._refused(name, named, failed)
         if nothing is not None:  # raised outside of the handler, so that it has no context
             raise nothing
@@ -313,11 +325,30 @@ class _Wrapped(HostOnly):
             )
         return restored
 
-    def _refused(self, method: str, options: Mapping[str, Any], failed: str) -> ExplainerError:
+    def _refused(
+        self, method: str, options: Mapping[str, Any], failed: ExplainerError
+    ) -> ExplainerError:
+        """Return the error of a call that the explainer did not answer.
+
+        Its text names the call, and how to make it without protection if a text is withheld.
+        """
+        place = "" if method == self.name else f" in {method}"
         given = f", called with {', '.join(options)}" if options else ""
-        return ExplainerError(
-            f"{self.name} failed{'' if method == self.name else f' in {method}'}{given}: {failed}"
-        )
+        text = f"{self.name} failed{place}{given}: {failed}"
+        if text.endswith(TEXT_WITHHELD):
+            text += f": {self._own_call(method)}"
+        refused = ExplainerError(text)
+        refused.__cause__ = failed.__cause__  # None, unless errors are debugged
+        refused.is_debugged = failed.is_debugged
+        return refused
+
+    def _own_call(self, method: str) -> str:
+        """Return the line that calls the explainer itself as `method` does."""
+        names = self.methods()
+        name = method if method in names else next(iter(names), "__call__")
+        if name == "__call__":
+            return "explainer(queries)"
+        return f"explainer.{name}(queries)"
 
     def _check(self, batch: CounterfactualBatch, queries: pd.DataFrame) -> None:
         if not isinstance(batch, CounterfactualBatch):

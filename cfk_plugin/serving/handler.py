@@ -6,10 +6,9 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +22,15 @@ from mlflow.protos.databricks_pb2 import INTERNAL_ERROR, INVALID_PARAMETER_VALUE
 from cfk_plugin._protect import protect
 from cfk_plugin.data.intake import Intake, take_in, take_in_records
 from cfk_plugin.data.population import Population
-from cfk_plugin.errors import CFKError, InputError, PolicyError, quiet, serving
+from cfk_plugin.errors import (
+    CFKError,
+    InputError,
+    PolicyError,
+    listed,
+    quiet,
+    serving,
+    shows_errors,
+)
 from cfk_plugin.release.results import Withheld
 from cfk_plugin.serving.records import reason_of, record_of
 
@@ -39,7 +46,7 @@ _log = logging.getLogger("cfk_plugin")
 JSON = "application/json"
 MOST_BYTES = 10_000_000
 
-# All texts that a refused request can get.
+# All texts that a refused request can get; names of columns follow on two of them.
 NO_TABLE = "the request holds no table of queries"
 TOO_MANY = "the request holds too many queries; send fewer at once"
 COLUMNS = "the queries must have every feature of the model's signature, each once"
@@ -49,6 +56,15 @@ FLOOR = "k is below the floor of this model"
 TOO_LARGE = "k is above the number of people"
 FIXED = "k is fixed for this model"
 FAILED = "the explanation could not be made"
+FAULTS: Mapping[str, str] = {
+    "missing_value": "a missing value",
+    "invalid_value": "a value of another type",
+    "unknown_category": "an unknown category",
+    "outside_domain": "a number outside of what is declared",
+}
+"""What is said of a fault that `Intake.faults` finds in a column."""
+FRACTION = "a fraction"
+TOO_LARGE_NUMBER = "a number that is too large"
 UNREADABLE = (
     "the request cannot be read as queries; send JSON with dataframe_split or dataframe_records"
 )
@@ -97,7 +113,8 @@ def refusing(message: str, *, ours: bool = False, code: Any = None) -> Iterator[
         _log.warning("a request failed: %s", failure)
         return RequestError(message, ours=ours, code=code)
 
-    with quiet("{}", refusal, let=RequestError):  # type: ignore[arg-type]  # called like a class
+    # `refusal` is called like a class; the answer goes to somebody who is not the operator
+    with quiet("{}", refusal, let=RequestError, is_public=True):  # type: ignore[arg-type]
         yield
 
 
@@ -109,7 +126,7 @@ def show_no_traces() -> None:
     own log, and threads and finalizers of explainers and models. ``CFK_DEBUG=1`` leaves traces as
     they are.
     """
-    if os.environ.get("CFK_DEBUG") or hasattr(threading.excepthook, "_cfk"):
+    if shows_errors() or hasattr(threading.excepthook, "_cfk"):
         return
     make = logging.getLogRecordFactory()
 
@@ -191,7 +208,8 @@ class RequestHandler:
                 return explanations
         except CFKError as failure:
             said = str(failure) if type(failure) is CFKError else type(failure).__name__
-            _log.warning("explanations withheld: %s in the pipeline", said)
+            trace = failure if shows_errors() else None
+            _log.warning("explanations withheld: %s in the pipeline", said, exc_info=trace)
             of_answer = isinstance(failure, InputError)  # queries were checked already
             reason = "explainer_failed" if of_answer else reason_of(failure)
         return [Withheld(query, reason) for query in range(len(intake))]
@@ -222,26 +240,38 @@ class RequestHandler:
         if isinstance(queries, list) and not all(isinstance(row, dict) for row in queries):
             raise RequestError(NO_TABLE)
         names = list(queries.columns if isinstance(queries, pd.DataFrame) else queries[0])
-        if len(set(names)) != len(names) or not set(self._features) <= set(names):
+        missing = [name for name in self._features if name not in names]
+        repeated = [name for name in self._features if names.count(name) > 1]
+        if missing:
+            raise RequestError(f"{COLUMNS}; missing: {listed(missing)}")
+        if repeated:
+            raise RequestError(f"{COLUMNS}; repeated: {listed(repeated)}")
+        if len(set(names)) != len(names):
             raise RequestError(COLUMNS)
         if isinstance(queries, list):
             intake = take_in_records(queries, self._population.encoder)
         else:
             intake = take_in(queries, self._population.encoder)
-        private = self._private
-        if any(
-            f is not None and not (f[0] == "unknown_category" and set(f[1]) <= private)
-            for f in intake.faults
-        ):
-            raise RequestError(VALUES)
-        numbers = intake.numbers[:, self._whole]
-        if bool((np.isfinite(numbers) & (numbers % 1 != 0)).any()):
-            raise RequestError(VALUES)
-        dtypes = zip(intake.frame.dtypes, self._dtypes, self._numeric, strict=True)
-        # out of the dtype's range
-        if any(is_numeric and own != dtype for own, dtype, is_numeric in dtypes):
-            raise RequestError(VALUES)
+        self._check(intake)
         return intake
+
+    def _check(self, intake: Intake) -> None:
+        """Refuse values that cannot be, by the name of the column; no value is repeated."""
+        for fault in intake.faults:
+            if fault is None:
+                continue
+            reason, columns = fault
+            is_private = set(columns) <= self._private
+            if reason != "unknown_category" or not is_private:
+                raise _impossible(FAULTS.get(reason), columns)
+        numbers = intake.numbers
+        is_fraction = np.isfinite(numbers) & (numbers % 1 != 0) & self._whole
+        fractions = np.flatnonzero(is_fraction.any(axis=0)).tolist()
+        if fractions:
+            raise _impossible(FRACTION, [self._features[j] for j in fractions])
+        for j, dtype in enumerate(intake.frame.dtypes):
+            if self._numeric[j] and dtype != self._dtypes[j]:
+                raise _impossible(TOO_LARGE_NUMBER, [self._features[j]])
 
     def _k(self, params: Mapping[str, Any]) -> int:
         """Return the requested k, rounded up to the policy's k times a power of two, as each k
@@ -273,6 +303,13 @@ class RequestHandler:
                 except PolicyError:
                     raise RequestError(TOO_LARGE) from None
             return self._explainers[k]
+
+
+def _impossible(fault: str | None, columns: Sequence[str]) -> RequestError:
+    """Return the refusal of a value, which names the fault and its columns."""
+    if fault is None:
+        return RequestError(f"{VALUES}: in column {listed(columns)}")
+    return RequestError(f"{VALUES}: {fault} in column {listed(columns)}")
 
 
 Answer = Callable[..., list[dict[str, Any]]]
@@ -321,7 +358,7 @@ def read_body(body: bytes | str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
 
 
 def _read(body: bytes | str, otherwise: str = NOT_JSON) -> dict[str, Any]:
-    with quiet(NOT_JSON, lambda _: RequestError(NOT_JSON)):  # type: ignore[arg-type]
+    with quiet(NOT_JSON, lambda _: RequestError(NOT_JSON), is_public=True):  # type: ignore[arg-type]
         request = json.loads(body)
     if not isinstance(request, dict):
         raise RequestError(otherwise)

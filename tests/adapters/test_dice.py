@@ -22,7 +22,7 @@ from cfk_plugin import Population, Schema, protect
 from cfk_plugin.data.policy import Outcome, PrivacyPolicy
 from cfk_plugin.data.region import Interval, Region
 from cfk_plugin.errors import AdapterError, NotForwardedError
-from cfk_plugin.hookspecs import AdaptContext, NoneFoundError
+from cfk_plugin.hookspecs import AdaptContext, ExplainerError, NoneFoundError
 from cfk_plugin.plugins import load_plugins
 from cfk_plugin.release.explanations import Explanations
 from cfk_plugin.release.results import (
@@ -149,6 +149,78 @@ def test_query_that_dice_cannot_take_stops_no_other(explainers: dict[str, Any]) 
         source.generate(broken[1:2])
     assert "astronaut" not in str(caught.value)
     assert caught.value.__context__ is None
+
+
+TABLE = ", ".join(map(repr, FEATURES))
+SENTENCES: dict[str, dict[str, Any]] = {
+    "total_CFs must be at least 1": {"total_CFs": 0},
+    "features_to_vary names no column; name at least one": {"features_to_vary": []},
+    'posthoc_sparsity_algorithm must be "linear" or "binary"': {"posthoc_sparsity_algorithm": "x"},
+    "posthoc_sparsity_param must be between 0 and 1": {"posthoc_sparsity_param": 2},
+    "stopping_threshold must be between 0 and 1": {"stopping_threshold": 2},
+    "desired_range is for numbers, and this DiCE model is a classifier": {"desired_range": [1, 2]},
+    f"names a column that DiCE does not have; it has {TABLE}": {"features_to_vary": ["zip"]},
+    "a category that the training table does not have, in 'job'": {
+        "permitted_range": {"job": ["SENTINEL"]}
+    },
+    "it has no option 'SENTINEL'": {"SENTINEL": 1},
+}
+
+
+@pytest.mark.parametrize("name", ["generate_counterfactuals", "feature_importance"])
+@pytest.mark.parametrize("sentence", SENTENCES)
+def test_what_dice_says_of_a_call_is_said_again_without_its_text(
+    explainers: dict[str, Any], sentence: str, name: str
+) -> None:
+    source = source_of(explainers["random"])
+    options = {"total_CFs": 1, **SENTENCES[sentence]}
+    for call in (source.methods[name], source.generate):
+        with pytest.raises(ExplainerError) as caught:
+            call(QUERIES, **options)
+        assert sentence in str(caught.value)
+        assert caught.value.__context__ is None
+        assert caught.value.__cause__ is None
+
+
+def test_a_column_of_the_query_is_named_and_its_value_is_not(explainers: dict[str, Any]) -> None:
+    source = source_of(explainers["random"])
+    queries = QUERIES[:1].assign(job="SENTINEL")
+    with pytest.raises(
+        ExplainerError, match="a category that the training table does not have, in 'job'"
+    ) as caught:
+        source.methods["generate_counterfactuals"](queries, 1)
+    assert "SENTINEL" not in str(caught.value)
+    limits = {"features_to_vary": ["income"], "permitted_range": {"job": ["nurse"]}}
+    with pytest.raises(ExplainerError, match="outside permitted_range in 'job'") as caught:
+        source.methods["generate_counterfactuals"](QUERIES[:1].assign(job="clerk"), 1, **limits)
+    assert "clerk" not in str(caught.value)
+
+
+def test_too_few_queries_and_answers_for_importances_are_named(explainers: dict[str, Any]) -> None:
+    source = source_of(explainers["random"])
+    with pytest.raises(ExplainerError, match="total_CFs of at least 10"):
+        source.methods["local_feature_importance"](QUERIES, total_CFs=2)
+    with pytest.raises(ExplainerError, match="needs at least 10 queries"):
+        source.methods["global_feature_importance"](QUERIES)
+
+
+def test_an_error_that_is_not_known_says_how_to_see_it(
+    explainers: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*args: Any, **named: Any) -> None:
+        raise ValueError("SENTINEL")
+
+    monkeypatch.setattr(type(explainers["random"]), "_generate_counterfactuals", fail)
+    policy = PrivacyPolicy(k=3, guarantee="reciprocal")
+    private = protect(
+        explainers["random"], model=label, population=PEOPLE, policy=policy, desired=1
+    )
+    for call in (private.generate_counterfactuals, private.explain):
+        with pytest.raises(
+            ExplainerError, match=r"explainer\.generate_counterfactuals\(queries\)$"
+        ) as caught:
+            call(QUERIES, total_CFs=1)
+        assert "SENTINEL" not in str(caught.value)
 
 
 def test_wrong_queries_are_named(explainers: dict[str, Any]) -> None:

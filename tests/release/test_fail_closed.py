@@ -674,7 +674,13 @@ def test_the_command_line_says_one_line_of_a_model_that_panics(
     done = cfk(
         "protect train.csv found.csv -s schema.json -m model.joblib --desired 1 --k 5", code=2
     )
-    assert (done.stdout, done.stderr) == ("", "cfk: the model raised PanicException on 90 rows\n")
+    said = (
+        "cfk: the model raised PanicException on 90 rows; many models need numbers, and have none"
+        " in columns 'city', 'education'; call model.predict(train[features].head()) yourself to see the error."
+        " If the model wants its rows encoded, give a pipeline that encodes them, or a function:"
+        " model=lambda rows: model.predict(encode(rows))\n"
+    )
+    assert (done.stdout, done.stderr) == ("", said)
 
 
 # --- models that answer badly ---------------------------------------------------------------------

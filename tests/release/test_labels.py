@@ -21,8 +21,8 @@ from cfk_plugin import (
     protect,
 )
 from cfk_plugin.data.policy import Outcome
-from cfk_plugin.errors import CFKError, InputError
-from cfk_plugin.hookspecs import DesiredRange
+from cfk_plugin.errors import AdapterError, CFKError, InputError
+from cfk_plugin.hookspecs import DesiredRange, desired_of
 
 dice_ml = pytest.importorskip("dice_ml", reason="needs the extra [dice]")
 nice = pytest.importorskip("nice", reason="needs `pip install --no-deps NICEx==0.2.3`")
@@ -174,12 +174,13 @@ def test_the_class_that_a_call_asks_for_is_certified_whatever_the_querys_own(
     assert len(entries) >= 4
     assert {entry.outcome for entry in entries} == {Outcome(model.labels[position])}
     result = private.generate_counterfactuals(queries, total_CFs=2, desired_class=position)
-    # A query that has the class already has no row, and DiCE's own heading: the class's name.
-    headings = {position, model.labels[position]}
+    wanted = model.labels[position]
+    # A query that has the class already has no row, and DiCE's own heading: what the call named.
     assert all(
-        outcomes <= {position} and headed in headings for _, outcomes, headed in shown(result)
+        own in model.labels and outcomes <= {wanted} and headed in {position, wanted}
+        for own, outcomes, headed in shown(result)
     )
-    assert all(headed == position for _, outcomes, headed in shown(result) if outcomes)
+    assert all(headed == wanted for _, outcomes, headed in shown(result) if outcomes)
     has_row = [bool(outcomes) for _, outcomes, _ in shown(result)]
     assert not any(has_row[2 * position : 2 * position + 2])
 
@@ -230,7 +231,7 @@ def nice_of_three() -> Any:
     )
 
 
-def test_nice_names_a_class_by_its_position() -> None:
+def test_nice_names_a_class_by_its_position_or_by_its_label() -> None:
     private, queries = shielded(nice_of_three(), THREE), TRAIN[THREE.positions(TRAIN) == 0].head(3)
     for position in (1, 2):
         entries = certified(private.explain(queries, target_class=position), THREE)
@@ -239,6 +240,11 @@ def test_nice_names_a_class_by_its_position() -> None:
             3,
             4,
         )
+        label = THREE.labels[position]
+        named = certified(private.explain(queries, target_class=label), THREE)
+        assert [entry.outcome for entry in named] == [Outcome(label)] * 3
+    with pytest.raises(InputError, match="none of the model's labels"):
+        private.explain(queries, target_class="granted")
     entries = certified(private.explain(queries, target_class=[1, 2]), THREE)
     assert {entry.outcome for entry in entries} == {Outcome(labels=("high", "middle"))}
     with pytest.raises(CFKError, match="no outcome"):
@@ -319,9 +325,7 @@ def test_the_goal_of_protect_is_certified_and_dice_is_told_of_it(
     entries = certified(private.explain(queries), model)
     assert {entry.outcome for entry in entries} == {outcome}
     headed = shown(private.generate_counterfactuals(queries, total_CFs=1))
-    assert {said for _, outcomes, _ in headed for said in outcomes} == {
-        1 if outcome.label else str(outcome)
-    }
+    assert {said for _, outcomes, _ in headed for said in outcomes} == {str(outcome)}
 
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)
@@ -343,3 +347,36 @@ def test_of_a_set_a_call_may_ask_for_a_part_unless_that_tells_who_counts() -> No
         shielded(dice(THREE), THREE, "catalogue", desired={"middle", "high"}).explain(
             queries, desired_class=2
         )
+
+
+# --- positions and labels -------------------------------------------------------------------------
+
+NAMES = [
+    (("no", "yes"), 1, "yes"), (("no", "yes"), np.int64(0), "no"), (("no", "yes"), np.str_("yes"), "yes"),
+    ((False, True), True, True), ((0.0, 1.0), 1, 1.0), ((0, 1), 1.0, 1),
+    ((10, 20), 20, 20), ((10, 20), 1, 20), ((-1, 1), -1, -1), ((1, 2), 1, 2), ((1, 2, 3), 0, 1),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("classes", "named", "label"), NAMES)
+def test_a_whole_number_is_a_position_and_else_a_label(
+    classes: Any, named: Any, label: Any
+) -> None:
+    found = desired_of({"desired_class": named}, classes)
+    assert found == label
+    assert type(found) is type(label)
+
+
+@pytest.mark.parametrize(
+    ("classes", "named", "said"),
+    [
+        ((1, 2), 2, "0 for 1, 1 for 2"),
+        (("no", "yes"), -1, "0 for 'no', 1 for 'yes'"),
+        (tuple(range(5, 20)), 30, "9 for 14 and so on"),
+    ],
+)
+def test_a_whole_number_that_could_be_both_is_refused_with_the_positions(
+    classes: Any, named: Any, said: str
+) -> None:
+    with pytest.raises(AdapterError, match=f"desired_class is the position of a class: .*{said}$"):
+        desired_of({"desired_class": named}, classes)

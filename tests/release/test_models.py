@@ -403,3 +403,57 @@ def test_cfk_serve_has_the_goal(
     assert [record["sentence"] for record in told] == sentences(
         guarantee, found, model, desired, threshold=threshold
     )
+
+
+# --- models that want another form ----------------------------------------------------------------
+
+JOBS = TABLE.assign(job=np.where(GRANTED, "SENTINELclerk", "SENTINELnurse"))
+PEOPLE = Population.from_frame(JOBS, Schema.from_frame(JOBS, quasi_identifiers=["age", "job"]))
+ENCODED = pd.get_dummies(JOBS)
+NEEDS_NUMBERS = "many models need numbers, and have none in column 'job'"
+CHECK = "call model.predict(train[features].head()) yourself to see the error"
+FORMS: dict[str, tuple[Any, list[str]]] = {
+    "an array of encoded columns": (
+        clone(FOREST).fit(ENCODED.to_numpy(), BAND),
+        [
+            NEEDS_NUMBERS,
+            f"the model was fitted on {ENCODED.shape[1]} columns, and the schema has 5 features",
+            CHECK,
+            "model=lambda rows: model.predict(encode(rows))",
+        ],
+    ),
+    "encoded columns": (
+        clone(FOREST).fit(ENCODED, BAND),
+        ["the model wants columns that are made from 'job'", "model.predict(encode(rows))"],
+    ),
+    "text columns in a function": (
+        lambda rows: FOREST.predict(rows.to_numpy(dtype=float)[:, :4]),
+        [NEEDS_NUMBERS, "call model(train[features].head())"],
+    ),
+    "a threshold": (
+        Thresholded(clone(LOGISTIC).fit(ENCODED.to_numpy(), GRANTED), 0.5),
+        [NEEDS_NUMBERS, "call model.predict_proba(train[features].head())"],
+    ),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_model_that_wants_another_form_is_told_the_likely_cause_and_a_check(form: str) -> None:
+    model, sentences = FORMS[form]
+    with pytest.raises(ModelError) as caught:
+        KAnonymizer().fit(PEOPLE, model, desired="opposite")
+    for sentence in sentences:
+        assert sentence in str(caught.value)
+    assert "SENTINEL" not in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_model_of_an_array_that_fails_on_a_table_is_told_so() -> None:
+    class Strict:
+        n_features_in_ = 4
+
+        def predict(self, rows: Any) -> Any:
+            return LOGISTIC.predict(rows[:, :4])
+
+    with pytest.raises(ModelError, match="was fitted on an array, and it is given a table; call"):
+        KAnonymizer().fit(POPULATION, Strict(), desired=1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import re
 import subprocess
 import sys
 
@@ -99,3 +100,48 @@ def test_fitting_and_answering_name_their_stages() -> None:
         "protecting counterfactuals",
     ):
         assert f"cfk_plugin: {stage}" in text
+
+
+SEARCHES = (
+    SCRIPT
+    + """
+import logging, sys
+sys.path[:0] = {path}
+from applicants import FEATURES, QUERIES, dice_of
+from cfk_adapters import dice_search
+from cfk_adapters.dice import DiceSource
+from cfk_plugin.hookspecs import AdaptContext
+
+dice_search.PATIENCE = 0.3
+explainer = dice_of("genetic")
+make = type(explainer)._generate_counterfactuals
+
+def slow(*args, **named):
+    time.sleep(0.4)
+    return make(*args, **named)
+
+type(explainer)._generate_counterfactuals = slow
+source = DiceSource(explainer, AdaptContext(tuple(FEATURES), "approved"))
+logging.basicConfig(format="%(levelname)s %(message)s")
+source.{call}
+"""
+)
+CALLS = [
+    "generate(QUERIES, total_CFs=1, maxiterations=2)",
+    'methods["generate_counterfactuals"](QUERIES, total_CFs=1, maxiterations=2)',
+]
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_long_search_of_dice_says_where_it_is_and_what_is_faster(call: str) -> None:
+    pytest.importorskip("dice_ml", reason="needs the extra [dice]")
+    script = SEARCHES.replace("{call}", call).replace("{path}", repr(sys.path))
+    watched = seen(script)
+    for query in (2, 3):
+        assert f"cfk_plugin: DiCE's genetic search: query {query} of 3, " in watched
+    unwatched = seen(script, terminal=False)
+    warnings = [line for line in unwatched.splitlines() if line.startswith("WARNING DiCE's")]
+    (warning,) = warnings
+    assert re.search(r"genetic search: query [123] of 3, \d+ s so far", warning)
+    assert '; faster: an explainer made with dice_ml.Dice(..., method="random")' in warning
+    assert "cfk_plugin:" not in unwatched

@@ -233,12 +233,24 @@ def test_a_cell_that_is_no_value_withholds_its_own_query_alone(server: Server) -
 # --- requests that are wrong, by mistake or not ---------------------------------------------------
 
 WRONG: dict[str, tuple[Any, str | None]] = {
-    "a column is missing": (split(QUERIES.drop(columns="pay")), handler.COLUMNS),
+    "a column is missing": (
+        split(QUERIES.drop(columns="pay")),
+        handler.COLUMNS + "; missing: 'pay'",
+    ),
     "no rows": (split(QUERIES.head(0)), handler.NO_TABLE),
-    "half a year": (split(age=[25.5, 40, 58]), handler.VALUES),
-    "a missing number": (split(age=[None, 40, 58]), handler.VALUES),
-    "text in a number": (split(age=["SENTINELtext", 40, 58]), handler.VALUES),
-    "an unknown category": (split(town=["Atlantis", "Ghent", "Ghent"]), handler.VALUES),
+    "half a year": (split(age=[25.5, 40, 58]), handler.VALUES + ": a fraction in column 'age'"),
+    "a missing number": (
+        split(age=[None, 40, 58]),
+        handler.VALUES + ": a missing value in column 'age'",
+    ),
+    "text in a number": (
+        split(age=["SENTINELtext", 40, 58]),
+        handler.VALUES + ": a value of another type in column 'age'",
+    ),
+    "an unknown category": (
+        split(town=["Atlantis", "Ghent", "Ghent"]),
+        handler.VALUES + ": an unknown category in column 'town'",
+    ),
     "a list in a cell": (split(town=[["Ghent"], "Ghent", "Ghent"]), None),
     "too many rows": (split(pd.concat([QUERIES] * 17)), handler.TOO_MANY),
     "k above everybody": ({**split(), "params": {"k": 10**6}}, handler.TOO_LARGE),
