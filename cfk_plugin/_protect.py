@@ -18,7 +18,13 @@ from cfk_plugin.data.policy import Guarantee, PrivacyPolicy
 from cfk_plugin.data.population import Population, check_population
 from cfk_plugin.data.schema import Schema
 from cfk_plugin.dp import DPPrototypes, infer_domains
-from cfk_plugin.errors import InputError, PolicyError, QuerySteeringWarning, require
+from cfk_plugin.errors import (
+    InputError,
+    PolicyError,
+    QuerySteeringWarning,
+    did_you_mean,
+    require,
+)
 from cfk_plugin.hookspecs import AdaptContext, CounterfactualSource, Protector, depends_on_rows
 from cfk_plugin.plugins import load_plugins
 from cfk_plugin.protection.compiled import KERNELS
@@ -133,7 +139,10 @@ def protect(
     if groups is not None:
         require("groups", groups, str, "name one column of the queries")
     if start not in get_args(Start):
-        raise InputError(f"start must be one of {', '.join(get_args(Start))}; got {start!r}")
+        raise InputError(
+            f"start must be one of {', '.join(get_args(Start))}; got {start!r}"
+            f"{did_you_mean([start], get_args(Start))}"
+        )
     if explainer is None and start == "explainer":
         raise InputError('there is no explainer to start at; give one, or write start="query"')
     logger = logger_of(track)
