@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -22,9 +22,6 @@ from numpy.typing import NDArray
 from pandas.api import types
 
 from cfk_plugin.errors import MisreadColumnWarning
-
-if TYPE_CHECKING:
-    from cfk_plugin.data.schema import Schema
 
 _FEWEST_ROWS = 20
 _FEWEST_NUMBERS = 10  # distinct ones; fewer are as likely codes of categories
@@ -76,27 +73,34 @@ class Misreading:
         )
 
 
-def warn_of_misreadings(frame: pd.DataFrame, schema: Schema, declared: Collection[str]) -> None:
-    """Warn once of each column that the schema probably misreads.
+def warn_of_misreadings(
+    frame: pd.DataFrame, role_of_feature: Mapping[str, str], target: str | None
+) -> None:
+    """Warn once of each feature that is probably misread.
 
     Parameters
     ----------
     frame : DataFrame
         The rows that the schema was read from.
-    schema : Schema
-    declared : collection of str
-        Columns of which the user said what they are. Nothing is said about these.
+    role_of_feature : mapping of str to str
+        Roles of the features, without those of which the user said what kind they are.
+    target : str, optional
+        The label column.
     """
     if len(frame) < _FEWEST_ROWS:
         return
-    features = [name for name in schema.features if name not in declared]
-    found = [*misread_texts(frame, features), *_label_left_in(frame, schema, features)]
-    for misreading in found:
+    misreadings = [*misread_texts(frame, role_of_feature)]
+    if target is None:
+        names = [name for name, role in role_of_feature.items() if role == "other"]
+        misreadings.extend(_named_like_a_label(frame, names))
+    else:
+        misreadings.extend(_copies_of_label(frame, role_of_feature, target))
+    for misreading in misreadings:
         # The user's call of Schema.from_frame is two frames up.
         warnings.warn(misreading.warning, stacklevel=3)
 
 
-def misread_texts(frame: pd.DataFrame, names: Collection[str]) -> Iterator[Misreading]:
+def misread_texts(frame: pd.DataFrame, names: Iterable[str]) -> Iterator[Misreading]:
     """Yield the columns of text that hold numbers or days."""
     for name in names:
         values = _texts(frame[name])
@@ -183,29 +187,31 @@ def _are_codes(name: str, amounts: list[str]) -> bool:
     return n_with_zero > (1 - _SHARE) * len(amounts)
 
 
-def _label_left_in(
-    frame: pd.DataFrame, schema: Schema, features: Collection[str]
-) -> Iterator[Misreading]:
-    """Yield features that say the label: by their name, or because they are a copy of it."""
-    if schema.target is None:
-        names = {str(name).casefold() for name in frame.columns}
-        for name in features:
-            if schema[name].role == "other" and _is_named_like_a_label(name, names):
-                yield Misreading(
-                    f"column {name!r} is named like a label, and is read as a feature",
-                    f"write target={name!r} if it is the label of the model",
-                    f'write "target": "{name}" in the schema if it is the label of the model',
-                )
-        return
-    target = frame[schema.target]
-    label_of_row, labels = pd.factorize(target)
-    for name in features:
-        if _are_same_numbers(frame[name], target) or _says_label(
-            frame[name], label_of_row, len(labels)
-        ):
+def _named_like_a_label(frame: pd.DataFrame, names: Iterable[str]) -> Iterator[Misreading]:
+    """Yield the columns whose names look like that of a label."""
+    spelled = {str(name).casefold() for name in frame.columns}
+    for name in names:
+        if _is_named_like_a_label(name, spelled):
             yield Misreading(
-                f"column {name!r} is a copy or a recoding of the target {schema.target!r}, and is"
-                " read as a feature",
+                f"column {name!r} is named like a label, and is read as a feature",
+                f"write target={name!r} if it is the label of the model",
+                f'write "target": "{name}" in the schema if it is the label of the model',
+            )
+
+
+def _copies_of_label(
+    frame: pd.DataFrame, names: Iterable[str], target: str
+) -> Iterator[Misreading]:
+    """Yield the columns that say the label in other words."""
+    labels = frame[target]
+    label_of_row, distinct_labels = pd.factorize(labels)
+    for name in names:
+        column = frame[name]
+        is_copy = _are_same_numbers(column, labels)
+        if is_copy or _says_label(column, label_of_row, len(distinct_labels)):
+            yield Misreading(
+                f"column {name!r} is a copy or a recoding of the target {target!r}, and is read as"
+                " a feature",
                 f"leave it out with train.drop(columns={name!r})",
                 "take the column out of the file",
             )

@@ -682,7 +682,12 @@ class Schema:
         if nullable is None:
             # Where `nullable` is given, all is declared, and no value of the rows has a say.
             described = set(nominal).union(ordinal or (), hierarchies or (), categories or ())
-            warn_of_misreadings(frame, schema, described)
+            undescribed = {
+                name: role
+                for name, role in roles.items()
+                if role in _FEATURES and name not in described
+            }
+            warn_of_misreadings(frame, undescribed, schema.target)
         return schema
 
     def __getitem__(self, name: str) -> Attribute:

@@ -299,7 +299,6 @@ def large(make: Callable[[np.random.Generator, int], Any]) -> pd.DataFrame:
 def test_a_column_takes_some_milliseconds(make: Any) -> None:
     table = large(make)
     with warnings.catch_warnings(action="ignore", category=MisreadColumnWarning):
-        schema = Schema.from_frame(table, quasi_identifiers=["age"], target="told")
         started = time.process_time()
-        warn_of_misreadings(table, schema, ())
-    assert (time.process_time() - started) / len(table.columns) < 0.02
+        warn_of_misreadings(table, dict.fromkeys(table.columns[2:], "other"), "told")
+    assert (time.process_time() - started) / 10 < 0.02  # of a column, on a busy machine
