@@ -21,6 +21,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from pandas.api import types
 
+from cfk_plugin.data.values import is_numeric
 from cfk_plugin.errors import MisreadColumnWarning
 
 _FEWEST_ROWS = 20
@@ -112,7 +113,7 @@ def misread_texts(frame: pd.DataFrame, names: Iterable[str]) -> Iterator[Misread
 def _texts(column: pd.Series) -> list[str]:
     """Return distinct values of a column of text as they are written; none of any other column."""
     is_text = types.is_object_dtype(column.dtype) or isinstance(column.dtype, pd.StringDtype)
-    if not is_text or len(column) < _FEWEST_ROWS:
+    if not is_text or len(column) < _FEWEST_ROWS or is_numeric(column):
         return []
     values = column.dropna().unique()
     step = -(-len(values) // _MOST_LOOKED_AT)  # evenly from the whole column

@@ -6,6 +6,7 @@ import json
 import time
 import warnings
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -159,6 +160,8 @@ def test_nothing_is_said_of_what_is_declared(settings: dict[str, Any]) -> None:
 
 RIGHT: dict[str, Any] = {
     "numbers": INCOMES,
+    "numbers as objects": pd.Series(INCOMES.tolist(), dtype=object),
+    "decimals": [Decimal(text) for text in texts()],
     "ISO days": DAYS.dt.strftime("%Y-%m-%d"),
     "dates": DAYS,
     "categories": pd.Categorical(texts()),
