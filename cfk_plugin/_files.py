@@ -35,6 +35,7 @@ from cfk_plugin.errors import (
     check_place,
     did_you_mean,
     kinds_of,
+    nameable,
     quiet,
     whole_file,
 )
@@ -396,7 +397,7 @@ def goal_among(labels: Sequence[Any], text: str) -> Any:
     def unknown(spelled: str) -> Any:
         raise InputError(
             f"--desired {spelled}: the model has no such outcome; its classes are"
-            f" {kinds_of(labels)}{did_you_mean([spelled], [*labels, OPPOSITE])}"
+            f" {kinds_of(labels)}{did_you_mean([spelled], [*nameable(labels), OPPOSITE])}"
         )
 
     return desired_of_text(text, labels, unknown)

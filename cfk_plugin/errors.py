@@ -272,12 +272,19 @@ def kinds_of(classes: Sequence[Any]) -> str:
     """Write a model's classes, of which kind they are, and what to give: 1 is not ``'1'``."""
     known = {"bool": "booleans", "str": "text", "str_": "text"}
     kinds = {known.get(type(label).__name__, "numbers") for label in classes}
-    plain = [getattr(label, "item", lambda own=label: own)() for label in classes]
-    shown = f" ({listed(plain)})" if len(classes) <= _MANY else ""
+    plain = [getattr(label, "item", lambda own=label: own)() for label in nameable(classes)]
+    shown = f" ({listed(plain)})" if plain else ""
     return f"{' and '.join(sorted(kinds))}{shown}; give one of them, spelled and typed as it is"
 
 
 _MANY = 20  # more outcomes than this are hardly labels, and are not listed
+
+
+def nameable(classes: Sequence[Any]) -> Sequence[Any]:
+    """Return a model's classes if messages may name them; none if there are too many."""
+    if len(classes) > _MANY:
+        return []
+    return classes
 
 
 def counted(number: int, noun: str) -> str:

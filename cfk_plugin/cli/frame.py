@@ -411,13 +411,16 @@ def names(option: str, text: str | None, known: Iterable[str]) -> list[str]:
     """
     if text is None:
         return list(known)
-    found = list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
-    if not found or (unknown := [name for name in found if name not in known]):
+    chosen = list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    if not chosen:
+        raise InputError(f"{option} names nothing: known are {', '.join(known)}")
+    unknown = [name for name in chosen if name not in known]
+    if unknown:
         raise InputError(
-            f"{option} {', '.join(unknown) if found else 'names nothing'}: known are"
-            f" {', '.join(known)}{did_you_mean(unknown, known) if found else ''}"
+            f"{option} {', '.join(unknown)}: known are {', '.join(known)}"
+            f"{did_you_mean(unknown, known)}"
         )
-    return found
+    return chosen
 
 
 def one_of(option: str, name: str, known: Collection[KnownName]) -> KnownName:

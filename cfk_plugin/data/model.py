@@ -45,6 +45,7 @@ from cfk_plugin.errors import (
     did_you_mean,
     kinds_of,
     listed,
+    nameable,
     quiet,
 )
 
@@ -400,7 +401,7 @@ class Goal:
         if lost := [label for label in one if label not in known]:
             raise ModelError(
                 f"`desired` is {lost[0]!r}, not one of the model's classes: {kinds_of(known)}"
-                f"{did_you_mean(lost[:1], [*known, OPPOSITE])}"
+                f"{did_you_mean(lost[:1], [*nameable(known), OPPOSITE])}"
             )
         if len(one) > 1 and {*known} <= {*one}:
             raise ModelError(

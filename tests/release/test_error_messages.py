@@ -24,6 +24,7 @@ from cfk_plugin import (
     protect,
     protected,
 )
+from cfk_plugin._files import goal_among
 from cfk_plugin.audit import Setting
 from cfk_plugin.audit.attribute_inference import attribute_inference
 from cfk_plugin.audit.extraction import extraction
@@ -358,6 +359,16 @@ def test_a_name_that_is_close_to_none_is_left_alone() -> None:
     assert did_you_mean(["town", 7], ["age", "city", None, True]) == ""
     assert did_you_mean([], ["age"]) == did_you_mean(["age"], []) == ""
     assert did_you_mean(["AGE", "agee"], ["age"]) == "; did you mean 'age'?"
+
+
+def test_a_label_of_many_is_not_named() -> None:
+    """Labels as many as these are hardly classes, and could be values of rows."""
+    labels = [f"label {i:03}" for i in range(30)]
+    with pytest.raises(InputError) as caught:
+        goal_among(labels, "labl 007")
+    assert "did you mean" not in str(caught.value)
+    with pytest.raises(InputError, match="did you mean 'label 007'"):
+        goal_among(labels[:20], "labl 007")
 
 
 def test_a_missing_column_is_not_looked_for_among_values() -> None:

@@ -3,7 +3,7 @@
 `CALLS` holds the calls by name, `answers` makes all of them. What they are to answer is in
 ``wrong_calls.json`` beside this file.
 
-Run: python tests/release/wrong_calls.py
+Run: PYTHONPATH=tests/frozen/edges:tests/servers python tests/release/wrong_calls.py
 
 writes the file anew. Read the difference before you commit it: would somebody who has never seen
 the product know what to do next?
@@ -162,8 +162,8 @@ def cfk(words: str) -> str:
             Path(f"{name}.json").write_text(json.dumps(content))
         Path("torn.json").write_text('{"quasi_identifiers": ["age",')
         result = CliRunner().invoke(app, words.split(), prog_name="cfk")
-        said = " ".join(result.stderr.split())
-        return f"exit code {result.exit_code}: {said}"
+        text = " ".join(result.stderr.split())
+        return f"exit code {result.exit_code}: {text}"
 
 
 RIGHT = "protect train.csv cf.csv -s schema.json -m model.joblib --k 3"
@@ -338,12 +338,14 @@ def answer(call: Callable[[], Any]) -> dict[str, Any]:
     ):
         warnings.simplefilter("always")
         try:
-            said = {"result": shown(call())}
+            outcome = {"result": shown(call())}
         except Exception as error:  # noqa: BLE001 - which class it is, is the matter
             text = " ".join(str(error).split())
-            said = {"error": type(error).__name__, "text": text.replace(folder, "FOLDER")}
-    told = [f"{each.category.__name__}: {each.message}" for each in caught if is_ours(each)]
-    return {"warnings": told, **said} if told else said
+            outcome = {"error": type(error).__name__, "text": text.replace(folder, "FOLDER")}
+    texts = [f"{each.category.__name__}: {each.message}" for each in caught if is_ours(each)]
+    if not texts:
+        return outcome
+    return {"warnings": texts, **outcome}
 
 
 def is_ours(warning: warnings.WarningMessage) -> bool:
