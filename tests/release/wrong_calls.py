@@ -357,7 +357,7 @@ def shown(result: Any) -> str:
     if isinstance(result, str):
         return result
     if isinstance(result, Explanations):
-        withheld = [entry.text() for entry in result if entry.status == "withheld"]
+        withheld = [entry.text_for_operator() for entry in result.withheld]
         return " ".join([f"{len(result.released)} released.", *withheld])
     return type(result).__name__
 
