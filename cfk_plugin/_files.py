@@ -22,7 +22,7 @@ from rich.progress import Progress
 
 from cfk_plugin.data.formats import schemas
 from cfk_plugin.data.model import LabelModel, thresholded
-from cfk_plugin.data.policy import PrivacyPolicy, desired_of_text
+from cfk_plugin.data.policy import OPPOSITE, PrivacyPolicy, desired_of_text
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.schema import Schema
 from cfk_plugin.data.values import load_pyarrow
@@ -33,7 +33,9 @@ from cfk_plugin.errors import (
     PolicyError,
     SchemaError,
     check_place,
+    did_you_mean,
     kinds_of,
+    nameable,
     quiet,
     whole_file,
 )
@@ -78,6 +80,11 @@ def read_table(path: Path) -> pd.DataFrame:
     if (names == "").any():
         raise InputError(
             f"{path}: a column has no name; name it, or write the table without its row numbers"
+        )
+    if len(names) == 1 and ";" in str(names[0]):
+        raise InputError(
+            f"{path}: the header has semicolons between the columns; write the table with commas,"
+            " and numbers with a decimal point"
         )
     if names.duplicated().any():
         raise InputError(f"{path}: two columns have the same name; rename or drop one")
@@ -209,7 +216,10 @@ def read_schema(path: Path, train: pd.DataFrame) -> Schema:
     content = read_json(path)
     known = schemas()[f"table-schema-{TABLE_SCHEMA_VERSION}"]["properties"]
     if unknown := [name for name in content if name not in known]:
-        raise SchemaError(f"{path}: unknown key {', '.join(unknown)}; known are {', '.join(known)}")
+        raise SchemaError(
+            f"{path}: unknown key {', '.join(unknown)}; known are {', '.join(known)}"
+            f"{did_you_mean(unknown, known)}"
+        )
     if "quasi_identifiers" not in content:
         raise SchemaError(f"{path}: quasi_identifiers is missing; list the publicly known columns")
     try:
@@ -223,14 +233,14 @@ def read_policy(path: Path | None, changes: Mapping[str, Any]) -> PrivacyPolicy:
     """Read a policy file, if there is one, and apply the options that were given."""
     settings = read_json(path) if path is not None else {}
     given = {name: value for name, value in changes.items() if value is not None}
-    try:
-        return PrivacyPolicy(**{**settings, **given})
-    except TypeError:
-        known = schemas()[f"policy-{POLICY_VERSION}"]["properties"]
-        unknown = ", ".join(name for name in settings if name not in known)
+    known = schemas()[f"policy-{POLICY_VERSION}"]["properties"]
+    unknown = [name for name in settings if name not in known]
+    if unknown:
         raise PolicyError(
-            f"{path}: unknown setting {unknown}; known are {', '.join(known)}"
-        ) from None
+            f"{path}: unknown setting {', '.join(unknown)}; known are {', '.join(known)}"
+            f"{did_you_mean(unknown, known)}"
+        )
+    return PrivacyPolicy(**{**settings, **given})
 
 
 def load_model(location: str, threshold: float | None = None) -> Any:
@@ -254,7 +264,11 @@ def _loaded(location: str) -> Any:
         with quiet(f"{location}: MLflow cannot load this model", ModelError, let=CFKError):
             return mlflow.pyfunc.load_model(location)
     _exists(path)
-    with quiet(f"{path}: the model cannot be loaded", ModelError):
+    with quiet(
+        f"{path}: the model cannot be loaded ({{}}); give a file that this version of its library"
+        " wrote",
+        ModelError,
+    ):
         match path.suffix.lower():
             case ".onnx":
                 return importlib.import_module("onnxruntime").InferenceSession(str(path))
@@ -383,7 +397,7 @@ def goal_among(labels: Sequence[Any], text: str) -> Any:
     def unknown(spelled: str) -> Any:
         raise InputError(
             f"--desired {spelled}: the model has no such outcome; its classes are"
-            f" {kinds_of(labels)}"
+            f" {kinds_of(labels)}{did_you_mean([spelled], [*nameable(labels), OPPOSITE])}"
         )
 
     return desired_of_text(text, labels, unknown)

@@ -23,6 +23,7 @@ from cfk_plugin.errors import (
     PolicyError,
     QuerySteeringWarning,
     debugged_by_argument,
+    did_you_mean,
     require,
 )
 from cfk_plugin.hookspecs import AdaptContext, CounterfactualSource, Protector, depends_on_rows
@@ -147,7 +148,10 @@ def protect(
     if groups is not None:
         require("groups", groups, str, "name one column of the queries")
     if start not in get_args(Start):
-        raise InputError(f"start must be one of {', '.join(get_args(Start))}; got {start!r}")
+        raise InputError(
+            f"start must be one of {', '.join(get_args(Start))}; got {start!r}"
+            f"{did_you_mean([start], get_args(Start))}"
+        )
     if explainer is None and start == "explainer":
         raise InputError('there is no explainer to start at; give one, or write start="query"')
     logger = logger_of(track)

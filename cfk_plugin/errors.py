@@ -12,9 +12,10 @@ import secrets
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from contextlib import contextmanager
 from contextvars import ContextVar
+from difflib import get_close_matches
 from functools import wraps
 from importlib import import_module
 from importlib.util import find_spec
@@ -131,10 +132,29 @@ class PersonalColumnWarning(UserWarning):
     """
 
 
+class MisreadColumnWarning(UserWarning):
+    """A column of a table is probably not what it was read as: numbers or days stored as text, or
+    the label among the features.
+    """
+
+    def __init__(self, text: str, text_for_file: str = "") -> None:
+        super().__init__(text)
+        self.text_for_file = text_for_file or text
+        """What to do where the table is a file: the command line says this."""
+
+
 class PrivacyLeakWarning(UserWarning):
     """Something that a differentially private release treats as public was learned from protected
     rows.
     """
+
+
+_WARNINGS_OF_THE_FIT = (
+    LookupGuaranteeWarning,
+    ExactValuesWarning,
+    PrivacyLeakWarning,
+    MisreadColumnWarning,
+)
 
 
 def _is_of_result(record: logging.LogRecord) -> bool:
@@ -151,7 +171,7 @@ def refitting() -> Iterator[None]:
     token = _is_refitting.set(True)
     try:
         with warnings.catch_warnings():
-            for kind in (LookupGuaranteeWarning, ExactValuesWarning, PrivacyLeakWarning):
+            for kind in _WARNINGS_OF_THE_FIT:
                 warnings.simplefilter("ignore", kind)
             yield
     finally:
@@ -216,16 +236,59 @@ def listed(names: Sequence[Any]) -> str:
     return text
 
 
+def close_names(names: Iterable[object], known: Iterable[object]) -> list[str]:
+    """Return the known names that some of the names are probably misspelt from; case aside.
+
+    Only names may be given, never values of rows: the result goes into messages.
+    """
+    name_of_spelling = {name.casefold(): name for name in known if isinstance(name, str)}
+    close: list[str] = []
+    for name in names:
+        matches = get_close_matches(str(name).casefold(), name_of_spelling, n=1)
+        close.extend(name_of_spelling[match] for match in matches)
+    return list(dict.fromkeys(close))
+
+
+def did_you_mean(names: Iterable[object], known: Iterable[object]) -> str:
+    """Return the end of a message about unknown names; empty if no known name is close.
+
+    >>> did_you_mean(["citty"], ["age", "city"])
+    "; did you mean 'city'?"
+    """
+    close = close_names(names, known)
+    if not close:
+        return ""
+    return f"; did you mean {listed(close)}?"
+
+
+def rename_hint(missing: Sequence[str], columns: Iterable[object], features: Sequence[str]) -> str:
+    """Return a hint if a column that is no feature has nearly the name of a missing one.
+
+    It does not quote the column: in a table that was turned around, names of columns are values.
+    """
+    others = [name for name in columns if name not in features]
+    if not close_names(missing, others):
+        return ""
+    return " (a column of nearly this name is there: rename it)"
+
+
 def kinds_of(classes: Sequence[Any]) -> str:
     """Write a model's classes, of which kind they are, and what to give: 1 is not ``'1'``."""
     known = {"bool": "booleans", "str": "text", "str_": "text"}
     kinds = {known.get(type(label).__name__, "numbers") for label in classes}
-    plain = [getattr(label, "item", lambda own=label: own)() for label in classes]
-    shown = f" ({listed(plain)})" if len(classes) <= _MANY else ""
+    plain = [getattr(label, "item", lambda own=label: own)() for label in nameable(classes)]
+    shown = f" ({listed(plain)})" if plain else ""
     return f"{' and '.join(sorted(kinds))}{shown}; give one of them, spelled and typed as it is"
 
 
 _MANY = 20  # more outcomes than this are hardly labels, and are not listed
+
+
+def nameable(classes: Sequence[Any]) -> Sequence[Any]:
+    """Return a model's classes if messages may name them; none if there are too many."""
+    if len(classes) > _MANY:
+        return []
+    return classes
 
 
 def counted(number: int, noun: str) -> str:

@@ -35,7 +35,7 @@ from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import Interval, Part, natural, part_contains, part_of
 from cfk_plugin.data.schema import Schema
 from cfk_plugin.data.values import to_number
-from cfk_plugin.errors import InputError
+from cfk_plugin.errors import InputError, did_you_mean
 from cfk_plugin.hookspecs import Progress
 from cfk_plugin.metrics.intervals import clustered_share, difference
 
@@ -591,6 +591,7 @@ def _checked(
         if unknown := [name for name in names if name not in features]:
             raise InputError(
                 f"{what} that are no columns of the sample: {', '.join(map(str, unknown))}"
+                f"{did_you_mean(unknown, features)}"
             )
     if len({*known, *guessed}) < len(known) + len(guessed):
         raise InputError("a column is a quasi-identifier or a private attribute, once")

@@ -29,7 +29,7 @@ from cfk_plugin.data.domain import Domain
 from cfk_plugin.data.policy import Objective, PrivacyPolicy
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import Interval, Part
-from cfk_plugin.errors import InputError
+from cfk_plugin.errors import InputError, did_you_mean
 from cfk_plugin.hookspecs import Progress
 from cfk_plugin.release.explanations import Explanations
 
@@ -506,6 +506,7 @@ def run_linkage_audit(
     if unknown := [name for name in wanted if name not in ATTACKS]:
         raise InputError(
             f"unknown attack {', '.join(map(str, unknown))}; known: {', '.join(ATTACKS)}"
+            f"{did_you_mean(unknown, ATTACKS)}"
         )
     options: Mapping[str, dict[str, Any]] = {
         "inversion_own": {"simulations": simulations},

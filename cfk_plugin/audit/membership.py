@@ -51,7 +51,7 @@ from cfk_plugin.audit.targets import (
     plain,
 )
 from cfk_plugin.data.intake import whole_number
-from cfk_plugin.errors import InputError
+from cfk_plugin.errors import InputError, did_you_mean
 from cfk_plugin.hookspecs import Progress
 from cfk_plugin.metrics.heom import Heom
 
@@ -474,7 +474,10 @@ def choose_attacks(names: Sequence[str] | None) -> dict[str, MembershipAttack]:
     """Return attacks by name, in the order of `ATTACKS`; by default all but the coin."""
     chosen = [name for name in ATTACKS if name != "membership_random"] if names is None else names
     if unknown := [name for name in chosen if name not in ATTACKS]:
-        raise InputError(f"unknown attack {', '.join(unknown)}; there are {', '.join(ATTACKS)}")
+        raise InputError(
+            f"unknown attack {', '.join(unknown)}; there are {', '.join(ATTACKS)}"
+            f"{did_you_mean(unknown, ATTACKS)}"
+        )
     if not chosen:
         raise InputError(f"choose at least one attack of {', '.join(ATTACKS)}")
     return {name: attack for name, attack in ATTACKS.items() if name in chosen}

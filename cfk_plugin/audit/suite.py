@@ -35,7 +35,7 @@ from cfk_plugin.audit.targets import (
 )
 from cfk_plugin.data.intake import whole_number
 from cfk_plugin.data.population import Population
-from cfk_plugin.errors import InputError, refitting
+from cfk_plugin.errors import InputError, did_you_mean, refitting
 from cfk_plugin.hookspecs import Progress
 from cfk_plugin.release.anonymizer import KAnonymizer
 
@@ -512,7 +512,10 @@ def select_audits(
         raise InputError(f"size must be one of {', '.join(get_args(SizeName))}; got {size!r}")
     unknown = [name for name in audits if name not in AUDITS]
     if unknown:
-        raise InputError(f"unknown audit {', '.join(unknown)}; known: {', '.join(AUDITS)}")
+        raise InputError(
+            f"unknown audit {', '.join(unknown)}; known: {', '.join(AUDITS)}"
+            f"{did_you_mean(unknown, AUDITS)}"
+        )
     if len({owner.name for owner in owners}) != len(owners):
         raise InputError("two owners have the same name; reports could not be told apart")
     selected = []

@@ -7,6 +7,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
+import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import MISSING, dataclass, fields, is_dataclass
@@ -18,7 +19,13 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO, TypeVar, cast, get_typ
 import typer
 from typer.core import TyperGroup
 
-from cfk_plugin.errors import CFKError, InputError, shows_errors
+from cfk_plugin.errors import (
+    CFKError,
+    InputError,
+    MisreadColumnWarning,
+    did_you_mean,
+    shows_errors,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -301,7 +308,8 @@ def command(
                     given[place] = kind(
                         **{each.name: given.pop(each.name) for each in fields(kind)}
                     )
-                code = function(**given)
+                with warnings_in_a_line():
+                    code = function(**given)
             except CFKError as error:
                 _fail(str(error), error)
             except KeyboardInterrupt as error:
@@ -346,6 +354,30 @@ def _flat(function: Callable[..., int]) -> tuple[list[Parameter], dict[str, Any]
     return found, groups
 
 
+@contextmanager
+def warnings_in_a_line() -> Iterator[None]:
+    """Print warnings of ours as a line each, without the place in the code that Python shows."""
+    shown: set[str] = set()
+    with warnings.catch_warnings():
+        show = warnings.showwarning
+
+        def show_in_a_line(
+            message: Warning | str, category: type[Warning], *place: Any, **more: Any
+        ) -> None:
+            if category.__module__ != CFKError.__module__:
+                show(message, category, *place, **more)
+                return
+            text = str(message)
+            if isinstance(message, MisreadColumnWarning):
+                text = message.text_for_file
+            if text not in shown:
+                shown.add(text)
+                say(f"warning: {text}", stderr=True)
+
+        warnings.showwarning = show_in_a_line
+        yield
+
+
 def _fail(message: str, error: BaseException) -> None:
     if shows_errors():
         raise error
@@ -385,13 +417,16 @@ def names(option: str, text: str | None, known: Iterable[str]) -> list[str]:
     """
     if text is None:
         return list(known)
-    found = list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
-    if not found or (unknown := [name for name in found if name not in known]):
+    chosen = list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    if not chosen:
+        raise InputError(f"{option} names nothing: known are {', '.join(known)}")
+    unknown = [name for name in chosen if name not in known]
+    if unknown:
         raise InputError(
-            f"{option} {', '.join(unknown) if found else 'names nothing'}: known are"
-            f" {', '.join(known)}"
+            f"{option} {', '.join(unknown)}: known are {', '.join(known)}"
+            f"{did_you_mean(unknown, known)}"
         )
-    return found
+    return chosen
 
 
 def one_of(option: str, name: str, known: Collection[KnownName]) -> KnownName:
@@ -399,7 +434,7 @@ def one_of(option: str, name: str, known: Collection[KnownName]) -> KnownName:
     for known_name in known:
         if name == known_name:
             return known_name
-    raise InputError(f"{option} {name}: known are {', '.join(known)}")
+    raise InputError(f"{option} {name}: known are {', '.join(known)}{did_you_mean([name], known)}")
 
 
 def numbers(option: str, text: str) -> list[int]:

@@ -15,7 +15,7 @@ from cfk_plugin.data.domain import INVALID, UNKNOWN, Codes, Domain, Numbers, Row
 from cfk_plugin.data.intake import Encoder, Intake
 from cfk_plugin.data.region import Interval, Part
 from cfk_plugin.data.schema import Change
-from cfk_plugin.errors import HostOnly, InputError, quiet
+from cfk_plugin.errors import HostOnly, InputError, did_you_mean, quiet
 
 Mask = NDArray[np.bool_]
 
@@ -55,6 +55,7 @@ def rules_of(
         if unknown := [str(name) for name in names if name not in features]:
             raise InputError(
                 f"{what}: {', '.join(unknown)} is no feature; features are {', '.join(features)}"
+                f"{did_you_mean(unknown, features)}"
             )
     rules = {}
     for name, domain in zip(features, encoder.columns, strict=True):

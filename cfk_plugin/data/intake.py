@@ -23,7 +23,7 @@ from cfk_plugin.data.domain import INVALID, UNEXPECTED_MISSING, UNKNOWN, Codes, 
 from cfk_plugin.data.region import natural
 from cfk_plugin.data.schema import Schema
 from cfk_plugin.data.values import DATES, MISSING, NUMBERS, as_pandas, conform, conform_values
-from cfk_plugin.errors import HostOnly, InputError, PopulationError
+from cfk_plugin.errors import HostOnly, InputError, PopulationError, rename_hint
 
 COPIES_EAGERLY = int(pd.__version__.split(".")[0]) < 3  # pandas 3 copies on write
 FEW = 32
@@ -75,7 +75,10 @@ def require_features(frame: object, features: Sequence[str], what: str) -> pd.Da
         )
     if not set(features).issubset(names):
         lost = [name for name in features if name not in names]
-        raise InputError(f"{what}: missing columns {lost}; every feature of the schema is needed")
+        raise InputError(
+            f"{what}: missing columns {lost}{rename_hint(lost, names, features)}; every feature of"
+            " the schema is needed"
+        )
     return frame
 
 

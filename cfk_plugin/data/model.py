@@ -38,7 +38,17 @@ from cfk_plugin.data.policy import (
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import Region, natural
 from cfk_plugin.data.values import conform
-from cfk_plugin.errors import HostOnly, InputError, ModelError, PolicyError, kinds_of, listed, quiet
+from cfk_plugin.errors import (
+    HostOnly,
+    InputError,
+    ModelError,
+    PolicyError,
+    did_you_mean,
+    kinds_of,
+    listed,
+    nameable,
+    quiet,
+)
 
 Labels = NDArray[Any]
 
@@ -481,6 +491,7 @@ class Goal:
         if lost := [label for label in one if label not in known]:
             raise ModelError(
                 f"`desired` is {lost[0]!r}, not one of the model's classes: {kinds_of(known)}"
+                f"{did_you_mean(lost[:1], [*nameable(known), OPPOSITE])}"
             )
         if len(one) > 1 and {*known} <= {*one}:
             raise ModelError(

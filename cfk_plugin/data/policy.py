@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from functools import cached_property
+from functools import cached_property, wraps
 from math import inf, isinf, isnan
 from types import MappingProxyType
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cfk_plugin.data.display import card, facts
 from cfk_plugin.data.region import Interval, json_value, natural, sorted_values, to_text
-from cfk_plugin.errors import ModelError, PolicyError, quiet, require
+from cfk_plugin.errors import ModelError, PolicyError, did_you_mean, quiet, require
 
+T = TypeVar("T")
 Guarantee = Literal["lookup", "reciprocal", "catalogue"]
 Objective = Literal["pureness", "ncp"]
 OnInfeasible = Literal["withhold", "raise"]
@@ -89,6 +91,29 @@ def promised(settings: Mapping[str, Any]) -> frozenset[str]:
     return frozenset(found)
 
 
+def _refuses_unknown_settings(policy: type[T]) -> type[T]:
+    """Make a dataclass name the setting that an unknown one is probably misspelt from.
+
+    Python's own error says only that the name is unknown.
+    """
+    assign: Callable[..., None] = policy.__init__
+    names = list(inspect.signature(policy).parameters)
+
+    @wraps(assign)
+    def checked(self: T, /, *args: Any, **settings: Any) -> None:
+        unknown = [name for name in settings if name not in names]
+        if unknown:
+            raise PolicyError(
+                f"a policy has no setting {', '.join(unknown)}; known: {', '.join(names)}"
+                f"{did_you_mean(unknown, names)}"
+            )
+        assign(self, *args, **settings)
+
+    policy.__init__ = checked  # type: ignore[method-assign,assignment]
+    return policy
+
+
+@_refuses_unknown_settings
 @dataclass(frozen=True, kw_only=True)
 class PrivacyPolicy:
     """The rules that a released explanation has to meet; checked again after protection, by other
@@ -195,6 +220,7 @@ class PrivacyPolicy:
             if (value := getattr(self, name)) not in choices:
                 raise PolicyError(
                     f"{name} must be one of {', '.join(map(str, choices))}; got {value!r}"
+                    f"{did_you_mean([value], choices)}"
                 )
         self._check_guarantee()
         self._check_shares()
@@ -238,7 +264,10 @@ class PrivacyPolicy:
             If the preset is unknown.
         """
         if name not in PRESETS:
-            raise PolicyError(f"unknown preset {name!r}; known: {', '.join(PRESETS)}")
+            raise PolicyError(
+                f"unknown preset {name!r}; known: {', '.join(PRESETS)}"
+                f"{did_you_mean([name], PRESETS)}"
+            )
         return cls(**{**PRESETS[name], **changes})
 
     def with_guarantee(self, guarantee: Guarantee, **changes: Any) -> PrivacyPolicy:

@@ -27,7 +27,14 @@ from cfk_plugin.data.rows import RowsOnCluster, RowStore, collapse, one_row_each
 from cfk_plugin.data.schema import Schema
 from cfk_plugin.data.sealing import from_plain, read_bundle, to_plain, write_bundle
 from cfk_plugin.data.values import as_pandas, load_pyarrow, unreadable
-from cfk_plugin.errors import HostOnly, InputError, PopulationError, quiet, require
+from cfk_plugin.errors import (
+    HostOnly,
+    InputError,
+    PopulationError,
+    quiet,
+    rename_hint,
+    require,
+)
 
 
 def check_columns(found: list[str], schema: Schema) -> None:
@@ -35,7 +42,10 @@ def check_columns(found: list[str], schema: Schema) -> None:
         raise PopulationError("the table has duplicate columns")
     needed = [a.name for a in schema.attributes if a.role not in ("identifier", "target")]
     if lost := [name for name in needed if name not in found]:
-        raise PopulationError(f"missing columns: {lost}; the table needs all that the schema names")
+        raise PopulationError(
+            f"missing columns: {lost}{rename_hint(lost, found, needed)}; the table needs all that"
+            " the schema names"
+        )
 
 
 def configured_key(key: bytes | None) -> bytes:

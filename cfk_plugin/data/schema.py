@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from math import fsum, isfinite
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -18,6 +18,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from pandas.api import types
 
+from cfk_plugin.data.misreadings import warn_of_misreadings
 from cfk_plugin.data.personal import personal_columns
 from cfk_plugin.data.region import to_text
 from cfk_plugin.data.values import (
@@ -29,7 +30,7 @@ from cfk_plugin.data.values import (
     why_inexact,
 )
 from cfk_plugin.data.wording import Language, Wording
-from cfk_plugin.errors import SchemaError
+from cfk_plugin.errors import SchemaError, did_you_mean
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -146,20 +147,32 @@ ONE_VALUE = (
 
 def _check_known(frame: pd.DataFrame, names: Iterable[str], label: str) -> None:
     if isinstance(names, str):
-        raise SchemaError(f"{label} columns must be a list of names, not one string")
+        raise SchemaError(
+            f"{label} columns must be a list of names, not one string; write [{names!r}]"
+        )
     if not isinstance(names, Iterable):
         raise SchemaError(f"{label} columns must be a list of names, got {type(names).__name__}")
     if unknown := [str(name) for name in names if name not in frame.columns]:
         raise SchemaError(
             f"{label}: unknown column {', '.join(unknown)}; the table has {list(frame.columns)}"
+            f"{did_you_mean(unknown, frame.columns)}"
         )
+
+
+def _how_to_make_a_table(given: object) -> str:
+    """Return the end of a message about what is not a table."""
+    if isinstance(given, (str, PurePath)):
+        return "; read the file first, as with pd.read_csv(path)"
+    if isinstance(given, np.ndarray):
+        return "; write pd.DataFrame(array, columns=[...])"
+    return ""
 
 
 def _roles_of(frame: pd.DataFrame, given: Mapping[Role, Sequence[str]]) -> dict[str, Role]:
     if not isinstance(frame, pd.DataFrame) or frame.empty:
         found = "an empty one" if isinstance(frame, pd.DataFrame) else type(frame).__name__
         needed = "a table (pandas, polars or pyarrow) with at least one row and one column"
-        raise SchemaError(f"a schema needs {needed}; got {found}")
+        raise SchemaError(f"a schema needs {needed}; got {found}{_how_to_make_a_table(frame)}")
     if not frame.columns.is_unique:
         raise SchemaError("the table has two columns of the same name; rename one")
     if not all(isinstance(c, str) for c in frame.columns):
@@ -417,9 +430,11 @@ def _changes_of(
         raise SchemaError(
             f"immutable and monotone: {', '.join(both)}; what never changes has no direction"
         )
-    if wrong := [name for name, way in monotone.items() if way not in ("increase", "decrease")]:
+    directions = ("increase", "decrease")
+    if wrong := [name for name, way in monotone.items() if way not in directions]:
+        hint = did_you_mean([monotone[name] for name in wrong], directions)
         raise SchemaError(
-            f'monotone is "increase" or "decrease"; it is neither for {", ".join(wrong)}'
+            f'monotone is "increase" or "decrease"; it is neither for {", ".join(wrong)}{hint}'
         )
     return {**dict.fromkeys(immutable, "never"), **monotone}
 
@@ -589,6 +604,12 @@ class Schema:
         language : str, path or mapping
             ``"en"``, ``"de"``, or a file of your own; see the page "Say it in words".
 
+        Warns
+        -----
+        MisreadColumnWarning
+            If a column that is not declared is probably not what it was read as: numbers or days
+            stored as text, or the label among the features. Not with `nullable`.
+
         Raises
         ------
         SchemaError
@@ -628,7 +649,10 @@ class Schema:
         }.items():
             _check_known(frame, names or (), label)
         if unknown := [name for name in weights or () if roles.get(name) != "quasi-identifier"]:
-            raise SchemaError(f"weights are for quasi-identifiers; not one: {', '.join(unknown)}")
+            raise SchemaError(
+                f"weights are for quasi-identifiers; not one: {', '.join(unknown)}"
+                f"{did_you_mean(unknown, quasi_identifiers)}"
+            )
         weight = dict.fromkeys(quasi_identifiers, 1.0) | dict(weights or {})
         total = fsum(weight.values())
         if (quasi_identifiers and total <= 0) or min(weight.values(), default=0) < 0:
@@ -654,11 +678,23 @@ class Schema:
             phrases=phrases or {},
         )
         _check_known(frame, sorted(wording.columns()), "titles, units and phrases")
-        return cls(tuple(attributes), wording)
+        schema = cls(tuple(attributes), wording)
+        if nullable is None:
+            # Where `nullable` is given, all is declared, and no value of the rows has a say.
+            described = set(nominal).union(ordinal or (), hierarchies or (), categories or ())
+            undescribed = {
+                name: role
+                for name, role in roles.items()
+                if role in _FEATURES and name not in described
+            }
+            warn_of_misreadings(frame, undescribed, schema.target)
+        return schema
 
     def __getitem__(self, name: str) -> Attribute:
         if name not in self._by_name:
-            raise SchemaError(f"column {name!r} is not in the schema")
+            raise SchemaError(
+                f"column {name!r} is not in the schema{did_you_mean([name], self._by_name)}"
+            )
         return self._by_name[name]
 
     def __repr__(self) -> str:

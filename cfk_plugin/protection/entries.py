@@ -180,14 +180,25 @@ def equal_work(size: Ints) -> list[Ints]:
 
 
 def _tell_of_groups_without(partition: Partition, entries: Ints) -> None:
-    grouped, groups = np.flatnonzero(partition.group_of_row >= 0), partition.group_of_row
-    if len(without := grouped[~np.isin(groups[grouped], groups[entries])]):
-        _log.warning(
-            "%d of %d people who could be a counterfactual are in groups without an entry: with all"
-            " private values that were tried the model refuses too much of the region. Answers come"
-            " from the other groups",
-            *map(partition.population.people, (without, grouped)),
-        )
+    """Log how many people are in groups from which no answer comes; warn if most of them are."""
+    group_of_row = partition.group_of_row
+    grouped = np.flatnonzero(group_of_row >= 0)
+    without = grouped[~np.isin(group_of_row[grouped], group_of_row[entries])]
+    if not len(without):
+        return
+    n_without = partition.population.people(without)
+    n_people = partition.population.people(grouped)
+    # Where a few groups have no entry, answers are only further away: nobody has to act.
+    level = logging.WARNING if n_without > n_people / 2 else logging.INFO
+    _log.log(
+        level,
+        "%d of %d people who could be a counterfactual are in groups without an entry: with all"
+        " private values that were tried the model refuses too much of the region. Answers come"
+        " from the other groups, and may be further from the query. A smaller k, fewer"
+        " quasi-identifiers or a lower min_pureness leave fewer groups without an entry",
+        n_without,
+        n_people,
+    )
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -34,6 +34,7 @@ from cfk_plugin.errors import (
     PolicyError,
     UnknownTableWarning,
     counted,
+    did_you_mean,
     is_refitting,
     warn,
     without_frames,
@@ -206,6 +207,7 @@ class KAnonymizer(HostOnly):
         if self.effort not in get_args(Effort):
             raise InputError(
                 f"effort must be one of {', '.join(get_args(Effort))}; got {self.effort!r}"
+                f"{did_you_mean([self.effort], get_args(Effort))}"
             )
         if self.ledger is not None and not population.has_cells:
             raise PolicyError(

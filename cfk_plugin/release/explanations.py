@@ -28,7 +28,7 @@ from cfk_plugin.data.region import (
 )
 from cfk_plugin.data.values import as_pandas, to_number
 from cfk_plugin.data.wording import Wording
-from cfk_plugin.errors import HostOnly, InputError, counted, require
+from cfk_plugin.errors import HostOnly, InputError, counted, did_you_mean, require
 from cfk_plugin.hookspecs import Finding
 from cfk_plugin.metrics import GroupGap, group_gap, ncp_by_attribute
 from cfk_plugin.records.logger import RunLogger
@@ -82,11 +82,12 @@ class Request:
             request = replace(request, queries=queries.reset_index(drop=True))
         if attribute is None:
             return request
-        found = list(queries.columns).count(attribute) if isinstance(queries, pd.DataFrame) else 0
-        if found != 1:
+        columns = list(queries.columns) if isinstance(queries, pd.DataFrame) else []
+        n_columns = columns.count(attribute)
+        if n_columns != 1:
             raise InputError(
-                f"the queries have {found} columns {attribute!r}; to group results by it they"
-                " need one"
+                f"the queries have {n_columns} columns {attribute!r}; to group results by it they"
+                f" need one{did_you_mean([attribute], columns)}"
             )
         return replace(request, labels=_labels(attribute, queries[attribute]))
 
@@ -796,7 +797,10 @@ def group_gaps(
     """
     _refuse_prototypes(explanations)
     if unknown := [name for name in metrics if name not in _METRICS]:
-        raise InputError(f"unknown metric {', '.join(unknown)}; known: {', '.join(_METRICS)}")
+        raise InputError(
+            f"unknown metric {', '.join(unknown)}; known: {', '.join(_METRICS)}"
+            f"{did_you_mean(unknown, _METRICS)}"
+        )
     values = {name: [_figure(entry, name) for entry in explanations] for name in metrics}
     return {
         name: group_gap(found, groups, random_state=random_state) for name, found in values.items()

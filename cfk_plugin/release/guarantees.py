@@ -32,6 +32,7 @@ from cfk_plugin.errors import (
     LookupGuaranteeWarning,
     PluginError,
     PolicyError,
+    did_you_mean,
     quiet,
 )
 from cfk_plugin.hookspecs import Proposal, Protector
@@ -311,7 +312,10 @@ def check(policy: PrivacyPolicy, method: object, population: Population) -> None
     if population.policy is not None:
         _check_floor(policy, population.policy)
     if policy.k > population.n_people:
-        raise PolicyError(f"k = {policy.k} is above the number of people, {population.n_people}")
+        raise PolicyError(
+            f"k = {policy.k} is above the number of people, {population.n_people}; choose a smaller"
+            " k, or take more people in"
+        )
     if not population.has_rows:
         _check_without_rows(policy, population)
     if (policy.l or policy.t is not None) and not population.schema.sensitive:
@@ -374,7 +378,11 @@ def choose(
             )
         known: dict[str, Callable[[], Protector]] = {**plugins, **BUILT_IN}
         if method not in known:
-            raise InputError(f"unknown method {method!r}; known: auto, {', '.join(sorted(known))}")
+            names = ["auto", *sorted(known)]
+            raise InputError(
+                f"unknown method {method!r}; known: {', '.join(names)}"
+                f"{did_you_mean([method], names)}"
+            )
         return known[method](), method
     name = getattr(method, "name", None)
     if type(name) is not str or not callable(getattr(method, "protect", None)):

@@ -16,7 +16,7 @@ import yaml
 
 from cfk_plugin.data.policy import PRESETS as POLICIES
 from cfk_plugin.data.policy import PrivacyPolicy, promised
-from cfk_plugin.errors import InputError
+from cfk_plugin.errors import InputError, did_you_mean
 from cfk_plugin.report.data import Placeholder, Signature, load
 
 SIGN_OFF_SECTION = 12
@@ -120,7 +120,10 @@ def is_empty(value: object) -> bool:
 def check_keys(given: Mapping[Any, Any], where: str, known: Iterable[str]) -> None:
     """Refuse an unknown key: a misspelt one would silently lose its answer."""
     if unknown := [key for key in given if key not in known]:
-        raise InputError(f"{where}{key_text(unknown[0])} is unknown; known: {', '.join(known)}")
+        raise InputError(
+            f"{where}{key_text(unknown[0])} is unknown; known: {', '.join(known)}"
+            f"{did_you_mean(unknown[:1], known)}"
+        )
 
 
 def read_each(
@@ -415,7 +418,10 @@ def thresholds(preset: str | None, inputs: HumanInputs) -> Mapping[str, Asked]:
     found |= {name: Asked(value, HOUSE) for name, value in _HOUSE_VALUES.items()}
     if preset is not None:
         if preset not in POLICIES:
-            raise InputError(f"unknown preset {preset!r}; known: {', '.join(POLICIES)}")
+            raise InputError(
+                f"unknown preset {preset!r}; known: {', '.join(POLICIES)}"
+                f"{did_you_mean([preset], POLICIES)}"
+            )
         k, told = PrivacyPolicy.preset(preset).k, load("presets")[preset]
         if "k" in chosen and chosen["k"] < k:
             raise InputError(

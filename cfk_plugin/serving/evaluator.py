@@ -23,7 +23,7 @@ from mlflow.models.evaluation.base import EvaluationResult, ModelEvaluator
 from cfk_plugin._protect import protect
 from cfk_plugin.data.policy import ALREADY_DESIRED, PrivacyPolicy
 from cfk_plugin.data.region import Interval, part_to_text
-from cfk_plugin.errors import InputError, ModelError, quiet
+from cfk_plugin.errors import InputError, ModelError, did_you_mean, quiet
 from cfk_plugin.plots import Display, RiskDisplay
 from cfk_plugin.records.record import FLOOR
 from cfk_plugin.records.run import ASKED, EVALUATION, Value, refuse_other_params, write
@@ -274,7 +274,7 @@ def _checked(config: Mapping[str, Any] | None, model: Any) -> dict[str, Any]:
     if unknown := sorted(set(config) - set(_KNOWN)):
         raise InputError(
             f"evaluator_config has unknown settings {', '.join(unknown)}; known:"
-            f" {', '.join(_KNOWN)}"
+            f" {', '.join(_KNOWN)}{did_you_mean(unknown, _KNOWN)}"
         )
     policy = config.get("policy")
     if isinstance(policy, dict):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import sys
 from pathlib import Path
 from typing import Any
@@ -193,6 +194,7 @@ def test_people_in_groups_without_an_entry_are_told_of_once(
     # of no region of older people true
     odd = np.where((train["age"] < 40) | (train["age"] % 2 == 1), "yes", "no")
     joblib.dump(DecisionTreeClassifier(random_state=0).fit(train[FEATURES], odd), "model.joblib")
+    caplog.set_level(logging.INFO)
     cfk(f"{LINKAGE} --min-pureness 0.9 --attacks intersection", 3)
     assert sum("groups without an entry" in record.message for record in caplog.records) == 1
 

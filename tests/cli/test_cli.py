@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import warnings
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ import pandas as pd
 import pytest
 from sklearn.tree import DecisionTreeClassifier
 
+from cfk_plugin.cli.frame import warnings_in_a_line
+from cfk_plugin.errors import MisreadColumnWarning
 from commands import cfk
 
 CANARY = "canary-7f3a"
@@ -430,6 +433,60 @@ def test_a_schema_shows_how_much_columns_single_out(folder: Path) -> None:
         ["b", "categories", "2", "25%", "100%"],  # x is alone; (1, x), (1, y), (2, y), (3, y)
         ["c", "numbers", "1", "0%", "100%"],
     ]
+
+
+def with_numbers_as_text(path: str) -> None:
+    rows = pd.read_csv(path)
+    rows.assign(rent=[f"€ {1_000 + i % 12:,}" for i in range(len(rows))]).to_csv(path, index=False)
+
+
+RENT = (
+    "warning: column 'rent' holds numbers stored as text, and is read as categories; write plain"
+    " numbers in the file, without signs of currency and separators of thousands, or add the column"
+    ' to "nominal" in the schema if they are codes'
+)
+
+
+def test_a_schema_to_fill_in_names_columns_that_would_be_misread(folder: Path) -> None:
+    with_numbers_as_text("train.csv")
+    assert cfk("schema train.csv -o new.json").stderr.splitlines().count(RENT) == 1
+
+
+@pytest.mark.filterwarnings("always::cfk_plugin.errors.MisreadColumnWarning")
+def test_a_misread_column_is_named_in_a_line(folder: Path) -> None:
+    with_numbers_as_text("train.csv")
+    with_numbers_as_text("cf.csv")
+    result = cfk(PROTECT)
+    assert result.stderr.splitlines()[0] == RENT
+    assert result.stderr.count("warning") == 1
+    assert ".py" not in result.stderr
+    write_schema(nominal=["sex", "rent"])
+    assert "warning" not in cfk(PROTECT).stderr
+
+
+@pytest.mark.filterwarnings("always::cfk_plugin.errors.LookupGuaranteeWarning")
+def test_every_warning_of_ours_is_a_line_of_a_command(folder: Path) -> None:
+    stderr = cfk(f"{PROTECT} --guarantee lookup").stderr
+    assert stderr.startswith("warning: a lookup guarantee counts the people in a region;")
+    assert stderr.count("warning") == 1
+
+
+def test_warnings_of_other_libraries_are_shown_as_python_shows_them() -> None:
+    with pytest.warns(UserWarning, match="of another library"), warnings_in_a_line():
+        warnings.warn("of another library", stacklevel=1)
+
+
+def test_a_warning_that_comes_again_is_shown_once(capsys: pytest.CaptureFixture[str]) -> None:
+    with warnings.catch_warnings(), warnings_in_a_line():
+        warnings.simplefilter("always")
+        for _ in range(2):
+            warnings.warn(MisreadColumnWarning("read me"), stacklevel=1)
+    assert capsys.readouterr().err == "warning: read me\n"
+
+
+def test_a_table_with_semicolons_is_refused_by_its_header(folder: Path) -> None:
+    pd.read_csv("train.csv").to_csv("train.csv", index=False, sep=";")
+    assert "train.csv: the header has semicolons" in cfk("schema train.csv", code=2).stderr
 
 
 def test_plugins_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ query.
 from __future__ import annotations
 
 import itertools
+import logging
 import pickle
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -688,7 +689,28 @@ def test_a_private_value_that_decides_alone_for_few_is_no_entry(
     assert (
         "6 of 6 people who could be a counterfactual are in groups without an entry" in caplog.text
     )
+    assert caplog.records[-1].levelname == "WARNING"
+    assert "A smaller k, fewer quasi-identifiers or a lower min_pureness" in caplog.text
     assert {entry.reason for entry in anonymizer.explain(train).withheld} == {"infeasible"}
+
+
+def test_few_people_in_groups_without_an_entry_are_no_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Their groups have no answer of their own, and people get those of other groups."""
+    caplog.set_level(logging.INFO)
+    train = table(0).head(1).loc[[0] * 18].reset_index(drop=True)
+    train = train.assign(age=[*range(20, 32), *range(60, 66)], debt=1.0)
+    train["pay"] = train["age"] - 10
+    fitted(
+        train,
+        lambda rows: ((rows["age"] < 40) | (rows["pay"] - rows["age"] == -10)).to_numpy(),
+        True,
+        k=3,
+    )
+    (record,) = [each for each in caplog.records if "without an entry" in each.getMessage()]
+    assert record.levelname == "INFO"
+    assert record.getMessage().startswith("6 of 18 people who could be a counterfactual")
 
 
 def test_a_failing_model_withholds_everything() -> None:

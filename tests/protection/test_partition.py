@@ -302,7 +302,8 @@ def test_more_effort_loses_no_more_and_k_holds_whatever_it_is(k: int) -> None:
     train = pd.DataFrame(
         {"town": rng.integers(0, 100, 300).astype(str), "age": rng.integers(0, 60, 300), "pay": 1}
     )
-    schema, loss = Schema.from_frame(train, quasi_identifiers=["town", "age"]), {}
+    schema = Schema.from_frame(train, quasi_identifiers=["town", "age"], nominal=["town"])
+    loss = {}
     for effort in ("fast", "balanced", "thorough"):
         anonymizer = KAnonymizer(policy=PrivacyPolicy(k=k, guarantee="reciprocal"), effort=effort)
         anonymizer.fit(population := Population.from_frame(train, schema), model=model, desired=1)

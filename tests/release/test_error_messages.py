@@ -24,14 +24,20 @@ from cfk_plugin import (
     protect,
     protected,
 )
+from cfk_plugin._files import goal_among
 from cfk_plugin.audit import Setting
+from cfk_plugin.audit.attribute_inference import attribute_inference
 from cfk_plugin.audit.extraction import extraction
-from cfk_plugin.audit.membership import membership
-from cfk_plugin.audit.targets import RawOwner
-from cfk_plugin.errors import AdapterError, CFKError, InputError
+from cfk_plugin.audit.linkage import run_linkage_audit
+from cfk_plugin.audit.membership import choose_attacks, membership
+from cfk_plugin.audit.suite import Scope, select_audits
+from cfk_plugin.audit.targets import RawOwner, Sample
+from cfk_plugin.cli.frame import names, one_of
+from cfk_plugin.errors import AdapterError, CFKError, InputError, did_you_mean
 from cfk_plugin.frontier import frontier
 from cfk_plugin.release.detection import Detector
 from cfk_plugin.release.results import PrototypePolicy
+from cfk_plugin.report.inputs import HumanInputs, check_keys, thresholds
 
 DICE = "dice_ml"
 RANDOM = np.random.default_rng(5)
@@ -66,6 +72,7 @@ FITTED = KAnonymizer(policy=POLICY).fit(POPULATION, model=MODEL, desired=True)
 EXPLAINED = PROTECTED.explain(QUERIES)
 OWNER = RawOwner("raw", MODEL, explainer)
 ENTRY = EXPLAINED[0]
+SAMPLE = Sample(TRAIN, (TRAIN["pay"] > 50).to_numpy())
 
 
 def wrapped(**changes: Any) -> Any:
@@ -286,6 +293,95 @@ def test_a_wrong_call_is_told_what_came_what_is_expected_and_what_to_do(call: st
         wrong()
     assert said in str(caught.value)
     assert not any(str(value) in str(caught.value) for value in [*TRAIN["age"], 7_777])
+
+
+MISSPELT: Mapping[str, tuple[Callable[[], Any], str]] = {
+    "weights": (lambda: declared(weights={"aeg": 2}), "not one: aeg; did you mean 'age'?"),
+    "two columns": (
+        lambda: declared(nominal=["aeg", "citty"]),
+        "did you mean 'age', 'city'?",
+    ),
+    "column of a schema": (
+        lambda: SCHEMA["AGE"],
+        "'AGE' is not in the schema; did you mean 'age'?",
+    ),
+    "effort": (lambda: fitted(effort="balanst"), "did you mean 'balanced'?"),
+    "desired": (lambda: wrapped(desired="oposite"), "did you mean 'opposite'?"),
+    "audits": (
+        lambda: select_audits(
+            [OWNER],
+            SAMPLE,
+            Scope(quasi_identifiers=("age",), explainer=None),  # type: ignore[arg-type]
+            audits=["linkages"],
+        ),
+        "'linkage'?",
+    ),
+    "attacks of linkage": (
+        lambda: run_linkage_audit(Setting(FITTED, HIGH), ["intersecton"]),
+        "did you mean 'intersection'?",
+    ),
+    "attacks of membership": (
+        lambda: choose_attacks(["membership_randm"]),
+        "did you mean 'membership_random'?",
+    ),
+    "columns of an attack": (
+        lambda: attribute_inference(OWNER, SAMPLE, quasi_identifiers=["agee"]),
+        "did you mean 'age'?",
+    ),
+    "preset of a report": (
+        lambda: thresholds("papers", HumanInputs()),
+        "did you mean 'paper'?",
+    ),
+    "answers for a report": (
+        lambda: check_keys({"answer": 1}, "", ["answers", "sign_off"]),
+        "did you mean 'answers'?",
+    ),
+    "option of a command": (
+        lambda: one_of("--size", "smal", ["small", "large"]),
+        "did you mean 'small'?",
+    ),
+    "options of a command": (
+        lambda: names("--only", "linkag", ["linkage", "membership"]),
+        "did you mean 'linkage'?",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MISSPELT)
+def test_a_misspelt_name_is_answered_with_the_one_that_was_meant(name: str) -> None:
+    call, text = MISSPELT[name]
+    with pytest.raises(CFKError) as caught:
+        call()
+    assert text in str(caught.value)
+
+
+def test_a_name_that_is_close_to_none_is_left_alone() -> None:
+    assert did_you_mean(["town", 7], ["age", "city", None, True]) == ""
+    assert did_you_mean([], ["age"]) == did_you_mean(["age"], []) == ""
+    assert did_you_mean(["AGE", "agee"], ["age"]) == "; did you mean 'age'?"
+
+
+def test_a_label_of_many_is_not_named() -> None:
+    """Labels as many as these are hardly classes, and could be values of rows."""
+    labels = [f"label {i:03}" for i in range(30)]
+    with pytest.raises(InputError) as caught:
+        goal_among(labels, "labl 007")
+    assert "did you mean" not in str(caught.value)
+    with pytest.raises(InputError, match="did you mean 'label 007'"):
+        goal_among(labels[:20], "labl 007")
+
+
+def test_a_missing_column_is_not_looked_for_among_values() -> None:
+    """In a table that was turned around, the names of columns are values of rows."""
+    turned = pd.DataFrame([[1, 2, 3]], columns=["pay", "citty", "aged 7001"])
+    with pytest.raises(InputError) as caught:
+        FITTED.transform(turned)
+    assert "(a column of nearly this name is there: rename it)" in str(caught.value)
+    assert "citty" not in str(caught.value)
+    with pytest.raises(CFKError) as refused:
+        Population.from_frame(turned, SCHEMA)
+    assert "(a column of nearly this name is there: rename it)" in str(refused.value)
+    assert "citty" not in str(refused.value)
 
 
 def test_an_explainer_that_is_called_as_its_method_is_named_once() -> None:
