@@ -211,7 +211,7 @@ class DiceSource:
         parameters = signature.parameters
         if method == "generate":
             named = {"total_CFs": 1, **named}
-        bound = signature.bind(*args, **named)
+        bound = _arguments(name, signature, args, named)
         options = dict(bound.arguments)
         options |= options.pop("kwargs", {})
         table = self._table(options.pop(next(iter(parameters))))
@@ -337,7 +337,7 @@ class DiceSource:
         first = next(iter(signature.parameters))
 
         def call(*args: Any, **kwargs: Any) -> tuple[CounterfactualBatch, Native, pd.DataFrame]:
-            bound = signature.bind(*args, **kwargs)
+            bound = _arguments(name, signature, args, kwargs)
             bound.apply_defaults()
             if bound.arguments.get("cf_examples_list") is not None:
                 raise AdapterError(
@@ -499,6 +499,24 @@ class DiceSource:
         if certified.label is None or certified.is_other:
             return str(certified)
         return self._shown(certified.label)
+
+
+def _arguments(
+    method: str, signature: inspect.Signature, args: Sequence[Any], named: Mapping[str, Any]
+) -> inspect.BoundArguments:
+    """Return the arguments of a call by name; say what is wrong with one that does not fit.
+
+    Raises
+    ------
+    AdapterError
+        If an argument is missing or unknown. Python's text names parameters, and no value.
+    """
+    try:
+        return signature.bind(*args, **named)
+    except TypeError as error:
+        problem = str(error)
+    takes = ", ".join(signature.parameters)
+    raise AdapterError(f"{method}: {problem}; it takes {takes}")
 
 
 @dataclass(frozen=True)
