@@ -332,7 +332,7 @@ def protected(**options: Any) -> Callable[[Any], ProtectedExplainer]:
     ... )
     ... def explain(queries):
     ...     return train.iloc[[0] * len(queries)]
-    >>> explain(train.tail(1))[0].certificate.k
-    3
+    >>> explain(train.iloc[[2]])[0].certificate.k
+    2
     """
     return partial(protect, **options)

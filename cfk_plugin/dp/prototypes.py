@@ -182,7 +182,7 @@ class DPPrototypes:
     >>> prototypes = DPPrototypes(epsilon=1.0, rows=2000)
     >>> population = Population.from_frame(train, schema)
     >>> _ = prototypes.fit(population, model=lambda x: x.salary > 50, desired=True)
-    >>> bool(prototypes.explain(train.head(1))[0].values["salary"] > 50)
+    >>> bool(prototypes.explain(train.iloc[[2]])[0].values["salary"] > 50)
     True
     """
 

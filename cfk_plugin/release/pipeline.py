@@ -42,7 +42,7 @@ from cfk_plugin.release.guarantees import (
 )
 from cfk_plugin.release.ledger_guard import LedgerGuard
 from cfk_plugin.release.person_handles import PersonHandles
-from cfk_plugin.release.query_outcomes import ReadableQueries
+from cfk_plugin.release.query_outcomes import ReadableQueries, with_unknown_category
 from cfk_plugin.release.results import Entry, Withheld
 from cfk_plugin.release.verification import Certified, Verdict, Verifier, entries_of, refused
 
@@ -113,10 +113,16 @@ class Pipeline(HostOnly):
                 findings = self.detect(frame, intake, instance_based=instance_based)
                 if factual is None and factuals is not None and self.goal.is_opposite:
                     factual = self.rows.queried(factuals, query)
-                named = None
-                if queries is not None and not self.goal.is_opposite:
+                named, already = None, None
+                if factuals is not None and queries is not None and not self.goal.is_opposite:
                     named = ReadableQueries.build(queries, query)
-                return self.entries_of(intake, query, factual, progress, asked, named), findings
+                    unknown = with_unknown_category(queries)
+                    if asked is None and len(unknown):
+                        # Apart from the others, which a model that cannot read these would spoil.
+                        already = np.zeros(len(query), dtype=bool)
+                        already[unknown] = self.with_outcome(factuals.take(unknown))
+                entries = self.entries_of(intake, query, factual, progress, asked, named, already)
+                return entries, findings
         except CFKError as error:
             return withheld(query, error), (None,) * len(query)
 
@@ -182,12 +188,13 @@ class Pipeline(HostOnly):
         progress: Progress | None = None,
         asked: Constraints | None = None,
         queries: ReadableQueries | None = None,
+        already: Mask | None = None,
     ) -> list[Entry]:
         """Return one entry per counterfactual; with a catalogue, its nearest answer that is true
         for the person who asks.
 
         `queries` are given where the goal names an outcome: those that have it already are not
-        answered.
+        answered. `already` is the mask, of shape (n,), of those for which this is known.
         """
         at = sound(intake, None if asked is None else asked.queries)
         facts = None if factual is None else factual.take(at)
@@ -206,9 +213,10 @@ class Pipeline(HostOnly):
             self.guarantee.fixed,
             self.verifier.foreseen,
         )
-        already = np.zeros(len(query), dtype=bool)
+        if already is None:
+            already = np.zeros(len(query), dtype=bool)
         if queries is not None and labels is not None:
-            already = queries.with_outcome(self.goal, labels)
+            already = already | queries.with_outcome(self.goal, labels)
             labels = None
         desired = np.zeros(len(at), dtype=bool)
         if len(at):
@@ -237,7 +245,8 @@ class Pipeline(HostOnly):
         try:
             with failing_closed():
                 intake = take_in(queries, self.population.encoder)
-                readable = ReadableQueries.build(intake, np.arange(len(queries)))
+                number = np.arange(len(queries))
+                readable = ReadableQueries.build(intake, number, with_unknown=True)
                 if not len(readable.at):
                     return np.zeros(len(queries), dtype=bool)
                 return readable.with_outcome(self.goal, self.rows.ask(readable.rows.frame))

@@ -23,9 +23,15 @@ class ReadableQueries(HostOnly):
     n_asked: int
 
     @classmethod
-    def build(cls, queries: Intake, query: Rows) -> ReadableQueries:
-        """Choose the queries; row i of `queries` is that of number ``query[i]``."""
+    def build(cls, queries: Intake, query: Rows, *, with_unknown: bool = False) -> ReadableQueries:
+        """Choose the queries; row i of `queries` is that of number ``query[i]``.
+
+        With `with_unknown`, queries with a category that the population lacks are among them. Not
+        every model can be asked about these.
+        """
         at = sound(queries)
+        if with_unknown:
+            at = np.union1d(at, with_unknown_category(queries))
         _, first, row_of = np.unique(query[at], return_index=True, return_inverse=True)
         return cls(queries.take(at[first]), at, row_of, len(query))
 
@@ -38,3 +44,9 @@ class ReadableQueries(HostOnly):
         if len(self.at):
             has_outcome[self.at] = goal.met(labels)[self.row_of]
         return has_outcome
+
+
+def with_unknown_category(queries: Intake) -> Rows:
+    """Return the positions of queries whose only fault is a category that the population lacks."""
+    is_unknown = [fault is not None and fault[0] == "unknown_category" for fault in queries.faults]
+    return np.flatnonzero(is_unknown)

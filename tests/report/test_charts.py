@@ -157,7 +157,7 @@ def test_what_k_costs_is_drawn_as_in_a_notebook() -> None:
     assert {
         "information loss, NCP 0.20",
         "pureness 0.90",
-        "withheld, of all asked 0.50",
+        "withheld, of answers needed 0.50",
         "5",
         "10",
     } <= said

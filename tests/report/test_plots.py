@@ -268,7 +268,7 @@ def test_the_frontier_shows_what_compares(costs: Frontier, ax: Axes) -> None:
     assert set(texts(ax)[:-1]) == {
         f"pureness {last.common_pureness_mean.value:.2f}",
         f"information loss, NCP {last.common_ncp_mean.value:.2f}",
-        f"withheld, of all asked {last.withheld_rate.value:.2f}",
+        f"withheld, of answers needed {last.withheld_rate.value:.2f}",
     }
     assert ax.get_ylabel().endswith(f"over the {costs.common} of 20 released at every k")
     assert ax.get_xlabel().startswith("k, least number of people")

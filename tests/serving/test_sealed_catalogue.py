@@ -145,7 +145,7 @@ def test_answers_and_the_publication_are_the_same_bit_for_bit(
     whole, alone, path = both
     here, there = whole.explain(queries()), alone.explain(queries())
     assert there.to_json() == here.to_json()
-    assert len(here.released) > 100
+    assert len(here.released) > 80  # of those who do not have the outcome yet
     assert sum(bool(entry.recount.moved) for entry in here.generalized) > 50
     assert alone.published().to_json() == whole.published().to_json()
     alone.seal(path.with_name("again.cfk"))
@@ -232,7 +232,7 @@ def test_what_a_catalogue_alone_cannot_do_is_refused(train: pd.DataFrame, tmp_pa
             asked(train)
     for count in (
         alone.risk_profile,
-        lambda: alone.count(answering.explain(queries().head(1)).generalized[0].region),
+        lambda: alone.count(answering.explain(queries()).generalized[0].region),
     ):
         with pytest.raises(PopulationError, match="who is where"):
             count()
