@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cfk_plugin.cli.frame import EXIT, command, console, say
-from cfk_plugin.errors import InputError, check_place, counted
+from cfk_plugin.errors import InputError, check_place
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -132,29 +132,38 @@ def _places(outputs: list[Path], links: Mapping[str, str | None]) -> list[Path]:
 
 
 def _show(made: PrivacyReport) -> None:
-    """Print the verdict, one line per check, and what is wrong with failed ones."""
-    from cfk_plugin.report.disclosure import shown, unit_of
-    from cfk_plugin.report.render import STATUS_TEXTS
+    """Print what the first page says, and one line per check; of failed ones what is wrong."""
+    from cfk_plugin.report.first_page import first_page
+    from cfk_plugin.report.render import STATUS_TEXTS, amounts_of, one_line, words
 
-    say(f"verdict: [bold]{made.verdict}[/] ({made.data.report['edition']} edition)", markup=True)
-    rows = [("status", "check", "measured", "asked")]
-    for check in made.data.checks:
-        kind = unit_of(check.id)
-        asked = shown(check.threshold, kind) if check.threshold.measured else "–"
-        rows.append((STATUS_TEXTS[check.status], check.id, shown(check.measured, kind), asked))
+    data = made.data
+    first = first_page(data)
+    say(f"verdict: [bold]{made.verdict}[/] ({data.report['edition']} edition)", markup=True)
+    say(first.reason)
+    if first.for_a_pass:
+        say(first.for_a_pass)
+    say("")
+    for tile in first.tiles:
+        say(f"{tile.name}: {tile.figure}")
+    say("")
+    rows = [("status", "check", "measured", "threshold")]
+    rows += [(STATUS_TEXTS[check.status], check.id, *amounts_of(check)) for check in data.checks]
     # Whatever the width of the terminal: a line that is cut off is not read.
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
         say(line.rstrip())
-    for check in made.data.checks:
+    for check in data.checks:
         if check.status == "fail":
             say(f"{check.id}: {check.text}")
-    if made.data.placeholders:
-        say(
-            f"{counted(len(made.data.placeholders), 'open question')}: see cfk report --template"
-            " inputs.yaml"
-        )
+    say("")
+    say("next:")
+    for place, step in enumerate(first.steps, start=1):
+        say(f"{place}. {one_line(words(step.text))}")
+        for line in step.command.splitlines():
+            say(f"   {one_line(line)}")
+    if first.how_to_copy:
+        say(first.how_to_copy)
 
 
 def _write_template(path: Path) -> int:

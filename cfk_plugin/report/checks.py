@@ -80,7 +80,7 @@ class JudgedCase:
     thresholds: Mapping[str, Asked]
     groups: tuple[Group, ...]
     audited: tuple[Audited, ...]
-    placeholders: int  # questions without an answer
+    n_open_questions: int
 
     @property
     def attacks(self) -> list[Attack]:
@@ -372,7 +372,8 @@ def _schema_declared(case: JudgedCase, _: float | None) -> Judgment:
 
 
 def _human_inputs(case: JudgedCase, _: float | None) -> Judgment:
-    return Judgment("review" if case.placeholders else "pass", Amount(value=case.placeholders))
+    n_open = case.n_open_questions
+    return Judgment("review" if n_open else "pass", Amount(value=n_open))
 
 
 # --- prototypes, which stand for nobody ---
@@ -706,6 +707,7 @@ def _line(
     attacks.
     """
     words = {**load("checks")["common"], **load("checks")[texts or name]}
+    finding = found.why or found.status
     check = CheckResult(
         id=name,
         status=found.status,
@@ -713,10 +715,30 @@ def _line(
         threshold=Amount(value=asked.value),
         source=asked.source,
         section=section,
-        text=words[found.why or found.status].format_map({**words, **found.words}),
+        text=words[finding].format_map({**words, **found.words}),
+        step=_step(name, finding),
         evidence=found.evidence,
     )
     return Line(check, kind or kind_of(name))
+
+
+def _step(check: str, finding: str) -> str:
+    """Return the id of the step that settles what a check found; "" if there is none."""
+    names = {check, _kind_of_attack(check)}
+    for step in load("steps"):
+        for name, findings in step["settles"].items():
+            if name in names and finding in findings:
+                return str(step["id"])
+    return ""
+
+
+def _kind_of_attack(check: str) -> str:
+    """Return the entry of all attacks of a kind in ``texts/steps.yaml``; "" for other checks."""
+    if not check.startswith("attack_") or check == "attack_epsilon":
+        return ""
+    if check.startswith(tuple(f"attack_{family}" for family in OF_MODELS)):
+        return "attack_on_model"
+    return "attack_on_people"
 
 
 def verdict(statuses: Iterable[Status]) -> Verdict:

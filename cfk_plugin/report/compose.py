@@ -1,51 +1,40 @@
-"""From report data to document: the first page here, the sections below it by
-``texts/sections.yaml``.
-"""
+"""From report data to document: below the first page, the sections of ``texts/sections.yaml``."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from textwrap import shorten
 from typing import Any
 
-from cfk_plugin.audit.result import WITHOUT_EXPLANATIONS
-from cfk_plugin.errors import counted
 from cfk_plugin.report.data import (
-    Amount,
     Attack,
     CheckResult,
     Column,
-    Distribution,
     Group,
     PolicyInForce,
     ReportData,
     RunLine,
     load,
 )
-from cfk_plugin.report.disclosure import Unit, shown, unit_of
+from cfk_plugin.report.disclosure import shown, unit_of
+from cfk_plugin.report.first_page import days_of, first_page, on_record, open_checks, shortened
 from cfk_plugin.report.inputs import QUESTIONS
 from cfk_plugin.report.render import (
-    WORST_FIRST,
     Block,
     Bullets,
     Cell,
     Document,
-    Inline,
     Link,
     Mark,
     Paragraph,
-    Picture,
     Section,
     TableBlock,
     Text,
-    Tile,
     amounts_of,
     bars_of,
     curves_of,
 )
-from cfk_plugin.report.runs import compared
-from cfk_plugin.report.statements import reason, receiver_sentence, title_of
+from cfk_plugin.report.statements import receiver_sentence, title_of
 
 Rows = Sequence[Sequence[Cell]]
 
@@ -56,195 +45,12 @@ def compose(data: ReportData, *, address: str | None = None, docs: str | None = 
     """
     layout = _Layout(data, address, docs)
     return Document(
-        title=_cut(str(data.report["title"]), 120),
+        title=shortened(str(data.report["title"]), 120),
         edition=data.report["edition"],
-        verdict=data.verdict,
-        reason=_cut(reason(data), 240),
-        facts=_facts(data),
-        tiles=[*_tiles(data)],
-        picture=_picture(data),
-        actions=_actions(data),
-        not_covered=data.report["not_covered"][1:],  # the first is shown beside k
+        first=first_page(data),
         sections=[*layout.sections()],
         data=data.to_json(),
     )
-
-
-# --- the first page: every figure in it is in the data ---
-
-
-def _tiles(data: ReportData) -> Iterator[Tile]:
-    counts: Mapping[str, Any] = data.releases
-    asked, left, withheld = (
-        shown(counts[name], "count") for name in ("asked", "released", "withheld")
-    )
-    when = _days(data.report["period"]) or "None in the period"
-    model, explainers = data.environment.get("model"), ", ".join(data.policy["generators"])
-    about = f"Model: {_on_record(model)}. Explainer: {_on_record(explainers)}."
-    figure = f"{left} of {asked}" if counts["released"].band is None else f"{asked} asked"
-    yield Tile("Explanations released", figure, (f"{withheld} withheld. {when}.", about))
-    recipients, pool = data.system.get("recipients"), data.system.get("recipients_pool")
-    said: list[Inline] = [
-        Text.of(Link("Nobody has said", "#section-12"), " who receives explanations.")
-    ]
-    if recipients:
-        said = [
-            f"Recipients: {_cut(recipients, 140)}.",
-            f"They can pool what they receive: {_on_record(pool, 'open')}.",
-        ]
-    yield Tile("For whom (edition)", data.report["edition"].capitalize(), said)
-    yield _of_people(data)
-    yield _of_risk(data)
-    figure, interval = _apart(data.metric("pureness_mean"), "share")
-    least, true = shown(data.metric("pureness_min"), "share"), data.metric("true_rate")
-    true = true if true.measured else _beside(data, "true for who asks")[0]
-    told = (
-        f"of the combinations in a range keep the promise, on average{interval}; at least {least}."
-    )
-    yield Tile(
-        "Truth (pureness)",
-        figure,
-        (told, f"True for the person who asks: {_apart(true, 'share')[0]}."),
-    )
-    figure, interval = _apart(data.metric("ncp_mean"), "share")
-    near = _beside(data, "distance from who asks")
-    beside = f"; raw: {_apart(near[1])[0]}" if near[1].measured else ""
-    told = f"of an attribute's range is told instead of one value, on average{interval}; raw: 0 %."
-    yield Tile(
-        "Cost (NCP)",
-        figure,
-        (told, f"Distance from the person who asks: {_apart(near[0])[0]}{beside}."),
-    )
-
-
-def _of_people(data: ReportData) -> Tile:
-    """Return the tile of k or, of prototypes alone, of epsilon."""
-    guarantee = data.report["not_covered"][0]
-    if (k := next((check for check in data.checks if check.id == "k_min"), None)) is None:
-        return Tile("Budget (epsilon)", shown(data.metric("epsilon")), (guarantee,))
-    names = ", ".join(data.policy["guarantees"])
-    policy = (
-        f"people fit an explanation at least; asked: {shown(k.threshold, 'count')}"
-        f" ({_on_record(names)})."
-    )
-    return Tile("People behind each (k)", shown(data.metric("k_min"), "count"), (policy, guarantee))
-
-
-def worst_attack(data: ReportData) -> Attack | None:
-    """Return the attack on what is released that most exceeded what it is compared with."""
-    told = [
-        of for of in data.attacks if of.judged and of.concerns and of.id not in WITHOUT_EXPLANATIONS
-    ]
-    found = {i: over.over.value for i, of in enumerate(told) if (over := compared(of))}
-    known = [(value, i) for i, value in found.items() if value is not None]
-    return (
-        told[max(known, key=lambda each: each[0])[1]]
-        if known
-        else next((of for of in told if of.main.band), None)
-    )  # of few, a band alone
-
-
-def _of_risk(data: ReportData) -> Tile:
-    attack, name = worst_attack(data), "Worst risk measured"
-    if attack is None:
-        who = "is the chance to name the right one of the people who fit."
-        nothing = Text.of(
-            Link("No attack was run", "#section-0"), ", so nothing is known of attackers who try."
-        )
-        return Tile(name, shown(data.metric("prosecutor_risk_max"), "share"), (who, nothing))
-    (figure, interval), (baseline, _), (control, _) = (
-        _apart(rate, "share") for rate in attack.rates
-    )
-    told = Text.of(Link(title_of(data, attack.id), "#table-attacks"), f": success{interval}.")
-    return Tile(name, figure, (told, f"Baseline: {baseline}; on people not trained on: {control}."))
-
-
-def _apart(amount: Amount, unit: Unit = "number") -> tuple[str, str]:
-    """Write a figure, and separately its interval for use in a sentence."""
-    figure, _, interval = shown(amount, unit).partition(" (")
-    return figure, f" ({interval}" if interval else ""
-
-
-def _beside(data: ReportData, name: str) -> tuple[Amount, Amount]:
-    """Return what an audit measured of the policy, and of the raw explanations."""
-    found, ways = _distribution(data, "comparison"), ("this policy", "no protection")
-    if found is None or name not in found.series:
-        return Amount(), Amount()
-    at = dict(zip(found.labels, found.series[name], strict=True))
-    return at.get(ways[0], Amount()), at.get(ways[1], Amount())
-
-
-def _picture(data: ReportData) -> Picture | None:
-    if (found := data.picture) is None:
-        return None
-    widest = sorted(found["attributes"], key=lambda each: -(each["share"].value or 0.0))
-    shares = [(each["attribute"], each["share"]) for each in widest[:_MOST_WIDTHS]]
-    rows = [
-        (name, of.value or 0.0, shown(of, "share") if of.value else "one value")
-        for name, of in shares
-    ]
-    more = f" {len(widest) - len(rows)} more are in the data." if len(widest) > len(rows) else ""
-    return Picture(
-        caption="One explanation, before and after",
-        before="Before: one person's value",
-        after=f"After: a range that {shown(found['k'], 'count')} people fit",
-        rows=rows,
-        note=(
-            "Shares of each attribute's range, in the release of median loss; values are never"
-            f" shown.{more}"
-        ),
-    )
-
-
-# attributes of the picture, and characters of a text, so that the page is one screen
-_MOST_WIDTHS, _LONG = 5, 160
-_ORDER = ("fail", "not_measured", "human_inputs", "review")
-_TO_DO = {"fail": "Settle", "not_measured": "Measure", "review": "Decide"}
-
-
-def _actions(data: ReportData) -> Sequence[Text]:
-    """Return the three next things to do: what fails, what was not measured, what people must say
-    or decide.
-    """
-    alike: dict[tuple[str, str], list[CheckResult]] = {}
-    for check in _open(data):
-        kind = check.id if check.id in _ORDER else check.status
-        alike.setdefault((kind, check.text), []).append(check)
-    if not alike:
-        again = data.system.get("next_review")
-        when = f" by {again}." if again else " when something changes."
-        return [Text.of(Link("Make this report again", "#section-13"), when)]
-    order = sorted(alike, key=lambda each: (_ORDER.index(each[0]), -len(alike[each])))
-    return [_act(data, kind, text, alike[kind, text]) for kind, text in order[:3]]
-
-
-def _act(data: ReportData, kind: str, text: str, checks: Sequence[CheckResult]) -> Text:
-    if kind == "human_inputs":
-        asked = f"Answer {counted(len(data.placeholders), 'open question')}"
-        return Text.of(Link(asked, "#section-12"), ": only people can.")
-    names = ", ".join(title_of(data, check.id).removeprefix("Attack: ") for check in checks)
-    where = f"#check-{checks[0].id}"
-    return Text.of(Link(f"{_TO_DO[kind]}: {_cut(names)}", where), f". {_cut(text)}")
-
-
-def _cut(text: str, most: int = _LONG) -> str:
-    return text if len(text) <= most else shorten(text, most, placeholder="…")
-
-
-def _facts(data: ReportData) -> str:
-    period = data.report["period"]
-    since, until = (str(period[name] or "…")[:10] for name in ("since", "until"))
-    asked = f"Period asked for: {since} to {until}. " if since != "…" or until != "…" else ""
-    why = f"Why this report: {_cut(data.report['reason'])}. " if data.report["reason"] else ""
-    return (
-        f"{asked}As of {str(data.report['as_of'] or 'no time on record')[:10]}. {why}Report"
-        f" {data.report['id']}."
-    )
-
-
-def _open(data: ReportData) -> list[CheckResult]:
-    checks = sorted(data.checks, key=lambda check: WORST_FIRST.index(check.status))
-    return [check for check in checks if check.status != "pass"]
 
 
 # --- the sections below ---
@@ -269,7 +75,7 @@ class _Layout:
         here = data.definitions if data.report["edition"] == "internal" else ()
         self.defined = [name for name in dict.fromkeys(told) if name in here]
         self.ids = {"definitions": [f"definition-{name}" for name in self.defined]}
-        self.ids["open"] = [f"check-{check.id}" for check in _open(data)]
+        self.ids["open"] = [f"check-{check.id}" for check in open_checks(data)]
 
     def sections(self) -> Iterator[Section]:
         known = {**self.words(), **self.rows()}
@@ -295,7 +101,7 @@ class _Layout:
                 case {"part": name}:
                     yield from known[name]
                 case {"chart": name}:
-                    if (found := _distribution(self.data, name)) is not None:
+                    if (found := self.data.distribution(name)) is not None:
                         yield bars_of(found, block)
                 case {"curves": name}:
                     for each in self.data.distributions:
@@ -318,8 +124,8 @@ class _Layout:
         times = [(name, amount) for name, amount in latency.items() if amount.measured]
         return {
             "unchanged": data.changes is not None and not data.changes,
-            "generators": _on_record(", ".join(policy["generators"])),
-            "model": _on_record(data.environment.get("model")),
+            "generators": on_record(", ".join(policy["generators"])),
+            "model": on_record(data.environment.get("model")),
             "receiver": receiver_sentence(data),
             "populations": populations if populations > 1 else "",
             "techniques": policy["techniques"],
@@ -333,7 +139,7 @@ class _Layout:
             ],
             "controls": len(data.controls),
             "hidden": f"{hidden} {'place' if hidden == 1 else 'places'}" if hidden else "",
-            "comparison": _distribution(data, "comparison"),
+            "comparison": data.distribution("comparison"),
         }
 
     def rows(self) -> dict[str, Rows]:
@@ -345,7 +151,7 @@ class _Layout:
         )
         withheld = data.releases["reasons"]
         return {
-            "open": [self.check(check) for check in _open(data)],
+            "open": [self.check(check) for check in open_checks(data)],
             "passed": [
                 (*self.check(check)[:3], amounts_of(check)[1])
                 for check in data.checks
@@ -402,18 +208,19 @@ class _Layout:
 
     def check(self, check: CheckResult) -> tuple[Cell, ...]:
         """Return a check as a row that links to its section."""
+        title = title_of(self.data, check.id)
         # in full in section 3
-        (measured, asked), source = amounts_of(check), check.source.partition(":")[0]
+        (measured, threshold), source = amounts_of(check), check.source.partition(":")[0]
         parts: list[str | Link] = [check.text]
         if check.id in self.defined or self.docs:
             parts += [" ", Link("Definition", self.definition(check.id))]
         for place, run in enumerate(check.evidence):
             parts += [", " if place else " Evidence: ", self.run(run)]
         return (
-            Link(title_of(self.data, check.id), f"#section-{check.section}"),
+            Text.of(Link(title, f"#section-{check.section}"), f" ({check.id})"),
             Mark(check.status),
-            measured if check.measured.measured else "–",
-            "–" if not check.threshold.measured else f"{asked} ({source})" if source else asked,
+            measured,
+            f"{threshold} ({source})" if check.threshold.measured and source else threshold,
             Text(parts),
         )
 
@@ -517,13 +324,13 @@ def _population(data: ReportData) -> Rows:
     return [
         ("People", shown(facts["people"], "count")),
         ("Rows", shown(facts["rows"], "count")),
-        ("Who counts as a person", _on_record(None if facts["subject_key"] is None else who)),
+        ("Who counts as a person", on_record(None if facts["subject_key"] is None else who)),
         ("People alone in their class", shown(facts["unique"], "share")),
         (
-            f"People in a class of fewer than {_on_record(facts['k'], 'k')}",
+            f"People in a class of fewer than {on_record(facts['k'], 'k')}",
             shown(facts["below_k"], "share"),
         ),
-        ("Keyed fingerprint", _on_record(facts["fingerprint"])),
+        ("Keyed fingerprint", on_record(facts["fingerprint"])),
     ]
 
 
@@ -575,19 +382,10 @@ def _made(data: ReportData) -> Rows:
     return [
         ("Command", data.report["command"] or "not in this edition"),
         ("Latest evidence", data.report["as_of"] or "none"),
-        ("Seed", _on_record(", ".join(data.policy["seed"]))),
-        ("Python, packages", f"{_on_record(environment['python'])}; {_on_record(packages)}"),
-        ("Plugins", _on_record(", ".join(environment["plugins"]))),
+        ("Seed", on_record(", ".join(data.policy["seed"]))),
+        ("Python, packages", f"{on_record(environment['python'])}; {on_record(packages)}"),
+        ("Plugins", on_record(", ".join(environment["plugins"]))),
     ]
-
-
-def _days(period: Mapping[str, Any]) -> str:
-    first, last = (str(period[end] or "")[:10] for end in ("first", "last"))
-    return first if first == last else f"{first} to {last}"
-
-
-def _on_record(value: object, otherwise: str = "not on record") -> str:
-    return otherwise if value is None or value == "" else str(value)
 
 
 def _yes_no(value: object) -> str:
@@ -601,7 +399,7 @@ def _settings(place: int, policy: PolicyInForce) -> TableBlock:
         for name, value in settings.items()
     ]
     asked = shown(policy["asked"], "count")
-    title = f"Policy {place}: {asked} explanation{'s' * (asked != '1')}, {_days(policy)}"
+    title = f"Policy {place}: {asked} explanation{'s' * (asked != '1')}, {days_of(policy)}"
     return TableBlock(
         f"table-policy-{place}",
         title,
@@ -617,7 +415,3 @@ def _attacked(attack: Attack) -> str:
     if not attack.concerns:
         return f"{told}, which is not released"
     return told if attack.covers else f"{told}, of another policy or population"
-
-
-def _distribution(data: ReportData, name: str) -> Distribution | None:
-    return next((found for found in data.distributions if found.id == name), None)

@@ -107,8 +107,9 @@ class CheckResult:
 
     `measured` is compared with `threshold`, which comes from `source`; the evidence is in
     `section`. `text` says what was found and what would change it, without any figure that an
-    edition may hide. `evidence` are run ids, or ``run/step`` of single explanations; none in the
-    external edition.
+    edition may hide. `step` is the id of what somebody does next, such as ``audit`` or ``ledger``;
+    it is empty if the check passes, or if only a judgement settles it. `evidence` are run ids, or
+    ``run/step`` of single explanations; none in the external edition.
     """
 
     id: str
@@ -118,6 +119,7 @@ class CheckResult:
     source: str
     section: int
     text: str
+    step: str = ""
     evidence: tuple[str, ...] = ()
 
 
@@ -186,7 +188,7 @@ class Attack:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Placeholder:
+class OpenQuestion:
     """Something that only people can say, and nobody has said yet."""
 
     id: str
@@ -414,7 +416,7 @@ class ReportData:
     """Everything that a report says. Nothing that must not be shown is in it."""
 
     report: ReportHead
-    # people's answers, by the id of the question; None is a placeholder
+    # people's answers, by the id of the question; None if nobody answered
     system: Mapping[str, str | None]
     population: PopulationSummary
     attributes: tuple[Column, ...]
@@ -428,7 +430,7 @@ class ReportData:
     criteria: tuple[Criterion, ...]
     dp: DpStatement | None
     limits: Annotated[tuple[str, ...], Field(min_length=1)]
-    placeholders: tuple[Placeholder, ...]
+    open_questions: tuple[OpenQuestion, ...]
     sign_off: tuple[Signature, ...]
     # by control: requires, section, status, verified, checked_on
     controls: tuple[dict[str, str], ...]
@@ -450,6 +452,10 @@ class ReportData:
     def metric(self, name: str) -> Amount:
         """Return the amount of a metric; not measured where the report has none."""
         return next((metric.amount for metric in self.metrics if metric.id == name), NOT_MEASURED)
+
+    def distribution(self, name: str) -> Distribution | None:
+        """Return a distribution by its id; None where the report has none."""
+        return next((each for each in self.distributions if each.id == name), None)
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as JSON-ready values."""

@@ -17,7 +17,7 @@ import yaml
 from cfk_plugin.data.policy import PRESETS as POLICIES
 from cfk_plugin.data.policy import PrivacyPolicy, promised
 from cfk_plugin.errors import InputError, did_you_mean
-from cfk_plugin.report.data import Placeholder, Signature, load
+from cfk_plugin.report.data import OpenQuestion, Signature, load
 
 SIGN_OFF_SECTION = 12
 _TO_SIGN = "Name and date of the signature"
@@ -326,15 +326,15 @@ def is_promised(check: str, policy: Mapping[str, Any] | None) -> bool:
     return policy is None or any(check in _OF_COUNTS.get(count, ()) for count in promised(policy))
 
 
-def placeholders(inputs: HumanInputs) -> tuple[Placeholder, ...]:
+def open_questions(inputs: HumanInputs) -> tuple[OpenQuestion, ...]:
     """Return every open question and every missing signature."""
     questions = [
-        Placeholder(id=name, question=asked.question, role=asked.role, section=asked.section)
+        OpenQuestion(id=name, question=asked.question, role=asked.role, section=asked.section)
         for name, asked in QUESTIONS.items()
         if name not in inputs.answers
     ]
     signatures = [
-        Placeholder(id=f"sign_off.{name}", question=_TO_SIGN, role=role, section=SIGN_OFF_SECTION)
+        OpenQuestion(id=f"sign_off.{name}", question=_TO_SIGN, role=role, section=SIGN_OFF_SECTION)
         for name, role in SIGNERS.items()
         if set(inputs.sign_off.get(name, {})) != {"name", "date"}
     ]

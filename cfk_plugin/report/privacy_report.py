@@ -42,7 +42,8 @@ from cfk_plugin.report.disclosure import (
     shown_attack,
 )
 from cfk_plugin.report.figures import LATENCIES, NCP_OF, distributions, figures, finite, groups
-from cfk_plugin.report.inputs import Asked, HumanInputs, placeholders, thresholds
+from cfk_plugin.report.first_page import first_page
+from cfk_plugin.report.inputs import Asked, HumanInputs, open_questions, thresholds
 from cfk_plugin.report.runs import Evidence, Pooled
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ class PrivacyReport:
         preset : str, optional
             Thresholds with a source. Default: what the policies of the runs ask for.
         inputs : HumanInputs or path, optional
-            People's answers; without them every question is a placeholder, and the verdict is at
+            People's answers; without them every question is open, and the verdict is at
             best review.
         previous : PrivacyReport or path, optional
             An earlier report of the same edition, to say what changed; a path is of its JSON.
@@ -272,8 +273,8 @@ class PrivacyReport:
         return f"<PrivacyReport: {self.verdict}; {', '.join(counts)}>"
 
     def _repr_html_(self) -> str:
-        """Return verdict and checks, for notebooks; the whole report is `to_html`."""
-        return render.render_cell(self.data)
+        """Return the first page in short, and the checks; the whole report is `to_html`."""
+        return render.render_cell(self.data, first_page(self.data))
 
     def _document(self, address: str | None = None, docs: str | None = None) -> render.Document:
         for what, where in (("the tracking server", address), ("the definitions", docs)):
@@ -401,7 +402,7 @@ def _computed(
         thresholds=asked,
         groups=groups(pooled),
         audited=runs.audited(evidence),
-        placeholders=len(placeholders(inputs)),
+        n_open_questions=len(open_questions(inputs)),
     )
     control = Control(edition, pooled.k)
     # first, as it decides whether the number of releases may show anywhere
@@ -438,7 +439,7 @@ def _computed(
         ),
         dp=dp,
         limits=statements.limits(said),
-        placeholders=placeholders(case.inputs),
+        open_questions=open_questions(case.inputs),
         sign_off=case.inputs.signatures(),
         controls=statements.controls(),
         environment=statements.environment_of(evidence),

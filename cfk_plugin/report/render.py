@@ -18,6 +18,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from cfk_plugin.audit.result import BOUNDS, COIN, Curve, short
+from cfk_plugin.data.display import card, facts, table
 from cfk_plugin.errors import MissingDependencyError
 from cfk_plugin.plots import Display, FrontierDisplay, RocDisplay, RocLine, load_matplotlib
 from cfk_plugin.report.data import (
@@ -30,6 +31,7 @@ from cfk_plugin.report.data import (
     Verdict,
 )
 from cfk_plugin.report.disclosure import NOT_MEASURED_TEXT, Unit, shown, unit_of
+from cfk_plugin.report.statements import title_of
 
 
 class Link(NamedTuple):
@@ -137,15 +139,47 @@ class Tile:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """One explanation before and after: for each attribute the share of its range that is given; no
-    value.
-    """
+    """How much of the range of each attribute one explanation gives; it shows no value."""
 
     caption: str
-    before: str
-    after: str
     rows: Sequence[tuple[str, float, str]]  # attribute, share of its range, the same in words
     note: str
+
+
+MOST_STEPS = 5
+"""Most items of the list of next steps that the page has room for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What to do next, and the command for it; "" where there is none."""
+
+    text: Text
+    command: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FirstPage:
+    """What stands above the sections, and in short in a notebook and on the command line."""
+
+    verdict: Verdict
+    reason: str
+    for_a_pass: str  # what is missing for a pass; "" where nothing is
+    tiles: Sequence[Tile]
+    rest: Sequence[Inline]
+    picture: Picture | None
+    steps: Sequence[Step]
+    how_to_copy: str  # what somebody replaces in the commands; "" where there are none
+    not_covered: Sequence[str]
+
+    @property
+    def steps_on_page(self) -> Sequence[Step]:
+        """The steps that fit one screen, and how many more there are."""
+        more = len(self.steps) - MOST_STEPS
+        if more <= 0:
+            return self.steps
+        rest = Text.of(Link(f"{more + 1} more", "#section-0"), ": see the checks.")
+        return [*self.steps[: MOST_STEPS - 1], Step(rest)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,13 +191,7 @@ class Document:
 
     title: str
     edition: Edition
-    verdict: Verdict
-    reason: str
-    facts: str
-    tiles: Sequence[Tile]
-    picture: Picture | None
-    actions: Sequence[Text]
-    not_covered: Sequence[str]
+    first: FirstPage
     sections: Sequence[Section]
     data: str
     file_name: str = "cfk-report.json"
@@ -185,8 +213,12 @@ EDITIONS = {
 
 
 def amounts_of(check: CheckResult) -> tuple[str, str]:
-    """Write what a check measured, and what it is compared with."""
-    return shown(check.measured, unit_of(check.id)), shown(check.threshold, unit_of(check.id))
+    """Write what a check measured, and its threshold; a dash where there is none."""
+    measured, threshold = (
+        shown(amount, unit_of(check.id)) if amount.measured else "–"
+        for amount in (check.measured, check.threshold)
+    )
+    return measured, threshold
 
 
 def words(cell: Cell) -> str:
@@ -499,30 +531,53 @@ def render_markdown(document: Document) -> str:
     anchors = frozenset(_anchors(document))
     parts = [
         f"# {markdown(document.title)}",
-        f"**Verdict: {document.verdict}.** {markdown(document.reason)}",
-        f"{markdown(': '.join(EDITIONS[document.edition]))}. {markdown(document.facts)}",
-        "\n".join(
-            f"* **{markdown(f'{tile.name}: {tile.figure}')}**"
-            f" {_text(Text(_spaced(tile.lines)), anchors)}"
-            for tile in document.tiles
-        ),
-        "\n".join(
-            f"{place}. {_text(each, anchors)}"
-            for place, each in enumerate(document.actions, start=1)
-        ),
-        "\n".join(f"* Not covered: {markdown(text)}" for text in document.not_covered),
+        markdown(": ".join(EDITIONS[document.edition])) + ".",
+        *_first_page(document.first, anchors),
     ]
-    if (picture := document.picture) is not None:
-        rows = [(name, text) for name, _, text in picture.rows]
-        table = TableBlock(
-            "picture", picture.caption, (picture.before, picture.after), rows, note=picture.note
-        )
-        parts.append(_table(table, anchors))
     for section in document.sections:
         number = f"Annex {section.number}:" if section.number.isalpha() else f"{section.number}."
         parts.append(f"{_anchor(section.id)}\n\n## {number} {markdown(section.title)}")
         parts += [_block(block, anchors) for block in section.blocks]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _first_page(first: FirstPage, anchors: frozenset[str]) -> Iterator[str]:
+    verdict = f"**Verdict: {first.verdict}.** {markdown(first.reason)}"
+    yield f"{verdict} {markdown(first.for_a_pass)}".strip()
+    yield "\n".join(
+        f"* **{markdown(f'{tile.name}: {tile.figure}')}** {_text(_joined(tile.lines), anchors)}"
+        for tile in first.tiles
+    )
+    yield _text(_joined(first.rest), anchors)
+    yield "\n".join(
+        f"{place}. {_text(step.text, anchors)}{_code(step.command)}"
+        for place, step in enumerate(first.steps, start=1)
+    )
+    yield markdown(first.how_to_copy)
+    yield "\n".join(f"* Not covered: {markdown(text)}" for text in first.not_covered)
+    if (picture := first.picture) is not None:
+        rows = [(name, text) for name, _, text in picture.rows]
+        columns = ("Attribute", "Share of its range")
+        yield _table(
+            TableBlock("picture", picture.caption, columns, rows, note=picture.note), anchors
+        )
+
+
+def _code(command: str) -> str:
+    """Return a command as a block of code below the item of a list; "" for none.
+
+    Of a fence nothing is markup but a longer fence, so it is longer than any run of backticks.
+    """
+    if not command:
+        return ""
+    lines = [one_line(line) for line in command.split("\n")]
+    runs = [len(run) for line in lines for run in re.findall("`+", line)]
+    fence = "`" * max(3, *(length + 1 for length in runs), 3)
+    return "".join(f"\n   {line}" for line in (fence, *lines, fence))
+
+
+def _joined(lines: Iterable[Inline]) -> Text:
+    return Text(_spaced(lines))
 
 
 def _spaced(lines: Iterable[Inline]) -> Iterator[str | Link]:
@@ -597,16 +652,32 @@ def _anchors(document: Document) -> Iterator[str]:
 # --- a cell of a notebook ---
 
 
-def render_cell(data: ReportData) -> str:
-    """Return verdict and checks as HTML without style, script or address."""
-    head = Markup("<tr><th>status</th><th>check</th><th>measured</th><th>asked</th></tr>")
-    lines = [
-        Markup("<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>").format(
-            STATUS_TEXTS[check.status], check.id, *amounts_of(check)
-        )
+def render_cell(data: ReportData, first: FirstPage) -> str:
+    """Return verdict, figures, next steps and checks for a notebook, without script or address."""
+    edition, _ = EDITIONS[data.report["edition"]]
+    figures = {tile.name: tile.figure for tile in first.tiles}
+    steps = [Markup("<li>{}{}</li>").format(words(s.text), _command(s)) for s in first.steps]
+    rows = [
+        (STATUS_TEXTS[check.status], _name_of(data, check), *amounts_of(check))
         for check in data.checks
     ]
-    title = Markup("<p><strong>{}: {}</strong></p>").format(data.report["title"], data.verdict)
     return NOT_TEXT.sub(
-        "", Markup("{}<table>{}{}</table>").format(title, head, Markup("").join(lines))
+        "",
+        card(
+            f"{data.report['title']}: {first.verdict}",
+            " ".join(filter(None, (first.reason, first.for_a_pass))),
+            facts(figures),
+            Markup("<div>Next</div><ol>{}</ol>").format(Markup("").join(steps)),
+            table(("status", "check", "measured", "threshold"), rows),
+            note=f'{edition}. The whole report: report.save("report.html").',
+        ),
     )
+
+
+def _command(step: Step) -> Markup:
+    return Markup("<pre>{}</pre>").format(step.command) if step.command else Markup("")
+
+
+def _name_of(data: ReportData, check: CheckResult) -> Markup:
+    """Return a check's name, and its id as the command line and the JSON have it."""
+    return Markup("{} <small>{}</small>").format(title_of(data, check.id), check.id)

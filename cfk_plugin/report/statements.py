@@ -339,26 +339,10 @@ def receiver_sentence(data: ReportData) -> str:
     )
 
 
-def reason(data: ReportData) -> str:
-    """Say why the verdict is what it is, in one sentence."""
-    statuses = [check.status for check in data.checks]
-    failed = [check for check in data.checks if check.status == "fail"]
-    if failed:
-        others = len(failed) - 1
-        more = f" So {'does' if others == 1 else 'do'} {others} more." if others else ""
-        return f"{title_of(data, failed[0].id)} fails: {failed[0].text}{more}"
-    unmeasured, open_ = statuses.count("not_measured"), statuses.count("review")
-    found = (
-        [f"{unmeasured} {'was' if unmeasured == 1 else 'were'} not measured"] if unmeasured else []
-    )
-    found += [f"{open_} {'needs' if open_ == 1 else 'need'} a decision by people"] if open_ else []
-    if not found:
-        return "Every check passed, and people have answered what only they can."
-    return f"No check fails; of {len(statuses)}, {' and '.join(found)}. Unmeasured is never a pass."
-
-
 def title_of(data: ReportData, name: str) -> str:
-    return data.definitions[name].name if name in data.definitions else name
+    """Return the name of a figure, a check or an attack; its id if nobody defined it."""
+    definition = data.definitions.get(name, DEFINITIONS.get(name))
+    return name if definition is None else definition.name
 
 
 # --- from the runs ---

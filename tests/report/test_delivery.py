@@ -13,6 +13,7 @@ import reported
 from cfk_plugin import PrivacyReport
 from cfk_plugin.cli import app
 from cfk_plugin.errors import InputError, TrackingError
+from parsed import Tree
 from tracking_server import tracking_server
 
 CANARY = "canary-7f3a"
@@ -88,7 +89,8 @@ def test_the_command_in_a_report_makes_it_again_byte_by_byte(
     assert Path("a.html").read_text(encoding="utf-8") == report.to_html()
     assert PrivacyReport.read("a.json").to_html() == report.to_html()
     assert lines[0] == "verdict: review (internal edition)"
-    for line, check in zip(lines[2:], report.data.checks, strict=False):
+    first = next(at for at, line in enumerate(lines) if line.startswith("status "))
+    for line, check in zip(lines[first + 1 :], report.data.checks, strict=False):
         assert line.startswith(check.status.replace("_", " "))
         assert check.id in line.split()
     cfk("report --template inputs.yaml", 0)
@@ -100,6 +102,21 @@ def test_the_command_in_a_report_makes_it_again_byte_by_byte(
         f"cfk report --run {run_id} --until 2999-01-01 --edition internal --preset paper --inputs inputs.yaml "
         "--previous a.json"
     )
+
+
+def test_the_command_line_says_what_the_page_says(report: PrivacyReport, run_id: str) -> None:
+    said = cfk(f"report --run {run_id} -o a.html", 3).stdout
+    html = Path("a.html").read_text(encoding="utf-8")
+    page = Tree(html).root.all("header")[0]
+    shown = {str(each.attributes.get("class")): each.text for each in page.walk()}
+    lines = said.splitlines()
+    assert lines[1:3] == [shown["reason"], shown["for-a-pass"]]
+    for tile in page.all("dl")[0].all("div"):
+        assert f"{tile.all('dt')[0].text}: {tile.all('dd')[0].text}" in lines
+    for code in page.all("code"):
+        assert " ".join(code.text.split()) in " ".join(said.split())
+    for check in report.data.checks:  # the id leads from one to the other
+        assert f"({check.id})" in Tree(html).root.text
 
 
 def test_a_failed_check_is_exit_code_1_and_says_what_to_do(run_id: str, here: Path) -> None:

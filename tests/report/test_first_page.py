@@ -1,29 +1,31 @@
-"""The first page: one verdict with its reason, tiles whose figures are the data's, and what to do
+"""The first page: one verdict with its reason, three figures that are the data's, and what to do
 next.
 """
 
 from __future__ import annotations
 
 import re
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import yaml
+from typer.main import get_command
 
 import reported
-from cfk_plugin import PrivacyReport
-from cfk_plugin.report.data import Amount
+from cfk_plugin import PrivacyPolicy, PrivacyReport, Schema, protect
+from cfk_plugin.cli import app
+from cfk_plugin.dp.prototypes import DPPrototypes
+from cfk_plugin.report.data import Amount, load
+from cfk_plugin.report.inputs import THRESHOLDS
 from parsed import Element, Tree
 from reported import GAP, amount, content, example, failed, line
 
-TILES = (
-    "Explanations released",
-    "For whom (edition)",
-    "People behind each (k)",
-    "Worst risk measured",
-)
-TILES += ("Truth (pureness)", "Cost (NCP)")
+PEOPLE = "Fewest people behind an explanation (k)"
+ATTACK = "Worst attack measured"
+COST = "Cost: information loss (NCP), mean"
 
 
 def header(report: PrivacyReport) -> Element:
@@ -57,43 +59,59 @@ def number(found: Amount) -> str:
     return np.format_float_positional(found.value, 3, fractional=False, trim="-")
 
 
+def rest(report: PrivacyReport) -> str:
+    """Return the sentences below the tiles."""
+    (paragraph,) = of_class(header(report), "rest")
+    return paragraph.text
+
+
 def test_every_figure_of_a_tile_is_that_of_the_data() -> None:
     report = example()
     data, shown = report.data, tiles(report)
-    assert tuple(shown) == TILES
-    released = data.releases
-    assert shown[TILES[0]][0] == f"{released['released'].value} of {released['asked'].value}"
-    assert f"{released['withheld'].value} withheld" in shown[TILES[0]][1]
-    assert f"Model: {data.environment['model']}" in shown[TILES[0]][1]
-    assert shown[TILES[1]] == (
-        "Internal",
-        "Recipients: the patients who ask. They can pool what they receive: unknown.",
-    )
+    assert tuple(shown) == (PEOPLE, ATTACK, COST)
     (k,) = [check for check in data.checks if check.id == "k_min"]
-    assert shown[TILES[2]][0] == str(data.metric("k_min").value)
-    assert f"asked: {k.threshold.value}" in shown[TILES[2]][1]
-    assert data.report["not_covered"][0] in shown[TILES[2]][1]
+    assert shown[PEOPLE][0] == str(data.metric("k_min").value)
+    assert f"asks for at least {k.threshold.value} (guarantee: catalogue)" in shown[PEOPLE][1]
+    assert data.report["not_covered"][0] in shown[PEOPLE][1]
     over = {of.id: (of.main.value or 0) - (of.control.value or 0) for of in data.attacks}
     worst = next(of for of in data.attacks if of.id == max(over, key=lambda name: over[name]))
-    assert shown[TILES[3]][0] == share(worst.main)
-    assert f"Baseline: {share(worst.baseline)}" in shown[TILES[3]][1]
-    assert data.definitions[worst.id].name in shown[TILES[3]][1]
+    assert shown[ATTACK][0] == share(worst.main)
+    assert f"Baseline: {share(worst.baseline)}" in shown[ATTACK][1]
+    assert data.definitions[worst.id].name in shown[ATTACK][1]
+    assert "Checks on attacks: 3 pass, 3 not measured." in shown[ATTACK][1]
     compared = next(each for each in data.distributions if each.id == "comparison")
     ours, raw = (compared.labels.index(way) for way in ("this policy", "no protection"))
-    assert shown[TILES[4]][0] == share(data.metric("pureness_mean"))
-    assert f"at least {share(data.metric('pureness_min'))}" in shown[TILES[4]][1]
-    assert f"person who asks: {share(data.metric('true_rate'))}." in shown[TILES[4]][1]
+    assert shown[COST][0] == share(data.metric("ncp_mean"))
+    near = [number(compared.series["distance from who asks"][way]) for way in (ours, raw)]
+    assert (
+        f"Distance from the person who asks: {near[0]}; without protection: {near[1]}."
+        in shown[COST][1]
+    )
+
+
+def test_every_figure_below_the_tiles_is_that_of_the_data() -> None:
+    report = example()
+    data, told = report.data, rest(report)
+    released = data.releases
+    assert told.startswith(
+        f"{released['released'].value} of {released['asked'].value} explanations released,"
+        f" {released['withheld'].value} withheld"
+    )
+    assert f"Model: {data.environment['model']}" in told
+    assert "Recipients: the patients who ask. They can pool what they receive: unknown." in told
+    assert f"Truth (pureness): {share(data.metric('pureness_mean'))}" in told
+    assert f"at least {share(data.metric('pureness_min'))}" in told
+    assert f"person who asks: {share(data.metric('true_rate'))}." in told
+    compared = next(each for each in data.distributions if each.id == "comparison")
+    ours = compared.labels.index("this policy")
     unverified = example(
         metrics=[each for each in content()["metrics"] if each["id"] != "true_rate"]
     )
     audited = f"person who asks: {share(compared.series['true for who asks'][ours])}."
-    assert audited in tiles(unverified)[TILES[4]][1]
-    assert shown[TILES[5]][0] == share(data.metric("ncp_mean"))
-    near = [number(compared.series["distance from who asks"][way]) for way in (ours, raw)]
-    assert f"Distance from the person who asks: {near[0]}; raw: {near[1]}." in shown[TILES[5]][1]
+    assert audited in rest(unverified)
 
 
-def test_tiles_say_what_nobody_measured_or_said() -> None:
+def test_the_page_says_what_nobody_measured_or_said() -> None:
     made = content()
     silent = {
         "distributions": [],
@@ -103,23 +121,26 @@ def test_tiles_say_what_nobody_measured_or_said() -> None:
     }
     silent["metrics"] = [each for each in made["metrics"] if each["id"] != "true_rate"]
     silent["environment"] = {"model": None}
-    said = tiles(example(**silent))
-    assert "Model: not on record" in said[TILES[0]][1]
-    assert "Nobody has said" in said[TILES[1]][1]
-    assert said[TILES[3]][0] == share(example().data.metric("prosecutor_risk_max"))
-    assert "No attack was run" in said[TILES[3]][1]
-    assert "asks: not measured." in said[TILES[4]][1]
-    assert "Distance from the person who asks: not measured." in said[TILES[5]][1]
+    report = example(**silent)
+    said, told = tiles(report), rest(report)
+    assert "Model: not on record" in told
+    assert "Nobody has said" in told
+    assert "asks: not measured." in told
+    lookup = share(example().data.metric("prosecutor_risk_max"))
+    assert said[ATTACK][0] == "Not measured"  # a look-up is no attack that was tried
+    assert "No attack was run" in said[ATTACK][1]
+    assert f"by looking up who fits: {lookup}." in said[ATTACK][1]
+    assert "Distance from the person who asks: not measured." in said[COST][1]
     hidden = {"released": amount(band="hidden"), "withheld": amount(band="1–10")}
-    told = tiles(example(releases=hidden))[TILES[0]]
-    assert (told[0], told[1][:15]) == ("98 asked", "1–10 withheld. ")
+    told = rest(example(releases=hidden))
+    assert told.startswith("98 explanations asked for, 1–10 withheld (")
 
 
 def test_a_period_of_one_day_is_that_day() -> None:
     report = content()["report"]
     day = {**report["period"], "last": report["period"]["first"]}
-    said = tiles(example(report={**report, "period": day}))[TILES[0]][1]
-    assert f"withheld. {day['first'][:10]}. " in said
+    told = rest(example(report={**report, "period": day}))
+    assert f"withheld ({day['first'][:10]}). " in told
 
 
 def test_where_no_attack_was_logged_the_annex_says_so() -> None:
@@ -136,17 +157,17 @@ def test_the_worst_risk_is_of_what_is_released_and_needs_an_explanation() -> Non
         better | {"id": "model_filter", "judged": False},
     ]
     others += [better | {"id": "membership_loss", "family": "membership"}]
-    assert tiles(example(attacks=[attack, *others]))[TILES[3]][0] == share(
+    assert tiles(example(attacks=[attack, *others]))[ATTACK][0] == share(
         example().data.attacks[0].main
     )
-    assert tiles(example(attacks=[attack, better]))[TILES[3]][0] == "90 %"
+    assert tiles(example(attacks=[attack, better]))[ATTACK][0] == "90 %"
 
 
 def test_of_prototypes_the_budget_stands_where_k_does() -> None:
     checks = [line("dp_guarantee", measured=1.5)]
     metrics = [each | {"id": "epsilon", "amount": amount(1.5)} for each in content()["metrics"][:1]]
     said = tiles(example(checks=checks, metrics=metrics))
-    assert said["Budget (epsilon)"] == ("1.5", content()["report"]["not_covered"][0])
+    assert said["Epsilon"] == ("1.5", content()["report"]["not_covered"][0])
 
 
 # --- verdict and what to do next ---
@@ -165,36 +186,123 @@ def test_the_verdict_has_one_reason() -> None:
     )
     review = {"verdict": "review"}
     open_ = [line("k_min"), line("ncp", "review"), line("records", "not_measured")]
-    said = "No check fails; of 3, 1 was not measured and 1 needs a decision by people. Unmeasured is never a pass."
+    said = "No check fails; of 3 checks, 1 was not measured and 1 needs a decision by people."
     assert reason(example(checks=open_, report=review)) == said
     passed = reason(example(checks=[line("k_min")], report={"verdict": "pass"}))
     assert passed == "Every check passed, and people have answered what only they can."
 
 
-def actions(report: PrivacyReport) -> list[tuple[str, str]]:
-    """Return where each action leads, and what it says."""
+def for_a_pass(report: PrivacyReport) -> str:
+    return " ".join(each.text for each in of_class(header(report), "for-a-pass"))
+
+
+def test_one_sentence_says_what_is_missing_for_a_pass() -> None:
+    found = for_a_pass(example())
+    assert found == "For a pass: run cfk audit and answer 8 open questions in inputs.yaml."
+    checks = [line("k_min"), line("k_intersection", "review", step="ledger")]
+    (one,) = [for_a_pass(example(checks=checks, report={"verdict": "review"}))]
+    assert one == "For a pass: give protect() a ledger."
+    checks += [line("group_gap", "fail"), line("attack_linkage", "review")]
+    assert for_a_pass(example(checks=checks, report={"verdict": "fail"})) == (
+        "For a pass: settle what fails (1 check), give protect() a ledger and see what the report says"
+        " of Attack: look up."
+    )
+    assert for_a_pass(example(checks=[line("k_min")], report={"verdict": "pass"})) == ""
+
+
+def steps(report: PrivacyReport) -> list[tuple[str, str, str]]:
+    """Return where each of the next steps leads, what it says, and its command."""
     (box,) = of_class(header(report), "next")
-    return [(str(each.all("a")[0].attributes["href"]), each.text) for each in box.all("li")]
+    found = []
+    for each in box.all("li"):
+        command = "".join(code.text for code in each.all("code"))
+        text = each.text.removesuffix(command).strip()
+        found.append((str(each.all("a")[0].attributes["href"]), text, command))
+    return found
 
 
 def test_what_to_do_next_is_in_order_and_each_leads_to_its_place() -> None:
     report = example(failed(content()))
-    found = actions(report)
-    assert [target for target, _ in found] == [
+    found = steps(report)
+    assert [target for target, _, _ in found] == [
         "#check-group_gap",
         "#check-attack_membership",
-        "#section-12",
+        "#check-k_intersection",
     ]
-    assert found[1][1].startswith(
-        "Measure: membership inference, model extraction, attribute inference. "
+    assert found[0][1].startswith("Settle: Group gap. ")
+    assert found[1][1] == (
+        "Run cfk audit (membership inference, model extraction, attribute inference)."
     )
-    assert found[2][1].startswith(f"Answer {len(report.data.placeholders)} open questions")
+    assert found[2][1].startswith(
+        f"Answer {len(report.data.open_questions)} open questions in inputs.yaml ("
+    )
     ids = {each.attributes.get("id") for each in Tree(report.to_html()).root.walk()}
-    assert {target[1:] for target, _ in found} <= ids
+    assert {target[1:] for target, _, _ in found} <= ids
     ready = example(
         checks=[line("k_min")], report={"verdict": "pass"}, system={"next_review": "2027-01-31"}
     )
-    assert actions(ready) == [("#section-13", "Make this report again by 2027-01-31.")]
+    ((target, text, command),) = steps(ready)
+    assert (target, text) == ("#section-13", "Make this report again by 2027-01-31.")
+    assert command == ready.data.report["command"].replace(" --edition internal", "")
+
+
+def test_a_page_has_few_steps_and_says_how_many_more_there_are() -> None:
+    names = ("ncp", "records", "untracked", "pureness", "k_min", "group_gap", "verification")
+    report = example(checks=[line(name, "fail") for name in names], report={"verdict": "fail"})
+    found = steps(report)
+    assert len(found) == 5
+    assert found[-1][:2] == ("#section-0", "3 more: see the checks.")
+    assert report.to_markdown().count("Settle:") == len(names)
+
+
+PYTHON: dict[str, Any] = {
+    "protect": protect,
+    "PrivacyPolicy": PrivacyPolicy,
+    "Schema.from_frame": Schema.from_frame,
+    "DPPrototypes": DPPrototypes,
+}
+
+
+def options_of(words: list[str]) -> set[str]:
+    """Return the options of the command that these words begin with; "audit" runs its suite."""
+    program: Any = get_command(app)
+    for word in [*words, "suite"]:
+        program = getattr(program, "commands", {}).get(word, program)
+    return {name for parameter in program.params for name in parameter.opts}
+
+
+def test_commands_of_steps_are_those_of_the_command_line_and_of_python() -> None:
+    filled = {"experiment": "loans", "report": "cfk report --run 1", "limits": "ncp"}
+    filled |= {"inputs": "cfk report --template inputs.yaml"}
+    for step in load("steps"):
+        command = step["command"].format_map(filled)
+        name, _, arguments = command.partition("(")
+        if command.startswith("cfk "):
+            words = command.split()[1:]
+            assert {word for word in words if word.startswith("-")} <= options_of(words), command
+        elif name in PYTHON:
+            outer = re.sub(r"\(.*?\)", "", arguments)
+            given = re.findall(r" (\w+)=", f" {outer}")
+            assert given
+            assert set(given) <= set(signature(PYTHON[name]).parameters), command
+        else:
+            assert set(yaml.safe_load(command)["thresholds"]) <= set(THRESHOLDS)
+
+
+def test_what_somebody_copies_names_the_experiment_as_one_word() -> None:
+    runs = [each | {"experiment": "loans; rm -rf *"} for each in content()["runs"]]
+    commands = [command for _, _, command in steps(example(runs=runs))]
+    assert "--experiment 'loans; rm -rf *'" in commands[0]
+    two = [*runs, runs[0] | {"experiment": "others"}]
+    assert "--experiment EXPERIMENT" in steps(example(runs=two))[0][2]
+
+
+def test_the_edition_that_leaves_the_house_has_no_commands() -> None:
+    made = content() | {"runs": [], "certificates": []}
+    made["report"] |= {"edition": "external", "command": ""}
+    found = steps(example(made))
+    assert found
+    assert {command for _, _, command in found} == {""}
 
 
 # --- checks: open ones unfolded, passed ones a line each ---
@@ -216,11 +324,13 @@ def test_open_checks_say_what_they_mean_and_passed_ones_take_a_line() -> None:
         (c for c in report.data.checks if c.status != "pass"), key=lambda c: order.index(c.status)
     )
     found = rows(report, "table-open")
-    assert [row[0] for row in found] == [report.data.definitions[check.id].name for check in open_]
+    assert [row[0] for row in found] == [
+        f"{report.data.definitions[check.id].name} ({check.id})" for check in open_
+    ]
     assert all(check.text in row[-1] for check, row in zip(open_, found, strict=True))
     passed = [check for check in report.data.checks if check.status == "pass"]
     assert [row[0] for row in rows(report, "table-passed")] == [
-        report.data.definitions[c.id].name for c in passed
+        f"{report.data.definitions[c.id].name} ({c.id})" for c in passed
     ]
     assert all(len(" ".join(row)) < 100 for row in rows(report, "table-passed"))
 
@@ -229,12 +339,12 @@ def test_what_people_must_say_is_asked_in_one_place() -> None:
     report = example()
     found = rows(report, "table-answers")
     asked = [row for row in found if row[1] == "Open"]
-    assert len(asked) == len(report.data.placeholders)
+    assert len(asked) == len(report.data.open_questions)
     assert all(row[2] for row in asked)
     page = Tree(report.to_html()).root.text
     assert all(
         page.count(each.question) == 1
-        for each in report.data.placeholders
+        for each in report.data.open_questions
         if "signature" not in each.question
     )
 
@@ -258,7 +368,7 @@ def test_the_picture_is_of_the_release_of_median_loss(store: str) -> None:
     assert [cell.text for cell in picture.all("td") if cell.text.endswith("%")] == ["30 %", "25 %"]
     lengths = [bar.attributes["style"] for bar in picture.all("i")]
     assert lengths == ["width:30%", "width:25%"]
-    assert "a range that 22 people fit" in picture.text
+    assert "which 22 people fit" in picture.text
 
 
 def test_outside_the_picture_is_rough_and_there_is_none_of_few(store: str) -> None:

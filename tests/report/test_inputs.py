@@ -54,12 +54,12 @@ def test_the_template_asks_everything_and_answers_nothing(
     report: Any, template: str, run_id: str
 ) -> None:
     made, none = report(template), PrivacyReport.of_runs(run_id)
-    assert made.data.placeholders == none.data.placeholders
-    asked = [place.id for place in made.data.placeholders]
+    assert made.data.open_questions == none.data.open_questions
+    asked = [place.id for place in made.data.open_questions]
     assert {"system", "sign_off.dpo"} < set(asked)
     assert all(f"  {name.removeprefix('sign_off.')}:" in template for name in asked)
     assert set(made.data.system.values()) == {None}
-    assert made.data.placeholders[0].question in made.to_html()
+    assert made.data.open_questions[0].question in made.to_html()
 
 
 def test_a_filled_template_leaves_nothing_open(report: Any, template: str) -> None:
@@ -69,7 +69,7 @@ def test_a_filled_template_leaves_nothing_open(report: Any, template: str) -> No
         for line in template.splitlines()
     ]
     data = report("\n".join(lines)).data
-    assert data.placeholders == ()
+    assert data.open_questions == ()
     assert (data.system["system"], data.report["reason"]) == ("the system", "the reason")
     assert data.report["title"] == "Privacy report: the system"
     assert data.sign_off[0] == {
@@ -96,7 +96,7 @@ def test_answers_stay_as_they_were_written(report: Any) -> None:
         "name": "A. Person",
         "date": None,
     }
-    assert "sign_off.dpo" in {place.id for place in data.placeholders}  # half a signature is open
+    assert "sign_off.dpo" in {place.id for place in data.open_questions}  # half a signature is open
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,393 @@
+"""The first page of a report: the verdict and what a pass needs, three figures, and the next steps.
+
+The page, Markdown, notebooks and the command line show what `first_page` returns, so that all of
+them use the same words.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from textwrap import shorten
+from typing import Any
+
+from cfk_plugin.audit.result import WITHOUT_EXPLANATIONS
+from cfk_plugin.errors import counted
+from cfk_plugin.report.data import Amount, Attack, CheckResult, ReportData, Status, load
+from cfk_plugin.report.disclosure import NOT_MEASURED_TEXT, Unit, shown
+from cfk_plugin.report.render import (
+    STATUS_TEXTS,
+    WORST_FIRST,
+    FirstPage,
+    Inline,
+    Link,
+    Picture,
+    Step,
+    Text,
+    Tile,
+    one_line,
+)
+from cfk_plugin.report.runs import compared
+from cfk_plugin.report.statements import title_of
+
+WORST_ATTACK = "Worst attack measured"
+
+# What the page has room for: attributes of the picture, and characters of texts.
+_MOST_WIDTHS = 5
+_LONGEST = 160
+_LONGEST_REASON = 240
+_LONGEST_PASS = 420
+
+
+def first_page(data: ReportData) -> FirstPage:
+    """Return what the first page says; every figure in it is in the data."""
+    steps = _steps(data)
+    return FirstPage(
+        verdict=data.verdict,
+        reason=shortened(_reason(data), _LONGEST_REASON),
+        for_a_pass=shortened(_for_a_pass(data), _LONGEST_PASS),
+        tiles=[_people(data), _worst_attack(data), _cost(data)],
+        rest=[*_rest(data)],
+        picture=_picture(data),
+        steps=steps,
+        how_to_copy=_HOW_TO_COPY if any(_POLICY_FILE in step.command for step in steps) else "",
+        not_covered=data.report["not_covered"][1:],  # the first is shown beside k
+    )
+
+
+def shortened(text: str, most: int = _LONGEST) -> str:
+    """Return a text of at most so many characters."""
+    return text if len(text) <= most else shorten(text, most, placeholder="…")
+
+
+def on_record(value: object, otherwise: str = "not on record") -> str:
+    return otherwise if value is None or value == "" else str(value)
+
+
+def days_of(period: Mapping[str, Any]) -> str:
+    """Return the first and the last day of a period; one day once."""
+    first = str(period["first"] or "")[:10]
+    last = str(period["last"] or "")[:10]
+    return first if first == last else f"{first} to {last}"
+
+
+def open_checks(data: ReportData) -> list[CheckResult]:
+    """Return the checks that do not pass, the worst first."""
+    checks = [check for check in data.checks if check.status != "pass"]
+    return sorted(checks, key=lambda check: WORST_FIRST.index(check.status))
+
+
+# --- the verdict, and what a pass needs ---
+
+
+def _reason(data: ReportData) -> str:
+    """Say why the verdict is what it is."""
+    statuses = [check.status for check in data.checks]
+    failed = [check for check in data.checks if check.status == "fail"]
+    if failed:
+        others = len(failed) - 1
+        more = ""
+        if others:
+            more = f" So {'does' if others == 1 else 'do'} {others} more."
+        return f"{title_of(data, failed[0].id)} fails: {failed[0].text}{more}"
+    parts = []
+    if unmeasured := statuses.count("not_measured"):
+        parts.append(f"{unmeasured} {'was' if unmeasured == 1 else 'were'} not measured")
+    if undecided := statuses.count("review"):
+        parts.append(f"{undecided} {'needs' if undecided == 1 else 'need'} a decision by people")
+    if not parts:
+        return "Every check passed, and people have answered what only they can."
+    return f"No check fails; of {counted(len(statuses), 'check')}, {' and '.join(parts)}."
+
+
+def _for_a_pass(data: ReportData) -> str:
+    """Say in one sentence what is missing for a pass; nothing where there is nothing."""
+    parts = []
+    failed = [check for check in data.checks if check.status == "fail"]
+    if failed:
+        parts.append(f"settle what fails ({counted(len(failed), 'check')})")
+    parts += [_filled(data, step["do"], checks) for step, checks in _needed(data)]
+    undecided = [check for check in _without_step(data) if check.status != "fail"]
+    if undecided:
+        names = ", ".join(title_of(data, check.id) for check in undecided)
+        parts.append(f"see what the report says of {names}")
+    if not parts:
+        return ""
+    *others, last = parts
+    return f"For a pass: {', '.join(others)} and {last}." if others else f"For a pass: {last}."
+
+
+def _needed(data: ReportData) -> list[tuple[Mapping[str, Any], list[CheckResult]]]:
+    """Return the steps that settle checks which do not pass, each with these checks."""
+    checks = open_checks(data)
+    by_step = [
+        (step, [check for check in checks if check.step == step["id"]]) for step in load("steps")
+    ]
+    return [(step, settled) for step, settled in by_step if settled]
+
+
+def _without_step(data: ReportData) -> list[CheckResult]:
+    """Return the checks that do not pass and that only people can settle."""
+    known = {step["id"] for step in load("steps")}
+    return [check for check in open_checks(data) if check.step not in known]
+
+
+def _filled(data: ReportData, text: str, checks: Sequence[CheckResult]) -> str:
+    """Fill in what a step is about: the experiment, the command of this report, checks, questions.
+
+    Where several experiments or none were read, a word in capitals stands for the name.
+    """
+    names = {run["experiment"] for run in data.runs} - {""}
+    experiment = "EXPERIMENT"
+    if len(names) == 1:
+        experiment = shlex.quote(one_line(names.pop()))
+    return text.format_map(
+        {
+            "experiment": experiment,
+            "report": _command(data),
+            "inputs": _with_inputs(_command(data)),
+            "questions": counted(len(data.open_questions), "open question"),
+            "limits": ", ".join(_LIMITS.get(check.id, check.id) for check in checks),
+        }
+    )
+
+
+def _command(data: ReportData) -> str:
+    """Return the command that makes the report again, without the default."""
+    return data.report["command"].replace(" --edition internal", "")
+
+
+def _with_inputs(command: str) -> str:
+    """Return the commands that write the form for answers, unless there is one, and use it."""
+    if "--inputs" in command:
+        return f"{command} -o report.html"
+    return f"cfk report --template inputs.yaml\n{command} --inputs inputs.yaml -o report.html"
+
+
+_LIMITS = {"dp_budget": "epsilon"}
+"""Names of thresholds, for checks that have another one."""
+
+
+# --- three figures ---
+
+
+def _people(data: ReportData) -> Tile:
+    """Return k or, of prototypes alone, epsilon."""
+    guarantee = data.report["not_covered"][0]
+    k = next((check for check in data.checks if check.id == "k_min"), None)
+    if k is None:
+        return Tile(title_of(data, "epsilon"), shown(data.metric("epsilon")), (guarantee,))
+    names = on_record(", ".join(data.policy["guarantees"]))
+    asked = f"The policy asks for at least {shown(k.threshold, 'count')} (guarantee: {names})."
+    figure = shown(data.metric("k_min"), "count")
+    return Tile(title_of(data, "k_min"), figure, (asked, guarantee))
+
+
+def worst_attack(data: ReportData) -> Attack | None:
+    """Return the attack on what is released that most exceeded what it is compared with."""
+    attacks = [
+        attack
+        for attack in data.attacks
+        if attack.judged and attack.concerns and attack.id not in WITHOUT_EXPLANATIONS
+    ]
+    excess = {}
+    for place, attack in enumerate(attacks):
+        comparison = compared(attack)
+        if comparison is not None and comparison.over.value is not None:
+            excess[place] = comparison.over.value
+    if excess:
+        return attacks[max(excess, key=lambda place: excess[place])]
+    # of few attempts the external edition has a band alone
+    return next((attack for attack in attacks if attack.main.band), None)
+
+
+def _worst_attack(data: ReportData) -> Tile:
+    attack = worst_attack(data)
+    tally = _tally(data)
+    if attack is None:
+        nothing = Text.of(
+            Link("No attack was run", "#section-0"), ", so nothing is known of attackers who try."
+        )
+        lookup = data.metric("prosecutor_risk_max")
+        lines: list[Inline] = [nothing]
+        if lookup.measured:
+            chance = shown(lookup, "share")
+            lines.append(
+                f"Highest chance to name the right person by looking up who fits: {chance}."
+            )
+        return Tile(WORST_ATTACK, NOT_MEASURED_TEXT.capitalize(), (*lines, *tally))
+    figure, interval = apart(attack.main, "share")
+    baseline, _ = apart(attack.baseline, "share")
+    control, _ = apart(attack.control, "share")
+    name = Link(title_of(data, attack.id), "#table-attacks")
+    against = f"Baseline: {baseline}; control, people not trained on: {control}."
+    return Tile(WORST_ATTACK, figure, (Text.of(name, f": success{interval}."), against, *tally))
+
+
+def _tally(data: ReportData) -> list[str]:
+    """Say how many checks on attacks have each status; nothing if the report has none."""
+    statuses = [check.status for check in data.checks if check.id.startswith("attack_")]
+    order: tuple[Status, ...] = ("fail", "review", "pass", "not_measured")
+    counts = [
+        f"{statuses.count(status)} {STATUS_TEXTS[status]}" for status in order if status in statuses
+    ]
+    return [f"Checks on attacks: {', '.join(counts)}."] if counts else []
+
+
+def _cost(data: ReportData) -> Tile:
+    figure, interval = apart(data.metric("ncp_mean"), "share")
+    loss = (
+        f"of each column's range is given instead of one exact value, on average{interval}."
+        " Without protection: 0 %."
+    )
+    protected, raw = _distances(data, "distance from who asks")
+    beside = ""
+    if raw.measured:
+        beside = f"; without protection: {apart(raw)[0]}"
+    distance = f"Distance from the person who asks: {apart(protected)[0]}{beside}."
+    return Tile(title_of(data, "ncp_mean"), figure, (loss, distance))
+
+
+def apart(amount: Amount, unit: Unit = "number") -> tuple[str, str]:
+    """Write a figure, and separately its interval for use in a sentence."""
+    figure, _, interval = shown(amount, unit).partition(" (")
+    return figure, f" ({interval}" if interval else ""
+
+
+def _distances(data: ReportData, name: str) -> tuple[Amount, Amount]:
+    """Return what an audit measured of the policy, and of the raw explanations."""
+    comparison = data.distribution("comparison")
+    if comparison is None or name not in comparison.series:
+        return Amount(), Amount()
+    at = dict(zip(comparison.labels, comparison.series[name], strict=True))
+    return at.get("this policy", Amount()), at.get("no protection", Amount())
+
+
+# --- the rest in a few lines ---
+
+
+def _rest(data: ReportData) -> Iterator[Inline]:
+    """Yield sentences on what was released, whether it holds, for whom, and of when."""
+    counts: Mapping[str, Any] = data.releases
+    asked = shown(counts["asked"], "count")
+    released = shown(counts["released"], "count")
+    withheld = shown(counts["withheld"], "count")
+    figure = f"{released} of {asked} explanations released"
+    if counts["released"].band is not None:
+        figure = f"{asked} explanations asked for"
+    when = days_of(data.report["period"]) or "none in the period"
+    yield f"{figure}, {withheld} withheld ({when})."
+    yield _truth(data)
+    recipients = data.system.get("recipients")
+    if recipients:
+        pool = on_record(data.system.get("recipients_pool"), "open")
+        yield f"Recipients: {shortened(recipients)}. They can pool what they receive: {pool}."
+    else:
+        yield Text.of(Link("Nobody has said", "#section-12"), " who receives explanations.")
+    model = on_record(data.environment.get("model"))
+    explainers = on_record(", ".join(data.policy["generators"]))
+    yield f"Model: {shortened(model)}. Explainer: {shortened(explainers)}."
+    yield _facts(data)
+
+
+def _truth(data: ReportData) -> str:
+    mean, interval = apart(data.metric("pureness_mean"), "share")
+    least = shown(data.metric("pureness_min"), "share")
+    true_rate = data.metric("true_rate")
+    if not true_rate.measured:
+        true_rate, _ = _distances(data, "true for who asks")
+    return (
+        f"Truth (pureness): {mean}{interval} of the combinations in a range keep the promise on"
+        f" average, at least {least}; true for the person who asks: {apart(true_rate, 'share')[0]}."
+    )
+
+
+def _facts(data: ReportData) -> str:
+    period = data.report["period"]
+    since, until = (str(period[end] or "…")[:10] for end in ("since", "until"))
+    parts = []
+    if since != "…" or until != "…":
+        parts.append(f"Period asked for: {since} to {until}.")
+    if data.report["reason"]:
+        parts.append(f"Why this report: {shortened(data.report['reason'])}.")
+    parts.append(f"As of {str(data.report['as_of'] or 'no time on record')[:10]}.")
+    parts.append(f"Report {data.report['id']}.")
+    return " ".join(parts)
+
+
+def _picture(data: ReportData) -> Picture | None:
+    """Return how wide the ranges of one explanation are; None where no region was released."""
+    release = data.picture
+    if release is None:
+        return None
+    widest = sorted(release["attributes"], key=lambda each: -(each["share"].value or 0.0))
+    rows = []
+    for each in widest[:_MOST_WIDTHS]:
+        share = each["share"]
+        text = shown(share, "share") if share.value else "one value"
+        rows.append((each["attribute"], share.value or 0.0, text))
+    hidden = len(widest) - len(rows)
+    more = f" {hidden} more are in the data." if hidden else ""
+    people = shown(release["k"], "count")
+    return Picture(
+        caption=title_of(data, "picture"),
+        rows=rows,
+        note=(
+            f"The release of median loss, which {people} people fit. A full bar is the whole range"
+            f" of an attribute. Values are never shown.{more}"
+        ),
+    )
+
+
+# --- what to do next ---
+
+_POLICY_FILE = "policy.json"
+_HOW_TO_COPY = (
+    "Replace the names of files and the words in capitals. policy.json is the artifact"
+    " cfk/policy.json of a run. Set CFK_KEY to the key of the runs first."
+)
+_UNDECIDED = {"fail": "Settle", "not_measured": "Measure", "review": "Decide"}
+
+
+def _steps(data: ReportData) -> list[Step]:
+    """Return what to do next: what fails, then the steps that settle most, then decisions.
+
+    Commands are for the data holder, so the external edition has none.
+    """
+    found = [
+        *_to_settle(data, ("fail",)),
+        *_with_command(data),
+        *_to_settle(data, ("not_measured", "review")),
+    ]
+    if not found:
+        again = data.system.get("next_review")
+        when = f" by {again}." if again else " when something changes."
+        text = Text.of(Link("Make this report again", "#section-13"), when)
+        return [Step(text, _command(data))]
+    return found
+
+
+def _with_command(data: ReportData) -> Iterator[Step]:
+    is_internal = data.report["edition"] == "internal"
+    for step, checks in _needed(data):
+        do = _filled(data, step["do"], checks)
+        names = ", ".join(_short_title(data, check) for check in checks)
+        text = Text.of(Link(do[:1].upper() + do[1:], f"#check-{checks[0].id}"), f" ({names}).")
+        command = _filled(data, step["command"], checks) if is_internal else ""
+        yield Step(text, command)
+
+
+def _to_settle(data: ReportData, statuses: Sequence[Status]) -> Iterator[Step]:
+    """Yield what only people can settle; checks of which the same is said are one step."""
+    alike: dict[tuple[Status, str], list[CheckResult]] = {}
+    for check in _without_step(data):
+        if check.status in statuses:
+            alike.setdefault((check.status, check.text), []).append(check)
+    for (status, text), checks in alike.items():
+        names = ", ".join(_short_title(data, check) for check in checks)
+        link = Link(f"{_UNDECIDED[status]}: {shortened(names)}", f"#check-{checks[0].id}")
+        yield Step(Text.of(link, f". {shortened(text)}"))
+
+
+def _short_title(data: ReportData, check: CheckResult) -> str:
+    return title_of(data, check.id).removeprefix("Attack: ")
