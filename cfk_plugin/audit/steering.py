@@ -368,8 +368,13 @@ def _ask_as_candidates(setting: Setting, ask: Ask) -> Struck:
         n_queries=int(is_spoiled.sum()),
         n_answered=n_answered,
     )
+    people = releases.people(left)
+    has_somebody = people > 0
     figures = {
-        **crowd_figures(releases.people(left), setting.k, "k_steered"),
+        # A release of which everybody was struck out, the right person too, says nothing of
+        # anybody. Counted as 0 people, it would look worse than one of which a person is left.
+        **crowd_figures(people[has_somebody], setting.k, "k_steered"),
+        "nobody_left": mean(~has_somebody),
         "right_survives": mean(chances > 0),
         "not_spoiled": 1 - mean(is_spoiled),
     }

@@ -142,10 +142,10 @@ def audit_linkage(
     with progress_bar("attacking", console(stderr=True)) as told:
         report = run_linkage_audit(setting, names, simulations=simulations, progress=told)
     place.keep(report)
+    _say_checks(report)
     _show(report.results, lambda result: (_KEY[result.attack],))
     _say_steering(report.results)
     _explain(report.results)
-    _say_checks(report)
     return opt.EXIT[report.verdict]
 
 
@@ -179,6 +179,11 @@ def _say_steering(results: Sequence[AuditResult]) -> None:
                     f"chance {chance:.3f} in {n:.0f} attempts, look-up {lookup:.3f};"
                     f" {answered:.0%} of queries answered"
                 )
+                if name == "candidates" and figures["nobody_left"]:
+                    reached += (
+                        f"; in {figures['nobody_left']:.0%} of the releases everybody was struck"
+                        " out, the right person too, so nobody was named"
+                    )
             say(f"steering, {name}: {reached}")
 
 
@@ -197,15 +202,16 @@ def _say_worst(finished: Sequence[FinishedAudit]) -> None:
 
 
 def _say_checks(report: AuditReport) -> None:
-    say("")
-    for check in report.checks:
-        said = "not tested" if check.value is None else f"{check.value:g} people"
-        say(f"{check.name}: {said}, promised at least {check.needed}")
+    """Show the verdict, and what it is about: the numbers that the guarantee promises."""
     say(
         f"[bold]{report.verdict}[/]: {report.released} of {report.asked} released, guarantee "
         f"{report.policy['guarantee']}, k = {report.policy['k']}",
         markup=True,
     )
+    for check in report.checks:
+        said = "not tested" if check.value is None else f"{check.value:g} people"
+        say(f"{check.name}: {said}, promised at least {check.needed}")
+    say("")
 
 
 @command(

@@ -169,7 +169,8 @@ def test_what_a_guarantee_promises_holds(guarantee: str) -> None:
     assert (found["verdict"], found["policy"]["guarantee"]) == ("pass", guarantee)
     assert [one["attack"] for one in found["results"]] == list(ATTACKS)
     assert all(f"{name}: " in result.stdout for name in ATTACKS)
-    assert f"pass: 6 of 6 released, guarantee {guarantee}, k = 5" in result.stdout
+    verdict = f"pass: 6 of 6 released, guarantee {guarantee}, k = 5"
+    assert result.stdout.splitlines()[0] == verdict
     controls = {one["attack"]: one["control"] for one in found["results"]}
     assert controls["linkage"]["n"] > 0
     assert controls["steering"] is None
@@ -185,6 +186,8 @@ def test_steering_shows_each_of_its_attacks_beside_a_look_up() -> None:
             said = f"chance {figures[f'{name}_success']:.3f} in {n:.0f} attempts, look-up"
         assert f"steering, {name}: {said}" in shown
     assert figures["pose_attempts"] > 0
+    assert figures["nobody_left"] > 0
+    assert f"in {figures['nobody_left']:.0%} of the releases everybody was struck out" in shown
 
 
 def test_people_in_groups_without_an_entry_are_told_of_once(

@@ -4,6 +4,7 @@ guarantees promise.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -180,6 +181,19 @@ def test_steering_asks_as_each_candidate_and_strikes_out_whose_answer_differs() 
     )
     assert found["candidates_lookup"] == pytest.approx(1 / 3)
     assert (found["candidates_attempts"], found["candidates_answered"]) == (1, 1)
+
+
+def test_of_a_release_that_struck_out_everybody_no_number_of_people_is_said() -> None:
+    one = of_paper()
+    gina = toy.TABLE.loc[toy.TABLE["Name"] == "Gina", toy.FEATURES]
+
+    def other(queries: pd.DataFrame) -> Any:
+        return one.anonymizer.transform(pd.concat([gina] * len(queries), ignore_index=True))
+
+    found = steering(one, other).figures
+    assert (found["right_survives"], found["nobody_left"]) == (0, 1)
+    assert math.isnan(found["k_steered_min"])  # 0 would look worse than 1, which names a person
+    assert steering(one).figures["nobody_left"] == 0
 
 
 def test_people_outside_of_the_table_are_the_control() -> None:
