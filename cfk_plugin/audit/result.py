@@ -11,8 +11,10 @@ from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
+from markupsafe import Markup
 from numpy.typing import ArrayLike, NDArray
 
+from cfk_plugin.data.display import card, facts, number, table
 from cfk_plugin.data.policy import PrivacyPolicy, promised
 from cfk_plugin.errors import InputError
 from cfk_plugin.metrics.intervals import (
@@ -246,6 +248,15 @@ SCHEMA_VERSION = 1
 """Version of the layouts of `to_json`."""
 
 
+_STAR = f"* {NO_BETTER}."
+
+
+def _interval(rate: Rate) -> str:
+    if math.isnan(rate.value):
+        return "nothing to attack"
+    return f"{rate.value:.3g} ({rate.low:.3g}–{rate.high:.3g})"
+
+
 class _Results(Figures, LoggedReport):
     __slots__ = ()
     results: tuple[AuditResult, ...]
@@ -262,6 +273,20 @@ class _Results(Figures, LoggedReport):
     def to_frame(self) -> pd.DataFrame:
         """See `cfk_plugin.audit.to_frame`."""
         return to_frame(self.results)
+
+    def _table(self) -> Markup:
+        """Return the success of each attack beside its baseline and control, for notebooks."""
+        rows = [
+            (
+                result.attack if result.worked else f"{result.attack} *",
+                _interval(result.main),
+                number(result.baseline.value),
+                "–" if result.control is None else number(result.control.value),
+                f"{result.n:,}",
+            )
+            for result in self.results
+        ]
+        return table(("attack", "success (95 %)", "baseline", "control", "cases"), rows)
 
     def _contents_as(
         self, artifact: str, params: Mapping[str, Any], tags: dict[str, str]
@@ -298,6 +323,18 @@ class AuditReport(_Results):
         """
         holds = {check.holds for check in self.checks}
         return "fail" if False in holds else "review" if None in holds else "pass"
+
+    def _repr_html_(self) -> str:
+        """Return the verdict, what it is about, and all attacks, for notebooks."""
+        promised_counts = {
+            each.name: "not tested"
+            if each.value is None
+            else f"{each.value:g} people, promised at least {each.needed}"
+            for each in self.checks
+        }
+        title = f"Audit: {self.verdict}, k = {self.policy['k']}, {self.policy['guarantee']}"
+        released = f"{self.released} of {self.asked} released."
+        return card(title, released, facts(promised_counts), self._table(), note=_STAR)
 
     def to_dict(self) -> dict[str, Any]:
         about = {"schema_version": SCHEMA_VERSION, "kind": "linkage", "verdict": self.verdict}
@@ -345,6 +382,10 @@ class AttackReport(_Results):
     policy: Mapping[str, Any] | None = None  # settings of the policy that protected, if any
     population: str | None = None  # keyed fingerprint, if one was protected
     seconds: float = 0.0  # how long it took
+
+    def _repr_html_(self) -> str:
+        """Return all attacks, for notebooks."""
+        return card(f"Audit of {self.subject}: {self.kind}", self._table(), note=_STAR)
 
     @property
     def worst(self) -> AuditResult | None:

@@ -25,7 +25,9 @@ _STYLE = Markup(
     " td{text-align:left!important;padding:.1em 1em .1em"
     " 0;vertical-align:top;border:0;background:none;white-space:nowrap}.cfk"
     " .cfk-wide{white-space:normal}.cfk small,.cfk s{opacity:.75}.cfk"
-    " mark{background:#8883;color:inherit;font-weight:600;padding:0 .25em;border-radius:3px}"
+    " mark{background:#8883;color:inherit;font-weight:600;padding:0 .25em;border-radius:3px}.cfk"
+    " ol{margin:.2em 0;padding-left:1.6em}.cfk pre{margin:.1em 0"
+    " .3em;color:inherit;font-size:12px;white-space:pre-wrap;user-select:all}"
 )
 _BARS, _TALL, _WIDE = 24, 26, 7  # bars of a picture at most; pixels
 _LONG = 60  # characters of a cell that is broken into lines
@@ -67,6 +69,13 @@ def _cells(tag: str, cells: Sequence[object], last: int = 1) -> Markup:
         )
         for cell, span in zip(cells, spans, strict=True)
     )
+
+
+def number(value: float) -> str:
+    """Write a figure with three digits; a whole number as it is, and a dash if there is none."""
+    if isinstance(value, (int, np.integer)):
+        return f"{value:,}"
+    return "–" if np.isnan(value) else f"{value:.3g}"
 
 
 def marked(text: str, before: str | None = None) -> Markup:

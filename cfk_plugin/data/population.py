@@ -70,6 +70,23 @@ class RiskProfile:
     people: int
     classes: int
 
+    def _repr_html_(self) -> str:
+        """Return the same in words, for notebooks."""
+        rows = {
+            "people": f"{self.people:,}",
+            "different combinations of quasi-identifiers": f"{self.classes:,}",
+            "alone with theirs": share(self.unique),
+            f"with fewer than {self.k - 1} others": share(self.below_k),
+        }
+        return card(
+            f"Risk before protection, k = {self.k}",
+            facts(rows),
+            note=(
+                f"Shares of the people. Whoever knows the quasi-identifiers of somebody with fewer"
+                f" than {self.k - 1} others finds fewer than {self.k} people."
+            ),
+        )
+
 
 _NOBODYS_PLACE = (
     "a sealed catalogue does not say who is where; ask the population that it was sealed from"

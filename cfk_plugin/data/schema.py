@@ -18,6 +18,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from pandas.api import types
 
+from cfk_plugin.data.display import card, table
 from cfk_plugin.data.misreadings import warn_of_misreadings
 from cfk_plugin.data.personal import personal_columns
 from cfk_plugin.data.region import to_text
@@ -485,6 +486,31 @@ def _edges(bins: Sequence[Any], name: str) -> tuple[float, ...]:
     return tuple(_exact_number(edge, name) for edge in bins) if found else ()
 
 
+_CHANGES_SHOWN: Mapping[Change, str] = {
+    "any": "yes",
+    "never": "no",
+    "increase": "upwards only",
+    "decrease": "downwards only",
+}
+
+
+def _domain_shown(attribute: Attribute) -> str:
+    """Say in words what is declared of an attribute's values."""
+    if attribute.role not in _FEATURES:
+        return "–"
+    if attribute.hierarchy is not None:
+        return f"declared: hierarchy of {len(attribute.hierarchy.leaves)}"
+    for listed, name in ((attribute.levels, "levels"), (attribute.categories, "categories")):
+        if listed is not None:
+            return f"declared: {len(listed)} {name}"
+    if attribute.bins is not None:
+        return f"declared: {len(attribute.bins) - 1} bins"
+    if attribute.bounds is not None:
+        return "declared: bounds"
+    # Regions are made of quasi-identifiers alone, so only their ranges can follow from rows.
+    return "read from the rows" if attribute.role == "quasi-identifier" else "not declared"
+
+
 @dataclass(frozen=True)
 class Schema:
     """Roles and kinds of all columns of a training table. Build it with `Schema.from_frame`.
@@ -700,6 +726,22 @@ class Schema:
     def __repr__(self) -> str:
         named = {role: ", ".join(self.names(role)) for role in get_args(Role)}
         return f"Schema({'; '.join(f'{role}: {names}' for role, names in named.items() if names)})"
+
+    def _repr_html_(self) -> str:
+        """Return what is declared of each column, for notebooks; no value of it."""
+        rows = [
+            (each.name, each.role, each.kind, _CHANGES_SHOWN[each.change], _domain_shown(each))
+            for each in self.attributes
+        ]
+        return card(
+            f"Schema of {len(rows)} columns",
+            table(("column", "role", "kind", "a person can change it", "its values"), rows),
+            note=(
+                "Quasi-identifiers are generalised; identifiers, the subject key and the target"
+                " never leave. Values that are read from the rows let a range follow from one"
+                " person: declare bounds or categories."
+            ),
+        )
 
     @cached_property
     def _by_name(self) -> dict[str, Attribute]:

@@ -6,12 +6,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from math import isnan
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
+from cfk_plugin.data.display import card, facts, number, share
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import to_text
 from cfk_plugin.data.values import is_numeric, to_numbers
@@ -213,6 +215,16 @@ class Risk:
     highest: float
     mean: float
     at_risk: float  # share of the releases whose risk exceeds the threshold
+
+    def _repr_html_(self) -> str:
+        """Return the same in words, for notebooks."""
+        rows = {
+            "highest": number(self.highest),
+            "mean": number(self.mean),
+            "releases above the threshold": "–" if isnan(self.at_risk) else share(self.at_risk),
+        }
+        note = "Risk of a release: the chance to name the right one of the people who fit it."
+        return card("Risk of re-identification", facts(rows), note=note)
 
 
 def prosecutor_risk(class_sizes: Iterable[int], threshold: float = 0.2) -> Risk:

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeGuard, overload
 
 import numpy as np
 import pandas as pd
+from markupsafe import Markup
 
-from cfk_plugin.data.display import card, marked, table
+from cfk_plugin.data.display import card, marked, number, table
 from cfk_plugin.data.intake import require_features
 from cfk_plugin.data.policy import ALREADY_DESIRED
 from cfk_plugin.data.region import (
@@ -59,6 +60,10 @@ name.
 
 _MISSING = "missing"
 _MOST_SHOWN = 20
+_FIGURES_OF_REGIONS = (
+    "k: people who fit. NCP: share of the columns' ranges that is given instead of one value."
+    " Pureness: share of the combinations that lead to the outcome."
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -189,6 +194,48 @@ def _is_own(value: Any, given: Any) -> bool:
     return bool(to_number(part.low) <= to_number(given) <= to_number(part.high))
 
 
+class Summary(dict[str, Any]):
+    """The figures of `Explanations.summary`: a dict that a notebook shows as a table."""
+
+    def _repr_html_(self) -> str:
+        """Return the main figures in words, and the others by name."""
+        rows = [
+            (number(self[name]), text, Markup("<small>{}</small>").format(name))
+            for name, text in _IN_WORDS.items()
+            if self.get(name) is not None
+        ]
+        reasons = ", ".join(f"{reason} {n}" for reason, n in self.get("reasons", {}).items())
+        if reasons:
+            rows.append(("", f"withheld for {reasons}", Markup("<small>reasons</small>")))
+        others = [
+            name
+            for name, value in self.items()
+            if name not in (*_IN_WORDS, "reasons") and value is not None
+        ]
+        return card(
+            "Summary", table((), rows), note=f"Also: {', '.join(others)}." if others else ""
+        )
+
+
+_IN_WORDS: Mapping[str, str] = {
+    "asked": "explanations asked for",
+    "released": "released",
+    "withheld": "withheld",
+    "prototypes": "prototypes",
+    "k_min": "fewest people behind an explanation",
+    "k_worst_min": "fewest people left for any attacker that was counted",
+    "prosecutor_risk_max": "highest risk of a look-up",
+    "ncp_mean": "cost: information loss, mean",
+    "pureness_mean": "truth: pureness, mean",
+    "pureness_min": "truth: pureness, lowest",
+    "native_rate": "raw counterfactuals that were training rows, share",
+    "released_native": "released with too few people, which must be 0",
+    "epsilon": "epsilon",
+    "delta": "delta",
+}
+"""Figures that a notebook shows first, and what they say."""
+
+
 SCHEMA_VERSION = 1
 
 
@@ -294,21 +341,23 @@ class Explanations(HostOnly, Sequence[Entry]):
         """Return a table of what was released; it shows the person's own values only after
         `compare`.
         """
-        figures = (
-            ("k", "ncp", "pureness")
-            if not isinstance(self.policy, PrototypePolicy)
-            else ("epsilon",)
-        )
+        figures: tuple[str, ...] = ("k", "ncp", "pureness")
+        meaning = _FIGURES_OF_REGIONS
+        if isinstance(self.policy, PrototypePolicy):
+            figures = ("epsilon",)
+            meaning = "epsilon: the privacy budget that they were drawn with."
         rows = [self._shown(entry, figures) for entry in self._entries[:_MOST_SHOWN]]
-        note = f"{len(self) - len(rows):,} more are not shown. " if len(self) > len(rows) else ""
-        note += (
-            ""
-            if self._before is not None
-            else "compare(queries) marks what changes, where queries may be shown."
-        )
-        head = ("query", *self.columns, *(name.replace("ncp", "NCP") for name in figures))
+        notes = [meaning]
+        if len(self) > len(rows):
+            notes.append(f"{len(self) - len(rows):,} more are not shown.")
+        if self._before is None:
+            notes.append("compare(queries) marks what changes, where queries may be shown.")
+        # Figures stand before the features, so that a wide table does not hide them.
+        head = ("query", *(name.replace("ncp", "NCP") for name in figures), *self.columns)
         return card(
-            f"{counted(len(self), 'explanation')}: {self._counts()}", table(head, rows), note=note
+            f"{counted(len(self), 'explanation')}: {self._counts()}",
+            table(head, rows),
+            note=" ".join(notes),
         )
 
     def _shown(self, entry: Entry, figures: Sequence[str]) -> list[object]:
@@ -330,8 +379,8 @@ class Explanations(HostOnly, Sequence[Entry]):
         ]
         return [
             entry.query,
-            *values,
             *(f"{getattr(entry.certificate, name):.3g}" for name in figures),
+            *values,
         ]
 
     def compare(self, queries: pd.DataFrame) -> Explanations:
@@ -557,13 +606,14 @@ class Explanations(HostOnly, Sequence[Entry]):
             for entry in self.generalized
         ]
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> Summary:
         """Return the figures of the whole set, which `docs/reference/metrics.md` defines.
 
         Returns
         -------
-        dict
-            Counts (``asked``, ``released``, ``withheld``, ``reasons``, ``prototypes``);
+        Summary
+            A dict, which a notebook shows as a table. Counts (``asked``, ``released``,
+            ``withheld``, ``reasons``, ``prototypes``);
             ``withheld_rate`` of those who needed an answer, which leaves out ``already_desired``;
             figures of the released regions, None over none; rates of what detection found;
             ``released_native``, which must be 0; ``epsilon`` and ``delta`` of all prototypes
@@ -580,7 +630,7 @@ class Explanations(HostOnly, Sequence[Entry]):
         # nobody is left without an answer whose outcome is the desired one already
         needed = len(self) - reasons[ALREADY_DESIRED]
         refused = len(self.withheld) - reasons[ALREADY_DESIRED]
-        return {
+        summary = {
             "asked": len(self),
             "released": len(self.released),
             "withheld": len(self.withheld),
@@ -595,6 +645,7 @@ class Explanations(HostOnly, Sequence[Entry]):
             "epsilon": None if proven is None else proven.epsilon,
             "delta": None if proven is None else proven.delta,
         }
+        return Summary(summary)
 
     def to_record(self) -> RunRecord:
         """Return what is logged of them, as plain values."""

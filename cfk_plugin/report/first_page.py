@@ -137,6 +137,7 @@ def _filled(data: ReportData, text: str, checks: Sequence[CheckResult]) -> str:
 
     Where several experiments or none were read, a word in capitals stands for the name.
     """
+    limits = [_LIMITS.get(check.id, check.id) for check in checks]
     names = {run["experiment"] for run in data.runs} - {""}
     experiment = "EXPERIMENT"
     if len(names) == 1:
@@ -147,7 +148,8 @@ def _filled(data: ReportData, text: str, checks: Sequence[CheckResult]) -> str:
             "report": _command(data),
             "inputs": _with_inputs(_command(data)),
             "questions": counted(len(data.open_questions), "open question"),
-            "limits": ", ".join(_LIMITS.get(check.id, check.id) for check in checks),
+            "limits": ", ".join(limits),
+            "limits_to_set": ", ".join(f"{name}: NUMBER" for name in limits),
         }
     )
 

@@ -25,6 +25,7 @@ from cfk_plugin.audit import (
     run_linkage_audit,
     to_frame,
 )
+from cfk_plugin.audit.result import AttackReport
 from cfk_plugin.errors import InputError, NotFittedError, TrackingError
 from cfk_plugin.metrics import clopper_pearson
 
@@ -180,6 +181,24 @@ def test_a_setting_shows_nothing_and_refuses_to_be_pickled() -> None:
     with pytest.raises(InputError, match="refuses to be pickled") as caught:
         pickle.dumps(one)
     assert_no_canary(str(caught.value))
+
+
+def test_a_notebook_shows_the_verdict_first_and_every_attack() -> None:
+    found = run_linkage_audit(setting("reciprocal"), ["linkage", "inversion_own"])
+    html = found._repr_html_()
+    assert html.index(f"<b>Audit: {found.verdict}, k = ") < html.index("<table>")
+    for check in found.checks:
+        assert f"{check.value:g} people, promised at least {check.needed}" in html
+    for result in found:
+        star = "" if result.worked else " *"
+        assert f"<td>{result.attack}{star}</td>" in html
+    assert_no_canary(html)
+    nothing = run_linkage_audit(setting("reciprocal", TRAIN[~rich(TRAIN)].head(3)), ["linkage"])
+    assert "not tested" in nothing._repr_html_()
+    assert "nothing to attack" in nothing._repr_html_()
+    assert "nan" not in nothing._repr_html_()
+    report = AttackReport(kind="membership", subject="<b>", results=nothing.results, settings={})
+    assert "Audit of &lt;b&gt;: membership" in report._repr_html_()
 
 
 def test_attacks_are_chosen_by_name_and_progress_is_told() -> None:

@@ -247,6 +247,7 @@ def outputs(result: Explanations) -> Iterator[str]:
     stranger = {**dict.fromkeys(QUASI, 0), "town": "here", "seen": pd.Timestamp("2001-01-01")}
     stranger |= {"pay": 1, "debt": 1.0, "note": "x"}
     yield result._repr_html_() + result.policy._repr_html_() + result[1:]._repr_html_()
+    yield result.summary()._repr_html_()
     for entry in result:
         yield entry._repr_html_() + (
             entry.certificate._repr_html_() if entry.status == "released" else ""
@@ -327,6 +328,7 @@ def test_results(watch: Watch, way: str) -> None:
     anonymizer = KAnonymizer(**WAYS[way])
     assert_clean(anonymizer._repr_html_() + anonymizer.fit(POPULATION, model, 1)._repr_html_())
     assert_clean(POPULATION._repr_html_() + private._repr_html_())
+    assert_clean(POPULATION.schema._repr_html_() + POPULATION.risk_profile()._repr_html_())
     own = protect(Native(), **settings)
     assert len(watch.run(lambda: own.explain(QUERIES)).released) == len(QUERIES)
     native = own.generate_counterfactuals(QUERIES)

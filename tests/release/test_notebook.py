@@ -4,6 +4,7 @@ or a query.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from html.parser import HTMLParser
@@ -27,6 +28,7 @@ from cfk_plugin import (
 from cfk_plugin.data.display import profile, share
 from cfk_plugin.data.region import Part
 from cfk_plugin.errors import InputError
+from cfk_plugin.metrics import prosecutor_risk
 from prototyped import prototypes
 
 ODD = "<script>alert(1)</script>"
@@ -108,13 +110,14 @@ def test_one_explanation_is_not_said_to_be_several(
 
 def test_explanations_are_a_table_of_what_was_released(explanations: Explanations) -> None:
     head, *rows = Text(explanations._repr_html_()).rows
-    assert head == ["query", "age", "city", "pay", "k", "NCP", "pureness"]
+    assert head == ["query", "k", "NCP", "pureness", "age", "city", "pay"]  # k is in view first
     for entry, row in zip(explanations, rows, strict=True):
         if entry.status == "withheld":
             assert row == [str(entry.query), entry.text_for_operator()]
         else:
-            assert row[:4] == [str(entry.query), *(entry.cells()[name] for name in head[1:4])]
-            assert float(row[4]) == entry.certificate.k
+            assert row[0] == str(entry.query)
+            assert row[4:] == [entry.cells()[name] for name in head[4:]]
+            assert float(row[1]) == entry.certificate.k
     assert len(explanations.withheld) == 1
 
 
@@ -127,7 +130,7 @@ def test_what_was_before_is_shown_where_the_queries_are_said_to_be_public(
         if entry.status == "released":
             own = queries.loc[entry.query]
             is_new = not 50 < own["pay"] == entry.released["pay"]
-            assert row[3] == (
+            assert row[6] == (
                 f"{own['pay']} {entry.cells()['pay']}" if is_new else entry.cells()["pay"]
             )
             changed += is_new
@@ -176,6 +179,7 @@ def test_everything_is_escaped_small_and_without_a_colour_of_its_own(
         *explanations,
         *(e.certificate for e in explanations.generalized),
     ]
+    things += [explanations.summary(), population.schema, population.risk_profile()]
     for thing in (*things, private, population, anonymizer, fitted, explanations.policy):
         html = thing._repr_html_()
         Text(html)
@@ -187,7 +191,7 @@ def test_everything_is_escaped_small_and_without_a_colour_of_its_own(
 
 def test_prototypes_show_their_budget_and_no_people() -> None:
     result = prototypes()
-    assert Text(result._repr_html_()).rows[0][-1] == "epsilon"
+    assert Text(result._repr_html_()).rows[0][1] == "epsilon"
     assert {"epsilon", "covers"} <= {
         row[0] for row in Text(result.prototypes[0]._repr_html_()).rows
     }
@@ -222,6 +226,54 @@ def test_a_population_says_how_exposed_its_people_are(
         "over 99 %",
         "100 %",
     ]
+
+
+def test_a_risk_profile_says_the_same_of_any_k(population: Population) -> None:
+    profile = population.risk_profile(5)
+    rows = dict(Text(profile._repr_html_()).rows)
+    assert rows["people"] == "200"
+    assert rows["alone with theirs"] == share(profile.unique)
+    assert rows["with fewer than 4 others"] == share(profile.below_k)
+    shown = dict(Text(prosecutor_risk([4, 5, 20])._repr_html_()).rows)
+    assert shown == {
+        "highest": "0.25",
+        "mean": "0.167",
+        "releases above the threshold": share(1 / 3),
+    }
+    assert "nan" not in prosecutor_risk([])._repr_html_()
+
+
+def test_a_schema_says_what_is_declared_and_shows_no_value(train: pd.DataFrame) -> None:
+    settings: dict[str, Any] = {
+        "quasi_identifiers": ["age", "city"],
+        "immutable": ["city"],
+        "monotone": {"age": "increase"},
+        "bounds": {"age": (18, 99)},
+    }
+    html = Schema.from_frame(train, **settings)._repr_html_()
+    assert Text(html).rows[1:] == [
+        ["age", "quasi-identifier", "numeric", "upwards only", "declared: bounds"],
+        ["city", "quasi-identifier", "nominal", "no", "read from the rows"],
+        ["pay", "other", "numeric", "yes", "not declared"],
+    ]
+    declared = Schema.from_frame(
+        train, **settings, categories={"city": ["Antwerp", "Ghent", ODD]}
+    )._repr_html_()
+    assert Text(declared).rows[2][-1] == "declared: 3 categories"
+    assert "Antwerp" not in declared
+
+
+def test_a_summary_is_a_dict_that_a_notebook_shows_as_a_table(explanations: Explanations) -> None:
+    summary = explanations.summary()
+    assert json.loads(json.dumps(summary)) == summary
+    html = summary._repr_html_()
+    shown = {row[2]: row[0] for row in Text(html).rows}
+    assert (shown["asked"], shown["released"], shown["withheld"]) == ("4", "3", "1")
+    assert int(shown["k_min"]) == summary["k_min"]
+    assert shown["ncp_mean"] == f"{summary['ncp_mean']:.3g}"
+    assert "epsilon" not in shown  # None says nothing
+    missing = [name for name, value in summary.items() if value is not None and name not in html]
+    assert missing == []
 
 
 def brute_profile(

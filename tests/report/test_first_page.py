@@ -273,6 +273,7 @@ def options_of(words: list[str]) -> set[str]:
 
 def test_commands_of_steps_are_those_of_the_command_line_and_of_python() -> None:
     filled = {"experiment": "loans", "report": "cfk report --run 1", "limits": "ncp"}
+    filled |= {"limits_to_set": "ncp: NUMBER"}
     filled |= {"inputs": "cfk report --template inputs.yaml"}
     for step in load("steps"):
         command = step["command"].format_map(filled)
@@ -287,6 +288,14 @@ def test_commands_of_steps_are_those_of_the_command_line_and_of_python() -> None
             assert set(given) <= set(signature(PYTHON[name]).parameters), command
         else:
             assert set(yaml.safe_load(command)["thresholds"]) <= set(THRESHOLDS)
+
+
+def test_every_limit_that_nobody_set_has_a_line_of_its_own() -> None:
+    checks = [line(name, "review", step="limits") for name in ("attribute_disclosure", "dp_budget")]
+    ((_, text, command),) = steps(example(checks=checks, report={"verdict": "review"}))
+    assert text.startswith("Set a limit for attribute_disclosure, epsilon in inputs.yaml")
+    wanted = {"attribute_disclosure": "NUMBER", "epsilon": "NUMBER"}
+    assert yaml.safe_load(command) == {"thresholds": wanted}
 
 
 def test_what_somebody_copies_names_the_experiment_as_one_word() -> None:
