@@ -101,20 +101,30 @@ def _reason(data: ReportData) -> str:
 
 
 def _for_a_pass(data: ReportData) -> str:
-    """Say in one sentence what is missing for a pass; nothing where there is nothing."""
+    """Say what is missing for a pass, and which checks stay a review; "" where nothing is."""
     parts = []
-    failed = [check for check in data.checks if check.status == "fail"]
-    if failed:
-        parts.append(f"settle what fails ({counted(len(failed), 'check')})")
+    n_failed = sum(check.status == "fail" for check in data.checks)
+    if n_failed:
+        parts.append(f"settle what fails ({counted(n_failed, 'check')})")
     parts += [_filled(data, step["do"], checks) for step, checks in _needed(data)]
-    undecided = [check for check in _without_step(data) if check.status != "fail"]
-    if undecided:
-        names = ", ".join(title_of(data, check.id) for check in undecided)
-        parts.append(f"see what the report says of {names}")
-    if not parts:
-        return ""
+    others = _without_step(data)
+    unmeasured = [_short_title(data, check) for check in others if check.status == "not_measured"]
+    if unmeasured:
+        parts.append(f"measure {', '.join(unmeasured)}")
+    sentences = []
+    if parts:
+        sentences.append(f"For a pass: {_listed(parts)}.")
+    judged = [_short_title(data, check) for check in others if check.status == "review"]
+    if judged:
+        sentences.append(f"Only people can judge {', '.join(judged)}: this stays a review.")
+    return " ".join(sentences)
+
+
+def _listed(parts: Sequence[str]) -> str:
+    if len(parts) <= 2:
+        return " and ".join(parts)
     *others, last = parts
-    return f"For a pass: {', '.join(others)} and {last}." if others else f"For a pass: {last}."
+    return f"{'; '.join(others)}; and {last}"
 
 
 def _needed(data: ReportData) -> list[tuple[Mapping[str, Any], list[CheckResult]]]:
@@ -138,6 +148,8 @@ def _filled(data: ReportData, text: str, checks: Sequence[CheckResult]) -> str:
     Where several experiments or none were read, a word in capitals stands for the name.
     """
     limits = [_LIMITS.get(check.id, check.id) for check in checks]
+    stated = [guarantee.removeprefix("dp-") for guarantee in data.policy["guarantees"]]
+    owners = sorted({_OWNERS[guarantee] for guarantee in stated if guarantee in _OWNERS})
     names = {run["experiment"] for run in data.runs} - {""}
     experiment = "EXPERIMENT"
     if len(names) == 1:
@@ -145,6 +157,8 @@ def _filled(data: ReportData, text: str, checks: Sequence[CheckResult]) -> str:
     return text.format_map(
         {
             "experiment": experiment,
+            "against": ",".join(owners) or "catalogue",
+            "policy": "--epsilon EPSILON" if owners == ["dp"] else "--policy policy.json",
             "report": _command(data),
             "inputs": _with_inputs(_command(data)),
             "questions": counted(len(data.open_questions), "open question"),
@@ -165,6 +179,16 @@ def _with_inputs(command: str) -> str:
         return f"{command} -o report.html"
     return f"cfk report --template inputs.yaml\n{command} --inputs inputs.yaml -o report.html"
 
+
+_OWNERS = {
+    "lookup": "exact",
+    "reciprocal": "reciprocal",
+    "catalogue": "catalogue",
+    "pure": "dp",
+    "approximate": "dp",
+    "none": "dp",
+}
+"""Who answers in ``cfk audit --against``, by guarantee."""
 
 _LIMITS = {"dp_budget": "epsilon"}
 """Names of thresholds, for checks that have another one."""

@@ -17,6 +17,7 @@ from typer.main import get_command
 import reported
 from cfk_plugin import PrivacyPolicy, PrivacyReport, Schema, protect
 from cfk_plugin.cli import app
+from cfk_plugin.cli.audit import _AGAINST
 from cfk_plugin.dp.prototypes import DPPrototypes
 from cfk_plugin.report.data import Amount, load
 from cfk_plugin.report.inputs import THRESHOLDS
@@ -204,8 +205,8 @@ def test_one_sentence_says_what_is_missing_for_a_pass() -> None:
     assert one == "For a pass: give protect() a ledger."
     checks += [line("group_gap", "fail"), line("attack_linkage", "review")]
     assert for_a_pass(example(checks=checks, report={"verdict": "fail"})) == (
-        "For a pass: settle what fails (1 check), give protect() a ledger and see what the report says"
-        " of Attack: look up."
+        "For a pass: settle what fails (1 check) and give protect() a ledger. Only people can judge"
+        " look up: this stays a review."
     )
     assert for_a_pass(example(checks=[line("k_min")], report={"verdict": "pass"})) == ""
 
@@ -273,7 +274,7 @@ def options_of(words: list[str]) -> set[str]:
 
 def test_commands_of_steps_are_those_of_the_command_line_and_of_python() -> None:
     filled = {"experiment": "loans", "report": "cfk report --run 1", "limits": "ncp"}
-    filled |= {"limits_to_set": "ncp: NUMBER"}
+    filled |= {"limits_to_set": "ncp: NUMBER", "against": "catalogue", "policy": "--policy p.json"}
     filled |= {"inputs": "cfk report --template inputs.yaml"}
     for step in load("steps"):
         command = step["command"].format_map(filled)
@@ -304,6 +305,24 @@ def test_what_somebody_copies_names_the_experiment_as_one_word() -> None:
     assert "--experiment 'loans; rm -rf *'" in commands[0]
     two = [*runs, runs[0] | {"experiment": "others"}]
     assert "--experiment EXPERIMENT" in steps(example(runs=two))[0][2]
+
+
+@pytest.mark.parametrize(
+    ("guarantees", "words"),
+    [
+        (["reciprocal"], "--against reciprocal --policy policy.json"),
+        (["lookup", "catalogue"], "--against catalogue,exact --policy policy.json"),
+        (["dp-pure"], "--against dp --epsilon EPSILON"),
+    ],
+)
+def test_the_audit_that_somebody_copies_is_of_what_was_released(
+    guarantees: list[str], words: str
+) -> None:
+    """An audit of another guarantee would be a review; one of links would replace a full one."""
+    command = steps(example(policy={"guarantees": guarantees}))[0][2]
+    assert words in command
+    assert "--only membership,extraction,attribute_inference" in command
+    assert set(words.partition(" ")[2].split()[0].split(",")) <= set(_AGAINST)
 
 
 def test_the_edition_that_leaves_the_house_has_no_commands() -> None:
