@@ -251,10 +251,16 @@ SCHEMA_VERSION = 1
 _STAR = f"* {NO_BETTER}."
 
 
-def _interval(rate: Rate) -> str:
+def _row(result: AuditResult) -> tuple[str, ...]:
+    """Return a result as a row for notebooks; its attack has a star if it did not work."""
+    star = "" if result.worked else " *"
+    rate = result.main
+    success = f"{rate.value:.3g} ({rate.low:.3g}–{rate.high:.3g})"
     if math.isnan(rate.value):
-        return "nothing to attack"
-    return f"{rate.value:.3g} ({rate.low:.3g}–{rate.high:.3g})"
+        success = "nothing to attack"
+    control = "–" if result.control is None else number(result.control.value)
+    baseline = number(result.baseline.value)
+    return f"{result.attack}{star}", success, baseline, control, f"{result.n:,}"
 
 
 class _Results(Figures, LoggedReport):
@@ -276,17 +282,8 @@ class _Results(Figures, LoggedReport):
 
     def _table(self) -> Markup:
         """Return the success of each attack beside its baseline and control, for notebooks."""
-        rows = [
-            (
-                result.attack if result.worked else f"{result.attack} *",
-                _interval(result.main),
-                number(result.baseline.value),
-                "–" if result.control is None else number(result.control.value),
-                f"{result.n:,}",
-            )
-            for result in self.results
-        ]
-        return table(("attack", "success (95 %)", "baseline", "control", "cases"), rows)
+        head = ("attack", "success (95 %)", "baseline", "control", "cases")
+        return table(head, [_row(result) for result in self.results])
 
     def _contents_as(
         self, artifact: str, params: Mapping[str, Any], tags: dict[str, str]
@@ -326,15 +323,13 @@ class AuditReport(_Results):
 
     def _repr_html_(self) -> str:
         """Return the verdict, what it is about, and all attacks, for notebooks."""
-        promised_counts = {
-            each.name: "not tested"
-            if each.value is None
-            else f"{each.value:g} people, promised at least {each.needed}"
-            for each in self.checks
-        }
+        people = {}
+        for check in self.checks:
+            left = "not tested" if check.value is None else f"{check.value:g} people"
+            people[check.name] = f"{left}, promised at least {check.needed}"
         title = f"Audit: {self.verdict}, k = {self.policy['k']}, {self.policy['guarantee']}"
         released = f"{self.released} of {self.asked} released."
-        return card(title, released, facts(promised_counts), self._table(), note=_STAR)
+        return card(title, released, facts(people), self._table(), note=_STAR)
 
     def to_dict(self) -> dict[str, Any]:
         about = {"schema_version": SCHEMA_VERSION, "kind": "linkage", "verdict": self.verdict}

@@ -218,10 +218,11 @@ class Risk:
 
     def _repr_html_(self) -> str:
         """Return the same in words, for notebooks."""
+        at_risk = "–" if isnan(self.at_risk) else share(self.at_risk)
         rows = {
             "highest": number(self.highest),
             "mean": number(self.mean),
-            "releases above the threshold": "–" if isnan(self.at_risk) else share(self.at_risk),
+            "releases above the threshold": at_risk,
         }
         note = "Risk of a release: the chance to name the right one of the people who fit it."
         return card("Risk of re-identification", facts(rows), note=note)

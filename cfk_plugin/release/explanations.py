@@ -194,7 +194,7 @@ def _is_own(value: Any, given: Any) -> bool:
     return bool(to_number(part.low) <= to_number(given) <= to_number(part.high))
 
 
-class Summary(dict[str, Any]):
+class ExplanationSummary(dict[str, Any]):
     """The figures of `Explanations.summary`: a dict that a notebook shows as a table."""
 
     def _repr_html_(self) -> str:
@@ -212,9 +212,8 @@ class Summary(dict[str, Any]):
             for name, value in self.items()
             if name not in (*_IN_WORDS, "reasons") and value is not None
         ]
-        return card(
-            "Summary", table((), rows), note=f"Also: {', '.join(others)}." if others else ""
-        )
+        note = f"Also: {', '.join(others)}." if others else ""
+        return card("Summary", table((), rows), note=note)
 
 
 _IN_WORDS: Mapping[str, str] = {
@@ -606,12 +605,12 @@ class Explanations(HostOnly, Sequence[Entry]):
             for entry in self.generalized
         ]
 
-    def summary(self) -> Summary:
+    def summary(self) -> ExplanationSummary:
         """Return the figures of the whole set, which `docs/reference/metrics.md` defines.
 
         Returns
         -------
-        Summary
+        ExplanationSummary
             A dict, which a notebook shows as a table. Counts (``asked``, ``released``,
             ``withheld``, ``reasons``, ``prototypes``);
             ``withheld_rate`` of those who needed an answer, which leaves out ``already_desired``;
@@ -645,7 +644,7 @@ class Explanations(HostOnly, Sequence[Entry]):
             "epsilon": None if proven is None else proven.epsilon,
             "delta": None if proven is None else proven.delta,
         }
-        return Summary(summary)
+        return ExplanationSummary(summary)
 
     def to_record(self) -> RunRecord:
         """Return what is logged of them, as plain values."""

@@ -21,8 +21,8 @@ from cfk_plugin.report.render import (
     FirstPage,
     Inline,
     Link,
+    NextStep,
     Picture,
-    Step,
     Text,
     Tile,
     one_line,
@@ -42,6 +42,8 @@ _LONGEST_PASS = 420
 def first_page(data: ReportData) -> FirstPage:
     """Return what the first page says; every figure in it is in the data."""
     steps = _steps(data)
+    has_files = any(_POLICY_FILE in step.command for step in steps)
+    how_to_copy = _HOW_TO_COPY if has_files else ""
     return FirstPage(
         verdict=data.verdict,
         reason=shortened(_reason(data), _LONGEST_REASON),
@@ -50,7 +52,7 @@ def first_page(data: ReportData) -> FirstPage:
         rest=[*_rest(data)],
         picture=_picture(data),
         steps=steps,
-        how_to_copy=_HOW_TO_COPY if any(_POLICY_FILE in step.command for step in steps) else "",
+        how_to_copy=how_to_copy,
         not_covered=data.report["not_covered"][1:],  # the first is shown beside k
     )
 
@@ -88,13 +90,18 @@ def _reason(data: ReportData) -> str:
         others = len(failed) - 1
         more = ""
         if others:
-            more = f" So {'does' if others == 1 else 'do'} {others} more."
+            verb = "does" if others == 1 else "do"
+            more = f" So {verb} {others} more."
         return f"{title_of(data, failed[0].id)} fails: {failed[0].text}{more}"
     parts = []
-    if unmeasured := statuses.count("not_measured"):
-        parts.append(f"{unmeasured} {'was' if unmeasured == 1 else 'were'} not measured")
-    if undecided := statuses.count("review"):
-        parts.append(f"{undecided} {'needs' if undecided == 1 else 'need'} a decision by people")
+    unmeasured = statuses.count("not_measured")
+    if unmeasured:
+        verb = "was" if unmeasured == 1 else "were"
+        parts.append(f"{unmeasured} {verb} not measured")
+    undecided = statuses.count("review")
+    if undecided:
+        verb = "needs" if undecided == 1 else "need"
+        parts.append(f"{undecided} {verb} review")
     if not parts:
         return "Every check passed, and people have answered what only they can."
     return f"No check fails; of {counted(len(statuses), 'check')}, {' and '.join(parts)}."
@@ -150,6 +157,7 @@ def _filled(data: ReportData, text: str, checks: Sequence[CheckResult]) -> str:
     limits = [_LIMITS.get(check.id, check.id) for check in checks]
     stated = [guarantee.removeprefix("dp-") for guarantee in data.policy["guarantees"]]
     owners = sorted({_OWNERS[guarantee] for guarantee in stated if guarantee in _OWNERS})
+    policy = "--epsilon EPSILON" if owners == ["dp"] else f"--policy {_POLICY_FILE}"
     names = {run["experiment"] for run in data.runs} - {""}
     experiment = "EXPERIMENT"
     if len(names) == 1:
@@ -158,7 +166,7 @@ def _filled(data: ReportData, text: str, checks: Sequence[CheckResult]) -> str:
         {
             "experiment": experiment,
             "against": ",".join(owners) or "catalogue",
-            "policy": "--epsilon EPSILON" if owners == ["dp"] else "--policy policy.json",
+            "policy": policy,
             "report": _command(data),
             "inputs": _with_inputs(_command(data)),
             "questions": counted(len(data.open_questions), "open question"),
@@ -375,7 +383,7 @@ _HOW_TO_COPY = (
 _UNDECIDED = {"fail": "Settle", "not_measured": "Measure", "review": "Decide"}
 
 
-def _steps(data: ReportData) -> list[Step]:
+def _steps(data: ReportData) -> list[NextStep]:
     """Return what to do next: what fails, then the steps that settle most, then decisions.
 
     Commands are for the data holder, so the external edition has none.
@@ -389,21 +397,21 @@ def _steps(data: ReportData) -> list[Step]:
         again = data.system.get("next_review")
         when = f" by {again}." if again else " when something changes."
         text = Text.of(Link("Make this report again", "#section-13"), when)
-        return [Step(text, _command(data))]
+        return [NextStep(text, _command(data))]
     return found
 
 
-def _with_command(data: ReportData) -> Iterator[Step]:
+def _with_command(data: ReportData) -> Iterator[NextStep]:
     is_internal = data.report["edition"] == "internal"
     for step, checks in _needed(data):
         do = _filled(data, step["do"], checks)
         names = ", ".join(_short_title(data, check) for check in checks)
         text = Text.of(Link(do[:1].upper() + do[1:], f"#check-{checks[0].id}"), f" ({names}).")
         command = _filled(data, step["command"], checks) if is_internal else ""
-        yield Step(text, command)
+        yield NextStep(text, command)
 
 
-def _to_settle(data: ReportData, statuses: Sequence[Status]) -> Iterator[Step]:
+def _to_settle(data: ReportData, statuses: Sequence[Status]) -> Iterator[NextStep]:
     """Yield what only people can settle; checks of which the same is said are one step."""
     alike: dict[tuple[Status, str], list[CheckResult]] = {}
     for check in _without_step(data):
@@ -412,7 +420,7 @@ def _to_settle(data: ReportData, statuses: Sequence[Status]) -> Iterator[Step]:
     for (status, text), checks in alike.items():
         names = ", ".join(_short_title(data, check) for check in checks)
         link = Link(f"{_UNDECIDED[status]}: {shortened(names)}", f"#check-{checks[0].id}")
-        yield Step(Text.of(link, f". {shortened(text)}"))
+        yield NextStep(Text.of(link, f". {shortened(text)}"))
 
 
 def _short_title(data: ReportData, check: CheckResult) -> str:

@@ -151,7 +151,7 @@ MOST_STEPS = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class NextStep:
     """What to do next, and the command for it; "" where there is none."""
 
     text: Text
@@ -168,18 +168,18 @@ class FirstPage:
     tiles: Sequence[Tile]
     rest: Sequence[Inline]
     picture: Picture | None
-    steps: Sequence[Step]
+    steps: Sequence[NextStep]
     how_to_copy: str  # what somebody replaces in the commands; "" where there are none
     not_covered: Sequence[str]
 
     @property
-    def steps_on_page(self) -> Sequence[Step]:
+    def steps_on_page(self) -> Sequence[NextStep]:
         """The steps that fit one screen, and how many more there are."""
         more = len(self.steps) - MOST_STEPS
         if more <= 0:
             return self.steps
         rest = Text.of(Link(f"{more + 1} more", "#section-0"), ": see the checks.")
-        return [*self.steps[: MOST_STEPS - 1], Step(rest)]
+        return [*self.steps[: MOST_STEPS - 1], NextStep(rest)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -571,8 +571,8 @@ def _code(command: str) -> str:
     if not command:
         return ""
     lines = [one_line(line) for line in command.split("\n")]
-    runs = [len(run) for line in lines for run in re.findall("`+", line)]
-    fence = "`" * max(3, *(length + 1 for length in runs), 3)
+    runs = re.findall("`+", command)
+    fence = "`" * max([3, *(len(run) + 1 for run in runs)])
     return "".join(f"\n   {line}" for line in (fence, *lines, fence))
 
 
@@ -674,7 +674,7 @@ def render_cell(data: ReportData, first: FirstPage) -> str:
     )
 
 
-def _command(step: Step) -> Markup:
+def _command(step: NextStep) -> Markup:
     return Markup("<pre>{}</pre>").format(step.command) if step.command else Markup("")
 
 

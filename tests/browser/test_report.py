@@ -164,7 +164,7 @@ def test_a_first_report_with_many_commands_is_one_screen_and_one_sheet(
             getSelection().selectAllChildren(document.querySelector('.next pre'));
             return [getComputedStyle(command.parentElement).userSelect, getSelection().toString()]; }""")
         assert chosen[0] == "all"
-        assert chosen[1].startswith("cfk audit linkage train.csv ")
+        assert chosen[1].startswith("cfk audit people.csv ")
     with visit(started, address, width=A4, media="print") as found:
         boxes = found.page.evaluate(BOXES, FIRST_PAGE)
         assert max(bottom for _, _, _, bottom in boxes) <= A4_HIGH

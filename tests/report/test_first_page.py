@@ -187,7 +187,7 @@ def test_the_verdict_has_one_reason() -> None:
     )
     review = {"verdict": "review"}
     open_ = [line("k_min"), line("ncp", "review"), line("records", "not_measured")]
-    said = "No check fails; of 3 checks, 1 was not measured and 1 needs a decision by people."
+    said = "No check fails; of 3 checks, 1 was not measured and 1 needs review."
     assert reason(example(checks=open_, report=review)) == said
     passed = reason(example(checks=[line("k_min")], report={"verdict": "pass"}))
     assert passed == "Every check passed, and people have answered what only they can."
