@@ -419,6 +419,15 @@ def _inline(text: Inline) -> Markup:
             return Markup(" ").join(Markup("<wbr>").join(map(escape, each)) for each in parts)
 
 
+def _unbroken_options(command: str) -> Markup:
+    """Return a command whose options are not broken at their hyphens."""
+    words = [
+        Markup("<span>{}</span>").format(word) if word.startswith("-") else escape(word)
+        for word in command.split(" ")
+    ]
+    return Markup(" ").join(words)
+
+
 def _outside_links(table: TableBlock) -> list[Link]:
     """Return the outside links of a table, each target once; in print they go below it, as cells
     have no room.
@@ -452,6 +461,7 @@ def _environment() -> Environment:
     )
     environment.filters |= {
         "inline": _inline,
+        "command": _unbroken_options,
         "kind": lambda block: type(block).__name__,
         "outside_links": _outside_links,
         "percent": lambda share: f"{100 * min(max(share, 0.0), 1.0):.3g}%",
