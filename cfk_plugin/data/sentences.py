@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -27,8 +28,8 @@ class WordedChange:
     text : str
         "a loan term of 24 months instead of 48".
     size : float
-        From 0 to 1: how far a number is from the person's own, relative to the larger one. Another
-        category is 1. Sentences name large changes first.
+        From 0 to 1: how far a number is from the person's own, relative to the larger one; of a
+        date, relative to ten years. Another category is 1. Sentences name large changes first.
     can_be_chosen : bool
         Whether it is something that a person can choose, unlike an age.
     """
@@ -79,7 +80,8 @@ class Answer:
     pureness : float
         Share of the combinations in `parts` for which the answer is true; 1 for a single point.
     nobody_chooses : frozenset of str
-        Columns that say who a person is, such as age: they are never counted as changes.
+        Columns that say who a person is, such as age: the lead names them apart, and does not count
+        them.
     """
 
     parts: Mapping[str, Part]
@@ -227,10 +229,9 @@ def _notes(answer: Answer, wording: Wording) -> tuple[str, ...]:
         columns = language.join_names([wording.name(column) for column in answer.withheld])
         notes.append(language.frame("answers", "withheld_columns", columns=columns))
     if answer.pureness < 1:
-        share = language.unit("percent")
         # Rounded down: what is not quite always true must not be called 100 %.
-        percent = language.number(int(answer.pureness * 1000) / 10)
-        text = share.other.replace("{}", percent)
+        share = int(answer.pureness * 1000) / 10
+        text = language.unit("percent").other.replace("{}", language.number(share))
         notes.append(language.frame("answers", "part_of_combinations", share=text))
     return tuple(notes)
 
@@ -246,6 +247,8 @@ def _size(part: Part, own: Any) -> float:
     try:
         value = to_number(own)
     except (TypeError, ValueError):
+        return 1.0
+    if math.isnan(value):  # a text that is no number
         return 1.0
     near = low if value < low else high
     if not is_number(part.low):

@@ -27,12 +27,14 @@ LANGUAGE_VERSION = 1
 """Version of the format of a language's file."""
 
 MOST_NAMED = 3
-"""Most values of a set that a sentence names; it counts the others."""
+"""Values of a set that a sentence names before it counts the others, if these are two or more."""
 
 WHATEVER_WAS_ASKED = "*"
 """The key of `Wording.outcomes` for outcomes that have no words of their own."""
 
+_FOLDER = files("cfk_plugin") / "languages"
 _GROUPED_FROM = 5  # digits before the decimal point: 2019 and 4000 are written without a separator
+_SECONDS = re.compile(r"^(\d{2}:\d{2}):00(?=$|[+-])")  # seconds that are 0
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 _FRAMES = ("values", "changes", "outcomes", "answers", "withheld")
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
@@ -112,10 +114,10 @@ class Language:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Language):
             return NotImplemented
-        return self.sections == other.sections
+        return self.code == other.code and self.sections == other.sections
 
     def __hash__(self) -> int:
-        return hash(self.code)
+        return hash(json.dumps(dict(self.sections), sort_keys=True))
 
     def __repr__(self) -> str:
         return f"Language({self.code!r})"
@@ -147,7 +149,7 @@ class Language:
 
     def number(self, value: Any, unit: Unit = _WITHOUT_UNIT) -> str:
         """Write a number in full, without its unit: as it was released, never rounded."""
-        exact = Decimal(str(natural(value))) * unit.times
+        exact = Decimal(str(natural(value))) * unit.times or Decimal(0)  # not -0
         digits = format(exact, "f")
         whole, _, decimals = digits.partition(".")
         decimals = decimals.rstrip("0")
@@ -176,7 +178,7 @@ class Language:
         )
         if moment.tz is None and moment == moment.normalize():
             return str(day)
-        time = moment.isoformat(sep=" ").partition(" ")[2].removesuffix(":00")
+        time = _SECONDS.sub(r"\1", moment.isoformat(sep=" ").partition(" ")[2])
         words = {"day": moment.day, "month": dates["months"][moment.month - 1]}
         return str(dates["moment"].format(**words, year=moment.year, time=time))
 
@@ -206,14 +208,13 @@ class Language:
 @cache
 def shipped_languages() -> tuple[str, ...]:
     """Return the codes of the languages that come with the package."""
-    folder = files("cfk_plugin") / "languages"
-    names = [file.name for file in folder.iterdir()]
+    names = [file.name for file in _FOLDER.iterdir()]
     return tuple(sorted(name.removesuffix(".json") for name in names if name.endswith(".json")))
 
 
 @cache
 def _shipped(code: str) -> Language:
-    text = (files("cfk_plugin") / "languages" / f"{code}.json").read_text("utf-8")
+    text = (_FOLDER / f"{code}.json").read_text("utf-8")
     return _language_from(json.loads(text), f"language {code}")
 
 
@@ -241,22 +242,30 @@ def _language_from(content: Any, source: str) -> Language:
 
 
 def _check_placeholders(language: Language, source: str) -> None:
-    """Refuse a text with a placeholder that nothing fills, which would fail at the first answer."""
-    if language.code == "en":
-        return
-    english = _shipped("en")
-    for section in _FRAMES:
-        for name, frame in language.sections[section].items():
-            known = set(_PLACEHOLDER.findall(english.sections[section][name]))
+    """Refuse a text that cannot be filled, which would fail at the first answer."""
+    english = _english_frames()
+    frames = {name: language.sections[name] for name in _FRAMES}
+    frames["dates"] = {name: language.sections["dates"][name] for name in ("day", "moment")}
+    for section, texts in frames.items():
+        for name, text in texts.items():
+            english_text = english[section][name]
+            known = set(_PLACEHOLDER.findall(english_text))
             if {"outcome", "Outcome"} & known:
                 known |= {"outcome", "Outcome"}
-            unknown = set(_PLACEHOLDER.findall(frame)) - known
-            if unknown:
-                listed = ", ".join(f"{{{each}}}" for each in sorted(unknown))
+            is_one_too_many = text.count("{}") > english_text.count("{}")
+            has_stray_brace = bool(set("{}") & set(_PLACEHOLDER.sub("", text)))
+            if is_one_too_many or has_stray_brace or set(_PLACEHOLDER.findall(text)) - known:
+                places = " ".join(f"{{{each}}}" for each in sorted(known)) or "none"
                 raise SchemaError(
-                    f"{source}: {section}.{name} has {listed}, which nothing fills; the English"
-                    f" text has {', '.join(f'{{{each}}}' for each in sorted(known)) or 'none'}"
+                    f"{source}: {section}.{name} has places that nothing fills; the places of the"
+                    f" English text are: {places}"
                 )
+
+
+@cache
+def _english_frames() -> Mapping[str, Mapping[str, Any]]:
+    content: dict[str, Any] = json.loads((_FOLDER / "en.json").read_text("utf-8"))
+    return content
 
 
 def _text_keys(declared: Mapping[Any, str]) -> dict[str, str]:
@@ -417,10 +426,12 @@ class Wording:
         if isinstance(phrase, Mapping):
             return self._in_words(phrase, value)
         form = self.form_of_own(column)
-        if not isinstance(part, Interval):
-            return self._category(value)
         if form == "count":
             return self._counted_alone(value)
+        if not isinstance(part, Interval):
+            return self._category(value)
+        if part.levels is not None:
+            return self._quoted(value)
         if form == "measured" and is_number(value):
             unit = self.unit(column)
             number = self.language.number(value, unit)
@@ -498,6 +509,8 @@ class Wording:
         """Fill a phrase such as "{} open {loan|loans}"."""
         is_count = _PLURAL.search(phrase) is not None
         single = part.low if isinstance(part, Interval) and part.low == part.high else None
+        if isinstance(part, frozenset) and len(part) == 1:
+            single = next(iter(part))
         if node is not None:
             value = node
         elif is_count and single is not None and _is_count(single):
@@ -509,7 +522,7 @@ class Wording:
         return words.replace("{}", value)
 
     def _counted_alone(self, value: Any) -> str:
-        """Return a count without its noun: "three", "none"."""
+        """Return a count whose noun was said before, after the new value: "three", "none"."""
         if not _is_count(value):
             return self._alone(value)
         if value == 0:
@@ -517,7 +530,7 @@ class Wording:
         return self.language.count(int(value), before_noun=True)
 
     def _all_in_words(self, words: Words, part: Part) -> str:
-        """Return the words for a set, or for both ends of a range."""
+        """Return the words for a set or a few levels, or for both ends of a range."""
         if isinstance(part, Interval):
             n_levels = 0 if part.levels is None else len(part.levels)
             is_a_few_levels = 0 < n_levels <= MOST_NAMED
@@ -541,7 +554,7 @@ class Wording:
         """Return a value without column and unit; text in quotation marks."""
         if is_number(value):
             return self.language.number(value)
-        if isinstance(value, date) or (isinstance(value, str) and _DAY.fullmatch(value)):
+        if isinstance(value, date) or _is_day(value):
             return self.language.date(value)
         return self._quoted(value)
 
@@ -570,6 +583,13 @@ def is_number(value: object) -> bool:
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (Number, Decimal)):
         return False
     return not is_missing(value)
+
+
+def _is_day(value: object) -> bool:
+    """Say whether a text is a day of the calendar, as 2024-12-31 is."""
+    if not isinstance(value, str) or not _DAY.fullmatch(value):
+        return False
+    return not is_missing(pd.to_datetime(value, errors="coerce"))
 
 
 def _is_count(value: Any) -> bool:

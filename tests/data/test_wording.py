@@ -29,6 +29,8 @@ LOAN = Wording(
         "account": {"A11": "an overdrawn current account", "A14": "no current account"},
     },
 )
+LANGUAGES = Path(__file__).parents[2] / "cfk_plugin" / "languages"
+ENGLISH = json.loads((LANGUAGES / "en.json").read_text("utf-8"))
 DAY = pd.Timestamp("2024-12-31")
 
 
@@ -98,6 +100,12 @@ def change(column: str, part: Part, own: Any, wording: Wording = LOAN) -> str:
         ("since", Interval(DAY, DAY), "2020-02-01", "since 31 December 2024 instead of 1 February 2020"),
         ("since", frozenset({"2024-12-31"}), pd.Timestamp("2020-02-01 14:05"),
          "since 31 December 2024 instead of 1 February 2020, 14:05"),
+        ("since", frozenset({"2024-12-31"}), "0000-00-00", "since 31 December 2024 instead of “0000-00-00”"),
+        ("since", Interval(DAY, DAY), pd.Timestamp("2020-02-01 10:00:00+00:00"),
+         "since 31 December 2024 instead of 1 February 2020, 10:00+00:00"),
+        ("loans", frozenset({1}), 2, "one open loan instead of two"),
+        ("amount", Interval(-0.0, -0.0), 3, "a loan amount of €0 instead of €3"),
+        ("level", Interval("1", "2", levels=("1", "2")), 3, "level “1” or “2” instead of “3”"),
         # What is missing.
         ("term", Interval(24, 24), np.nan, "a loan term of 24 months (you did not state this)"),
         ("term", Interval(24, 36, missing=True), 48, "a loan term of 24 to 36 months or not stated instead of 48"),
@@ -266,6 +274,20 @@ def test_the_largest_changes_come_first() -> None:
     ]
 
 
+def test_a_text_among_numbers_is_a_large_change() -> None:
+    answer = Answer(parts={"a": Interval(0, 0)}, outcome=Outcome(1), nodes={})
+    (change,) = changes_of(answer, {"a": "abc"}, Wording())
+    assert (change.text, change.size) == ("a 0 instead of “abc”", 1.0)
+
+
+def test_equal_languages_have_equal_hashes() -> None:
+    copied = {**ENGLISH, "language": "xx"}
+    again = json.loads(json.dumps(copied))
+    assert Language.of(copied) != Language.of("en")
+    assert Language.of(copied) == Language.of(again)
+    assert hash(Language.of(copied)) == hash(Language.of(again))
+
+
 def test_wordings_are_compared_copied_and_written() -> None:
     again = Wording.from_plain(json.loads(json.dumps(LOAN.to_plain())))
     assert again == LOAN == pickle.loads(pickle.dumps(LOAN))
@@ -277,9 +299,7 @@ def test_a_language_is_a_file(tmp_path: Path) -> None:
     assert shipped_languages() == ("de", "en")
     content = Language.of("en").to_plain()
     assert content == "en"
-    own = json.loads(
-        (Path(__file__).parents[2] / "cfk_plugin/languages/en.json").read_text("utf-8")
-    )
+    own = json.loads(json.dumps(ENGLISH))
     own["language"] = "plain"
     own["answers"]["one"] = "{Outcome} if you change {changes}."
     file = tmp_path / "plain.json"
@@ -311,8 +331,19 @@ def test_what_is_no_language_is_refused(tmp_path: Path) -> None:
         (Path(__file__).parents[2] / "cfk_plugin/languages/de.json").read_text("utf-8")
     )
     content["answers"]["one"] = "{Outcome}: {canges}"
-    with pytest.raises(SchemaError, match=r"answers.one has \{canges\}, which nothing fills"):
+    with pytest.raises(
+        SchemaError, match=r"answers.one has places that nothing fills; .*\{changes\}"
+    ):
         Language.of(content)
+    for text in ("{Outcome} {changes", "{Outcome} {changes} {}", "{ {changes}"):
+        content["answers"]["one"] = text
+        with pytest.raises(SchemaError, match=r"answers\.one has places that nothing fills"):
+            Language.of(content)
+    # A copy of the English file is checked as any other.
+    english = json.loads(json.dumps(ENGLISH))
+    english["dates"]["day"] = "{dya}"
+    with pytest.raises(SchemaError, match=r"dates\.day has places that nothing fills"):
+        Language.of(english)
     del content["answers"]["one"]
     with pytest.raises(SchemaError, match="answers lacks one; begin with a copy of"):
         Language.of(content)
