@@ -78,7 +78,10 @@ def cfk_adapt(explainer: Any, context: AdaptContext) -> DiceSource | None:
     if missing := [
         name for name in context.features if name not in explainer.data_interface.feature_names
     ]:
-        raise AdapterError(f"DiCE's data interface does not have the feature {', '.join(missing)}")
+        raise AdapterError(
+            f"DiCE's data interface does not have the feature {', '.join(missing)}; if it is the"
+            f" label, write target={missing[0]!r} in the schema"
+        )
     return DiceSource(explainer, context)
 
 

@@ -161,7 +161,7 @@ def _instead(column: str, new: str, own: str, wording: Wording) -> str:
 
     Of the words "angina" and "no angina" the new ones alone are said, since they name the other.
     """
-    if wording.has_words(column) and (new.endswith(f" {own}") or own.endswith(f" {new}")):
+    if wording.words(column) and (new.endswith(f" {own}") or own.endswith(f" {new}")):
         return new
     return wording.language.frame("changes", "instead", new=new, own=own)
 

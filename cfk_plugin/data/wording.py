@@ -21,7 +21,7 @@ import pandas as pd
 from cfk_plugin.data.formats import faults
 from cfk_plugin.data.policy import Outcome
 from cfk_plugin.data.region import Interval, Part, is_missing, natural, sorted_values, to_text
-from cfk_plugin.errors import SchemaError, quiet
+from cfk_plugin.errors import SchemaError, did_you_mean, listed, quiet
 
 LANGUAGE_VERSION = 1
 """Version of the format of a language's file."""
@@ -362,6 +362,24 @@ class Wording:
         """Return every column that something is declared for."""
         return {*self.titles, *self.units, *self.phrases}
 
+    def check_outcomes(self, classes: Sequence[Any] | None) -> None:
+        """Raise if words are declared for an outcome that the model does not have.
+
+        Raises
+        ------
+        SchemaError
+            If `classes`, the model's labels, are known and lack one of `outcomes`.
+        """
+        if classes is None:
+            return
+        known = [to_text(label) for label in classes]
+        unknown = [name for name in self.outcomes if name not in (*known, WHATEVER_WAS_ASKED)]
+        if unknown:
+            raise SchemaError(
+                f"outcomes: the model has no label {listed(unknown)}; its labels are"
+                f" {listed(known)}{did_you_mean(unknown, known)}"
+            )
+
     def name(self, column: str) -> str:
         """Return a column's name as words."""
         return column.replace("_", " ")
@@ -395,36 +413,40 @@ class Wording:
         phrase = self.phrases.get(column)
         if isinstance(phrase, str):
             value = self._in_phrase(phrase, column, part, node)
-        elif phrase is not None and node is None:
+        elif phrase is not None and node is None and _are_worded(phrase, part):
             value = self._all_in_words(phrase, part)
         else:
             value = self._labelled(column, part, node)
         may_be_missing = part.missing if isinstance(part, Interval) else None in part
         return language.frame("values", "or_not_stated", value) if may_be_missing else value
 
-    def has_words(self, column: str) -> bool:
-        """Say whether single values of a column have words, which stand alone."""
-        return isinstance(self.phrases.get(column), Mapping)
+    def words(self, column: str) -> Words:
+        """Return the words of single values of a column, which stand alone."""
+        phrase = self.phrases.get(column)
+        return phrase if isinstance(phrase, Mapping) else {}
+
+    def leaves_unit_unsaid(self, column: str, part: Part) -> bool:
+        """Say whether a part has words of its own, which do not say the unit."""
+        words = self.words(column)
+        return len(words) > 0 and _are_worded(words, part)
 
     def form_of_own(self, column: str) -> Literal["count", "plain", "measured"]:
         """Say how a number of the person's own is written: as a count in words, without a unit,
         or with one.
         """
         phrase = self.phrases.get(column)
-        if phrase is None:
+        if not isinstance(phrase, str):
             return "measured"
-        if isinstance(phrase, str) and _PLURAL.search(phrase):
-            return "count"
-        return "plain"
+        return "count" if _PLURAL.search(phrase) else "plain"
 
     def own(self, column: str, value: Any, part: Part) -> str:
         """Return the person's own value as it stands after "instead of" and what `part` would be.
 
         A unit in words is said once, with the new value.
         """
-        phrase = self.phrases.get(column)
-        if isinstance(phrase, Mapping):
-            return self._in_words(phrase, value)
+        words = self.words(column)
+        if to_text(value) in words:
+            return words[to_text(value)]
         form = self.form_of_own(column)
         if form == "count":
             return self._counted_alone(value)
@@ -435,7 +457,9 @@ class Wording:
         if form == "measured" and is_number(value):
             unit = self.unit(column)
             number = self.language.number(value, unit)
-            return _filled(unit, number, value) if unit.stands_with_every_number else number
+            if unit.stands_with_every_number or self.leaves_unit_unsaid(column, part):
+                return _filled(unit, number, value)
+            return number
         return self._alone(value)
 
     def outcome(self, outcome: Outcome) -> str:
@@ -535,16 +559,9 @@ class Wording:
             n_levels = 0 if part.levels is None else len(part.levels)
             is_a_few_levels = 0 < n_levels <= MOST_NAMED
             if part.low != part.high and not is_a_few_levels:
-                ends = {
-                    "low": self._in_words(words, part.low),
-                    "high": self._in_words(words, part.high),
-                }
+                ends = {"low": words[to_text(part.low)], "high": words[to_text(part.high)]}
                 return self.language.frame("values", "range", **ends)
-        return self.language.alternatives([self._in_words(words, v) for v in values_of(part)])
-
-    def _in_words(self, words: Words, value: Any) -> str:
-        known = words.get(to_text(value))
-        return self._category(value) if known is None else known
+        return self.language.alternatives([words[to_text(value)] for value in values_of(part)])
 
     def _category(self, value: Any) -> str:
         """Return a category; a number is a code, such as a postal code, and not a quantity."""
@@ -576,6 +593,14 @@ def values_of(part: Part) -> list[Any]:
     if isinstance(part, Interval):
         return [part.low] if part.levels is None else list(part.levels)
     return [value for value in sorted_values(part) if value is not None]
+
+
+def _are_worded(words: Words, part: Part) -> bool:
+    """Say whether there are words for every value of a set, or for both ends of a range."""
+    values = values_of(part)
+    if isinstance(part, Interval):
+        values = [part.low, part.high]
+    return all(to_text(value) in words for value in values)
 
 
 def is_number(value: object) -> bool:

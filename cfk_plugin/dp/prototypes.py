@@ -280,6 +280,7 @@ class DPPrototypes:
         self.model_ = LabelModel(model, features, self.goal_)
         labels = self.model_(frame).astype(object)
         self.goal_.check(self.model_.classes, labels)
+        self.schema_.wording.check_outcomes(self.model_.classes)
         self.forest_, self.certificate_ = forest, self._certificate(asked, domain)
         served = ServedRows.of(domain, frame, labels, likelihood.of(codes))
         if self.serve == "prototypes":

@@ -257,9 +257,9 @@ def releasable_values(
     if nothing:
         raise PolicyError(
             f"no value of {', '.join(map(repr, nothing))} is shared by k = {k} people, so none can"
-            ' be released with private_values="shared"; declare what identifies people in'
-            " identifiers=, give other attributes fewer categories, leave them out, or choose"
-            ' private_values="exact"'
+            ' be released with private_values="shared"; give them fewer categories (of dates and'
+            " numbers bins=), declare what identifies people in identifiers=, which the model must"
+            ' then do without, or choose private_values="exact"'
         )
     return releasable
 

@@ -230,6 +230,7 @@ class KAnonymizer(HostOnly):
         self.model_ = LabelModel(model, population.schema.features, self.goal_)
         rows = RowOracle(self.model_, population)
         self.goal_.check(self.model_.classes, rows.tried())
+        population.schema.wording.check_outcomes(self.model_.classes)
         people = self._people_of_ledger()
         editions = None
         if people is not None and policy.guarantee == "catalogue":

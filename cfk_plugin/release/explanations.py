@@ -493,7 +493,9 @@ class Explanations(HostOnly, Sequence[Entry]):
             If `queries` is not a table with every feature, or has fewer rows than were asked about.
         """
         rows = None if queries is None else self.asked(queries)
-        words = self.about.wording if wording is None else wording
+        words = self.about.wording
+        if wording is not None:
+            words = require("wording", wording, Wording, 'give Wording(language="de", titles=...)')
         return [
             entry.text(None if rows is None else rows[entry.query], words)
             for entry in self._entries

@@ -279,7 +279,7 @@ def _feature(
         "at": at,
         "described": [wording.described(name, part, titles[part]) for part in codes],
         "chosen": name not in schema.nobody_chooses,
-        "worded": wording.has_words(name),
+        "worded": len(wording.words(name)) > 0,
     }
     found |= {"change": domain.attribute.change, "outside": OUTSIDE if is_quasi else 0}
     if domain.is_numeric:
@@ -302,6 +302,8 @@ def _feature(
             "parts": ranges,
             "unit": asdict(wording.unit(name)),
             "own": wording.form_of_own(name),
+            "named": wording.words(name),
+            "unsaid": [wording.leaves_unit_unsaid(name, part) for part in codes],
         }
     listed = {part: _values(part) for part in codes}
     options = {value for values, _ in listed.values() for value in values}

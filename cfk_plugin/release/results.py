@@ -33,7 +33,7 @@ from cfk_plugin.data.region import (
 )
 from cfk_plugin.data.sentences import Answer, Message, Telling, message
 from cfk_plugin.data.wording import Wording
-from cfk_plugin.errors import HostOnly, InputError, PolicyError
+from cfk_plugin.errors import HostOnly, InputError, PolicyError, require
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -374,8 +374,10 @@ class _ReleasedEntry:
         answer = self.answer()
         if factual is not None:
             require_person(factual, answer.parts)
-        own_wording = getattr(self, "telling", _PLAINLY).wording
-        return message(answer, factual, own_wording if wording is None else wording)
+        words = getattr(self, "telling", _PLAINLY).wording
+        if wording is not None:
+            words = require("wording", wording, Wording, 'give Wording(language="de", titles=...)')
+        return message(answer, factual, words)
 
     def __str__(self) -> str:
         """Return the sentence, without the person's own values."""
@@ -598,7 +600,10 @@ REMEDIES: Mapping[str, str] = MappingProxyType(
         "invalid_value": "give one finite number, date or category",
         "outside_domain": "check the value, or the schema's `bounds`",
         "infeasible": "choose a smaller k, or take more rows",
-        "no_actionable_answer": "look at which columns the schema or the call holds fixed",
+        "no_actionable_answer": (
+            "look at which columns the schema or the call holds fixed; the model may accept"
+            " changes that no entry of the catalogue has"
+        ),
         "no_other_answer": "ask for fewer answers",
         "pureness_below_floor": (
             "choose a lower `min_pureness`, a smaller k, or another counterfactual"

@@ -337,7 +337,10 @@ WORDS: dict[str, dict[str, Any]] = {
     "en": {
         "titles": {"pay": "pay", "city": "a home in", "grade": "a grade"},
         "units": {"age": "year", "pay": "EUR", "debt": "share"},
-        "phrases": {"job": {"clerk": "work as a clerk", "nurse": "work as a nurse"}},
+        "phrases": {
+            "job": {"clerk": "work as a clerk", "nurse": "work as a nurse"},
+            "pay": {0: "no pay", 12: "the least pay", 30: "a middling pay"},
+        },
         "outcomes": {"all": "you would get everything", "*": "you would get less"},
     },
     "de": {

@@ -19,10 +19,26 @@ from cfk_plugin.data.wording import Language, Wording, shipped_languages
 from cfk_plugin.errors import SchemaError
 
 LOAN = Wording(
-    titles={"term": "a loan term", "amount": "a loan amount", "job": "work", "rate": "a rate"},
-    units={"term": "month", "amount": "EUR", "rate": "share", "bp": "mmHg", "fee": "percent"},
+    titles={
+        "arrears": "rent arrears",
+        "term": "a loan term",
+        "amount": "a loan amount",
+        "job": "work",
+        "rate": "a rate",
+    },
+    units={
+        "arrears": "EUR",
+        "weeks": "week",
+        "term": "month",
+        "amount": "EUR",
+        "rate": "share",
+        "bp": "mmHg",
+        "fee": "percent",
+    },
     outcomes={"good": "your loan would be approved"},
     phrases={
+        "arrears": {0: "no arrears"},
+        "weeks": {0: "no waiting"},
         "class": {1: "a good class", 2: "a fair class", 3: "a poor class"},
         "loans": "{} open {loan|loans}",
         "home": "a home in {}",
@@ -93,6 +109,13 @@ def change(column: str, part: Part, own: Any, wording: Wording = LOAN) -> str:
         ("city", frozenset("ABCD"), "Z", "city “A”, “B”, “C” or “D” instead of “Z”"),
         ("class", Interval(1, 2), 3, "a good class to a fair class instead of a poor class"),
         ("class", Interval(2, 2), 1, "a fair class instead of a good class"),
+        # A value without words is said as if no words were declared.
+        ("account", frozenset({"A99"}), "A11", "account “A99” instead of an overdrawn current account"),
+        ("account", frozenset({"A14", "A99"}), "A11", "account “A14” or “A99” instead of an overdrawn current account"),
+        ("arrears", Interval(410, 410), 2300, "rent arrears of €410 instead of €2,300"),
+        ("arrears", Interval(0, 0), 2300, "no arrears instead of €2,300"),
+        ("arrears", Interval(410, 500), 0, "rent arrears of €410 to €500 instead of no arrears"),
+        ("weeks", Interval(0, 0), 3, "no waiting instead of 3 weeks"),
         # Levels.
         ("level", Interval("b", "c", levels=("b", "c")), "a", "level “b” or “c” instead of “a”"),
         ("level", Interval("b", "e", levels=("b", "c", "d", "e")), "a", "level “b” to “e” instead of “a”"),
@@ -183,7 +206,7 @@ def test_what_nobody_can_choose_is_no_change() -> None:
         " of 24."
     )
     assert said({"age": PARTS["age"]}, PERSON) == (
-        "We found no change open to you. Your loan would be approved only if something were"
+        "We cannot name a change open to you. Your loan would be approved only if something were"
         " different that nobody can choose: an age of 38 to 63 years instead of 24."
     )
 

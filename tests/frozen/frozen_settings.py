@@ -75,6 +75,7 @@ PROTECT: Mapping[str, Any] = {
     "plugins": (),
     "groups": None,
     "sample_explainer": 0,
+    "debug": False,
 }
 """Every option of `protect` but explainer, model, population, outcome and method."""
 

@@ -112,7 +112,7 @@ def test_sentences() -> None:
     entry = explain(8, private_values="bins", alpha=0.8).released[0]
     assert entry.withheld == ("job", "salary")
     assert entry.text(ME) == (
-        "We found no change open to you. The model would predict “yes” only if something were"
+        "We cannot name a change open to you. The model would predict “yes” only if something were"
         " different that nobody can choose: an age of 27 to 29 years instead of 50."
         " To protect other people, this does not say anything about job and salary."
         " This is true of 50% of the combinations of these values."

@@ -161,6 +161,28 @@ def test_words_for_a_column_that_is_not_there_are_refused() -> None:
             answered(**words)
 
 
+def test_outcomes_are_labels_of_the_model() -> None:
+    schema = Schema.from_frame(TABLE, quasi_identifiers=["city"], outcomes={"Yes": "granted"})
+    population = Population.from_frame(TABLE, schema)
+
+    class Model:
+        classes_ = ("no", "yes")
+
+        def predict(self, rows: pd.DataFrame) -> Any:
+            return rows["visits"].map({0: "no", 1: "yes"}).to_numpy()
+
+    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=2))
+    with pytest.raises(SchemaError, match=r"no label 'Yes'; its labels are .*did you mean 'yes'"):
+        anonymizer.fit(population, Model(), desired="yes")
+
+
+def test_a_wording_is_no_code_of_a_language() -> None:
+    explanations = answered()
+    for text in (explanations.text, explanations[0].text, explanations[0].message):
+        with pytest.raises(InputError, match="wording must be a Wording, got str; give Wording"):
+            text(TABLE if text == explanations.text else TABLE.loc[0], "de")  # type: ignore[operator]
+
+
 def test_sentences_need_the_queries_that_were_asked() -> None:
     table = pd.DataFrame({"age": range(20, 30), "pay": range(10)})
     schema = Schema.from_frame(table, quasi_identifiers=["age"])

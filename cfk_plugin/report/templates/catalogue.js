@@ -122,9 +122,11 @@
   }
 
   /** Return a value as it stands after "instead of". */
-  function ownText(feature, own) {
+  function ownText(feature, own, code) {
     if (feature.kind === "choice") return own.code < 0 ? language.values.other : feature.words[own.code];
     if (feature.kind === "date") return dateOf(own.text);
+    const named = feature.named[String(own.number)];
+    if (named !== undefined) return named;
     const words = language.numbers.counts;
     if (feature.own === "count" && Number.isInteger(own.number) && own.number >= 0) {
       if (own.number === 0) return language.numbers.none;
@@ -132,7 +134,7 @@
     }
     if (feature.own !== "measured") return number(own.text);
     const {unit} = feature, text = number(own.text, unit), isOne = own.number * unit.times === 1;
-    if (!unit.is_repeated && unit.decimals === null) return text;
+    if (!unit.is_repeated && unit.decimals === null && !feature.unsaid[code]) return text;
     const frame = isOne ? unit.one : unit.other;
     return text.startsWith("-") && !frame.startsWith("{}") ? "-" + fill(frame, text.slice(1)) : fill(frame, text);
   }
@@ -156,7 +158,7 @@
       const code = feature.at[i], part = feature.read[code];
       if (!part || contains(feature, part, own[j])) return;
       const told = feature.described[code];
-      const text = own[j].missing ? fill(language.changes.own_not_stated, {new: told}) : instead(feature, told, ownText(feature, own[j]));
+      const text = own[j].missing ? fill(language.changes.own_not_stated, {new: told}) : instead(feature, told, ownText(feature, own[j], code));
       changes.push({name: feature.name, text, size: sizeOf(feature, part, own[j]), chosen: feature.chosen});
     });
     return changes.sort((a, b) => b.size - a.size || (a.name < b.name ? -1 : 1));
