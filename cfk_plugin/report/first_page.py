@@ -6,12 +6,13 @@ them use the same words.
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from textwrap import shorten
 from typing import Any
 
-from cfk_plugin.audit.result import WITHOUT_EXPLANATIONS
+from cfk_plugin.audit.result import GUESSES, WITHOUT_EXPLANATIONS
 from cfk_plugin.errors import counted
 from cfk_plugin.report.data import Amount, Attack, CheckResult, ReportData, Status, load
 from cfk_plugin.report.disclosure import NOT_MEASURED_TEXT, Unit, shown
@@ -42,8 +43,6 @@ _LONGEST_PASS = 420
 def first_page(data: ReportData) -> FirstPage:
     """Return what the first page says; every figure in it is in the data."""
     steps = _steps(data)
-    has_files = any(_POLICY_FILE in step.command for step in steps)
-    how_to_copy = _HOW_TO_COPY if has_files else ""
     return FirstPage(
         verdict=data.verdict,
         reason=shortened(_reason(data), _LONGEST_REASON),
@@ -52,14 +51,19 @@ def first_page(data: ReportData) -> FirstPage:
         rest=[*_rest(data)],
         picture=_picture(data),
         steps=steps,
-        how_to_copy=how_to_copy,
+        how_to_copy=_how_to_copy(steps),
         not_covered=data.report["not_covered"][1:],  # the first is shown beside k
     )
 
 
 def shortened(text: str, most: int = _LONGEST) -> str:
-    """Return a text of at most so many characters."""
-    return text if len(text) <= most else shorten(text, most, placeholder="…")
+    """Return a text of at most so many characters, cut between words where that leaves half."""
+    if len(text) <= most:
+        return text
+    whole_words = shorten(text, most, placeholder="…")
+    if len(whole_words) > most // 2:
+        return whole_words
+    return f"{text[: most - 1]}…"
 
 
 def on_record(value: object, otherwise: str = "not on record") -> str:
@@ -144,7 +148,7 @@ def _needed(data: ReportData) -> list[tuple[Mapping[str, Any], list[CheckResult]
 
 
 def _without_step(data: ReportData) -> list[CheckResult]:
-    """Return the checks that do not pass and that only people can settle."""
+    """Return the checks that do not pass and that no step settles: to judge, settle or measure."""
     known = {step["id"] for step in load("steps")}
     return [check for check in open_checks(data) if check.step not in known]
 
@@ -207,23 +211,19 @@ _LIMITS = {"dp_budget": "epsilon"}
 
 def _people(data: ReportData) -> Tile:
     """Return k or, of prototypes alone, epsilon."""
-    guarantee = data.report["not_covered"][0]
+    not_covered = data.report["not_covered"][0]
     k = next((check for check in data.checks if check.id == "k_min"), None)
     if k is None:
-        return Tile(title_of(data, "epsilon"), shown(data.metric("epsilon")), (guarantee,))
+        return Tile(title_of(data, "epsilon"), shown(data.metric("epsilon")), (not_covered,))
     names = on_record(", ".join(data.policy["guarantees"]))
     asked = f"The policy asks for at least {shown(k.threshold, 'count')} (guarantee: {names})."
     figure = shown(data.metric("k_min"), "count")
-    return Tile(title_of(data, "k_min"), figure, (asked, guarantee))
+    return Tile(title_of(data, "k_min"), figure, (asked, not_covered))
 
 
 def worst_attack(data: ReportData) -> Attack | None:
     """Return the attack on what is released that most exceeded what it is compared with."""
-    attacks = [
-        attack
-        for attack in data.attacks
-        if attack.judged and attack.concerns and attack.id not in WITHOUT_EXPLANATIONS
-    ]
+    attacks = _attacks_on_release(data)
     excess = {}
     for place, attack in enumerate(attacks):
         comparison = compared(attack)
@@ -235,15 +235,46 @@ def worst_attack(data: ReportData) -> Attack | None:
     return next((attack for attack in attacks if attack.main.band), None)
 
 
+def _attacks_on_release(data: ReportData) -> list[Attack]:
+    """Return the attacks that a check judges and that use explanations of this release."""
+    return [
+        attack
+        for attack in data.attacks
+        if attack.judged and attack.concerns and attack.id not in WITHOUT_EXPLANATIONS
+    ]
+
+
+def _why_no_worst_attack(data: ReportData) -> Text:
+    """Say why no attack can be named the worst."""
+    attacks = [attack for attack in data.attacks if attack.id not in GUESSES]
+    if not attacks:
+        return Text.of(
+            Link("No attack was run", "#section-0"), ", so nothing is known of attackers who try."
+        )
+    table = "#table-attacks"
+    if _attacks_on_release(data):
+        return Text.of(
+            Link("Attacks were run", table),
+            ", but either their success or what it is compared with was not measured.",
+        )
+    if all(attack.id in WITHOUT_EXPLANATIONS for attack in attacks):
+        return Text.of(
+            Link("The attacks that were run", table),
+            " use the model alone, so nothing is known of attackers who use explanations.",
+        )
+    return Text.of(
+        "No check judges ",
+        Link("the attacks that were run", table),
+        ", so nothing is known of attackers who use what was released.",
+    )
+
+
 def _worst_attack(data: ReportData) -> Tile:
     attack = worst_attack(data)
     tally = _tally(data)
     if attack is None:
-        nothing = Text.of(
-            Link("No attack was run", "#section-0"), ", so nothing is known of attackers who try."
-        )
         lookup = data.metric("prosecutor_risk_max")
-        lines: list[Inline] = [nothing]
+        lines: list[Inline] = [_why_no_worst_attack(data)]
         if lookup.measured:
             chance = shown(lookup, "share")
             lines.append(
@@ -344,7 +375,8 @@ def _facts(data: ReportData) -> str:
         parts.append(f"Period asked for: {since} to {until}.")
     if data.report["reason"]:
         parts.append(f"Why this report: {shortened(data.report['reason'])}.")
-    parts.append(f"As of {str(data.report['as_of'] or 'no time on record')[:10]}.")
+    if data.report["as_of"]:
+        parts.append(f"As of {str(data.report['as_of'])[:10]}.")
     parts.append(f"Report {data.report['id']}.")
     return " ".join(parts)
 
@@ -358,7 +390,9 @@ def _picture(data: ReportData) -> Picture | None:
     rows = []
     for each in widest[:_MOST_WIDTHS]:
         share = each["share"]
-        text = shown(share, "share") if share.value else "one value"
+        text = shown(share, "share")
+        if share.value == 0:
+            text = "one value"
         rows.append((each["attribute"], share.value or 0.0, text))
     hidden = len(widest) - len(rows)
     more = f" {hidden} more are in the data." if hidden else ""
@@ -376,10 +410,10 @@ def _picture(data: ReportData) -> Picture | None:
 # --- what to do next ---
 
 _POLICY_FILE = "policy.json"
-_HOW_TO_COPY = (
-    "Replace the names of files and the words in capitals. policy.json is the artifact"
-    " cfk/policy.json of a run. Set CFK_KEY to the key of the runs first."
+TO_REPLACE = frozenset(
+    {"COLUMN", "EPSILON", "EXPERIMENT", "HIGH", "LOW", "NUMBER", "OUTCOME", "VALUE"}
 )
+"""Words in commands that somebody who copies them replaces."""
 _UNDECIDED = {"fail": "Settle", "not_measured": "Measure", "review": "Decide"}
 
 
@@ -401,6 +435,21 @@ def _steps(data: ReportData) -> list[NextStep]:
     return found
 
 
+def _how_to_copy(steps: Sequence[NextStep]) -> str:
+    """Say what to replace in the commands; "" where there is nothing."""
+    commands = " ".join(step.command for step in steps)
+    sentences = []
+    if "cfk audit" in commands:
+        sentences.append("Replace the names of files and the words in capitals.")
+    elif not TO_REPLACE.isdisjoint(re.findall(r"\b[A-Z]+\b", commands)):
+        sentences.append("Replace the words in capitals.")
+    if _POLICY_FILE in commands:
+        sentences.append(f"{_POLICY_FILE} is the artifact cfk/{_POLICY_FILE} of a run.")
+    if "cfk audit" in commands:
+        sentences.append("Set CFK_KEY to the key of the runs first.")
+    return " ".join(sentences)
+
+
 def _with_command(data: ReportData) -> Iterator[NextStep]:
     is_internal = data.report["edition"] == "internal"
     for step, checks in _needed(data):
@@ -412,7 +461,7 @@ def _with_command(data: ReportData) -> Iterator[NextStep]:
 
 
 def _to_settle(data: ReportData, statuses: Sequence[Status]) -> Iterator[NextStep]:
-    """Yield what only people can settle; checks of which the same is said are one step."""
+    """Yield the checks that no step settles; those of which the same is said are one item."""
     alike: dict[tuple[Status, str], list[CheckResult]] = {}
     for check in _without_step(data):
         if check.status in statuses:

@@ -20,6 +20,7 @@ from cfk_plugin.cli import app
 from cfk_plugin.cli.audit import _AGAINST
 from cfk_plugin.dp.prototypes import DPPrototypes
 from cfk_plugin.report.data import Amount, load
+from cfk_plugin.report.first_page import TO_REPLACE, first_page, shortened
 from cfk_plugin.report.inputs import THRESHOLDS
 from parsed import Element, Tree
 from reported import GAP, amount, content, example, failed, line
@@ -144,6 +145,13 @@ def test_a_period_of_one_day_is_that_day() -> None:
     assert f"withheld ({day['first'][:10]}). " in told
 
 
+def test_a_report_without_a_time_has_no_time() -> None:
+    report = content()["report"] | {"as_of": None}
+    text = rest(example(report=report))
+    assert "As of" not in text
+    assert f"Report {report['id']}." in text
+
+
 def test_where_no_attack_was_logged_the_annex_says_so() -> None:
     for attacks, is_empty in ((content()["attacks"], False), ([], True)):
         page = example(attacks=attacks).to_html()
@@ -162,6 +170,46 @@ def test_the_worst_risk_is_of_what_is_released_and_needs_an_explanation() -> Non
         example().data.attacks[0].main
     )
     assert tiles(example(attacks=[attack, better]))[ATTACK][0] == "90 %"
+
+
+def without_comparison(**changes: Any) -> Any:
+    """Return an attack of the example whose baseline and control were not measured."""
+    (attack, *_) = content()["attacks"]
+    return attack | {"main": amount(0.5), "baseline": amount(), "control": amount()} | changes
+
+
+@pytest.mark.parametrize(
+    ("attacks", "words"),
+    [
+        ([], "No attack was run, so nothing is known of attackers who try."),
+        ([without_comparison(id="membership_random", judged=False)], "No attack was run, so"),
+        (
+            [without_comparison()],
+            (
+                "Attacks were run, but either their success or what it is compared with was not"
+                " measured."
+            ),
+        ),
+        (
+            [without_comparison(id="membership_loss", family="membership")],
+            (
+                "The attacks that were run use the model alone, so nothing is known of attackers who"
+                " use explanations."
+            ),
+        ),
+        (
+            [without_comparison(concerns=False)],
+            (
+                "No check judges the attacks that were run, so nothing is known of attackers who use"
+                " what was released."
+            ),
+        ),
+    ],
+)
+def test_without_a_worst_attack_the_page_says_why(attacks: list[Any], words: str) -> None:
+    figure, text = tiles(example(attacks=attacks))[ATTACK]
+    assert figure == "Not measured"
+    assert text.startswith(words)
 
 
 def test_of_prototypes_the_budget_stands_where_k_does() -> None:
@@ -325,6 +373,45 @@ def test_the_audit_that_somebody_copies_is_of_what_was_released(
     assert set(words.partition(" ")[2].split()[0].split(",")) <= set(_AGAINST)
 
 
+def how_to_copy(report: PrivacyReport) -> str:
+    return first_page(report.data).how_to_copy
+
+
+def test_words_to_replace_are_explained_wherever_a_command_has_them() -> None:
+    audit = how_to_copy(example())
+    assert audit.startswith("Replace the names of files and the words in capitals. policy.json is")
+    of_prototypes = how_to_copy(example(policy={"guarantees": ["dp-pure"]}))
+    assert of_prototypes == (
+        "Replace the names of files and the words in capitals. Set CFK_KEY to the key of the runs"
+        " first."
+    )
+    groups = [line("group_gap", "not_measured", step="groups")]
+    column = how_to_copy(example(checks=groups, report={"verdict": "review"}))
+    assert column == "Replace the words in capitals."
+    assert how_to_copy(example(checks=[line("k_min")], report={"verdict": "pass"})) == ""
+
+
+def test_every_word_in_capitals_is_known_as_one_to_replace() -> None:
+    words = {
+        word for step in load("steps") for word in re.findall(r"\b[A-Z]{2,}\b", step["command"])
+    }
+    assert words | {"EPSILON", "EXPERIMENT", "NUMBER"} == TO_REPLACE
+
+
+@pytest.mark.parametrize(
+    ("text", "short"),
+    [
+        ("a few words", "a few words"),
+        ("x" * 200, "x" * 159 + "…"),
+        ("a " + "x" * 200, "a " + "x" * 157 + "…"),
+        ("word " * 40, "word " * 31 + "word…"),
+    ],
+)
+def test_a_text_is_cut_between_words_unless_one_word_is_most_of_it(text: str, short: str) -> None:
+    assert shortened(text) == short
+    assert len(short) <= 160
+
+
 def test_the_edition_that_leaves_the_house_has_no_commands() -> None:
     made = content() | {"runs": [], "certificates": []}
     made["report"] |= {"edition": "external", "command": ""}
@@ -397,6 +484,20 @@ def test_the_picture_is_of_the_release_of_median_loss(store: str) -> None:
     lengths = [bar.attributes["style"] for bar in picture.all("i")]
     assert lengths == ["width:30%", "width:25%"]
     assert "which 22 people fit" in picture.text
+
+
+def test_the_picture_says_one_value_only_where_that_was_measured() -> None:
+    shares = {"age": amount(0.3), "job": amount(), "city": amount(band="10 %–20 %")}
+    shares["sex"] = amount(0.0)
+    attributes = [{"attribute": name, "share": share} for name, share in shares.items()]
+    picture = first_page(example(picture={"k": amount(20), "attributes": attributes}).data).picture
+    assert picture is not None
+    assert {name: text for name, _, text in picture.rows} == {
+        "age": "30 %",
+        "job": "not measured",
+        "city": "10 %–20 %",
+        "sex": "one value",
+    }
 
 
 def test_outside_the_picture_is_rough_and_there_is_none_of_few(store: str) -> None:
