@@ -37,9 +37,25 @@ _AMOUNT = re.compile(rf"[-+]?\s*{_SIGN}?\s*[-+]?{_DIGITS}\s*(?:{_SIGN}|%)?")
 _PLAIN_NUMBER = re.compile(r"\s*[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?\s*")
 _WORD = re.compile(r"\D*")
 _LEADING_ZERO = re.compile(r"0\d+")
-_DAY = re.compile(r"(\d{1,2})([/.-])(\d{1,2})[/.-]\d{4}")
+_DAY = re.compile(r"\d{1,2}([/.-])\d{1,2}[/.-]\d{4}")
+# A comma before three digits may also separate thousands, unless a single zero stands before it.
+_DECIMAL_COMMA = re.compile(r"[^,]*,(?:\d{1,2}|\d{4,})\D*|\D*0?,\d+\D*")
+_COMMA_OF_THOUSANDS = re.compile(r".*,\d{3}[,.].*")
 
-_NAMES_OF_CODES = re.compile(r"(?:^|_)(?:zip|plz|post|postal|postcode|code|codes|phone|id)(?:_|$)")
+_BETWEEN_WORDS = re.compile(r"[\W_]+|(?<=[a-z])(?=[A-Z])")
+_NAMES_OF_CODES = {
+    "code",
+    "codes",
+    "id",
+    "phone",
+    "plz",
+    "post",
+    "postal",
+    "postalcode",
+    "postcode",
+    "zip",
+    "zipcode",
+}
 _NAMES_OF_LABELS = {
     "accepted",
     "approved",
@@ -62,6 +78,7 @@ _NAMES_OF_LABELS = {
 class Misreading:
     """A column that is probably not what it was read as."""
 
+    column: str
     problem: str
     remedy: str  # in Python, where the table is called train
     remedy_in_file: str  # in the table's file or the schema file
@@ -90,13 +107,15 @@ def warn_of_misreadings(
     """
     if len(frame) < _FEWEST_ROWS:
         return
-    misreadings = [*misread_texts(frame, role_of_feature)]
     if target is None:
-        names = [name for name, role in role_of_feature.items() if role == "other"]
-        misreadings.extend(_named_like_a_label(frame, names))
+        others = [name for name, role in role_of_feature.items() if role == "other"]
+        labels = [*_named_like_a_label(frame, others)]
     else:
-        misreadings.extend(_copies_of_label(frame, role_of_feature, target))
-    for misreading in misreadings:
+        labels = [*_copies_of_label(frame, role_of_feature, target)]
+    # How a label is written does not matter: it is no feature.
+    columns_of_labels = {misreading.column for misreading in labels}
+    features = [name for name in role_of_feature if name not in columns_of_labels]
+    for misreading in (*misread_texts(frame, features), *labels):
         # The user's call of Schema.from_frame is two frames up.
         warnings.warn(misreading.warning, stacklevel=3)
 
@@ -124,24 +143,34 @@ def _days(name: str, values: list[str]) -> Misreading | None:
     matches = [match for match in map(_DAY.fullmatch, values) if match is not None]
     if len(matches) < max(_FEWEST_NUMBERS, _SHARE * len(values)):
         return None
-    separator = matches[0][2]
-    # The position that is above 12 in some days is that of the day.
-    n_day_first = sum(int(match[1]) > 12 for match in matches)
-    n_day_second = sum(int(match[3]) > 12 for match in matches)
-    day_first = f"'%d{separator}%m{separator}%Y'"
-    month_first = f"'%m{separator}%d{separator}%Y'"
-    if n_day_first > n_day_second:
-        form = day_first
-    elif n_day_second > n_day_first:
-        form = month_first
-    else:
-        form = f"{day_first} or {month_first}"
+    days = [match[0] for match in matches]
+    separator = matches[0][1]
+    day_first = f"%d{separator}%m{separator}%Y"
+    month_first = f"%m{separator}%d{separator}%Y"
+    formats = [form for form in (day_first, month_first) if _reads_all(form, days)]
+    in_file = "write the days in the file in the form YYYY-MM-DD"
     column = f"train[{name!r}]"
+    if not formats:
+        return Misreading(
+            name,
+            f"column {name!r} holds days as text in several ways, and is read as categories",
+            f"write all days of {column} in the form YYYY-MM-DD",
+            in_file,
+        )
+    options = f"format={' or '.join(map(repr, formats))}"
+    if len(days) < len(values):
+        options = f"{options}, errors='coerce'"  # what is no day becomes a missing value
     return Misreading(
+        name,
         f"column {name!r} holds days as text that is not ISO, and is read as categories",
-        f"write {column} = pd.to_datetime({column}, format={form})",
-        "write the days in the file in the form YYYY-MM-DD",
+        f"write {column} = pd.to_datetime({column}, {options})",
+        in_file,
     )
+
+
+def _reads_all(form: str, days: list[str]) -> bool:
+    """Return True if pandas reads all these texts in this format of days."""
+    return bool(pd.to_datetime(pd.Series(days), format=form, errors="coerce").notna().all())
 
 
 def _numbers(name: str, values: list[str]) -> Misreading | None:
@@ -155,24 +184,42 @@ def _numbers(name: str, values: list[str]) -> Misreading | None:
         return None
     if _are_codes(name, amounts):
         return None
-    n_plain = sum(_PLAIN_NUMBER.fullmatch(value) is not None for value in amounts)
     column = f"train[{name!r}]"
+    text = column
+    if _have_decimal_commas(amounts):
+        text = f"{column}.str.replace(',', '.')"
+        amounts = [value.replace(",", ".") for value in amounts]
+    n_plain = sum(_PLAIN_NUMBER.fullmatch(value) is not None for value in amounts)
     if words:
         problem = f"column {name!r} holds numbers and a few words, and is read as categories"
-        made_numeric = f"write {column} = pd.to_numeric({column}, errors='coerce')"
+        made_numeric = f"write {column} = pd.to_numeric({text}, errors='coerce')"
         in_file = "leave the cells with words empty in the file"
     else:
         problem = f"column {name!r} holds numbers stored as text, and is read as categories"
-        made_numeric = f"write {column} = pd.to_numeric({column})"
+        made_numeric = f"write {column} = pd.to_numeric({text})"
         in_file = "write plain numbers in the file"
     if n_plain < _SHARE * len(amounts):
-        made_numeric = f"remove signs of currency and separators of thousands, then {made_numeric}"
-        in_file = f"{in_file}, without signs of currency and separators of thousands"
+        signs = "signs of currency, % and separators of thousands"
+        made_numeric = f"remove {signs}, then {made_numeric}"
+        in_file = f"{in_file}, without {signs}"
+    if text != column:
+        in_file = f"{in_file}, with a decimal point instead of a comma"
     return Misreading(
+        name,
         problem,
         f"{made_numeric}, or nominal=[{name!r}] if they are codes",
         f'{in_file}, or add the column to "nominal" in the schema if they are codes',
     )
+
+
+def _have_decimal_commas(amounts: list[str]) -> bool:
+    """Return True if the commas in these numbers are rather decimal than between thousands."""
+    n_with_comma = sum("," in value for value in amounts)
+    n_decimal = sum(_DECIMAL_COMMA.fullmatch(value) is not None for value in amounts)
+    n_of_thousands = sum(_COMMA_OF_THOUSANDS.fullmatch(value) is not None for value in amounts)
+    # One value alone must not decide.
+    is_decimal = n_decimal > max(1, (1 - _SHARE) * n_with_comma)
+    return is_decimal and n_decimal > n_of_thousands
 
 
 def _is_amount(value: str) -> bool:
@@ -182,7 +229,8 @@ def _is_amount(value: str) -> bool:
 
 def _are_codes(name: str, amounts: list[str]) -> bool:
     """Return True for numbers that are rather codes, as of places and phones."""
-    if _NAMES_OF_CODES.search(name.casefold()):
+    words = {word.casefold() for word in _BETWEEN_WORDS.split(str(name))}
+    if not words.isdisjoint(_NAMES_OF_CODES):
         return True
     n_with_zero = sum(_LEADING_ZERO.fullmatch(value) is not None for value in amounts)
     return n_with_zero > (1 - _SHARE) * len(amounts)
@@ -194,6 +242,7 @@ def _named_like_a_label(frame: pd.DataFrame, names: Iterable[str]) -> Iterator[M
     for name in names:
         if _is_named_like_a_label(name, spelled):
             yield Misreading(
+                name,
                 f"column {name!r} is named like a label, and is read as a feature",
                 f"write target={name!r} if it is the label of the model",
                 f'write "target": "{name}" in the schema if it is the label of the model',
@@ -211,6 +260,7 @@ def _copies_of_label(
         is_copy = _are_same_numbers(column, labels)
         if is_copy or _says_label(column, label_of_row, len(distinct_labels)):
             yield Misreading(
+                name,
                 f"column {name!r} is a copy or a recoding of the target {target!r}, and is read as"
                 " a feature",
                 f"leave it out with train.drop(columns={name!r})",
@@ -219,7 +269,7 @@ def _copies_of_label(
 
 
 def _is_named_like_a_label(name: str, names: Collection[str]) -> bool:
-    plain = name.strip().casefold()
+    plain = str(name).strip().casefold()
     if plain == "y":
         return "x" not in names  # both are coordinates
     return plain in _NAMES_OF_LABELS

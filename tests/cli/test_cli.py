@@ -442,8 +442,8 @@ def with_numbers_as_text(path: str) -> None:
 
 RENT = (
     "warning: column 'rent' holds numbers stored as text, and is read as categories; write plain"
-    " numbers in the file, without signs of currency and separators of thousands, or add the column"
-    ' to "nominal" in the schema if they are codes'
+    " numbers in the file, without signs of currency, % and separators of thousands, or add the"
+    ' column to "nominal" in the schema if they are codes'
 )
 
 

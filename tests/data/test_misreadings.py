@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 
 from cfk_plugin import Schema
-from cfk_plugin.data.misreadings import warn_of_misreadings
+from cfk_plugin.data.misreadings import misread_texts, warn_of_misreadings
 from cfk_plugin.demo import KNOWN, load_patients
 from cfk_plugin.errors import MisreadColumnWarning
 
@@ -63,8 +63,16 @@ MISREAD = {
         texts("{:,}"),
         (
             "column 'income' holds numbers stored as text, and is read as categories; remove signs of"
-            " currency and separators of thousands, then write train['income'] ="
+            " currency, % and separators of thousands, then write train['income'] ="
             " pd.to_numeric(train['income']), or nominal=['income'] if they are codes"
+        ),
+    ),
+    "decimal commas": (
+        texts("{},5"),
+        (
+            "column 'income' holds numbers stored as text, and is read as categories; write"
+            " train['income'] = pd.to_numeric(train['income'].str.replace(',', '.')), or"
+            " nominal=['income'] if they are codes"
         ),
     ),
     "words among numbers": (
@@ -125,6 +133,79 @@ def test_numbers_are_recognized_in_every_spelling(column: Any) -> None:
     assert text.startswith("column 'income' holds numbers stored as text")
 
 
+@pytest.mark.parametrize(
+    ("column", "is_decimal", "has_signs"),
+    [
+        ([f"0,{i}" for i in range(100, 100 + N)], True, False),
+        ([f"{i % 7},{i}" for i in range(N)], True, False),
+        ([f"€ {i}.250,{i % 10}5" for i in range(1, N + 1)], True, True),
+        ([f"{i},125" for i in range(1, N + 1)], False, True),  # as likely thousands
+        ([f"{i},250.{i % 10}5" for i in range(1, N + 1)], False, True),
+        ([f"{i},250,000" for i in range(1, N + 1)], False, True),
+        (texts("{}%"), False, True),
+        (["0,5", *texts("{:,}")[1:]], False, True),  # one alone does not decide
+    ],
+)
+def test_decimal_commas_become_points_and_no_other_commas_do(
+    column: list[str], is_decimal: bool, has_signs: bool
+) -> None:
+    (text,) = warnings_of(column)
+    assert (".str.replace(',', '.')" in text) == is_decimal
+    signs = "remove signs of currency, % and separators of thousands, then"
+    assert (signs in text) == has_signs
+
+
+def test_a_file_with_decimal_commas_is_to_have_points() -> None:
+    with pytest.warns(MisreadColumnWarning) as caught:
+        Schema.from_frame(TABLE.assign(income=texts("{},5")), quasi_identifiers=["age"])
+    (warning,) = (each.message for each in caught)
+    assert warning.text_for_file.startswith(  # type: ignore[union-attr]
+        "column 'income' holds numbers stored as text, and is read as categories; write plain"
+        " numbers in the file, with a decimal point instead of a comma, or"
+    )
+
+
+def made_as_advised(column: Any, text: str) -> pd.Series:
+    """Return the column after the assignment that a warning advises."""
+    train = pd.DataFrame({"income": column})
+    assignment = text.partition("; write ")[2].partition(", or nominal")[0]
+    exec(assignment, {"train": train, "pd": pd})
+    return train["income"]
+
+
+@pytest.mark.parametrize("column", [DAYS.dt.strftime("%d/%m/%Y"), texts("{},5"), texts()])
+def test_what_is_advised_can_be_done(column: Any) -> None:
+    (text,) = warnings_of(column)
+    made = made_as_advised(column, text)
+    assert made.dtype.kind in "Mif"
+    assert made.notna().all()
+
+
+def test_what_is_no_day_becomes_missing() -> None:
+    column = DAYS.dt.strftime("%d/%m/%Y")
+    column[5] = "unknown"
+    (text,) = warnings_of(column)
+    made = made_as_advised(column, text)
+    assert made.isna().tolist() == [i == 5 for i in range(N)]
+
+
+@pytest.mark.parametrize(
+    "days",
+    [
+        [*DAYS.dt.strftime("%d/%m/%Y")[:60], *DAYS.dt.strftime("%m/%d/%Y")[60:]],
+        DAYS.dt.strftime("%d/%m-%Y"),
+        [*DAYS.dt.strftime("%d/%m/%Y")[:60], *DAYS.dt.strftime("%d.%m.%Y")[60:]],
+    ],
+)
+def test_no_format_is_advised_that_does_not_read_all_days(days: Any) -> None:
+    assert warnings_of(days) == [
+        (
+            "column 'income' holds days as text in several ways, and is read as categories; write all"
+            " days of train['income'] in the form YYYY-MM-DD"
+        )
+    ]
+
+
 def test_days_whose_order_nobody_can_tell_are_asked_for() -> None:
     days = [f"{i % 12 + 1:02}.{i % 12 + 1:02}.{1980 + i // 12}" for i in range(N)]
     (text,) = warnings_of(days)
@@ -183,7 +264,19 @@ def test_nothing_is_said_of_a_column_that_is_read_right(case: str) -> None:
     assert warnings_of(RIGHT[case]) == []
 
 
-@pytest.mark.parametrize("name", ["zip", "postal_code", "zip_code_3", "customer_id"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "zip",
+        "postal_code",
+        "zip_code_3",
+        "customer_id",
+        "zipcode",
+        "Zip Code",
+        "zipCode",
+        "post-code",
+    ],
+)
 def test_nothing_is_said_of_codes_by_their_name(name: str) -> None:
     assert warnings_of(texts(), name) == []
 
@@ -255,6 +348,16 @@ def test_a_label_that_was_left_in_is_known_by_its_name(name: str) -> None:
     assert warnings_of(YES, name, target=None, nominal=[name]) == []
     assert warnings_of(YES, name, target=None, sensitive=[name]) == []
     assert warnings_of(1 - YES * AGES % 7, name) == []  # there is a target
+
+
+def test_a_label_that_is_text_is_told_once() -> None:
+    (text,) = warnings_of(texts(), "class", target=None)
+    assert text.startswith("column 'class' is named like a label")
+
+
+def test_a_name_that_is_a_number_is_read() -> None:
+    (misreading,) = misread_texts(pd.DataFrame({0: texts()}), [0])  # type: ignore[list-item]
+    assert misreading.problem.startswith("column 0 holds numbers stored as text")
 
 
 def test_a_coordinate_is_no_label() -> None:
