@@ -93,7 +93,10 @@ def sentence_for(
             f" {listed(_with_new_categories(interface, options))}"
         )
     if isinstance(error, TypeError) and "unexpected keyword argument" in text:
-        return f"it has no option {listed(_unknown_options(explainer, options))}"
+        unknown = _unknown_options(explainer, options)
+        # Without one, the error is of another call, as of a method of the model.
+        if unknown:
+            return f"it has no option {listed(unknown)}"
     return _about_query(error, interface)
 
 

@@ -18,6 +18,7 @@ import pytest
 
 from applicants import CATEGORIES, DICE, FEATURES, QUERIES, ROWS, dice_of, label
 from cfk_adapters import dice as adapter
+from cfk_adapters.dice_errors import sentence_for
 from cfk_plugin import Population, Schema, protect
 from cfk_plugin.data.policy import Outcome, PrivacyPolicy
 from cfk_plugin.data.region import Interval, Region
@@ -180,6 +181,11 @@ def test_what_dice_says_of_a_call_is_said_again_without_its_text(
         assert sentence in str(caught.value)
         assert caught.value.__context__ is None
         assert caught.value.__cause__ is None
+
+
+def test_a_wrong_call_inside_the_model_is_no_unknown_option(explainers: dict[str, Any]) -> None:
+    error = TypeError("predict() got an unexpected keyword argument 'zz'")
+    assert sentence_for(error, explainers["random"], None, {"total_CFs": 1}) is None
 
 
 def test_a_column_of_the_query_is_named_and_its_value_is_not(explainers: dict[str, Any]) -> None:
