@@ -1,4 +1,6 @@
-"""Columns that are about who a person is, found by their names: nobody can change these.
+"""Columns that are about who a person is, found by their names.
+
+Nobody should be told to change these, even where a person can, as with age or marital status.
 
 The list follows the protected characteristics of three laws, as far as columns of tables are named
 after them:
@@ -21,7 +23,6 @@ from collections.abc import Iterable
 
 PERSONAL_TERMS: tuple[str, ...] = (
     "age",
-    "ages",
     "birth",
     "birthdate",
     "birthday",
@@ -32,7 +33,6 @@ PERSONAL_TERMS: tuple[str, ...] = (
     "civil partnership",
     "civil status",
     "country of origin",
-    "disabilities",
     "disability",
     "disabled",
     "dob",
@@ -63,7 +63,10 @@ PERSONAL_TERMS: tuple[str, ...] = (
     "skin colour",
     "social origin",
 )
-"""Words, or several in a row, that name such a column. A name must contain them as whole words."""
+"""Words, or several in a row, that name such a column.
+
+A name must contain them, or their plural, as whole words.
+"""
 
 THINGS_WITH_AN_AGE: tuple[str, ...] = (
     "account",
@@ -81,9 +84,8 @@ THINGS_WITH_AN_AGE: tuple[str, ...] = (
     "vehicle",
     "website",
 )
-"""A name with one of these words, as in ``account_age``, does not mean a person's age."""
+"""``account_age`` and ``age_of_car`` do not mean a person's age; ``age_at_loan`` does."""
 
-_AGE = ("age", "ages")
 # A capital letter begins a word: "maritalStatus", "DOBYear".
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[^\W\d_]+")
 
@@ -119,15 +121,28 @@ def age_columns(names: Iterable[str]) -> list[str]:
     -------
     list of str
     """
-    return [name for name in names if not _terms_in(name).isdisjoint(_AGE)]
+    return [name for name in names if "age" in _terms_in(name)]
 
 
 def _terms_in(name: str) -> set[str]:
     """Return the terms of the list that a name contains as whole words."""
-    words = [word.lower() for word in _WORD.findall(str(name))]
+    words = " ".join(word.lower() for word in _WORD.findall(str(name)))
+    of_person = _AGE_OF_THING.sub(" ", words)
     # The spaces at both ends make a term match whole words alone.
-    text = f" {' '.join(words)} "
-    terms = {term for term in PERSONAL_TERMS if f" {term} " in text}
-    if any(thing in words for thing in THINGS_WITH_AN_AGE):
-        terms.difference_update(_AGE)
-    return terms
+    text = f" {of_person} "
+    return {term for term in PERSONAL_TERMS if f" {term} " in text or f" {_plural(term)} " in text}
+
+
+def _plural(noun: str) -> str:
+    if noun.endswith("y") and noun[-2] not in "aeiou":
+        return f"{noun[:-1]}ies"
+    if noun.endswith(("s", "x")):
+        return f"{noun}es"
+    return f"{noun}s"
+
+
+_THING = "|".join([*THINGS_WITH_AN_AGE, *map(_plural, THINGS_WITH_AN_AGE)])
+# After "age of", another word may follow that is who has the age: "age of loan applicant".
+_AGE_OF_THING = re.compile(
+    rf"\b(?:{_THING}) ages?\b|\bages? of (?:the )?(?:{_THING})(?: in)?(?: years| months| days)?$"
+)

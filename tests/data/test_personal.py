@@ -12,14 +12,17 @@ Race1 ethnicity ethnic_group nationality Nationality citizenship citizen religio
 marital_status MaritalStatus maritalStatus civil_status personal_status_sex native-country
 native.country country_of_origin national_origin foreign_worker dob DOB date_of_birth DateOfBirth
 birth_year yearOfBirth birthdate birthday place_of_birth disability is_disabled is_pregnant
-sexual_orientation skin_colour
+sexual_orientation skin_colour loan_applicant_age policy_holder_age age_at_loan age_of_car_owner
+car_age_and_owner_age ages races genders sexes ethnicities nationalities religions disabilities
+birthdays
 """
 
 OTHERS = """
 mileage wage usage usage_percent averages average_balance page stage language_model manager agent
 agency percentage sextant essex middlesex racecourse traced embrace generation gendarme
 relationship_manager international regional_income status country pay credit account_age
-vehicle_age age_of_car color loan_age dobbin
+vehicle_age age_of_car color loan_age dobbin accounts_age vehicle-ages policies_age car_age_years
+ageOfTheCar age_of_car_in_years houseAge statuses
 """
 
 
@@ -42,5 +45,5 @@ def test_names_stay_in_order_and_need_not_be_text_alone() -> None:
 
 
 def test_an_age_is_told_from_a_date_of_birth() -> None:
-    names = ["customer_age", "date_of_birth", "sex", "vehicle_age", "Age"]
-    assert age_columns(names) == ["customer_age", "Age"]
+    names = ["customer_age", "date_of_birth", "sex", "vehicle_age", "Age", "ages"]
+    assert age_columns(names) == ["customer_age", "Age", "ages"]
