@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from cfk_adapters.dice_errors import sentence_for
-from cfk_adapters.dice_search import search_shown
+from cfk_adapters.dice_search import showing_search
 from cfk_plugin.data.policy import DesiredRange, DesiredSet, Outcome
 from cfk_plugin.data.region import part_contains
 from cfk_plugin.errors import AdapterError
@@ -158,7 +158,7 @@ class DiceSource:
             )
             return None if native is None else _shown(native.cf_examples_list[0])
 
-        with search_shown(self._explainer, int(usable.sum())) as counted:
+        with showing_search(self._explainer, int(usable.sum())) as counted:
             for i in counted(np.flatnonzero(usable)):
                 try:
                     shown[i] = one(table.iloc[i : i + 1])
@@ -362,7 +362,7 @@ class DiceSource:
                 options = {**bound.arguments, **bound.arguments.get("kwargs", {})}
                 return sentence_for(error, self._explainer, self._classes, options)
 
-            with search_shown(self._explainer, len(table)) as counted:
+            with showing_search(self._explainer, len(table)) as counted:
                 method = getattr(_working_copy(self._explainer, counted), name)
                 native = ask_dice(
                     lambda: method(*bound.args, **bound.kwargs), explained, none_found

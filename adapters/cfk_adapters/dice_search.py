@@ -30,7 +30,7 @@ log = logging.getLogger("cfk_plugin")
 
 
 @contextmanager
-def search_shown(explainer: Any, n_queries: int) -> Iterator[Counted[Any]]:
+def showing_search(explainer: Any, n_queries: int) -> Iterator[Counted[Any]]:
     """Show what DiCE does and at which query it is, on stderr where a person watches.
 
     After `PATIENCE` the log gets one warning, wherever the search runs. Neither holds a value.

@@ -23,8 +23,10 @@ class ReadableQueries(HostOnly):
     n_asked: int
 
     @classmethod
-    def build(cls, queries: Intake, query: Rows, *, with_unknown: bool = False) -> ReadableQueries:
-        """Choose the queries; row i of `queries` is that of number ``query[i]``.
+    def build(
+        cls, queries: Intake, query_of_row: Rows, *, with_unknown: bool = False
+    ) -> ReadableQueries:
+        """Choose among `queries`, whose row i belongs to query number ``query_of_row[i]``.
 
         With `with_unknown`, queries with a category that the population lacks are among them. Not
         every model can be asked about these.
@@ -32,8 +34,8 @@ class ReadableQueries(HostOnly):
         at = sound(queries)
         if with_unknown:
             at = np.union1d(at, with_unknown_category(queries))
-        _, first, row_of = np.unique(query[at], return_index=True, return_inverse=True)
-        return cls(queries.take(at[first]), at, row_of, len(query))
+        _, first, row_of = np.unique(query_of_row[at], return_index=True, return_inverse=True)
+        return cls(queries.take(at[first]), at, row_of, len(query_of_row))
 
     def with_outcome(self, goal: Goal, labels: Labels) -> Mask:
         """Return a mask of shape (n_asked,): whether the query has the outcome already.
@@ -47,6 +49,10 @@ class ReadableQueries(HostOnly):
 
 
 def with_unknown_category(queries: Intake) -> Rows:
-    """Return the positions of queries whose only fault is a category that the population lacks."""
+    """Return the positions of queries whose first fault is a category that the population lacks.
+
+    They have no invalid or missing value, so a model may be able to read them. A number may be
+    outside of the domain as well.
+    """
     is_unknown = [fault is not None and fault[0] == "unknown_category" for fault in queries.faults]
     return np.flatnonzero(is_unknown)
