@@ -138,7 +138,7 @@ def frontier(
         asks = _Asking(population, goal, ask, facts, labels, seed)
         for name, asked, how in (("policy", policy, method), ("mondrian", plain, "mondrian")):
             beside.append(_protected(name, released(asked, how)[2], frame, population, asks))
-        beside.append(_raw(frame, population, asks))
+        beside.append(_raw(frame, _needing_an_answer(found[0]), population, asks))
     common = np.all(
         [[isinstance(e, GeneralizedCounterfactual) for e in entries] for entries in found], axis=0
     )
@@ -316,7 +316,8 @@ class Baseline(Figures):
     Means with 95 % intervals over what is released.
     """
 
-    # "policy"; "mondrian" over the whole table, as published; "raw", where all leave as they are
+    # "policy"; "mondrian" over the whole table, as published; "raw", where all leave as they are,
+    # apart from those of people who have the desired outcome already
     name: str
     released: int
     ncp_mean: Estimate
@@ -431,13 +432,21 @@ def _protected(
     )
 
 
-def _raw(frame: pd.DataFrame, population: Population, asks: _Asking) -> Baseline:
-    at, near = (
-        np.arange(len(frame)),
-        [plausibility(frame.iloc[[i]], population) for i in range(len(frame[:_MOST]))],
-    )
-    told = asks.measured(frame, at)
-    return _baseline("raw", np.zeros(len(frame)), asks.reached(frame, at), near, asks.seed, told)
+def _needing_an_answer(entries: Sequence[Entry]) -> NDArray[np.int64]:
+    """Return the positions of those whose outcome is not the desired one already."""
+    needs = [not (isinstance(e, Withheld) and e.reason == ALREADY_DESIRED) for e in entries]
+    return np.flatnonzero(needs)
+
+
+def _raw(
+    frame: pd.DataFrame, at: NDArray[np.int64], population: Population, asks: _Asking
+) -> Baseline:
+    """Measure some counterfactuals as they are."""
+    rows = frame.take(at)
+    near = [plausibility(rows.iloc[[i]], population) for i in range(min(len(rows), _MOST))]
+    pureness = asks.reached(rows, at) if len(rows) else np.empty(0)
+    told = asks.measured(rows, at)
+    return _baseline("raw", np.zeros(len(rows)), pureness, near, asks.seed, told)
 
 
 def _baseline(

@@ -20,9 +20,9 @@ from cfk_plugin.audit.scenario import (
     plain_values,
 )
 from cfk_plugin.audit.setting import Mask, Rows, Setting
+from cfk_plugin.audit.spoiling import spoil
 from cfk_plugin.audit.trilateration import trilaterate
 from cfk_plugin.data.intake import whole_number
-from cfk_plugin.data.population import Population
 from cfk_plugin.errors import refitting
 from cfk_plugin.metrics.heom import Heom
 from cfk_plugin.release.anonymizer import KAnonymizer
@@ -61,9 +61,6 @@ TRILATERATED = 5
 
 _PLACES = 16  # quasi-identifiers to measure from, for each of them
 _DRAWS = 20  # times that an attacker tries to make a query that the model refuses
-_TRIES = 100  # attempts to spoil a query, per number of changed values
-_CHANGES = (1, 2)
-_BLOCK = 200  # queries spoiled at once
 _SAME = 1e-9  # differences of chances below this are rounding
 
 
@@ -92,8 +89,8 @@ def steering(
     posed : int
         Largest number of people to pose as, with one query each.
     trilaterated : int
-        Largest number of published entries whose owner is sought, with about 200 queries each; 0
-        for none. Only a catalogue that was fitted for one fixed outcome is trilaterated.
+        Largest number of published entries whose owner is sought, with a few hundred queries each;
+        0 for none. Only a catalogue that was fitted for one fixed outcome is trilaterated.
 
     Returns
     -------
@@ -348,7 +345,12 @@ def _ask_as_candidates(setting: Setting, ask: Ask) -> Struck:
     releases = setting.releases
     places = setting.places
     questions = places.questions(releases.private)
-    queries, is_spoiled = spoil(setting, questions, releases.at[places.which])
+    at_release = releases.at[places.which]
+
+    def is_desired(rows: pd.DataFrame, which: Rows) -> Mask:
+        return setting.judge(setting.labels(rows), at_release[which])
+
+    queries, is_spoiled = spoil(setting.population, questions, is_desired, _random(setting, 1))
     is_left = np.ones(len(places), dtype=bool)
     n_answered = 0
     if is_spoiled.any():
@@ -379,65 +381,3 @@ def _ask_as_candidates(setting: Setting, ask: Ask) -> Struck:
         "not_spoiled": 1 - mean(is_spoiled),
     }
     return Struck(naming=naming, figures=figures)
-
-
-def spoil(setting: Setting, queries: pd.DataFrame, at: Rows) -> tuple[pd.DataFrame, Mask]:
-    """Change as few private values as possible until the outcome is not the desired one."""
-    undesired = (
-        ~setting.judge(setting.labels(queries), at) if len(queries) else np.zeros(0, dtype=bool)
-    )
-    out = queries.astype(object)
-    random = np.random.default_rng([setting.seed, 1])
-    for changes in _CHANGES:
-        open_ = np.flatnonzero(~undesired)
-        for start in range(0, len(open_), _BLOCK):
-            block = open_[start : start + _BLOCK]
-            found, spoiled = _spoiled(setting, queries.take(block), at[block], changes, random)
-            out.iloc[block[found]] = spoiled.astype(object).to_numpy()
-            undesired[block[found]] = True
-    return setting.population.conform(out) if len(out) else queries, undesired
-
-
-def _spoiled(
-    setting: Setting, queries: pd.DataFrame, at: Rows, changes: int, random: np.random.Generator
-) -> tuple[Rows, pd.DataFrame]:
-    """Return which queries could be spoiled by this many changes, and the nearest spoiled form of
-    each.
-    """
-    population = setting.population
-    tried = _changed(
-        population, queries.take(np.repeat(np.arange(len(queries)), _TRIES)), changes, random
-    )
-    bad = ~setting.judge(setting.labels(tried), np.repeat(at, _TRIES))
-    heom = Heom.of(population)
-    spoiled = []
-    best = []
-    for i in range(len(queries)):
-        ways = i * _TRIES + np.flatnonzero(bad[i * _TRIES : (i + 1) * _TRIES])
-        if len(ways):
-            distance = heom.distances(queries.take([i]), tried.take(ways))[0]
-            spoiled.append(i)
-            best.append(int(ways[int(np.argmin(distance))]))
-    return np.array(spoiled, dtype=np.int64), tried.take(best)
-
-
-def _changed(
-    population: Population, rows: pd.DataFrame, changes: int, random: np.random.Generator
-) -> pd.DataFrame:
-    """Replace some private values of every row by values of their domains."""
-    private = population.schema.private
-    order = np.argsort(random.random((len(rows), len(private))), axis=1)[
-        :, : min(changes, len(private))
-    ]
-    codes = population.encode(rows)[0]
-    columns = {name: rows[name].reset_index(drop=True) for name in population.schema.features}
-    for j, name in enumerate(private):
-        domain = population.domains[name]
-        hit = (order == j).any(axis=1)
-        drawn = domain.restore(random.integers(0, domain.size, len(rows)))
-        known = codes[:, population.schema.features.index(name)]
-        if (known >= 0).all():
-            columns[name] = domain.restore(np.where(hit, domain.encode(drawn)[0], known))
-        else:
-            columns[name] = columns[name].astype(object).mask(hit, drawn.astype(object))
-    return population.conform(pd.DataFrame(columns))

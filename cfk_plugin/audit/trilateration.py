@@ -5,7 +5,7 @@ switches.
 from __future__ import annotations
 
 import numbers
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,21 +33,43 @@ _FAR = 0.25  # least sum of gaps between the numbers of two entries
 _TOLERANCE = 0.02  # of a measured difference of distances, beside what the last step leaves open
 _TRIED = 20  # entries that are looked at for one that has one owner
 _DRAWN = 6  # places that are drawn for one to measure from
+_VALUES = 24  # values of each private attribute at which it may be held
+_SEVERAL = (2, 3)  # attributes that are held together where one is not enough
+_WAYS = 150  # most ways to hold one attribute, or several
+_LOOKED_AT = 3  # points of a path that tell whether the model refuses all of it
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Path:
+    """Private values on the way from those of one published entry to those of another."""
+
+    points: list[dict[str, Any]]  # in the order in which gaps fall
+    gaps: Floats  # (n_points,): how much nearer each point is to the target's values
+
+    def at(self, which: Rows) -> Path:
+        """Return the path with some of its points alone, in the same order."""
+        return Path(points=[self.points[i] for i in which.tolist()], gaps=self.gaps[which])
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Probe:
+    """Quasi-identifiers to ask from, and a path whose points the model all refuses there."""
+
+    place: dict[str, Any]
+    path: Path
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Pair:
-    """Two published entries, and a path of private values from those of one to those of the other.
+    """Two published entries, and how to move from the private values of one to those of the other.
 
-    Along the path, regions switch from that of the target, whose owner is sought, to that of the
-    partner. Places are the quasi-identifiers to ask from.
+    Along the path of each probe, regions switch from that of the target, whose owner is sought, to
+    that of the partner.
     """
 
     target: GeneralizedCounterfactual
     partner: GeneralizedCounterfactual
-    points: list[dict[str, Any]]  # private values, from the target's to the partner's
-    gaps: Floats  # (n_points,): how much nearer each point is to the target's values; falls
-    places: list[dict[str, Any]]
+    probes: list[Probe]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +103,10 @@ def trilaterate(
     measurements. People who fit equally many share the chance. Of the answers only regions are
     used.
 
+    P and P' have the outcome, and a query that has it gets no answer. So the attacker holds a few
+    private attributes of all x at values with which the model refuses x. This adds an amount to
+    d(x, P') - d(x, P) that the attacker knows. Where the model refuses no such x, nothing is asked.
+
     Owners are the people inside R with the outcome whose private values are nearest to P. A look-up
     names anybody inside R with the outcome. Where no answer depends on single rows, regions do not
     switch by this rule, and the chance is that of a look-up.
@@ -93,17 +119,18 @@ def trilaterate(
     n_victims : int
         Most entries whose owner is sought.
     n_places : int
-        Most quasi-identifiers to measure from, for each of them.
+        Most quasi-identifiers to measure from, for each of them. Six times as many are tried.
     rng : numpy.random.Generator
 
     Returns
     -------
     NamingResult
-        One attempt per entry. About 12 queries per entry and place are asked.
+        One attempt per entry. Two queries are asked from each of up to six times as many places,
+        and about eight more from each that can be measured from.
     """
     pairs = _draw_pairs(scenario, service.published, n_victims, n_places, rng)
     observer = _Observer(scenario, service, pairs)
-    measured = observer.measure()
+    measured = observer.measure(n_places)
     chances = []
     lookups = []
     for pair, measurements in zip(pairs, measured, strict=True):
@@ -157,23 +184,27 @@ def _draw_pairs(
         if is_far.any():
             cost = np.where(is_far, gaps.sum(axis=1), np.inf)
         partner = complete[int(cost.argmin())]
-        points, falling = _path(scenario, target, partner)
-        places = _places(scenario, target, partner, n_places, rng)
-        pairs.append(Pair(target, partner, points, falling, places))
+        places = _places(scenario, target, partner, _DRAWN * n_places, rng)
+        probes = _probes(scenario, target, partner, places, rng)
+        pairs.append(Pair(target=target, partner=partner, probes=probes))
     return pairs
 
 
 def _path(
-    scenario: Scenario, target: GeneralizedCounterfactual, partner: GeneralizedCounterfactual
-) -> tuple[list[dict[str, Any]], Floats]:
-    """Return private values from those of one entry, P, to those of another, P', and their gaps.
+    scenario: Scenario,
+    target: GeneralizedCounterfactual,
+    partner: GeneralizedCounterfactual,
+    held: Values,
+) -> Path:
+    """Return private values on the way from those of one entry, P, to those of another, P'.
 
     The gap of a point x, d(x, P') - d(x, P), falls from point to point. On each level one category
     more has changed, and all numbers move together from P towards P'. One category passes through a
-    value that is neither, if there is one, so that no gap is skipped.
+    value that is neither, if there is one, so that no gap is skipped. Attributes that are held have
+    one value on the whole way.
     """
-    start = dict(target.released)
-    end = dict(partner.released)
+    start = {**target.released, **held}
+    end = {**partner.released, **held}
     heom = scenario.private_heom
     differing = [name for name in start if not is_same(start[name], end[name])]
     moving = [name for name in differing if _is_number(start[name]) and _is_number(end[name])]
@@ -206,11 +237,108 @@ def _path(
             points.append({**level, **moved})
     points.append(end)
     at = heom.encode(pd.DataFrame(points))
-    everywhere_start = heom.encode(pd.DataFrame([start] * len(points)))
-    everywhere_end = heom.encode(pd.DataFrame([end] * len(points)))
-    gaps = (heom.parts(at, everywhere_end) - heom.parts(at, everywhere_start)).sum(axis=1)
-    order = np.argsort(-gaps, kind="stable")
-    return [points[i] for i in order], gaps[order]
+    of_target = heom.encode(pd.DataFrame([target.released] * len(points)))
+    of_partner = heom.encode(pd.DataFrame([partner.released] * len(points)))
+    gaps = (heom.parts(at, of_partner) - heom.parts(at, of_target)).sum(axis=1)
+    return Path(points=points, gaps=gaps).at(np.argsort(-gaps, kind="stable"))
+
+
+def _probes(
+    scenario: Scenario,
+    target: GeneralizedCounterfactual,
+    partner: GeneralizedCounterfactual,
+    places: Sequence[dict[str, Any]],
+    rng: np.random.Generator,
+) -> list[Probe]:
+    """Return a probe for each place at which the model can be made to refuse a path.
+
+    Nothing is held where the model refuses the path anyway. Else one attribute is held, or several
+    where one is not enough, at the values that take the path least far from both entries: the
+    farther it is, the more often somebody else is nearest.
+    """
+    usual = _path(scenario, target, partner, {})
+    few = np.linspace(0, len(usual.points) - 1, _LOOKED_AT).round().astype(np.int64)
+    looked_at = usual.at(few).points
+    waiting = list(places)
+    probes = []
+    for ways in _ways_to_hold(scenario, rng):
+        if not waiting:
+            break
+        if not ways:
+            continue
+        by_length = _shortest_first(scenario, target, partner, ways)
+        points = [{**point, **held} for held in by_length for point in looked_at]
+        is_refused = _is_refused(scenario, waiting, points)
+        by_way = is_refused.reshape(len(waiting), len(ways), _LOOKED_AT)
+        refuses_all = np.asarray(by_way.all(axis=2))  # (n_waiting, n_ways)
+        first = np.where(refuses_all.any(axis=1), refuses_all.argmax(axis=1), -1)
+        for way in np.unique(first[first >= 0]).tolist():
+            there = [waiting[i] for i in np.flatnonzero(first == way)]
+            path = _path(scenario, target, partner, by_length[way])
+            for place, is_kept in zip(
+                there, _is_refused(scenario, there, path.points), strict=True
+            ):
+                probes.append(Probe(place=place, path=path.at(np.flatnonzero(is_kept))))
+        waiting = [waiting[i] for i in np.flatnonzero(first < 0)]
+    return probes
+
+
+def _is_refused(
+    scenario: Scenario, places: Sequence[Values], points: Sequence[dict[str, Any]]
+) -> Mask:
+    """Say where the model refuses private values, shape (n_places, n_points)."""
+    of_place = np.repeat(np.arange(len(places)), len(points))
+    of_point = np.tile(np.arange(len(points)), len(places))
+    quasi = pd.DataFrame(places).take(of_place).reset_index(drop=True)
+    private = pd.DataFrame(points).take(of_point).reset_index(drop=True)
+    is_desired = scenario.is_desired(pd.concat([quasi, private], axis=1))
+    return ~is_desired.reshape(len(places), len(points))
+
+
+def _ways_to_hold(scenario: Scenario, rng: np.random.Generator) -> Iterator[list[dict[str, Any]]]:
+    """Yield ways to hold no private attribute, then one, then several.
+
+    One is held at any value of people outside of the table, several at those of one of these people
+    whom the model refuses.
+    """
+    yield [{}]
+    one_held = []
+    for name in scenario.private:
+        values = scenario.outsiders[name].dropna().value_counts().index.tolist()
+        if name in scenario.private_heom.numeric:
+            values.sort()
+            evenly = np.linspace(0, len(values) - 1, min(_VALUES, len(values))).round()
+            values = [values[i] for i in evenly.astype(np.int64).tolist()]
+        one_held += [{name: value} for value in values[:_VALUES]]
+    drawn = rng.permutation(len(one_held))[:_WAYS]
+    yield [one_held[i] for i in drawn.tolist()]
+    is_donor = ~scenario.is_desired(scenario.outsiders)
+    is_donor &= scenario.outsiders[scenario.private].notna().all(axis=1).to_numpy()
+    donors = scenario.outsiders[scenario.private][is_donor].to_dict("records")
+    for n_held in _SEVERAL:
+        if not donors or n_held > len(scenario.private):
+            break
+        several_held = []
+        for i in rng.integers(0, len(donors), _WAYS).tolist():
+            names = rng.permutation(scenario.private)[:n_held].tolist()
+            several_held.append({name: donors[i][name] for name in names})
+        yield several_held
+
+
+def _shortest_first(
+    scenario: Scenario,
+    target: GeneralizedCounterfactual,
+    partner: GeneralizedCounterfactual,
+    ways: Sequence[dict[str, Any]],
+) -> list[dict[str, Any]]:
+    """Sort ways to hold attributes by how far they are from both entries together."""
+    heom = scenario.private_heom
+    from_both = np.zeros(len(ways))
+    for entry in (target, partner):
+        held = heom.encode(pd.DataFrame([{**entry.released, **values} for values in ways]))
+        own = heom.encode(pd.DataFrame([entry.released] * len(ways)))
+        from_both += heom.parts(held, own).sum(axis=1)
+    return [ways[i] for i in np.argsort(from_both, kind="stable")]
 
 
 def _is_number(value: Any) -> bool:
@@ -221,10 +349,10 @@ def _places(
     scenario: Scenario,
     target: GeneralizedCounterfactual,
     partner: GeneralizedCounterfactual,
-    n_places: int,
+    n_drawn: int,
     rng: np.random.Generator,
 ) -> list[dict[str, Any]]:
-    """Draw quasi-identifiers to measure from: mixtures of those of people in both regions.
+    """Draw quasi-identifiers to ask from: mixtures of those of people in both regions.
 
     Kept are those at which either entry is true for the person who asks, as only then its region is
     an answer. The attacker can tell, who knows the model.
@@ -235,7 +363,7 @@ def _places(
         return []
     quasi = scenario.people[scenario.quasi_identifiers].take(inside)
     columns = {
-        name: quasi[name].to_numpy(dtype=object)[rng.integers(0, len(quasi), _DRAWN * n_places)]
+        name: quasi[name].to_numpy(dtype=object)[rng.integers(0, len(quasi), n_drawn)]
         for name in quasi
     }
     kept = pd.DataFrame(columns).drop_duplicates()
@@ -248,7 +376,7 @@ def _places(
             for place in drawn
         ]
         is_true &= scenario.is_desired(pd.DataFrame(points).assign(**entry.released))
-    return [place for place, holds in zip(drawn, is_true, strict=True) if holds][:n_places]
+    return [place for place, holds in zip(drawn, is_true, strict=True) if holds]
 
 
 class _Observer:
@@ -258,23 +386,32 @@ class _Observer:
         self._scenario = scenario
         self._service = service
         self._pairs = pairs
-        # one for each place of each pair: the number of the pair, and the place
-        self._probes = [(n, place) for n, pair in enumerate(pairs) for place in pair.places]
+        # one for each place of each pair, with the number of the pair
+        self._probes = [(n, probe) for n, pair in enumerate(pairs) for probe in pair.probes]
         self.n_queries = 0
         self.n_answered = 0
 
-    def measure(self) -> list[list[Measurement]]:
-        """Return, for each pair, where regions switch from the target's to the partner's."""
+    def measure(self, n_places: int) -> list[list[Measurement]]:
+        """Return, for each pair, where regions switch from the target's to the partner's.
+
+        A place can be measured from if the regions at both ends of its path are those of the pair.
+        Elsewhere a third person is nearest. Measured from are the first `n_places` of each pair.
+        """
         everywhere = np.arange(len(self._probes))
         pairs = [self._pairs[number] for number, _ in self._probes]
         low = np.zeros(len(pairs), dtype=np.int64)
-        high = np.array([len(pair.points) - 1 for pair in pairs], dtype=np.int64)
+        n_points = [len(probe.path.points) for _, probe in self._probes]
+        high = np.array(n_points, dtype=np.int64) - 1
         at_start = self._regions(everywhere, low)
         beyond = self._regions(everywhere, high)  # the region just past the switch
         is_usable = np.zeros(len(pairs), dtype=bool)
+        n_usable = [0] * len(self._pairs)
         for i, pair in enumerate(pairs):
+            number, _ = self._probes[i]
             is_target = at_start[i] == pair.target.region
-            is_usable[i] = is_target and beyond[i] == pair.partner.region
+            if is_target and beyond[i] == pair.partner.region and n_usable[number] < n_places:
+                is_usable[i] = True
+                n_usable[number] += 1
         while len(unsure := np.flatnonzero(is_usable & (high - low > 1))):
             middle = (low + high) // 2
             regions = self._regions(unsure, middle[unsure])
@@ -288,11 +425,11 @@ class _Observer:
         for i in np.flatnonzero(is_usable).tolist():
             if beyond[i] != pairs[i].partner.region:
                 continue  # a third person is nearest there
-            number, place = self._probes[i]
+            number, probe = self._probes[i]
             # Along a path gaps fall from the target's owner to the partner's.
-            nearer = float(pairs[i].gaps[high[i]])
-            farther = float(pairs[i].gaps[low[i]])
-            measured[number].append(Measurement(place=place, low=nearer, high=farther))
+            nearer = float(probe.path.gaps[high[i]])
+            farther = float(probe.path.gaps[low[i]])
+            measured[number].append(Measurement(place=probe.place, low=nearer, high=farther))
         return measured
 
     def _regions(self, probes: Rows, steps: Rows) -> list[Region | None]:
@@ -302,8 +439,8 @@ class _Observer:
             return regions
         rows = []
         for i, step in zip(probes.tolist(), steps.tolist(), strict=True):
-            number, place = self._probes[i]
-            rows.append({**place, **self._pairs[number].points[step]})
+            _, probe = self._probes[i]
+            rows.append({**probe.place, **probe.path.points[step]})
         queries = pd.DataFrame(rows)[self._scenario.features]
         answers = self._service.explain(self._scenario.population.conform(queries)).generalized
         for answer in answers:

@@ -15,7 +15,9 @@ from cfk_adapters.nearest import NearestUnlikeNeighbour
 from cfk_plugin import Explanations, KAnonymizer, Population, PrivacyPolicy, Schema, protect
 from cfk_plugin.audit import AuditResult, Setting, nearest_row, run_linkage_audit, steering
 from cfk_plugin.audit.scenario import Scenario, Service
+from cfk_plugin.audit.spoiling import spoil
 from cfk_plugin.audit.steering import SCENARIOS, not_of_query, pose_as_victims
+from cfk_plugin.audit.trilateration import trilaterate
 from cfk_plugin.errors import InputError
 
 K = 10
@@ -128,6 +130,61 @@ def test_what_is_asked_by_default_is_what_protect_answers_with_the_policy() -> N
     assert [entry.to_dict() for entry in by_default] == [
         entry.to_dict() for entry in protected.explain(refused(FAR_APART))
     ]
+
+
+def test_no_attack_asks_with_a_query_that_has_the_outcome() -> None:
+    attacked = setting(EXACT)
+    answers_to = nearest_row(attacked.anonymizer)
+    asked: list[pd.DataFrame] = []
+
+    def explain(queries: pd.DataFrame) -> Explanations:
+        asked.append(queries)
+        return answers_to(queries)
+
+    found = steering(attacked, explain, posed=20, trilaterated=2)
+    assert not LENDS.predict(pd.concat(asked)).any()
+    assert len(asked) > len(ATTACKS)  # trilateration asks several times
+    assert [found.figures[f"{name}_answered"] for name in ATTACKS] == [1, 1, 1]
+
+
+def refuses_few(rows: pd.DataFrame) -> np.ndarray:
+    """Refuse only people of whom three things are true."""
+    is_refused = (
+        (rows["phone"] == "none") & (rows["contract"] == "self") & (rows["income"] < 45_000)
+    )
+    return (~is_refused).to_numpy().astype(int)
+
+
+@pytest.mark.parametrize("model", [refuses_few, lambda rows: np.ones(len(rows), dtype=int)])
+def test_several_private_values_are_held_where_one_does_not_make_the_model_refuse(
+    model: Any,
+) -> None:
+    rows = table(FAR_APART)
+    schema = Schema.from_frame(rows, quasi_identifiers=FAR_APART.quasi_identifiers)
+    population = Population.from_frame(rows, schema, key=bytes(32))
+    with warnings.catch_warnings(action="ignore"):
+        anonymizer = KAnonymizer(policy=EXACT).fit(population, model=model, desired=1)
+    scenario = Scenario(population, model, 1, table(FAR_APART, 1))
+    service = Service(nearest_row(anonymizer), anonymizer.published().generalized)
+    found = trilaterate(scenario, service, 2, 4, np.random.default_rng(0))
+    assert found.n_attempts == 2
+    assert found.n_answered == found.n_queries
+    assert (found.n_queries > 0) == (model is refuses_few)
+
+
+def test_rows_are_spoiled_with_as_few_changes_as_it_takes() -> None:
+    rows = table(FAR_APART).head(40)
+    population = setting(PrivacyPolicy(k=K)).population
+
+    def is_desired(changed: pd.DataFrame, which: np.ndarray) -> np.ndarray:
+        """Refuse the first ten rows as they are, the last ten never, others by their phone."""
+        is_other = changed["phone"].to_numpy() != rows["phone"].to_numpy()[which]
+        return ~((which < 10) | (is_other & (which < 30)))
+
+    spoiled, is_spoiled = spoil(population, rows, is_desired, np.random.default_rng(0))
+    assert is_spoiled.tolist() == [True] * 30 + [False] * 10
+    n_changed = (spoiled.astype(object) != rows.astype(object)).sum(axis=1)
+    assert n_changed.tolist() == [0] * 10 + [1] * 20 + [0] * 10
 
 
 def test_a_guarantee_that_protects_the_explainers_row_is_asked_through_it() -> None:

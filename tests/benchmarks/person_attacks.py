@@ -22,8 +22,11 @@ from cfk_plugin import GeneralizedCounterfactual, Region
 from cfk_plugin.audit.membership import nearness_scores
 from cfk_plugin.audit.result import measure_roc
 from cfk_plugin.audit.scenario import NamingResult, Scenario, Service, mean_of
+from cfk_plugin.audit.spoiling import spoil
 from cfk_plugin.audit.steering import not_of_query
 from cfk_plugin.data.region import part_contains
+
+_SPOILED = 5  # queries for each person whose record has the outcome
 
 Rows = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -187,25 +190,50 @@ def moves_membership(
     """Guess who is in the table from how many private values an answer says it moved.
 
     The attacker knows the whole record of a person who has the desired outcome, and sends it as the
-    query. If the person is in the table, an answer that begins with the nearest row begins with the
-    person's own row, and nothing is left to move. The attacker may read the count either way, so
-    the area is that of the better direction. People without an answer get the median count.
+    query, spoiled in five ways with which the model refuses it. If the person is in the table, an
+    answer that begins with the nearest row mostly begins with the person's own row, and little is
+    left to move. The score is the mean over the five answers. The attacker may read it either way,
+    so the area is that of the better direction. People whose record could not be spoiled are left
+    out; people without an answer get the median score.
     """
     people = members_and_others(scenario, limit, rng)
-    queries = people.everybody
+    queries, of_person = _spoiled_queries(scenario, people.everybody, rng)
     answers = service.explain(queries).generalized
-    counts = np.full(len(queries), np.nan)
-    counts[[answer.query for answer in answers]] = moves(queries, answers)
-    counts[np.isnan(counts)] = np.nanmedian(counts) if len(answers) else 0.0
-    area = people.area(-counts)
+    moved = pd.Series(
+        np.asarray(moves(queries, answers), dtype=np.float64),
+        index=of_person[[answer.query for answer in answers]],
+    )
+    everybody = np.arange(len(people.everybody))
+    score = moved.groupby(level=0).mean()
+    scores = score.reindex(everybody).fillna(score.median() if len(score) else 0.0).to_numpy()
+    is_asked = np.isin(everybody, of_person)
+    n_members = len(people.members)
+    asked = People(
+        members=people.members[is_asked[:n_members]], others=people.others[is_asked[n_members:]]
+    )
+    area = asked.area(-scores[is_asked])
     return MembershipResult(
         auc=max(area, 1 - area),
-        lookup=people.area(regions_holding(queries, service.published)),
-        n_members=len(people.members),
-        n_others=len(people.others),
+        lookup=asked.area(regions_holding(asked.everybody, service.published)),
+        n_members=len(asked.members),
+        n_others=len(asked.others),
         n_queries=len(queries),
         n_answered=len(answers),
     )
+
+
+def _spoiled_queries(
+    scenario: Scenario, people: pd.DataFrame, rng: np.random.Generator
+) -> tuple[pd.DataFrame, Rows]:
+    """Return several queries for each person that the model refuses, and whom each is about."""
+    repeated = np.repeat(np.arange(len(people)), _SPOILED)
+    rows, is_spoiled = spoil(
+        scenario.population,
+        people.take(repeated).reset_index(drop=True),
+        lambda rows, _: scenario.is_desired(rows),
+        rng,
+    )
+    return rows[is_spoiled].reset_index(drop=True), repeated[is_spoiled]
 
 
 # --- owners of published numbers

@@ -413,6 +413,22 @@ def test_distance_and_truth_are_those_of_the_nearest_point_to_who_asks() -> None
     json.dumps(costs.to_dict(), allow_nan=False)
 
 
+@pytest.mark.filterwarnings("ignore:.*lookup")
+def test_no_way_answers_people_who_have_the_outcome_already() -> None:
+    population = Population.from_frame(TEN, OF_AGE)
+    told: dict[str, Any] = {"population": population, "model": rich, "desired": True, "ks": [2]}
+    told |= {"policy": LOOKUP, "compare": True}
+    asking = TEN[~rich(TEN)].iloc[np.arange(len(RICH)) % 4].reset_index(drop=True)
+    needing = frontier(RICH, factuals=asking, **told)
+    some = pd.concat([RICH, RICH.tail(1)], ignore_index=True)
+    with_one = pd.concat([asking, RICH.head(1)], ignore_index=True)
+    found = frontier(some, factuals=with_one, **told)
+    assert found.points[0].reasons["already_desired"] == 1
+    assert found.baselines == needing.baselines
+    nobody = frontier(RICH.head(2), factuals=RICH.tail(2), **told).baselines
+    assert [baseline.released for baseline in nobody] == [0, 0, 0]
+
+
 def test_without_who_asks_neither_is_known(found: dict[str, Baseline]) -> None:
     assert {(baseline.distance, baseline.true) for baseline in found.values()} == {(None, None)}
 
