@@ -52,7 +52,7 @@ class Path:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Probe:
+class ProbedPath:
     """Quasi-identifiers to ask from, and a path whose points the model all refuses there."""
 
     place: dict[str, Any]
@@ -69,7 +69,7 @@ class Pair:
 
     target: GeneralizedCounterfactual
     partner: GeneralizedCounterfactual
-    probes: list[Probe]
+    probes: list[ProbedPath]
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +249,7 @@ def _probes(
     partner: GeneralizedCounterfactual,
     places: Sequence[dict[str, Any]],
     rng: np.random.Generator,
-) -> list[Probe]:
+) -> list[ProbedPath]:
     """Return a probe for each place at which the model can be made to refuse a path.
 
     Nothing is held where the model refuses the path anyway. Else one attribute is held, or several
@@ -278,7 +278,7 @@ def _probes(
             for place, is_kept in zip(
                 there, _is_refused(scenario, there, path.points), strict=True
             ):
-                probes.append(Probe(place=place, path=path.at(np.flatnonzero(is_kept))))
+                probes.append(ProbedPath(place=place, path=path.at(np.flatnonzero(is_kept))))
         waiting = [waiting[i] for i in np.flatnonzero(first < 0)]
     return probes
 
