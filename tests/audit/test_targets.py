@@ -21,10 +21,11 @@ from sklearn.preprocessing import OneHotEncoder
 from sklearn.svm import LinearSVC
 
 from cfk_adapters.nearest import NearestUnlikeNeighbour
-from cfk_plugin import Interval, PrivacyPolicy, Schema
+from cfk_plugin import Interval, Population, PrivacyPolicy, Schema
 from cfk_plugin.audit import AuditResult, Rate
 from cfk_plugin.audit.membership import membership
 from cfk_plugin.audit.result import AttackReport, Roc, measure_roc, readable, side_by_side
+from cfk_plugin.audit.spoiling import spoil
 from cfk_plugin.audit.targets import (
     ProtectedOwner,
     PrototypeOwner,
@@ -398,15 +399,30 @@ def test_rows_that_are_moved_to_the_border_of_an_overfitted_model_betray_members
 
 
 def distances(name: str, n_train: int, *, with_any_outcome: bool, seed: int = 0) -> Roc:
-    """Measure distances of everybody whose true outcome is undesired; or of whom the model says so
-    as well.
+    """Measure how far answers are from everybody whose true outcome is undesired; or of whom the
+    model says so as well.
+
+    People whom the model gives the outcome get no answer. An attacker who holds such a record
+    spoils it first, and asks with what the model refuses.
     """
     order = np.random.default_rng(seed).permutation(len(MANY))
     table, strangers = MANY.take(order[:n_train]), MANY.take(order[n_train:])
     service, heom = owner(name).train(table, seed), Heom.fit(strangers.X)
+    schema = Schema.from_frame(strangers.X, quasi_identifiers=QUASI)
+    domains = Population.from_frame(strangers.X, schema)
     found = []
     for side in (table, strangers):
-        queries = side.X[~side.y if with_any_outcome else ~side.y & ~service.desired(side.X)]
+        queries = side.X[~side.y].reset_index(drop=True)
+        if with_any_outcome:
+            spoiled, is_spoiled = spoil(
+                domains,
+                queries,
+                lambda rows, _: service.desired(rows),
+                np.random.default_rng(seed),
+            )
+            queries = spoiled[is_spoiled].reset_index(drop=True)
+        else:
+            queries = queries[~service.desired(queries)]
         answers = service.explain(queries)
         assert answers.found.all() or name == "reciprocal", (
             "its floor withholds what is less than half pure"
