@@ -385,7 +385,7 @@ class Wording:
         return column.replace("_", " ")
 
     def title(self, column: str) -> str | None:
-        """Return the column as it stands after "with"; None if nothing is declared."""
+        """Return the words for a column, such as "a loan term"; None if nothing is declared."""
         usual = self.language.sections["columns"].get(column.lower(), {})
         title: str | None = self.titles.get(column, usual.get("title"))
         return title
@@ -413,8 +413,8 @@ class Wording:
         phrase = self.phrases.get(column)
         if isinstance(phrase, str):
             value = self._in_phrase(phrase, column, part, node)
-        elif phrase is not None and node is None and _are_worded(phrase, part):
-            value = self._all_in_words(phrase, part)
+        elif node is None and self.has_own_words(column, part):
+            value = self._all_in_words(self.words(column), part)
         else:
             value = self._labelled(column, part, node)
         may_be_missing = part.missing if isinstance(part, Interval) else None in part
@@ -425,10 +425,11 @@ class Wording:
         phrase = self.phrases.get(column)
         return phrase if isinstance(phrase, Mapping) else {}
 
-    def leaves_unit_unsaid(self, column: str, part: Part) -> bool:
-        """Say whether a part has words of its own, which do not say the unit."""
+    def has_own_words(self, column: str, part: Part) -> bool:
+        """Say whether there are words for all of a part; they say neither title nor unit."""
         words = self.words(column)
-        return len(words) > 0 and _are_worded(words, part)
+        values = [part.low, part.high] if isinstance(part, Interval) else values_of(part)
+        return len(words) > 0 and all(to_text(value) in words for value in values)
 
     def form_of_own(self, column: str) -> Literal["count", "plain", "measured"]:
         """Say how a number of the person's own is written: as a count in words, without a unit,
@@ -457,7 +458,7 @@ class Wording:
         if form == "measured" and is_number(value):
             unit = self.unit(column)
             number = self.language.number(value, unit)
-            if unit.stands_with_every_number or self.leaves_unit_unsaid(column, part):
+            if unit.stands_with_every_number or self.has_own_words(column, part):
                 return _filled(unit, number, value)
             return number
         return self._alone(value)
@@ -593,14 +594,6 @@ def values_of(part: Part) -> list[Any]:
     if isinstance(part, Interval):
         return [part.low] if part.levels is None else list(part.levels)
     return [value for value in sorted_values(part) if value is not None]
-
-
-def _are_worded(words: Words, part: Part) -> bool:
-    """Say whether there are words for every value of a set, or for both ends of a range."""
-    values = values_of(part)
-    if isinstance(part, Interval):
-        values = [part.low, part.high]
-    return all(to_text(value) in words for value in values)
 
 
 def is_number(value: object) -> bool:

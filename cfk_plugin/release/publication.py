@@ -303,7 +303,7 @@ def _feature(
             "unit": asdict(wording.unit(name)),
             "own": wording.form_of_own(name),
             "named": wording.words(name),
-            "unsaid": [wording.leaves_unit_unsaid(name, part) for part in codes],
+            "unsaid": [wording.has_own_words(name, part) for part in codes],
         }
     listed = {part: _values(part) for part in codes}
     options = {value for values, _ in listed.values() for value in values}
