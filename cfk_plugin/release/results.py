@@ -590,7 +590,7 @@ TEXT_FOR_CUSTOMER: Mapping[str, str] = MappingProxyType(
 
 REMEDIES: Mapping[str, str] = MappingProxyType(
     {
-        ALREADY_DESIRED: "nothing; check `desired` if it is so for everybody",
+        ALREADY_DESIRED: "if it is so for everybody, check `desired`",
         "none_found": "try other settings of the explainer, or answer from the catalogue",
         "not_desired": "check `desired`; generators that round can lose the outcome",
         "unknown_category": (
@@ -615,7 +615,7 @@ REMEDIES: Mapping[str, str] = MappingProxyType(
         "t_closeness": "choose a larger `t`",
         "verification_failed": "report it to the protector's author: this is a defect",
         "intersection": "keep policy, population and model as they were",
-        "too_few_remain": "nothing: they left, or another k is asked for",
+        "too_few_remain": "nothing can be done: they left, or another k is asked for",
         "too_few_new": "publish again when more people have joined, or use shared values",
         "ledger_failed": "look into the log `cfk_plugin`, and run `cfk ledger verify`",
         "not_recorded": "make room on the disk, and run `cfk spool flush`",
