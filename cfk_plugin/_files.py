@@ -257,12 +257,14 @@ def _loaded(location: str) -> Any:
     if ":/" in location or path.is_dir():
         import mlflow
 
+        from cfk_plugin.serving.loaded import load_from_mlflow
+
         if location.startswith("models:/"):
             check_store(mlflow.get_registry_uri())
         elif location.startswith("runs:/"):
             check_store(mlflow.get_tracking_uri())
         with quiet(f"{location}: MLflow cannot load this model", ModelError, let=CFKError):
-            return mlflow.pyfunc.load_model(location)
+            return load_from_mlflow(location)
     _exists(path)
     with quiet(
         f"{path}: the model cannot be loaded ({{}}); give a file that this version of its library"

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from cfk_plugin.data.intake import whole_number
+from cfk_plugin.data.margin import later_models
 from cfk_plugin.data.model import thresholded
 from cfk_plugin.data.policy import Guarantee, PrivacyPolicy
 from cfk_plugin.data.population import Population, check_population
@@ -59,6 +60,7 @@ def protect(
     k: int | None = None,
     desired: Any = "opposite",
     threshold: float | None = None,
+    later: Sequence[Any] = (),
     method: str | Protector | KAnonymizer | DPPrototypes = "auto",
     start: Start = "auto",
     ledger: Ledger | None = None,
@@ -92,13 +94,16 @@ def protect(
     threshold : float, optional
         For a model that returns probabilities: from this value on, the outcome is 1, or the second
         class.
+    later : sequence of models, optional
+        Models that were trained again. Answers of the catalogue have an outcome that these give
+        too; see `KAnonymizer.fit`. Prototypes do not use them.
     method : str, Protector, KAnonymizer or DPPrototypes
         A name or a protector: see `KAnonymizer`. A `KAnonymizer` is used with its own settings,
         such as `effort`, `seed` and `reference`; the object itself is not fitted or changed. "dp",
         or `DPPrototypes` with settings of your own: answers are differentially private prototypes,
         whatever the explainer would find. A `KAnonymizer` has its own policy, ledger and plugins,
         so that `policy`, `k`, `ledger` and `plugins` are refused beside it. Prototypes do not use
-        `policy`, `k`, `ledger` and `start`, which are refused beside them.
+        `policy`, `k`, `ledger`, `start` and `later`, which are refused beside them.
     start : {"auto", "query", "explainer"}
         Where the search for a catalogue's answer starts. "query": an answer is a function of the
         query, the catalogue and the model, and the explainer is not asked. Its own methods keep
@@ -158,6 +163,7 @@ def protect(
     if logger is not None:
         logger.check()
     model = thresholded(model, threshold)
+    later = [thresholded(each, threshold) for each in later_models(later)]
     context = AdaptContext(population.schema.features, population.schema.target)
     if method == "dp":
         method = DPPrototypes()
@@ -167,8 +173,11 @@ def protect(
             "k": k is not None,
             "ledger": ledger is not None,
             "start": start != "auto",
+            "later": len(later) > 0,
         }
-        _refuse_what_is_not_used(refused, "prototypes have no policy, no k, no ledger and no start")
+        _refuse_what_is_not_used(
+            refused, "prototypes have no policy, no k, no ledger, no start and no later models"
+        )
         wrapped = no_explainer if explainer is None else explainer
         source = load_plugins(plugins).adapt(wrapped, context)
         fitted = method.fit(population, model, desired)
@@ -191,7 +200,7 @@ def protect(
             plugins=plugins,
             ledger=ledger,
         )
-    anonymizer.fit(population, model=model, desired=desired)
+    anonymizer.fit(population, model=model, desired=desired, later=later)
     goal = anonymizer.goal_
     context = replace(
         context,

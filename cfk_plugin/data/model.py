@@ -16,6 +16,13 @@ import pandas as pd
 from numpy.typing import NDArray
 from pandas.api import types
 
+from cfk_plugin.data.decision import (
+    Decision,
+    Floats,
+    Probabilities,
+    ProbabilityThreshold,
+    probabilities_of,
+)
 from cfk_plugin.data.domain import UNKNOWN, Codes
 from cfk_plugin.data.intake import (
     COPIES_EAGERLY,
@@ -26,6 +33,7 @@ from cfk_plugin.data.intake import (
     select,
     table_of,
 )
+from cfk_plugin.data.margin import AnyOutcome, Predictions, Requirement
 from cfk_plugin.data.policy import (
     OPPOSITE,
     DesiredRange,
@@ -72,6 +80,7 @@ class LabelModel:
                 model.model if isinstance(model, Thresholded) else model, features
             )
             self._form = ModelForm.of(model)
+            self._probabilities = _probabilities_of(model)
         classes = getattr(model, "classes_", None)
         has_one_output = (
             classes is not None and len(classes) and not any(np.ndim(label) for label in classes)
@@ -87,16 +96,43 @@ class LabelModel:
         return f"LabelModel({self.calls} calls, {self.rows} rows)"
 
     def __call__(self, frame: pd.DataFrame) -> NDArray[Any]:
+        labels = self._ask(self._predict, frame)
+        with quiet("the model returned labels that cannot be compared", ModelError, let=ModelError):
+            return self._checked(labels, len(frame))
+
+    @property
+    def decision(self) -> Decision:
+        """How the model's outcomes follow from its probabilities.
+
+        Raises
+        ------
+        ModelError
+            If the model gives no probabilities.
+        """
+        return self._with_probabilities().decision
+
+    def ask_probabilities(self, frame: pd.DataFrame) -> Floats:
+        """Return the probability of each class for each row; shape (n, n_classes)."""
+        probabilities = self._with_probabilities()
+        return probabilities.decision.checked(self._ask(probabilities.ask, frame), len(frame))
+
+    def _with_probabilities(self) -> Probabilities:
+        if self._probabilities is None:
+            raise ModelError(
+                "a margin, and models in later=, need probabilities: a classifier with"
+                " predict_proba, or a function that returns a probability and threshold=. This"
+                " model has none; write PrivacyPolicy(margin=0)"
+            )
+        return self._probabilities
+
+    def _ask(self, ask: Callable[[pd.DataFrame], Any], frame: pd.DataFrame) -> NDArray[Any]:
+        """Ask about a table, in the model's own columns, and count it."""
         started = perf_counter()
         try:
             with quiet(lambda: self._form.failure(frame[self.columns]), ModelError, let=ModelError):
                 # the model may change it
                 lent = select(frame, self.columns).copy(deep=COPIES_EAGERLY)
-                labels = np.asarray(self._predict(lent))
-            with quiet(
-                "the model returned labels that cannot be compared", ModelError, let=ModelError
-            ):
-                return self._checked(labels, len(frame))
+                return np.asarray(ask(lent))
         finally:
             self.calls += 1
             self.rows += len(frame)
@@ -322,6 +358,15 @@ class Thresholded:
 
     def predict(self, rows: pd.DataFrame) -> NDArray[Any]:
         """Return the outcome of each row."""
+        second = self._probability_of_second(rows)
+        return np.asarray(self.classes_[(second >= self.threshold).astype(int)])
+
+    def predict_proba(self, rows: pd.DataFrame) -> NDArray[np.float64]:
+        """Return the probability of both classes; shape (n, 2)."""
+        second = self._probability_of_second(rows)
+        return np.column_stack([1 - second, second])
+
+    def _probability_of_second(self, rows: pd.DataFrame) -> NDArray[np.float64]:
         found = np.asarray(self._ask(rows))
         if found.ndim == 2 and found.shape[1] <= 2:
             found = found[:, -1]
@@ -330,7 +375,16 @@ class Thresholded:
                 "threshold= needs a model that returns one probability for each row, between 0 and"
                 f" 1; this one returns an array of {found.dtype} of shape {found.shape}"
             )
-        return np.asarray(self.classes_[(found >= self.threshold).astype(int)])
+        return found
+
+
+def _probabilities_of(model: Any) -> Probabilities | None:
+    """Return where a model's probabilities come from; None if it gives none."""
+    if isinstance(model, Thresholded):
+        classes = model.classes_.astype(object)
+        decision = ProbabilityThreshold(classes, float(model.threshold))
+        return Probabilities(model.predict_proba, decision)
+    return probabilities_of(model)
 
 
 def thresholded(model: Any, threshold: float | None) -> Any:
@@ -586,7 +640,7 @@ class Ahead(NamedTuple):
 
     which: NDArray[np.int64] = np.empty(0, dtype=np.int64)
     cells: Codes = np.empty((0, 0), dtype=np.int32)
-    labels: NDArray[Any] = np.empty(0, dtype=object)
+    predictions: Predictions = Predictions.joined([])
 
     def restrict(self, is_kept: Mask) -> Ahead:
         """Return what is known of some of the counterfactuals, which are renumbered from 0."""
@@ -594,7 +648,7 @@ class Ahead(NamedTuple):
             return self
         at = np.flatnonzero(is_kept[self.which])
         number = np.cumsum(is_kept) - 1
-        return Ahead(number[self.which[at]], self.cells[at], self.labels[at])
+        return Ahead(number[self.which[at]], self.cells[at], self.predictions.part(at))
 
 
 class RowOracle(HostOnly):
@@ -604,6 +658,20 @@ class RowOracle(HostOnly):
         self.model, self.population = model, population
         self._label: NDArray[Any] = np.empty(population.n_rows, dtype=object)
         self._known = np.zeros(population.n_rows, dtype=bool)
+        # what answers require of the outcomes that they rest on
+        self.requirement: Requirement = AnyOutcome()
+
+    def predictions(self, frame: pd.DataFrame) -> Predictions:
+        """Return the model's labels of a table, and whether an answer may rest on each."""
+        return self.requirement.predictions(self.model, frame)
+
+    def predictions_of_rows(self) -> Predictions:
+        """Return the predictions for all rows of the population."""
+        at = np.arange(self.population.n_rows)
+        labels = self.labels(at)
+        if isinstance(self.requirement, AnyOutcome):
+            return Predictions(labels, np.ones(len(at), dtype=bool))
+        return self.predictions(self.population.rows(at))
 
     def labels(self, rows: NDArray[np.int64]) -> NDArray[Any]:
         if len(unknown := np.unique(rows[~self._known[rows]])):
@@ -649,12 +717,13 @@ class RowOracle(HostOnly):
                 cells.append(foreseen(fixed.regions[groups[i]]))
                 which.append(np.full(len(cells[-1]), i))
         at, asked = np.concatenate(which), np.concatenate(cells)
-        labels = self.model(rows_for_cells(self.population.encoder, every, at, asked)).astype(
-            object
+        frame = rows_for_cells(self.population.encoder, every, at, asked)
+        of_accepted, of_queries, rest = self.predictions(frame).divided(
+            [count, len(every) - count, len(at) - len(every)]
         )
-        own, factual, rest = np.split(labels, [count, len(every)])
         ahead = Ahead(at[len(every) :], asked[len(every) :], rest)
-        return own, factual if isinstance(queries, Intake) else known, ahead
+        labels_of_queries = of_queries.labels if isinstance(queries, Intake) else known
+        return of_accepted.labels, labels_of_queries, ahead
 
     def _ask_all(self, *intakes: Intake) -> list[NDArray[Any]]:
         """Return the labels of each table, in one call where all have the same dtypes."""
@@ -676,6 +745,12 @@ class RowOracle(HostOnly):
         return self.ask(encoder.conform(factuals.take(first)))[of]
 
 
+REFUSED, DESIRED, SURE = 0, 1, 2
+"""What the model thinks of a cell: another outcome; the desired one; that, and an answer may rest
+on it.
+"""
+
+
 class Oracle(HostOnly):
     """Says for a set of counterfactuals whether the outcome of a cell, or of a training row, is the
     desired one.
@@ -687,20 +762,16 @@ class Oracle(HostOnly):
 
     def __init__(
         self,
-        model: LabelModel,
         judge: Judge,
         rows: RowOracle,
         counterfactuals: pd.DataFrame | Intake,
         desired_at: Codes | None = None,
         ahead: Ahead | None = None,
     ) -> None:
-        self._model, self._judge, self._rows, self._counterfactuals = (
-            model,
-            judge,
-            rows,
-            counterfactuals,
-        )
-        self._answers: dict[Any, bool] = {}
+        self._judge = judge
+        self._rows = rows
+        self._counterfactuals = counterfactuals
+        self._answers: dict[Any, int] = {}
         self._at = np.arange(len(counterfactuals))
         # one number per counterfactual and cell, where 64 bits hold it
         sizes = rows.population.sizes + 1
@@ -710,10 +781,10 @@ class Oracle(HostOnly):
             self._span = int(sizes.prod())
         if desired_at is not None:
             own = np.where(desired_at < 0, sizes - 1, desired_at).astype(np.int32)
-            self._answers.update(dict.fromkeys(self._keys(self._at, own), True))
+            self._answers.update(dict.fromkeys(self._keys(self._at, own), SURE))
         if ahead is not None and len(ahead.which):
-            good = judge(ahead.labels, ahead.which).tolist()
-            self._answers.update(zip(self._keys(ahead.which, ahead.cells), good, strict=True))
+            grades = self._graded(ahead.predictions, ahead.which).tolist()
+            self._answers.update(zip(self._keys(ahead.which, ahead.cells), grades, strict=True))
 
     def _counts(self) -> str:
         return f"{len(self._answers)} cells known"
@@ -727,7 +798,13 @@ class Oracle(HostOnly):
         return part
 
     def ask(self, which: NDArray[np.int64], cells: Codes, *, reuse: bool = True) -> Mask:
-        """Say of every cell whether it gets the desired outcome, in one model call.
+        """Say of every cell whether it gets the desired outcome; see `grades`."""
+        return np.asarray(self.grades(which, cells, reuse=reuse) >= DESIRED)
+
+    def grades(
+        self, which: NDArray[np.int64], cells: Codes, *, reuse: bool = True
+    ) -> NDArray[np.int8]:
+        """Say what the model thinks of every cell, in one call: `REFUSED`, `DESIRED` or `SURE`.
 
         ``cells[i]`` are codes for counterfactual ``which[i]``, of private attributes too unless
         `reuse`; ``domain.size`` is the counterfactual's own value. With `reuse`, answers are
@@ -742,7 +819,7 @@ class Oracle(HostOnly):
             at = np.fromiter(first.values(), dtype=np.int64, count=len(first))
             answers.update(zip(first, self._evaluate(which[at], cells[at]).tolist(), strict=True))
             found = [*map(answers.get, keys)]
-        return np.array(found, dtype=bool)
+        return np.array(found, dtype=np.int8)
 
     def desired_rows(self, which: int | NDArray[np.int64], rows: NDArray[np.int64]) -> Mask | None:
         """Say of training rows whether their prediction is what a counterfactual asks for; None
@@ -757,9 +834,15 @@ class Oracle(HostOnly):
             *np.shape(which), len(rows)
         )
 
-    def _evaluate(self, which: NDArray[np.int64], cells: Codes) -> Mask:
+    def _evaluate(self, which: NDArray[np.int64], cells: Codes) -> NDArray[np.int8]:
         frame = rows_for_cells(self._rows.population.encoder, self._counterfactuals, which, cells)
-        return self._judge(self._model(frame), which)
+        return self._graded(self._rows.predictions(frame), which)
+
+    def _graded(self, predictions: Predictions, which: NDArray[np.int64]) -> NDArray[np.int8]:
+        is_desired = self._judge(predictions.labels, which)
+        return np.where(is_desired, np.where(predictions.is_sure, SURE, DESIRED), REFUSED).astype(
+            np.int8
+        )
 
     def _keys(self, which: NDArray[np.int64], cells: Codes) -> list[Any]:
         if self._radix is not None:
@@ -790,14 +873,16 @@ class OutcomeClasses(HostOnly):
                 None if outcomes is None else {label: side for side, label in enumerate(outcomes)}
             )
             return
-        labels = rows.labels(np.arange(n))
+        predictions = rows.predictions_of_rows()
+        labels = predictions.labels
         if not goal.is_opposite:
-            self.of_rows = np.where(goal.met(labels), 0, -1).astype(np.int64)
+            is_counted = goal.met(labels) & predictions.is_sure
+            self.of_rows = np.where(is_counted, 0, -1).astype(np.int64)
             return
         self._of_label = {
             label: side for side, label in enumerate(sorted(set(labels.tolist()), key=str))
         }
-        self.of_rows = self.of(labels)
+        self.of_rows = np.where(predictions.is_sure, self.of(labels), -1)
 
     @property
     def is_one(self) -> bool:

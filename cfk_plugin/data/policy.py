@@ -174,6 +174,17 @@ class PrivacyPolicy:
         Whether answers from a catalogue are moved nearer to the query: private values become the
         query's own, or come closer, while the outcome stays the same wherever the entry has it.
         None: only where private values leave unchanged (without bins, `rare_values` and `alpha`).
+    margin : "auto" or float, at least 0 and below 1
+        How sure the model must be of a catalogue's answers, so that they are still true after it is
+        trained again. The probability of the desired outcome must be at least
+        ``t + margin (1 - t)``, where t is the least one at which the model gives it; with more than
+        two classes it must be at least `margin` above that of every other outcome. "auto": the
+        largest multiple of 0.05, at most 0.3, that leaves three in four of the people with the
+        outcome. 0: none. The k people of a region have the outcome with the margin, and so does
+        every answer at its nearest point. Whether a query has the outcome already, and pureness,
+        are judged without it. A margin needs a model with ``predict_proba``, or `threshold`;
+        without, "auto" is none, and certificates say so. It promises no share of answers that last:
+        see the page "Answers that last".
 
     Raises
     ------
@@ -199,6 +210,7 @@ class PrivacyPolicy:
     rare_values: RareValues = "release"
     alpha: float | None = None
     move_towards_query: bool | None = None
+    margin: Literal["auto"] | float = "auto"
 
     def __post_init__(self) -> None:
         plain_settings(self)
@@ -224,6 +236,24 @@ class PrivacyPolicy:
                 )
         self._check_guarantee()
         self._check_shares()
+        self._check_margin()
+
+    def _check_margin(self) -> None:
+        margin = self.margin
+        if margin == "auto":
+            if self.guarantee != "catalogue":
+                object.__setattr__(self, "margin", 0.0)
+            return
+        if not _is_number(margin) or not 0 <= margin < 1:
+            raise PolicyError(
+                f'margin must be "auto" or a number from 0 to below 1, got {margin!r}'
+            )
+        if margin > 0 and self.guarantee != "catalogue":
+            raise PolicyError(
+                "the answers of a catalogue have a margin, and other guarantees have none; leave"
+                ' margin out, or write guarantee="catalogue"'
+            )
+        object.__setattr__(self, "margin", float(margin))
 
     def _check_shares(self) -> None:
         for name in ("min_pureness", "max_ncp", "t", "alpha", "near_native"):
@@ -273,11 +303,14 @@ class PrivacyPolicy:
     def with_guarantee(self, guarantee: Guarantee, **changes: Any) -> PrivacyPolicy:
         """Return the policy under a guarantee, with further changes.
 
-        If this is another guarantee, `private_values` becomes its default, unless it is "bins".
+        If this is another guarantee, `margin` becomes its default, and so does `private_values`
+        unless it is "bins".
         """
         settings: dict[str, Any] = {"guarantee": guarantee, **changes}
-        if guarantee != self.guarantee and self.private_values != "bins":
-            settings.setdefault("private_values", None)
+        if guarantee != self.guarantee:
+            settings.setdefault("margin", "auto")
+            if self.private_values != "bins":
+                settings.setdefault("private_values", None)
         return replace(self, **settings)
 
     def to_dict(self) -> dict[str, Any]:

@@ -14,6 +14,7 @@ import pandas as pd
 from cfk_plugin.data.constraints import Constraints
 from cfk_plugin.data.domain import UNKNOWN
 from cfk_plugin.data.intake import Intake, take_in
+from cfk_plugin.data.margin import Predictions
 from cfk_plugin.data.model import Ahead, Labels
 from cfk_plugin.data.policy import Mask
 from cfk_plugin.metrics.heom import Heom, HeomCodes
@@ -42,7 +43,7 @@ class CatalogueAnswers(NamedTuple):
     entry: Ints  # of each query; -1 if none is true for the person who asks
     points: Intake | None  # those that answers ask for; None if there is none
     # what the model says at all combinations of its region, where it was asked
-    said: list[Labels | None]
+    said: list[Predictions | None]
     # what it says at the anchors and at the queries, where asked along with the first question
     own: Labels | None = None
     at_queries: Labels | None = None
@@ -75,17 +76,19 @@ class CatalogueAnswers(NamedTuple):
         """Return the model's labels in the form that verification uses; positions count answers
         only.
         """
-        at, cells, known = list[int](), list[Codes](), list[Labels]()
+        at = list[int]()
+        cells = list[Codes]()
+        known = list[Predictions]()
         groups = catalogue.group_at[self.entry[self.entry >= 0]]
-        for i, labels in enumerate(self.said):
-            if labels is not None and len(labels):
+        for i, predictions in enumerate(self.said):
+            if predictions is not None and len(predictions):
                 at.append(i)
                 cells.append(catalogue.combinations(int(groups[i])))
-                known.append(labels)
+                known.append(predictions)
         if not known:
             return Ahead()
         return Ahead(
-            np.repeat(at, [*map(len, cells)]), np.concatenate(cells), np.concatenate(known)
+            np.repeat(at, [*map(len, cells)]), np.concatenate(cells), Predictions.joined(known)
         )
 
 
@@ -116,17 +119,17 @@ class _AskedAlong(NamedTuple):
             return cls(points, 0, query_of)
         return cls(pools.start.joined(points), len(who), query_of)
 
-    def labels_at_start(self, labels: Labels | None) -> Labels | None:
+    def labels_at_start(self, predictions: Predictions | None) -> Labels | None:
         """Return the labels of the explainer's counterfactuals; None if they were not asked."""
-        if labels is None or self.n_start == 0:
+        if predictions is None or self.n_start == 0:
             return None
-        return labels[: self.n_start]
+        return predictions.labels[: self.n_start]
 
-    def labels_at_queries(self, labels: Labels | None) -> Labels | None:
+    def labels_at_queries(self, predictions: Predictions | None) -> Labels | None:
         """Return the labels of the queries, shape (n_queries,); None if they were not asked."""
-        if labels is None or self.query_of is None:
+        if predictions is None or self.query_of is None:
             return None
-        return np.asarray(labels[self.n_start :][self.query_of])
+        return np.asarray(predictions.labels[self.n_start :][self.query_of])
 
 
 class _Asked(NamedTuple):
@@ -227,13 +230,13 @@ def answer(
     at_queries = along.labels_at_queries(pools.own)
     if not given.found:
         return CatalogueAnswers(found, None, [], own, at_queries)
-    *columns, points, labels = zip(*given.found, strict=True)
+    *columns, points, predictions = zip(*given.found, strict=True)
     asker, entry, part, distance = map(np.concatenate, columns)
     line = np.lexsort((np.round(distance / TIE), asker))
     asker = asker[line]
     place = np.argsort(who, kind="stable")[first[asker] + turn[asker] + _turns(asker)[0]]
     found[place] = entry[line]
-    line, said = line[np.argsort(place)], list(chain.from_iterable(labels))
+    line, said = line[np.argsort(place)], list(chain.from_iterable(predictions))
     part, ends = part[line], Points(*joined(*points)).take(line)
     moved = (
         _moved(catalogue, pools, pools.start.take(np.flatnonzero(found >= 0)), part, ends)
@@ -600,7 +603,7 @@ class Candidates(NamedTuple):
     start: Keys  # private values that it began with, before they were moved
     leaving: Keys  # and those that it has now
     distance: Floats
-    said: list[Labels | None]  # see `CatalogueAnswers`
+    said: list[Predictions | None]  # see `CatalogueAnswers`
 
 
 class Given:
@@ -635,7 +638,7 @@ class Given:
             np.zeros(shape, dtype=np.uint64),
             np.zeros(shape, dtype=np.uint64),
         )
-        self.found: list[tuple[Ints, Ints, Ints, Floats, Points, list[Labels | None]]] = []
+        self.found: list[tuple[Ints, Ints, Ints, Floats, Points, list[Predictions | None]]] = []
         if self._most > 1:
             self._compare(shape)
 
@@ -759,7 +762,7 @@ class Given:
         self._count[self._who[asker]] += 1
         self.left[asker] -= 1
         said: list[Any] = list(map(results.said.__getitem__, at.tolist()))
-        self._said += sum(map(np.size, said))
+        self._said += sum(0 if each is None else len(each) for each in said)
         if self._said > _SAID:
             said = [None] * len(said)
         which = results.entry[at], results.part[at]

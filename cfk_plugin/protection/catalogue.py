@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from cfk_plugin.data.constraints import Offers
 from cfk_plugin.data.domain import INVALID, UNKNOWN, Domain, bin_of
 from cfk_plugin.data.intake import Intake, table_of
+from cfk_plugin.data.margin import SEALED, Predictions, sealed_requirement
 from cfk_plugin.data.model import (
     MOST_CELLS,
     OUTCOMES,
@@ -21,7 +22,6 @@ from cfk_plugin.data.model import (
     Goal,
     Grid,
     Judge,
-    Labels,
     RowOracle,
     rows_for_cells,
 )
@@ -206,17 +206,21 @@ class Catalogue(HostOnly):
         """Say whether rows, made in batches for the model, have the outcome."""
         return self.judge(self.said(rows, len(entry)), entry)
 
-    def said(self, rows: Callable[[Ints], pd.DataFrame], count: int) -> Labels:
-        """Return the model's labels of rows, made in batches."""
+    def said(self, rows: Callable[[Ints], pd.DataFrame], count: int) -> Predictions:
+        """Return what the model says of rows, made in batches."""
         if 0 < count <= ASKED:
-            return self.model.ask(rows(np.arange(count)))
+            return self.model.predictions(rows(np.arange(count)))
         runs = [np.arange(start, min(start + ASKED, count)) for start in range(0, count, ASKED)]
-        return np.concatenate(
-            [np.empty(0, dtype=object), *(self.model.ask(rows(run)) for run in runs)]
-        )
+        return Predictions.joined(self.model.predictions(rows(run)) for run in runs)
+
+    def judge(self, predictions: Predictions, entry: Ints) -> Mask:
+        """Say of n predictions whether they are the outcome of their entry, and answers may rest on
+        them; shape (n,).
+        """
+        return self._is_outcome(predictions.labels, entry) & predictions.is_sure
 
     @cached_property
-    def judge(self) -> Judge:
+    def _is_outcome(self) -> Judge:
         """Says of labels, given with the entry each belongs to, whether they are its outcome."""
         return self.goal.judge(None, self.labels)
 
@@ -713,11 +717,9 @@ def catalogue_to_arrays(
     outcomes = dict(
         zip(partition.side_of_group[catalogue.group].tolist(), catalogue.labels, strict=True)
     )
-    facts = (
-        {OUTCOMES: [natural(outcomes[s]) for s in sides.tolist()]}
-        if catalogue.goal.is_opposite
-        else {}
-    )
+    facts: dict[str, Any] = {SEALED: sealed_requirement(catalogue.model.requirement)}
+    if catalogue.goal.is_opposite:
+        facts[OUTCOMES] = [natural(outcomes[s]) for s in sides.tolist()]
     return {f"catalogue.{name}": array for name, array in arrays.items()}, facts, domains
 
 

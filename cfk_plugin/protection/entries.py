@@ -402,7 +402,8 @@ class _Tried(HostOnly):
                 frame = rows_for_cells(
                     population.encoder, offered, which[other], population.cells[cells[other]]
                 )
-                good[other] = judge(model.ask(frame), which[other])
+                predictions = model.predictions(frame)
+                good[other] = judge(predictions.labels, which[other]) & predictions.is_sure
             np.add.at(counts, which, np.where(good, self.people[asked], 0))
         return counts
 
@@ -426,8 +427,9 @@ class _Tried(HostOnly):
             n_drawn = [len(cells) for cells in drawn]
             which = np.repeat(at, n_drawn)
             frame = rows_for_cells(population.encoder, offered, which, np.concatenate(drawn))
-            good = np.split(judge(model.ask(frame), which), np.cumsum(n_drawn)[:-1])
-            for i, hits in zip(at.tolist(), good, strict=True):
+            predictions = model.predictions(frame)
+            good = judge(predictions.labels, which) & predictions.is_sure
+            for i, hits in zip(at.tolist(), np.split(good, np.cumsum(n_drawn)[:-1]), strict=True):
                 share[i] = low[i] = hits.mean()
                 if len(hits) < sizes[i]:
                     low[i], _ = clopper_pearson(int(hits.sum()), len(hits), _CONFIDENCE)

@@ -588,7 +588,8 @@ def partial_dependence(rows: RowOracle, goal: Goal) -> Floats:
         frame = rows_for_cells(
             population.encoder, records, np.full(n_cells, record), population.cells
         )
-        total += goal.met(rows.ask(frame))
+        predictions = rows.predictions(frame)
+        total += goal.met(predictions.labels) & predictions.is_sure
     return total / count
 
 

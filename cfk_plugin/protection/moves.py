@@ -12,7 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from cfk_plugin.data.intake import FEW, Intake, divided, table_of, take_in
-from cfk_plugin.data.model import Labels
+from cfk_plugin.data.margin import Predictions
 from cfk_plugin.data.policy import Mask
 from cfk_plugin.metrics.heom import differences
 from cfk_plugin.protection.axes import Floats, Ints
@@ -84,9 +84,9 @@ class Pools:
         self.private = np.array(catalogue.private_at, dtype=np.int64)
         self.ranges = [heom.ranges.get(name, 0.0) for name in self.schema.private]
         self._others: dict[int, Any] = {}
-        # rows that are asked about along with the first question, and their labels
+        # rows that are asked about along with the first question, and what the model says of them
         self.waiting: Points | None = None
-        self.own: Labels | None = None
+        self.own: Predictions | None = None
         self.queries = self.start = self._places(queries, 0)
         if start is not queries:
             self.start = self._places(start, len(queries))
@@ -166,14 +166,17 @@ class Probe:
         self.catalogue, self._pools = catalogue, pools
         self._quasi = np.array(pools.schema.quasi_positions, dtype=np.int64)
 
-    def _said(self, points: Points) -> Labels:
-        waiting, self._pools.waiting = self._pools.waiting, None
+    def _said(self, points: Points) -> Predictions:
+        waiting = self._pools.waiting
+        self._pools.waiting = None
         every = points if waiting is None else points.joined(waiting)
-        labels = self.catalogue.said(
+        predictions = self.catalogue.said(
             lambda some: self._pools.frame(every.take(some)), len(every.at)
         )
-        self._pools.own = self._pools.own if waiting is None else labels[len(points.at) :]
-        return labels[: len(points.at)]
+        if waiting is None:
+            return predictions
+        of_points, self._pools.own = predictions.divided([len(points.at), len(waiting.at)])
+        return of_points
 
     def keeps(self, points: Points, entry: Ints, tell: Mask) -> Mask:
         """Say whether points have the outcome here and, where `tell` says so, at the few most
@@ -194,11 +197,11 @@ class Probe:
             good[at[~self.catalogue.judge(self._said(rows), entry[at])]] = False
         return good
 
-    def lost(self, points: Points, entry: Ints, new: Ints) -> tuple[Mask, list[Labels]]:
+    def lost(self, points: Points, entry: Ints, new: Ints) -> tuple[Mask, list[Predictions]]:
         """Say which points have not the outcome wherever it must hold with their entries' regions;
         `new` also here.
 
-        Also return the model's labels at all combinations of these regions.
+        Also return what the model says of all combinations of these regions.
         """
         groups = self.catalogue.group_at[entry].tolist()
         cells = list(map(self.catalogue.combinations, groups))
@@ -207,9 +210,11 @@ class Probe:
         rows = points.take(at)
         rows.at[:, self._quasi] = np.concatenate([self.catalogue.no_cells, *cells])
         must = np.concatenate([np.ones(len(new), dtype=bool), *map(self.catalogue.holding, groups)])
-        labels, of = self._said(points.take(new).joined(rows)), np.append(new, at)
-        is_lost = must & ~self.catalogue.judge(labels, entry[of])
-        return np.bincount(of, is_lost, len(entry)) > 0, divided(labels[len(new) :], sizes.tolist())
+        predictions = self._said(points.take(new).joined(rows))
+        of = np.append(new, at)
+        is_lost = must & ~self.catalogue.judge(predictions, entry[of])
+        _, *at_combinations = predictions.divided([len(new), *sizes.tolist()])
+        return np.bincount(of, is_lost, len(entry)) > 0, at_combinations
 
 
 class Pairs(NamedTuple):
@@ -354,7 +359,7 @@ class Search:
 
     def results(
         self, count: int, wanted: Mask, several: Mask, start: Keys, is_given: IsGiven | None
-    ) -> Iterator[tuple[Ints, Points, Floats, list[Labels | None]]]:
+    ) -> Iterator[tuple[Ints, Points, Floats, list[Predictions | None]]]:
         """Yield the nearest results of the next true pairs: one for each query or, if several are
         wanted, each start.
 
@@ -420,14 +425,14 @@ class Search:
 
     def _first_held(
         self, points: Points, pair: Ints, unit: Ints, run: Ints, good: Mask, is_new: Mask
-    ) -> tuple[Ints, list[Labels | None]]:
-        """Return the first of each unit that has the outcome wherever it must hold, and the model's
-        labels there.
+    ) -> tuple[Ints, list[Predictions | None]]:
+        """Return the first of each unit that has the outcome wherever it must hold, and what the
+        model says there.
         """
         entry, first, said = (
             self._pairs.entry[pair],
             np.searchsorted(unit, unit),
-            dict[int, Labels](),
+            dict[int, Predictions](),
         )
         known = good | (np.arange(len(run)) - np.searchsorted(run, run) >= _CHECKED)
         size = self._probe.catalogue.sizes_of(entry)

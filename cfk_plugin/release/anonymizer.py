@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from cfk_plugin.data.constraints import Rules, decided_features, rules_of
 from cfk_plugin.data.display import advance, card, doing, facts, heard
 from cfk_plugin.data.intake import Counterfactual, as_table, require_features, whole_number
+from cfk_plugin.data.margin import later_models, requirement_of
 from cfk_plugin.data.model import Goal, LabelModel, RowOracle, thresholded
 from cfk_plugin.data.personal import age_columns, personal_columns
 from cfk_plugin.data.policy import ALREADY_DESIRED, PrivacyPolicy, SearchStart, policy_or
@@ -158,7 +159,13 @@ class KAnonymizer(HostOnly):
         )
 
     def fit(
-        self, population: Population, model: Any, desired: Any, *, threshold: float | None = None
+        self,
+        population: Population,
+        model: Any,
+        desired: Any,
+        *,
+        threshold: float | None = None,
+        later: Sequence[Any] = (),
     ) -> KAnonymizer:
         """Bind population, model and desired outcome; everything that can be refused is refused
         here.
@@ -176,6 +183,13 @@ class KAnonymizer(HostOnly):
         threshold : float, optional
             Where the model returns probabilities: the least one at which the outcome is 1, or the
             second class; see `Thresholded`.
+        later : sequence of models, optional
+            Models that were trained again: on bootstraps or folds of the rows, or last months'
+            models; eight are a good number, two the least. An answer of the catalogue then needs an
+            outcome that these give too: the mean of their probabilities less 1.64 standard
+            deviations is above the least one at which the outcome is given. The policy's margin is
+            used beside it only if it is a number. Each needs probabilities, as for
+            `PrivacyPolicy.margin`, and is asked about everything that the model is asked about.
 
         Returns
         -------
@@ -215,11 +229,14 @@ class KAnonymizer(HostOnly):
                 " answers tell no more than all of it. Leave the ledger out, or protect where the"
                 " rows are"
             )
+        models_later = [thresholded(each, threshold) for each in later_models(later)]
         with doing("asking the model about the training rows"):
-            return self._fitted(population, thresholded(model, threshold), desired)
+            return self._fitted(population, thresholded(model, threshold), desired, models_later)
 
     @without_frames
-    def _fitted(self, population: Population, model: Any, desired: Any) -> KAnonymizer:
+    def _fitted(
+        self, population: Population, model: Any, desired: Any, later: Sequence[Any]
+    ) -> KAnonymizer:
         policy = self.policy_
         self.manager_ = load_plugins(self.plugins)
         self.population_, self.goal_, self.rules_ = (
@@ -231,6 +248,13 @@ class KAnonymizer(HostOnly):
         rows = RowOracle(self.model_, population)
         self.goal_.check(self.model_.classes, rows.tried())
         population.schema.wording.check_outcomes(self.model_.classes)
+        features = population.schema.features
+        rows.requirement = requirement_of(
+            policy,
+            self.goal_,
+            rows,
+            [LabelModel(each, features, self.goal_) for each in later],
+        )
         people = self._people_of_ledger()
         editions = None
         if people is not None and policy.guarantee == "catalogue":
@@ -264,6 +288,7 @@ class KAnonymizer(HostOnly):
                 reference=self.reference,
                 mapped_rows=mapped_rows,
                 sealed=sealed,
+                requirement=rows.requirement,
                 seed=self.seed,
             ),
             ledger=self.ledger,

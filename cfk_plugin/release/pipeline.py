@@ -155,7 +155,7 @@ class Pipeline(HostOnly):
                     take_in(catalogue.points.take(at), self.population.encoder),
                     catalogue.labels[at],
                 )
-                oracle = Oracle(self.model, self.goal.judge(None, own), self.rows, intake)
+                oracle = Oracle(self.goal.judge(None, own), self.rows, intake)
                 about = intake, np.arange(len(at)), own, None, oracle, self.guarantee.sides.of(own)
                 batch = Batch(*about, entries=at)
                 if self.ledger is not None:
@@ -353,9 +353,7 @@ class Pipeline(HostOnly):
         if len(at) and own is not None:
             # an entry's point is nobody's row
             cells = None if entries is not None else accepted.quasi_identifiers[0]
-            oracle = Oracle(
-                self.model, self.goal.judge(factual, own), self.rows, accepted, cells, ahead
-            )
+            oracle = Oracle(self.goal.judge(factual, own), self.rows, accepted, cells, ahead)
             starts_at_counterfactual = catalogue is not None and began is not None
             asked_now = None if asked is None else asked.take(at)
             known = progress, entries, moved, asked_now
@@ -555,7 +553,7 @@ class Pipeline(HostOnly):
         if len(at := sound(intake)):
             some = intake.take(at)
             own = self.model(some.frame).astype(object)
-            oracle = Oracle(self.model, self.goal.judge(None, own), self.rows, some.frame)
+            oracle = Oracle(self.goal.judge(None, own), self.rows, some.frame)
             proposals, _ = self._propose(
                 Batch(some, at, own, None, oracle, self.guarantee.sides.of(own)), self.policy
             )
@@ -588,9 +586,7 @@ class Pipeline(HostOnly):
             population.encoder, batch.intake.frame, which, population.cells[cells]
         )
         others, judge = take_in(rows, population.encoder), self.goal.judge(batch.factual, batch.own)
-        oracle = Oracle(
-            self.model, lambda labels, at: judge(labels, which[at]), self.rows, others.frame
-        )
+        oracle = Oracle(lambda labels, at: judge(labels, which[at]), self.rows, others.frame)
         everybody = Batch(
             others, batch.query[which], batch.own[which], None, oracle, batch.sides[which]
         )

@@ -243,6 +243,13 @@ def _rerun_of(
             "that a search finds these regions again: its counterfactuals are not in the file"
         )
         return None
+    released = [entry for entry in content["explanations"] if entry["status"] == "released"]
+    if any(entry["certificate"]["n_later"] for entry in released):
+        report.unchecked.append(
+            "that these are the guarantee's regions: models in later= decided on them, and they are"
+            " not here"
+        )
+        return None
     return judge.rerun_of(replace(policy, min_pureness=floor_of(content)))
 
 
@@ -634,6 +641,7 @@ class Rerun:
         partition = self._anonymizer.guarantee_.partition
         assert partition is not None  # noqa: S101 - only a lookup guarantee has none
         self._partition = partition
+        self._margin = self._anonymizer.pipeline_.rows.requirement.margin
         self._groups: dict[str, list[int]] = defaultdict(list)
         for group, region in enumerate(partition.regions):
             self._groups[_region_text(region, self._population)].append(group)
@@ -657,6 +665,8 @@ class Rerun:
         if groups is None:
             yield Finding(found.where, "no group of the guarantee has its region")
             return
+        if found.entry["certificate"]["margin"] != self._margin:
+            yield Finding(found.where, "margin is not that of the catalogue")
         mapped = self._partition.rows_mapped_to(self._partition.regions[groups[0]])
         if (people := self._population.people(mapped)) < self._policy.k:
             yield Finding(found.where, f"{people} people are mapped to its region, fewer than k")

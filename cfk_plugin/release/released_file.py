@@ -12,6 +12,7 @@ import numpy as np
 
 from cfk_plugin.data.domain import UNKNOWN, Domain, bin_codes, bin_part
 from cfk_plugin.data.formats import faults
+from cfk_plugin.data.margin import CHOSEN_MARGINS
 from cfk_plugin.data.policy import NOT_STOPPED, PrivacyPolicy
 from cfk_plugin.data.region import Region, json_value, part_from_dict, to_text
 from cfk_plugin.data.values import to_number
@@ -170,7 +171,21 @@ def _of_region(said: Mapping[str, Any], policy: PrivacyPolicy, floor: float) -> 
         "ncp is above the policy's max_ncp": (
             policy.max_ncp is not None and said["ncp"] > policy.max_ncp
         ),
+        "margin is not one of the policy's": not _may_be_margin(said, policy),
+        "n_later is 1, or above 0 where there is no catalogue": (
+            said["n_later"] == 1 or (said["n_later"] > 0 and policy.guarantee != "catalogue")
+        ),
     }
+
+
+def _may_be_margin(said: Mapping[str, Any], policy: PrivacyPolicy) -> bool:
+    """Return True if a certificate may state its margin under the policy."""
+    margin = said["margin"]
+    if policy.margin == "auto":
+        if said["n_later"]:
+            return margin is None
+        return margin in CHOSEN_MARGINS
+    return bool(margin == (policy.margin or None))
 
 
 def _of_prototype(said: Mapping[str, Any], policy: PrototypePolicy) -> dict[str, bool]:

@@ -664,6 +664,12 @@ class Certificate:
     not_stopped : tuple of str
         Attacks that are not stopped, by the policy and by where the search for the answer started;
         see `docs/explanation/not-protected.md`.
+    margin : float, optional
+        How sure the model is of the answer: see `PrivacyPolicy`. 0 where the model has no
+        probabilities to judge it by, or too few people would be left; None where the policy asks
+        for no margin. `pureness` is stated without it.
+    n_later : int
+        How many models, trained again, give the outcome too; see `KAnonymizer.fit`.
     policy_hash, population : str
         SHA-256 of the policy, keyed fingerprint of the population.
     """
@@ -681,6 +687,8 @@ class Certificate:
     not_stopped: tuple[str, ...]
     policy_hash: str
     population: str
+    margin: float | None = None
+    n_later: int = 0
 
     @property
     def prosecutor_risk(self) -> float:

@@ -29,7 +29,17 @@ from cfk_plugin.data.domain import (
     bin_part,
 )
 from cfk_plugin.data.intake import Intake
-from cfk_plugin.data.model import MOST_CELLS, SAMPLED, Grid, Judge, Oracle, rows_for_cells
+from cfk_plugin.data.margin import AnyOutcome, Requirement
+from cfk_plugin.data.model import (
+    DESIRED,
+    MOST_CELLS,
+    SAMPLED,
+    SURE,
+    Grid,
+    Judge,
+    Oracle,
+    rows_for_cells,
+)
 from cfk_plugin.data.policy import Mask, Outcome, PrivacyPolicy
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import Interval, Part, Region, part_of
@@ -131,6 +141,7 @@ class Verifier(HostOnly):
 
     `mapped_rows` says which rows are released with a region, if a partition fixes that; else all
     inside count. `sealed` says what is known of a region if the population has no cells.
+    `requirement` is what answers require of outcomes, which certificates state.
     """
 
     cell_budget, samples = MOST_CELLS, SAMPLED
@@ -143,10 +154,12 @@ class Verifier(HostOnly):
         reference: Population | None = None,
         mapped_rows: Callable[[Region], Rows] | None = None,
         sealed: Sealed | None = None,
+        requirement: Requirement | None = None,
         seed: int = 0,
     ) -> None:
         self._population, self._policy, self._reference = population, policy, reference
         self._mapped_rows, self._sealed, self._seed = mapped_rows, sealed, seed
+        self._requirement = AnyOutcome() if requirement is None else requirement
         self._private, self._policy_hash = PrivateRelease(population, policy), policy.sha256
         # the population and the partition never change
         self._known: dict[str, _Recount | Withheld] = {}
@@ -417,7 +430,7 @@ class Verifier(HostOnly):
         self, claims: Sequence[_Claim], codes: Codes, oracle: Oracle
     ) -> Iterator[tuple[_Claim, Mask, Mask]]:
         """Yield, for each claim, whether value combinations have the outcome, and whether the
-        people inside do.
+        people inside do, with the margin that answers have.
         """
         narrow, wide = list[tuple[Rows, Codes]](), list[tuple[Rows, Codes]]()
         for claim in claims:
@@ -427,9 +440,13 @@ class Verifier(HostOnly):
             wide += [(claim.at, claim.cells)] * varies
         said, also = _ask(oracle, narrow, reuse=True), _ask(oracle, wide, reuse=False)
         for claim in claims:
-            grid, people = next(also) if claim.private.axes else None, next(said)
-            if grid is None:
-                grid, people = people[:, : len(claim.cells)], people[:, len(claim.cells) :]
+            grades = next(said)
+            if claim.private.axes:
+                grid = next(also) >= DESIRED
+                people = grades == SURE
+            else:
+                grid = grades[:, : len(claim.cells)] >= DESIRED
+                people = grades[:, len(claim.cells) :] == SURE
             if (known := claim.recount.sealed) is not None:
                 own = codes[claim.at][:, self._private_at]
                 people = np.array(
@@ -514,6 +531,8 @@ class Verifier(HostOnly):
             method=method,
             guarantee=policy.guarantee,
             not_stopped=policy.not_stopped,
+            margin=self._requirement.margin,
+            n_later=self._requirement.n_later,
             policy_hash=self._policy_hash,
             population=self._population.fingerprint,
         )
@@ -543,17 +562,20 @@ class Verifier(HostOnly):
         )
 
 
-def _ask(oracle: Oracle, pairs: Sequence[tuple[Rows, Codes]], *, reuse: bool) -> Iterator[Mask]:
-    """Say whether cells get the outcome, for each counterfactual that they go with."""
+def _ask(
+    oracle: Oracle, pairs: Sequence[tuple[Rows, Codes]], *, reuse: bool
+) -> Iterator[NDArray[np.int8]]:
+    """Yield the grades of cells, for each counterfactual that they go with; see `Oracle.grades`."""
     if not pairs:
         return
     which, cells = zip(
         *((np.repeat(at, len(each)), np.tile(each, (len(at), 1))) for at, each in pairs),
         strict=True,
     )
-    good, end = oracle.ask(np.concatenate(which), np.concatenate(cells), reuse=reuse), 0
+    grades = oracle.grades(np.concatenate(which), np.concatenate(cells), reuse=reuse)
+    end = 0
     for (at, _), each in zip(pairs, which, strict=True):
-        yield good[end : end + len(each)].reshape(len(at), -1)
+        yield grades[end : end + len(each)].reshape(len(at), -1)
         end += len(each)
 
 

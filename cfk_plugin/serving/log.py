@@ -26,6 +26,7 @@ from cfk_plugin.records.stores import check_store
 from cfk_plugin.release.anonymizer import KAnonymizer
 from cfk_plugin.release.detection import Detector
 from cfk_plugin.serving.card import Card
+from cfk_plugin.serving.loaded import load_from_mlflow
 from cfk_plugin.serving.records import FEATURE, RECORD
 from cfk_plugin.serving.requirements import PICKLE, modules_of_code, pickled, requirements_of
 
@@ -139,7 +140,7 @@ def log_protected_model(
         refuse_training_rows(input_example, population)
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         model = _saved_from_code(model, Path(folder) / "model", code_paths)
-        asked = mlflow.pyfunc.load_model(model).predict if isinstance(model, str) else model
+        asked = load_from_mlflow(model) if isinstance(model, str) else model
         anonymizer = KAnonymizer(policy=policy).fit(
             population, model=asked, desired=desired, threshold=threshold
         )

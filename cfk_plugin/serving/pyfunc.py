@@ -14,7 +14,7 @@ import cloudpickle
 from mlflow import environment_variables
 from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import BAD_REQUEST
-from mlflow.pyfunc import load_model, scoring_server
+from mlflow.pyfunc import scoring_server
 from mlflow.pyfunc.model import PythonModel
 from mlflow.utils.databricks_utils import (
     is_in_databricks_model_serving_environment,
@@ -41,6 +41,7 @@ from cfk_plugin.serving.handler import (
     refusing,
     show_no_traces,
 )
+from cfk_plugin.serving.loaded import load_from_mlflow
 from cfk_plugin.serving.requirements import PICKLE
 
 if TYPE_CHECKING:
@@ -120,8 +121,7 @@ def _ledger() -> Ledger:
 
 
 def load_inner(location: str) -> Any:
-    """Load an explainer or a model: a pickled object, or a model of MLflow as a function of a
-    table.
+    """Load an explainer or a model: a pickled object, or a model of MLflow.
 
     Runs its code.
 
@@ -140,12 +140,7 @@ def load_inner(location: str) -> Any:
     with quiet("an explainer or a model cannot be loaded ({}); install what it needs", ModelError):
         if is_pickle:
             return cloudpickle.loads(Path(location).read_bytes())
-        predict: Callable[..., Any] = load_model(location).predict
-
-    def ask(rows: Any) -> Any:
-        return predict(rows)
-
-    return ask
+        return load_from_mlflow(location)
 
 
 def _switch_allows_pickles() -> bool:

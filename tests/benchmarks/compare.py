@@ -41,7 +41,7 @@ def task_for(table: Case, policy: PrivacyPolicy) -> tuple[Task, LabelModel]:
     rows.labels(np.arange(population.n_rows))
     intake = take_in(table.counterfactuals, population.encoder)
     judge = Goal(table.desired).judge(None, model(intake.frame))
-    oracle = Oracle(model, judge, rows, intake.frame)
+    oracle = Oracle(judge, rows, intake.frame)
     model.calls, model.rows, model.seconds = 0, 0, 0.0
     return Task(population, policy, *intake.quasi_identifiers, oracle), model
 

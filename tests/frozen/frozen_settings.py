@@ -51,6 +51,7 @@ POLICY: Mapping[str, Any] = {
     "rare_values": "release",
     "alpha": None,
     "move_towards_query": None,
+    "margin": 0.0,
 }
 """Every field of a policy."""
 
@@ -69,6 +70,7 @@ PROTECT: Mapping[str, Any] = {
     "k": None,
     "policy": None,
     "threshold": None,
+    "later": (),
     "start": "explainer",
     "ledger": None,
     "track": False,

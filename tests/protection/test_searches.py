@@ -29,7 +29,7 @@ def task_for(population: Population, rows: pd.DataFrame, model: Any, **policy: A
     labels = LabelModel(model, population.schema.features)
     frame = rows[list(population.schema.features)].reset_index(drop=True)
     oracle = Oracle(
-        labels, Goal(True).judge(None, np.ones(len(frame))), RowOracle(labels, population), frame
+        Goal(True).judge(None, np.ones(len(frame))), RowOracle(labels, population), frame
     )
     codes, numbers = population.encode(frame)
     at = list(population.schema.quasi_positions)

@@ -76,7 +76,7 @@ def verdicts(
     labels = LabelModel(predict, population.schema.features)
     frame = frame[list(population.schema.features)].reset_index(drop=True)
     judge = Goal(1).judge(None, np.ones(len(frame)))
-    oracle = Oracle(labels, judge, RowOracle(labels, population), frame)
+    oracle = Oracle(judge, RowOracle(labels, population), frame)
     asked = [p if isinstance(p, Proposal) else Proposal(p) for p in proposals]
     return verifier.verify(asked, *population.encode(frame), oracle, method, remaining)
 
@@ -131,6 +131,8 @@ def test_every_figure_of_a_certificate() -> None:
         ],
         "policy_hash": PrivacyPolicy(k=2, guarantee="lookup").sha256,
         "population": POPULATION.fingerprint,
+        "margin": None,
+        "n_later": 0,
     }
 
 

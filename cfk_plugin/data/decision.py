@@ -1,0 +1,166 @@
+"""How a model's outcomes follow from its probabilities, and how far ahead an outcome is."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cfk_plugin.errors import ModelError
+
+Floats = NDArray[np.float64]
+Labels = NDArray[Any]
+Mask = NDArray[np.bool_]
+
+_ROUNDING = 1e-6  # how far above 1 or below 0 a probability may be
+
+
+@dataclass(frozen=True, eq=False)
+class Decision(ABC):
+    """Turns probabilities into outcomes.
+
+    Attributes
+    ----------
+    classes : ndarray of object, shape (n_classes,)
+        The outcomes, in the order of the probabilities' columns.
+    """
+
+    classes: Labels
+
+    @abstractmethod
+    def outcomes(self, probabilities: Floats) -> Labels:
+        """Return the outcome of each row; probabilities have the shape (n, n_classes)."""
+
+    @abstractmethod
+    def leads(self, probabilities: Floats, desired: Mask) -> Floats:
+        """Return how far the desired outcome of each row is ahead of the others.
+
+        Parameters
+        ----------
+        probabilities : ndarray, shape (n, n_classes)
+        desired : ndarray of bool, shape (n_classes,) or (n, n_classes)
+            Which outcomes are desired, of all rows or of each.
+
+        Returns
+        -------
+        ndarray, shape (n,)
+            For two classes ``(p - t) / (1 - t)``, where p is the probability of the desired outcome
+            and t the least one at which the model gives it: 0 on the border of the decision and 1
+            for certain. Where another outcome is ahead, the lead is below 0.
+        """
+
+    def checked(self, probabilities: Any, n: int) -> Floats:
+        """Return what a model said of n rows as numbers, shape (n, n_classes).
+
+        Raises
+        ------
+        ModelError
+            If they are no probabilities of the classes.
+        """
+        table = np.asarray(probabilities)
+        shape = (n, len(self.classes))
+        is_probability = (
+            table.shape == shape
+            and table.dtype.kind == "f"
+            and bool(((table >= -_ROUNDING) & (table <= 1 + _ROUNDING)).all())
+        )
+        if not is_probability:
+            raise ModelError(
+                f"the model's probabilities are an array of {table.dtype} of shape {table.shape};"
+                f" expected numbers between 0 and 1 of shape {shape}, a column for each class. For"
+                " a model without usable probabilities write PrivacyPolicy(margin=0)"
+            )
+        return table.astype(np.float64, copy=False)
+
+
+class LargestProbability(Decision):
+    """The outcome is the class with the largest probability, the first of ties.
+
+    The lead is the distance to the most probable other outcome. For two classes this is
+    ``(p - 1/2) / (1 - 1/2)``.
+    """
+
+    def outcomes(self, probabilities: Floats) -> Labels:
+        return np.asarray(self.classes[probabilities.argmax(axis=1)])
+
+    def leads(self, probabilities: Floats, desired: Mask) -> Floats:
+        best = np.where(desired, probabilities, 0.0).max(axis=1)
+        best_other = np.where(desired, 0.0, probabilities).max(axis=1)
+        return np.asarray(best - best_other)
+
+
+@dataclass(frozen=True, eq=False)
+class ProbabilityThreshold(Decision):
+    """Of two classes, the outcome is the second one where its probability is at least a threshold.
+
+    Attributes
+    ----------
+    threshold : float
+        Above 0, at most 1.
+    """
+
+    threshold: float
+
+    def outcomes(self, probabilities: Floats) -> Labels:
+        return np.asarray(self.classes[(probabilities[:, 1] >= self.threshold).astype(np.int64)])
+
+    def leads(self, probabilities: Floats, desired: Mask) -> Floats:
+        second = probabilities[:, 1]
+        distance = second - self.threshold
+        width_above = 1 - self.threshold
+        # a threshold of 1 leaves nothing above it: the second class is certain, or does not come
+        above = distance / width_above if width_above else np.ones(len(second))
+        lead_of_second = np.where(distance >= 0, above, distance / self.threshold)
+        lead = np.where(desired[..., 1], lead_of_second, -lead_of_second)
+        return np.where(desired.all(axis=-1), 1.0, lead)
+
+
+@dataclass(frozen=True, eq=False)
+class Probabilities:
+    """Where a model's probabilities come from, and how its outcomes follow from them.
+
+    Attributes
+    ----------
+    ask : callable
+        Takes a table of n rows and returns an array of shape (n, n_classes).
+    decision : Decision
+    """
+
+    ask: Callable[[Any], Any]
+    decision: Decision
+
+
+def probabilities_of(model: Any) -> Probabilities | None:
+    """Return the probabilities of a classifier as scikit-learn has them; None if it has none.
+
+    A classifier that tunes or fixes its threshold says so, and the threshold is used.
+    """
+    ask = getattr(model, "predict_proba", None)
+    classes = getattr(model, "classes_", None)
+    if not callable(ask) or classes is None or isinstance(classes, list):
+        return None
+    known = np.asarray(classes)
+    if known.ndim != 1 or len(known) < 2:
+        return None
+    labels = known.astype(object)
+    threshold = _threshold_of(model)
+    if threshold is None or len(labels) != 2:
+        return Probabilities(ask, LargestProbability(labels))
+    return Probabilities(ask, ProbabilityThreshold(labels, threshold))
+
+
+def _threshold_of(model: Any) -> float | None:
+    """Return the threshold of scikit-learn's classifiers with one; None for any other model.
+
+    Whether the outcomes follow from it is checked on the rows, so a wrong guess does no harm.
+    """
+    tuned = getattr(model, "best_threshold_", None)
+    fixed = getattr(model, "threshold", None) if hasattr(model, "response_method") else None
+    for threshold in (tuned, fixed):
+        if isinstance(threshold, (float, np.floating)) and 0 < threshold <= 1:
+            return float(threshold)
+    return None

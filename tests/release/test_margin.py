@@ -1,0 +1,459 @@
+"""Answers have the margin that their certificates state, counted again by brute force."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import LinearSVC
+
+from cfk_plugin import (
+    Explanations,
+    GeneralizedCounterfactual,
+    KAnonymizer,
+    Population,
+    PrivacyPolicy,
+    Schema,
+    protect,
+)
+from cfk_plugin.data.policy import ALREADY_DESIRED
+from cfk_plugin.errors import InputError, ModelError, PolicyError
+from cfk_plugin.frontier import nearest_points
+
+FEATURES = ["age", "rooms", "income", "debt"]
+K = 5
+
+
+def table(seed: int = 0, n: int = 400) -> pd.DataFrame:
+    random = np.random.default_rng(seed)
+    return pd.DataFrame(
+        {
+            "age": random.integers(20, 60, n),
+            "rooms": random.integers(1, 6, n),
+            "income": random.integers(10, 70, n),
+            "debt": random.integers(0, 30, n),
+        }
+    )
+
+
+def outcomes_of(rows: pd.DataFrame, seed: int = 0) -> np.ndarray:
+    """Return noisy outcomes, so that probabilities take many values."""
+    random = np.random.default_rng(seed)
+    score = rows["income"] - rows["debt"] + 0.3 * rows["age"] + random.normal(0, 12, len(rows))
+    return np.where(score > 38, "good", "bad")
+
+
+def logistic(rows: pd.DataFrame, outcomes: np.ndarray) -> Any:
+    return make_pipeline(StandardScaler(), LogisticRegression()).fit(rows, outcomes)
+
+
+def forest(rows: pd.DataFrame, outcomes: np.ndarray, seed: int = 0) -> Any:
+    model = RandomForestClassifier(30, max_leaf_nodes=16, random_state=seed, n_jobs=1)
+    return model.fit(rows, outcomes)
+
+
+def population(rows: pd.DataFrame) -> Population:
+    schema = Schema.from_frame(rows, quasi_identifiers=["age", "rooms"])
+    return Population.from_frame(rows, schema, key=b"a key of this test, long enough")
+
+
+def fitted(rows: pd.DataFrame, model: Any, desired: Any = "good", **settings: Any) -> KAnonymizer:
+    fit = {name: settings.pop(name) for name in ("threshold", "later") if name in settings}
+    policy = PrivacyPolicy(**{"k": K, **settings})
+    anonymizer = KAnonymizer(policy=policy)
+    return anonymizer.fit(population(rows), model, desired, **fit)
+
+
+def refused(rows: pd.DataFrame, model: Any, count: int = 40) -> pd.DataFrame:
+    return rows[model.predict(rows) == "bad"].head(count).reset_index(drop=True)
+
+
+def points_of(
+    anonymizer: KAnonymizer, answers: Explanations, queries: pd.DataFrame
+) -> pd.DataFrame:
+    """Return what each released answer asks for, as rows of the model."""
+    released: list[GeneralizedCounterfactual] = answers.generalized
+    records = queries.to_dict("records")
+    asked = [records[answer.query] for answer in released]
+    points = nearest_points(released, asked, anonymizer.population_)
+    return anonymizer.population_.conform(points)[FEATURES]
+
+
+def probability(model: Any, rows: pd.DataFrame, outcome: str = "good") -> np.ndarray:
+    return np.asarray(model.predict_proba(rows)[:, list(model.classes_).index(outcome)])
+
+
+TRAIN = table()
+OUTCOMES = outcomes_of(TRAIN)
+MODELS = {"logistic": logistic(TRAIN, OUTCOMES), "forest": forest(TRAIN, OUTCOMES)}
+
+
+@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.parametrize("margin", [0.0, 0.2, 0.5])
+def test_every_answer_has_the_margin_at_its_nearest_point(kind: str, margin: float) -> None:
+    model = MODELS[kind]
+    queries = refused(table(1), model)
+    anonymizer = fitted(TRAIN, model, margin=margin)
+    answers = anonymizer.explain(queries)
+    reached = probability(model, points_of(anonymizer, answers, queries))
+    assert len(reached) >= 35
+    assert (reached >= 0.5 + margin * 0.5 - 1e-9).all()
+    stated = {answer.certificate.margin for answer in answers.generalized}
+    assert stated == {None if margin == 0 else margin}
+    if margin == 0:  # else the margin would be met by chance
+        assert (reached < 0.55).any()
+
+
+def test_without_moves_every_answer_has_the_margin_too() -> None:
+    model = MODELS["forest"]
+    queries = refused(table(1), model)
+    anonymizer = fitted(TRAIN, model, margin=0.3, move_towards_query=False)
+    reached = probability(model, points_of(anonymizer, anonymizer.explain(queries), queries))
+    assert len(reached) > 0
+    assert (reached >= 0.65 - 1e-9).all()
+
+
+@pytest.mark.parametrize("threshold", [0.3, 0.7])
+def test_a_margin_is_relative_to_the_threshold_of_the_decision(threshold: float) -> None:
+    model = MODELS["logistic"]
+    queries = table(1)[probability(model, table(1)) < threshold].head(40).reset_index(drop=True)
+    anonymizer = fitted(TRAIN, model, margin=0.4, threshold=threshold)
+    reached = probability(model, points_of(anonymizer, anonymizer.explain(queries), queries))
+    assert len(reached) >= 30
+    assert (reached >= threshold + 0.4 * (1 - threshold) - 1e-9).all()
+
+
+def test_with_opposite_each_answer_has_the_margin_of_its_own_outcome() -> None:
+    model = MODELS["logistic"]
+    queries = table(1).head(40)
+    anonymizer = fitted(TRAIN, model, "opposite", margin=0.3)
+    answers = anonymizer.explain(queries)
+    points = points_of(anonymizer, answers, queries)
+    before = model.predict(queries)[[answer.query for answer in answers.generalized]]
+    after = model.predict(points)
+    assert (after != before).all()
+    assert set(after) == {"good", "bad"}
+    assert (model.predict_proba(points).max(axis=1) >= 0.65 - 1e-9).all()
+
+
+def three_outcomes(rows: pd.DataFrame) -> np.ndarray:
+    score = rows["income"] - rows["debt"] + np.random.default_rng(3).normal(0, 9, len(rows))
+    return np.select([score < 10, score < 30], ["low", "mid"], "high")
+
+
+@pytest.mark.parametrize("desired", ["high", {"mid", "high"}])
+def test_of_three_outcomes_the_desired_one_leads_every_other_by_the_margin(desired: Any) -> None:
+    model = forest(TRAIN, three_outcomes(TRAIN))
+    queries = table(1)[model.predict(table(1)) == "low"].head(40).reset_index(drop=True)
+    anonymizer = fitted(TRAIN, model, desired, margin=0.2)
+    points = points_of(anonymizer, anonymizer.explain(queries), queries)
+    probabilities = pd.DataFrame(model.predict_proba(points), columns=model.classes_)
+    names = [desired] if isinstance(desired, str) else sorted(desired)
+    lead = probabilities[names].max(axis=1) - probabilities.drop(columns=names).max(axis=1)
+    assert len(lead) >= 30
+    assert (lead >= 0.2 - 1e-9).all()
+
+
+def sure(model: Any, rows: pd.DataFrame, margin: float) -> np.ndarray:
+    return probability(model, rows) >= 0.5 + margin / 2 - 1e-9
+
+
+def test_the_k_people_of_every_region_have_the_margin() -> None:
+    model = MODELS["forest"]
+    queries = refused(table(1), model)
+    anonymizer = fitted(TRAIN, model, margin=0.3)
+    answers = anonymizer.explain(queries).generalized
+    assert answers
+    for answer in answers:
+        inside = TRAIN[
+            [
+                all(row[name] in answer.region[name] for name in ("age", "rooms"))
+                for row in TRAIN.to_dict("records")
+            ]
+        ]
+        assert sure(model, inside, 0.3).sum() >= K
+        changed = inside.assign(**answer.released)[FEATURES]
+        assert answer.recount.k_consistent == sure(model, changed, 0.3).sum()
+        assert answer.recount.k_consistent >= K
+
+
+def test_pureness_is_that_of_the_bare_model() -> None:
+    model = MODELS["forest"]
+    queries = refused(table(1), model)
+    anonymizer = fitted(TRAIN, model, k=60, min_pureness=0.3, margin=0.3)
+    answers = anonymizer.explain(queries).generalized
+    below = 0
+    for answer in answers:
+        ages = [age for age in TRAIN["age"].unique() if age in answer.region["age"]]
+        rooms = [room for room in TRAIN["rooms"].unique() if room in answer.region["rooms"]]
+        cells = pd.DataFrame(
+            [{"age": age, "rooms": room, **answer.released} for age in ages for room in rooms]
+        )[FEATURES]
+        assert answer.certificate.pureness == pytest.approx((model.predict(cells) == "good").mean())
+        below += sure(model, cells, 0.3).mean() < answer.certificate.pureness
+    assert below, "no region tells the two figures apart"
+
+
+def largest_margin(leads: np.ndarray, least_people: int = K) -> float | None:
+    """Return the rule of ``margin="auto"``, tried from the largest on."""
+    enough = max(0.75 * len(leads), least_people)
+    for margin in (0.3, 0.25, 0.2, 0.15, 0.1, 0.05):
+        if (leads >= margin - 1e-9).sum() >= enough:
+            return margin
+    return 0.0
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_the_default_is_the_largest_margin_that_leaves_three_in_four(kind: str) -> None:
+    model = MODELS[kind]
+    reached = probability(model, TRAIN)
+    expected = largest_margin(2 * reached[reached > 0.5] - 1)
+    anonymizer = fitted(TRAIN, model)
+    assert anonymizer.policy_.margin == "auto"
+    answers = anonymizer.explain(refused(table(1), model)).generalized
+    assert {answer.certificate.margin for answer in answers} == {expected}
+
+
+def test_the_default_is_lower_where_probabilities_are() -> None:
+    noisy = outcomes_of(TRAIN, seed=0)
+    random = np.random.default_rng(5)
+    noisy = np.where(random.random(len(TRAIN)) < 0.42, noisy[::-1], noisy)
+    model = logistic(TRAIN, noisy)
+    reached = probability(model, TRAIN)
+    expected = largest_margin(2 * reached[reached > 0.5] - 1)
+    assert 0 < expected < 0.3
+    answers = fitted(TRAIN, model).explain(refused(table(1), model)).generalized
+    assert {answer.certificate.margin for answer in answers} == {expected}
+
+
+def test_one_person_does_not_move_the_default() -> None:
+    """Whoever is left out, the margin is the same: it is a multiple of 0.05, and nobody's own."""
+    model = MODELS["logistic"]
+    found = set()
+    for leave_out in range(0, 60, 6):
+        anonymizer = fitted(TRAIN.drop(index=leave_out), model)
+        found.add(anonymizer.pipeline_.rows.requirement.margin)
+    assert len(found) == 1
+
+
+def test_a_person_with_several_rows_counts_once() -> None:
+    """Of twelve people, one has 100 rows, all without a margin: nine in twelve are left."""
+    rows = table(2, 111)
+    rows["income"] = [44] * 102 + [90] * 9
+    rows["person"] = [0] * 100 + [*range(1, 12)]
+
+    def ask(asked: pd.DataFrame) -> pd.Series:
+        return asked["income"] / 100 + 0.08
+
+    schema = Schema.from_frame(rows, quasi_identifiers=["age", "rooms"], subject="person")
+    policy = PrivacyPolicy(k=K, private_values="exact")
+    anonymizer = KAnonymizer(policy=policy)
+    anonymizer.fit(Population.from_frame(rows, schema), ask, 1, threshold=0.5)
+    # the lead of weak rows is (0.52 - 0.5) / 0.5 = 0.04
+    assert anonymizer.pipeline_.rows.requirement.margin == 0.3
+
+
+def test_enough_people_are_left_for_k() -> None:
+    """Three in four of six people would be five, and k asks for six."""
+    rows = table(2, 60)
+    rows["income"] = [90] * 5 + [54] + [20] * 54
+
+    def ask(asked: pd.DataFrame) -> pd.Series:
+        return asked["income"] / 100
+
+    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=6, private_values="exact"))
+    anonymizer.fit(population(rows), ask, 1, threshold=0.5)
+    assert anonymizer.pipeline_.rows.requirement.margin == 0.05
+
+
+def test_whether_a_query_has_the_outcome_is_judged_without_the_margin() -> None:
+    model = MODELS["logistic"]
+    reached = probability(model, TRAIN)
+    barely = TRAIN[(reached > 0.5) & (reached < 0.55)].reset_index(drop=True)
+    assert len(barely) > 3
+    answers = fitted(TRAIN, model, margin=0.3).explain(barely)
+    assert [entry.reason for entry in answers.withheld] == [ALREADY_DESIRED] * len(barely)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        lambda rows: np.where(rows["income"] > 40, "good", "bad"),
+        LinearSVC().fit(TRAIN, OUTCOMES),
+    ],
+    ids=["function", "LinearSVC"],
+)
+def test_without_probabilities_there_is_no_margin_and_the_certificate_says_so(model: Any) -> None:
+    queries = table(1).assign(income=20, debt=29).head(5)
+    answers = fitted(TRAIN, model).explain(queries).generalized
+    assert {answer.certificate.margin for answer in answers} == {0.0}
+    with pytest.raises(ModelError, match="need probabilities"):
+        fitted(TRAIN, model, margin=0.1)
+
+
+class Contrary:
+    """A classifier whose predictions do not follow from its probabilities."""
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+        self.classes_ = model.classes_
+
+    def predict(self, rows: pd.DataFrame) -> np.ndarray:
+        return np.where(probability(self._model, rows) >= 0.6, "good", "bad")
+
+    def predict_proba(self, rows: pd.DataFrame) -> np.ndarray:
+        return np.asarray(self._model.predict_proba(rows))
+
+
+def test_probabilities_that_say_something_else_than_predictions_give_no_margin() -> None:
+    model = Contrary(MODELS["logistic"])
+    queries = refused(table(1), model)
+    anonymizer = fitted(TRAIN, model)
+    answers = anonymizer.explain(queries)
+    assert {answer.certificate.margin for answer in answers.generalized} == {0.0}
+    assert (model.predict(points_of(anonymizer, answers, queries)) == "good").all()
+    with pytest.raises(ModelError, match="disagree on some rows"):
+        fitted(TRAIN, model, margin=0.1)
+
+
+def test_other_guarantees_have_no_margin() -> None:
+    for guarantee in ("lookup", "reciprocal"):
+        assert PrivacyPolicy(guarantee=guarantee).margin == 0
+        with pytest.raises(PolicyError, match="margin"):
+            PrivacyPolicy(guarantee=guarantee, margin=0.2)
+    assert PrivacyPolicy(guarantee="lookup").with_guarantee("catalogue").margin == "auto"
+    assert PrivacyPolicy().with_guarantee("reciprocal").margin == 0
+
+
+@pytest.mark.parametrize("margin", [-0.1, 1, 1.5, "much", True, None, float("nan")])
+def test_what_is_no_margin_is_refused(margin: Any) -> None:
+    with pytest.raises(PolicyError, match='margin must be "auto" or a number from 0 to below 1'):
+        PrivacyPolicy(margin=margin)
+
+
+def test_a_sealed_catalogue_seals_the_margin(tmp_path: Path) -> None:
+    model = MODELS["forest"]
+    queries = refused(table(1), model)
+    anonymizer = fitted(TRAIN, model)
+    path = tmp_path / "bundle.cfk"
+    anonymizer.seal(path)
+    opened = Population.open(path, key=b"a key of this test, long enough")
+    sealed = KAnonymizer().fit(opened, model, "good")
+    here, there = anonymizer.explain(queries), sealed.explain(queries)
+    assert [entry.to_dict().get("released") for entry in there.generalized] == [
+        entry.to_dict().get("released") for entry in here.generalized
+    ]
+    stated = {entry.certificate.margin for entry in there.generalized}
+    assert stated == {entry.certificate.margin for entry in here.generalized}
+    assert 0 not in stated
+    reached = probability(model, points_of(sealed, there, queries))
+    assert (reached >= 0.5 + stated.pop() / 2 - 1e-9).all()
+    with pytest.raises(ModelError, match="need probabilities"):
+        KAnonymizer().fit(opened, model.predict, "good")
+
+
+def bootstraps(train: Callable[..., Any], count: int, first: int) -> list[Any]:
+    models = []
+    for seed in range(first, first + count):
+        at = np.random.default_rng(seed).integers(0, len(TRAIN), len(TRAIN))
+        models.append(train(TRAIN.iloc[at], OUTCOMES[at]))
+    return models
+
+
+@pytest.mark.parametrize("kind", ["logistic", "forest"])
+def test_later_models_agree_with_every_answer(kind: str) -> None:
+    train = {"logistic": logistic, "forest": forest}[kind]
+    model = MODELS[kind]
+    later = bootstraps(train, 8, 100)
+    queries = refused(table(1), model)
+    anonymizer = fitted(TRAIN, model, later=later)
+    answers = anonymizer.explain(queries)
+    points = points_of(anonymizer, answers, queries)
+    reached = np.array([probability(each, points) for each in later])
+    least = reached.mean(axis=0) - 1.64 * reached.std(axis=0, ddof=1)
+    assert reached.shape[1] >= 35
+    assert (least > 0.5).all()
+    assert (model.predict(points) == "good").all()
+    certificates = [answer.certificate for answer in answers.generalized]
+    assert {(each.n_later, each.margin) for each in certificates} == {(8, None)}
+    # and it is more than the default gives
+    others = bootstraps(train, 8, 200)
+    bare = fitted(TRAIN, model, margin=0)
+    points_without = points_of(bare, bare.explain(queries), queries)
+    lasting = np.mean([each.predict(points) == "good" for each in others])
+    assert lasting > np.mean([each.predict(points_without) == "good" for each in others])
+
+
+def test_later_models_and_a_margin_hold_together() -> None:
+    model = MODELS["logistic"]
+    queries = refused(table(1), model)
+    anonymizer = fitted(TRAIN, model, margin=0.4, later=bootstraps(logistic, 3, 0))
+    answers = anonymizer.explain(queries)
+    reached = probability(model, points_of(anonymizer, answers, queries))
+    assert (reached >= 0.7 - 1e-9).all()
+    assert {answer.certificate.margin for answer in answers.generalized} == {0.4}
+
+
+def test_later_models_with_opposite_agree_with_each_outcome() -> None:
+    model = MODELS["logistic"]
+    later = bootstraps(logistic, 4, 0)
+    queries = table(1).head(30)
+    anonymizer = fitted(TRAIN, model, "opposite", later=later)
+    points = points_of(anonymizer, anonymizer.explain(queries), queries)
+    after = model.predict(points)
+    assert set(after) == {"good", "bad"}
+    reached = np.array(
+        [np.where(after == "good", p, 1 - p) for p in (probability(m, points) for m in later)]
+    )
+    assert (reached.mean(axis=0) - 1.64 * reached.std(axis=0, ddof=1) > 0.5).all()
+
+
+def test_protect_takes_later_models() -> None:
+    model = MODELS["logistic"]
+    explain = protect(
+        model=model,
+        population=population(TRAIN),
+        desired="good",
+        k=K,
+        later=bootstraps(logistic, 2, 0),
+    )
+    answers = explain(refused(table(1), model, 5)).generalized
+    assert {answer.certificate.n_later for answer in answers} == {2}
+
+
+def test_a_sealed_catalogue_needs_as_many_later_models(tmp_path: Path) -> None:
+    model = MODELS["logistic"]
+    later = bootstraps(logistic, 3, 0)
+    queries = refused(table(1), model)
+    anonymizer = fitted(TRAIN, model, later=later)
+    anonymizer.seal(tmp_path / "bundle.cfk")
+    opened = Population.open(tmp_path / "bundle.cfk", key=b"a key of this test, long enough")
+    with pytest.raises(PolicyError, match="sealed with 3 later models, and 0 are given"):
+        KAnonymizer().fit(opened, model, "good")
+    sealed = KAnonymizer().fit(opened, model, "good", later=later)
+    assert [entry.to_dict().get("released") for entry in sealed.explain(queries)] == [
+        entry.to_dict().get("released") for entry in anonymizer.explain(queries)
+    ]
+
+
+def test_unusable_later_models_are_refused() -> None:
+    model = MODELS["logistic"]
+    with pytest.raises(InputError, match="list of models that were trained again"):
+        fitted(TRAIN, model, later=model)
+    with pytest.raises(InputError, match="later has one model"):
+        fitted(TRAIN, model, later=[model])
+    with pytest.raises(ModelError, match="need probabilities"):
+        fitted(TRAIN, model, later=[model, lambda rows: rows["age"] > 3])
+    always = forest(TRAIN, np.where(OUTCOMES == "good", "better", "bad"))
+    with pytest.raises(ModelError, match="does not have the classes"):
+        fitted(TRAIN, model, later=[always, always])
+    with pytest.raises(PolicyError, match='needs guarantee="catalogue"'):
+        fitted(TRAIN, model, guarantee="reciprocal", later=[model, model])
