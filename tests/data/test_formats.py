@@ -27,7 +27,7 @@ from cfk_plugin.audit.result import AttackReport, AuditReport, AuditResult, Chec
 from cfk_plugin.audit.suite import SIZES, AuditSize, LeftOut
 from cfk_plugin.cli import app
 from cfk_plugin.data.formats import faults, schemas
-from cfk_plugin.data.margin import SEALED
+from cfk_plugin.data.margin import SEALED as REQUIREMENT
 from cfk_plugin.data.model import OUTCOMES
 from cfk_plugin.data.schema import Attribute, Change, Hierarchy, Kind, Role
 from cfk_plugin.data.sealing import BUNDLE_VERSION
@@ -503,7 +503,7 @@ def test_keys_of_what_people_write_are_those_of_the_code() -> None:
 
 
 def test_keys_of_a_bundle_are_those_of_the_code() -> None:
-    assert keys("bundle-1") == {"population", "policy", "settings", OUTCOMES, SEALED}
+    assert keys("bundle-1") == {"population", "policy", "settings", OUTCOMES, REQUIREMENT}
     assert names_of(Attribute) == keys("bundle-1", "attribute")
     attribute = schemas()["bundle-1"]["$defs"]["attribute"]["properties"]
     assert names_of(Hierarchy) == set(attribute["hierarchy"]["properties"])
