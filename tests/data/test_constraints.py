@@ -85,6 +85,29 @@ CALLS: list[tuple[dict[str, Any], dict[str, Any]]] = [
             }
         },
     ),
+    (
+        {
+            "never_advise": {
+                "age": [None],
+                "city": ["B", None],
+                "grade": ["mid"],
+                "zip": [1000],
+                "pay": [None],
+                "job": ["clerk", "smith"],
+            }
+        },
+        {},
+    ),
+    (
+        {
+            "monotone": {"age": "increase", "grade": "increase"},
+            "never_advise": {"age": [None], "grade": ["top", None], "zip": ["3000"]},
+        },
+        {
+            "features_to_vary": ["age", "grade", "zip", "pay"],
+            "permitted_range": {"grade": ["mid", "top"], "zip": [2000, 3000], "pay": [20, 40]},
+        },
+    ),
 ]
 
 
@@ -97,6 +120,9 @@ def permits(schema: Schema, call: dict[str, Any], name: str, own: Any, value: An
         if pd.isna(value) or not low <= value <= high:
             return False
     elif within is not None and str(value) not in [str(known) for known in within]:
+        return False
+    own_text, text = (None if pd.isna(v) else str(v) for v in (own, value))
+    if text in schema[name].never_advised and text != own_text:
         return False
     if change == "any" or (pd.isna(own) and pd.isna(value)):
         return True
