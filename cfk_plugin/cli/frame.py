@@ -152,7 +152,7 @@ class RawInputs:
         rules = files.read_policy(self.policy, {name: getattr(self, name) for name in changes})
         rows = files.read_table(self.train)
         roles = files.read_schema(self.schema, rows)
-        restricted = [each.name for each in roles.attributes if each.change != "any"]
+        restricted = [each.name for each in roles.attributes if each.is_restricted]
         if restricted and self.factuals is None:
             raise InputError(
                 f"the schema says how {', '.join(restricted)} may change; give --factuals, the"

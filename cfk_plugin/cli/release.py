@@ -87,7 +87,7 @@ def schema(
         "bounds": {},
         "bins": {},
     }
-    empty |= {"immutable": personal, "monotone": {}}
+    empty |= {"immutable": personal, "monotone": {}, "never_advise": {}}
     text = json.dumps(empty, indent=2)
     if output is None:
         console().file.write(text + "\n")

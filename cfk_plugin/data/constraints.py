@@ -24,11 +24,18 @@ Narrow = Callable[[int, Codes], Codes]
 
 
 class Rule(NamedTuple):
-    """What a call permits for one attribute, whoever asks."""
+    """What the schema and a call permit for one attribute, whoever asks."""
 
     change: Change
     # a range of numbers, or whether each code is permitted
     within: tuple[float, float] | Mask | None
+    # values, as text, that are permitted only to a person who has them; None is a missing one
+    never_advised: frozenset[str | None] = frozenset()
+
+    @property
+    def decides_on_change(self) -> bool:
+        """Whether it says how the attribute may change, and not only which values are excluded."""
+        return self.change != "any" or self.within is not None
 
 
 Rules = Mapping[str, Rule]
@@ -40,8 +47,8 @@ def rules_of(
     """Return a rule for each attribute that the schema or a call restricts; empty where all may
     change freely.
 
-    Immutable and monotone attributes of the schema hold for every call; for its own settings see
-    `KAnonymizer.explain`.
+    Immutable and monotone attributes of the schema, and its values that are never advised, hold for
+    every call; for its own settings see `KAnonymizer.explain`.
     """
     features = encoder.schema.features
     vary = features if features_to_vary is None else _names(features_to_vary, features)
@@ -61,8 +68,9 @@ def rules_of(
     for name, domain in zip(features, encoder.columns, strict=True):
         within = _within(domain, ranges[name]) if name in ranges else None
         change = domain.attribute.change if name in vary else "never"
-        if change != "any" or within is not None:
-            rules[name] = Rule(change, within)
+        rule = Rule(change, within, frozenset(domain.attribute.never_advised))
+        if rule.decides_on_change or rule.never_advised:
+            rules[name] = rule
     return rules
 
 
@@ -71,10 +79,13 @@ def decided_features(
 ) -> frozenset[str]:
     """Return the features of which the schema or the call says how they may change.
 
-    These are all features if the call lists those that may.
+    These are all features if the call lists those that may. A feature of which only some values are
+    never advised is not among them.
     """
     is_listed = features_to_vary is not None and not isinstance(features_to_vary, str)
-    return frozenset(features if is_listed else rules)
+    if is_listed:
+        return frozenset(features)
+    return frozenset(name for name, rule in rules.items() if rule.decides_on_change)
 
 
 def _names(given: Any, features: Sequence[str]) -> Sequence[str]:
@@ -170,7 +181,16 @@ class Offers(HostOnly):
         """Keep only the categories that a call permits; numbers stay as they are."""
         if not isinstance(rule.within, np.ndarray):
             return self
-        inside = self.inside & rule.within
+        return self._restricted(rule.within)
+
+    def advised(self, rule: Rule) -> Offers:
+        """Leave out the categories that are never advised; numbers stay as they are."""
+        if not rule.never_advised or _by_number(self.domain):
+            return self
+        return self._restricted(~self.domain.inside(rule.never_advised))
+
+    def _restricted(self, codes: Mask) -> Offers:
+        inside = self.inside & codes
         return Offers(self.domain, self.of, _code_ends(self.domain, inside), inside)
 
 
@@ -224,8 +244,8 @@ class Constraints(HostOnly):
     """Which values the answer to each query may have, by schema, call and query, and no row.
 
     An immutable attribute keeps the query's own value; a monotone one keeps it or moves in its
-    direction; one with a permitted range has a value in that. A missing or unreadable value has no
-    direction.
+    direction; one with a permitted range has a value in that. A value that is never advised is
+    permitted only to a query that has it. A missing or unreadable value has no direction.
     """
 
     queries: Intake
@@ -249,7 +269,7 @@ class Constraints(HostOnly):
         answers).
 
         A region must contain the query's own value of what cannot change, and a permitted value of
-        all else.
+        all else. It may contain values that are not permitted as well.
         """
         found, query = np.ones((len(self), answers), dtype=bool), np.arange(len(self))[:, None]
         for name in self.rules:
@@ -283,11 +303,11 @@ class Constraints(HostOnly):
             )
             number = np.where(np.isnan(number), low, np.minimum(np.maximum(number, low), high))
             return _coded(domain, np.where(own.missing[query] & (missing > 0), nan, number))
-        inside = offers.inside
-        near = np.argmax(inside, axis=1)[part]
+        inside, advised = offers.inside, offers.advised(rule).inside
+        near = np.argmax(advised, axis=1)[part]
         if domain.is_interval:
             levels = np.arange(len(domain.values))
-            away = np.abs(levels - codes[:, None]) + np.where(inside[part][:, levels], 0.0, inf)
+            away = np.abs(levels - codes[:, None]) + np.where(advised[part][:, levels], 0.0, inf)
             away[~_in_direction(rule.change, levels, codes[:, None])] = inf
             near = np.where(
                 own.known[query] & np.isfinite(away).any(axis=1), np.argmin(away, axis=1), near
@@ -309,7 +329,10 @@ class Constraints(HostOnly):
         if domain.is_numeric:
             (low, high), value = limits._limits(name, own), _numbers(domain, codes, numbers)
             stays, least = (codes == domain.missing_code) & _permits_missing(rule, own)[at], low[at]
-            value = np.where(np.isnan(value), np.where(np.isfinite(least), least, high[at]), value)
+            end = np.where(np.isfinite(least), least, high[at])
+            # where a missing value is never advised and no number is excluded, the query's own
+            end = np.where(np.isinf(end), own.numbers[at], end)
+            value = np.where(np.isnan(value), end, value)
             near, number = _coded(
                 domain, np.where(stays, nan, np.minimum(np.maximum(value, least), high[at]))
             )
@@ -355,25 +378,43 @@ class Constraints(HostOnly):
             found &= (own.known | (rule.change == "any"))[:, None]
         missing = np.repeat(_permits_missing(rule, own)[:, None], domain.size - len(values), axis=1)
         found = np.hstack([found, missing])
+        if rule.never_advised:
+            is_own = np.arange(domain.size) == own.codes[:, None]
+            found &= is_own | ~domain.inside(rule.never_advised)
         return found & rule.within if isinstance(rule.within, np.ndarray) else found
 
     def _meets(self, name: str, offers: Offers, query: Rows, part: Rows) -> Mask:
         """Say for queries and parts, broadcast together, whether the part has a value permitted to
         the query.
         """
-        rule, own, domain = self.rules[name], self._own(name), offers.domain
+        rule, own = self.rules[name], self._own(name)
+        missing = (offers.limited(rule).ends[2, part] > 0) & _permits_missing(rule, own)[query]
+        if _by_number(offers.domain):
+            return np.asarray(missing | self._meets_number(name, offers, query, part))
         offers = offers.limited(rule)
-        (low, high, missing), code = offers.ends[:, part], own.codes[query]
-        if _by_number(domain):
-            least, most = self._limits(name, own)
-            fits = np.maximum(low, least[query]) <= np.minimum(high, most[query])
-        elif rule.change == "any":
-            fits = np.broadcast_to(~np.isnan(low), np.broadcast(query, part).shape)
+        code = own.codes[query]
+        keeps_own = own.known[query] & offers.inside[part, np.maximum(code, 0)]
+        low, high, _ = offers.advised(rule).ends[:, part]
+        if rule.change == "any":
+            fits = ~np.isnan(low)
         elif rule.change == "never":
-            fits = own.known[query] & offers.inside[part, np.maximum(code, 0)]
+            fits = keeps_own
         else:
             fits = own.known[query] & (high >= code if rule.change == "increase" else low <= code)
-        return np.asarray(fits | ((missing > 0) & _permits_missing(rule, own)[query]))
+        return np.asarray(missing | keeps_own | fits)
+
+    def _meets_number(self, name: str, offers: Offers, query: Rows, part: Rows) -> Mask:
+        """Do as `_meets` for ranges of numbers, and for single categories that are known by their
+        tokens.
+        """
+        rule, own, domain = self.rules[name], self._own(name), offers.domain
+        low, high, _ = offers.ends[:, part]
+        least, most = self._limits(name, own)
+        fits = np.maximum(low, least[query]) <= np.minimum(high, most[query])
+        if not domain.is_numeric and rule.never_advised:
+            tokens = domain.encode_values([*rule.never_advised])[1]
+            fits &= ~np.isin(low, tokens) | (low == own.numbers[query])
+        return np.asarray(fits)
 
     def _own(self, name: str) -> _Own:
         encoder = self.queries.encoder
@@ -387,10 +428,11 @@ class Constraints(HostOnly):
         """Return the lowest and the highest number that each query may have, NaN where there is
         none.
         """
-        change, within = self.rules.get(name, Rule("any", None))
+        rule = self.rules.get(name, Rule("any", None))
+        change = rule.change
         low, high = (
             np.full(len(self), end)
-            for end in (within if isinstance(within, tuple) else (-inf, inf))
+            for end in (rule.within if isinstance(rule.within, tuple) else (-inf, inf))
         )
         low = np.maximum(low, own.numbers) if change in ("increase", "never") else low
         high = np.minimum(high, own.numbers) if change in ("decrease", "never") else high
@@ -419,7 +461,8 @@ def _coded(domain: Domain, numbers: Numbers) -> tuple[Codes, Numbers]:
 
 
 def _permits_missing(rule: Rule, own: _Own) -> Mask:
-    return (own.missing | (rule.change == "any")) & (not isinstance(rule.within, tuple))
+    is_for_all = rule.change == "any" and None not in rule.never_advised
+    return (own.missing | is_for_all) & (not isinstance(rule.within, tuple))
 
 
 def _in_direction(change: Change, levels: Rows, own: Codes) -> Mask:

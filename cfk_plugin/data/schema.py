@@ -21,7 +21,7 @@ from pandas.api import types
 from cfk_plugin.data.display import card, table
 from cfk_plugin.data.misreadings import warn_of_misreadings
 from cfk_plugin.data.personal import personal_columns
-from cfk_plugin.data.region import to_text
+from cfk_plugin.data.region import is_missing, to_text
 from cfk_plugin.data.values import (
     are_days,
     as_pandas,
@@ -31,7 +31,7 @@ from cfk_plugin.data.values import (
     why_inexact,
 )
 from cfk_plugin.data.wording import Language, Wording
-from cfk_plugin.errors import SchemaError, did_you_mean
+from cfk_plugin.errors import SchemaError, counted, did_you_mean
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -229,6 +229,8 @@ class Attribute:
         differentially private rows. None leaves numbers fractional.
     change : {"any", "increase", "decrease", "never"}
         What a person can change of it; an explanation that asks for another change is not released.
+    never_advised : tuple of str or None
+        Values, spelled as text, that nobody is told to change to; None stands for a missing value.
     """
 
     name: str
@@ -244,6 +246,7 @@ class Attribute:
     learned: tuple[str, ...] = ()
     dtype: str | None = None
     change: Change = "any"
+    never_advised: tuple[str | None, ...] = ()
 
     def __post_init__(self) -> None:
         levels, bounds, bins, listed = self.levels, self.bounds, self.bins, self.categories
@@ -291,6 +294,11 @@ class Attribute:
             "monotone attributes are numeric or ordinal": (
                 self.change in ("any", "never") or self.kind in ("numeric", "ordinal")
             ),
+            "never_advise is of features only": not self.never_advised or self.role in _FEATURES,
+            "never_advise can name None, a missing value, but no number or date: limit these with"
+            " bounds, or with permitted_range in a call": (
+                not is_number or {*self.never_advised} <= {None}
+            ),
         }
         for rule, is_kept in rules.items():
             if not is_kept:
@@ -307,6 +315,11 @@ class Attribute:
         if self.learned == ("nullable",):
             lacks.append("whether it is in nullable")
         return " and ".join(lacks) or None
+
+    @property
+    def is_restricted(self) -> bool:
+        """Whether there are changes that no explanation may ask for."""
+        return self.change != "any" or len(self.never_advised) > 0
 
     @property
     def declared_values(self) -> tuple[str, ...] | None:
@@ -358,6 +371,7 @@ def _attribute_of(
     whole: bool,
     nullable: bool | None,
     change: Change,
+    never_advised: tuple[str | None, ...],
     **given: Any,
 ) -> Attribute:
     """Return the attribute of a column; only what is not among the declarations `given` is looked
@@ -371,7 +385,7 @@ def _attribute_of(
     if bins is not None and role not in _FEATURES:
         raise SchemaError(f"column {name!r}: bins are for numeric features")
     if role in ("identifier", "subject"):
-        return Attribute(name=name, role=role, change=change)
+        return Attribute(name=name, role=role, change=change, never_advised=never_advised)
     if levels is not None:
         kind = "ordinal"
     elif hierarchy is not None:
@@ -392,7 +406,7 @@ def _attribute_of(
         )
     if role == "quasi-identifier" and not is_declared and bool(column.isna().all()):
         raise SchemaError(f"quasi-identifier {name!r} has no value at all; drop it from the schema")
-    return Attribute(
+    attribute = Attribute(
         name=name,
         role=role,
         kind=kind,
@@ -414,7 +428,47 @@ def _attribute_of(
             else type_of_values(categories if levels is None else levels)
         ),
         change=change,
+        never_advised=never_advised,
     )
+    _check_never_advised(attribute, None if is_declared else column)
+    return attribute
+
+
+def _check_never_advised(attribute: Attribute, column: pd.Series | None) -> None:
+    """Refuse values that the attribute does not have, and a list of all that it has.
+
+    `column` has the values where none are declared. It is None where rows have no say: values that
+    are not declared are not checked then. Messages name values of `never_advised` and declared
+    ones, and no value of a row.
+    """
+    if not attribute.never_advised or attribute.kind == "numeric":
+        return
+    declared = attribute.declared_values
+    if attribute.categories is not None:
+        declared = tuple(map(to_text, attribute.categories))
+    known = declared
+    if known is None and column is not None:
+        known = tuple(map(to_text, column.dropna().unique()))
+    if known is None:
+        return
+    named = [value for value in attribute.never_advised if value is not None]
+    unknown = [value for value in named if value not in known]
+    place = f"column {attribute.name!r}: never_advise"
+    if unknown and declared is not None:
+        raise SchemaError(
+            f"{place} names {', '.join(unknown)}, which is not declared"
+            f"{did_you_mean(unknown, declared)}"
+        )
+    if unknown:
+        raise SchemaError(
+            f"{place} names {', '.join(unknown)}, which no row has; check the spelling, or declare"
+            " all values in categories"
+        )
+    if set(known) <= set(named):
+        raise SchemaError(
+            f"{place} names every value, so nobody could be told to change it; write"
+            f' immutable=["{attribute.name}"] instead'
+        )
 
 
 def _changes_of(
@@ -438,6 +492,28 @@ def _changes_of(
             f'monotone is "increase" or "decrease"; it is neither for {", ".join(wrong)}{hint}'
         )
     return {**dict.fromkeys(immutable, "never"), **monotone}
+
+
+def _never_advised_of(
+    frame: pd.DataFrame, never_advise: Mapping[str, Sequence[Any]], immutable: Sequence[str]
+) -> dict[str, tuple[str | None, ...]]:
+    """Return the values that are never advised, by column, in the form that `Attribute` has."""
+    form = 'an object, column to a list of values, such as {"savings": ["unknown"]}'
+    if not isinstance(never_advise, Mapping):
+        raise SchemaError(f"never_advise must be {form}")
+    _check_known(frame, never_advise, "never_advise")
+    if both := [name for name in immutable if name in never_advise]:
+        raise SchemaError(
+            f"immutable and never_advise: {', '.join(both)}; no value is ever advised of what never"
+            " changes, so leave it out of never_advise"
+        )
+    never_advised = {}
+    for name, values in never_advise.items():
+        if isinstance(values, (str, Mapping)) or not isinstance(values, Iterable):
+            raise SchemaError(f"column {name!r}: never_advise must be {form}")
+        texts = [None if is_missing(value) else to_text(value) for value in values]
+        never_advised[name] = tuple(dict.fromkeys(texts))
+    return never_advised
 
 
 def _as_tuple(values: Sequence[Any] | pd.CategoricalDtype) -> tuple[Any, ...]:
@@ -492,6 +568,14 @@ _CHANGES_SHOWN: Mapping[Change, str] = {
     "increase": "upwards only",
     "decrease": "downwards only",
 }
+
+
+def _change_shown(attribute: Attribute) -> str:
+    """Return in words what a person can change of an attribute, with no value of it."""
+    shown = _CHANGES_SHOWN[attribute.change]
+    if not attribute.never_advised:
+        return shown
+    return f"{shown}, but never to {counted(len(attribute.never_advised), 'value')}"
 
 
 def _domain_shown(attribute: Attribute) -> str:
@@ -570,6 +654,7 @@ class Schema:
         whole: Sequence[str] = (),
         immutable: Sequence[str] = (),
         monotone: Mapping[str, Literal["increase", "decrease"]] | None = None,
+        never_advise: Mapping[str, Sequence[Any]] | None = None,
         titles: Mapping[str, str] | None = None,
         units: Mapping[str, str] | None = None,
         outcomes: Mapping[Any, str] | None = None,
@@ -618,6 +703,11 @@ class Schema:
             are.
         monotone : mapping of numeric or ordinal feature to "increase" or "decrease"
             Features that change in one direction alone, such as age.
+        never_advise : mapping of feature to a list of values
+            Values that no explanation tells a person to change to, such as ``{"savings":
+            ["unknown"]}``; None stands for a missing value. A person who has the value may keep it.
+            Of numbers and dates only None can be named: `bounds` limit these, and in a call
+            ``permitted_range``.
         titles : mapping of column to the words for it in a sentence
             As they stand in a list of things: ``{"term": "a loan term"}``.
         units : mapping of column to a unit
@@ -640,7 +730,7 @@ class Schema:
         ------
         SchemaError
             If a column is unknown, duplicated, given two roles, or of a type that cannot be used or
-            has no direction.
+            has no direction; if a value that is never advised is unknown.
 
         Examples
         --------
@@ -662,6 +752,9 @@ class Schema:
         }
         frame = as_pandas(frame)
         roles, change = _roles_of(frame, given), _changes_of(frame, immutable, monotone or {})
+        never_advised = _never_advised_of(
+            frame, {} if never_advise is None else never_advise, immutable
+        )
         by_label = zip(_DECLARED, (ordinal, hierarchies, bounds, bins, categories), strict=True)
         declared: dict[str, Mapping[str, Any]] = {
             label: by_name or {} for label, by_name in by_label
@@ -692,6 +785,7 @@ class Schema:
                 whole=name in whole,
                 nullable=None if nullable is None else name in nullable,
                 change=change.get(name, "any"),
+                never_advised=never_advised.get(name, ()),
                 **{label: by_name[name] for label, by_name in declared.items() if name in by_name},
             )
             for name, role in roles.items()
@@ -730,7 +824,7 @@ class Schema:
     def _repr_html_(self) -> str:
         """Return what is declared of each column, for notebooks; no value of it."""
         rows = [
-            (each.name, each.role, each.kind, _CHANGES_SHOWN[each.change], _domain_shown(each))
+            (each.name, each.role, each.kind, _change_shown(each), _domain_shown(each))
             for each in self.attributes
         ]
         return card(
@@ -769,6 +863,11 @@ class Schema:
         """
         immutable = {a.name for a in self.attributes if a.change == "never"}
         return frozenset({*immutable, *personal_columns(self.features)})
+
+    @cached_property
+    def never_advised(self) -> Mapping[str, frozenset[str | None]]:
+        """Values that nobody is told to change to, by column; None stands for a missing one."""
+        return {a.name: frozenset(a.never_advised) for a in self.attributes if a.never_advised}
 
     @cached_property
     def sensitive(self) -> tuple[str, ...]:

@@ -38,7 +38,7 @@ def to_plain(
     the type.
     """
     return {
-        "schema": [asdict(attribute) for attribute in schema.attributes],
+        "schema": [_plain_attribute(attribute) for attribute in schema.attributes],
         "wording": schema.wording.to_plain(),
         "domains": {name: _plain_domain(d, name in listed) for name, d in domains.items()},
     }
@@ -48,6 +48,13 @@ def from_plain(facts: Mapping[str, Any]) -> tuple[Schema, dict[str, Domain]]:
     attributes = tuple(_attribute(given) for given in facts["schema"])
     schema = Schema(attributes, Wording.from_plain(facts["wording"]))
     return schema, {name: _domain(schema[name], known) for name, known in facts["domains"].items()}
+
+
+def _plain_attribute(attribute: Attribute) -> dict[str, Any]:
+    settings = asdict(attribute)
+    if not attribute.never_advised:
+        del settings["never_advised"]
+    return settings
 
 
 def _attribute(given: Mapping[str, Any]) -> Attribute:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pandas as pd
 
 from cfk_plugin.data.display import profile
 from cfk_plugin.data.policy import Outcome
-from cfk_plugin.data.region import Interval, Part, Region, is_missing, part_contains
+from cfk_plugin.data.region import Interval, Part, Region, is_missing, part_contains, to_text
 from cfk_plugin.data.values import to_number
-from cfk_plugin.data.wording import Wording, has_values, is_number
+from cfk_plugin.data.wording import MOST_NAMED, Wording, has_values, is_number
 
 _LONG_TIME = 10 * 365.25 * 24 * 3600  # seconds; a date that moves by this is a change of size 1
 
@@ -82,6 +82,8 @@ class Answer:
     nobody_chooses : frozenset of str
         Columns that say who a person is, such as age: the lead names them apart, and does not count
         them.
+    never_advised : mapping of column to frozenset
+        Values, as text, that no sentence asks for; None is a missing one.
     """
 
     parts: Mapping[str, Part]
@@ -91,6 +93,14 @@ class Answer:
     unchanged: Sequence[str] = ()
     pureness: float = 1.0
     nobody_chooses: frozenset[str] = frozenset()
+    never_advised: Mapping[str, frozenset[str | None]] = field(default_factory=dict)
+
+    def described(self, column: str, wording: Wording) -> str:
+        """Return in words what the answer asks of a column: without values never advised."""
+        part = self.parts[column]
+        advised = advised_part(part, self.never_advised.get(column, frozenset()))
+        node = self.nodes.get(column) if advised == part else None
+        return wording.described(column, advised, node)
 
 
 class Telling:
@@ -99,23 +109,25 @@ class Telling:
     Copies keep the wording, and leave out the groups.
     """
 
-    __slots__ = ("_groups", "nobody_chooses", "wording")
+    __slots__ = ("_groups", "never_advised", "nobody_chooses", "wording")
 
     def __init__(
         self,
         wording: Wording | None = None,
         nobody_chooses: frozenset[str] = frozenset(),
         groups: Sequence[Region] = (),
+        never_advised: Mapping[str, frozenset[str | None]] | None = None,
     ) -> None:
         self.wording = Wording() if wording is None else wording
         self.nobody_chooses = nobody_chooses
+        self.never_advised = {} if never_advised is None else never_advised
         self._groups = groups
 
     def __repr__(self) -> str:
         return f"Telling({self.wording.language!r}, {len(self._groups)} groups)"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Telling, (self.wording, self.nobody_chooses)
+        return Telling, (self.wording, self.nobody_chooses, (), self.never_advised)
 
     def bars(self, region: Mapping[str, Part]) -> dict[str, list[tuple[float, bool]]]:
         """Return the `profile` of each attribute of a region among the groups; none where there are
@@ -127,6 +139,30 @@ class Telling:
             name: profile(part, [group[name] for group in self._groups])
             for name, part in region.items()
         }
+
+
+def advised_part(part: Part, never_advised: frozenset[str | None]) -> Part:
+    """Return a part without the values that are never advised; the part itself if none is left.
+
+    Such a part is the own value of a person, who may keep it.
+    """
+    if not never_advised:
+        return part
+    if not isinstance(part, Interval):
+        kept = {v for v in part if (None if v is None else to_text(v)) not in never_advised}
+        return frozenset(kept) if kept else part
+    missing = part.missing and None not in never_advised
+    if part.levels is None:
+        return part if part.low is None else replace(part, missing=missing)
+    levels = tuple(level for level in part.levels if level not in never_advised)
+    if not levels:
+        return Interval(None, None, missing=True) if missing else part
+    first = part.levels.index(levels[0])
+    is_unbroken = levels == part.levels[first : first + len(levels)]
+    if is_unbroken or len(levels) <= MOST_NAMED:
+        return Interval(levels[0], levels[-1], missing, levels)
+    # so many levels would be said as a range, which contains what is left out
+    return frozenset({*levels, None}) if missing else frozenset(levels)
 
 
 def changes_of(
@@ -146,7 +182,7 @@ def changes_of(
         own = person[column]
         if part_contains(part, own):
             continue
-        new = wording.described(column, part, answer.nodes.get(column))
+        new = answer.described(column, wording)
         if is_missing(own):
             text = wording.language.frame("changes", "own_not_stated", new=new)
         else:
@@ -203,8 +239,8 @@ def _lead(changes: Sequence[WordedChange], outcome: str, wording: Wording) -> st
 def _whole_message(answer: Answer, outcome: str, wording: Wording) -> Message:
     """Return a message that names everything but what is known to stay."""
     texts = [
-        wording.described(column, part, answer.nodes.get(column))
-        for column, part in answer.parts.items()
+        answer.described(column, wording)
+        for column in answer.parts
         if column not in answer.unchanged
     ]
     language = wording.language

@@ -20,9 +20,11 @@ from numpy.typing import NDArray
 from cfk_plugin.data.domain import mix
 from cfk_plugin.data.intake import one_row
 from cfk_plugin.data.model import Goal, LabelModel
+from cfk_plugin.data.region import to_text
+from cfk_plugin.data.schema import Schema
 from cfk_plugin.dp.domain import PublicDomain, PublicEncoder
 from cfk_plugin.dp.mover import Mover
-from cfk_plugin.errors import ModelError, quiet
+from cfk_plugin.errors import ModelError, SchemaError, quiet
 from cfk_plugin.metrics.heom import TIE, Heom, HeomCodes
 from cfk_plugin.protection.compiled import jit
 from cfk_plugin.protection.partition import scan_rows
@@ -232,6 +234,30 @@ class ServedRows:
                 ready.pop(next(iter(ready)))
             ready[key] = goal, _Answers(self.heom, self.codes, self.cost, rows)
         return ready[key][1].nearest(asked)
+
+
+def rows_to_advise(frame: pd.DataFrame, schema: Schema) -> NDArray[np.int64]:
+    """Return the positions of the rows without values that are never advised.
+
+    Only these are served, so an answer has such a value only if it was moved there: to the query's
+    own.
+
+    Raises
+    ------
+    SchemaError
+        If there is no such row.
+    """
+    is_excluded = np.zeros(len(frame), dtype=bool)
+    for name, never_advised in schema.never_advised.items():
+        column = frame[name]
+        is_excluded |= column.map(to_text).isin(never_advised).to_numpy(dtype=bool)
+        if None in never_advised:
+            is_excluded |= column.isna().to_numpy(dtype=bool)
+    if len(frame) > 0 and is_excluded.all():
+        raise SchemaError(
+            "every drawn row has a value of never_advise; name fewer values, or draw more rows"
+        )
+    return np.flatnonzero(~is_excluded)
 
 
 def balanced_weight(

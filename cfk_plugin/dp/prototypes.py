@@ -29,6 +29,7 @@ from cfk_plugin.dp.answer_rows import (
     check_unfitted,
     fit_surrogate,
     medoids,
+    rows_to_advise,
 )
 from cfk_plugin.dp.domain import PublicDomain
 from cfk_plugin.dp.forest import Forest, shares
@@ -78,7 +79,7 @@ def explanations_of(
 ) -> Explanations:
     """Return one entry per query, its row or why there is none; no rows if recording them fails."""
     columns = [rows[name].tolist() for name in schema.features] if rows is not None else []
-    telling = Telling(schema.wording, schema.nobody_chooses)
+    telling = Telling(schema.wording, schema.nobody_chooses, never_advised=schema.never_advised)
     answers = zip(*columns, strict=True) if columns else [()] * len(refused)
     entries: list[Entry] = [
         (
@@ -227,7 +228,8 @@ class DPPrototypes:
         PolicyError
             If a setting is out of range, or settings contradict each other.
         SchemaError
-            If a public domain is not declared.
+            If a public domain is not declared, or every drawn row has a value that is never
+            advised.
         BudgetError
             If the accountant has too little left, several are in force, or a copy lost its own. No
             row is touched.
@@ -278,6 +280,9 @@ class DPPrototypes:
         if self.model_access == "surrogate":
             model = fit_surrogate(model, frame, drawn[str(population.schema.target)])
         self.model_ = LabelModel(model, features, self.goal_)
+        advisable = rows_to_advise(frame, self.schema_)
+        if len(advisable) < len(frame):
+            frame, codes = frame.take(advisable).reset_index(drop=True), codes[advisable]
         labels = self.model_(frame).astype(object)
         self.goal_.check(self.model_.classes, labels)
         self.schema_.wording.check_outcomes(self.model_.classes)

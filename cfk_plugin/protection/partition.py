@@ -518,7 +518,7 @@ class Partition(HostOnly):
     def telling(self) -> Telling:
         """What sentences and pictures of explanations need from the groups."""
         schema = self.population.schema
-        return Telling(schema.wording, schema.nobody_chooses, self.regions)
+        return Telling(schema.wording, schema.nobody_chooses, self.regions, schema.never_advised)
 
     def rows_mapped_to(self, region: Region) -> Ints:
         """Return the training rows that are released with a region; none for one that the partition

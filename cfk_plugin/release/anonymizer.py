@@ -387,7 +387,8 @@ class KAnonymizer(HostOnly):
         if facts is not None:
             call = replace(call, is_for_people=True, queries=facts.set_axis(query, axis=0))
         rules = self.rules_for(facts)
-        call = replace(call, decided=frozenset(rules))
+        decided = decided_features(self.population_.schema.features, rules)
+        call = replace(call, decided=decided)
         with doing("protecting counterfactuals") if progress is None else heard(progress) as told:
             entries, findings = self.pipeline_.release(
                 frame,
@@ -433,7 +434,7 @@ class KAnonymizer(HostOnly):
             of the model's labels. Default: what it was fitted for.
         features_to_vary : "all" or sequence of str
             Features that an answer may ask to change; it leaves the others as they are. What the
-            schema declares immutable or monotone holds in addition.
+            schema declares immutable, monotone or never advised holds in addition.
         permitted_range : mapping of feature to range, optional
             What an answer may have: ``[low, high]`` for a number, a list of values for all else.
         progress : callable, optional

@@ -388,7 +388,9 @@ class Pipeline(HostOnly):
         telling = getattr(self.guarantee.partition, "telling", None)
         if telling is None:
             schema = self.population.schema
-            telling = Telling(schema.wording, schema.nobody_chooses)
+            telling = Telling(
+                schema.wording, schema.nobody_chooses, never_advised=schema.never_advised
+            )
         outcomes: Iterable[Outcome] = repeat(self.goal.outcome(self.model.classes))
         if self.goal.is_opposite:
             facts = repeat(None) if batch.factual is None else batch.factual

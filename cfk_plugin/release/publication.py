@@ -26,6 +26,7 @@ from cfk_plugin.data.region import (
     to_text,
 )
 from cfk_plugin.data.schema import Schema
+from cfk_plugin.data.sentences import advised_part
 from cfk_plugin.data.values import to_number
 from cfk_plugin.data.wording import values_of
 from cfk_plugin.errors import InputError
@@ -277,11 +278,13 @@ def _feature(
     found: dict[str, Any] = {
         "name": name,
         "at": at,
-        "described": [wording.described(name, part, titles[part]) for part in codes],
+        "described": [_described(name, part, titles[part], schema) for part in codes],
         "chosen": name not in schema.nobody_chooses,
         "worded": len(wording.words(name)) > 0,
     }
     found |= {"change": domain.attribute.change, "outside": OUTSIDE if is_quasi else 0}
+    never_advised = schema.never_advised.get(name, frozenset())
+    found["never"] = {"codes": [], "missing": None in never_advised}
     if domain.is_numeric:
         numbers = [
             to_number(end)
@@ -328,7 +331,14 @@ def _feature(
     for option in line:
         value = natural(spelled[option])
         words.append(wording.own(name, value, frozenset({value})))
+    found["never"]["codes"] = [place[value] for value in line if value in never_advised]
     return found | {"kind": "choice", "options": line, "parts": sets, "words": words}
+
+
+def _described(name: str, part: Part, title: str | None, schema: Schema) -> str:
+    """Return what an entry asks of a column in words, without values that are never advised."""
+    advised = advised_part(part, schema.never_advised.get(name, frozenset()))
+    return schema.wording.described(name, advised, title if advised == part else None)
 
 
 def _range(part: Part, *, is_date: bool) -> Any:

@@ -500,6 +500,7 @@ class PrototypeCounterfactual(_ReleasedEntry):
             outcome=self.outcome,
             nodes=self.titles,
             nobody_chooses=self.telling.nobody_chooses,
+            never_advised=self.telling.never_advised,
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -912,6 +913,7 @@ class GeneralizedCounterfactual(_ReleasedEntry):
             unchanged=self.recount.unchanged,
             pureness=self.certificate.pureness,
             nobody_chooses=self.telling.nobody_chooses,
+            never_advised=self.telling.never_advised,
         )
 
     def to_dict(self) -> dict[str, Any]:

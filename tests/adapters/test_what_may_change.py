@@ -105,6 +105,45 @@ def test_nice_is_not_told_and_held_to_it(guarantee: str) -> None:
         ]
 
 
+@pytest.mark.parametrize("explainer", ["dice", "nice"])
+def test_no_explainer_makes_an_answer_change_to_a_value_that_is_never_advised(
+    explainer: str,
+) -> None:
+    explainers: dict[str, Any] = {
+        "dice": lambda: dice_of("random"),
+        "nice": lambda: nice_of("proximity"),
+    }
+    options = {"dice": {"total_CFs": 2, "desired_class": 1, "random_seed": 1}}
+    asks = ROWS.loc[(label(ROWS) == 0), FEATURES].head(30).reset_index(drop=True)
+    never_advise = {"job": ["nurse"], "education": ["high"], "smoker": [True]}
+    changed: dict[bool, set[str]] = {}
+    for is_held in (False, True):
+        schema = Schema.from_frame(
+            ROWS,
+            quasi_identifiers=["age", "job"],
+            target="approved",
+            never_advise=never_advise if is_held else None,
+        )
+        private = protect(
+            explainers[explainer](),
+            model=label,
+            population=Population.from_frame(ROWS, schema),
+            policy=PrivacyPolicy(k=3, min_pureness=0, guarantee="catalogue"),
+            desired=1,
+            start="explainer",
+        )
+        answers = private.explain(asks, **options.get(explainer, {}))
+        assert answers.released
+        changed[is_held] = set()
+        for entry in answers.generalized:
+            parts, own = entry.parts(), asks.iloc[entry.query]
+            for name, values in never_advise.items():
+                if not part_contains(parts[name], own[name]) and parts[name] <= {*values}:
+                    changed[is_held].add(name)
+    assert "job" in changed[False]
+    assert changed[True] == set()
+
+
 def test_functions_are_told_if_they_take_it() -> None:
     neighbours, told = NearestUnlikeNeighbour(ROWS, label, desired=1, features=FEATURES), []
 

@@ -148,6 +148,7 @@ def distances(
     fixed: set[str],
     outcome: str,
     monotone: dict[str, str] | None = None,
+    never_advised: dict[str, set[str | None]] | None = None,
 ) -> np.ndarray:
     away, widths = [], widths_of(entries)
     for entry in entries.generalized:
@@ -158,6 +159,10 @@ def distances(
             for n, way in (monotone or {}).items()
             if n not in fixed
         )
+        keeps &= all(
+            parts[n] is not None and advises(parts[n], query[n], values)  # type: ignore[arg-type]
+            for n, values in (never_advised or {}).items()
+        )
         if str(entry.outcome) != outcome or not keeps:
             away.append(np.inf)
             continue
@@ -167,6 +172,18 @@ def distances(
             total + sum(gap(parts[name], query[name], widths.get(name, 1)) for name in query)
         )
     return np.array(away)
+
+
+def advises(part: Part, value: Any, never_advised: set[str | None]) -> bool:
+    """Return whether a part has a value that may be advised, or the person's own."""
+    if part_contains(part, value):
+        return True
+    if isinstance(part, Interval):
+        values = set(part.levels or ()) if part.low is None or part.levels else {part.low}
+        values |= {None} if part.missing else set()
+    else:
+        values = set(part)
+    return bool(values - never_advised)
 
 
 def goes(part: Part, value: Any, way: str) -> bool:
@@ -390,6 +407,33 @@ def test_what_the_schema_says_of_changes_holds_for_everybody(
         assert asked == {True, False}
         ask(found, {**query, "tall_or_short": None}, set(), outcome)
         assert found.page.locator("#said").inner_text() == "tall_or_short is needed."
+
+
+def test_values_that_the_schema_never_advises_are_not_advised(
+    started: Browser, tmp_path: Path
+) -> None:
+    never: dict[str, set[str | None]] = {
+        "since": {None},
+        "city": {"Namur", None},
+        "grade": {"mid"},
+        "job": {"clerk", None},
+    }
+    monotone = {"grade": "increase"}
+    changes = {"monotone": monotone, "never_advise": {n: [*values] for n, values in never.items()}}
+    anonymizer = fitted(changes=changes)
+    entries, differ = anonymizer.published(), 0
+    with visit(started, written(page_of(entries, anonymizer.population_), tmp_path)) as found:
+        for query, fixed, outcome in queries(1, 80):
+            free = distances(entries, query, fixed, outcome)
+            away = distances(entries, query, fixed, outcome, monotone, never)
+            at, said = ask(found, query, fixed, outcome)
+            expected = (
+                int(np.argmax(away <= away.min() + 1e-9)) if np.isfinite(away).any() else None
+            )
+            assert at == expected
+            assert at is None or said == sentence_of(entries[at], query)
+            differ += at is not None and at != int(np.argmax(free <= free.min() + 1e-9))
+    assert differ > 5
 
 
 def test_the_answer_says_what_was_verified_and_that_the_model_was_not_asked(

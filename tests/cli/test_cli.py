@@ -271,6 +271,11 @@ def test_what_is_wrong_with_arguments_is_told_before_anything_is_fitted(
     assert message in cfk(f"{PROTECT} {options}", code=2).stderr
 
 
+def test_factuals_are_needed_where_a_value_is_never_advised(folder: Path) -> None:
+    write_schema(never_advise={"age": [None]})
+    assert "the schema says how age may change; give --factuals" in cfk(PROTECT, code=2).stderr
+
+
 TABLES = {
     "a longer row": (
         "age,salary\n1,7777,3\n",
@@ -402,7 +407,9 @@ def test_a_schema_proposes_what_nobody_can_change(folder: Path) -> None:
     )
     rows.to_csv("people.csv", index=False)
     result = cfk("schema people.csv")
-    assert json.loads(result.stdout)["immutable"] == ["sex", "Birth-Year"]
+    proposed = json.loads(result.stdout)
+    assert proposed["immutable"] == ["sex", "Birth-Year"]
+    assert proposed["never_advise"] == {}
     shown = " ".join(result.stderr.split())
     assert "immutable has sex, Birth-Year, by their names" in shown
     assert "nobody can change it: immutable" in shown

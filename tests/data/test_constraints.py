@@ -85,6 +85,29 @@ CALLS: list[tuple[dict[str, Any], dict[str, Any]]] = [
             }
         },
     ),
+    (
+        {
+            "never_advise": {
+                "age": [None],
+                "city": ["B", None],
+                "grade": ["mid"],
+                "zip": [1000],
+                "pay": [None],
+                "job": ["clerk", "smith"],
+            }
+        },
+        {},
+    ),
+    (
+        {
+            "monotone": {"age": "increase", "grade": "increase"},
+            "never_advise": {"age": [None], "grade": ["top", None], "zip": ["3000"]},
+        },
+        {
+            "features_to_vary": ["age", "grade", "zip", "pay"],
+            "permitted_range": {"grade": ["mid", "top"], "zip": [2000, 3000], "pay": [20, 40]},
+        },
+    ),
 ]
 
 
@@ -97,6 +120,9 @@ def permits(schema: Schema, call: dict[str, Any], name: str, own: Any, value: An
         if pd.isna(value) or not low <= value <= high:
             return False
     elif within is not None and str(value) not in [str(known) for known in within]:
+        return False
+    own_text, text = (None if pd.isna(v) else str(v) for v in (own, value))
+    if text in schema[name].never_advised and text != own_text:
         return False
     if change == "any" or (pd.isna(own) and pd.isna(value)):
         return True
@@ -298,20 +324,131 @@ def test_a_schema_names_what_cannot_be_immutable_or_monotone(
         schema_of(table(0), **options)
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"never_advise": {"jbo": ["nurse"]}},
+            (
+                "never_advise: unknown column jbo; the table has ['age', 'born', 'city', 'grade',"
+                " 'zip', 'pay', 'job']; did you mean 'job'?"
+            ),
+        ),
+        (
+            {"never_advise": ["job"]},
+            (
+                "never_advise must be an object, column to a list of values, such as"
+                ' {"savings": ["unknown"]}'
+            ),
+        ),
+        (
+            {"never_advise": {"job": "nurse"}},
+            (
+                "column 'job': never_advise must be an object, column to a list of values, such as"
+                ' {"savings": ["unknown"]}'
+            ),
+        ),
+        (
+            {"never_advise": {"grade": ["top", "midd"]}},
+            "column 'grade': never_advise names midd, which is not declared; did you mean 'mid'?",
+        ),
+        (
+            {"never_advise": {"city": ["a"]}},
+            "column 'city': never_advise names a, which is not declared; did you mean 'A'?",
+        ),
+        (
+            {"never_advise": {"job": ["nurs"]}, "categories": {"job": ["clerk", "nurse", "smith"]}},
+            "column 'job': never_advise names nurs, which is not declared; did you mean 'nurse'?",
+        ),
+        (
+            {"never_advise": {"job": ["nurs"]}},
+            (
+                "column 'job': never_advise names nurs, which no row has; check the spelling, or"
+                " declare all values in categories"
+            ),
+        ),
+        (
+            {"never_advise": {"zip": [1000, "2000", 3000.0]}},
+            (
+                "column 'zip': never_advise names every value, so nobody could be told to change it;"
+                ' write immutable=["zip"] instead'
+            ),
+        ),
+        (
+            {"never_advise": {"pay": [None, 0]}},
+            (
+                "column 'pay': never_advise can name None, a missing value, but no number or date:"
+                " limit these with bounds, or with permitted_range in a call"
+            ),
+        ),
+        (
+            {"never_advise": {"born": ["1980-01-01"]}},
+            (
+                "column 'born': never_advise can name None, a missing value, but no number or date:"
+                " limit these with bounds, or with permitted_range in a call"
+            ),
+        ),
+        (
+            {"never_advise": {"job": ["nurse"]}, "immutable": ["job"]},
+            (
+                "immutable and never_advise: job; no value is ever advised of what never changes, so"
+                " leave it out of never_advise"
+            ),
+        ),
+        (
+            {"never_advise": {"job": ["nurse"]}, "identifiers": ["job"]},
+            "column 'job': never_advise is of features only",
+        ),
+    ],
+)
+def test_a_schema_says_in_full_what_cannot_be_meant_by_never_advise(
+    options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(SchemaError) as caught:
+        schema_of(table(0), **options)
+    assert str(caught.value) == message
+
+
+def test_rows_have_no_say_where_all_is_declared() -> None:
+    rows = table(0)
+    nullable = ["age", "grade", "pay", "city"]
+    schema = schema_of(rows, never_advise={"job": ["retired", None]}, nullable=nullable)
+    assert schema.never_advised == {"job": {"retired", None}}
+    with pytest.raises(SchemaError, match="'grade': never_advise names retired"):
+        schema_of(rows, never_advise={"grade": ["retired"]}, nullable=nullable)
+
+
+def test_a_schema_counts_values_that_are_never_advised_and_names_none() -> None:
+    never_advise = {"job": ["nurse"], "grade": ["top", None]}
+    schema = schema_of(table(0), never_advise=never_advise, monotone={"grade": "increase"})
+    shown = schema._repr_html_()
+    assert "yes, but never to 1 value<" in shown
+    assert "upwards only, but never to 2 values<" in shown
+    assert "nurse" not in shown
+
+
 def test_what_cannot_change_is_in_files_and_bundles_and_in_no_fingerprint(tmp_path: Path) -> None:
     rows, key = table(0), b"key"
-    plain, said = schema_of(rows), schema_of(rows, immutable=["city"], monotone={"age": "increase"})
+    plain = schema_of(rows)
+    said = schema_of(
+        rows,
+        immutable=["city"],
+        monotone={"age": "increase"},
+        never_advise={"job": ["nurse", None], "zip": [1000]},
+    )
     both = [Population.from_frame(rows, schema, key=key) for schema in (plain, said)]
     assert both[0].fingerprint == both[1].fingerprint
     both[1].seal(tmp_path / "people.cfk")
     opened = Population.open(tmp_path / "people.cfk", key=key).schema
-    assert [(a.name, a.change) for a in opened.attributes] == [
-        (a.name, a.change) for a in said.attributes
+    assert [(a.name, a.change, a.never_advised) for a in opened.attributes] == [
+        (a.name, a.change, a.never_advised) for a in said.attributes
     ]
     (tmp_path / "schema.json").write_text(
-        '{"quasi_identifiers": ["age", "zip"], "immutable": ["zip"], "monotone": {"age": "increase"}}'
+        '{"quasi_identifiers": ["age", "zip"], "immutable": ["zip"], "monotone": {"age": "increase"},'
+        ' "never_advise": {"job": ["nurse", null]}}'
     )
     read = read_schema(tmp_path / "schema.json", rows)
     assert [read[name].change for name in ("zip", "age", "job")] == ["never", "increase", "any"]
+    assert read.never_advised == {"job": {"nurse", None}}
     with pytest.raises(SchemaError, match="change is one of"):
         Attribute(name="age", change="sometimes")  # type: ignore[arg-type]

@@ -231,6 +231,7 @@ def test_a_bundle_with_every_declaration_is_valid(tmp_path: Path) -> None:
         bounds={"age": [0, 99]},
         bins={"pay": [0, 12, 30]},
         immutable=["smoker"],
+        never_advise={"school": ["low", None]},
         phrases={"city": "a home in {}"},
         language={**ENGLISH, "language": "plain"},
     )
@@ -378,6 +379,10 @@ HARMS: dict[str, tuple[str, Callable[[Any], object]]] = {
     "a schema: another direction": (
         "a schema",
         lambda schema: schema.update(monotone={"age": "up"}),
+    ),
+    "a schema: one value for a list": (
+        "a schema",
+        lambda schema: schema.update(never_advise={"age": None}),
     ),
     "a schema: one bound": ("a schema", lambda schema: schema.update(bounds={"age": [0]})),
     "a schema: another phrase": (

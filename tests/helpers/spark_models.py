@@ -31,6 +31,10 @@ def named_by_pay(rows: pd.DataFrame) -> np.ndarray:
     ]
 
 
+def no_clerk(rows: pd.DataFrame) -> np.ndarray:
+    return np.asarray(rows["job"] != "clerk")
+
+
 def loud(rows: pd.DataFrame) -> np.ndarray:
     """Fail with what was asked in the text, as many models do, and another error behind it."""
     try:

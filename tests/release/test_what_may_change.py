@@ -32,6 +32,7 @@ SCHEMA = {
     "immutable": ["sex"],
     "monotone": {"age": "increase", "grade": "increase", "hours": "decrease"},
 }
+NEVER: dict[str, list[Any]] = {"grade": ["mid"], "zip": [1000], "job": ["smith"]}
 CALLS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "two features fixed": ({}, {"features_to_vary": ["age", "grade", "zip", "pay", "hours"]}),
     "the schema": (SCHEMA, {}),
@@ -49,6 +50,11 @@ CALLS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "all of it": (
         SCHEMA,
         {"features_to_vary": ["age", "grade", "pay", "sex"], "permitted_range": {"age": [25, 66]}},
+    ),
+    "values that are never advised": ({"never_advise": NEVER}, {}),
+    "these too": (
+        {**SCHEMA, "never_advise": NEVER},
+        {"permitted_range": {"pay": [20, 69], "zip": [1000, 2000]}},
     ),
 }
 
@@ -111,6 +117,8 @@ def permits(changes: dict[str, Any], call: dict[str, Any], name: str, own: Any, 
     if within is not None and not (
         within[0] <= value <= within[1] if name in ("age", "pay") else value in within
     ):
+        return False
+    if value in changes.get("never_advise", {}).get(name, []) and value != own:
         return False
     own, value = (LEVELS.index(each) if name == "grade" else each for each in (own, value))
     return {"any": True, "never": value == own, "increase": value >= own, "decrease": value <= own}[

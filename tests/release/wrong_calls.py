@@ -211,6 +211,8 @@ CALLS: dict[str, Callable[[], Any]] = {
     "immutable misspelt": lambda: declared(immutable=["agee"]),
     "monotone misspelt": lambda: declared(monotone={"agee": "increase"}),
     "direction misspelt": lambda: declared(monotone={"age": "increasing"}),
+    "never advised value misspelt": lambda: declared(never_advise={"city": ["Gent"]}),
+    "never advised number": lambda: declared(never_advise={"income": [0]}),
     "bounds misspelt": lambda: declared(bounds={"incomes": (0, 1e6)}),
     "label column left in": lambda: declared(target=None),
     "copy of the label left in": lambda: declared(

@@ -38,6 +38,7 @@ from spark_models import (
     loud_where_rich,
     named,
     named_by_pay,
+    no_clerk,
     paid,
     panics_where_rich,
     rich,
@@ -360,6 +361,23 @@ def test_records_are_those_of_one_machine(
     assert result.columns == ["id", *(name for name in RECORD if name != "query")]
     if factuals:
         assert any(" instead of " in record["sentence"] for record in found)
+
+
+def test_values_that_are_never_advised_are_not_advised_there(spark: Any, tmp_path: Path) -> None:
+    jobs = ["clerk", "nurse", "none"]
+    train = pd.DataFrame({"age": np.arange(60) % 20, "job": np.repeat(jobs, 20)})
+    df = on_spark(spark, train.assign(id=range(60)), tmp_path)
+    sentences = {}
+    for value in ("nurse", "none"):
+        schema = Schema.from_frame(train, quasi_identifiers=["age"], never_advise={"job": [value]})
+        people = Population.from_frame(train, schema, key=KEY)
+        anonymizer = KAnonymizer(policy=PrivacyPolicy(k=4)).fit(people, no_clerk, True)
+        rows = explain_spark(df, anonymizer, keep=["id"], key=KEY).collect()
+        found = {row["id"]: row["sentence"] for row in rows}
+        sentences[value] = [found[i] for i in range(60)]
+        assert sentences[value] == anonymizer.explain(train).text(train)
+    assert "job “none” instead of “clerk”" in sentences["nurse"][0]
+    assert "job “nurse” instead of “clerk”" in sentences["none"][0]
 
 
 def test_a_catalogue_answers_queries_as_on_one_machine(

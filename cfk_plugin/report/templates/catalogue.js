@@ -31,12 +31,18 @@
     return !part.empty && part.low <= own.number && own.number <= part.high;
   }
 
-  /** Whether what cannot change, or in one direction alone, leaves this part; of a missing value no direction is known. */
+  /** Whether what cannot change, or in one direction alone, leaves this part; of a missing value no direction is known.
+   *  A value that is never advised may only be kept. */
   function permits(feature, part, own) {
-    if (own.fixed || own.missing) return contains(feature, part, own);
-    const up = feature.change === "increase";
-    if (!isRange(feature)) return own.code >= 0 && [...part.values].some(code => up ? code >= own.code : code <= own.code);
-    return !part.empty && (up ? part.high >= own.number : part.low <= own.number);
+    if (contains(feature, part, own)) return true;
+    const {change, never} = feature, isFree = change === "any";
+    if (own.fixed || (own.missing && !isFree)) return false;
+    if (isFree && part.missing && !never.missing) return true;
+    const up = change === "increase";
+    if (isRange(feature)) return !part.empty && (isFree || (up ? part.high >= own.number : part.low <= own.number));
+    const advised = [...part.values].filter(code => !never.codes.includes(code));
+    if (isFree) return advised.length > 0;
+    return own.code >= 0 && advised.some(code => up ? code >= own.code : code <= own.code);
   }
 
   /** How far a value is from a part: 0 inside; a number in shares of the range; else 1; and what a change counts. */
@@ -78,10 +84,11 @@
       away[i] = outcome < 0 || data.outcomes.at[i] === outcome ? data.width.values[data.width.at[i]] : Infinity;
     data.features.forEach((feature, j) => {
       const gaps = feature.read.map(part => gap(feature, part, own[j]));
-      const keeps = feature.read.map(part => !own[j].held || permits(feature, part, own[j]));
+      const isLimited = own[j].held || feature.never.missing || feature.never.codes.length > 0;
+      const keeps = feature.read.map(part => !isLimited || permits(feature, part, own[j]));
       for (let i = 0; i < count; i++) {
         const code = feature.at[i];
-        if (own[j].held && (code < 0 || !keeps[code])) away[i] = Infinity;
+        if (isLimited && (code < 0 || !keeps[code])) away[i] = Infinity;
         else if (code >= 0) away[i] += gaps[code];
       }
     });

@@ -48,6 +48,7 @@ def sentences_of(name: str, words: Mapping[str, Any], folder: Path) -> dict[str,
         quasi_identifiers=list(table.quasi_identifiers),
         immutable=words["immutable"],
         monotone=words.get("monotone"),
+        never_advise=words.get("never_advise"),
         **{setting: words[setting] for setting in ("titles", "units", "outcomes", "phrases")},
     )
     anonymizer = KAnonymizer()
