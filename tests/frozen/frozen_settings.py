@@ -61,6 +61,8 @@ ANONYMIZER: Mapping[str, Any] = {
     "ledger": None,
     "measure_k_effective": False,
     "effort": "fast",
+    "change_cost": 0.0,
+    "rounding": False,
     "seed": 0,
 }
 """Every option of `KAnonymizer` but the policy."""
@@ -100,8 +102,13 @@ PROTOTYPES: Mapping[str, Any] = {
 CONSTRAINTS: Mapping[str, Any] = {
     "features_to_vary": ["age", "grade", "pay", "debt"],
     "permitted_range": {"pay": [10, 45]},
+    "max_changes": None,
 }
-UNCONSTRAINED: Mapping[str, Any] = {"features_to_vary": "all", "permitted_range": None}
+UNCONSTRAINED: Mapping[str, Any] = {
+    "features_to_vary": "all",
+    "permitted_range": None,
+    "max_changes": None,
+}
 
 
 # --- tables and models ----------------------------------------------------------------------------
