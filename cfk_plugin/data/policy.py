@@ -157,10 +157,11 @@ class PrivacyPolicy:
         ten. The private values of an answer are those of the catalogue, the query's own, or between
         them, and numbers may be rounded away from the query's (`KAnonymizer`). They are not
         compared with rows again, as this would disclose who is in the population. An explainer's
-        own stay only if its adapter declares that no answer depends on a single row. "exact": private values are released as they are, and those of a catalogue's
-        entry are one person's; whoever knows them can link the entry to the person. "bins": the
-        same, with numbers that have declared bins released as their bin. None: "shared" for a
-        catalogue, "exact" for other guarantees; the policy then holds that value.
+        own stay only if its adapter declares that no answer depends on a single row. "exact":
+        private values are released as they are, and those of a catalogue's entry are one person's;
+        whoever knows them can link the entry to the person. "bins": the same, with numbers that
+        have declared bins released as their bin. None: "shared" for a catalogue, "exact" for other
+        guarantees; the policy then holds that value.
     rare_values : {"release", "withhold"}
         Whether a value (or bin) of a private attribute is withheld when fewer than k people of the
         population hold it.
