@@ -524,10 +524,14 @@ class Search:
         is_repeated = np.zeros(len(line), dtype=bool)
         among_several = np.flatnonzero(several[pair])
         if len(among_several):
-            # Two answers to one query must not have the same private values.
-            keys = keys_of(pair[among_several], every.points.take(among_several))
-            known = pd.DataFrame({"query": self._query[pair[among_several]], "key": keys})
-            is_repeated[among_several] = known.duplicated().to_numpy()
+            # Two answers to one query must not have the same private values. The nearest point
+            # keeps them, whatever the order of runs, which differs from process to process.
+            points = every.points.take(among_several)
+            away = np.round(self._away(points, pair[among_several]) / TIE)
+            nearest = np.lexsort((pair[among_several], away))
+            keys = keys_of(pair[among_several], points)[nearest]
+            known = pd.DataFrame({"query": self._query[pair[among_several]][nearest], "key": keys})
+            is_repeated[among_several[nearest]] = known.duplicated().to_numpy()
         left = np.flatnonzero(~(is_rounded & is_repeated))
         return every.take(left), rank[left]
 
