@@ -153,6 +153,8 @@ def nearest_row(anonymizer: KAnonymizer) -> Ask:
         plugins=anonymizer.plugins,
         reference=anonymizer.reference,
         effort=anonymizer.effort,
+        change_cost=anonymizer.change_cost,
+        rounding=anonymizer.rounding,
         seed=anonymizer.seed,
     )
     with refitting():

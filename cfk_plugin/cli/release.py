@@ -180,6 +180,12 @@ def protect(
         Path | None,
         typer.Option("--output", "-o", help=".json, .csv or .parquet. Default: JSON on stdout."),
     ] = None,
+    max_changes: Annotated[
+        int | None,
+        typer.Option(
+            help="Withhold what asks for more changes; needs --factuals.", show_default="any number"
+        ),
+    ] = None,
     ledger: opt.Ledger = None,
     track: opt.Track = False,
     experiment: opt.Experiment = None,
@@ -192,17 +198,26 @@ def protect(
     from contextlib import nullcontext
 
     from cfk_plugin._files import check_output, json_with_sentences, progress_bar, write_released
+    from cfk_plugin.data.constraints import most_changes
     from cfk_plugin.data.policy import ALREADY_DESIRED
     from cfk_plugin.records.ledger import Ledger
     from cfk_plugin.release.anonymizer import KAnonymizer
 
     check_output(output)
+    if max_changes is not None and given.factuals is None:
+        raise InputError(
+            "--max-changes counts what a person changes; give --factuals, the instance behind each"
+            " counterfactual"
+        )
+    most_changes(max_changes)
     case = given.read()
     with Ledger(ledger) if ledger else nullcontext() as book:
         anonymizer = KAnonymizer(policy=case.policy, method=given.method, ledger=book)
         anonymizer.fit(case.population, model=case.model, desired=case.desired)
         with progress_bar("protecting", console(stderr=True)) as told:
-            explanations = anonymizer.transform(case.raw, case.factuals, progress=told)
+            explanations = anonymizer.transform(
+                case.raw, case.factuals, max_changes=max_changes, progress=told
+            )
     if output is not None:
         write_released(output, explanations, case.factuals)
     else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import inf, isfinite, nan
 from typing import Any, NamedTuple
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfk_plugin.data.domain import INVALID, UNKNOWN, Codes, Domain, Numbers, Rows
-from cfk_plugin.data.intake import Encoder, Intake
+from cfk_plugin.data.intake import Encoder, Intake, whole_number
 from cfk_plugin.data.region import Interval, Part
 from cfk_plugin.data.schema import Change
 from cfk_plugin.errors import HostOnly, InputError, did_you_mean, quiet
@@ -72,6 +72,13 @@ def rules_of(
         if rule.decides_on_change or rule.never_advised:
             rules[name] = rule
     return rules
+
+
+def most_changes(max_changes: Any) -> int | None:
+    """Return how many changes a call permits, None for any number; refused is anything else."""
+    if max_changes is None:
+        return None
+    return whole_number("max_changes", max_changes)
 
 
 def decided_features(
@@ -245,24 +252,30 @@ class Constraints(HostOnly):
 
     An immutable attribute keeps the query's own value; a monotone one keeps it or moves in its
     direction; one with a permitted range has a value in that. A value that is never advised is
-    permitted only to a query that has it. A missing or unreadable value has no direction.
+    permitted only to a query that has it. A missing or unreadable value has no direction. At most
+    `max_changes` attributes change, if that is not None.
     """
 
     queries: Intake
     rules: Mapping[str, Rule]
+    max_changes: int | None = None
 
     def __len__(self) -> int:
         return len(self.queries)
 
+    @property
+    def is_any(self) -> bool:
+        """Whether there is any rule, or a limit on the number of changes."""
+        return bool(self.rules) or self.max_changes is not None
+
     def take(self, at: Rows) -> Constraints:
-        return Constraints(self.queries.take(at), self.rules)
+        return replace(self, queries=self.queries.take(at))
 
     def only(self, names: Collection[str]) -> Constraints:
         if not self.rules:
             return self
-        return Constraints(
-            self.queries, {name: rule for name, rule in self.rules.items() if name in names}
-        )
+        rules = {name: rule for name, rule in self.rules.items() if name in names}
+        return replace(self, rules=rules)
 
     def admissible(self, offers: Mapping[str, Offers], answers: int) -> Mask:
         """Say for each query and answer whether the query may get the answer; shape (queries,

@@ -155,12 +155,13 @@ class PrivacyPolicy:
         values, and all of an entry together, are held by at least k people of the population, or by
         no one. Such numbers of no one are points of a grid: multiples of 1, 2 or 5 times a power of
         ten. The private values of an answer are those of the catalogue, the query's own, or between
-        them. They are not compared with rows again, as this would disclose who is in the
-        population. An explainer's own stay only if its adapter declares that no answer depends on
-        a single row. "exact": private values are released as they are, and those of a catalogue's
-        entry are one person's; whoever knows them can link the entry to the person. "bins": the
-        same, with numbers that have declared bins released as their bin. None: "shared" for a
-        catalogue, "exact" for other guarantees; the policy then holds that value.
+        them, and numbers may be rounded away from the query's (`KAnonymizer`). They are not
+        compared with rows again, as this would disclose who is in the population. An explainer's
+        own stay only if its adapter declares that no answer depends on a single row. "exact":
+        private values are released as they are, and those of a catalogue's entry are one person's;
+        whoever knows them can link the entry to the person. "bins": the same, with numbers that
+        have declared bins released as their bin. None: "shared" for a catalogue, "exact" for other
+        guarantees; the policy then holds that value.
     rare_values : {"release", "withhold"}
         Whether a value (or bin) of a private attribute is withheld when fewer than k people of the
         population hold it.

@@ -5,6 +5,7 @@ moved to it.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -20,7 +21,18 @@ from cfk_plugin.data.policy import Mask
 from cfk_plugin.metrics.heom import Heom, HeomCodes
 from cfk_plugin.protection.axes import Codes, Floats, Ints
 from cfk_plugin.protection.catalogue import Catalogue
-from cfk_plugin.protection.moves import TIE, Keys, Pairs, Points, Pools, Probe, Search, joined
+from cfk_plugin.protection.moves import (
+    TIE,
+    Keys,
+    Pairs,
+    Points,
+    Pools,
+    Probe,
+    Search,
+    SearchOptions,
+    joined,
+)
+from cfk_plugin.protection.rounding import Rounder
 
 _BLOCK = 1 << 22  # distances held at once
 _SAID = 1 << 22  # labels that are kept for verification; it asks for others again
@@ -140,6 +152,9 @@ class _Asked(NamedTuple):
     limits: Constraints
     anchors: Anchors | None
     start: Intake
+    options: SearchOptions
+    # what each private attribute that differs adds to the distance by which candidates are ordered
+    order_cost: float
 
 
 def answer(
@@ -152,6 +167,7 @@ def answer(
     anchors: Anchors | None = None,
     asks_own: bool = False,
     asks_queries: bool = False,
+    options: SearchOptions,
 ) -> CatalogueAnswers:
     """Return the nearest answer to each query that is true for its person, at the nearest point of
     the region.
@@ -170,7 +186,11 @@ def answer(
 
     Regions hold something that is permitted to the person, and their nearest point is permitted. So
     are private values: only permitted entries are used or, with `move_towards_query`, all take the
-    nearest permitted values before anything is asked.
+    nearest permitted values before anything is asked. An answer that asks for more changes than are
+    permitted is none.
+
+    With `options`, answers that ask for fewer changes come first, and the numbers of moved answers
+    are rounded away from the query's own where that keeps the outcome; see `round_outwards`.
 
     Queries that are the same by `who` get different answers; see `Given`. Without anchors these are
     diverse, and from near to far; with anchors, each in turn takes what is nearest to its own.
@@ -180,7 +200,14 @@ def answer(
     """
     queries = limits.queries
     start = queries if anchors is None else anchors.counterfactuals
-    asked, who = _Asked(limits, anchors, start), np.arange(len(queries)) if who is None else who
+    # Where candidates are moved, most of their differences are no changes in the end. Only those of
+    # answers that stay as they are count, and only those from the query.
+    order_cost = 0.0
+    if not move_towards_query:
+        order_cost = options.change_cost if anchors is None else 0.0
+        options = replace(options, change_cost=0.0, rounding=False)
+    asked = _Asked(limits, anchors, start, options, order_cost)
+    who = np.arange(len(queries)) if who is None else who
     turn, first, times = _turns(who)
     wanted = (
         np.where(turn > 0, 0, times) if anchors is None else np.ones(len(queries), dtype=np.int64)
@@ -257,21 +284,15 @@ def _moved(catalogue: Catalogue, pools: Pools, start: Points, part: Ints, ends: 
     mask has the shape (n, n_private). Values that began as the query's own count as moved.
     `start` is overwritten.
     """
-    moved = np.empty((len(part), len(pools.private)), dtype=bool)
     is_taken = part >= 0
     taken = part[is_taken]
     parts = catalogue.parts
     for i, j in enumerate(pools.private.tolist()):
         start.at[is_taken, j] = parts.values.codes[taken, i]
         start.numbers[is_taken, j] = parts.values.numbers[taken, i]
-        if catalogue.partition.population.domains[pools.schema.features[j]].is_numeric:
-            before = pools.number(start, j)
-            after = pools.number(ends, j)
-            moved[:, i] = (before != after) & ~(np.isnan(before) & np.isnan(after))
-        else:
-            moved[:, i] = start.at[:, j] != ends.at[:, j]
-        moved[part == _OWN, i] = True
-        moved[is_taken, i] |= ~parts.is_given[taken, i]
+    moved = pools.changed(start, ends)
+    moved[part == _OWN] = True
+    moved[is_taken] |= ~parts.is_given[taken]
     return moved
 
 
@@ -334,7 +355,10 @@ def _candidates(
         query = query[given.left[query] > 0]
     if not len(query):
         return
-    regions, parts = catalogue.distances(asked.start, query, open_to)
+    regions, parts = catalogue.distances(asked.start, query, open_to, asked.order_cost)
+    if asked.limits.max_changes is not None:
+        n_outside = catalogue.n_outside(asked.limits.queries.take(query))
+        regions[n_outside > asked.limits.max_changes] = np.inf
     if asked.limits.rules:
         quasi, private = _limits_of(catalogue, asked.limits.take(query))
         offered = {name: catalogue.offered(name) for name in asked.limits.rules}
@@ -473,22 +497,50 @@ def _results(
             start[new],
         )
     target = target_of(pools, asked.limits, pairs.query, points) if move_towards_query else points
-    several = given.several[pairs.query]
     is_other |= pairs.part != pairs.entry
-    search = Search(Probe(catalogue, pools), pools, pairs, points, target, is_other)
+    most_changes = None
+    if asked.limits.max_changes is not None:
+        most_changes = _most_changes(catalogue, asked.limits, pairs)
+        within = np.flatnonzero(
+            _least_changes(catalogue, pools, pairs, points, target) <= most_changes
+        )
+        pairs, points, target = pairs.take(within), points.take(within), target.take(within)
+        is_other, start, most_changes = is_other[within], start[within], most_changes[within]
+    several = given.several[pairs.query]
+    rounds = None
+    if asked.options.rounding:
+        rounds = Rounder(catalogue, pools, asked.limits).rounded
+    search = Search(
+        Probe(catalogue, pools),
+        pools,
+        pairs,
+        points,
+        target,
+        is_other,
+        asked.options,
+        rounds=rounds,
+        most_changes=most_changes,
+    )
+
+    def keys_of(at: Ints, moved: Points) -> Keys:
+        return given.keys(moved, pairs.entry[at])
 
     def is_given(at: Ints, moved: Points) -> Mask:
-        return ~given.is_new(pairs.query[at], start[at], given.keys(moved, pairs.entry[at]))
+        return ~given.is_new(pairs.query[at], start[at], keys_of(at, moved))
 
     if asked.anchors is None:
         count = _SHARED_MOVED if catalogue.is_shared else _MOVED_VALUES
-        given_before = None
     else:  # only what is nearest to the explainer's counterfactual is moved, if that is new
         n_queries = len(np.unique(pairs.query))
         count = max(1, 3 * _MOVED_VALUES // max(n_queries, 3))  # the same, with fewer questions
-        given_before = is_given
     for at, moved, away, said in search.results(
-        count, given.left[pairs.query] > 0, several, start, given_before
+        count,
+        given.left[pairs.query] > 0,
+        several,
+        start,
+        is_given=is_given,
+        keys_of=keys_of,
+        one_by_one=asked.anchors is not None,
     ):
         distance = away if asked.anchors is None else pairs.distance[at]
         leaving = given.keys(moved, pairs.entry[at])
@@ -502,6 +554,30 @@ def _results(
             distance,
             said,
         )
+
+
+def _most_changes(catalogue: Catalogue, limits: Constraints, pairs: Pairs) -> Ints:
+    """Return how many private values each pair's answer may change; shape (n_pairs,).
+
+    These are the changes that are permitted without the quasi-identifiers that the region changes.
+    The result is negative where these alone are too many.
+    """
+    assert limits.max_changes is not None  # noqa: S101 - the only caller has looked
+    queries, row = np.unique(pairs.query, return_inverse=True)
+    n_outside = catalogue.n_outside(limits.queries.take(queries))
+    return np.asarray(limits.max_changes - n_outside[row, catalogue.group_at[pairs.entry]])
+
+
+def _least_changes(
+    catalogue: Catalogue, pools: Pools, pairs: Pairs, points: Points, target: Points
+) -> Ints:
+    """Return how many private values each pair's answer changes at least; shape (n_pairs,).
+
+    Where a pair can be moved, all of its values may become those of its target.
+    """
+    nearest_values = points.either(target, catalogue.is_movable(pairs.entry))
+    own = pools.queries.take(pairs.query)
+    return np.asarray(pools.changed(nearest_values, own).sum(axis=1))
 
 
 def _points(catalogue: Catalogue, asked: _Asked, pools: Pools, pairs: Pairs) -> tuple[Points, Mask]:

@@ -345,12 +345,15 @@ class Catalogue(HostOnly):
             for group in self._groups.tolist()
         ]
 
-    def distances(self, queries: Intake, at: Ints, open_to: Mask) -> tuple[Floats, Floats]:
+    def distances(
+        self, queries: Intake, at: Ints, open_to: Mask, change_cost: float = 0.0
+    ) -> tuple[Floats, Floats]:
         """Return the distances of some queries to the groups that have entries, and to the entries'
         private values.
 
         A region's distance is that of its nearest point plus half of its width; infinite if it may
-        not answer.
+        not answer. Each private attribute that differs adds `change_cost`, about as much as a
+        quasi-identifier outside of the region adds.
         """
         heom, entries = self.private_values
         groups = self._groups
@@ -361,12 +364,24 @@ class Catalogue(HostOnly):
             return regions, np.zeros((len(at), len(self)))
         own = queries.codes[at][:, self.private_at], queries.numbers[at][:, self.private_at]
         if self.forms:
-            return regions, self._outside(*own)
-        return regions, heom.distances(self._compared(*own), entries) * len(self.private_at)
+            return regions, self._outside(*own, change_cost)
+        compared = self._compared(*own)
+        parts = heom.distances(compared, entries) * len(self.private_at)
+        if change_cost > 0:
+            parts += change_cost * n_different(compared, entries)
+        return regions, parts
 
-    def _outside(self, codes: Codes, numbers: Floats) -> Floats:
+    def n_outside(self, queries: Intake) -> Ints:
+        """Return how many quasi-identifiers of each query are outside of the regions of groups.
+
+        The shape is (n_queries, n_groups), with the groups that have entries.
+        """
+        codes, numbers = queries.quasi_identifiers
+        return self.partition.distance.n_outside(codes, numbers, self._groups)
+
+    def _outside(self, codes: Codes, numbers: Floats, change_cost: float) -> Floats:
         """Return how far private values are from what leaves of the entries, as for regions; 1/2 if
-        nothing leaves.
+        nothing leaves. Each value outside of what leaves adds `change_cost`.
         """
         total = np.zeros((len(codes), len(self)))
         for j, name in enumerate(self.domains):
@@ -376,11 +391,15 @@ class Catalogue(HostOnly):
                     offers.ends,
                     domain.numbers_of(codes[:, j], numbers[:, j])[:, None],
                 )
+                is_outside = ~((low <= number) & (number <= high))
                 away = np.maximum(0, np.maximum(low - number, number - high)) + (high - low) / 2
                 away /= self.private_values[0].ranges[name] or np.inf
                 away = np.where(np.isnan(number), 1 - missing, np.nan_to_num(away, nan=1.0))
+                is_outside = np.where(np.isnan(number), missing == 0, is_outside)
             else:
-                away = ~(offers.inside[:, codes[:, j].clip(min=0)] & (codes[:, j] >= 0)).T
+                is_outside = ~(offers.inside[:, codes[:, j].clip(min=0)] & (codes[:, j] >= 0)).T
+                away = is_outside
+            away = away + change_cost * is_outside
             total += np.where(offers.is_silent, 0.5, away)[:, offers.of]
         return total
 
@@ -650,6 +669,20 @@ class Catalogue(HostOnly):
         move in steps.
         """
         return [domain.decimals for domain in self.domains.values()]
+
+
+def n_different(a: HeomCodes, b: HeomCodes) -> Ints:
+    """Return in how many attributes each row of `a` differs from each of `b`.
+
+    The shape is (len(a), len(b)). Two missing values are the same.
+    """
+    count = np.zeros((len(a), len(b)), dtype=np.int64)
+    for own, others in zip(a.numbers.T, b.numbers.T, strict=True):
+        both_missing = np.isnan(own)[:, None] & np.isnan(others)
+        count += (own[:, None] != others) & ~both_missing
+    for codes, other_codes in zip(a.codes.T, b.codes.T, strict=True):
+        count += codes[:, None] != other_codes
+    return count
 
 
 def spread(count: int, most: int) -> Ints:

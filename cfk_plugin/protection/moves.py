@@ -5,6 +5,7 @@ lost.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,6 +27,25 @@ _CHECKED = 32  # nearest results that are asked about wherever the outcome must 
 _ENDS, _PARTS = 2, (0.75, 0.5, 0.25)
 
 Keys = NDArray[np.uint64]
+
+
+@dataclass(frozen=True, slots=True)
+class SearchOptions:
+    """What the search for answers prefers among results that are true.
+
+    Attributes
+    ----------
+    change_cost : float
+        What each private attribute that differs from the query's adds to the distance of a result.
+    rounding : bool
+        Whether numbers that change are rounded where that keeps the outcome.
+    both_orders : bool
+        Whether private values also become the query's with the smallest gap first.
+    """
+
+    change_cost: float
+    rounding: bool
+    both_orders: bool
 
 
 def joined(*parts: Iterable[Any]) -> Iterable[Any]:
@@ -158,6 +178,22 @@ class Pools:
                 found[:, i] = a.at[:, j] != b.at[:, j]
         return found
 
+    def changed(self, a: Points, b: Points) -> Mask:
+        """Return a mask of the private values that differ between points; shape (n, n_private).
+
+        Unlike `gaps` it also sees numbers that differ in a column whose range is 0.
+        """
+        is_changed = np.empty((len(a.at), len(self.private)), dtype=bool)
+        for i, j in enumerate(self.private.tolist()):
+            if self._domains[j].is_numeric:
+                before = self.number(a, j)
+                after = self.number(b, j)
+                both_missing = np.isnan(before) & np.isnan(after)
+                is_changed[:, i] = (before != after) & ~both_missing
+            else:
+                is_changed[:, i] = a.at[:, j] != b.at[:, j]
+        return is_changed
+
 
 class Probe:
     """Asks the model whether points keep the outcomes that their entries' groups must keep."""
@@ -237,6 +273,27 @@ class Pairs(NamedTuple):
 
 
 IsGiven = Callable[[Ints, Points], Mask]
+KeysOf = Callable[[Ints, Points], Keys]
+Rounds = Callable[[Points, Ints], Points]
+"""Returns points, given with the query of each, with rounded numbers; see `Rounder`."""
+
+
+class Reached(NamedTuple):
+    """Points that pairs come to, in no order."""
+
+    points: Points
+    of: Ints  # shape (n,); position of each point's pair
+    is_new: Mask  # shape (n,); True where the model was not asked about the point itself
+
+    def take(self, at: Ints) -> Reached:
+        return Reached(self.points.take(at), self.of[at], self.is_new[at])
+
+    def joined(self, others: Reached) -> Reached:
+        return Reached(
+            self.points.joined(others.points),
+            np.append(self.of, others.of),
+            np.append(self.is_new, others.is_new),
+        )
 
 
 class Search:
@@ -246,6 +303,21 @@ class Search:
     The first true pairs of each query take over its private values one after the other, the largest
     gap first, as long as the outcome is kept here and at a few combinations. What is nearest then
     is asked about at all combinations.
+
+    Parameters
+    ----------
+    probe : Probe
+    pools : Pools
+    pairs : Pairs
+    start, target : Points
+        Where each pair begins, and what it may become.
+    is_other : mask of shape (n_pairs,)
+        Where private values are not those of the pair's entry, so that the model must be asked.
+    options : SearchOptions
+    rounds : callable, optional
+        Rounds numbers of results; None if they are not rounded.
+    most_changes : array of shape (n_pairs,), optional
+        How many private values of each pair's result may differ from the query's.
     """
 
     def __init__(
@@ -256,16 +328,29 @@ class Search:
         start: Points,
         target: Points,
         is_other: Mask,
+        options: SearchOptions,
+        *,
+        rounds: Rounds | None = None,
+        most_changes: Ints | None = None,
     ):
         self._probe, self._pools, self._pairs, self._is_other = probe, pools, pairs, is_other
         self._start, self._target = start, target
+        self._change_cost = options.change_cost
+        self._rounds = rounds
+        self._most_changes = most_changes
         self._query = np.unique(pairs.query, return_inverse=True)[1]
         kind = 2 * self._query + (pairs.part >= len(probe.catalogue))
         self._first = np.searchsorted(kind, kind)
         gaps = pools.gaps(start, target)
         self._fixed = pairs.distance - gaps.sum(axis=1)
-        steps = np.where(probe.catalogue.is_movable(pairs.entry)[:, None], gaps, 0.0)
-        self._line, self._count = np.argsort(-steps, axis=1, kind="stable"), (steps > 0).sum(axis=1)
+        steps = gaps + self._change_cost * pools.changed(start, target)
+        steps[~probe.catalogue.is_movable(pairs.entry)] = 0.0
+        self._count = (steps > 0).sum(axis=1)
+        # In each, the columns that differ come first; shape (n_pairs, n_private).
+        self._orders = [np.argsort(-steps, axis=1, kind="stable")]
+        if options.both_orders:
+            smallest_first = np.where(steps > 0, steps, np.inf)
+            self._orders.append(np.argsort(smallest_first, axis=1, kind="stable"))
         self._good = ~(is_other & probe.catalogue.is_wide(pairs.entry))
         self._known, self._done = ~self._good, np.zeros(len(is_other), dtype=bool)
         # by pair, which subsets of its first columns hold, if known
@@ -290,9 +375,8 @@ class Search:
     def _try(self, at: Ints, first: Ints) -> None:
         """Ask whether pairs are true and, if there is room, what the first ones can take over."""
         first = first if len(first) <= AT_ONCE // 16 else first[:0]
-        of, trial, width = self._subsets(
-            self._start.take(first), first, np.zeros(len(first), dtype=np.int64)
-        )
+        none_done = np.zeros(len(first), dtype=np.int64)
+        of, trial, width = self._subsets(self._start.take(first), first, none_done, self._orders[0])
         points, which, tell = (
             self._start.take(at).joined(trial),
             np.append(at, first[of]),
@@ -303,9 +387,11 @@ class Search:
         self._good[at], self._known[at] = good, True
         self._kept.update(zip(first.tolist(), kept, strict=True))
 
-    def _subsets(self, points: Points, pair: Ints, done: Ints) -> tuple[Ints, Points, Ints]:
+    def _subsets(
+        self, points: Points, pair: Ints, done: Ints, order: Ints
+    ) -> tuple[Ints, Points, Ints]:
         """Return points with every subset of their next columns taken over, the point of each, and
-        numbers of columns.
+        numbers of columns. The order of columns is one of `_orders`.
 
         There are as many columns as there is room for, so one call of the model tells which of them
         are taken over, one after the other.
@@ -322,13 +408,13 @@ class Search:
         trial = points.take(which)
         for step in range(int(width.max(initial=0))):
             rows = np.flatnonzero(subset >> step & 1)
-            columns = self._pools.private[self._line[pair[which[rows]], done[which[rows]] + step]]
+            columns = self._pools.private[order[pair[which[rows]], done[which[rows]] + step]]
             trial.put(rows, columns, self._target, pair[which[rows]])
         return which, trial, width
 
-    def _on_the_way(self, pair: Ints) -> tuple[Points, Ints]:
+    def _on_the_way(self, pair: Ints, order: Ints) -> tuple[Points, Ints]:
         """Return all points that pairs come to, one column after the other, each with the place of
-        its pair.
+        its pair. The order of columns is one of `_orders`.
         """
         points, at = self._start.take(pair), np.flatnonzero(self._count[pair])
         found, of = [self._start.take(pair)], [np.arange(len(pair))]
@@ -345,53 +431,143 @@ class Search:
                 tried = taken | 1 << step
                 holds = (step < width) & good[np.minimum(first + tried, len(good)) - 1]
                 taken[holds], some = tried[holds], at[holds]
-                column = self._pools.private[self._line[pair[some], done[some] + step]]
+                column = self._pools.private[order[pair[some], done[some] + step]]
                 points.put(some, column, self._target, pair[some])
                 found.append(points.take(some))
                 of.append(some)
             done[at] += width
             at = at[done[at] < self._count[pair[at]]]
-            which, trial, width = self._subsets(points.take(at), pair[at], done[at])
+            which, trial, width = self._subsets(points.take(at), pair[at], done[at], order)
             good = self._probe.keeps(
                 trial, self._pairs.entry[pair[at[which]]], np.ones(len(which), dtype=bool)
             )
         return Points(*joined(*found)), np.concatenate(of)
 
     def results(
-        self, count: int, wanted: Mask, several: Mask, start: Keys, is_given: IsGiven | None
+        self,
+        count: int,
+        wanted: Mask,
+        several: Mask,
+        start: Keys,
+        *,
+        is_given: IsGiven,
+        keys_of: KeysOf,
+        one_by_one: bool,
     ) -> Iterator[tuple[Ints, Points, Floats, list[Predictions | None]]]:
         """Yield the nearest results of the next true pairs: one for each query or, if several are
         wanted, each start.
 
-        With `is_given`, which says what may not be given again, the first pairs come first instead.
+        `is_given` returns a mask of results that may not be given again. With `one_by_one` the
+        first pairs come first instead, and none of their results may be such a one.
         """
         while len(some := self._true(count, wanted, several)):
             self._done[some] = True
-            points, of = self._on_the_way(some)
             units = self._query[some], np.where(several[some], start[some], 0).astype(np.int64)
             unit = np.unique(np.column_stack(units), axis=0, return_inverse=True)[1].reshape(-1)
-            run = unit if is_given is None else np.arange(len(some))
-            further, which = self._part_of_the_way(points, of, some, run)
-            is_new = np.repeat([False, True], [len(of), len(which)])
-            points, of = points.joined(further), np.append(of, which)
-            if is_given is not None:
-                left = np.flatnonzero(~is_given(some[of], points))
-                points, of, is_new = points.take(left), of[left], is_new[left]
-            away, pair = self._away(points, some[of]), some[of]
-            line = np.lexsort((np.round(away / TIE), run[of]))
+            run = np.arange(len(some)) if one_by_one else unit
+            reached = self._reached(some, run)
+            if one_by_one:
+                reached = reached.take(np.flatnonzero(~is_given(some[reached.of], reached.points)))
+            if self._most_changes is not None:
+                n_changes = self._changed(reached.points, some[reached.of]).sum(axis=1)
+                is_within = n_changes <= self._most_changes[some[reached.of]]
+                reached = reached.take(np.flatnonzero(is_within))
+            reached, rank = self._in_order(reached, some, run, several, is_given, keys_of)
+            points, pair = reached.points, some[reached.of]
             is_sure = ~self._is_other[pair] & ~points.differ(self._start.take(pair))
-            places = unit[of[line]], run[of[line]]
             best, said = self._first_held(
-                points.take(line), pair[line], *places, is_sure[line], is_new[line]
+                points, pair, unit[reached.of], rank, is_sure, reached.is_new
             )
-            at = line[best]
-            wanted = wanted & (several | ~np.isin(self._query, self._query[pair[at]]))
-            yield pair[at], points.take(at), away[at], said
+            wanted = wanted & (several | ~np.isin(self._query, self._query[pair[best]]))
+            released = points.take(best)
+            yield pair[best], released, self._away(released, pair[best]), said
+
+    def _reached(self, some: Ints, run: Ints) -> Reached:
+        """Return all points that some pairs come to, in each order of columns.
+
+        `run` has the shape (n_some,); see `_part_of_the_way`.
+        """
+        walks = []
+        for order in self._orders:
+            points, of = self._on_the_way(some, order)
+            further, which = self._part_of_the_way(points, of, some, run)
+            walks.append(Reached(points, of, np.zeros(len(of), dtype=bool)))
+            walks.append(Reached(further, which, np.ones(len(which), dtype=bool)))
+        reached = walks[0]
+        for walk in walks[1:]:
+            reached = reached.joined(walk)
+        return reached
+
+    def _in_order(
+        self,
+        reached: Reached,
+        some: Ints,
+        run: Ints,
+        several: Mask,
+        is_given: IsGiven,
+        keys_of: KeysOf,
+    ) -> tuple[Reached, Ints]:
+        """Return points from near to far in each run, and the rank of each in its run.
+
+        Right before each of the nearest comes the same point with rounded numbers, which has the
+        same rank.
+        """
+        away = np.round(self._away(reached.points, some[reached.of]) / TIE)
+        line = np.lexsort((away, run[reached.of]))
+        runs = run[reached.of[line]]
+        rank = np.arange(len(line)) - np.searchsorted(runs, runs)
+        ordered = reached.take(line)
+        if self._rounds is None:
+            return ordered, rank
+        rounded, base = self._rounded(ordered, some, np.flatnonzero(rank < _CHECKED), is_given)
+        every = ordered.joined(rounded)
+        at = np.append(np.arange(len(line)), base)
+        is_rounded = np.arange(len(at)) >= len(line)
+        line = np.lexsort((~is_rounded, at))
+        every, is_rounded, rank = every.take(line), is_rounded[line], rank[at[line]]
+        pair = some[every.of]
+        is_repeated = np.zeros(len(line), dtype=bool)
+        among_several = np.flatnonzero(several[pair])
+        if len(among_several):
+            # Two answers to one query must not have the same private values. The nearest point
+            # keeps them, whatever the order of runs, which differs from process to process.
+            points = every.points.take(among_several)
+            away = np.round(self._away(points, pair[among_several]) / TIE)
+            nearest = np.lexsort((pair[among_several], away))
+            keys = keys_of(pair[among_several], points)[nearest]
+            known = pd.DataFrame({"query": self._query[pair[among_several]][nearest], "key": keys})
+            is_repeated[among_several[nearest]] = known.duplicated().to_numpy()
+        left = np.flatnonzero(~(is_rounded & is_repeated))
+        return every.take(left), rank[left]
+
+    def _rounded(
+        self, reached: Reached, some: Ints, at: Ints, is_given: IsGiven
+    ) -> tuple[Reached, Ints]:
+        """Return those of some points that have other numbers when rounded, and the position of
+        the point of each.
+
+        Left out are points whose regions are too wide to ask about, and what may not be given.
+        """
+        assert self._rounds is not None  # noqa: S101 - the only caller has looked
+        is_wide = self._probe.catalogue.is_wide(self._pairs.entry[some[reached.of[at]]])
+        at = at[~is_wide]
+        pair = some[reached.of[at]]
+        points = reached.points.take(at)
+        rounded = self._rounds(points, self._pairs.query[pair])
+        is_kept = rounded.differ(points) & ~is_given(pair, rounded)
+        kept = np.flatnonzero(is_kept)
+        is_new = np.ones(len(kept), dtype=bool)
+        return Reached(rounded.take(kept), reached.of[at[kept]], is_new), at[kept]
+
+    def _changed(self, points: Points, pair: Ints) -> Mask:
+        """Return a mask of the private values that are not the query's; shape (n, n_private)."""
+        own = self._pools.queries.take(self._pairs.query[pair])
+        return self._pools.changed(points, own)
 
     def _away(self, points: Points, pair: Ints) -> Floats:
-        return np.asarray(
-            self._fixed[pair] + self._pools.gaps(points, self._target.take(pair)).sum(axis=1)
-        )
+        gaps = self._pools.gaps(points, self._target.take(pair)).sum(axis=1)
+        n_changes = self._changed(points, pair).sum(axis=1)
+        return np.asarray(self._fixed[pair] + gaps + self._change_cost * n_changes)
 
     def _part_of_the_way(
         self, points: Points, of: Ints, pairs: Ints, run: Ints
@@ -424,17 +600,17 @@ class Search:
         return Points(*joined(*found)), np.concatenate(which)
 
     def _first_held(
-        self, points: Points, pair: Ints, unit: Ints, run: Ints, good: Mask, is_new: Mask
+        self, points: Points, pair: Ints, unit: Ints, rank: Ints, good: Mask, is_new: Mask
     ) -> tuple[Ints, list[Predictions | None]]:
         """Return the first of each unit that has the outcome wherever it must hold, and what the
-        model says there.
+        model says there. Points have a rank in their run; only those of the least are asked about.
         """
         entry, first, said = (
             self._pairs.entry[pair],
             np.searchsorted(unit, unit),
             dict[int, Predictions](),
         )
-        known = good | (np.arange(len(run)) - np.searchsorted(run, run) >= _CHECKED)
+        known = good | (rank >= _CHECKED)
         size = self._probe.catalogue.sizes_of(entry)
         if len(new := np.flatnonzero(is_new & ~known)) and size[new].sum() > AT_ONCE:
             known[new] = ~self._probe.keeps(

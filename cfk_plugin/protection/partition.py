@@ -78,6 +78,15 @@ class RegionDistance(HostOnly):
             total += away + OUTSIDE * (away > 0)
         return total
 
+    def n_outside(self, codes: Codes, numbers: Floats, regions: Ints) -> Ints:
+        """Return how many quasi-identifiers of each row are outside of each region; shapes as in
+        `between`.
+        """
+        total = np.zeros((len(codes), len(regions)), dtype=np.int64)
+        for j, (domain, part) in enumerate(self._parts):
+            total += _outside(domain, codes[:, j], numbers[:, j], part[:, regions]) > 0
+        return total
+
 
 def _ends(parts: Sequence[Part]) -> Floats:
     """Return first and last number of each range (inf and -inf if there is none), and 1 if missing

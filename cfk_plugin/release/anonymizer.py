@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from cfk_plugin.data.constraints import Rules, decided_features, rules_of
+from cfk_plugin.data.constraints import Rules, decided_features, most_changes, rules_of
 from cfk_plugin.data.display import advance, card, doing, facts, heard
 from cfk_plugin.data.intake import Counterfactual, as_table, require_features, whole_number
 from cfk_plugin.data.margin import later_models, requirement_of
@@ -45,6 +45,7 @@ from cfk_plugin.metrics.provenance import environment_of, facts_of
 from cfk_plugin.plugins import load_plugins
 from cfk_plugin.protection.catalogue import Catalogue, catalogue_to_arrays
 from cfk_plugin.protection.groups import Effort
+from cfk_plugin.protection.moves import SearchOptions
 from cfk_plugin.protection.partition import partition_to_arrays
 from cfk_plugin.protection.value_book import ValueBook
 from cfk_plugin.records.logger import Track, may_observe, observe
@@ -107,7 +108,20 @@ class KAnonymizer(HostOnly):
     effort : {"balanced", "fast", "thorough"}
         How long `fit` searches for groups that lose little, where the guarantee has groups; k holds
         in any case. Compared with "balanced", "fast" takes a third of the time for 6 % more loss,
-        "thorough" six times as long for 2 to 3 % less.
+        "thorough" six times as long for 2 to 3 % less. With "thorough", a catalogue's answers are
+        also moved in two orders, the largest difference first and the smallest first, and the
+        nearer result is taken.
+    change_cost : float
+        What each private attribute that an answer asks to change adds to the distance by which a
+        catalogue's answers are chosen, where 1 is the whole range of a number. A quasi-identifier
+        outside of the answer's region always adds about 0.1. With 0, answers are chosen by distance
+        alone, and some ask for many changes of which several are tiny.
+    rounding : bool
+        Whether the numbers that a catalogue's answers ask to change are rounded, away from the
+        person's own, to multiples of five in the third significant digit: "an income of 1,250
+        instead of 980" rather than 1,234. A rounded number leaves only if the outcome holds
+        wherever the exact one's would have to. Answers that are not moved towards the query
+        (`PrivacyPolicy.move_towards_query`) are not rounded.
     seed : int
         For protectors and samples that draw random numbers.
 
@@ -134,6 +148,8 @@ class KAnonymizer(HostOnly):
         ledger: Ledger | None = None,
         measure_k_effective: bool = False,
         effort: Effort = "balanced",
+        change_cost: float = 0.1,
+        rounding: bool = True,
         seed: int = 0,
     ) -> None:
         self.policy = policy
@@ -143,6 +159,8 @@ class KAnonymizer(HostOnly):
         self.ledger = ledger
         self.measure_k_effective = measure_k_effective
         self.effort = effort
+        self.change_cost = change_cost
+        self.rounding = rounding
         self.seed = seed
 
     def unfitted(self) -> KAnonymizer:
@@ -155,6 +173,8 @@ class KAnonymizer(HostOnly):
             ledger=self.ledger,
             measure_k_effective=self.measure_k_effective,
             effort=self.effort,
+            change_cost=self.change_cost,
+            rounding=self.rounding,
             seed=self.seed,
         )
 
@@ -223,6 +243,7 @@ class KAnonymizer(HostOnly):
                 f"effort must be one of {', '.join(get_args(Effort))}; got {self.effort!r}"
                 f"{did_you_mean([self.effort], get_args(Effort))}"
             )
+        search = _search_options(self.change_cost, self.rounding, self.effort)
         if self.ledger is not None and not population.has_cells:
             raise PolicyError(
                 "a ledger knows records, and a sealed catalogue has none; as it is fixed, many"
@@ -231,11 +252,18 @@ class KAnonymizer(HostOnly):
             )
         models_later = [thresholded(each, threshold) for each in later_models(later)]
         with doing("asking the model about the training rows"):
-            return self._fitted(population, thresholded(model, threshold), desired, models_later)
+            return self._fitted(
+                population, thresholded(model, threshold), desired, models_later, search
+            )
 
     @without_frames
     def _fitted(
-        self, population: Population, model: Any, desired: Any, later: Sequence[Any]
+        self,
+        population: Population,
+        model: Any,
+        desired: Any,
+        later: Sequence[Any],
+        search: SearchOptions,
     ) -> KAnonymizer:
         policy = self.policy_
         self.manager_ = load_plugins(self.plugins)
@@ -291,6 +319,7 @@ class KAnonymizer(HostOnly):
                 requirement=rows.requirement,
                 seed=self.seed,
             ),
+            search=search,
             ledger=self.ledger,
             people=people,
             newcomers=None if is_shared or editions is None else editions.newcomers,
@@ -336,6 +365,7 @@ class KAnonymizer(HostOnly):
         factuals: pd.DataFrame | None = None,
         *,
         instance_based: bool = False,
+        max_changes: int | None = None,
         progress: Progress | None = None,
     ) -> Explanations:
         """Protect a table of counterfactual instances.
@@ -355,6 +385,8 @@ class KAnonymizer(HostOnly):
             outcome at the counterfactual counts as the desired one.
         instance_based : bool
             Whether the generator returns training rows or lightly changed ones.
+        max_changes : int, optional
+            As in `explain`; needs the factuals.
         progress : callable, optional
             Called with (done, total).
 
@@ -367,7 +399,7 @@ class KAnonymizer(HostOnly):
         ------
         InputError
             If the table lacks features, has duplicate columns or no rows, or there are no factuals
-            and the schema says what cannot change.
+            and the schema, or `max_changes`, says what cannot change.
         InfeasibleError
             If the policy says ``on_infeasible="raise"`` and an entry had to be withheld.
         """
@@ -387,6 +419,9 @@ class KAnonymizer(HostOnly):
         if facts is not None:
             call = replace(call, is_for_people=True, queries=facts.set_axis(query, axis=0))
         rules = self.rules_for(facts)
+        limit = most_changes(max_changes)
+        if limit is not None and facts is None:
+            raise InputError("max_changes counts what a person changes; give the factuals as well")
         decided = decided_features(self.population_.schema.features, rules)
         call = replace(call, decided=decided)
         with doing("protecting counterfactuals") if progress is None else heard(progress) as told:
@@ -395,6 +430,7 @@ class KAnonymizer(HostOnly):
                 query,
                 factuals=facts,
                 rules=rules,
+                max_changes=limit,
                 instance_based=instance_based,
                 progress=advance if progress is None else told,
             )
@@ -409,6 +445,7 @@ class KAnonymizer(HostOnly):
         desired: Any = None,
         features_to_vary: str | Sequence[str] = "all",
         permitted_range: Mapping[str, Sequence[Any]] | None = None,
+        max_changes: int | None = None,
         progress: Progress | None = None,
         track: Track = False,
         groups: str | None = None,
@@ -437,6 +474,11 @@ class KAnonymizer(HostOnly):
             schema declares immutable, monotone or never advised holds in addition.
         permitted_range : mapping of feature to range, optional
             What an answer may have: ``[low, high]`` for a number, a list of values for all else.
+        max_changes : int, optional
+            How many features an answer may ask to change: those that its sentence lists, which are
+            private values that are not the query's, and quasi-identifiers whose region does not
+            hold the query's value. The search prefers answers within the limit. If there is none,
+            the answer is withheld as ``no_actionable_answer``.
         progress : callable, optional
             Called with (done, total).
         track : bool, str or RunLogger
@@ -456,11 +498,12 @@ class KAnonymizer(HostOnly):
             If the guarantee has no catalogue.
         InputError, InfeasibleError
             As `transform`; also if a constraint does not name a feature, is empty, or is outside of
-            what is declared.
+            what is declared, or `max_changes` is no whole number from 1 on.
         """
         self._catalogue("explain()")
         frame = require_features(queries, self.population_.schema.features, "queries")
         rules = rules_of(self.population_.encoder, features_to_vary, permitted_range)
+        limit = most_changes(max_changes)
         pipeline = replace(self.pipeline_, goal=self.goal_of_call(desired) or self.goal_)
         decided = decided_features(self.population_.schema.features, rules, features_to_vary)
         call = replace(Request.of(queries, groups), decided=decided)
@@ -471,7 +514,11 @@ class KAnonymizer(HostOnly):
         else:
             with doing("answering queries") if progress is None else heard(progress) as told:
                 entries = pipeline.answer(
-                    frame.take(query), query, rules, advance if progress is None else told
+                    frame.take(query),
+                    query,
+                    rules,
+                    advance if progress is None else told,
+                    max_changes=limit,
                 )
         record = partial(observe, track=track)
         return self.wrap(entries, None, "catalogue", call, record, start="query")
@@ -796,12 +843,31 @@ class KAnonymizer(HostOnly):
         return f"policy={self.policy!r}, method={getattr(self.method, 'name', self.method)!r}"
 
 
+_MOST_COST = 10  # no attribute differs by more than 1 within its range
 _NO_CATALOGUE = '{} needs a catalogue: fit with PrivacyPolicy(guarantee="catalogue")'
 _UNKNOWN_TABLE = (
     "nobody of this table is known to the ledger, which knows other people. If it is another table,"
     " give it a ledger of its own. If it is the same, its values are written in another way, and"
     " what was released before is not found: run cfk ledger status --train"
 )
+
+
+def _search_options(change_cost: object, rounding: object, effort: Effort) -> SearchOptions:
+    """Return how a catalogue's answers are chosen; refused is a cost or a switch that is none."""
+    if (
+        isinstance(change_cost, bool)
+        or not isinstance(change_cost, (int, float))
+        or not 0 <= change_cost <= _MOST_COST
+    ):
+        raise InputError(
+            f"change_cost must be a number from 0 to {_MOST_COST}, got {change_cost!r}; the"
+            " default is 0.1"
+        )
+    if not isinstance(rounding, bool):
+        raise InputError(f"rounding must be True or False, got {rounding!r}")
+    return SearchOptions(
+        change_cost=float(change_cost), rounding=rounding, both_orders=effort == "thorough"
+    )
 
 
 def _what_nobody_can_change(columns: Sequence[str]) -> str:

@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 
 import pandas as pd
 
-from cfk_plugin.data.constraints import Rules, decided_features, rules_of
+from cfk_plugin.data.constraints import Rules, decided_features, most_changes, rules_of
 from cfk_plugin.data.display import advance, card, doing, facts, heard
 from cfk_plugin.data.intake import require_features, select
 from cfk_plugin.data.model import Goal
@@ -102,12 +102,31 @@ class ProtectedExplainer(HostOnly):
 
     @overload
     def explain(
-        self, queries: pd.DataFrame, *, progress: Progress | None = None, **options: Any
+        self,
+        queries: pd.DataFrame,
+        *,
+        max_changes: int | None = None,
+        progress: Progress | None = None,
+        **options: Any,
     ) -> Explanations: ...
     @overload
-    def explain(self, queries: Any, *, progress: Progress | None = None, **options: Any) -> Any: ...
+    def explain(
+        self,
+        queries: Any,
+        *,
+        max_changes: int | None = None,
+        progress: Progress | None = None,
+        **options: Any,
+    ) -> Any: ...
     @without_frames
-    def explain(self, queries: Any, *, progress: Progress | None = None, **options: Any) -> Any:
+    def explain(
+        self,
+        queries: Any,
+        *,
+        max_changes: int | None = None,
+        progress: Progress | None = None,
+        **options: Any,
+    ) -> Any:
         """Explain queries; the only counterfactuals that leave are protected ones.
 
         Parameters
@@ -115,6 +134,9 @@ class ProtectedExplainer(HostOnly):
         queries : DataFrame, shape (n, n_features)
             Instances to explain, raw feature space. Anything else is given to the explainer's own
             ``explain``, if it has one, and comes back in its own result type, protected.
+        max_changes : int, optional
+            How many features an answer may ask to change; see `KAnonymizer.explain`. The explainer
+            is not told. Its own methods take the argument as well.
         progress : callable, optional
             Called with (done, total) while protecting.
         **options
@@ -131,7 +153,8 @@ class ProtectedExplainer(HostOnly):
         ------
         InputError
             If `queries` is not a table with every feature, or lacks the column of groups, or a
-            constraint does not name a feature, is empty, or is outside of what is declared.
+            constraint does not name a feature, is empty, or is outside of what is declared, or
+            `max_changes` is no whole number from 1 on.
         AdapterError
             If the explainer raises (its text is not repeated, as it may quote rows), its answer
             cannot be read, or it does not belong to the queries.
@@ -139,7 +162,7 @@ class ProtectedExplainer(HostOnly):
         wrapped = _WRAPPED[self]
         listening = nullcontext() if progress is None else heard(progress)
         with debugging(wrapped.debug), listening as told:
-            return wrapped.explain(queries, told, options)
+            return wrapped.explain(queries, told, options, most_changes(max_changes))
 
     def __call__(self, queries: Any, **options: Any) -> Any:
         """Like `explain`, for explainers that are functions."""
@@ -155,9 +178,9 @@ class ProtectedExplainer(HostOnly):
             # The functions find the explainer through this object, so that pickling one never
             # includes the explainer.
             @without_frames
-            def found(*args: Any, **named: Any) -> Any:
+            def found(*args: Any, max_changes: int | None = None, **named: Any) -> Any:
                 with debugging(_WRAPPED[self].debug):
-                    return _WRAPPED[self].call(name, args, named)
+                    return _WRAPPED[self].call(name, args, named, most_changes(max_changes))
 
             found.__doc__ = (
                 f"{name} of the explainer; what it returns is protected and holds no training row."
@@ -248,11 +271,17 @@ class _Wrapped(HostOnly):
         with quiet("the adapter cannot say what it forwards", AdapterError):
             return tuple(getattr(self.source, "forwarded", ()))
 
-    def explain(self, queries: Any, progress: Progress | None, options: dict[str, Any]) -> Any:
+    def explain(
+        self,
+        queries: Any,
+        progress: Progress | None,
+        options: dict[str, Any],
+        max_changes: int | None,
+    ) -> Any:
         if not isinstance(queries, pd.DataFrame):
             queries = as_pandas(queries)
             if not isinstance(queries, pd.DataFrame) and "explain" in self.methods():
-                return self.call("explain", (queries,), options)
+                return self.call("explain", (queries,), options, max_changes)
         features = self.anonymizer.population_.schema.features
         frame = require_features(queries, features, "queries")
         call = Request.of(queries, self.groups)
@@ -273,7 +302,8 @@ class _Wrapped(HostOnly):
             constraints = {**said, **batch.constraints}
             rules = self._rules(constraints)
         call = replace(call, decided=self._decided(constraints, rules))
-        return self._release(batch, select(frame, features), call, rules, progress)
+        asked = select(frame, features)
+        return self._release(batch, asked, call, rules, max_changes, progress)
 
     def _decided(self, constraints: Mapping[str, Any], rules: Rules) -> frozenset[str]:
         """Return the features of which the schema or a call says how they may change."""
@@ -287,7 +317,9 @@ class _Wrapped(HostOnly):
             rules_of(self.anonymizer.population_.encoder, **constraints) if constraints else found
         )
 
-    def call(self, name: str, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    def call(
+        self, name: str, args: tuple[Any, ...], named: dict[str, Any], max_changes: int | None
+    ) -> Any:
         """Request one of `methods`, and rebuild its result from what is released."""
         nothing: Exception | None = None
         failed: ExplainerError | None = None
@@ -312,7 +344,7 @@ class _Wrapped(HostOnly):
             started=started,
             decided=self._decided(constraints, rules),
         )
-        explanations = self._release(batch, queries, call, rules)
+        explanations = self._release(batch, queries, call, rules, max_changes)
         with quiet(
             f"the adapter cannot rebuild what {name} returns; use explain()",
             AdapterError,
@@ -367,6 +399,7 @@ class _Wrapped(HostOnly):
         queries: pd.DataFrame,
         call: Request,
         rules: Rules,
+        max_changes: int | None,
         progress: Progress | None = None,
     ) -> Explanations:
         self._check(batch, queries)
@@ -391,7 +424,12 @@ class _Wrapped(HostOnly):
             }
             with doing("protecting counterfactuals") if progress is None else nullcontext():
                 done, kinds = pipeline.release(
-                    batch.frame, query, factuals=asked, rules=rules, **told
+                    batch.frame,
+                    query,
+                    factuals=asked,
+                    rules=rules,
+                    max_changes=max_changes,
+                    **told,
                 )
             for slot, entry, finding in zip(batch.slot, done, kinds, strict=True):
                 entries[slot], findings[slot] = entry, finding
@@ -453,16 +491,25 @@ class _Replaced(_Wrapped):
             self.anonymizer, KAnonymizer
         )  # `protect` lets only those with one come here
 
-    def explain(self, queries: Any, progress: Progress | None, options: dict[str, Any]) -> Any:
+    def explain(
+        self,
+        queries: Any,
+        progress: Progress | None,
+        options: dict[str, Any],
+        max_changes: int | None,
+    ) -> Any:
         if not self._has_catalogue:
-            if options:
-                names = ", ".join(sorted(options))
+            given = sorted(options)
+            if max_changes is not None:
+                given.append("max_changes")
+            if given:
+                names = ", ".join(given)
                 raise InputError(f"queries are answered without the explainer; leave out {names}")
             return self.anonymizer.explain(queries, track=self.track, groups=self.groups)
         if not isinstance(queries, pd.DataFrame):
             queries = as_pandas(queries)
             if not isinstance(queries, pd.DataFrame) and "explain" in self.methods():
-                return self.call("explain", (queries,), options)
+                return self.call("explain", (queries,), options, max_changes)
         n_answers = options.pop("answers", None)
         request = AnswerRequest(queries=queries, constraints=constraints_of(options))
         if unread := without_constraints(options):
@@ -475,13 +522,15 @@ class _Replaced(_Wrapped):
         if n_answers is not None:
             request = replace(request, n_answers=n_answers)
         # The table that was given has the column of groups, which the adapter may leave out.
-        return self._answer(replace(request, queries=queries), progress)
+        return self._answer(replace(request, queries=queries), progress, max_changes)
 
-    def call(self, name: str, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    def call(
+        self, name: str, args: tuple[Any, ...], named: dict[str, Any], max_changes: int | None
+    ) -> Any:
         """Answer one of `methods` from the catalogue, in the explainer's own result type."""
         source = self._answering_source(name)
         request = self._read(name, args, named)
-        explanations = self._answer(request, None)
+        explanations = self._answer(request, None, max_changes)
         with quiet(f"the adapter cannot build what {name} returns", AdapterError, let=CFKError):
             return source.build(name, request, explanations)
 
@@ -510,12 +559,15 @@ class _Replaced(_Wrapped):
             )
         return request
 
-    def _answer(self, request: AnswerRequest, progress: Progress | None) -> Explanations:
+    def _answer(
+        self, request: AnswerRequest, progress: Progress | None, max_changes: int | None
+    ) -> Explanations:
         explanations: Explanations = self.anonymizer.explain(
             request.queries,
             answers=request.n_answers,
             desired=request.desired,
             **request.constraints,
+            max_changes=max_changes,
             progress=progress,
             track=self.track,
             groups=self.groups,

@@ -29,6 +29,7 @@ from cfk_plugin.hookspecs import Finding, Progress, Proposal, Protector, Task
 from cfk_plugin.plugins import PluginManager, worst
 from cfk_plugin.protection import BUILT_IN
 from cfk_plugin.protection.answers import Anchors, answer, nearest
+from cfk_plugin.protection.moves import SearchOptions
 from cfk_plugin.protection.partition import ReciprocalProtector
 from cfk_plugin.records.rule import Handles
 from cfk_plugin.release.batch import Batch
@@ -73,6 +74,7 @@ class Pipeline(HostOnly):
     plugins: PluginManager
     detector: Detector
     verifier: Verifier
+    search: SearchOptions  # how a catalogue's answers are chosen
     ledger: Ledger | None = None
     people: PersonHandles | None = None  # as the ledger knows them
     # who was in no table whose catalogue was published, or None if nothing was
@@ -91,25 +93,27 @@ class Pipeline(HostOnly):
         *,
         factuals: pd.DataFrame | None = None,
         rules: Rules | None = None,
+        max_changes: int | None = None,
         instance_based: bool = False,
         progress: Progress | None = None,
     ) -> tuple[list[Entry], tuple[Finding | None, ...]]:
         """Return an entry and a finding per counterfactual of a table that has every feature.
 
         `query` says which query each answers, `factuals` has that query's row if known, `factual`
-        the model's label there if known, and `rules` what may change. Where the goal names an
-        outcome, a query that has it already is not answered.
+        the model's label there if known, `rules` what may change, and `max_changes` how much of it.
+        Where the goal names an outcome, a query that has it already is not answered.
         """
+        is_limited = bool(rules) or max_changes is not None
         try:
             with failing_closed():
                 intake, asked = take_in(frame, self.population.encoder), None
                 queries: Intake | None = None
                 if factuals is not None and (
-                    rules or self.guarantee.catalogue is not None or not self.goal.is_opposite
+                    is_limited or self.guarantee.catalogue is not None or not self.goal.is_opposite
                 ):
                     queries = take_in(factuals, self.population.encoder)
-                if queries is not None and (rules or self.guarantee.catalogue is not None):
-                    asked = Constraints(queries, rules or {})
+                if queries is not None and (is_limited or self.guarantee.catalogue is not None):
+                    asked = Constraints(queries, rules or {}, max_changes)
                 findings = self.detect(frame, intake, instance_based=instance_based)
                 if factual is None and factuals is not None and self.goal.is_opposite:
                     factual = self.rows.queried(factuals, query)
@@ -127,7 +131,13 @@ class Pipeline(HostOnly):
             return withheld(query, error), (None,) * len(query)
 
     def answer(
-        self, frame: pd.DataFrame, query: Rows, rules: Rules, progress: Progress | None = None
+        self,
+        frame: pd.DataFrame,
+        query: Rows,
+        rules: Rules,
+        progress: Progress | None = None,
+        *,
+        max_changes: int | None = None,
     ) -> list[Entry]:
         """Return, for each query, the catalogue's nearest answer that is true for the person who
         asks.
@@ -138,9 +148,8 @@ class Pipeline(HostOnly):
                 at = sound(intake)  # a query that the model cannot read must not spoil the others
                 if self.goal.is_opposite and len(at):
                     factual = self.model(intake.take(at).frame).astype(object)
-                return self._entries(
-                    intake, query, at, None, factual, progress, Constraints(intake, rules)
-                )
+                asked = Constraints(intake, rules, max_changes)
+                return self._entries(intake, query, at, None, factual, progress, asked)
         except CFKError as error:
             return withheld(query, error)
 
@@ -301,6 +310,7 @@ class Pipeline(HostOnly):
                     "anchors": began,
                     "asks_own": waits,
                     "asks_queries": asks_queries,
+                    "options": self.search,
                 }
                 answered = answer(catalogue, asked.take(at), open_to, who=query[at], **how)
                 if asks_queries:
@@ -329,7 +339,7 @@ class Pipeline(HostOnly):
             found = entry >= 0
             reason = (
                 "no_actionable_answer"
-                if asked is not None and asked.rules and len(catalogue)
+                if asked is not None and asked.is_any and len(catalogue)
                 else "infeasible"
             )
             why = np.where(np.isin(query, query[at[found]]), "no_other_answer", reason).tolist()
@@ -466,10 +476,13 @@ class Pipeline(HostOnly):
 
     def _held(self, batch: Batch, verdicts: list[Verdict]) -> list[Verdict]:
         """Refuse what needs an excluded change."""
-        if batch.asked is None or not batch.asked.rules:
+        asked = batch.asked
+        if asked is None:
             return verdicts
-        judge = self.goal.judge(batch.factual, batch.own)
-        return self.verifier.hold_to(batch.asked, batch.intake, verdicts, judge, self.rows.ask)
+        if asked.rules:
+            judge = self.goal.judge(batch.factual, batch.own)
+            verdicts = self.verifier.hold_to(asked, batch.intake, verdicts, judge, self.rows.ask)
+        return self.verifier.hold_to_few_changes(asked, batch.intake, verdicts)
 
     def _protect_distinct(self, batch: Batch) -> list[Verdict]:
         """Protect and verify; if sensitive values are too similar, ask again for twice as many

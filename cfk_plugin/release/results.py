@@ -409,7 +409,7 @@ class _ReleasedEntry:
 
     @abstractmethod
     def features_from_the_query(self) -> frozenset[str]:
-        """Return the features whose released value is the query's, or was moved towards it."""
+        """Return the features whose released value is the query's, or was computed from it."""
 
     def row(self, columns: Sequence[str]) -> dict[str, Any]:
         """Return it as a row of a table: figures, parts as JSON, and each feature as text."""
@@ -419,7 +419,7 @@ class _ReleasedEntry:
         """Return the row that a run logs: without private values of the person who asks.
 
         `own` are the features whose released value is the query's. They are left out, as are values
-        that were moved towards the query. The region stays.
+        that were moved towards the query, or rounded away from it. The region stays.
         """
         left_out = {*own, *self.features_from_the_query()}
         content = self.to_dict()
@@ -534,7 +534,9 @@ WITHHOLDING_REASONS: Mapping[str, str] = MappingProxyType(
         "invalid_value": "a value that cannot be read, or is not a finite number",
         "outside_domain": "a value outside the declared bounds",
         "infeasible": "no region with enough people was found",
-        "no_actionable_answer": "every answer would ask for a change that is excluded",
+        "no_actionable_answer": (
+            "every answer would ask for a change that is excluded, or for too many changes"
+        ),
         "no_other_answer": "no other answer may go with those to the same query",
         "pureness_below_floor": "pureness is below the policy's floor",
         "ncp_above_ceiling": "information loss is above the policy's ceiling",
@@ -602,8 +604,8 @@ REMEDIES: Mapping[str, str] = MappingProxyType(
         "outside_domain": "check the value, or the schema's `bounds`",
         "infeasible": "choose a smaller k, or take more rows",
         "no_actionable_answer": (
-            "look at which columns the schema or the call holds fixed; the model may accept"
-            " changes that no entry of the catalogue has"
+            "look at which columns the schema or the call holds fixed, and how many changes it"
+            " permits; the model may accept changes that no entry of the catalogue has"
         ),
         "no_other_answer": "ask for fewer answers",
         "pureness_below_floor": (
@@ -759,8 +761,9 @@ class RegionRecount(HostOnly):
         exactly.
     moved : tuple of str
         Private attributes whose values are no longer those that the answer began with, an entry's
-        or the explainer's counterfactual's, but the query's own or on the way to them; see
-        `PrivacyPolicy.move_towards_query`. It tells which of the released values an entry has.
+        or the explainer's counterfactual's, but the query's own, on the way to them, or rounded
+        away from them; see `PrivacyPolicy.move_towards_query` and `KAnonymizer`. It tells which of
+        the released values an entry has.
     unchanged : tuple of str
         Private attributes that have the query's own value in the answer. The receiver, who knows
         both, learns nothing from it. Empty where the query is not known.
@@ -893,7 +896,7 @@ class GeneralizedCounterfactual(_ReleasedEntry):
             raise ValueError(f"private attributes are released otherwise than certified: {names}")
 
     def features_from_the_query(self) -> frozenset[str]:
-        """Return the private attributes that were moved to the query's value, or towards it."""
+        """Return the private attributes that have the query's value or one computed from it."""
         return frozenset((*self.recount.moved, *self.recount.unchanged))
 
     def parts(self) -> dict[str, Part]:

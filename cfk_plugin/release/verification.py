@@ -42,7 +42,7 @@ from cfk_plugin.data.model import (
 )
 from cfk_plugin.data.policy import Mask, Outcome, PrivacyPolicy
 from cfk_plugin.data.population import Population
-from cfk_plugin.data.region import Interval, Part, Region, part_of
+from cfk_plugin.data.region import Interval, Part, Region, part_contains, part_of
 from cfk_plugin.data.sealing import SealedRegion
 from cfk_plugin.data.sentences import Telling
 from cfk_plugin.errors import HostOnly
@@ -291,6 +291,29 @@ class Verifier(HostOnly):
             for i, verdict, share in zip(at.tolist(), told, shares.tolist(), strict=True):
                 if share:  # else nothing that is permitted leads to the outcome
                     found[i] = verdict.with_counts(permitted_pureness=share)
+        return found
+
+    def hold_to_few_changes(
+        self, asked: Constraints, intake: Intake, verdicts: Sequence[Verdict]
+    ) -> list[Verdict]:
+        """Refuse what asks for more changes than are permitted.
+
+        A feature changes where what is said of it does not hold the query's own value, which is
+        what a sentence lists. Of a feature that is withheld nothing is said.
+        """
+        if asked.max_changes is None:
+            return list(verdicts)
+        queries = self._population.conform(asked.queries.frame).to_dict("records")
+        found = list(verdicts)
+        for i, verdict in enumerate(verdicts):
+            if not isinstance(verdict, Certified):
+                continue
+            values = _private_values(verdict.recount, intake, i)
+            parts = {**verdict.region, **{n: part_of(value) for n, value in values.items()}}
+            own = queries[i]
+            n_changes = sum(not part_contains(part, own[name]) for name, part in parts.items())
+            if n_changes > asked.max_changes:
+                found[i] = refused("no_actionable_answer")
         return found
 
     def _permitted(

@@ -51,7 +51,8 @@ NO_TABLE = "the request holds no table of queries"
 TOO_MANY = "the request holds too many queries; send fewer at once"
 COLUMNS = "the queries must have every feature of the model's signature, each once"
 VALUES = "a query holds a missing, unknown, fractional or otherwise impossible value"
-PARAMS = "the only parameter is k, a whole number"
+PARAMS = "the only parameters are k and max_changes, whole numbers"
+CHANGES = "max_changes must be at least 1"
 FLOOR = "k is below the floor of this model"
 TOO_LARGE = "k is above the number of people"
 FIXED = "k is fixed for this model"
@@ -193,18 +194,22 @@ class RequestHandler:
         """
         with refusing(FAILED, ours=True):
             k = self._k(params or {})
+            max_changes = self._max_changes(params or {})
             with refusing(VALUES):  # whatever cannot be read is refused
                 intake = self._read(queries)
-            return [self._record(entry, intake) for entry in self._entries(intake, k)]
+            entries = self._entries(intake, k, max_changes)
+            return [self._record(entry, intake) for entry in entries]
 
-    def _entries(self, intake: Intake, k: int) -> Iterable[Entry]:
+    def _entries(self, intake: Intake, k: int, max_changes: int | None) -> Iterable[Entry]:
         """Return the protected explainer's answers; if it raises, every query gets a withheld
         one.
         """
         explainer = self._explainer(k)
         try:
             with quiet("{}", CFKError, let=CFKError), serving():
-                explanations: Iterable[Entry] = explainer.explain(intake.frame)
+                explanations: Iterable[Entry] = explainer.explain(
+                    intake.frame, max_changes=max_changes
+                )
                 return explanations
         except CFKError as failure:
             said = str(failure) if type(failure) is CFKError else type(failure).__name__
@@ -280,7 +285,7 @@ class RequestHandler:
         k, floor, most = params.get("k"), self._policy.k, self._population.n_people
         if k is None:
             return floor
-        if isinstance(k, bool) or not isinstance(k, (int, np.integer)):
+        if not _is_whole_number(k):
             raise RequestError(PARAMS)
         if k < floor:
             raise RequestError(FLOOR)
@@ -293,6 +298,17 @@ class RequestHandler:
             step *= 2
         return min(step, most)
 
+    def _max_changes(self, params: Mapping[str, Any]) -> int | None:
+        """Return how many changes answers may ask for; None for any number."""
+        limit = params.get("max_changes")
+        if limit is None:
+            return None
+        if not _is_whole_number(limit):
+            raise RequestError(PARAMS)
+        if limit < 1:
+            raise RequestError(CHANGES)
+        return int(limit)
+
     def _explainer(self, k: int) -> ProtectedExplainer:
         """Return the explainer for a k; made only once, as its partition must not change."""
         with self._lock:
@@ -303,6 +319,10 @@ class RequestHandler:
                 except PolicyError:
                     raise RequestError(TOO_LARGE) from None
             return self._explainers[k]
+
+
+def _is_whole_number(value: object) -> bool:
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
 def _impossible(fault: str | None, columns: Sequence[str]) -> RequestError:

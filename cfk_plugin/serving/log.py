@@ -260,7 +260,8 @@ def signature_of(population: Population, k: int) -> ModelSignature:
     outputs = Schema(
         [ColSpec(kind(said)[0], name, required=kind(said)[1]) for name, said in RECORD.items()]
     )
-    return ModelSignature(inputs, outputs, ParamSchema([ParamSpec("k", DataType.long, k)]))
+    params = [ParamSpec("k", DataType.long, k), ParamSpec("max_changes", DataType.long, None)]
+    return ModelSignature(inputs, outputs, ParamSchema(params))
 
 
 def refuse_training_rows(example: pd.DataFrame, population: Population) -> None:

@@ -20,7 +20,7 @@ import cloudpickle
 import numpy as np
 import pandas as pd
 
-from cfk_plugin.data.constraints import rules_of
+from cfk_plugin.data.constraints import most_changes, rules_of
 from cfk_plugin.data.intake import whole_number
 from cfk_plugin.data.population import Population, configured_key
 from cfk_plugin.data.rows import select_columns, spread
@@ -136,6 +136,7 @@ def explain_spark(
     answers: int = 1,
     features_to_vary: str | Sequence[str] = "all",
     permitted_range: Mapping[str, Sequence[Any]] | None = None,
+    max_changes: int | None = None,
     key: bytes | None = None,
 ) -> Any:
     """Answer a Spark table of queries from a catalogue, without an explainer.
@@ -154,6 +155,7 @@ def explain_spark(
         "answers": answers,
         "features_to_vary": features_to_vary,
         "permitted_range": permitted_range,
+        "max_changes": max_changes,
     }
     job = _job(anonymizer, model, desired, configured_key(key), asked)
     schema = Population.open(io.BytesIO(job.bundle), key=job.key).schema
@@ -177,7 +179,7 @@ class _Job:
 
     bundle: bytes
     key: bytes
-    fitting: bytes  # model, desired outcome, method and seed, pickled
+    fitting: bytes  # model, desired outcome and options of `KAnonymizer`, pickled
     ledger: str | None = None
     ledger_key: bytes | None = None
     features: int = 0
@@ -254,9 +256,9 @@ class _Job:
         if not population.has_cells and self.asked is None:
             raise PolicyError(_ALONE)
         policy = replace(population.policy, on_infeasible="withhold")
-        model, desired, method, seed = _unpickled(self.fitting)
+        model, desired, options = _unpickled(self.fitting)
         book = None if self.ledger is None else Ledger(self.ledger, key=self.ledger_key)
-        anonymizer = KAnonymizer(policy=policy, method=method, ledger=book, seed=seed)
+        anonymizer = KAnonymizer(policy=policy, ledger=book, **options)
         with warnings.catch_warnings(action="ignore"):  # the driver has been warned
             return anonymizer.fit(population, model, desired)
 
@@ -299,7 +301,7 @@ def _job(
             )
         with quiet("the bundle cannot be read: {}; check the path", BundleError):
             bundle = Path(anonymizer).read_bytes()
-        job = _Job(bundle, key, _pickled(model, desired, "auto", 0), asked=asked)
+        job = _Job(bundle, key, _pickled(model, desired, {}), asked=asked)
         _tried(job.open(), asked)  # raises here whatever can be refused
         return job
     if not isinstance(anonymizer, KAnonymizer):
@@ -323,15 +325,21 @@ def _job(
         bundle = path.read_bytes()
     judge = anonymizer.model_ if model is None else model
     wanted = anonymizer.goal_.desired if desired is None else desired
-    return _Job(
-        bundle, key, _pickled(judge, wanted, anonymizer.method, anonymizer.seed), asked=asked
-    )
+    options = {
+        "method": anonymizer.method,
+        "effort": anonymizer.effort,
+        "change_cost": anonymizer.change_cost,
+        "rounding": anonymizer.rounding,
+        "seed": anonymizer.seed,
+    }
+    return _Job(bundle, key, _pickled(judge, wanted, options), asked=asked)
 
 
 def _tried(anonymizer: KAnonymizer, asked: Mapping[str, Any] | None) -> None:
     """Refuse, on the driver, what no worker could answer."""
     if asked is not None:
         whole_number("answers", asked["answers"])
+        most_changes(asked["max_changes"])
         rules_of(
             anonymizer.population_.encoder, asked["features_to_vary"], asked["permitted_range"]
         )

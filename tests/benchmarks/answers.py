@@ -15,6 +15,11 @@ private values, as they left, are exactly those of one training row.
 searches start at the query. Each split has rows, a model and a key of its own. The distance of
 queries that both answer is that of shared private values beside that of exact ones. Fit is the
 ratio of their CPU seconds in this process: the least of three fits each, which take turns.
+
+``--few SPLITS`` compares answers under the defaults of `KAnonymizer` with answers that are chosen by
+distance alone and are not rounded. A change is what an answer's sentence lists. Small changes are of
+private numbers, by less than 1 % of the column's range. Digits are those of changed private numbers,
+without zeros before and behind.
 """
 
 from __future__ import annotations
@@ -28,6 +33,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from cfk_adapters.nearest import NearestUnlikeNeighbour
 from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Schema, protect
@@ -338,6 +344,89 @@ def compare_shared(tables: list[str], data: Path, limit: int, ks: list[int], spl
             print(line(name, k, "mean", f"{np.mean(of_k):.3f}", *[""] * 11), flush=True)
 
 
+@dataclass(frozen=True)
+class ChangeFigures:
+    """What answers ask to change, on one split."""
+
+    distance: dict[int, float]  # of the queries that are answered
+    changes: NDArray[np.int64]  # of each answer
+    n_small: int  # changes of private numbers by less than 1 % of the range
+    digits: float  # mean over changed private numbers
+    true: float  # share of answers that are true at the nearest point
+    ms: float  # CPU milliseconds per query
+
+
+FEW_HEAD = ("table", "options", "answered %", "distance", "changes", "median", "more than 4 %")
+FEW_HEAD += ("small changes", "digits", "true %", "ms")
+FEW: dict[str, dict[str, Any]] = {
+    "distance alone": {"change_cost": 0.0, "rounding": False},
+    "change_cost": {"rounding": False},
+    "rounding": {"change_cost": 0.0},
+    "default": {},
+    "thorough": {"effort": "thorough"},
+}
+
+
+def change_figures(table: Case, k: int, heom: Heom, settings: dict[str, Any]) -> ChangeFigures:
+    """Fit a catalogue with settings of `KAnonymizer`, and count what its answers change."""
+    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=k), **settings)
+    anonymizer.fit(table.population, table.model, table.desired)
+    started = time.process_time()
+    explanations = anonymizer.explain(table.queries)
+    spent = 1000 * (time.process_time() - started) / len(table.queries)
+    answered, points, _ = released(table, explanations)
+    features = list(table.population.schema.features)
+    queries = table.population.conform(table.queries[features])
+    asking = queries.to_dict("records")
+    changes, sizes, digits = [], [], []
+    for entry in explanations.generalized:
+        own = asking[entry.query]
+        changed = entry.changes(own)
+        changes.append(len(changed))
+        for name in changed & set(heom.numeric) & set(table.population.schema.private):
+            value = float(entry.released[name])
+            sizes.append(abs(value - float(own[name])) / (heom.ranges[name] or 1.0))
+            digits.append(n_digits(value))
+    at = queries.iloc[answered].reset_index(drop=True)
+    distances = heom.parts(at, points[features]).sum(axis=1)
+    return ChangeFigures(
+        distance=dict(zip(answered, distances.tolist(), strict=True)),
+        changes=np.array(changes),
+        n_small=int((np.array(sizes) < 0.01).sum()),
+        digits=float(np.mean(digits)) if digits else 0.0,
+        true=float(np.mean(table.model.predict(points[features]) == table.desired)),
+        ms=spent,
+    )
+
+
+def n_digits(number: float) -> int:
+    """Return the significant digits of a number: 2 of 1,200 and of 0.012."""
+    return len(f"{abs(number):.10g}".replace(".", "").split("e")[0].strip("0"))
+
+
+def compare_few(tables: list[str], data: Path, limit: int, ks: list[int], splits: int) -> None:
+    """Print what answers ask to change, by setting; distances are beside those of the first."""
+    print(heading(*FEW_HEAD), flush=True)
+    for name in tables:
+        for split in range(splits):
+            table = case(name, data, limit, split, bytes([split]) * 32)
+            heom = Heom.of(table.population)
+            for k in ks:
+                base = dict[int, float]()
+                for label, settings in FEW.items():
+                    figures = change_figures(table, k, heom, settings)
+                    base = base or figures.distance
+                    both = [query for query in base if query in figures.distance]
+                    ratio = sum(figures.distance[query] for query in both)
+                    ratio /= sum(base[query] for query in both)
+                    n = len(figures.changes)
+                    cells = [*shares(n / len(table.queries)), f"{ratio:.3f}"]
+                    cells += [f"{figures.changes.mean():.2f}", f"{np.median(figures.changes):.0f}"]
+                    cells += [*shares((figures.changes > 4).mean()), f"{figures.n_small / n:.2f}"]
+                    cells += [f"{figures.digits:.2f}", *shares(figures.true), f"{figures.ms:.1f}"]
+                    print(line(name, label, *cells), flush=True)
+
+
 def main() -> None:
     options = arguments(
         __doc__,
@@ -349,8 +438,12 @@ def main() -> None:
         key=0,
         membership=0,
         shared=0,
+        few=0,
     )
     warnings.simplefilter("ignore")
+    if options.few:
+        compare_few(options.tables, options.data, options.limit, options.k, options.few)
+        return
     if options.shared:
         compare_shared(options.tables, options.data, options.limit, options.k, options.shared)
         return

@@ -124,6 +124,19 @@ def test_protect_reads_parquet_policy_and_factuals(folder: Path, train: pd.DataF
     assert (policy["k"], policy["objective"]) == (6, "ncp")
 
 
+def test_protect_withholds_what_asks_for_too_many_changes(
+    folder: Path, train: pd.DataFrame
+) -> None:
+    train[train["outcome"] == "no"].head(5).to_csv("facts.csv", index=False)
+    command = f"{PROTECT} --k 5 --factuals facts.csv --guarantee reciprocal --max-changes"
+    one = json.loads(cfk(f"{command} 1", code=1).stdout)["explanations"]
+    assert {entry["reason"] for entry in one} == {"no_actionable_answer"}
+    three = json.loads(cfk(f"{command} 3").stdout)["explanations"]
+    assert {entry["status"] for entry in three} == {"released"}
+    assert "--max-changes" in cfk(f"{PROTECT} --k 5 --max-changes 2", code=2).stderr
+    assert "max_changes must be" in cfk(f"{command} 0", code=2).stderr
+
+
 def test_protect_with_an_mlflow_model_and_tracking(
     mlflow_store: str, folder: Path, model: DecisionTreeClassifier, monkeypatch: pytest.MonkeyPatch
 ) -> None:

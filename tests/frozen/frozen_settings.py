@@ -62,9 +62,14 @@ ANONYMIZER: Mapping[str, Any] = {
     "ledger": None,
     "measure_k_effective": False,
     "effort": "fast",
+    "change_cost": 0.0,
+    "rounding": False,
     "seed": 0,
 }
 """Every option of `KAnonymizer` but the policy."""
+
+FEW_CHANGES: Mapping[str, Any] = {"change_cost": 0.1, "rounding": True}
+"""Options by which answers ask for few changes and rounded numbers."""
 
 PROTECT: Mapping[str, Any] = {
     "k": None,
@@ -102,8 +107,13 @@ PROTOTYPES: Mapping[str, Any] = {
 CONSTRAINTS: Mapping[str, Any] = {
     "features_to_vary": ["age", "grade", "pay", "debt"],
     "permitted_range": {"pay": [10, 45]},
+    "max_changes": None,
 }
-UNCONSTRAINED: Mapping[str, Any] = {"features_to_vary": "all", "permitted_range": None}
+UNCONSTRAINED: Mapping[str, Any] = {
+    "features_to_vary": "all",
+    "permitted_range": None,
+    "max_changes": None,
+}
 
 
 # --- tables and models ----------------------------------------------------------------------------
@@ -308,6 +318,17 @@ def of_policy(policy: Mapping[str, Any], goal: Goal, **options: Any) -> Recordin
     record_transforms(recording, anonymizer, case)
     if anonymizer.policy_.guarantee == "catalogue":
         record_answers(recording, anonymizer, case.factuals)
+    return recording
+
+
+def of_few_changes(policy: Mapping[str, Any], **options: Any) -> Recording:
+    """Record answers that ask for few changes and rounded numbers, with and without a limit."""
+    recording = of_policy(policy, LABEL, **FEW_CHANGES, **options)
+    anonymizer = fit_counted(loan_population(), LABEL, recording, policy, **FEW_CHANGES, **options)
+    queries = Case.of(LABEL).factuals
+    for limit in (1, 2):
+        limited = anonymizer.explain(queries, answers=1, **UNCONSTRAINED | {"max_changes": limit})
+        recording.add(f"at most {limit} changes", limited)
     return recording
 
 
@@ -566,6 +587,10 @@ SETTINGS |= {
     "catalogue, shared, opposite": partial(
         of_policy, {"private_values": "shared"}, GOALS["opposite"]
     ),
+    "catalogue, few changes": partial(of_few_changes, {}),
+    "catalogue, few changes, shared": partial(of_few_changes, {"private_values": "shared"}),
+    "catalogue, few changes, not moved": partial(of_few_changes, {"move_towards_query": False}),
+    "catalogue, few changes, thorough": partial(of_few_changes, {}, effort="thorough"),
     "catalogue, query": partial(of_protect, "catalogue", LABEL, start="query"),
     "prototypes, pure": of_prototypes,
     "prototypes, approximate": partial(of_prototypes, delta=1e-7),

@@ -135,9 +135,12 @@ def test_each_query_has_so_many_answers_from_near_to_far(
         width = [
             len(QUASI) * e.certificate.ncp / 2 + 0.1 * n for e, n in zip(some, outside, strict=True)
         ]
+        changes = [
+            sum(point(entry, query)[name] != query[name] for name in PRIVATE) for entry in some
+        ]
         away = [
-            apart(point(e, query), query, entries).sum() + w
-            for e, w in zip(some, width, strict=True)
+            apart(point(e, query), query, entries).sum() + w + 0.1 * n
+            for e, w, n in zip(some, width, changes, strict=True)
         ]
         assert len(some) == M
         assert away == pytest.approx(sorted(away))

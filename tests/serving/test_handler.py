@@ -24,6 +24,7 @@ from typer.testing import CliRunner, Result
 from cfk_plugin import KAnonymizer, Ledger, Population, PrivacyPolicy, Schema, protect
 from cfk_plugin.cli import app
 from cfk_plugin.errors import InputError, LedgerError, PolicyError
+from cfk_plugin.release.results import Withheld
 from cfk_plugin.serving import handler
 from model_server import K, NearestInAge, accepts, logged, patients, population, serving, store
 
@@ -186,6 +187,27 @@ def test_every_k_is_answered_by_one_of_a_few_partitions() -> None:
     for k in range(K, whole.n_people + 1):
         assert all(record["k"] >= k for record in answer([GOOD], {"k": k}))
     assert made == [5, 10, 20, 40, 60]
+
+
+def test_a_request_may_limit_the_number_of_changes() -> None:
+    told: list[int | None] = []
+
+    class Told:
+        def explain(self, queries: pd.DataFrame, *, max_changes: int | None) -> list[Withheld]:
+            told.append(max_changes)
+            return [Withheld(query, "no_actionable_answer") for query in range(len(queries))]
+
+    def make(policy: PrivacyPolicy) -> Any:
+        return Told()
+
+    policy = PrivacyPolicy(guarantee="reciprocal", k=K)
+    answer = handler.RequestHandler(population(), policy, make, 10).answer
+    for params in ({"max_changes": 2}, {"max_changes": None}, {}):
+        assert [record["reason"] for record in answer([GOOD], params)] == ["no_actionable_answer"]
+    assert told == [2, None, None]
+    for wrong in (0, -1, 2.5, True, "3"):
+        with pytest.raises(handler.RequestError, match="max_changes"):
+            answer([GOOD], {"max_changes": wrong})
 
 
 # --- logged models --------------------------------------------------------------------------------

@@ -389,7 +389,7 @@ def test_a_catalogue_answers_queries_as_on_one_machine(
     anonymizer.seal(tmp_path / "catalogue.cfk")
     df, wishes = (
         on_spark(spark, queries, tmp_path),
-        {"answers": 2, "features_to_vary": ["pay", "illness", "town"]},
+        {"answers": 2, "features_to_vary": ["pay", "illness", "town"], "max_changes": 2},
     )
     told = queries[names].to_dict("records")
     expected = [
@@ -415,6 +415,8 @@ def test_a_catalogue_answers_queries_as_on_one_machine(
         explain_spark(df, anonymizer, answers=0, key=KEY)
     with pytest.raises(InputError, match="nobody"):
         explain_spark(df, anonymizer, features_to_vary=["nobody"], key=KEY)
+    with pytest.raises(InputError, match="max_changes"):
+        explain_spark(df, anonymizer, max_changes=0, key=KEY)
 
 
 def test_jobs_have_the_goal(spark: Any, tmp_path: Path) -> None:

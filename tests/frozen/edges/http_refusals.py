@@ -137,6 +137,8 @@ WRONG_REQUESTS = {
     "k is no whole number": Request(queries(GOOD, k=5.5)),
     "k is below the floor": Request(queries(GOOD, k=K - 1)),
     "k is above everybody": Request(queries(GOOD, k=10**6)),
+    "max_changes is no whole number": Request(queries(GOOD, max_changes=True)),
+    "max_changes is too small": Request(queries(GOOD, max_changes=0)),
 }
 
 
