@@ -709,6 +709,11 @@ class Explanations(HostOnly, Sequence[Entry]):
             people=people,
             population=None if about.population is None else dict(about.population),
             environment=None if about.environment is None else dict(about.environment),
+            short_catalogue=(
+                None
+                if about.short_catalogue is None
+                else about.short_catalogue.to_log(self.generalized)
+            ),
             sample=None if about.sample is None else dict(about.sample),
         )
 

@@ -188,7 +188,8 @@ def catalogue_page(
     What the person enters stays in the page: it makes no request, and its content policy allows
     none. Near is what `KAnonymizer.explain` calls near, with the ranges of the published private
     values. The page does not contain the model, so an answer need not be true for the person: the
-    page states what was verified of the whole entry. It holds what `KAnonymizer.published` gives
+    page states what was verified of the whole entry. Of a short catalogue it shows the rules first.
+    It holds what `KAnonymizer.published` gives
     away, and for each numeric quasi-identifier the width of the table's range.
 
     Parameters
@@ -247,6 +248,7 @@ def catalogue_page(
         title=title or "What would have to be different?",
         data=data,
         count=len(entries),
+        rules=_rules_on_page(published),
         shares_values=policy.private_values == "shared",
         # In a data block, only "<" could end it or begin a comment.
         json=json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c"),
@@ -255,6 +257,20 @@ def catalogue_page(
         policy=f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; "
         "base-uri 'none'; form-action 'none'",
     )
+
+
+def _rules_on_page(published: Explanations) -> list[dict[str, str]]:
+    """Return the rules of a short catalogue as the page shows them; none of a whole catalogue."""
+    if published.short_catalogue is None:
+        return []
+    return [
+        {
+            "text": published.generalized[rule.query].message().lead,
+            "reached": f"{rule.reached:.0%}",
+            "distance": f"{rule.distance:.2f}",
+        }
+        for rule in published.short_catalogue.rules
+    ]
 
 
 def _hash(text: str) -> str:

@@ -91,8 +91,9 @@ def _costs_for_refused_people(pipeline: Pipeline, catalogue: Catalogue, position
     """Return the distances of refused people to some entries; see `distances_if_true`.
 
     A person counts with one row. Of more than `MOST_PEOPLE` refused people some are drawn. The
-    population's key decides on both, whatever the order of the table. Everybody counts as refused under the goal "opposite", with the entries of
-    other outcomes than the person's own. Returns shape (n_people, n_entries).
+    population's key decides on both, whatever the order of the table. Under the goal "opposite"
+    everybody counts as refused, and entries with the person's own outcome are no answers. Returns
+    shape (n_people, n_entries).
     """
     population = pipeline.population
     rows = np.arange(population.n_rows)
