@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class CatalogueRule:
     """An entry of a short catalogue, and whom it helps.
 
     Attributes
@@ -50,7 +50,7 @@ class ShortCatalogue:
         with the whole catalogue.
     reached_by_rules : float
         The same with the rules alone.
-    rules : tuple of Rule
+    rules : tuple of CatalogueRule
         At most four entries: each is the one that helps the most beside those before it.
     """
 
@@ -60,7 +60,7 @@ class ShortCatalogue:
     relative_cost: float
     reached: float
     reached_by_rules: float
-    rules: tuple[Rule, ...]
+    rules: tuple[CatalogueRule, ...]
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON-ready values."""

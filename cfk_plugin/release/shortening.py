@@ -21,7 +21,7 @@ from cfk_plugin.protection.moves import TIE
 from cfk_plugin.protection.short_part import greedy_order, mean_cost, share_reached, short_part
 from cfk_plugin.release.publication import numbered
 from cfk_plugin.release.results import GeneralizedCounterfactual
-from cfk_plugin.release.short_catalogue import Rule, ShortCatalogue
+from cfk_plugin.release.short_catalogue import CatalogueRule, ShortCatalogue
 
 if TYPE_CHECKING:
     from cfk_plugin.release.pipeline import Pipeline
@@ -111,9 +111,9 @@ def _costs_for_refused_people(pipeline: Pipeline, catalogue: Catalogue, position
     return distances_if_true(catalogue, limits, open_to, positions)
 
 
-def _rule(place: int, costs: Floats) -> Rule:
+def _rule(place: int, costs: Floats) -> CatalogueRule:
     """Return what is known of one entry; its costs have the shape (n_people, 1)."""
-    return Rule(
+    return CatalogueRule(
         query=place,
         reached=_rounded_down(share_reached(costs)),
         distance=round(mean_cost(costs), 2),
