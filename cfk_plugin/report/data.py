@@ -469,7 +469,7 @@ class ReportData:
     # the released region of median information loss; None where no region was released
     picture: ShownRelease | None
     # None where no short catalogue was published
-    published_rules: PublishedRules | None = None
+    published_rules: PublishedRules | None
     schema_version: Literal[1] = 1
 
     @property
