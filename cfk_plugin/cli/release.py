@@ -264,6 +264,13 @@ def catalogue(
         Path | None, typer.Option(help="A page on which readers find the nearest explanation.")
     ] = None,
     title: Annotated[str | None, typer.Option(help="Heading of the page.")] = None,
+    within: Annotated[
+        float | None,
+        typer.Option(
+            help="Publish the smallest part that brings refused people so much further at most,"
+            " 0.03 for 3 %."
+        ),
+    ] = None,
     k: opt.K = None,
     policy: opt.Policy = None,
     ledger: opt.Ledger = None,
@@ -273,7 +280,8 @@ def catalogue(
 
     It holds private values of people, and nothing else of the rows. If one was published before,
     give it with --previous, or use a ledger for all of them: else the difference tells about who
-    joined or left. Exit code 1 when it has no entry.
+    joined or left. With --within, only the entries that refused people need most are published.
+    Exit code 1 when it has no entry.
     """
     from contextlib import nullcontext
 
@@ -282,12 +290,15 @@ def catalogue(
     from cfk_plugin.records.ledger import Ledger
     from cfk_plugin.release.anonymizer import KAnonymizer
     from cfk_plugin.release.publication import catalogue_page, table_of
+    from cfk_plugin.release.short_catalogue import check_within
 
     if output is None and html is None:
         raise InputError("give --output or --html, the file to write")
     files.check_output(output)
     files.check_output(html, "page", (".html",))
     rules = files.read_policy(policy, {"k": k, "guarantee": "catalogue"})
+    if within is not None:
+        check_within(within)
     earlier = _previous(previous)
     rows = files.read_table(train)
     roles = files.read_schema(schema, rows)
@@ -297,7 +308,7 @@ def catalogue(
     with Ledger(ledger) if ledger else nullcontext() as book:
         anonymizer = KAnonymizer(policy=rules, ledger=book)
         anonymizer.fit(population, explained, outcome)
-        published = anonymizer.published(previous=earlier)
+        published = anonymizer.published(previous=earlier, within=within)
     if html is not None:
         files.write_report(html, catalogue_page(published, population, title=title))
     if output is not None and output.suffix.lower() == ".json":
@@ -305,6 +316,8 @@ def catalogue(
     elif output is not None:
         files.write_table(output, table_of(published.to_json()))
     _show_summary(published, output or html)
+    if published.short_catalogue is not None:
+        say(f"  {published.short_catalogue}", stderr=True)
     return 0 if len(published) else 1
 
 

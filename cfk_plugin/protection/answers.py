@@ -337,6 +337,48 @@ def nearest(catalogue: Catalogue, counterfactuals: Intake, open_to: Mask, groups
     return np.where(itself >= 0, itself, found)
 
 
+def distances_if_true(
+    catalogue: Catalogue, limits: Constraints, open_to: Mask, entries: Ints
+) -> Floats:
+    """Return the distance of each query to some entries, infinite where an entry is no answer to
+    it.
+
+    An entry is an answer if it is permitted to the person, and if the model gives its outcome at
+    the point of its region that is nearest to the query, with the entry's private values. It is not
+    moved towards the query. The model is asked once about each query and entry, in large batches.
+
+    Parameters
+    ----------
+    open_to : array, shape (n_queries, n_sides)
+        True for the sides that may answer; see `OutcomeClasses.open_to`.
+    entries : array, shape (n_entries,)
+
+    Returns
+    -------
+    array, shape (n_queries, n_entries)
+        As `Catalogue.distances`, of the region and of the private values together.
+    """
+    queries = limits.queries
+    regions, parts = catalogue.distances(queries, np.arange(len(queries)), open_to)
+    offered = {name: catalogue.offered(name) for name in limits.rules}
+    quasi, private = _limits_of(catalogue, limits)
+    regions[~quasi.admissible(offered, regions.shape[1])] = np.inf
+    parts[~private.admissible(offered, len(catalogue))] = np.inf
+    distances = regions[:, catalogue.group_at[entries]] + parts[:, entries]
+    query, place = np.nonzero(np.isfinite(distances))
+    pairs = Pairs(query, entries[place], entries[place], distances[query, place])
+    asked = _Asked(limits, None, queries)
+    pools = Pools(catalogue, queries, queries)
+
+    def nearest_rows(at: Ints) -> pd.DataFrame:
+        points, _ = _points(catalogue, asked, pools, pairs.take(at))
+        return pools.frame(points)
+
+    is_true = catalogue.judged(nearest_rows, pairs.entry)
+    distances[query[~is_true], place[~is_true]] = np.inf
+    return distances
+
+
 def _candidates(
     catalogue: Catalogue,
     asked: _Asked,

@@ -62,13 +62,15 @@ from cfk_plugin.release.guarantees import (
 )
 from cfk_plugin.release.person_handles import PersonHandles
 from cfk_plugin.release.pipeline import Pipeline
-from cfk_plugin.release.publication import content_of, publish, table_of
+from cfk_plugin.release.publication import content_of, distinct_entries, numbered, table_of
 from cfk_plugin.release.results import (
     Entry,
     GeneralizedCounterfactual,
     PrototypeCounterfactual,
     Withheld,
 )
+from cfk_plugin.release.short_catalogue import ShortCatalogue, check_within
+from cfk_plugin.release.shortening import check_rows_are_here, shortened
 from cfk_plugin.release.verification import Verifier
 
 if TYPE_CHECKING:
@@ -523,7 +525,9 @@ class KAnonymizer(HostOnly):
         record = partial(observe, track=track)
         return self.wrap(entries, None, "catalogue", call, record, start="query")
 
-    def published(self, *, previous: Previous | None = None) -> Explanations:
+    def published(
+        self, *, previous: Previous | None = None, within: float | None = None
+    ) -> Explanations:
         """Return the whole catalogue, entry by entry, in the form in which it can be published.
 
         All answers are made of it and the model. With the default ``private_values="shared"`` the
@@ -537,43 +541,67 @@ class KAnonymizer(HostOnly):
         With a ledger, private values are new only where at least k people of their crowd are new,
         or of their group if values are exact. With `previous` none are new.
 
+        Most people need few of the entries. With `within`, a short part of the catalogue is
+        returned: it has an answer for every refused person for whom the whole catalogue has one,
+        and these people are at most so much further from their nearest answer on average. Entries
+        are added one by one, each time the one that lowers the mean distance the most; those that
+        have become unnecessary are dropped. This is judged with at most 1,000 refused people of the
+        table, for whom the model is asked once about each entry, at the point nearest to them.
+
         Parameters
         ----------
         previous : Explanations, DataFrame or mapping, optional
             The catalogue that was published before: by this method, its table (`catalogue_`), or
             what is in its JSON file.
+        within : float, optional
+            Share, from 0 to 1, by which the mean distance may grow: 0.03 for 3 %. Default: all
+            entries are returned.
 
         Returns
         -------
         Explanations
-            Entry i is answer i; none is withheld.
+            Entry i is answer i; none is withheld. Its `short_catalogue` says how many entries a
+            short part leaves out, and what that costs.
 
         Raises
         ------
         PolicyError
             If the guarantee has no catalogue; if there is a `previous` one, and a ledger too, or
-            its private values are not shared.
+            its private values are not shared; if `within` is given and the rows are not here, or no
+            refused person has an answer.
         InputError
-            If `previous` is no catalogue of this table's columns.
+            If `previous` is no catalogue of this table's columns, or `within` is not from 0 to 1.
         LedgerError
             If the ledger fails.
         ModelError, PluginError
             If the model, or a plugin, fails.
         """
+        if within is not None:
+            check_within(within)
         pipeline = self.pipeline_for(previous)
         catalogue = pipeline.guarantee.catalogue
         if catalogue is None:
             raise PolicyError(_NO_CATALOGUE.format("published()"))
+        if within is not None:
+            check_rows_are_here(pipeline.population)
+        call = Request()
         if self.editions_ is not None and self.policy_.private_values != "shared":
             self.editions_.record_table()
-        entries = pipeline.catalogue_entries(catalogue, np.arange(len(catalogue)))
+        # A ledger records all entries, also those that a short part leaves out: answers are made of
+        # all of them.
+        entries = distinct_entries(pipeline.catalogue_entries(catalogue, np.arange(len(catalogue))))
+        published = numbered(entries.values())
+        short_catalogue = None
+        if within is not None:
+            published, short_catalogue = shortened(pipeline, catalogue, entries, within)
         return self.wrap(
-            publish(entries),
+            published,
             None,
             generator="catalogue",
-            call=Request(),
+            call=call,
             start="query",
             kind="catalogue",
+            short_catalogue=short_catalogue,
         )
 
     def pipeline_for(self, previous: Previous | None) -> Pipeline:
@@ -740,6 +768,7 @@ class KAnonymizer(HostOnly):
         *,
         start: SearchStart = "explainer",
         kind: Kind = "answers",
+        short_catalogue: ShortCatalogue | None = None,
     ) -> Explanations:
         """Return entries as a result, in order, and notify plugins; what `record` cannot keep is
         withheld.
@@ -751,6 +780,7 @@ class KAnonymizer(HostOnly):
             environment,
             sample=self.explainer_sample_,
             kind=kind,
+            short_catalogue=short_catalogue,
             wording=self.population_.schema.wording,
         )
         settings = {"start": start} if self.policy_.guarantee == "catalogue" else {}

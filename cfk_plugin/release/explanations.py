@@ -46,6 +46,7 @@ from cfk_plugin.release.results import (
     Released,
     Withheld,
 )
+from cfk_plugin.release.short_catalogue import ShortCatalogue
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -130,6 +131,7 @@ class ResultContext:
     # what detection found among an explainer's counterfactuals at fit; see `RunRecord.sample`
     sample: Mapping[str, int] | None = None
     kind: Kind = "answers"
+    short_catalogue: ShortCatalogue | None = None  # of a catalogue whose entries are not all here
     # per entry, the features whose released value is the query's own; no run logs them
     own: tuple[frozenset[str], ...] = ()
     wording: Wording = field(default_factory=Wording)
@@ -317,6 +319,7 @@ class Explanations(HostOnly, Sequence[Entry]):
                 groups=self.about.groups[index],
                 own=self.about.own[index],
                 kind="answers",
+                short_catalogue=None,
             )
             return self._with(
                 _entries=self._entries[index], findings=self.findings[index], about=about
@@ -438,6 +441,13 @@ class Explanations(HostOnly, Sequence[Entry]):
     def withheld(self) -> tuple[Withheld, ...]:
         """The entries that are withheld."""
         return tuple(e for e in self._entries if isinstance(e, Withheld))
+
+    @property
+    def short_catalogue(self) -> ShortCatalogue | None:
+        """What a short part of a catalogue leaves out and costs; None where entries are all there
+        are.
+        """
+        return self.about.short_catalogue
 
     def for_query(self, query: int) -> tuple[Entry, ...]:
         """Return the entries that answer one query."""
@@ -575,6 +585,7 @@ class Explanations(HostOnly, Sequence[Entry]):
         `explanations-2.schema.json`.
         """
         asked, policy = Counter(entry.query for entry in self._entries), self.policy
+        short = self.short_catalogue
         return json.dumps(
             {
                 "schema_version": SCHEMA_VERSION,
@@ -586,6 +597,7 @@ class Explanations(HostOnly, Sequence[Entry]):
                     else {"least_pureness": policy.least_pureness}
                 ),
                 "columns": list(self.columns),
+                **({} if short is None else {"short_catalogue": short.to_dict()}),
                 "asked": [
                     {"query": query, "explanations": asked[query]} for query in sorted(asked)
                 ],
@@ -697,6 +709,11 @@ class Explanations(HostOnly, Sequence[Entry]):
             people=people,
             population=None if about.population is None else dict(about.population),
             environment=None if about.environment is None else dict(about.environment),
+            short_catalogue=(
+                None
+                if about.short_catalogue is None
+                else about.short_catalogue.to_log(self.generalized)
+            ),
             sample=None if about.sample is None else dict(about.sample),
         )
 

@@ -43,6 +43,7 @@ _SAID = ("outcome", "region", "released", "withheld")
 _ENTRY, _CATALOGUE = "entry", "catalogue"
 # Sections of a language that the page writes sentences with.
 _LANGUAGE_OF_PAGE = ("numbers", "dates", "values", "changes", "answers")
+_ROUNDED = 0.005 + 1e-9  # how much a figure with two decimals may be off
 _OWN = ("outcome", *_FIGURES, *_FLOORS, _ENTRY, _CATALOGUE)
 
 
@@ -51,17 +52,24 @@ def publish(entries: Iterable[Entry]) -> list[GeneralizedCounterfactual]:
 
     So the order says nothing else.
     """
-    distinct = {
-        order_key(entry.to_dict()): entry
-        for entry in entries
-        if isinstance(entry, GeneralizedCounterfactual)
-    }
-    published = []
-    for i, place in enumerate(sorted(distinct)):
-        entry = distinct[place]
-        # `replace` does not see the field telling, which is hidden from printers.
-        published.append(replace(entry, query=i, telling=entry.telling))
-    return published
+    return numbered(distinct_entries(entries).values())
+
+
+def distinct_entries(entries: Iterable[Entry]) -> dict[int, GeneralizedCounterfactual]:
+    """Return what `publish` does, in its order, by the position of each among all entries."""
+    position = dict[tuple[float, str], int]()
+    released = dict[int, GeneralizedCounterfactual]()
+    for i, entry in enumerate(entries):
+        if isinstance(entry, GeneralizedCounterfactual):
+            position[order_key(entry.to_dict())] = i
+            released[i] = entry
+    return {position[key]: released[position[key]] for key in sorted(position)}
+
+
+def numbered(entries: Iterable[GeneralizedCounterfactual]) -> list[GeneralizedCounterfactual]:
+    """Return entries with their positions as their numbers."""
+    # `replace` does not see the field telling, which is hidden from printers.
+    return [replace(entry, query=i, telling=entry.telling) for i, entry in enumerate(entries)]
 
 
 def order_key(entry: Mapping[str, Any]) -> tuple[float, str]:
@@ -81,6 +89,22 @@ def wrong_order(content: Mapping[str, Any]) -> Iterator[Finding]:
             yield Finding(f"explanation {i + 1}", "is the same entry as the one before it")
         elif order_key(entry) > order_key(next_entry):
             yield Finding(f"explanation {i + 1}", "is not in the order of a catalogue's entries")
+
+
+def wrong_short_catalogue(content: Mapping[str, Any]) -> Iterator[Finding]:
+    """Yield where the figures of a short catalogue contradict its entries, or each other."""
+    if "short_catalogue" not in content:
+        return
+    said = content["short_catalogue"]
+    if said["entries"] != len(content["explanations"]) or said["entries"] > said["of"]:
+        yield Finding("short_catalogue", "does not have as many entries as it says")
+    numbers = [rule["query"] for rule in said["rules"]]
+    if len(set(numbers)) < len(numbers) or max(numbers) >= said["entries"]:
+        yield Finding("short_catalogue.rules", "are not different entries of it")
+    if said["relative_cost"] > 1 + said["within"] + _ROUNDED:
+        yield Finding("short_catalogue.relative_cost", "is above what within allows")
+    if said["reached_by_rules"] > said["reached"]:
+        yield Finding("short_catalogue.reached_by_rules", "is above what all entries reach")
 
 
 def table_of(text: str) -> pd.DataFrame:
@@ -165,7 +189,8 @@ def catalogue_page(
     What the person enters stays in the page: it makes no request, and its content policy allows
     none. Near is what `KAnonymizer.explain` calls near, with the ranges of the published private
     values. The page does not contain the model, so an answer need not be true for the person: the
-    page states what was verified of the whole entry. It holds what `KAnonymizer.published` gives
+    page states what was verified of the whole entry. Of a short catalogue it shows the rules first.
+    It holds what `KAnonymizer.published` gives
     away, and for each numeric quasi-identifier the width of the table's range.
 
     Parameters
@@ -224,6 +249,7 @@ def catalogue_page(
         title=title or "What would have to be different?",
         data=data,
         count=len(entries),
+        rules=_rules_on_page(published),
         shares_values=policy.private_values == "shared",
         # In a data block, only "<" could end it or begin a comment.
         json=json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c"),
@@ -232,6 +258,20 @@ def catalogue_page(
         policy=f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; "
         "base-uri 'none'; form-action 'none'",
     )
+
+
+def _rules_on_page(published: Explanations) -> list[dict[str, str]]:
+    """Return the rules of a short catalogue as the page shows them; none of a whole catalogue."""
+    if published.short_catalogue is None:
+        return []
+    return [
+        {
+            "text": published.generalized[rule.query].message().lead,
+            "reached": f"{rule.reached:.0%}",
+            "distance": f"{rule.distance:.2f}",
+        }
+        for rule in published.short_catalogue.rules
+    ]
 
 
 def _hash(text: str) -> str:

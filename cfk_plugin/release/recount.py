@@ -37,7 +37,12 @@ from cfk_plugin.protection import BUILT_IN
 from cfk_plugin.protection.groups import Effort
 from cfk_plugin.release.anonymizer import KAnonymizer
 from cfk_plugin.release.editions import book_on_record, outcomes_of
-from cfk_plugin.release.publication import publish, wrong_order, wrong_table
+from cfk_plugin.release.publication import (
+    publish,
+    wrong_order,
+    wrong_short_catalogue,
+    wrong_table,
+)
 from cfk_plugin.release.released_file import (
     Finding,
     Released,
@@ -173,6 +178,7 @@ def _wrong_catalogue(
         yield Finding("kind", "is 'catalogue', and the policy's guarantee is another one")
         return
     yield from wrong_order(content)
+    yield from wrong_short_catalogue(content)
     if table is not None:
         yield from wrong_table(table, content, features)
 
@@ -194,7 +200,9 @@ def _of_regions(
     is_catalogue = content["kind"] == "catalogue" and policy.guarantee == "catalogue"
     again = _rerun_of(content, policy, judge, report) if rerun else None
     if again is not None and is_catalogue:
-        yield from again.wrong_catalogue(content["explanations"], report)
+        yield from again.wrong_catalogue(content, report)
+        if "short_catalogue" in content:
+            yield from again.wrong_size(content["short_catalogue"], report)
     known = {*BUILT_IN, *load_plugins().protectors(), "reciprocal", "catalogue"}
     labels = _labels(population, judge, outcome)
     for each, answer in zip(
@@ -678,12 +686,11 @@ class Rerun:
                 found.where, "its region with these private values is no entry of the catalogue"
             )
 
-    def wrong_catalogue(
-        self, entries: Sequence[Mapping[str, Any]], report: Recount
-    ) -> Iterator[Finding]:
+    def wrong_catalogue(self, content: Mapping[str, Any], report: Recount) -> Iterator[Finding]:
         """Yield how the entries of a file differ from those of the catalogue, built again."""
+        entries = content["explanations"]
         found = [_text_of(entry) for entry in entries]
-        expected = [_text_of(entry) for entry in self._published]
+        expected = self._expected_texts(content)
         if found == expected:
             return
         certificates = {
@@ -700,7 +707,8 @@ class Rerun:
                 names = _differing(entry["certificate"], certificates[said])
                 yield Finding(where, f"{', '.join(names)}: not as in the catalogue")
             seen.add(said)
-        missing = len(certificates.keys() - seen)
+        # A short catalogue lacks entries on purpose.
+        missing = 0 if "short_catalogue" in content else len(certificates.keys() - seen)
         if missing:
             yield Finding(
                 "explanations",
@@ -718,6 +726,22 @@ class Rerun:
                 " a ledger, give --previous or --ledger",
                 fails=False,
             )
+
+    def _expected_texts(self, content: Mapping[str, Any]) -> list[str]:
+        """Return the catalogue's entries as texts; of a short catalogue those that its file has."""
+        texts = [_text_of(entry) for entry in self._published]
+        if "short_catalogue" not in content:
+            return texts
+        in_file = {_text_of(entry) for entry in content["explanations"]}
+        return [text for text in texts if text in in_file]
+
+    def wrong_size(self, short_catalogue: Mapping[str, Any], report: Recount) -> Iterator[Finding]:
+        """Yield if a short catalogue was not made of as many entries as it says."""
+        report.unchecked.append("that a short catalogue has the entries that help the most")
+        if self._ledger_may_withhold:
+            report.unchecked.append("how many entries a short catalogue leaves out")
+        elif short_catalogue["of"] != len(self._published):
+            yield Finding("short_catalogue.of", "is not how many entries the catalogue has")
 
     @cached_property
     def _published(self) -> list[dict[str, Any]]:

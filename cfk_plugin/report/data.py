@@ -395,6 +395,32 @@ class ShownRelease(TypedDict):
     k: Amount
 
 
+class RuleLine(TypedDict):
+    """A rule of a published catalogue, in a sentence: the share of refused people for whom it is
+    true, and their mean distance to it.
+    """
+
+    text: str
+    reached: Number
+    distance: Number
+
+
+class PublishedRules(TypedDict):
+    """The rules of the short catalogue that was published last, as it states them.
+
+    `reached` is the share of refused people for whom an entry of the catalogue is true,
+    `reached_by_rules` the same of the rules; `relative_cost` is the mean distance to its entries,
+    relative to the whole catalogue of `of` entries.
+    """
+
+    entries: int
+    of: int
+    relative_cost: Number
+    reached: Number
+    reached_by_rules: Number
+    rules: tuple[RuleLine, ...]
+
+
 class Change(TypedDict):
     """Something that differs from an earlier report."""
 
@@ -442,6 +468,8 @@ class ReportData:
     definitions: Mapping[str, Definition]  # of every metric, check and figure in the report
     # the released region of median information loss; None where no region was released
     picture: ShownRelease | None
+    # None where no short catalogue was published
+    published_rules: PublishedRules | None
     schema_version: Literal[1] = 1
 
     @property
@@ -511,8 +539,9 @@ def json_schema() -> dict[str, Any]:
         **_adapter().json_schema(mode="serialization"),
         "title": "Privacy report of released explanations",
         "description": (
-            "What cfk report writes. Disclosure control has been applied: no value of an attribute,"
-            " no count of 1 to 10 people, and in the external edition no class size and no run."
+            "What cfk report writes. Disclosure control has been applied: no value of an attribute"
+            " but in the rules of a published catalogue, no count of 1 to 10 people, and in the"
+            " external edition no class size and no run."
         ),
     }
 

@@ -42,7 +42,7 @@ EXPLANATIONS = "cfk/explanations"
 """Folder of a run with its rows."""
 RECOUNT = "cfk/recount"
 """Folder of a run with what verification found; files of one name have the same rows."""
-DOCUMENTS = ("policy", "population", "environment", "frontier")
+DOCUMENTS = ("policy", "population", "environment", "frontier", "short_catalogue")
 """JSON files of a run, ``cfk/<name>.json``, beside its summary."""
 _REPORT = "cfk.report"  # tag
 

@@ -41,6 +41,7 @@ class RunEvidence:
     population: Mapping[str, Any] | None = None
     environment: Mapping[str, Any] | None = None
     frontier: Mapping[str, Any] | None = None
+    short_catalogue: Mapping[str, Any] | None = None  # published without all of its entries
     rows: pd.DataFrame | None = None
     prototype: Mapping[str, Any] | None = None
     audits: Sequence[Mapping[str, Any]] = ()

@@ -1,0 +1,104 @@
+"""The short part of a catalogue: few entries that serve refused people nearly as well as all.
+
+Costs are arrays of shape (n_people, n_entries): the distance of each refused person to each entry,
+infinite where the entry is no answer for that person. Entries are in the catalogue's order, which
+decides ties.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from cfk_plugin.protection.axes import Floats, Ints
+from cfk_plugin.protection.moves import TIE
+
+UNREACHED = 25.0
+"""What a person counts whom no chosen entry reaches, above the largest distance there is."""
+
+
+def short_part(costs: Floats, within: float) -> Ints:
+    """Return the entries of the short part in the catalogue's order; shape (n_chosen,).
+
+    The part reaches everybody whom the whole catalogue reaches, and the mean cost of these people
+    is at most ``1 + within`` times as high as with the whole catalogue. Entries are added greedily
+    until both hold. Then those are dropped without which both still hold.
+
+    Parameters
+    ----------
+    costs : array, shape (n_people, n_entries)
+        At least one is finite.
+    within : float
+        Share by which the mean cost may grow.
+    """
+    costs = _of_reached_people(costs)
+    most = (1 + within) * mean_cost(costs)
+    chosen = list[int]()
+    for entry in greedy_order(costs):
+        chosen.append(entry)
+        if _serves(costs[:, chosen], most):
+            break
+    return np.array(sorted(_without_unneeded(costs, chosen, most)), dtype=np.int64)
+
+
+def greedy_order(costs: Floats) -> Iterator[int]:
+    """Yield every entry once: each time the one that lowers the mean cost the most.
+
+    People whom no entry reaches yet count `UNREACHED`.
+    """
+    counted = _with_unreached(_of_reached_people(costs))
+    n_people, n_entries = counted.shape
+    cost_so_far = np.full(n_people, counted.max(initial=0.0))
+    is_left = np.ones(n_entries, dtype=bool)
+    for _ in range(n_entries):
+        totals = np.minimum(cost_so_far[:, None], counted).sum(axis=0)
+        totals[~is_left] = np.inf
+        entry = int(np.argmin(np.round(totals / TIE)))
+        is_left[entry] = False
+        cost_so_far = np.minimum(cost_so_far, counted[:, entry])
+        yield entry
+
+
+def mean_cost(costs: Floats) -> float:
+    """Return the mean cost of the people whom entries reach; each takes the nearest entry."""
+    return float(_of_reached_people(costs).min(axis=1).mean())
+
+
+def share_reached(costs: Floats) -> float:
+    """Return the share of people whom at least one entry reaches."""
+    return float(np.isfinite(costs).any(axis=1).mean())
+
+
+def _without_unneeded(costs: Floats, chosen: list[int], most: float) -> list[int]:
+    """Drop entries until none can be spared; each time the one that is missed the least.
+
+    Of equally unneeded entries the last one in the catalogue's order is dropped.
+    """
+    kept = sorted(chosen, reverse=True)
+    while len(kept) > 1:
+        totals = _with_unreached(costs[:, kept])
+        without = [np.delete(totals, i, axis=1).min(axis=1).sum() for i in range(len(kept))]
+        least_missed = int(np.argmin(np.round(np.array(without) / TIE)))
+        rest = kept[:least_missed] + kept[least_missed + 1 :]
+        if not _serves(costs[:, rest], most):
+            break
+        kept = rest
+    return kept
+
+
+def _serves(costs: Floats, most: float) -> bool:
+    """Return True if some entries reach everybody at no more than a mean cost."""
+    nearest = costs.min(axis=1)
+    return bool(np.isfinite(nearest).all() and nearest.mean() <= most + TIE)
+
+
+def _of_reached_people(costs: Floats) -> Floats:
+    return costs[np.isfinite(costs).any(axis=1)]
+
+
+def _with_unreached(costs: Floats) -> Floats:
+    """Replace infinite costs by a finite one that is larger than all others."""
+    is_finite = np.isfinite(costs)
+    largest = costs.max(initial=0.0, where=is_finite)
+    return np.where(is_finite, costs, largest + UNREACHED)
