@@ -362,7 +362,7 @@ class KAnonymizer(HostOnly):
         if facts is not None:
             call = replace(call, is_for_people=True, queries=facts.set_axis(query, axis=0))
         rules = self.rules_for(facts)
-        call = replace(call, decided=frozenset(rules))
+        call = replace(call, decided=frozenset(rules), rules=rules)
         with doing("protecting counterfactuals") if progress is None else heard(progress) as told:
             entries, findings = self.pipeline_.release(
                 frame,
@@ -437,7 +437,7 @@ class KAnonymizer(HostOnly):
         rules = rules_of(self.population_.encoder, features_to_vary, permitted_range)
         pipeline = replace(self.pipeline_, goal=self.goal_of_call(desired) or self.goal_)
         decided = decided_features(self.population_.schema.features, rules, features_to_vary)
-        call = replace(Request.of(queries, groups), decided=decided)
+        call = replace(Request.of(queries, groups), decided=decided, rules=rules)
         query = np.repeat(np.arange(len(frame)), whole_number("answers", answers))
         # so the ledger does not record it either
         if self.ledger is not None and not may_observe(len(query), track):
@@ -679,6 +679,7 @@ class KAnonymizer(HostOnly):
             sample=self.explainer_sample_,
             kind=kind,
             wording=self.population_.schema.wording,
+            encoder=self.population_.encoder,
         )
         settings = {"start": start} if self.policy_.guarantee == "catalogue" else {}
         result = Explanations(

@@ -272,7 +272,7 @@ class _Wrapped(HostOnly):
         if isinstance(batch, CounterfactualBatch) and batch.constraints != said:
             constraints = {**said, **batch.constraints}
             rules = self._rules(constraints)
-        call = replace(call, decided=self._decided(constraints, rules))
+        call = replace(call, decided=self._decided(constraints, rules), rules=rules)
         return self._release(batch, select(frame, features), call, rules, progress)
 
     def _decided(self, constraints: Mapping[str, Any], rules: Rules) -> frozenset[str]:
@@ -311,6 +311,7 @@ class _Wrapped(HostOnly):
             Request.of(queries, self.groups),
             started=started,
             decided=self._decided(constraints, rules),
+            rules=rules,
         )
         explanations = self._release(batch, queries, call, rules)
         with quiet(
