@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from functools import cache
 from itertools import product
+from pathlib import Path
 from typing import Any
 
+import joblib
 import numpy as np
 import pandas as pd
 import pytest
+from typer.testing import CliRunner
 
 from cfk_plugin import (
     DPPrototypes,
@@ -20,6 +24,7 @@ from cfk_plugin import (
     Schema,
     protect,
 )
+from cfk_plugin.cli import app
 from cfk_plugin.data.region import Interval
 from cfk_plugin.errors import InputError, ModelError
 from cfk_plugin.release.still_true import StillTrue
@@ -34,7 +39,7 @@ def people(n: int = 300, seed: int = 0) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "age": random.integers(20, 60, n),
-            "zip": random.choice(["2000", "2018", "9000"], n),
+            "zip": random.choice(["A", "B", "C"], n),
             "school": random.choice(LEVELS, n),
             "pay": random.integers(0, 100, n).astype(float),
             "job": random.choice(["a", "b"], n),
@@ -50,7 +55,7 @@ class Bank:
 
     def predict(self, rows: pd.DataFrame) -> Any:
         school = rows["school"].map({level: 6 * i for i, level in enumerate(LEVELS)}).astype(float)
-        score = rows["pay"] + rows["age"] + school - 9 * (rows["zip"] == "9000")
+        score = rows["pay"] + rows["age"] + school - 9 * (rows["zip"] == "C")
         return np.where(score >= self.limit, "yes", "no")
 
 
@@ -313,3 +318,103 @@ def test_the_figure_is_one_plain_sentence() -> None:
     assert str(found) == sentence
     assert sentence in found._repr_html_()
     assert found.to_dict()["share"] == pytest.approx(212 / 220)
+
+
+# --- cfk verify -----------------------------------------------------------------------------------
+
+
+def cfk(command: str, code: int) -> str:
+    result = CliRunner().invoke(app, command.split())
+    assert result.exit_code == code, result.output
+    return result.output
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with answers, a catalogue and models, as a user of the commands has them."""
+    folder = tmp_path_factory.mktemp("made")
+    TABLE.to_csv(folder / "train.csv", index=False)
+    REFUSED.to_csv(folder / "queries.csv", index=False)
+    roles = {
+        "quasi_identifiers": list(QUASI),
+        "ordinal": {"school": LEVELS},
+        "monotone": {"school": "increase"},
+    }
+    (folder / "schema.json").write_text(json.dumps(roles), encoding="utf-8")
+    for limit in (95, 97, 110):
+        joblib.dump(Bank(limit), folder / f"{limit}.joblib")
+    answers = catalogue().explain(REFUSED)
+    (folder / "answers.json").write_text(answers.to_json(), encoding="utf-8")
+    (folder / "catalogue.json").write_text(catalogue().published().to_json(), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def folder(made: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(made)
+    return made
+
+
+VERIFY = "verify {} train.csv -s schema.json -d yes"
+
+
+@pytest.mark.usefixtures("folder")
+def test_the_command_counts_answers_as_the_method_does() -> None:
+    options = f"{VERIFY.format('answers.json')} --queries queries.csv --json"
+    explanations = catalogue().explain(REFUSED)
+    for limit, code in ((95, 0), (97, 1)):
+        told = json.loads(cfk(f"{options} -m {limit}.joblib", code))
+        expected = explanations.still_true(Bank(limit), REFUSED)
+        assert told["still_true"] == {
+            "answers": expected.answers,
+            "still_true": expected.still_true,
+            "share": expected.share,
+            "broken": list(expected.broken),
+            "queries": list(expected.queries),
+        }
+        refused = [each["where"] for each in told["findings"] if "not true" in each["problem"]]
+        assert refused == [f"explanation {position}" for position in expected.broken]
+        assert told["verdict"] == ("fail" if code else "pass")
+    assert "that --queries are those that were answered, in this order" in told["not_checked"]
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_catalogue_needs_no_queries() -> None:
+    published = catalogue().published()
+    for limit, code in ((95, 0), (110, 1)):
+        told = cfk(f"{VERIFY.format('catalogue.json')} -m {limit}.joblib", code)
+        assert f"\n{published.still_true(Bank(limit))}\n" in told
+
+
+@pytest.mark.usefixtures("folder")
+def test_without_queries_the_command_says_that_nobody_asked() -> None:
+    told = cfk(f"{VERIFY.format('answers.json')} -m 95.joblib", 0)
+    assert "not checked: that answers are true for the model (--queries)" in told
+    assert "still true" not in told
+    assert "--queries needs --model" in cfk(
+        f"{VERIFY.format('answers.json')} --queries queries.csv", 2
+    )
+
+
+@pytest.mark.usefixtures("folder")
+def test_other_queries_than_those_that_were_answered_are_refused(folder: Path) -> None:
+    options = f"{VERIFY.format('answers.json')} -m 95.joblib --queries other.csv"
+    REFUSED.head(2).to_csv(folder / "other.csv", index=False)
+    assert "give all that were asked about" in cfk(options, 2)
+    REFUSED.assign(school="high").to_csv(folder / "other.csv", index=False)
+    assert "would change school" in cfk(options, 2)
+    REFUSED.drop(columns="job").to_csv(folder / "other.csv", index=False)
+    assert "missing columns" in cfk(options, 2)
+
+
+@pytest.mark.usefixtures("folder")
+def test_what_a_guarantee_does_not_promise_is_looked_at_by_a_person(folder: Path) -> None:
+    """Reciprocal answers are not asked about for the person, so a false one is no wrong file."""
+    given = TABLE[OLD.predict(TABLE) == "yes"].head(len(REFUSED)).reset_index(drop=True)
+    factuals = REFUSED.head(len(given))
+    explanations = fitted("reciprocal").transform(given.head(len(factuals)), factuals)
+    (folder / "reciprocal.json").write_text(explanations.to_json(), encoding="utf-8")
+    assert explanations.still_true(OLD, factuals).broken
+    options = f"{VERIFY.format('reciprocal.json')} -m 95.joblib --queries queries.csv"
+    told = cfk(options, 3)
+    assert str(explanations.still_true(OLD, factuals)) in told
