@@ -238,6 +238,18 @@ def test_a_protected_explainer_gives_answers_that_can_be_asked_about() -> None:
     assert list(found.broken) == broken_by_hand(explanations, Bank(97), REFUSED)
 
 
+def test_a_sealed_catalogue_counts_the_same(tmp_path: Path) -> None:
+    catalogue().seal(tmp_path / "catalogue.cfk")
+    population = Population.open(tmp_path / "catalogue.cfk", key=b"the key of these tests")
+    sealed = KAnonymizer().fit(population, OLD, "yes")
+    for limit in (95, 97, 110):
+        new = Bank(limit)
+        found = sealed.explain(REFUSED).still_true(new, REFUSED)
+        assert found == catalogue().explain(REFUSED).still_true(new, REFUSED)
+        entries = sealed.published().still_true(new)
+        assert entries == catalogue().published().still_true(new)
+
+
 def test_prototypes_are_asked_about_as_they_are() -> None:
     pytest.importorskip("opendp")
     table = TABLE[["age", "pay"]]
