@@ -326,6 +326,7 @@ def catalogue(
     "cfk verify released.json train.csv -s schema.json --desired low\n"
     "cfk verify released.json train.csv -s schema.json --key release.key.pub\n"
     "cfk verify released.json train.csv -s schema.json -m model.joblib --desired low --rerun\n"
+    "cfk verify released.json train.csv -s schema.json -m new.joblib --queries queries.csv\n"
     "cfk verify released.json --key release.key.pub",
 )
 def verify(  # noqa: C901 - one check after the other
@@ -343,7 +344,16 @@ def verify(  # noqa: C901 - one check after the other
     ] = None,
     k: opt.K = None,
     model: Annotated[
-        str | None, typer.Option("--model", "-m", help="As for protect, to recount pureness.")
+        str | None,
+        typer.Option(
+            "--model",
+            "-m",
+            help="As for protect, or a newer one: recounts pureness, and which answers are true.",
+        ),
+    ] = None,
+    queries: Annotated[
+        Path | None,
+        typer.Option(help="With --model: the instances that were answered, in their order."),
     ] = None,
     desired: opt.Desired = "opposite",
     threshold: opt.Threshold = None,
@@ -353,8 +363,15 @@ def verify(  # noqa: C901 - one check after the other
     effort: opt.Effort = "balanced",
     previous: opt.Previous = None,
     ledger: opt.Ledger = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="JSON on stdout, with all that was found.")
+    ] = False,
 ) -> int:
     """Check released explanations: form, signature, people, values, and what the certificates say.
+
+    With the model it counts the answers that are still true: those whose person would get the
+    outcome. A catalogue needs no queries for that. An answer that is not true fails if its
+    guarantee promises that it is.
 
     Exit code 0 when nothing is wrong, 1 when the file must not be relied on, 3 when a person has to
     look: nothing was released, the table is another one, or it holds prototypes, which cannot be
@@ -376,7 +393,7 @@ def verify(  # noqa: C901 - one check after the other
     from cfk_plugin.records.ledger import Ledger
     from cfk_plugin.release import signing
     from cfk_plugin.release.recount import Judge, examine
-    from cfk_plugin.release.released_file import require_version
+    from cfk_plugin.release.released_file import require_answered, require_version
 
     if k is not None and k < 2:
         raise PolicyError(f"k must be a whole number >= 2, got {k}")
@@ -388,6 +405,8 @@ def verify(  # noqa: C901 - one check after the other
         )
     if train is None and (model is not None or k is not None):
         raise InputError("--model and --k need the training rows and --schema")
+    if queries is not None and model is None:
+        raise InputError("--queries needs --model, which says whether answers are true for them")
     if not rerun and (previous is not None or ledger is not None):
         raise InputError("--previous and --ledger say what --rerun needs; give that as well")
     if signature is not None and key is None:
@@ -401,7 +420,10 @@ def verify(  # noqa: C901 - one check after the other
     try:
         content = read_bytes(released) if key is None else signing.verify(released, key, signature)
     except WrongSignatureError as error:
-        say(f"[bold]fail[/]: {escape(str(error))}", markup=True)
+        if as_json:
+            _write_json({"verdict": "fail", "signature": str(error)})
+        else:
+            say(f"[bold]fail[/]: {escape(str(error))}", markup=True)
         return 1
     read = read_released(content, released)
     said = read.content
@@ -421,6 +443,9 @@ def verify(  # noqa: C901 - one check after the other
                 cast("Effort", effort),
                 _previous(previous),
             )
+    answered = None
+    if queries is not None and population is not None:
+        answered = require_answered(said, read_table(queries), population)
     with Ledger(ledger) if ledger else nullcontext() as book:
         found = examine(
             said,
@@ -432,9 +457,13 @@ def verify(  # noqa: C901 - one check after the other
             rerun=rerun,
             signed=key is not None,
             table=read.table,
+            queries=answered,
         )
     found.unchecked += read.not_checked
-    _show_recount(found, said, population)
+    if as_json:
+        _write_json(_plain_recount(found))
+    else:
+        _show_recount(found, said, population)
     return opt.EXIT[found.verdict]
 
 
@@ -481,10 +510,42 @@ def _show_recount(
     if found.counts:
         said.append(f"at least {min(found.counts)} in a region")
     say(f"[bold]{found.verdict}[/]: {', '.join(said)}", markup=True)
+    if found.still_true is not None:
+        say(f"{found.still_true}")
     if found.not_stopped:
         say(f"not stopped: {', '.join(found.not_stopped)}")
     for what in found.unchecked:
         say(f"not checked: {what}")
+
+
+def _plain_recount(found: Recount) -> dict[str, Any]:
+    """Return what was found, as JSON holds it."""
+    still_true = None
+    if found.still_true is not None:
+        still_true = {
+            "answers": found.still_true.answers,
+            "still_true": found.still_true.still_true,
+            "share": found.still_true.share,
+            "broken": list(found.still_true.broken),
+            "queries": list(found.still_true.queries),
+        }
+    return {
+        "verdict": found.verdict,
+        "findings": [
+            {"where": each.where, "problem": each.problem, "fails": each.fails}
+            for each in found.findings
+        ],
+        "still_true": still_true,
+        "fewest_people": min(found.counts, default=None),
+        "not_stopped": found.not_stopped,
+        "not_checked": found.unchecked,
+    }
+
+
+def _write_json(content: Mapping[str, Any]) -> None:
+    import json
+
+    console().file.write(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
 
 
 @command("sign", "cfk sign --new-key release.key\ncfk sign released.json --key release.key")

@@ -144,6 +144,10 @@ class _AskedAlong(NamedTuple):
         return np.asarray(predictions.labels[self.n_start :][self.query_of])
 
 
+# Of entries that are not moved, the distance alone counts.
+_AS_THEY_ARE = SearchOptions(change_cost=0.0, rounding=False, both_orders=False)
+
+
 class _Asked(NamedTuple):
     """Who asks, what may change, and where the search starts: at the query, or at an explainer's
     counterfactual.
@@ -367,7 +371,7 @@ def distances_if_true(
     distances = regions[:, catalogue.group_at[entries]] + parts[:, entries]
     query, place = np.nonzero(np.isfinite(distances))
     pairs = Pairs(query, entries[place], entries[place], distances[query, place])
-    asked = _Asked(limits, None, queries)
+    asked = _Asked(limits, None, queries, _AS_THEY_ARE, 0.0)
     pools = Pools(catalogue, queries, queries)
 
     def nearest_rows(at: Ints) -> pd.DataFrame:

@@ -425,7 +425,7 @@ class KAnonymizer(HostOnly):
         if limit is not None and facts is None:
             raise InputError("max_changes counts what a person changes; give the factuals as well")
         decided = decided_features(self.population_.schema.features, rules)
-        call = replace(call, decided=decided)
+        call = replace(call, decided=decided, rules=rules)
         with doing("protecting counterfactuals") if progress is None else heard(progress) as told:
             entries, findings = self.pipeline_.release(
                 frame,
@@ -508,7 +508,7 @@ class KAnonymizer(HostOnly):
         limit = most_changes(max_changes)
         pipeline = replace(self.pipeline_, goal=self.goal_of_call(desired) or self.goal_)
         decided = decided_features(self.population_.schema.features, rules, features_to_vary)
-        call = replace(Request.of(queries, groups), decided=decided)
+        call = replace(Request.of(queries, groups), decided=decided, rules=rules)
         query = np.repeat(np.arange(len(frame)), whole_number("answers", answers))
         # so the ledger does not record it either
         if self.ledger is not None and not may_observe(len(query), track):
@@ -782,6 +782,7 @@ class KAnonymizer(HostOnly):
             kind=kind,
             short_catalogue=short_catalogue,
             wording=self.population_.schema.wording,
+            encoder=self.population_.encoder,
         )
         settings = {"start": start} if self.policy_.guarantee == "catalogue" else {}
         result = Explanations(

@@ -301,7 +301,7 @@ class _Wrapped(HostOnly):
         if isinstance(batch, CounterfactualBatch) and batch.constraints != said:
             constraints = {**said, **batch.constraints}
             rules = self._rules(constraints)
-        call = replace(call, decided=self._decided(constraints, rules))
+        call = replace(call, decided=self._decided(constraints, rules), rules=rules)
         asked = select(frame, features)
         return self._release(batch, asked, call, rules, max_changes, progress)
 
@@ -343,6 +343,7 @@ class _Wrapped(HostOnly):
             Request.of(queries, self.groups),
             started=started,
             decided=self._decided(constraints, rules),
+            rules=rules,
         )
         explanations = self._release(batch, queries, call, rules, max_changes)
         with quiet(

@@ -17,8 +17,9 @@ import numpy as np
 import pandas as pd
 from markupsafe import Markup
 
+from cfk_plugin.data.constraints import Rules
 from cfk_plugin.data.display import card, marked, number, table
-from cfk_plugin.data.intake import require_features
+from cfk_plugin.data.intake import Encoder, require_features
 from cfk_plugin.data.policy import ALREADY_DESIRED
 from cfk_plugin.data.region import (
     Interval,
@@ -47,6 +48,14 @@ from cfk_plugin.release.results import (
     Withheld,
 )
 from cfk_plugin.release.short_catalogue import ShortCatalogue
+from cfk_plugin.release.still_true import (
+    NewModel,
+    StillTrue,
+    answers_of,
+    rows_asked_for,
+    still_true_at,
+    still_true_within,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -79,6 +88,7 @@ class Request:
     queries: pd.DataFrame | None = None
     # features of which the schema or the call says how they may change
     decided: frozenset[str] = frozenset()
+    rules: Rules = field(default_factory=dict)  # how they may change
 
     @classmethod
     def of(cls, queries: pd.DataFrame, attribute: str | None) -> Request:
@@ -135,13 +145,21 @@ class ResultContext:
     # per entry, the features whose released value is the query's own; no run logs them
     own: tuple[frozenset[str], ...] = ()
     wording: Wording = field(default_factory=Wording)
+    # reads queries in the population's terms; None for prototypes. It knows values of columns, and
+    # no row.
+    encoder: Encoder | None = None
+    rules: Rules = field(
+        default_factory=dict
+    )  # how features may change, by the schema and the call
 
     def of_call(self, call: Request, entries: Sequence[Entry]) -> Self:
         """Add what is known of a call that these entries answer."""
         queries = [entry.query for entry in entries]
         seconds = (time.perf_counter() - call.started) / max(len(queries), 1)
         own = own_values(entries, call.queries)
-        timed = replace(self, seconds=seconds, is_for_people=call.is_for_people, own=own)
+        timed = replace(
+            self, seconds=seconds, is_for_people=call.is_for_people, own=own, rules=call.rules
+        )
         return (
             timed if call.attribute is None else timed.grouped(call.attribute, call.labels, queries)
         )
@@ -659,6 +677,83 @@ class Explanations(HostOnly, Sequence[Entry]):
             "delta": None if proven is None else proven.delta,
         }
         return ExplanationSummary(summary)
+
+    def still_true(
+        self,
+        model: Any,
+        queries: pd.DataFrame | None = None,
+        *,
+        desired: Any = None,
+        threshold: float | None = None,
+    ) -> StillTrue:
+        """Count the answers that are still true for another model, such as one trained again.
+
+        An answer is still true if the model gives the outcome it was made for to the person who
+        did what it says: who moved to the permitted point of the region that is nearest to the
+        query, with the private values that were released. An entry of a published catalogue is
+        still true if, of the value combinations of its region, at least the policy's least
+        pureness get the outcome. The model's own outcome decides, without any margin. What was
+        withheld is not counted.
+
+        Judge survival with models that did not choose the answers. A model that did says nothing
+        of the next one.
+
+        Parameters
+        ----------
+        model : estimator, callable or pyfunc
+            As for `protect`.
+        queries : DataFrame, shape (n, n_features or more), optional
+            The instances that were explained, in the same order. They are not kept, so give them
+            again; a published catalogue and prototypes need none.
+        desired : label, set, range or callable, optional
+            The outcome that the answers were made for. It is needed only where they do not say:
+            if a function decided, and for prototypes made for ``"opposite"``.
+        threshold : float, optional
+            As for `protect`, for a model that returns probabilities.
+
+        Returns
+        -------
+        StillTrue
+
+        Raises
+        ------
+        InputError
+            If queries are needed and missing, or lack features, or an outcome is not known.
+        ModelError
+            If the model cannot be asked about these features, or has no such outcome.
+
+        Examples
+        --------
+        >>> from cfk_plugin import PrivacyPolicy
+        >>> nothing = Explanations([], policy=PrivacyPolicy(), columns=["age"])
+        >>> nothing.still_true(lambda rows: rows["age"] > 30).answers
+        0
+        """
+        answers = answers_of(self._entries)
+        judge = NewModel(model, threshold, self.columns, answers, desired)
+        if isinstance(self.policy, PrototypePolicy):
+            rows = [answer.values for answer in answers]
+            table = pd.DataFrame(rows, columns=list(self.columns))
+            return still_true_at(table, answers, self.policy, judge)
+        if not answers:
+            return still_true_at(pd.DataFrame(), answers, self.policy, judge)
+        encoder = self.about.encoder
+        if encoder is None:
+            raise InputError(
+                "these explanations were made by hand and do not know the population's values; ask"
+                " those that an explainer or an anonymizer returned"
+            )
+        if self.about.kind == "catalogue":
+            floor = self.policy.least_pureness
+            return still_true_within(encoder, answers, self.policy, floor, judge)
+        if queries is None:
+            raise InputError(
+                "explanations do not keep what was asked: give queries=, the instances that were"
+                " explained, in the same order"
+            )
+        self.asked(queries)
+        points = rows_asked_for(answers, queries, encoder, self.about.rules)
+        return still_true_at(points, answers, self.policy, judge)
 
     def to_record(self) -> RunRecord:
         """Return what is logged of them, as plain values."""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from cfk_plugin.data.constraints import rules_of
 from cfk_plugin.data.model import Goal, Grid, LabelModel, rows_for_cells
 from cfk_plugin.data.policy import (
     MIN_LIFT,
@@ -28,6 +29,7 @@ from cfk_plugin.data.policy import (
 )
 from cfk_plugin.data.region import Interval, to_text
 from cfk_plugin.data.values import to_number
+from cfk_plugin.errors import ModelError
 from cfk_plugin.metrics.information import ncp
 from cfk_plugin.metrics.intervals import clopper_pearson
 from cfk_plugin.metrics.risk import SensitiveFigures
@@ -46,13 +48,23 @@ from cfk_plugin.release.publication import (
 from cfk_plugin.release.released_file import (
     Finding,
     Released,
+    answers_in_file,
     floor_of,
     inconsistent,
     policy_of,
+    prototypes_in_file,
     read,
     unfit,
     wrong_columns,
     wrong_prototypes,
+)
+from cfk_plugin.release.still_true import (
+    NewModel,
+    ReleasedAnswer,
+    StillTrue,
+    counted_true,
+    rows_asked_for,
+    still_true_at,
 )
 from cfk_plugin.release.verification import Verifier
 
@@ -82,6 +94,7 @@ class Recount:
     unchecked: list[str] = field(default_factory=list)
     counts: list[int] = field(default_factory=list)
     not_stopped: list[str] = field(default_factory=list)  # attacks, by the certificates
+    still_true: StillTrue | None = None  # of the answers, by the model; None if nobody asked it
 
     @property
     def verdict(self) -> str:
@@ -102,13 +115,15 @@ def examine(
     rerun: bool = False,
     signed: bool = False,
     table: pd.DataFrame | None = None,
+    queries: pd.DataFrame | None = None,
 ) -> Recount:
     """Check form, consistency, counts and, if given, the model's outcomes; stop where nothing can
     be read.
 
     Without `k`, that of the policy holds; `outcome` names the desired one, `agreed` is the policy
     that the file must have been made under, `rerun` builds the guarantee's regions again, and
-    `signed` is only reported. `table` is what a catalogue's content was read from.
+    `signed` is only reported. `table` is what a catalogue's content was read from. With `queries`,
+    the instances that were answered, the model says which answers are still true.
     """
     report = Recount(unfit(content, () if population is None else population.schema.features))
     if report.findings:
@@ -146,14 +161,7 @@ def examine(
         return report
     report.findings += wrong_columns(content, population)
     if not isinstance(policy, PrivacyPolicy):
-        report.findings += wrong_prototypes(content, population)
-        no_count = (
-            "hold prototypes, which no people can be counted for: epsilon is of the way they were"
-            " made"
-        )
-        report.findings.append(
-            Finding("explanations", f"{no_count}; see cfk audit epsilon", fails=False)
-        )
+        report.findings += _of_prototypes(content, population, policy, judge, report)
         return report
     is_contradictory = any(finding.fails for finding in report.findings)
     if rerun and is_contradictory:
@@ -162,6 +170,7 @@ def examine(
         "k": k,
         "outcome": outcome,
         "rerun": rerun and not is_contradictory,
+        "queries": queries,
     }
     report.findings += _of_regions(content, population, policy, judge, report, **options)
     return report
@@ -183,6 +192,24 @@ def _wrong_catalogue(
         yield from wrong_table(table, content, features)
 
 
+def _of_prototypes(
+    content: Mapping[str, Any],
+    population: Population,
+    policy: Policy,
+    judge: Judge | None,
+    report: Recount,
+) -> Iterator[Finding]:
+    wrong = list(wrong_prototypes(content, population))
+    yield from wrong
+    if judge is not None and not wrong:
+        report.still_true = judge.true_prototypes(content, policy, report)
+        yield from _not_true(report.still_true, policy)
+    no_count = (
+        "hold prototypes, which no people can be counted for: epsilon is of the way they were made"
+    )
+    yield Finding("explanations", f"{no_count}; see cfk audit epsilon", fails=False)
+
+
 def _of_regions(
     content: Mapping[str, Any],
     population: Population,
@@ -193,6 +220,7 @@ def _of_regions(
     k: int | None,
     outcome: str | None,
     rerun: bool,
+    queries: pd.DataFrame | None,
 ) -> Iterator[Finding]:
     found, wrong = read(content, population, policy)
     yield from wrong
@@ -200,11 +228,11 @@ def _of_regions(
     is_catalogue = content["kind"] == "catalogue" and policy.guarantee == "catalogue"
     again = _rerun_of(content, policy, judge, report) if rerun else None
     if again is not None and is_catalogue:
-        yield from again.wrong_catalogue(content, report)
-        if "short_catalogue" in content:
-            yield from again.wrong_size(content["short_catalogue"], report)
+        yield from again.wrong_publication(content, report)
     known = {*BUILT_IN, *load_plugins().protectors(), "reciprocal", "catalogue"}
     labels = _labels(population, judge, outcome)
+    floor = floor_of(content)
+    impure: list[Released] = []  # by the model
     for each, answer in zip(
         found, repeat(None) if judge is None else judge.asked(found), strict=judge is not None
     ):
@@ -222,17 +250,53 @@ def _of_regions(
                 each.where, "is about another population, or was made with another key", fails=False
             )
         yield from _wrong_outcome(each, labels, judge)
-        if judge is not None and answer is not None and answer.size:
-            yield from judge.wrong_pureness(each, answer)
-            yield from judge.too_few(each, answer, policy, k)
-        elif judge is not None:
-            report.unchecked.append(
-                f"pureness of {each.where}: the table has no number in a released bin"
-            )
+        if judge is not None and answer is not None:
+            yield from _wrong_for_model(each, answer, policy, k, judge, report)
+            if answer.share < floor:
+                impure.append(each)
         if again is not None and not is_catalogue:
             yield from again.wrong(each)
+    if judge is not None:
+        report.still_true = (
+            judge.true_entries(found, impure, policy)
+            if is_catalogue
+            else judge.true_answers(found, queries, policy, report)
+        )
+    yield from _not_true(report.still_true, policy)
     if not population.has_key:
         report.unchecked.append("that this is the population of the certificates (set CFK_KEY)")
+
+
+def _wrong_for_model(
+    found: Released,
+    answer: _ModelSays,
+    policy: PrivacyPolicy,
+    k: int | None,
+    judge: Judge,
+    report: Recount,
+) -> Iterator[Finding]:
+    """Yield what the model contradicts of a certificate."""
+    if not answer.size:
+        report.unchecked.append(
+            f"pureness of {found.where}: the table has no number in a released bin"
+        )
+        return
+    yield from judge.wrong_pureness(found, answer)
+    yield from judge.too_few(found, answer, policy, k)
+
+
+def _not_true(found: StillTrue | None, policy: Policy) -> Iterator[Finding]:
+    """Yield the answers that the model refuses.
+
+    Only a catalogue and prototypes promise that an answer is true for the person who asked.
+    """
+    is_promised = not isinstance(policy, PrivacyPolicy) or policy.guarantee == "catalogue"
+    for position in () if found is None else found.broken:
+        yield Finding(
+            f"explanation {position}",
+            "is not true for this model: it does not give the outcome",
+            fails=is_promised,
+        )
 
 
 def _rerun_of(
@@ -482,6 +546,11 @@ class _ModelSays(NamedTuple):
     good: list[NDArray[np.bool_]]
     consistent: list[NDArray[np.bool_]]  # the same per row inside, with the released private values
 
+    @property
+    def share(self) -> float:
+        """Share of the combinations that have the outcome, the largest that it may be."""
+        return max((float(good.mean()) for good in self.good if len(good)), default=0.0)
+
 
 @dataclass(frozen=True)
 class Judge:
@@ -603,6 +672,60 @@ class Judge:
             if (most := max((people(found.rows[good]) for good in possible), default=0)) < least:
                 yield Finding(found.where, f"{most} people {what}, fewer than {least}")
 
+    def true_entries(
+        self, found: Sequence[Released], impure: Sequence[Released], policy: Policy
+    ) -> StillTrue:
+        """Count the entries of a catalogue that are true for the model: all that are not impure."""
+        return counted_true(answers_in_file(found), answers_in_file(impure), policy)
+
+    def true_answers(
+        self,
+        found: Sequence[Released],
+        queries: pd.DataFrame | None,
+        policy: Policy,
+        report: Recount,
+    ) -> StillTrue | None:
+        """Count the answers to queries that are true for the model; None where that cannot be."""
+        if queries is None:
+            report.unchecked.append("that answers are true for the model (--queries)")
+            return None
+        answers = answers_in_file(found)
+        judge = self._new_model(answers, report)
+        if judge is None:
+            return None
+        report.unchecked.append("that --queries are those that were answered, in this order")
+        encoder = self.population.encoder
+        rows = rows_asked_for(answers, queries, encoder, rules_of(encoder))
+        return still_true_at(rows, answers, policy, judge)
+
+    def true_prototypes(
+        self, content: Mapping[str, Any], policy: Policy, report: Recount
+    ) -> StillTrue | None:
+        """Count the prototypes that are true for the model; None where that cannot be."""
+        answers = prototypes_in_file(content)
+        judge = self._new_model(answers, report)
+        if judge is None:
+            return None
+        values = pd.DataFrame([answer.values for answer in answers], dtype=object)
+        rows = self.population.conform(values)
+        return still_true_at(rows, answers, policy, judge)
+
+    def _new_model(self, answers: Sequence[ReleasedAnswer], report: Recount) -> NewModel | None:
+        """Return what asks the model about answers; None if there is none, or no known outcome."""
+        is_opposite = Goal(self.desired).is_opposite
+        if is_opposite and any(answer.outcome.desired is None for answer in answers):
+            report.unchecked.append("that answers are true for the model (--desired)")
+            return None
+        if not answers:
+            return None
+        desired = None if is_opposite else self.desired
+        features = self.population.schema.features
+        try:
+            return NewModel(self.model, None, features, answers, desired)
+        except ModelError:  # whose text may quote an outcome of the file
+            report.unchecked.append("that answers are true for the model, which lacks an outcome")
+            return None
+
     @cached_property
     def own(self) -> NDArray[Any]:
         """What the model says of every row of the table."""
@@ -685,6 +808,12 @@ class Rerun:
             yield Finding(
                 found.where, "its region with these private values is no entry of the catalogue"
             )
+
+    def wrong_publication(self, content: Mapping[str, Any], report: Recount) -> Iterator[Finding]:
+        """Yield how a published catalogue, or the short part of one, differs from this one."""
+        yield from self.wrong_catalogue(content, report)
+        if "short_catalogue" in content:
+            yield from self.wrong_size(content["short_catalogue"], report)
 
     def wrong_catalogue(self, content: Mapping[str, Any], report: Recount) -> Iterator[Finding]:
         """Yield how the entries of a file differ from those of the catalogue, built again."""

@@ -12,15 +12,18 @@ import numpy as np
 
 from cfk_plugin.data.domain import UNKNOWN, Domain, bin_codes, bin_part
 from cfk_plugin.data.formats import faults
+from cfk_plugin.data.intake import require_features
 from cfk_plugin.data.margin import CHOSEN_MARGINS
-from cfk_plugin.data.policy import NOT_STOPPED, PrivacyPolicy
-from cfk_plugin.data.region import Region, json_value, part_from_dict, to_text
+from cfk_plugin.data.policy import NOT_STOPPED, Outcome, PrivacyPolicy
+from cfk_plugin.data.region import Interval, Region, json_value, part_from_dict, to_text
 from cfk_plugin.data.values import to_number
 from cfk_plugin.errors import InputError, PolicyError, quiet
 from cfk_plugin.release.explanations import SCHEMA_VERSION
 from cfk_plugin.release.results import Policy, PrototypeCertificate, PrototypePolicy
+from cfk_plugin.release.still_true import ReleasedAnswer
 
 if TYPE_CHECKING:
+    import pandas as pd
     from numpy.typing import NDArray
 
     from cfk_plugin.data.population import Population
@@ -225,7 +228,7 @@ def _of_prototype(said: Mapping[str, Any], policy: PrototypePolicy) -> dict[str,
 class Released:
     """One released region of a file, read and ready to be counted."""
 
-    where: str
+    position: int  # among all entries
     entry: Mapping[str, Any]  # as in the file
     region: Region
     rows: NDArray[np.int64]  # of the population, inside
@@ -234,8 +237,13 @@ class Released:
     axes: Mapping[str, NDArray[np.int32]]
     exact: Mapping[str, Any]  # private attributes that are released exactly
 
+    @property
+    def where(self) -> str:
+        """How findings name it."""
+        return f"explanation {self.position}"
+
     @classmethod
-    def of(cls, where: str, entry: Mapping[str, Any], population: Population) -> Released:
+    def of(cls, position: int, entry: Mapping[str, Any], population: Population) -> Released:
         """Read an entry that has no faults."""
         region = Region(
             {n: part_from_dict(entry["region"][n]) for n in population.schema.quasi_identifiers}
@@ -244,7 +252,7 @@ class Released:
         exact = {
             name: value for name, value in entry["released"].items() if not isinstance(value, dict)
         }
-        return cls(where, entry, region, population.members(region), axes, exact)
+        return cls(position, entry, region, population.members(region), axes, exact)
 
 
 def read(
@@ -264,8 +272,59 @@ def read(
         ]
         wrong += [Finding(where, fault) for fault in faults]
         if not faults:
-            found.append(Released.of(where, entry, population))
+            found.append(Released.of(i, entry, population))
     return found, wrong
+
+
+def answers_in_file(found: Sequence[Released]) -> list[ReleasedAnswer]:
+    """Return what the released regions of a file tell people to do."""
+    answers = []
+    for each in found:
+        values = {}
+        for name, value in each.entry["released"].items():
+            is_bin = isinstance(value, dict)
+            values[name] = Interval(value["low"], value["high"]) if is_bin else value
+        answers.append(
+            ReleasedAnswer(
+                position=each.position,
+                query=each.entry["query"],
+                region=each.region.parts,
+                values=values,
+                withheld=tuple(each.entry["withheld"]),
+                outcome=Outcome.of(each.entry["outcome"]),
+            )
+        )
+    return answers
+
+
+def prototypes_in_file(content: Mapping[str, Any]) -> list[ReleasedAnswer]:
+    """Return the prototypes of a file that has no faults; their outcome is not in the file."""
+    return [
+        ReleasedAnswer(
+            position=position,
+            query=entry["query"],
+            region={},
+            values=entry["prototype"],
+            withheld=(),
+            outcome=Outcome(),
+        )
+        for position, entry in enumerate(content["explanations"])
+        if entry["status"] == "released"
+    ]
+
+
+def require_answered(
+    content: Mapping[str, Any], queries: pd.DataFrame, population: Population
+) -> pd.DataFrame:
+    """Return the queries; refused where they cannot be those that a file answers."""
+    table = require_features(queries, population.schema.features, "queries")
+    numbers = [entry.get("query") for entry in content["explanations"] if isinstance(entry, dict)]
+    last = max((number for number in numbers if isinstance(number, int)), default=-1)
+    if last >= len(table):
+        raise InputError(
+            f"{len(table)} queries, and query {last} was answered; give all that were asked about"
+        )
+    return table
 
 
 def wrong_columns(content: Mapping[str, Any], population: Population) -> Iterator[Finding]:

@@ -42,8 +42,17 @@ EXPLANATIONS = "cfk/explanations"
 """Folder of a run with its rows."""
 RECOUNT = "cfk/recount"
 """Folder of a run with what verification found; files of one name have the same rows."""
-DOCUMENTS = ("policy", "population", "environment", "frontier", "short_catalogue")
+DOCUMENTS = (
+    "policy",
+    "population",
+    "environment",
+    "frontier",
+    "short_catalogue",
+    "still_true",
+)
 """JSON files of a run, ``cfk/<name>.json``, beside its summary."""
+_AUDIT_DOCUMENTS = frozenset(("frontier", "still_true"))
+"""Those of `DOCUMENTS` that were measured after the release."""
 _REPORT = "cfk.report"  # tag
 
 
@@ -95,8 +104,8 @@ class StoredRun:
 
     @property
     def is_audited(self) -> bool:
-        """Whether it holds an audit; a frontier counts as one."""
-        return bool(self.audits) or "frontier" in self.documents
+        """Whether it holds an audit; a frontier or a count of answers still true is one."""
+        return bool(self.audits) or not _AUDIT_DOCUMENTS.isdisjoint(self.documents)
 
     @property
     def is_empty(self) -> bool:
@@ -276,7 +285,7 @@ class _Reader:
         documents = {name: stored.documents.get(name) for name in DOCUMENTS}
         if not (stored.is_audited and self.period.holds(started)):
             audits = ()
-            documents["frontier"] = None
+            documents |= dict.fromkeys(_AUDIT_DOCUMENTS)
             if rows is None:
                 return None
         return RunEvidence(

@@ -28,7 +28,7 @@ from cfk_plugin.cli import app
 from cfk_plugin.data import sealing, wording
 from cfk_plugin.metrics import provenance
 from cfk_plugin.records import chain, record, spool, summary, tally
-from cfk_plugin.release import explanations, results, signing
+from cfk_plugin.release import explanations, results, signing, still_true
 from cfk_plugin.report import data as report_data
 
 ROOT = Path(__file__).parents[2]
@@ -62,6 +62,7 @@ FORMATS = {
     "policy": _files.POLICY_VERSION,
     "spool": spool.SPOOL_VERSION,
     "frontier": frontier.SCHEMA_VERSION,
+    "answers still true": still_true.SCHEMA_VERSION,
     "language": wording.LANGUAGE_VERSION,
 }
 

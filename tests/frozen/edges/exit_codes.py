@@ -125,6 +125,15 @@ def use_the_stored_ledger(patch: pytest.MonkeyPatch) -> None:
     patch.setenv("CFK_LEDGER_KEY", STORED_LEDGER_KEY.decode())
 
 
+def train_again(patch: pytest.MonkeyPatch) -> None:
+    """Publish a catalogue, and train a model that refuses much of it."""
+    assert exit_code_of(f"{CATALOGUE} -o catalogue.json") == 0
+    train = pd.read_csv("train.csv")
+    later = np.where(train["age"] > 75, "yes", "no")
+    model = DecisionTreeClassifier(max_depth=3, random_state=0)
+    joblib.dump(model.fit(train[FEATURES], later), "later.joblib")
+
+
 CHECK = "ledger status ledger.db --train train.csv -s schema.json"
 
 
@@ -188,6 +197,12 @@ CASES = [
     Case("verify", "the signature is wrong", "verify released.json --key other.key.pub"),
     Case("verify", "nothing was released", "verify withheld.json train.csv -s schema.json"),
     Case("verify", "neither rows nor key", "verify released.json"),
+    Case(
+        "verify",
+        "a later model refuses answers",
+        "verify catalogue.json train.csv -s schema.json -m later.joblib -d yes",
+        train_again,
+    ),
     Case("sign", "keys are made", "sign --new-key new.key"),
     Case("sign", "a file is signed", "sign withheld.json --key release.key"),
     Case("sign", "no key is given", "sign released.json"),

@@ -121,6 +121,13 @@ def log_frontier() -> str:
     return costs.log()
 
 
+def log_still_true() -> str:
+    """Ask a model that grants less about answers."""
+    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=K)).fit(PEOPLE, earns_enough, True)
+    answers = anonymizer.explain(QUERIES)
+    return answers.still_true(lambda rows: rows["pay"].astype(float) > 60, QUERIES).log()
+
+
 def log_linkage_audit() -> str:
     anonymizer = KAnonymizer(policy=PrivacyPolicy(k=K))
     anonymizer.fit(PEOPLE, model=earns_enough, desired=True)
@@ -195,6 +202,7 @@ RUNS: dict[str, Callable[[], str]] = {
     "run_of_catalogue.txt": log_catalogue,
     "run_of_prototypes.txt": log_prototypes,
     "run_of_frontier.txt": log_frontier,
+    "run_of_still_true.txt": log_still_true,
     "run_of_audit_linkage.txt": log_linkage_audit,
     "run_of_audits_of_epsilon.txt": log_epsilon_audits,
     "run_of_report.txt": log_report,
