@@ -48,6 +48,7 @@ JUDGING = range(101, 101 + N_BOOTSTRAPS)
 MANY_CHANGES = 4  # Regulation B, comment 9(b)(2)-1: more than four reasons are not likely to help
 KEY = bytes(32)  # of populations, so that groups are the same in every run
 
+MODELS = ("forest", "boosting", "logistic")
 # Trains a model on rows and labels with a seed.
 Training = Callable[[pd.DataFrame, pd.Series, int], Pipeline]
 
@@ -173,8 +174,11 @@ def from_catalogue(one: Trial, policy: PrivacyPolicy, **fitting: Any) -> Answers
     """Answer from a catalogue."""
     anonymizer = KAnonymizer(policy=policy)
     anonymizer.fit(one.case.population, one.case.model, one.case.desired, **fitting)
-    queries, points, _ = released(one.case, anonymizer.explain(one.case.queries))
-    return Answers(queries=queries, points=points)
+    queries, points, explanations = released(one.case, anonymizer.explain(one.case.queries))
+    assert explanations is not None
+    # every answer of a catalogue has the same margin
+    margins = {entry.certificate.margin for entry in explanations.generalized}
+    return Answers(queries=queries, points=points, margin=min(margins, default=None))
 
 
 METHODS: dict[str, Callable[[Trial], Answers]] = {
@@ -182,7 +186,9 @@ METHODS: dict[str, Callable[[Trial], Answers]] = {
     "NICE": from_library("NICE-sparsity"),
     "DiCE-random": from_library("DiCE-random"),
     "DiCE-genetic": from_library("DiCE-genetic"),
-    "margin-0": lambda one: from_catalogue(one, PrivacyPolicy()),
+    "margin-0": lambda one: from_catalogue(one, PrivacyPolicy(margin=0)),
+    "default": lambda one: from_catalogue(one, PrivacyPolicy()),
+    "later": lambda one: from_catalogue(one, PrivacyPolicy(), later=one.choosing),
 }
 
 
@@ -291,7 +297,7 @@ def main() -> None:
         __doc__,
         data=DATA,
         tables=TABLES,
-        models=["forest", "boosting", "logistic"],
+        models=MODELS,
         methods=[*METHODS],
         people=100,
         json=None,
