@@ -13,7 +13,7 @@ over all features, beside the nearest unlike training row's for the same queries
 features that differ. Answers that are withheld count as unanswered and in nothing else.
 
 With ``--json``, every method's figures are kept in that file as soon as they are known. A method
-that the file holds for a table and a model is not run again: delete it there first.
+that the file holds for a table and a model is not run again, except with ``--again 1``.
 """
 
 from __future__ import annotations
@@ -301,6 +301,7 @@ def main() -> None:
         methods=[*METHODS],
         people=100,
         json=None,
+        again=0,
     )
     warnings.simplefilter("ignore")
     kept = Kept(options.json)
@@ -308,7 +309,9 @@ def main() -> None:
     for table in options.tables:
         for kind in options.models:
             methods = [
-                method for method in options.methods if not kept.has(f"{table} {kind} {method}")
+                method
+                for method in options.methods
+                if options.again or not kept.has(f"{table} {kind} {method}")
             ]
             if not methods:
                 continue
