@@ -68,12 +68,32 @@ def case(name: str, data: Path, limit: int, seed: int = 0, key: bytes | None = N
     1,000 test rows.
     """
     frame, about = read(name, data)
-    features, desired = about["features"], about["desired_outcome"]
     train, test = split(frame, 0.6, seed)
-    model = forest(train[features], train[about["target"]], seed, max_leaf_nodes=LEAVES[name])
+    model = forest(
+        train[about["features"]], train[about["target"]], seed, max_leaf_nodes=LEAVES[name]
+    )
+    return case_of(name, about, train, test, model, limit, key)
+
+
+def case_of(
+    name: str,
+    about: dict[str, Any],
+    train: pd.DataFrame,
+    test: pd.DataFrame,
+    model: Pipeline,
+    limit: int,
+    key: bytes | None = None,
+) -> Case:
+    """Take nearest unlike neighbours for the first undesired of 1,000 test rows.
+
+    `about` is the description of the table that `read` returns; `model` is fitted on `train`.
+    """
+    features = about["features"]
+    desired = about["desired_outcome"]
     schema = Schema.from_frame(train[features], quasi_identifiers=about["quasi_identifiers"])
     shown = test[features].head(1000)
     queries = shown[model.predict(shown) != desired].head(limit).reset_index(drop=True)
-    found = NearestUnlikeNeighbour(train[features], model, desired=desired).explain(queries)
+    explainer = NearestUnlikeNeighbour(train[features], model, desired=desired)
+    counterfactuals = explainer.explain(queries)[list(schema.features)]
     population = Population.from_frame(train[features], schema, key=key)
-    return Case(name, population, model, desired, queries, found[list(schema.features)])
+    return Case(name, population, model, desired, queries, counterfactuals)
